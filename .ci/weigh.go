@@ -27,9 +27,9 @@ import (
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
 	"lines without tests":                 90400,
-	"lines of the library":                72800,
+	"lines of the library":                73200,
 	"lines of bench":                      8900,
-	"lines of cmd":                        8770,
+	"lines of cmd":                        8780,
 	"lines of tests":                      91820,
 	"root of control, lines":              3780,
 	"root of control, files":              20,

@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -37,7 +38,7 @@ func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 	conn, err := client.dial(t, server, wire.Mon)
 	must(t, err)
 	exchange(t, client, server, conn, []byte("both are ready")) // and have said so in the log
-	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	// A warning about the protocol comes once a minute; each socket has a line of its own.
 	lines := func() int { return strings.Count(book.String(), "accepted socket closed") }
 	for i, said := range []string{
@@ -71,7 +72,7 @@ func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 // and the reset event comes.
 // Matrix: HS-05, HS-09, HI-25
 func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
-	banner := wire.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
+	banner := wire2.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -141,7 +142,7 @@ func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
 func wholeClient(t *testing.T, to wire.Addr, features wire.Features, data []byte) []byte {
 	t.Helper()
 	enc := frame.NewEncoder(frame.Rev1)
-	out := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	out := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	add := func(tag frame.Tag, segs ...[]byte) {
 		var err error
 		out, err = enc.AppendFrame(out, tag, segs...)
@@ -149,15 +150,15 @@ func wholeClient(t *testing.T, to wire.Addr, features wire.Features, data []byte
 	}
 	name := entity(t, "client.admin")
 	request := append(name.AppendTo([]byte{10}), make([]byte, 8)...)
-	ident := wire.ClientIdent{
+	ident := wire2.ClientIdent{
 		Addrs: wire.AddrVec{wire.Addr{Type: wire.AddrAny, Nonce: 4711, AddrPort: to.AddrPort}.WithPort(0)}, TargetAddr: to, GID: -1, GlobalSeq: 1,
 		Supported: features, Flags: wire.IdentLossy,
 	}
 	var head [frame.MessageHeaderSize]byte
 	(&frame.MessageHeader{Seq: 1, TID: 99, Type: 42}).Put(&head)
-	add(frame.TagHello, wire.Hello{EntityType: wire.Client, PeerAddr: to}.AppendTo(nil))
-	add(frame.TagAuthRequest, wire.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}, Payload: request}.AppendTo(nil))
-	add(frame.TagAuthSignature, make([]byte, wire.SignatureSize))
+	add(frame.TagHello, wire2.Hello{EntityType: wire.Client, PeerAddr: to}.AppendTo(nil))
+	add(frame.TagAuthRequest, wire2.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}, Payload: request}.AppendTo(nil))
+	add(frame.TagAuthSignature, make([]byte, wire2.SignatureSize))
 	add(frame.TagClientIdent, ident.AppendTo(nil))
 	add(frame.TagKeepalive2, make([]byte, 8))
 	add(frame.TagMessage, head[:], []byte("front"), nil, data)
@@ -189,7 +190,7 @@ func TestAClientThatDoesNotWaitIsServedInOrder(t *testing.T) {
 					all = all[n:]
 				}
 			}()
-			banner := make([]byte, wire.BannerSize)
+			banner := make([]byte, wire2.BannerSize)
 			_, err := io.ReadFull(c, banner)
 			must(t, err)
 			dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
@@ -199,7 +200,7 @@ func TestAClientThatDoesNotWaitIsServedInOrder(t *testing.T) {
 				tags = append(tags, f.Tag)
 				switch f.Tag {
 				case frame.TagServerIdent:
-					si, err := wire.DecodeServerIdent(f.Seg[0])
+					si, err := wire2.DecodeServerIdent(f.Seg[0])
 					must(t, err)
 					if si.Supported&features == 0 {
 						t.Errorf("features %v", si.Supported)

@@ -11,14 +11,14 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // callServer answers each request with its front, upper case, unless its type says
 // otherwise.
-func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string), change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func callServer(t *testing.T, v variant, policy string, later func(control.PendingReply, string), change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		switch m.Type {
 		case typeSilent:
@@ -97,7 +97,7 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 			result <- err
 		}()
 		p := <-pending
-		b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
 			t.Fatal(err)
 		}
@@ -110,13 +110,13 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 // sessionEnds are the ways in which a session ends under calls and postings.
 var sessionEnds = []struct {
 	name, client, server string
-	end                  func(t *testing.T, client, server *msgrtest.Node, conn *control.Conn)
+	end                  func(t *testing.T, client, server *nodetest.Node, conn *control.Conn)
 	is                   error
 }{
-	{"a lossy connection breaks", "LC", "SLS", func(t *testing.T, _, server *msgrtest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
-	{"marked down", "LLC", "SFS", func(_ *testing.T, _, _ *msgrtest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
-	{"shut down", "LLC", "SFS", func(t *testing.T, client, _ *msgrtest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
-	{"the peer has lost the session", "LLC", "SFS", func(_ *testing.T, _, server *msgrtest.Node, _ *control.Conn) {
+	{"a lossy connection breaks", "LC", "SLS", func(t *testing.T, _, server *nodetest.Node, _ *control.Conn) { end(t, server.Messenger) }, control.ErrSessionLost},
+	{"marked down", "LLC", "SFS", func(_ *testing.T, _, _ *nodetest.Node, conn *control.Conn) { conn.MarkDown() }, control.ErrMarkedDown},
+	{"shut down", "LLC", "SFS", func(t *testing.T, client, _ *nodetest.Node, _ *control.Conn) { end(t, client.Messenger) }, control.ErrShutdown},
+	{"the peer has lost the session", "LLC", "SFS", func(_ *testing.T, _, server *nodetest.Node, _ *control.Conn) {
 		for _, o := range server.Conns() {
 			o.MarkDown()
 		}
@@ -148,7 +148,7 @@ func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
 
 // A request that was not written is withdrawn with its call, and its memory is free.
 func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := toNobody(t, client)
@@ -196,7 +196,7 @@ func TestCallsAreBounded(t *testing.T) {
 	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 8)
 	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
-	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *msgrtest.NodeConfig) { c.Sending.Calls = 2 })
+	client := nodeOf(t, variants[0], "client.1", "LC", 2, func(c *nodetest.NodeConfig) { c.Sending.Calls = 2 })
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	request := func() *control.Request {
@@ -371,7 +371,7 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 			came = append(came, front)
 			mu.Unlock()
 			check(t, p.Send(control.NewMessage(1, nil, nil)))
-		}, func(c *msgrtest.NodeConfig) {
+		}, func(c *nodetest.NodeConfig) {
 			c.Bind = wire.AddrVec{{Type: old.Addr.Type, AddrPort: old.Addr.AddrPort}}
 		})
 		for i, ended := range unwritten {
@@ -395,7 +395,7 @@ func TestARequestThatNoSocketTookIsNotSent(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := callServer(t, v, "SFS", nil)
 		must(t, server.Unbind())
-		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Sending.Calls = 1 })
+		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *nodetest.NodeConfig) { c.Sending.Calls = 1 })
 		conn := client.Dial(server)
 		waits := start(t, conn, "x")
 		short, cancel := context.WithCancel(ctx)
@@ -436,7 +436,7 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		arrived := make(chan control.PendingReply, 1)
 		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { arrived <- p })
-		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Receiving.ConnBytes = 128 << 10 })
+		client := nodeOf(t, v, "client.1", "LLC", 2, func(c *nodetest.NodeConfig) { c.Receiving.ConnBytes = 128 << 10 })
 		conn := client.Dial(server)
 		replies := make(chan *control.Message, 4)
 		for range cap(replies) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -71,7 +72,7 @@ func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 			got <- offset(m.Data)
 			return true
-		}}), func(c *msgrtest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
+		}}), func(c *nodetest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
 		client := nodeOf(t, v, "client.1", "LLC", 2)
 		conn := client.Dial(server)
 		for i := range blocks {
@@ -194,11 +195,11 @@ func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
 // What may mend is waited for, and the log has a line about it, not one for each
 // attempt.
 func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	at := msgrtest.ReservePort(t) // nobody listens there
 	var log logText
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) {
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *nodetest.NodeConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Millisecond, 10*time.Millisecond
 	})

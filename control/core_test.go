@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -78,7 +78,7 @@ func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const cores = 3
 		fired := make(chan int, cores)
-		var server *msgrtest.Node
+		var server *nodetest.Node
 		var tasks [cores]loop.Task
 		var timers [cores]loop.Timer
 		for i := range cores {
@@ -101,7 +101,7 @@ func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
 				server.Core(i).Post(&tasks[i])
 			}
 			return true
-		}}), func(c *msgrtest.NodeConfig) {
+		}}), func(c *nodetest.NodeConfig) {
 			c.Plane.Cores = cores
 			placed(t, &c.Config)
 		})
@@ -146,7 +146,7 @@ func TestTasksFollowTheirConnection(t *testing.T) {
 				follow(c, func() {})
 			},
 			Moved: func(c *control.Conn, _ int) { here(t, c.Core()); moved <- c.Core() },
-		}), func(c *msgrtest.NodeConfig) {
+		}), func(c *nodetest.NodeConfig) {
 			c.Plane.Cores = 2
 			placed(t, &c.Config)
 		})

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -277,7 +277,7 @@ func stick(t *testing.T, c *loop.Core) (release func()) {
 // the same.
 func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 4}}, uring.Auto)
 	for _, id := range []int{0, 2} {
 		must(t, b.server.RemoveCore(b.ctx, id))
@@ -305,7 +305,7 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 // before; steering goes on, here and with a successor.
 func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 2}}, uring.Auto)
 	check := func(m *control.Messenger, when string) {
 		t.Helper()

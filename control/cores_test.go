@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -355,7 +355,7 @@ func (b *coreBench) unbroken() {
 func overCoreBackends(t *testing.T, f func(t *testing.T, backend uring.Backend)) {
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
-			msgrtest.CheckLeaks(t)
+			nodetest.CheckLeaks(t)
 			f(t, backend)
 		})
 	}

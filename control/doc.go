@@ -92,8 +92,7 @@
 //
 // # Elsewhere
 //
-// Package cluster has clients of a Ceph cluster. For tests: pair joins two messengers,
-// msgrtest breaks connections, durabletest breaks disks, and sim runs messengers over a
-// simulated network. The inside, and who owns what, is in the text of internal/sessions;
+// Package cluster has clients of a Ceph cluster. For tests: pair joins two messengers
+// in memory and breaks their network and disks, msgrtest plays a peer frame by frame. The inside, and who owns what, is in the text of internal/sessions;
 // the glossary is in CONTRIBUTING.md.
 package control

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -20,7 +20,7 @@ import (
 // Requests keep coming while the server drains: what it has answered arrives, and so
 // does all that its own goroutines have sent.
 func TestDrainLosesNothingUnderLoad(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	const rounds, senders = 25, 2
 	all := make([]int, len(variants)*rounds)
 	for i := range all {
@@ -228,7 +228,7 @@ func emptyAddr(t *testing.T) wire.Addr {
 }
 
 // toNobody is a connection to it.
-func toNobody(t *testing.T, client *msgrtest.Node) *control.Conn {
+func toNobody(t *testing.T, client *nodetest.Node) *control.Conn {
 	t.Helper()
 	conn := connect(t, client, emptyAddr(t), wire.OSD)
 	return conn

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
@@ -118,7 +119,7 @@ func (c driverTrial) accepting(seed uint64) bool {
 // runs.
 // Matrix: FT-27, IO-20
 func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	trials := sampleOf(t, driverTrials(faulty.Open, faulty.Listen, faulty.Close), 11)
 	mapped := drivertest.Mapped(t)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) { trials[i].run(t) })
@@ -128,8 +129,8 @@ func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
 }
 
 // broken has a node use the engine with the fault, and tells what it logs.
-func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *logText) func(*msgrtest.NodeConfig) {
-	return func(cfg *msgrtest.NodeConfig) {
+func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *logText) func(*nodetest.NodeConfig) {
+	return func(cfg *nodetest.NodeConfig) {
 		cfg.Plane.Cores, cfg.Plane.Receive = cores, e.receive
 		cfg.Plane.Open = faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask)
 		cfg.Plane.Map = faulty.MapWith(ask)
@@ -139,7 +140,7 @@ func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *lo
 
 // driverLine is a connection of the hub.
 type driverLine struct {
-	from, to *msgrtest.Node
+	from, to *nodetest.Node
 	conn     *control.Conn
 	sent     []uint64
 	small    bool // its messages are
@@ -168,7 +169,7 @@ func (l *driverLine) done() bool {
 func (l *driverLine) arrived() []uint64 { return l.ours(l.to, 0) }
 func (l *driverLine) echoed() []uint64  { return l.ours(l.from, 1000) }
 
-func (l *driverLine) ours(at *msgrtest.Node, more uint64) (out []uint64) {
+func (l *driverLine) ours(at *nodetest.Node, more uint64) (out []uint64) {
 	for _, tid := range at.Inbox.TIDs() {
 		if tid >= more && tid/100 == (l.sent[0]+more)/100 {
 			out = append(out, tid)
@@ -186,17 +187,17 @@ func (c driverTrial) run(t *testing.T) {
 	}
 	var log logText
 	change := c.engine.broken(s.Ask, cores, &log)
-	plain, v := func(*msgrtest.NodeConfig) {}, variant{backend: c.engine.backend}
+	plain, v := func(*nodetest.NodeConfig) {}, variant{backend: c.engine.backend}
 	p := pairing{"LLC", "SFS"}
 	if seed/16%2 == 0 {
 		p = pairing{"LP", "LP"}
 	}
-	connector, acceptor := func(name string, nonce uint32, change func(*msgrtest.NodeConfig)) *msgrtest.Node {
+	connector, acceptor := func(name string, nonce uint32, change func(*nodetest.NodeConfig)) *nodetest.Node {
 		return nodeOf(t, v, strings.Replace(connectorName(p.connector), "2", name, 1), p.connector, nonce, withChain(echoer()), change)
-	}, func(name string, nonce uint32, change func(*msgrtest.NodeConfig)) *msgrtest.Node {
+	}, func(name string, nonce uint32, change func(*nodetest.NodeConfig)) *nodetest.Node {
 		return nodeOf(t, v, "osd."+name, p.acceptor, nonce, withChain(echoer()), change)
 	}
-	var hub *msgrtest.Node
+	var hub *nodetest.Node
 	var lines []*driverLine
 	if c.accepting(seed) {
 		hub = acceptor("1", 9, change)
@@ -204,7 +205,7 @@ func (c driverTrial) run(t *testing.T) {
 			lines = append(lines, &driverLine{from: connector(name, uint32(2+i), plain), to: hub})
 		}
 	} else {
-		to := []*msgrtest.Node{acceptor("1", 8, plain), acceptor("3", 9, plain)}
+		to := []*nodetest.Node{acceptor("1", 8, plain), acceptor("3", 9, plain)}
 		hub = connector("2", 2, change)
 		lines = append(lines, &driverLine{from: hub, to: to[0]}, &driverLine{from: hub, to: to[1]})
 	}
@@ -257,7 +258,7 @@ func (c driverTrial) told() bool {
 }
 
 // removeCore has the sockets of a core leave it.
-func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *msgrtest.Node, lines []*driverLine) {
+func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *nodetest.Node, lines []*driverLine) {
 	t.Helper()
 	core := hub.Conns()[0].Core().ID()
 	if err := hub.RemoveCore(ctx, core); err != nil {
@@ -266,7 +267,7 @@ func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *msgrtest
 }
 
 // checkFaults: which connections have noticed.
-func (c driverTrial) checkFaults(t *testing.T, hub *msgrtest.Node, lines []*driverLine) {
+func (c driverTrial) checkFaults(t *testing.T, hub *nodetest.Node, lines []*driverLine) {
 	t.Helper()
 	most := 1
 	switch c.Then {
@@ -333,7 +334,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Con
 // the cores that it has.
 // Matrix: IO-20
 func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	for _, c := range sampleOf(t, cellsOf(faulty.Open), 5) {
 		for nth := range int64(3) {
@@ -367,12 +368,12 @@ func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
 // a core that is added and cannot listen.
 // Matrix: IO-20
 func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) {
 		c, ctx := trials[i], deadline(t)
 		s := &faulty.Strike{At: faulty.Listen, Fault: c.Fault, Nth: 1}
-		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *msgrtest.NodeConfig) {
+		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *nodetest.NodeConfig) {
 			cfg.Unbound, cfg.Plane = true, c.engine.plane(1, s.Ask)
 		})
 		if _, err := hub.Bind(v2(ownHost(), 0)); !errors.Is(err, c.Fault.Errno) {
@@ -397,7 +398,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 // A driver that cannot be closed: the messenger ends all the same.
 // Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	kept := false
 	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {

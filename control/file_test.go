@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -202,7 +202,7 @@ func (b *blockBed) drains() {
 }
 
 func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	mapped := drivertest.Mapped(t)
 	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
 		const n = 64

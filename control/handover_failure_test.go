@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -36,7 +38,7 @@ func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr)
 }
 
 func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
 		func(t *testing.T, i int) {
 			backend := engines[i]
@@ -92,7 +94,7 @@ func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
 }
 
 func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	for step := range 5 {
 		a, b := unixPair(t)
@@ -113,7 +115,7 @@ func TestPredecessorThatFailsLeavesNothingWithTheSuccessor(t *testing.T) {
 }
 
 func TestMessengerThatIsHandedOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	m, addr := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
@@ -160,7 +162,7 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 }
 
 func TestSteeringIsHandedOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	needSteering(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	st := statsOf(t, m)
@@ -248,7 +250,7 @@ func meeting(t *testing.T, listener, connector func(func())) (listened, connecte
 // The other side would go on in both cases: to it we are root, or its own user.
 func TestAHandOverIsNotForAnotherUser(t *testing.T) {
 	asNobody(t, func() {}) // or skip
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	m, at := handoverServer(t, uring.Auto, 1)
 	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), at)
@@ -309,7 +311,7 @@ func somewhere(t *testing.T) wire.Addr {
 
 // What we know of a peer counts behind a hand-over what it counted before.
 func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, handOvers := range []int{0, 1, 2} {
 		t.Run("accepted, and proven", func(t *testing.T) {
 			ctx := deadline(t)
@@ -369,7 +371,7 @@ func TestASessionKeepsHowItsPeerIsKnownThroughHandOvers(t *testing.T) {
 // A peer refuses an attempt whose global_seq is not above that of the one before.
 // The margin of a single hand-over would hide that the number was lost.
 func TestGlobalSeqRisesThroughHandOvers(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	nonce := uint32(9)
 	cfg := serverConfig(uring.Auto, 1)
@@ -392,7 +394,7 @@ func TestGlobalSeqRisesThroughHandOvers(t *testing.T) {
 }
 
 func TestAConnectionWithOneAttemptHasOneAfterAHandOver(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, once := range []bool{false, true} {
 		ctx := deadline(t)
 		stateful := control.StatefulServer()
@@ -460,7 +462,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 		if sr := again.ExpectReconnect(); sr.MsgSeq != 3 {
 			t.Errorf("SESSION_RECONNECT says %d, received were 3: %v", sr.MsgSeq, again.Err())
 		}
-		again.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+		again.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 		again.SendMessage(frame.MessageHeader{Seq: 4, TID: 104}, nil, nil, nil)
 		awaitTID(t, ctx, s.node, 104)
 	})

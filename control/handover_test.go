@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -171,7 +171,7 @@ func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg contro
 
 // Matrix: IN-07, V1-12
 func TestHandOverUnderLoadLosesNothing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, c := range []struct {
 		backend uring.Backend
 		cores   []int // of the generations
@@ -284,7 +284,7 @@ func (k *knocker) end() {
 // A message for which Send returned nil arrives, also if it was sent while the
 // hand-over began.
 func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	var mu sync.Mutex
 	seen := make(map[uint64]bool) // guarded by mu

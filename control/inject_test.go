@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // injects configures a node.
-func injects(i control.Inject) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Diagnostics.Inject = i }
+func injects(i control.Inject) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) { c.Diagnostics.Inject = i }
 }
 
 // arrivals are the transaction ids that came, by the front of their messages.
@@ -66,13 +66,13 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		size := injectedSize()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*sessionTime)
 		defer cancel()
-		fault := func(n uint64) func(*msgrtest.NodeConfig) {
+		fault := func(n uint64) func(*nodetest.NodeConfig) {
 			return injects(control.Inject{
 				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: control.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
 				Messages: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond},
 			})
 		}
-		var from, to []*msgrtest.Node
+		var from, to []*nodetest.Node
 		got := &arrivals{tids: make(map[string][]uint64)}
 		for i := range size.to {
 			to = append(to, nodeOf(t, v, fmt.Sprintf("osd.%d", i), "LP", uint32(100+i), withChain(got.dispatcher()), fault(uint64(i)), tightly))
@@ -100,7 +100,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 }
 
 // tightly has all connections of a node share throttles that a few messages fill.
-func tightly(c *msgrtest.NodeConfig) {
+func tightly(c *nodetest.NodeConfig) {
 	c.Default.Messages, c.Default.Bytes, c.Receiving.Bytes = loop.NewThrottle(8), loop.NewThrottle(20_000), 30_000
 }
 
@@ -109,7 +109,7 @@ type injectedLine struct {
 	t        *testing.T
 	ctx      context.Context
 	number   int
-	from, to *msgrtest.Node
+	from, to *nodetest.Node
 	got      *arrivals
 	rng      *rand.Rand
 	faults   uint64 // sockets that all of them lost
@@ -165,7 +165,7 @@ func (l *injectedLine) countFaults(conn *control.Conn) {
 }
 
 // holdsNothing waits until the throttles and queues of a node are empty.
-func holdsNothing(t *testing.T, ctx context.Context, n *msgrtest.Node) {
+func holdsNothing(t *testing.T, ctx context.Context, n *nodetest.Node) {
 	t.Helper()
 	eventually(t, ctx, "empty throttles of "+n.Name().String(), func() bool {
 		for _, c := range n.Conns() {
@@ -220,7 +220,7 @@ func TestHandshakesAreDelayedBySeed(t *testing.T) {
 		dial := func(seed uint64) []time.Duration {
 			clock := &hastyClock{most: time.Millisecond}
 			server := nodeOf(t, v, "osd.1", "SLS", 1)
-			client := nodeOf(t, v, "client.2", "LC", 2, func(c *msgrtest.NodeConfig) {
+			client := nodeOf(t, v, "client.2", "LC", 2, func(c *nodetest.NodeConfig) {
 				c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: seed, Handshakes: control.Delay{Probability: 0.5, Max: clock.most}}
 			})
 			must(t, client.Dial(server).WaitReady(ctx))
@@ -238,7 +238,7 @@ func TestMessagesAreDelayedBySeedAndKeepTheirOrder(t *testing.T) {
 		const n = 20
 		send := func(seed uint64) []time.Duration {
 			clock := &hastyClock{most: time.Millisecond}
-			server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+			server := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) {
 				c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: seed, Messages: control.Delay{Probability: 0.5, Max: clock.most}}
 			})
 			conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
@@ -260,7 +260,7 @@ func TestMessagesAreDelayedBySeedAndKeepTheirOrder(t *testing.T) {
 func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		clock := &hastyClock{most: time.Millisecond}
-		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) {
 			c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
 		})
 		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)

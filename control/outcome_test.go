@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
 // becomesOf sends a message and waits for what becomes of it.
@@ -126,8 +126,8 @@ func TestHooksFollowARequestToItsReplyOnBothSides(t *testing.T) {
 			due := c.Later(m)
 			go func() { _ = due.Send(answer) }()
 			return true
-		}}), func(c *msgrtest.NodeConfig) { c.Diagnostics.Requests = asked.replies() })
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Diagnostics.Requests = asking.calls() })
+		}}), func(c *nodetest.NodeConfig) { c.Diagnostics.Requests = asked.replies() })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Diagnostics.Requests = asking.calls() })
 		conn := client.Dial(server)
 		for typ := range uint16(2) {
 			reply, err := conn.Call(context.WithValue(ctx, nameKey{}, "one"), control.NewMessage(1+typ, []byte("text"), nil))
@@ -156,7 +156,7 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 			came <- c.Later(m)
 			return true
 		}}))
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Diagnostics.Requests = asking.calls() })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Diagnostics.Requests = asking.calls() })
 		conn := client.Dial(server)
 
 		// The caller goes away.

@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // dataServer answers each request with as many bytes of data as its front asks for, at
 // once or, of typeLater, when it is told to.
-func dataServer(t *testing.T, v variant, policy string, later func(func() error), change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func dataServer(t *testing.T, v variant, policy string, later func(func() error), change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		size := int(binary.LittleEndian.Uint32(m.Front))
 		reply := control.NewMessage(m.Type, []byte("answer"), dataOf(size))
@@ -127,7 +127,7 @@ func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
 		conn := client.Dial(server)
 		p := &control.Posting{TID: 77, Buffer: buffer, Done: func(_ *control.Posting, err error) { order <- fmt.Sprint(err) }}
 		must(t, conn.PostBuffer(p))
-		b := server.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		b := server.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 		m := dataRequest(typeUpper, 900_000)
 		m.TID = 77
 		must(t, conn.Send(m))
@@ -183,7 +183,7 @@ func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	ctx := deadline(t)
 	server := dataServer(t, variants[0], "SFS", nil)
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Receiving.Postings = 2 })
+	client := nodeOf(t, variants[0], "client.1", "LLC", 2, func(c *nodetest.NodeConfig) { c.Receiving.Postings = 2 })
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	posting := func(tid uint64) *control.Posting {
@@ -265,7 +265,7 @@ func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
 		server := dataServer(t, v, "SFS", nil, inject)
 		var mu sync.Mutex
 		came := map[uint64]chan bool{}
-		cores := func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 }
+		cores := func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 }
 		client := nodeOf(t, v, "client.1", "LLC", 2, inject, cores, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 			mu.Lock()
 			defer mu.Unlock()

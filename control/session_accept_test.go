@@ -11,6 +11,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -36,7 +38,7 @@ type stage struct {
 	t    *testing.T
 	ctx  context.Context
 	v    variant
-	node *msgrtest.Node
+	node *nodetest.Node
 	addr wire.Addr
 	name string
 	l    *msgrtest.PeerListener // of a peer that is dialled; nil: none
@@ -45,7 +47,7 @@ type stage struct {
 
 // playTo makes a stage with a node that is dialled. With peerWins the node has
 // the higher address.
-func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*msgrtest.NodeConfig)) *stage {
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*nodetest.NodeConfig)) *stage {
 	nonce := uint32(1)
 	if peerWins {
 		nonce = 3
@@ -72,7 +74,7 @@ func (s *stage) must(p *msgrtest.Peer) {
 }
 
 // establish opens a session.
-func (s *stage) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *stage) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire2.ServerIdent) {
 	s.t.Helper()
 	p := s.dial()
 	si := p.Establish(cookie, globalSeq)
@@ -282,7 +284,7 @@ func TestCookiesAreNotReused(t *testing.T) {
 // something.
 
 // comeBack resumes the peer's session on a new socket, as the nth time.
-func (s *stage) comeBack(si wire.ServerIdent, nth, got uint64) *msgrtest.Peer {
+func (s *stage) comeBack(si wire2.ServerIdent, nth, got uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.reconnect(clientCookie, si.Cookie, 5+nth, nth, got)
 	p.Ignore(frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack)
@@ -314,7 +316,7 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 			return func() { inside.Add(-1) }
 		}
 		entered := make(chan chan struct{})
-		s := playTo(t, ctx, v, "SFS", true, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+		s := playTo(t, ctx, v, "SFS", true, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
 			Accept: func(*control.Conn, int, bool) { defer enter()() },
 			Move:   func(*control.Conn, int) { defer enter()() },
 			Fast: func(_ *control.Conn, m *control.Message) bool {
@@ -355,7 +357,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				s := playTo(t, ctx, v, "SFS", true)
 				old, si := s.establish(clientCookie, 5)
-				b := s.node.Probe.Arm(msgrtest.Write(frame.TagSessionReconnectOK), 1, msgrtest.Block())
+				b := s.node.Probe.Arm(nodetest.Write(frame.TagSessionReconnectOK), 1, nodetest.Block())
 				fresh := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
 				s.node.Hit(ctx, b)
 				if shutdown {
@@ -369,7 +371,7 @@ func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
 				fresh.ExpectEnd()
 				s.must(old)
 				s.must(fresh)
-				if o := s.node.Probe.Objects()[0]; o.Resets+o.RemoteResets != 0 || o.End != msgrtest.Closed {
+				if o := s.node.Probe.Objects()[0]; o.Resets+o.RemoteResets != 0 || o.End != nodetest.Closed {
 					t.Errorf("%v", o)
 				}
 			})

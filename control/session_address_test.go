@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -100,23 +101,23 @@ func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
 // What peers may say about our own address.
 
 // everywhere is a node that is bound to a wildcard.
-func everywhere(t *testing.T, v variant) *msgrtest.Node {
+func everywhere(t *testing.T, v variant) *nodetest.Node {
 	t.Helper()
-	n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) { c.Unbound = true })
 	addrs := bind(t, n, v2(netip.IPv4Unspecified(), 0))
 	n.Addr = v2(loopback(0).Addr(), addrs[0].AddrPort.Port()).WithNonce(1)
 	return n
 }
 
 // at is the address of a node with another IP.
-func at(n *msgrtest.Node, ip string) wire.Addr {
+func at(n *nodetest.Node, ip string) wire.Addr {
 	a := n.Addr
 	a.AddrPort = netip.AddrPortFrom(netip.MustParseAddr(ip), a.AddrPort.Port())
 	return a
 }
 
 // visitor is a scripted peer that says it has reached target.
-func visitor(ctx context.Context, v variant, n *msgrtest.Node, nonce uint32, target wire.Addr) *msgrtest.Peer {
+func visitor(ctx context.Context, v variant, n *nodetest.Node, nonce uint32, target wire.Addr) *msgrtest.Peer {
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Number: 2, Addr: v2(loopback(1).Addr(), 1).WithNonce(nonce), Rev0: v.rev0,
 	}, n.Addr)
@@ -125,7 +126,7 @@ func visitor(ctx context.Context, v variant, n *msgrtest.Node, nonce uint32, tar
 }
 
 // getTo dials an address of a node, and expects to get there at once.
-func getTo(t *testing.T, ctx context.Context, from *msgrtest.Node, to wire.Addr) {
+func getTo(t *testing.T, ctx context.Context, from *nodetest.Node, to wire.Addr) {
 	t.Helper()
 	c := connect(t, from, to, wire.OSD, control.Once())
 	if err := c.WaitReady(ctx); err != nil {
@@ -165,7 +166,7 @@ func TestAPeerThatWantsSomebodyElseIsRefused(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		bound, wild := nodeOf(t, v, "osd.1", "SFS", 1), everywhere(t, v)
 		for name, c := range map[string]struct {
-			node   *msgrtest.Node
+			node   *nodetest.Node
 			target wire.Addr
 		}{
 			"nonce":              {wild, wild.Addr.WithNonce(2)},
@@ -185,7 +186,7 @@ func TestAPeerThatWantsSomebodyElseIsRefused(t *testing.T) {
 			}
 			p.Close()
 		}
-		for n, want := range map[*msgrtest.Node]uint64{wild: 3, bound: 2} {
+		for n, want := range map[*nodetest.Node]uint64{wild: 3, bound: 2} {
 			eventually(t, ctx, "the failures", func() bool { return statsOf(t, n).Counters.Failures.WrongPeer == want })
 		}
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -36,9 +37,9 @@ func v2(ip netip.Addr, port uint16) wire.Addr {
 
 // unboundOSD is a node with several cores that is not bound yet, and has the
 // ports 6800 to 6800+n-1.
-func unboundOSD(t *testing.T, v variant, cores, n int) *msgrtest.Node {
+func unboundOSD(t *testing.T, v variant, cores, n int) *nodetest.Node {
 	t.Helper()
-	return nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+	return nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Plane.Cores = true, cores
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: uint16(6800 + n - 1)}
 	})
@@ -183,7 +184,7 @@ func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
 					_ = held[1].Close()
 				}
 			}}
-			n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+			n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
 				c.Unbound, c.Plane.Cores, c.Clock = true, 2, clock
 				c.Binding.Ports, c.Binding.Retries, c.Binding.RetryDelay = bpf.PortRange{First: 6800, Last: 6801}, 3, delay
 			})
@@ -205,7 +206,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	hold(t, netip.AddrPortFrom(host, 6800), false)
 	waits := make(chan struct{})
 	clock := &retryClock{delay: time.Hour, never: true, wait: func(int) { close(waits) }}
-	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *msgrtest.NodeConfig) {
+	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
 	})
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
@@ -220,12 +221,12 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 // whichever side dials, and never the port or the nonce.
 // Matrix: HS-12
 func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, v := range variants {
 		for _, dials := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v dials=%v", v, dials), func(t *testing.T) {
 				ctx := deadline(t)
-				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
+				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
 				addrs := bind(t, us, v2(netip.IPv4Unspecified(), 0))
 				port := addrs[0].AddrPort.Port()
 				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
@@ -268,11 +269,11 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 // Matrix: HS-13
 func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
 	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
-		t.Run(msgrtest.PointName(at), func(t *testing.T) {
+		t.Run(nodetest.PointName(at), func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 				us := nodeOf(t, v, "client.2", "LLC", 2)
-				b := us.Probe.Arm(at, 1, msgrtest.Block())
+				b := us.Probe.Arm(at, 1, nodetest.Block())
 				conn := us.Dial(acceptor)
 				us.Hit(ctx, b)
 				if got := us.Addrs(); len(got) != 0 && at.Tag.String() != "AUTH_REQUEST" {
@@ -293,9 +294,9 @@ func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
 }
 
 // mobile is a bound node that can be given other ports of its host, six of them.
-func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	t.Helper()
-	n := nodeOf(t, v, name, policy, nonce, append([]func(*msgrtest.NodeConfig){func(c *msgrtest.NodeConfig) {
+	n := nodeOf(t, v, name, policy, nonce, append([]func(*nodetest.NodeConfig){func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Plane.Cores = true, 1+int(nonce)%3
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 		c.Binding.Ports = bpf.PortRange{First: 6800, Last: 6805}
@@ -306,7 +307,7 @@ func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change .
 }
 
 // rebind must succeed.
-func rebind(t *testing.T, ctx context.Context, n *msgrtest.Node, avoid ...uint16) (old wire.Addr) {
+func rebind(t *testing.T, ctx context.Context, n *nodetest.Node, avoid ...uint16) (old wire.Addr) {
 	t.Helper()
 	old = n.Addr
 	addrs, err := n.Rebind(ctx, avoid...)
@@ -358,7 +359,7 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 			}
 			for i, o := range us.Probe.Objects() {
 				// Who comes back to the old address is refused.
-				if o.Conn != nil && o.End != msgrtest.Closed || o.Resets+o.RemoteResets != 0 {
+				if o.Conn != nil && o.End != nodetest.Closed || o.Resets+o.RemoteResets != 0 {
 					t.Errorf("object %d: %v", i, o)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -47,7 +48,7 @@ func heapBytes() int64 {
 // memory that grows with the number of peers. Honest ones go on meanwhile.
 // Matrix: SE-43, SH-16, HI-15, HI-31, RL-08, RL-12
 func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
-	hello := msgrtest.Read(frame.TagHello)
+	hello := nodetest.Read(frame.TagHello)
 	for _, ending := range []struct {
 		name string
 		do   func(p *msgrtest.Peer)
@@ -74,7 +75,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(ending.name, func(t *testing.T) {
-			msgrtest.CheckLeaks(t)
+			nodetest.CheckLeaks(t)
 			for _, v := range newest {
 				t.Run(v.String(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 40*sessionTime)
@@ -167,7 +168,7 @@ func TestAPeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 			st, err := s.node.Stats()
 			return err == nil && st.HalfOpen == 0 && st.Counters.AcceptFailures == 1
 		})
-		if n := s.node.Probe.Seen(msgrtest.Read(frame.TagClientIdent)); n > 64 {
+		if n := s.node.Probe.Seen(nodetest.Read(frame.TagClientIdent)); n > 64 {
 			t.Errorf("%d of them were answered", n)
 		}
 	})
@@ -182,7 +183,7 @@ func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 4*sessionTime)
 			defer cancel()
-			large := func(c *msgrtest.NodeConfig) {
+			large := func(c *nodetest.NodeConfig) {
 				c.Receiving.Limits = frame.DefaultLimits()
 				c.Receiving.Limits.Data = 100 << 20
 			}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
 // pressedClock is the machine's time, but a test can have its timers go off
@@ -26,7 +26,7 @@ type pressedTimer struct {
 }
 
 // of has a node live by this clock.
-func (c *pressedClock) of(cfg *msgrtest.NodeConfig) { cfg.Clock = c }
+func (c *pressedClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
 
 func (c *pressedClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
@@ -101,7 +101,7 @@ func newHandClock() *handClock {
 }
 
 // of has a node live by this clock.
-func (c *handClock) of(cfg *msgrtest.NodeConfig) { cfg.Clock = c }
+func (c *handClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
 
 func (c *handClock) Now() time.Time {
 	c.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -28,7 +29,7 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 				send(t, conn, 1)
 				receives(t, ctx, acceptor, 1)
 				settled(t, ctx, conn)
-				hold := connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Block())
+				hold := connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Block())
 				var freed atomic.Int64
 				for tid := range uint64(10) {
 					m := control.NewMessage(1, nil, nil)
@@ -59,10 +60,10 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 // SH-02, connector: from every point, and from the states without a socket.
 // Matrix: SH-02
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 		connector := nodeOf(t, v, "client.2", "LLC", 2)
-		b := connector.Probe.Arm(at, 1, msgrtest.Block())
+		b := connector.Probe.Arm(at, 1, nodetest.Block())
 		conn := connector.Dial(acceptor)
 		send(t, conn, 1)
 		connector.Hit(ctx, b)
@@ -88,14 +89,14 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 // Matrix: SH-02
 func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
-		t.Run(msgrtest.PointName(at), func(t *testing.T) {
+		t.Run(nodetest.PointName(at), func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 				connector := nodeOf(t, v, "client.2", "LLC", 2)
 				if at.Tag == frame.TagSessionReconnectOK {
-					connector.Probe.Arm(msgrtest.Write(frame.TagMessage), 1, msgrtest.Fault())
+					connector.Probe.Arm(nodetest.Write(frame.TagMessage), 1, nodetest.Fault())
 				}
-				b := acceptor.Probe.Arm(at, 1, msgrtest.Block())
+				b := acceptor.Probe.Arm(at, 1, nodetest.Block())
 				send(t, connector.Dial(acceptor), 1)
 				acceptor.Hit(ctx, b)
 				theirs := first(t, ctx, acceptor)
@@ -109,7 +110,7 @@ func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
 					return len(conns) == 1 && conns[0] != theirs && conns[0].State() == control.StateReady
 				})
 				for i, o := range acceptor.Probe.Objects() {
-					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != msgrtest.Closed {
+					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != nodetest.Closed {
 						t.Errorf("object %d: %v", i, o)
 					}
 				}
@@ -126,7 +127,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
 					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 64 })
+					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
 					conn := connector.Dial(acceptor)
 					var senders sync.WaitGroup
 					for range 4 {
@@ -145,7 +146,7 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 						})
 					}
 					awaitTID(t, ctx, acceptor, 20)
-					down := func(n *msgrtest.Node) {
+					down := func(n *nodetest.Node) {
 						end, cancel := context.WithTimeout(context.Background(), time.Minute)
 						defer cancel()
 						if err := n.Shutdown(end); err != nil {
@@ -195,7 +196,7 @@ func TestUnboundMessengerIsAClient(t *testing.T) {
 }
 
 // shutsDown must end, and not by the limit of a handshake, which is longer.
-func shutsDown(t *testing.T, n *msgrtest.Node) {
+func shutsDown(t *testing.T, n *nodetest.Node) {
 	t.Helper()
 	ctx := deadline(t)
 	if err := n.Shutdown(ctx); err != nil {
@@ -207,8 +208,8 @@ func shutsDown(t *testing.T, n *msgrtest.Node) {
 // Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
-		dials := us.Probe.Arm(msgrtest.MustPoint("SOCKET_CONNECTING"), 1, msgrtest.Continue())
+		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
+		dials := us.Probe.Arm(nodetest.MustPoint("SOCKET_CONNECTING"), 1, nodetest.Continue())
 		conn := connect(t, us, swallow(t), wire.OSD)
 		send(t, conn, 1)
 		us.Hit(ctx, dials)
@@ -236,8 +237,8 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 				defer mu.Unlock()
 				kept = append(kept, m)
 				return true
-			}}), func(c *msgrtest.NodeConfig) { c.Receiving.Bytes = 1000 })
-			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 8 })
+			}}), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
+			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 8 })
 			conn := sender.Dial(reader)
 			ended := make(chan error, 1)
 			go func() {

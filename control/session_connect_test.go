@@ -8,6 +8,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -19,7 +21,7 @@ import (
 const serverCookie = 0x5e4e4
 
 // stageFor is a stage with a node that dials osd.2.
-func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*msgrtest.NodeConfig)) *stage {
+func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*nodetest.NodeConfig)) *stage {
 	t.Helper()
 	s := playTo(t, ctx, v, policy, true, change...).listens(nil)
 	s.conn = connect(t, s.node, s.addr, wire.OSD)
@@ -47,7 +49,7 @@ func (s *stage) accept() *msgrtest.Peer {
 }
 
 // serve opens the session that the node asks for.
-func (s *stage) serve() (*msgrtest.Peer, wire.ClientIdent) {
+func (s *stage) serve() (*msgrtest.Peer, wire2.ClientIdent) {
 	s.t.Helper()
 	p := s.accept()
 	ci := p.ExpectClientIdent()
@@ -60,7 +62,7 @@ func (s *stage) serve() (*msgrtest.Peer, wire.ClientIdent) {
 // lose breaks the session with these messages sent and not acknowledged, and
 // returns the peer of the reconnect with what it says. The peer has sent
 // one message, number 1.
-func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire.ClientIdent, wire.SessionReconnect) {
+func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire2.ClientIdent, wire2.SessionReconnect) {
 	s.t.Helper()
 	p, ci := s.serve()
 	p.Ignore(frame.TagAck)
@@ -90,7 +92,7 @@ func TestAResetDropsTheSessionOrSendsItsMessagesAgain(t *testing.T) {
 		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 			s := stageFor(t, ctx, v, "LP")
 			p, before, sr := s.lose(1, 2)
-			p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: full})
+			p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: full})
 			ci := p.ExpectClientIdent()
 			s.must(p)
 			if (ci.Cookie == before.Cookie) == full || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
@@ -121,19 +123,19 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := stageFor(t, ctx, v, "LP")
 		p, _, sr := s.lose(1, 2, 3)
-		p.SendPayload(frame.TagSessionRetry, wire.SessionRetry{ConnectSeq: 7})
+		p.SendPayload(frame.TagSessionRetry, wire2.SessionRetry{ConnectSeq: 7})
 		next := p.ExpectReconnect()
 		if next.ConnectSeq != 8 || next.ClientCookie != sr.ClientCookie || next.MsgSeq != 1 {
 			t.Errorf("SESSION_RECONNECT %+v after RETRY(7)", next)
 		}
 		known := next.GlobalSeq + 100
-		p.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: known})
+		p.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: known})
 		next = p.ExpectReconnect()
 		if next.GlobalSeq != known+1 || next.ConnectSeq != 8 {
 			t.Errorf("SESSION_RECONNECT %+v after RETRY_GLOBAL(%d)", next, known)
 		}
 		send(t, s.conn, 4)
-		p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 2})
+		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 2})
 		p.Ignore(frame.TagAck)
 		for _, want := range []uint64{3, 4} {
 			if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want || hd.AckSeq != 1 {
@@ -166,7 +168,7 @@ func (s *stage) resume(msgSeq uint64) *msgrtest.Peer {
 	s.t.Helper()
 	p := s.accept()
 	p.ExpectReconnect()
-	p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: msgSeq})
+	p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: msgSeq})
 	s.must(p)
 	return p
 }
@@ -222,7 +224,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 				hangsUp := func() {
 					p := s.accept()
 					p.ExpectReconnect()
-					p.SendPayload(frame.TagSessionReset, wire.SessionReset{})
+					p.SendPayload(frame.TagSessionReset, wire2.SessionReset{})
 					p.ExpectClientIdent()
 					p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
 					p.ExpectMessage()
@@ -250,13 +252,13 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 				p.ExpectReconnect()
 				switch use {
 				case "the numbers of a reconnect":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: 1})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 1})
 				case "an ack":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 					p.ExpectMessage()
 					p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
 				case "a message":
-					p.SendPayload(frame.TagSessionReconnectOK, wire.SessionReconnectOK{})
+					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 					p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
 					awaitTID(t, ctx, s.node, 100)
 				}
@@ -283,17 +285,17 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 // racers are two nodes, the first of which wins. The one that is told to wait does so for
 // longer than a test takes: else it would dial once more if the winner took longer than the
 // longest pause.
-func racers(t *testing.T, v variant) (us, them *msgrtest.Node) {
+func racers(t *testing.T, v variant) (us, them *nodetest.Node) {
 	t.Helper()
-	patient := func(c *msgrtest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
+	patient := func(c *nodetest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
 	return nodeOf(t, v, "osd.1", "LP", 1, patient), nodeOf(t, v, "osd.2", "LP", 2, patient)
 }
 
 // everyPoint runs a test for each break point and variant.
-func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point)) {
-	msgrtest.CheckLeaks(t)
+func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
+	nodetest.CheckLeaks(t)
 	at, list := points(names), variants
-	name := func(i int) string { return title(msgrtest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
 	})
@@ -303,12 +305,12 @@ func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.C
 func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v)
-		start := []*msgrtest.Break{
-			us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
-			them.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block()),
+		start := []*nodetest.Break{
+			us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
+			them.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
 		}
-		a := us.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
-		b := them.Probe.Arm(msgrtest.Write(frame.TagClientIdent), 1, msgrtest.Block())
+		a := us.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
+		b := them.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
 		send(t, us.Dial(them), 1)
 		send(t, them.Dial(us), 2)
 		us.Hit(ctx, start[0])
@@ -332,10 +334,10 @@ func TestRaceOfIdentsMakesOneSession(t *testing.T) {
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v)
-		b := us.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
+		b := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
 		us.Dial(them)
 		us.Hit(ctx, b)
-		told := them.Probe.Arm(msgrtest.Read(frame.TagWait), 1, msgrtest.Continue())
+		told := them.Probe.Arm(nodetest.Read(frame.TagWait), 1, nodetest.Continue())
 		waiting := them.Dial(us)
 		for tid := range uint64(5) {
 			send(t, waiting, tid+1)

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -75,14 +76,14 @@ func unfinishedAuth(t *testing.T, v variant) []byte {
 		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
 		return append(ask.AppendTo(hello), make([]byte, 60<<10-100)...)
 	}
-	banner, rev := wire.Banner{Supported: wire.BannerRevision1}, frame.Rev1
+	banner, rev := wire2.Banner{Supported: wire.BannerRevision1}, frame.Rev1
 	if v.rev0 {
 		banner.Supported, rev = 0, frame.Rev0
 	}
 	enc := frame.NewEncoder(rev)
-	hello, err := enc.AppendFrame(nil, frame.TagHello, wire.Hello{EntityType: wire.Client}.AppendTo(nil))
+	hello, err := enc.AppendFrame(nil, frame.TagHello, wire2.Hello{EntityType: wire.Client}.AppendTo(nil))
 	must(t, err)
-	request := wire.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}
+	request := wire2.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}
 	large, err := enc.AppendFrame(nil, frame.TagAuthRequest, request.AppendTo(nil))
 	must(t, err)
 	return slices.Concat(banner.AppendTo(nil), hello, large[:len(large)-100])

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -47,8 +49,8 @@ func doorStats(t *testing.T, ctx context.Context, m *control.Messenger, accepted
 	return st
 }
 
-func halfOpen(n int) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Door.HalfOpen = n }
+func halfOpen(n int) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) { c.Door.HalfOpen = n }
 }
 
 // Matrix: RL-02
@@ -79,10 +81,10 @@ func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
 		const bound = 64
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		b := client.Probe.Arm(msgrtest.Write(frame.TagAuthRequest), 1, msgrtest.Block())
+		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
 		c := client.Dial(server, control.Once())
 		client.Hit(ctx, b)
-		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(msgrtest.Read(frame.TagHello)) == 1 })
+		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(nodetest.Read(frame.TagHello)) == 1 })
 		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 3*bound)
 		doorStats(t, ctx, server.Messenger, 1+3*bound)
 		b.Release()
@@ -104,14 +106,14 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40
 		var log logText
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *nodetest.NodeConfig) {
 			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), stillClock{time.Unix(1_000_000, 0)}
 		})
 		client := nodeOf(t, v, "client.2", "LC", 2)
-		b := client.Probe.Arm(msgrtest.Write(frame.TagAuthRequest), 1, msgrtest.Block())
+		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
 		c := client.Dial(server, control.Once())
 		client.Hit(ctx, b)
-		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(msgrtest.Read(frame.TagHello)) == 1 })
+		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(nodetest.Read(frame.TagHello)) == 1 })
 		for _, s := range silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, n) {
 			if _, err := s.Read(make([]byte, 1)); err == nil {
 				t.Error("a socket without a place was sent something")
@@ -132,7 +134,7 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 
 // Matrix: RL-02
 func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	const limit, silent = 3, 8
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
@@ -182,7 +184,7 @@ func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
 	var book logText
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
-	own := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want control.BannerCounters
 	for i, c := range []struct {
 		said string
@@ -222,7 +224,7 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 // What fails with a good banner is not counted among the bad ones.
 func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
 	server := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
-	for i, said := range [][]byte{nil, []byte("ceph v2"), wire.Banner{Required: 1 << 63}.AppendTo(nil), append(wire.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
+	for i, said := range [][]byte{nil, []byte("ceph v2"), wire2.Banner{Required: 1 << 63}.AppendTo(nil), append(wire2.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
 		conn := server.call(t)
 		_, err := conn.Write(said)
 		must(t, err)
@@ -240,15 +242,15 @@ func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
 var theirs = netip.MustParseAddr("127.0.1.66")
 
 // rated is a server at which two of a source may come to nothing, and one in a second.
-func rated(t *testing.T, v variant) (*msgrtest.Node, *handClock) {
+func rated(t *testing.T, v variant) (*nodetest.Node, *handClock) {
 	clock := newHandClock()
-	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *msgrtest.NodeConfig) {
+	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	}), clock
 }
 
 // peerOf is a peer of the address theirs.
-func peerOf(t *testing.T, ctx context.Context, v variant, to *msgrtest.Node, number uint64) *msgrtest.Peer {
+func peerOf(t *testing.T, ctx context.Context, v variant, to *nodetest.Node, number uint64) *msgrtest.Peer {
 	t.Helper()
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
 		Name: wire.EntityName{Type: wire.Client, ID: "bad"}, From: theirs, Rev0: v.rev0,
@@ -259,15 +261,15 @@ func peerOf(t *testing.T, ctx context.Context, v variant, to *msgrtest.Node, num
 }
 
 // nothings are ways in which a connection comes to nothing.
-var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, i int){
-	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *msgrtest.Node, i int) {
+var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int){
+	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *nodetest.Node, i int) {
 		c := silence(t, ctx, theirs.String(), server.Addr.AddrPort, 1)[0]
 		if _, err := c.Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, ctx, "the failure", func() bool { return failures(server) == uint64(i) })
 	},
-	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, i int) {
+	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int) {
 		p := peerOf(t, ctx, v, server, uint64(i))
 		p.Establish(0, uint64(i))
 		must(t, p.Err())
@@ -276,12 +278,12 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 	},
 }
 
-func failures(n *msgrtest.Node) uint64 {
+func failures(n *nodetest.Node) uint64 {
 	st, _ := n.Stats()
 	return st.Counters.AcceptFailures
 }
 
-func waited(n *msgrtest.Node) uint64 {
+func waited(n *nodetest.Node) uint64 {
 	st, _ := n.Stats()
 	return st.Counters.Door.Waited
 }
@@ -320,7 +322,7 @@ type takeover struct {
 	t      *testing.T
 	ctx    context.Context
 	v      variant
-	server *msgrtest.Node
+	server *nodetest.Node
 	clock  *handClock
 	cookie uint64
 	p      *msgrtest.Peer // the last socket
@@ -329,7 +331,7 @@ type takeover struct {
 
 func newTakeover(t *testing.T, ctx context.Context, v variant) *takeover {
 	o := &takeover{t: t, ctx: ctx, v: v, clock: newHandClock()}
-	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *msgrtest.NodeConfig) {
+	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	})
 	o.p = peerOf(t, ctx, v, o.server, 1)
@@ -428,7 +430,7 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 func TestAnHonestCrowdOfOneSourceIsNotChargedWithFailures(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound, crowd = 64, 300
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *msgrtest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *nodetest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
 		var all sync.WaitGroup
 		for i := range uint64(crowd) {
 			all.Go(func() {

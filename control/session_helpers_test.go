@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -140,12 +141,12 @@ var shortPolicies = map[string]func() control.Policy{
 
 // nodeOf is a node with one policy for everybody. Clients (LC, LLC) are not
 // bound. The nonce orders addresses: it is what is compared first.
-func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
+func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*nodetest.NodeConfig)) *nodetest.Node {
 	t.Helper()
 	p := shortPolicies[policy]()
 	n, err := wire.ParseEntityName(name)
 	must(t, err)
-	cfg := msgrtest.NodeConfig{
+	cfg := nodetest.NodeConfig{
 		Config: control.Config{
 			Name: n, Number: numberOf(n, nonce), Nonce: &nonce, Default: &p, Plane: loop.Config{Cores: 1},
 		},
@@ -158,7 +159,7 @@ func nodeOf(t *testing.T, v variant, name, policy string, nonce uint32, change .
 	for _, f := range change {
 		f(&cfg)
 	}
-	return msgrtest.Start(t, cfg)
+	return nodetest.Start(t, cfg)
 }
 
 // numberOf is that of an entity: an OSD is its number.
@@ -170,8 +171,8 @@ func numberOf(n wire.EntityName, nonce uint32) int64 {
 }
 
 // withChain adds dispatchers to a node.
-func withChain(d ...*control.Dispatcher) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) { c.Chain = append(c.Chain, d...) }
+func withChain(d ...*control.Dispatcher) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) { c.Chain = append(c.Chain, d...) }
 }
 
 // echoer sends every message back, with 1000 more in its transaction id. It
@@ -205,7 +206,7 @@ func send(t *testing.T, c *control.Conn, tid uint64) {
 }
 
 // receives waits until the node has received exactly these.
-func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint64) {
+func receives(t *testing.T, ctx context.Context, n *nodetest.Node, tids ...uint64) {
 	t.Helper()
 	if err := n.Inbox.Await(ctx, tids...); err != nil {
 		t.Fatalf("%s: %v\n%s", n.Name(), err, n.Probe.Trace())
@@ -213,7 +214,7 @@ func receives(t *testing.T, ctx context.Context, n *msgrtest.Node, tids ...uint6
 }
 
 // first is the first connection of a node that has one.
-func first(t *testing.T, ctx context.Context, n *msgrtest.Node) *control.Conn {
+func first(t *testing.T, ctx context.Context, n *nodetest.Node) *control.Conn {
 	t.Helper()
 	var c *control.Conn
 	err := msgrtest.Until(ctx, func() bool {
@@ -237,10 +238,10 @@ func loopback(port uint16) netip.AddrPort {
 }
 
 // points parses a list of break points.
-func points(names string) []msgrtest.Point {
-	var out []msgrtest.Point
+func points(names string) []nodetest.Point {
+	var out []nodetest.Point
 	for _, n := range strings.Fields(names) {
-		out = append(out, msgrtest.MustPoint(n))
+		out = append(out, nodetest.MustPoint(n))
 	}
 	return out
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -19,7 +21,7 @@ import (
 var crcOnly = []auth.Mode{auth.CRC}
 
 // proves has a node ask for the proof of names, and prove its own.
-func proves(c *msgrtest.NodeConfig) {
+func proves(c *nodetest.NodeConfig) {
 	c.Auth.Modes = crcOnly
 	c.Auth.Client, c.Auth.Server = chatty{c.Name, crcOnly}, &chattyServer{modes: crcOnly}
 }
@@ -172,7 +174,7 @@ func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
 		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
 			t.Errorf("the session with cookie %d comes back", sr.ClientCookie)
 		}
-		p.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 		p.ExpectEnd()
 		s.must(p)
 		arrives(t, "the end of the session of the liar", theirs.Closed())
@@ -195,12 +197,12 @@ func age(t *testing.T, ctx context.Context, clock *pressedClock) {
 }
 
 // young is a node whose sessions are young until age.
-func (c *pressedClock) young(cfg *msgrtest.NodeConfig) {
+func (c *pressedClock) young(cfg *nodetest.NodeConfig) {
 	cfg.Timeouts.Handshake, cfg.Clock = handshakeLimit, c
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.
-func (s *stage) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire.ServerIdent) {
+func (s *stage) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire2.ServerIdent) {
 	s.t.Helper()
 	p := s.comes(id, number, y)
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
@@ -372,11 +374,11 @@ func TestTheAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 					}
 					switch answer {
 					case know:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
+						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
 					case other:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: si.GlobalSeq + 1})
+						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq + 1})
 					case unknown:
-						q.SendPayload(frame.TagSessionReset, wire.SessionReset{Full: true})
+						q.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 					}
 					q.ExpectEnd()
 					s.must(q)

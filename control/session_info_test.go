@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -55,7 +56,7 @@ func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(theirs.dispatcher()))
 		client := nodeOf(t, v, "osd.2", "LP", 2, withChain(ours.dispatcher()))
 		// The second event is that of a reconnect.
-		client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Fault())
+		client.Probe.Arm(nodetest.Write(frame.TagMessage), 2, nodetest.Fault())
 		c := client.Dial(server)
 		send(t, c, 1)
 		receives(t, ctx, server, 1)
@@ -194,7 +195,7 @@ func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 
 // Matrix: OB-01
 func TestStatisticsAreServed(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, addr := handoverServer(t, uring.Auto, 2)
 	s := newStream(t, uring.Auto, wire.MDS, control.LosslessClient(), addr)
 	s.progress(10)
@@ -257,14 +258,14 @@ func tracedIn(t *testing.T, file string) (recorder trace.Side, tags map[trace.Si
 
 // bothTraced are a server and a client that each trace into a file of their name in dir, with
 // a message on its way between them.
-func bothTraced(t *testing.T, v variant) (server, client *msgrtest.Node, conn *control.Conn, dir string, logs []*trace.Log) {
+func bothTraced(t *testing.T, v variant) (server, client *nodetest.Node, conn *control.Conn, dir string, logs []*trace.Log) {
 	t.Helper()
 	dir = t.TempDir()
-	withTrace := func(name string) func(*msgrtest.NodeConfig) {
+	withTrace := func(name string) func(*nodetest.NodeConfig) {
 		l, err := trace.Create(filepath.Join(dir, name), trace.Options{Cut: 4})
 		must(t, err)
 		logs = append(logs, l)
-		return func(c *msgrtest.NodeConfig) { c.Diagnostics.Tracer = l }
+		return func(c *nodetest.NodeConfig) { c.Diagnostics.Tracer = l }
 	}
 	server = nodeOf(t, v, "osd.1", "SFS", 1, withTrace("server"), withChain(echoer()))
 	client = nodeOf(t, v, "client.2", "LLC", 2, withTrace("client"))
@@ -278,7 +279,7 @@ func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, _, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
-		for _, n := range []*msgrtest.Node{client, server} {
+		for _, n := range []*nodetest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
 		}
 		for _, l := range logs {
@@ -316,13 +317,13 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, conn, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
-		cut := server.Probe.ArmNext(msgrtest.Read(frame.TagMessage), msgrtest.Fault())
+		cut := server.Probe.ArmNext(nodetest.Read(frame.TagMessage), nodetest.Fault())
 		send(t, conn, 2)
 		server.Hit(ctx, cut)
 		receives(t, ctx, client, 1001, 1002)
 		conn.Keepalive()
 		eventually(t, ctx, "an answer to the keepalive", func() bool { return !conn.LastKeepaliveAck().IsZero() })
-		for _, n := range []*msgrtest.Node{client, server} {
+		for _, n := range []*nodetest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
 		}
 		for _, l := range logs {
@@ -373,8 +374,8 @@ func TestKeysAreLoggedOnDemandAloneWithAWarning(t *testing.T) {
 		var keys, lines [2]logText
 		ctx := deadline(t)
 		v := variant{backend: uring.Auto, secure: secure}
-		with := func(i int) func(*msgrtest.NodeConfig) {
-			return func(c *msgrtest.NodeConfig) {
+		with := func(i int) func(*nodetest.NodeConfig) {
+			return func(c *nodetest.NodeConfig) {
 				c.Diagnostics.KeyLog, c.Logger = &keys[i], slog.New(slog.NewTextHandler(&lines[i], nil))
 			}
 		}

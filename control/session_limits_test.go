@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -51,7 +52,7 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	const limit, size, clients, each = 64 << 10, 10 << 10, 6, 20
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var k keepsake
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(k.dispatcher()), func(c *nodetest.NodeConfig) {
 			c.Plane.Cores, c.Receiving.Bytes = 3, limit
 		})
 		for i := range clients {
@@ -80,8 +81,8 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 
 // throttled is a server that takes one message of each client at a time, and
 // any number of an OSD's.
-func throttled(k *keepsake) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) {
+func throttled(k *keepsake) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) {
 		clients, osds := control.StatefulServer(), control.StatefulServer()
 		clients.Messages = loop.NewThrottle(1)
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: clients, wire.OSD: osds}
@@ -100,7 +101,7 @@ func TestAPeerThatDoesNotReadFillsTheQueueToItsBound(t *testing.T) {
 		const bound = 1 << 20
 		var k keepsake
 		server := nodeOf(t, v, "osd.1", "SFS", 1, throttled(&k))
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Sending.QueueBytes = bound })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueBytes = bound })
 		conn := client.Dial(server)
 		var tid uint64
 		for full := false; !full; {
@@ -188,7 +189,7 @@ func (s *stage) honest(size int) {
 // Matrix: HI-18
 func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *msgrtest.NodeConfig) {
+		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}), func(c *nodetest.NodeConfig) {
 			c.Receiving.Bytes, c.Sending.QueueBytes = 1<<20, 2<<20
 		})
 		var peers []*msgrtest.Peer
@@ -257,7 +258,7 @@ func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
 			}
 			_ = c.Reply(m, control.NewMessage(m.Type, nil, nil)) // fails only if the client is gone
 			return true
-		}}), func(c *msgrtest.NodeConfig) {
+		}}), func(c *nodetest.NodeConfig) {
 			c.Receiving.Bytes = 1 << 20
 			if !bounded {
 				p := control.StatelessServer()
@@ -325,7 +326,7 @@ func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {
 			return err == nil && st.IO.Paused
 		}
 		eventually(t, ctx, "the pause", paused)
-		b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 		send(t, conn, 2)
 		client.Hit(ctx, b)
 		eventually(t, ctx, "the next socket", func() bool {

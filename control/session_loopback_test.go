@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -31,7 +31,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				defer mu.Unlock()
 				sources = append(sources, fmt.Sprint(c.PeerType(), c.IsLoopback(), string(m.Front), string(m.Data)))
 				return true
-			}}), func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
+			}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()
 			must(t, err)
 			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() {
@@ -59,7 +59,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			}
 
 			// It is one, whoever asks for it how.
-			other := nodeOf(t, v, "osd.5", "LP", 5, func(c *msgrtest.NodeConfig) {
+			other := nodeOf(t, v, "osd.5", "LP", 5, func(c *nodetest.NodeConfig) {
 				c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 			})
 			conn := us.Dial(other) // an unbound one learns its address
@@ -96,7 +96,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 // What was made before Bind is found by the address afterwards.
 // Matrix: PO-13
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
-	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *nodetest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
 	must(t, err)
 	addrs := bind(t, us, v2(ownHost(), 0))
@@ -120,7 +120,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 		began <- struct{}{}
 		<-release
 		return true
-	}}), func(c *msgrtest.NodeConfig) { c.Sending.QueueMessages = 2 })
+	}}), func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 2 })
 	c, err := us.Loopback()
 	must(t, err)
 	for range 2 {

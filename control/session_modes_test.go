@@ -11,7 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -133,7 +133,7 @@ func everyModeAndProtocol(t *testing.T, run func(t *testing.T, ctx context.Conte
 }
 
 func overVariants(t *testing.T, list []variant, run func(t *testing.T, ctx context.Context, v variant)) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i])
 	})
@@ -183,17 +183,17 @@ func (v variant) check(t *testing.T, c *control.Conn) {
 }
 
 // handshakePoints are the points that a side passes in this variant.
-func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
+func (v variant) handshakePoints(r nodetest.Role) []nodetest.Point {
 	if v.msgr1 {
-		return msgrtest.HandshakePoints1(r)
+		return nodetest.HandshakePoints1(r)
 	}
-	list := msgrtest.HandshakePoints(r)
-	dir := []func(frame.Tag) msgrtest.Point{msgrtest.Write, msgrtest.Read}
-	if r == msgrtest.Acceptor {
+	list := nodetest.HandshakePoints(r)
+	dir := []func(frame.Tag) nodetest.Point{nodetest.Write, nodetest.Read}
+	if r == nodetest.Acceptor {
 		slices.Reverse(dir)
 	}
 	ours, theirs := dir[0], dir[1] // the connector's frames, and the answers
-	insert := func(before msgrtest.Point, p ...msgrtest.Point) {
+	insert := func(before nodetest.Point, p ...nodetest.Point) {
 		list = slices.Insert(list, slices.Index(list, before), p...)
 	}
 	if v.secure {
@@ -207,8 +207,8 @@ func (v variant) handshakePoints(r msgrtest.Role) []msgrtest.Point {
 }
 
 // breakPoints are handshakePoints, each once.
-func (v variant) breakPoints(r msgrtest.Role) []msgrtest.Point {
-	var out []msgrtest.Point
+func (v variant) breakPoints(r nodetest.Role) []nodetest.Point {
+	var out []nodetest.Point
 	for _, p := range v.handshakePoints(r) {
 		if !slices.Contains(out, p) {
 			out = append(out, p)

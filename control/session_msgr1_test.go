@@ -14,8 +14,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -34,7 +34,7 @@ func everyMsgr1(t *testing.T, run func(t *testing.T, ctx context.Context, v vari
 // Matrix: V1-09, V1-12
 func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		both := func(c *msgrtest.NodeConfig) {
+		both := func(c *nodetest.NodeConfig) {
 			c.Bind = wire.AddrVec{v2(loopback(0).Addr(), 0), v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy)}
 			c.Plane.Cores = 2
 		}
@@ -126,7 +126,7 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 		if err := wrong.WaitReady(ctx); !errors.Is(err, control.ErrStuck) {
 			t.Errorf("another nonce again and again: %v", err)
 		}
-		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *msgrtest.NodeConfig) { c.Auth.Modes = []auth.Mode{auth.Secure} })
+		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *nodetest.NodeConfig) { c.Auth.Modes = []auth.Mode{auth.Secure} })
 		if _, err := secure.Connect(server.Addr, wire.OSD); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("msgr1 where only mode secure is allowed: %v", err)
 		}
@@ -182,10 +182,10 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		keys, server := ticketed(t)
 		_, other := ticketed(t)
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Auth.Server = server })
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *msgrtest.NodeConfig) { c.Auth.Client = keys })
+		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *nodetest.NodeConfig) { c.Auth.Server = server })
+		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Auth.Client = keys })
 		conn := client.Dial(acceptor)
-		b := client.Probe.Arm(msgrtest.Write(frame.TagMessage), 2, msgrtest.Reset())
+		b := client.Probe.Arm(nodetest.Write(frame.TagMessage), 2, nodetest.Reset())
 		for tid := range uint64(5) {
 			send(t, conn, tid)
 		}
@@ -195,9 +195,9 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 		if i := theirs.Info(); i.Auth != auth.Cephx || i.PeerEntity.String() != "client.2" || theirs.Auth().GlobalID != keys.GlobalID() {
 			t.Errorf("%+v, number %d of %d", i, theirs.Auth().GlobalID, keys.GlobalID())
 		}
-		for name, c := range map[string]func(*msgrtest.NodeConfig){
-			"tickets of another cluster": func(c *msgrtest.NodeConfig) { c.Auth.Server = other },
-			"method none":                func(c *msgrtest.NodeConfig) { c.Auth.Server = nil },
+		for name, c := range map[string]func(*nodetest.NodeConfig){
+			"tickets of another cluster": func(c *nodetest.NodeConfig) { c.Auth.Server = other },
+			"method none":                func(c *nodetest.NodeConfig) { c.Auth.Server = nil },
 		} {
 			strange := nodeOf(t, v, "osd.3", "SFS", 3, c)
 			conn := client.Dial(strange, control.Once())
@@ -210,13 +210,13 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 }
 
 // rawMsgr1 has exchanged addresses with a node, as a client.
-func rawMsgr1(t *testing.T, n *msgrtest.Node) net.Conn {
+func rawMsgr1(t *testing.T, n *nodetest.Node) net.Conn {
 	t.Helper()
 	return rawMsgr1From(t, n, wire.Addr{Type: wire.AddrLegacy, Nonce: 9})
 }
 
 // rawMsgr1From is rawMsgr1 of a peer that says that this is its address.
-func rawMsgr1From(t *testing.T, n *msgrtest.Node, own wire.Addr) net.Conn {
+func rawMsgr1From(t *testing.T, n *nodetest.Node, own wire.Addr) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
 	must(t, err)
@@ -241,7 +241,7 @@ func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.1", "LP", 1)
 		client := nodeOf(t, v, "osd.2", "LP", 2)
-		b := server.Probe.Arm(msgrtest.Point{Step: probe.ConnectRead}, 1, msgrtest.Block())
+		b := server.Probe.Arm(nodetest.Point{Step: probe.ConnectRead}, 1, nodetest.Block())
 		c := client.Dial(server)
 		send(t, c, 1)
 		server.Hit(ctx, b)
@@ -258,7 +258,7 @@ func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
 // A wildcard tells each peer of msgr1 the address by which it has come.
 func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		n := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) {
+		n := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) {
 			c.Bind = wire.AddrVec{{Type: wire.AddrLegacy, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")}}
 		})
 		client := nodeOf(t, v, "client.2", "LC", 2)
@@ -276,7 +276,7 @@ func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 // A message above the limits of the configuration is refused from its header.
 func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) {
+		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) {
 			c.Receiving.Limits = frame.DefaultLimits()
 			c.Receiving.Limits.Data = 8 << 10
 		})
@@ -317,14 +317,14 @@ func TestMsgr1APeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
 		resumes.ConnectSeq = 5
 		bad.AuthMethod = 77
 		for name, one := range map[string]wire1.Connect{"another version": other, "a session that is gone": resumes, "an authorizer": bad} {
-			before := server.Probe.Seen(msgrtest.Point{Step: probe.ConnectRead})
+			before := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead})
 			c := rawMsgr1(t, server)
 			go func() { _, _ = io.Copy(io.Discard, c) }() // until the end
 			message, sent := append(one.AppendTo(nil), authorizer...), 0
 			for err := error(nil); err == nil && sent < 100_000; sent++ {
 				_, err = c.Write(message)
 			}
-			if n := server.Probe.Seen(msgrtest.Point{Step: probe.ConnectRead}) - before; n > 64 || sent == 100_000 {
+			if n := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead}) - before; n > 64 || sent == 100_000 {
 				t.Errorf("%s: sent %d times, read %d times", name, sent, n)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -36,7 +36,7 @@ func crowd(t *testing.T, c *control.Conn, senders, each int) *sync.WaitGroup {
 
 // inOrder waits for all messages of a crowd, and checks the order of each
 // sender's.
-func inOrder(t *testing.T, ctx context.Context, n *msgrtest.Node, senders, each int) {
+func inOrder(t *testing.T, ctx context.Context, n *nodetest.Node, senders, each int) {
 	t.Helper()
 	eventually(t, ctx, "all messages", func() bool { return len(n.Inbox.TIDs()) >= senders*each })
 	next := make([]uint64, senders)
@@ -54,17 +54,17 @@ func inOrder(t *testing.T, ctx context.Context, n *msgrtest.Node, senders, each 
 func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	const senders, each = 64, 25
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		cores := func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }
+		cores := func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, cores)
 		connector := nodeOf(t, v, "client.2", "LLC", 2, cores)
 		for _, f := range []struct {
-			at  msgrtest.Point
+			at  nodetest.Point
 			nth int
 		}{
-			{msgrtest.Read(frame.TagServerIdent), 1}, {msgrtest.Write(frame.TagMessage), 100}, {msgrtest.Read(frame.TagSessionReconnectOK), 1},
-			{msgrtest.Write(frame.TagMessage), 400}, {msgrtest.Write(frame.TagSessionReconnect), 3}, {msgrtest.Write(frame.TagMessage), 900},
+			{nodetest.Read(frame.TagServerIdent), 1}, {nodetest.Write(frame.TagMessage), 100}, {nodetest.Read(frame.TagSessionReconnectOK), 1},
+			{nodetest.Write(frame.TagMessage), 400}, {nodetest.Write(frame.TagSessionReconnect), 3}, {nodetest.Write(frame.TagMessage), 900},
 		} {
-			connector.Probe.Arm(f.at, f.nth, msgrtest.Fault())
+			connector.Probe.Arm(f.at, f.nth, nodetest.Fault())
 		}
 		crowd(t, connector.Dial(acceptor), senders, each).Wait()
 		inOrder(t, ctx, acceptor, senders, each)
@@ -78,9 +78,9 @@ func TestConnectFromACallbackFindsTheSession(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var mu sync.Mutex
 		found := map[*control.Conn]bool{}
-		var us, peer *msgrtest.Node
+		var us, peer *nodetest.Node
 		ready := make(chan struct{})
-		us = nodeOf(t, v, "osd.1", "LP", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+		us = nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
 			Fast: func(*control.Conn, *control.Message) bool {
 				<-ready
 				c := us.Dial(peer)
@@ -116,7 +116,7 @@ func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 		for range 5 {
 			victims := make(chan *control.Conn, 1)
 			var late sync.Map // dispatched behind Closed
-			us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+			us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
 				Fast: func(c *control.Conn, m *control.Message) bool {
 					select {
 					case <-c.Closed():
@@ -158,7 +158,7 @@ func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		enter, leave := make(chan struct{}), make(chan struct{})
-		us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+		us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
 			Fast: func(_ *control.Conn, m *control.Message) bool {
 				if m.TID == 7 {
 					close(enter)
@@ -169,7 +169,7 @@ func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 		}, echoer()))
 		release := sync.OnceFunc(func() { close(leave) })
 		defer release()
-		clients := make([]*msgrtest.Node, 12)
+		clients := make([]*nodetest.Node, 12)
 		cores := make([]int, len(clients))
 		for i := range clients {
 			clients[i] = nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LC", uint32(2+i))

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -79,7 +79,7 @@ func policyOf(t *testing.T, c *control.Conn) string {
 func TestConnectTwiceIsOneConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
-		connector := nodeOf(t, v, "osd.2", "LP", 2, func(c *msgrtest.NodeConfig) { c.Plane.Cores = 2 })
+		connector := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 		conns := make([]*control.Conn, 16)
 		var wg sync.WaitGroup
 		for i := range conns {
@@ -121,7 +121,7 @@ func policyRuns(list []variant) (out []policyRun) {
 // protocol.
 // Matrix: SE-37, SE-38, PO-01, PO-02, PO-03, PO-04, PO-05, PO-06, PO-07, PO-08, PO-10, PO-16
 func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	for _, name := range []string{"SFS", "SLS", "SLR"} {
 		n := nodeOf(t, newest[len(newest)-1], "osd.1", name, 1)
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort, Nonce: 77}
@@ -206,7 +206,7 @@ func (o outcome) row() string {
 // runPair checks one row of the table.
 func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor string) {
 	want := outcomeOf(connector, acceptor)
-	bound := func(c *msgrtest.NodeConfig) { c.Unbound = false }
+	bound := func(c *nodetest.NodeConfig) { c.Unbound = false }
 	them := nodeOf(t, v, "osd.1", acceptor, 1, bound)
 	us := nodeOf(t, v, "osd.2", connector, 2, bound)
 	for phase, result := range []string{want.idle, want.connector1, want.accept1} {
@@ -226,8 +226,8 @@ func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor s
 		settled(t, ctx, theirs)
 		// The keepalive is gone from the connector when the acceptor breaks on
 		// it: both have nothing left to do.
-		block := []*msgrtest.Break{us.Probe.ArmNext(msgrtest.SocketConnecting(), msgrtest.Block()), them.Probe.ArmNext(msgrtest.SocketConnecting(), msgrtest.Block())}
-		cut := them.Probe.ArmNext(msgrtest.Read(frame.TagKeepalive2), msgrtest.Fault())
+		block := []*nodetest.Break{us.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block()), them.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block())}
+		cut := them.Probe.ArmNext(nodetest.Read(frame.TagKeepalive2), nodetest.Fault())
 		conn.Keepalive()
 		them.Hit(ctx, cut)
 		if result == "ends" {
@@ -273,7 +273,7 @@ func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor s
 		}
 	}
 	resets := 0
-	for _, n := range []*msgrtest.Node{us, them} {
+	for _, n := range []*nodetest.Node{us, them} {
 		for _, o := range n.Probe.Objects() {
 			resets += o.Resets + o.RemoteResets
 		}
@@ -291,13 +291,13 @@ func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor s
 }
 
 // openConn is the only connection of a node that is not closed.
-func openConn(t *testing.T, ctx context.Context, n *msgrtest.Node) *control.Conn {
+func openConn(t *testing.T, ctx context.Context, n *nodetest.Node) *control.Conn {
 	t.Helper()
 	eventually(t, ctx, "one connection", func() bool { return len(n.Conns()) == 1 })
 	return n.Conns()[0]
 }
 
-func awaitTID(t *testing.T, ctx context.Context, n *msgrtest.Node, tid uint64) {
+func awaitTID(t *testing.T, ctx context.Context, n *nodetest.Node, tid uint64) {
 	t.Helper()
 	eventually(t, ctx, fmt.Sprintf("message %d", tid), func() bool { return slices.Contains(n.Inbox.TIDs(), tid) })
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -36,18 +37,18 @@ var disturbances = []disturbance{byFault, byReset, byHalfClose, byStall, byDelay
 // stallDeadline is the keepalive limit of trials that stall.
 const stallDeadline = 2 * time.Second
 
-func (d disturbance) action() msgrtest.Action {
+func (d disturbance) action() nodetest.Action {
 	switch d {
 	case byFault:
-		return msgrtest.Fault()
+		return nodetest.Fault()
 	case byReset:
-		return msgrtest.Reset()
+		return nodetest.Reset()
 	case byHalfClose:
-		return msgrtest.HalfClose()
+		return nodetest.HalfClose()
 	case byStall:
-		return msgrtest.Block()
+		return nodetest.Block()
 	}
-	return msgrtest.Delay(100 * time.Millisecond)
+	return nodetest.Delay(100 * time.Millisecond)
 }
 
 // pairing is two policies that belong together.
@@ -60,20 +61,20 @@ func (p pairing) lossy() bool { return shortPolicies[p.acceptor]().Lossy }
 // trial is one cell of the product.
 type trial struct {
 	pairing
-	role msgrtest.Role // the side that is disturbed
-	at   msgrtest.Point
+	role nodetest.Role // the side that is disturbed
+	at   nodetest.Point
 	how  disturbance
 	v    variant
 }
 
 func (c trial) name() string {
-	return title(c.connector+"-"+c.acceptor, c.role, msgrtest.PointName(c.at), c.how, c.v)
+	return title(c.connector+"-"+c.acceptor, c.role, nodetest.PointName(c.at), c.how, c.v)
 }
 
-func isIn(p msgrtest.Point, list []msgrtest.Point) bool { return slices.Contains(list, p) }
+func isIn(p nodetest.Point, list []nodetest.Point) bool { return slices.Contains(list, p) }
 
-func (c trial) resumes() bool { return isIn(c.at, msgrtest.ReconnectPoints(c.role)) }
-func (c trial) inData() bool  { return isIn(c.at, msgrtest.DataPoints()) }
+func (c trial) resumes() bool { return isIn(c.at, nodetest.ReconnectPoints(c.role)) }
+func (c trial) inData() bool  { return isIn(c.at, nodetest.DataPoints()) }
 
 // product is every trial that exists.
 func product() []trial { return productOf(allVariants) }
@@ -82,10 +83,10 @@ func productOf(list []variant) []trial {
 	var out []trial
 	for _, v := range list {
 		for _, p := range pairings {
-			for _, role := range []msgrtest.Role{msgrtest.Connector, msgrtest.Acceptor} {
-				at := append(v.breakPoints(role), msgrtest.DataPoints()...)
+			for _, role := range []nodetest.Role{nodetest.Connector, nodetest.Acceptor} {
+				at := append(v.breakPoints(role), nodetest.DataPoints()...)
 				if !p.lossy() && !v.msgr1 {
-					at = append(at, msgrtest.ReconnectPoints(role)...)
+					at = append(at, nodetest.ReconnectPoints(role)...)
 				}
 				for _, at := range at {
 					if p.lossy() && at.Tag == frame.TagAck {
@@ -124,7 +125,7 @@ func (c trial) reach() reach {
 	}
 	points := c.v.handshakePoints(c.role)
 	if c.resumes() {
-		points = msgrtest.ReconnectPoints(c.role)
+		points = nodetest.ReconnectPoints(c.role)
 	}
 	i := slices.Index(points, c.at)
 	if c.how == byHalfClose && i > 0 {
@@ -138,11 +139,11 @@ func (c trial) reach() reach {
 		}
 	}
 	switch points[i] {
-	case msgrtest.Read(frame.TagServerIdent), msgrtest.Write(frame.TagServerIdent),
-		msgrtest.Read(frame.TagSessionReconnectOK), msgrtest.Write(frame.TagSessionReconnectOK),
-		msgrtest.Point{Step: probe.ReplyWrite}, msgrtest.Point{Step: probe.ReplyRead}, msgrtest.Point{Step: probe.SeqWrite}:
+	case nodetest.Read(frame.TagServerIdent), nodetest.Write(frame.TagServerIdent),
+		nodetest.Read(frame.TagSessionReconnectOK), nodetest.Write(frame.TagSessionReconnectOK),
+		nodetest.Point{Step: probe.ReplyWrite}, nodetest.Point{Step: probe.ReplyRead}, nodetest.Point{Step: probe.SeqWrite}:
 		return decided
-	case msgrtest.Point{Step: probe.SeqRead}:
+	case nodetest.Point{Step: probe.SeqRead}:
 		if c.lossy() {
 			return both // the connector is ready
 		}
@@ -150,7 +151,7 @@ func (c trial) reach() reach {
 	return undecided
 }
 
-func writes(p msgrtest.Point) bool {
+func writes(p nodetest.Point) bool {
 	switch p.Step {
 	case probe.BannerWrite, probe.FrameWrite, probe.ConnectWrite, probe.ReplyWrite, probe.SeqWrite:
 		return true
@@ -162,14 +163,14 @@ func writes(p msgrtest.Point) bool {
 // an event, whether it is over with a reset event or lives without one.
 type outlook []bool // over
 
-func (c trial) outlook(side msgrtest.Role) outlook {
+func (c trial) outlook(side nodetest.Role) outlook {
 	const over, lives = true, false
 	switch r := c.reach(); {
 	case !c.lossy() || r == never || r == undecided:
 		return outlook{lives}
 	case r == both:
 		return outlook{over}
-	case side == msgrtest.Acceptor:
+	case side == nodetest.Acceptor:
 		return outlook{over, lives}
 	}
 	return outlook{lives}
@@ -194,7 +195,7 @@ func (c trial) earlyOutlook() []outlook {
 // Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
@@ -213,7 +214,7 @@ func keeper() *control.Dispatcher {
 
 // limits are the limits of both sides. Only the stalls of the data phase have to
 // wait for one.
-func (c trial) limits(cfg *msgrtest.NodeConfig) {
+func (c trial) limits(cfg *nodetest.NodeConfig) {
 	cfg.Timeouts.Handshake = handshakeLimit
 	if c.how == byStall && c.inData() {
 		watchful(cfg)
@@ -233,18 +234,18 @@ func (c trial) run(t *testing.T) {
 	}
 	var clocks [2]pressedClock
 	// The acceptor has the higher address: what the connector dials wins.
-	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits, clocks[msgrtest.Acceptor].of)
-	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.limits, clocks[msgrtest.Connector].of)
+	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits, clocks[nodetest.Acceptor].of)
+	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.limits, clocks[nodetest.Connector].of)
 	subject := w.side(c.role)
-	var theirs *msgrtest.Break
+	var theirs *nodetest.Break
 	if c.resumes() {
 		// The acceptor's own attempt to resume stays out of the way.
-		theirs = w.acceptor.Probe.Arm(msgrtest.SocketConnecting(), 1, msgrtest.Block())
-		before := msgrtest.Write(frame.TagMessage)
-		if c.role == msgrtest.Acceptor {
-			before = msgrtest.Read(frame.TagMessage)
+		theirs = w.acceptor.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
+		before := nodetest.Write(frame.TagMessage)
+		if c.role == nodetest.Acceptor {
+			before = nodetest.Read(frame.TagMessage)
 		}
-		subject.Probe.Arm(before, 1, msgrtest.Fault())
+		subject.Probe.Arm(before, 1, nodetest.Fault())
 	}
 	b := subject.Probe.Arm(c.at, 1, c.how.action())
 	w.dial()
@@ -259,8 +260,8 @@ func (c trial) run(t *testing.T) {
 	case c.how == byStall:
 		clocks[c.role].press(func(d time.Duration) bool { return d == handshakeLimit })
 	}
-	w.await(msgrtest.Connector, c.outlook(msgrtest.Connector))
-	w.await(msgrtest.Acceptor, c.outlook(msgrtest.Acceptor), c.earlyOutlook()...)
+	w.await(nodetest.Connector, c.outlook(nodetest.Connector))
+	w.await(nodetest.Acceptor, c.outlook(nodetest.Acceptor), c.earlyOutlook()...)
 	w.finish()
 }
 
@@ -281,12 +282,12 @@ func connectorName(policy string) string {
 func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-		var connector *msgrtest.Node
+		var connector *nodetest.Node
 		ready := make(chan struct{})
 		connector = nodeOf(t, v, "client.2", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 			<-ready
 			if m.TID == 1001 {
-				connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
+				connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
 				again := numbered(2, control.NewMessage(1, nil, nil))
 				if c.Send(again) != nil {
 					t.Error("send inside the handler failed")
@@ -299,7 +300,7 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 		receives(t, ctx, acceptor, 1, 2)
 		receives(t, ctx, connector, 1001, 1002)
 		connector.Await(ctx, "established C(2,1,1,2)")
-		if n := connector.Probe.Seen(msgrtest.Read(frame.TagSessionReconnectOK)); n != 1 {
+		if n := connector.Probe.Seen(nodetest.Read(frame.TagSessionReconnectOK)); n != 1 {
 			t.Errorf("%d SESSION_RECONNECT_OK, want 1", n)
 		}
 	})
@@ -308,15 +309,15 @@ func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
 // What becomes of a session whose peer is gone: killed, frozen, or restarted.
 
 // watchful has a node notice a peer that is silent.
-func watchful(c *msgrtest.NodeConfig) {
+func watchful(c *nodetest.NodeConfig) {
 	c.Timeouts.KeepaliveEvery, c.Timeouts.Keepalive = stallDeadline/8, stallDeadline
 }
 
 // restart ends a node and starts another at its port. It runs under load.
-func restart(t *testing.T, ctx context.Context, v variant, n *msgrtest.Node, policy string, nonce uint32) *msgrtest.Node {
+func restart(t *testing.T, ctx context.Context, v variant, n *nodetest.Node, policy string, nonce uint32) *nodetest.Node {
 	t.Helper()
 	must(t, n.Shutdown(ctx))
-	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *msgrtest.NodeConfig) { c.Unbound = true })
+	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *nodetest.NodeConfig) { c.Unbound = true })
 	addrs := bind(t, fresh, wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
 	fresh.Addr = addrs.V2()
 	return fresh
@@ -397,14 +398,14 @@ type duet struct {
 	mayForget           bool // or it is not
 	v                   variant
 	size                int // of the front of every message
-	connector, acceptor *msgrtest.Node
+	connector, acceptor *nodetest.Node
 	conn                *control.Conn
 	sent                []uint64 // transaction ids, in order
 	next                uint64
 }
 
-func (w *duet) side(r msgrtest.Role) *msgrtest.Node {
-	if r == msgrtest.Acceptor {
+func (w *duet) side(r nodetest.Role) *nodetest.Node {
+	if r == nodetest.Acceptor {
 		return w.acceptor
 	}
 	return w.connector
@@ -433,7 +434,7 @@ func (w *duet) say(tid uint64) bool {
 
 // talkUntil sends messages of both kinds, one at a time, until the break is
 // reached: with pauses, so that acknowledgements travel alone as well.
-func (w *duet) talkUntil(b *msgrtest.Break) {
+func (w *duet) talkUntil(b *nodetest.Break) {
 	w.next = 2
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -462,12 +463,12 @@ func (w *duet) talkUntil(b *msgrtest.Break) {
 // await waits until the connections of a side are as they must be, or as they may be. A session
 // that lives is ready, or in standby, from where the last message of finish
 // wakes it.
-func (w *duet) await(r msgrtest.Role, want outlook, or ...outlook) {
+func (w *duet) await(r nodetest.Role, want outlook, or ...outlook) {
 	w.t.Helper()
 	n := w.side(r)
-	var have []msgrtest.Object
+	var have []nodetest.Object
 	forgotten := 0
-	if w.forgets && r == msgrtest.Acceptor {
+	if w.forgets && r == nodetest.Acceptor {
 		forgotten = 1
 	}
 	ok := func() bool {
@@ -475,13 +476,13 @@ func (w *duet) await(r msgrtest.Role, want outlook, or ...outlook) {
 		var got outlook
 		for _, o := range have {
 			switch {
-			case o.Conn == nil || o.End == msgrtest.Replaced:
-				if o.End != msgrtest.Closed && o.End != msgrtest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
+			case o.Conn == nil || o.End == nodetest.Replaced:
+				if o.End != nodetest.Closed && o.End != nodetest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
 					return false
 				}
-			case o.End == msgrtest.Closed && o.Resets == 1 && o.RemoteResets == 0:
+			case o.End == nodetest.Closed && o.Resets == 1 && o.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == msgrtest.Established || o.End == msgrtest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
@@ -519,7 +520,7 @@ func (w *duet) finish() {
 	w.say(999)
 	w.exactly(w.acceptor, w.sent)
 	w.exactly(w.connector, echoes(w.sent))
-	for _, n := range []*msgrtest.Node{w.connector, w.acceptor} {
+	for _, n := range []*nodetest.Node{w.connector, w.acceptor} {
 		conns := n.Conns()
 		live := conns[len(conns)-1]
 		if err := live.WaitReady(w.ctx); err != nil {
@@ -533,7 +534,7 @@ func (w *duet) finish() {
 	}
 }
 
-func (w *duet) exactly(n *msgrtest.Node, want []uint64) {
+func (w *duet) exactly(n *nodetest.Node, want []uint64) {
 	w.t.Helper()
 	if err := n.Inbox.Await(w.ctx, want...); err != nil {
 		w.t.Fatalf("%s: %v\nconnector:\n%s\nacceptor:\n%s", n.Name(), err, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -33,7 +34,7 @@ const (
 )
 
 // patient are the back-off numbers of the real daemons.
-func patient(c *msgrtest.NodeConfig) {
+func patient(c *nodetest.NodeConfig) {
 	c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff, c.Timeouts.Handshake = firstBackoff, longestBackoff, handshakeLimit
 }
 
@@ -50,7 +51,7 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 		connector := nodeOf(t, v, "client.2", "LLC", 2, patient, clock.of)
 		const failures = 250 // times 15 s: an hour
 		for nth := 1; nth <= failures; nth++ {
-			connector.Probe.Arm(msgrtest.SocketConnecting(), nth, msgrtest.Fault())
+			connector.Probe.Arm(nodetest.SocketConnecting(), nth, nodetest.Fault())
 		}
 		conn := connector.Dial(acceptor)
 		send(t, conn, 1)
@@ -71,8 +72,8 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 			want = min(2*want, longestBackoff)
 		}
 		// The session is lost, and the first attempt to resume it, too.
-		connector.Probe.ArmNext(msgrtest.Write(frame.TagMessage), msgrtest.Fault())
-		connector.Probe.Arm(msgrtest.SocketConnecting(), failures+2, msgrtest.Fault())
+		connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+		connector.Probe.Arm(nodetest.SocketConnecting(), failures+2, nodetest.Fault())
 		send(t, conn, 2)
 		eventually(t, ctx, "one pause", func() bool { return clock.press(isBackoff) == 1 })
 		receives(t, ctx, acceptor, 1, 2)
@@ -88,10 +89,10 @@ func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	all := ""
-	for _, p := range msgrtest.HandshakePoints(msgrtest.Connector)[1:10] {
-		all += " " + msgrtest.PointName(p)
+	for _, p := range nodetest.HandshakePoints(nodetest.Connector)[1:10] {
+		all += " " + nodetest.PointName(p)
 	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
@@ -115,13 +116,13 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	all := "SOCKET_CONNECTING"
-	for _, p := range msgrtest.HandshakePoints(msgrtest.Acceptor)[1:10] {
-		all += " " + msgrtest.PointName(p)
+	for _, p := range nodetest.HandshakePoints(nodetest.Acceptor)[1:10] {
+		all += " " + nodetest.PointName(p)
 	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at msgrtest.Point) {
+	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		to, stop := swallow(t), func() {}
-		if at != msgrtest.SocketConnecting() {
+		if at != nodetest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
 			must(t, err)
 			defer func() { _ = l.Close() }() // the test is over
@@ -132,7 +133,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 				check(t, p.Err())
 			}
 		}
-		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *msgrtest.NodeConfig) {
+		node := nodeOf(t, v, "client.1", "LLC", 1, patient, clock.of, func(c *nodetest.NodeConfig) {
 			c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = time.Hour, time.Hour
 		})
 		conn := connect(t, node, to, wire.OSD)
@@ -186,7 +187,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 				accepted <- c
 			}
 		}()
-		patient := func(c *msgrtest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
+		patient := func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
 		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
 		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
 		var conns []*control.Conn
@@ -220,7 +221,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 }
 
 // strandedClients connects n clients, and loses them all.
-func strandedClients(t *testing.T, ctx context.Context, v variant, server *msgrtest.Node, n int) {
+func strandedClients(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, n int) {
 	t.Helper()
 	for i := range n {
 		client := nodeOf(t, v, "client.1", "LLC", uint32(i+10))
@@ -232,8 +233,8 @@ func strandedClients(t *testing.T, ctx context.Context, v variant, server *msgrt
 
 func anHour(d time.Duration) bool { return d == time.Hour }
 
-func withAge(age time.Duration, resets *atomic.Int64) func(*msgrtest.NodeConfig) {
-	return func(c *msgrtest.NodeConfig) {
+func withAge(age time.Duration, resets *atomic.Int64) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) {
 		p := control.StatefulServer()
 		p.StandbyAge = age
 		c.Default = &p
@@ -276,7 +277,7 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 	ctx := deadline(t)
 	var resets atomic.Int64
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *msgrtest.NodeConfig) { c.MaxStandby = 2 })
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *nodetest.NodeConfig) { c.MaxStandby = 2 })
 	strandedClients(t, ctx, variants[0], server, 5)
 	eventually(t, ctx, "the end of the oldest", func() bool { return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2 })
 	left := server.Conns()
@@ -295,7 +296,7 @@ func TestASessionThatIsResumedDoesNotEnd(t *testing.T) {
 	conn := client.Dial(server)
 	send(t, conn, 1)
 	receives(t, ctx, server, 1)
-	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 	send(t, conn, 2)
 	client.Hit(ctx, b)
 	receives(t, ctx, server, 1, 2)
@@ -336,13 +337,13 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	ctx := deadline(t)
 	var resets atomic.Int64
 	clock := &lateClock{}
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *msgrtest.NodeConfig) { c.Clock = clock })
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *nodetest.NodeConfig) { c.Clock = clock })
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := client.Dial(server)
 	send(t, conn, 1)
 	receives(t, ctx, server, 1)
-	away := client.Probe.ArmNext(msgrtest.MustPoint("BANNER_WRITE"), msgrtest.Stall())
-	b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+	away := client.Probe.ArmNext(nodetest.MustPoint("BANNER_WRITE"), nodetest.Stall())
+	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 	send(t, conn, 2)
 	client.Hit(ctx, b)
 	waits := func(n int) {
@@ -365,9 +366,9 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after an hour without an answer; 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *msgrtest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
+func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
 	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
-	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *msgrtest.NodeConfig) {
+	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
 		p.GiveUpAfter = after
 		c.Default, c.Logger = &p, slog.New(slog.NewTextHandler(log, nil))
@@ -473,7 +474,7 @@ func TestAPeerThatAnswersInTimeIsNotGivenUp(t *testing.T) {
 		send(t, conn, 1)
 		receives(t, ctx, server, 1)
 		for i := range uint64(3) {
-			b := client.Probe.ArmNext(msgrtest.MustPoint("MESSAGE_WRITE"), msgrtest.Fault())
+			b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
 			send(t, conn, i+2)
 			client.Hit(ctx, b)
 			eventually(t, ctx, "the message", func() bool { return len(server.Inbox.Messages()) == int(i)+2 })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -281,7 +282,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 // included, and after an Unbind as well, but for those.
 func TestARebindIsSteeredAsBefore(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t) // of programs and maps, too
+	nodetest.CheckLeaks(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
 	must(t, m.PinPeer(source(1), 2))
 	ctx := deadline(t)
@@ -316,7 +317,7 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
-			msgrtest.CheckLeaks(t)
+			nodetest.CheckLeaks(t)
 			ctx := deadline(t)
 			us := startMessenger(t, serverConfig(backend, 2), echoAll())
 			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
@@ -392,7 +393,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 // The core that gets the number of a removed one has none of its pins.
 func TestPinsEndWithTheirCore(t *testing.T) {
 	needSteering(t)
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	m, at := steered(t, control.SteerTable, nil)
 	from := netip.AddrPortFrom(source(1), 0)
 	must(t, m.PinPeer(from.Addr(), 2))

@@ -59,7 +59,7 @@
 // what is behind that is lost. So an old value may be back, or one that was deleted. The next
 // process starts without it.
 //
-// sim_test.go has control/durabletest run the server on a simulated disk, by seed, and know
+// sim_test.go has control/pair run the server on a simulated disk, by seed, and know
 // what must be there; kill_test.go does it with processes.
 //
 //	go test ./cmd/ringkv -run WhateverHappens -kv.seeds=10000 -timeout 2h

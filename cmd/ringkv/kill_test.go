@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/durabletest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
 func TestMain(m *testing.M) { clitest.Program(m, main) }
@@ -40,7 +40,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, backend := range []string{"auto", "epoll"} {
 		t.Run(backend, func(t *testing.T) {
-			dir, a := t.TempDir(), durabletest.NewAudit(t, t.Context(), tested(seed), seed)
+			dir, a := t.TempDir(), pair.NewAudit(t, t.Context(), tested(seed), seed)
 			for range rounds {
 				server, addr := begin(t, "--dir", dir, "--backend", backend)
 				e := env{stderr: io.Discard, engine: flags.Engine{Backend: backend, LogLevel: "off"}, cores: 1}

@@ -16,21 +16,20 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-var seeds = durabletest.SeedFlags("kv", 40)
+var seeds = pair.SeedFlags("kv", 40)
 
 // tested is how the store is tested, and asked.
-func tested(seed uint64) durabletest.Server {
-	s := durabletest.Server{Missing: errNotFound, Refused: errRefused, Pause: 2 * retryAfter}
+func tested(seed uint64) pair.Durable {
+	s := pair.Durable{Missing: errNotFound, Refused: errRefused, Pause: 2 * retryAfter}
 	s.Pair.Seed, s.Pair.Server.Plane.Cores = seed, 1+int(seed%3)
 	s.Open = openStore(seed, new(bool))
-	types := []uint16{durabletest.Put: kvformat.Put, durabletest.Get: kvformat.Get, durabletest.Delete: kvformat.Delete}
-	s.Ask = func(ctx context.Context, c *control.Conn, a durabletest.Act, key string, v []byte) ([]byte, error) {
+	types := []uint16{pair.Put: kvformat.Put, pair.Get: kvformat.Get, pair.Delete: kvformat.Delete}
+	s.Ask = func(ctx context.Context, c *control.Conn, a pair.Act, key string, v []byte) ([]byte, error) {
 		return do(ctx, c, types[a], key, v)
 	}
 	s.List = func(ctx context.Context, c *control.Conn) (keys []string, err error) {
@@ -50,14 +49,14 @@ func openStore(seed uint64, accept *bool) func(p *pair.Pair) (*control.Dispatche
 }
 
 // compacted says whether the first file is gone.
-func compacted(w *durabletest.World) bool { return !strings.Contains(w.Files("/kv")[0], "-00000001-") }
+func compacted(w *pair.World) bool { return !strings.Contains(w.Files("/kv")[0], "-00000001-") }
 
 // A process that is killed, power cuts, writes that are torn, overtake each other, fail, or
 // find the disk full, and in the end a bit that flips.
 // Matrix: KV-01, KV-04, KV-07
 func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 	compactions := 0
-	durabletest.Endure(t, seeds, tested, func(w *durabletest.World) {
+	pair.Endure(t, seeds, tested, func(w *pair.World) {
 		if compacted(w) {
 			compactions++
 		}
@@ -70,11 +69,11 @@ func TestWhatIsAcknowledgedSurvivesWhateverHappensToTheDisk(t *testing.T) {
 
 // Matrix: KV-06
 func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
-	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
-		w.All(durabletest.Put, durabletest.Keys)
+	pair.Simulate(t, tested(3), func(w *pair.World) {
+		w.All(pair.Put, pair.Keys)
 		w.Fill()
 		w.Disk(simnet.DiskOptions{Room: 1})
-		if _, err := tested(3).Ask(w.Context, w.Conn, durabletest.Delete, "key-000", nil); err == nil || !strings.Contains(err.Error(), "made room") {
+		if _, err := tested(3).Ask(w.Context, w.Conn, pair.Delete, "key-000", nil); err == nil || !strings.Contains(err.Error(), "made room") {
 			t.Errorf("a delete on a full disk: %v", err)
 		}
 	})
@@ -82,18 +81,18 @@ func TestAFullDiskRefusesChangesAndReadsGoOn(t *testing.T) {
 
 // Matrix: KV-07
 func TestCompactionKeepsWhatIsThereAndNothingElse(t *testing.T) {
-	durabletest.Simulate(t, tested(3), func(w *durabletest.World) {
-		w.All(durabletest.Put, durabletest.Keys) // some of which are not touched any more
+	pair.Simulate(t, tested(3), func(w *pair.World) {
+		w.All(pair.Put, pair.Keys) // some of which are not touched any more
 		for range 900 {
-			_ = w.Ask(durabletest.Random(w.Rand), w.Rand.IntN(3))
+			_ = w.Ask(pair.Random(w.Rand), w.Rand.IntN(3))
 		}
 		w.Pass(time.Second)
 		if n := len(w.Files("/kv")); n > 60 || !compacted(w) {
 			t.Errorf("nothing is compacted: %d segments", n)
 		}
-		w.All(durabletest.Get, durabletest.Keys)
+		w.All(pair.Get, pair.Keys)
 		w.MustRestart(true)
-		w.All(durabletest.Get, durabletest.Keys)
+		w.All(pair.Get, pair.Keys)
 	})
 }
 
@@ -106,17 +105,17 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 		fail := func(kind uring.Kind, _ string) unix.Errno {
 			return map[uring.Kind]unix.Errno{broken: unix.EIO}[kind]
 		}
-		durabletest.Simulate(t, tested(uint64(at)), func(w *durabletest.World) {
-			w.All(durabletest.Put, 1)
+		pair.Simulate(t, tested(uint64(at)), func(w *pair.World) {
+			w.All(pair.Put, 1)
 			w.Disk(simnet.DiskOptions{StopAt: 2, Fail: fail})
-			w.All(durabletest.Put, 1) // fails and is cut off: it would be read again without the next name,
-			w.All(durabletest.Put, 1) // which there is now
+			w.All(pair.Put, 1) // fails and is cut off: it would be read again without the next name,
+			w.All(pair.Put, 1) // which there is now
 			w.MustRestart(false)
-			w.All(durabletest.Get, 1)
+			w.All(pair.Get, 1)
 			w.Disk(simnet.DiskOptions{StopAt: at % 6})
-			w.All(durabletest.Put, 1)
+			w.All(pair.Put, 1)
 			w.MustRestart(broken == uring.KindWrite) // what a failed sync has lost does not come back
-			w.All(durabletest.Get, 1)
+			w.All(pair.Get, 1)
 		})
 	}
 }
@@ -132,11 +131,11 @@ func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
 	} {
 		s, accept := tested(3), false
 		s.Open = openStore(3, &accept)
-		durabletest.Simulate(t, s, func(w *durabletest.World) {
+		pair.Simulate(t, s, func(w *pair.World) {
 			w.Disk(simnet.DiskOptions{Fail: func(_ uring.Kind, path string) unix.Errno {
 				return map[string]unix.Errno{".mark": unix.EIO}[filepath.Ext(path)]
 			}})
-			w.All(durabletest.Put, durabletest.Keys)
+			w.All(pair.Put, pair.Keys)
 			w.Disk(simnet.DiskOptions{}) // the mark is set now
 			names := w.Files("/kv")
 			isMark := func(name string) bool { return strings.HasSuffix(name, ".mark") }
@@ -177,10 +176,10 @@ func TestWhatIsMissingOfTheLogIsNoticed(t *testing.T) {
 			if accept = true; damage {
 				w.MustRestart(false)
 			}
-			w.All(durabletest.Put, durabletest.Keys)
+			w.All(pair.Put, pair.Keys)
 			accept = false
 			w.MustRestart(true)
-			w.All(durabletest.Get, durabletest.Keys)
+			w.All(pair.Get, pair.Keys)
 			if left := strings.Join(w.Files("/kv"), " "); what == "strange" && strings.Count(left, ".log.")+strings.Count(left, ".log~") != len(strange) {
 				t.Errorf("of the strange files there are %s", left)
 			}

@@ -109,9 +109,11 @@ func anyPort(_, _ string, c syscall.RawConn) error {
 
 func largeLogin() []byte {
 	enc := frame.NewEncoder(frame.Rev1)
-	hello, _ := enc.AppendFrame(nil, frame.TagHello, wire.Hello{EntityType: wire.Client}.AppendTo(nil))
-	login, _ := enc.AppendFrame(nil, frame.TagAuthRequest, wire.AuthRequest{Method: 1, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil))
-	return slices.Concat(wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil), hello, login[:len(login)-100])
+	hello, _ := enc.AppendFrame(nil, frame.TagHello, wire.Addr{}.AppendTo([]byte{byte(wire.Client)}))
+	method := wire.AppendU32s([]byte{1, 0, 0, 0}, []uint32{1}) // none, in mode crc
+	login, _ := enc.AppendFrame(nil, frame.TagAuthRequest, wire.AppendBlob(method, make([]byte, 60<<10)))
+	banner := append([]byte("ceph v2\n\x10\x00\x01"), make([]byte, 15)...) // msgr2.1
+	return slices.Concat(banner, hello, login[:len(login)-100])
 }
 
 func unfinishedMessage() []byte {

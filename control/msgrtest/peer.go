@@ -134,7 +134,7 @@ func (p *Peer) fail(err error) bool {
 var errStopped = errors.New("stopped")
 
 // stopAt is a probe that stops before a point.
-func stopAt(at Point) probe.Probe {
+func stopAt(at probe.Point) probe.Probe {
 	return probe.Func(func(_ context.Context, e probe.Event) error {
 		if e.Point == at && e.When == probe.Before {
 			return errStopped
@@ -157,7 +157,7 @@ func (p *Peer) Handshake() { p.handshake(nil) }
 
 // HandshakeUntil runs the handshake up to a point, and stops there. What comes
 // then can only be silence, WriteRaw, or an end.
-func (p *Peer) HandshakeUntil(at Point) { p.handshake(stopAt(at)) }
+func (p *Peer) HandshakeUntil(at probe.Point) { p.handshake(stopAt(at)) }
 
 func (p *Peer) handshake(by probe.Probe) {
 	if p.err != nil {

@@ -3,14 +3,15 @@ package msgrtest
 import (
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // ClientIdent is what a well-behaved connector would say, with this cookie and
 // global_seq. Change what the script wants different.
-func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire.ClientIdent {
-	return wire.ClientIdent{
+func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire2.ClientIdent {
+	return wire2.ClientIdent{
 		Addrs: wire.AddrVec{p.cfg.Addr}, TargetAddr: p.target, GID: p.cfg.Number, GlobalSeq: globalSeq,
 		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Cookie: cookie,
 	}
@@ -18,8 +19,8 @@ func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire.ClientIdent {
 
 // ServerIdent is what a well-behaved acceptor would say; a cookie of 0 makes
 // the session lossy.
-func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire.ServerIdent {
-	si := wire.ServerIdent{
+func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire2.ServerIdent {
+	si := wire2.ServerIdent{
 		Addrs: wire.AddrVec{p.cfg.Addr}, GID: p.cfg.Number, GlobalSeq: globalSeq,
 		Supported: wire.FeaturesPacific, Required: wire.FeatureMsgAddr2, Cookie: cookie,
 	}
@@ -30,8 +31,8 @@ func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire.ServerIdent {
 }
 
 // SessionReconnect is what a connector with a session would say.
-func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSeq, msgSeq uint64) wire.SessionReconnect {
-	return wire.SessionReconnect{
+func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSeq, msgSeq uint64) wire2.SessionReconnect {
+	return wire2.SessionReconnect{
 		Addrs: wire.AddrVec{p.cfg.Addr}, ClientCookie: clientCookie, ServerCookie: serverCookie,
 		GlobalSeq: globalSeq, ConnectSeq: connectSeq, MsgSeq: msgSeq,
 	}
@@ -45,46 +46,36 @@ func (p *Peer) SendPayload(tag frame.Tag, body payload) { p.Send(tag, body.Appen
 
 // Establish does the handshake and opens a session as a connector, and returns
 // the answer to CLIENT_IDENT.
-func (p *Peer) Establish(cookie, globalSeq uint64) wire.ServerIdent {
+func (p *Peer) Establish(cookie, globalSeq uint64) wire2.ServerIdent {
 	p.Handshake()
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
 	return p.ExpectServerIdent()
 }
 
 // ExpectServerIdent reads SERVER_IDENT.
-func (p *Peer) ExpectServerIdent() wire.ServerIdent {
-	return decode(p, frame.TagServerIdent, wire.DecodeServerIdent)
+func (p *Peer) ExpectServerIdent() wire2.ServerIdent {
+	return decode(p, frame.TagServerIdent, wire2.DecodeServerIdent)
 }
 
 // ExpectClientIdent reads CLIENT_IDENT.
-func (p *Peer) ExpectClientIdent() wire.ClientIdent {
-	return decode(p, frame.TagClientIdent, wire.DecodeClientIdent)
+func (p *Peer) ExpectClientIdent() wire2.ClientIdent {
+	return decode(p, frame.TagClientIdent, wire2.DecodeClientIdent)
 }
 
 // ExpectReconnect reads SESSION_RECONNECT.
-func (p *Peer) ExpectReconnect() wire.SessionReconnect {
-	return decode(p, frame.TagSessionReconnect, wire.DecodeSessionReconnect)
+func (p *Peer) ExpectReconnect() wire2.SessionReconnect {
+	return decode(p, frame.TagSessionReconnect, wire2.DecodeSessionReconnect)
 }
 
 // ExpectReconnectOK reads SESSION_RECONNECT_OK and returns the last message
 // that the other side has received.
 func (p *Peer) ExpectReconnectOK() (msgSeq uint64) {
-	return decode(p, frame.TagSessionReconnectOK, wire.DecodeSessionReconnectOK).MsgSeq
+	return decode(p, frame.TagSessionReconnectOK, wire2.DecodeSessionReconnectOK).MsgSeq
 }
 
 // ExpectReset reads SESSION_RESET and returns whether it is a full one.
 func (p *Peer) ExpectReset() (full bool) {
-	return decode(p, frame.TagSessionReset, wire.DecodeSessionReset).Full
-}
-
-// ExpectRetry reads SESSION_RETRY.
-func (p *Peer) ExpectRetry() (connectSeq uint64) {
-	return decode(p, frame.TagSessionRetry, wire.DecodeSessionRetry).ConnectSeq
-}
-
-// ExpectRetryGlobal reads SESSION_RETRY_GLOBAL.
-func (p *Peer) ExpectRetryGlobal() (globalSeq uint64) {
-	return decode(p, frame.TagSessionRetryGlobal, wire.DecodeSessionRetryGlobal).GlobalSeq
+	return decode(p, frame.TagSessionReset, wire2.DecodeSessionReset).Full
 }
 
 func decode[T any](p *Peer, tag frame.Tag, f func([]byte) (T, error)) T {

@@ -14,10 +14,29 @@
 //
 // Faults are injected on the simulated hosts, by Pair.Do: connections that break,
 // directions that are cut, processes that die; Pair.Restart has the server begin anew, with
-// the disk that it had. What is about the session itself has more
-// precise tools in package msgrtest, over real sockets; what must survive faults of the disk
-// has package durabletest.
+// the disk that it had. A test that plays a peer frame by frame has package msgrtest.
 //
 // The order in which the cores and the network do what is due at the same time comes from
 // Config.Seed; that of goroutines does not, so that two runs may differ.
+//
+// # A server that keeps values by key
+//
+// A Durable is held against the worst that may happen to its disk and its process: kills,
+// power cuts, writes that are torn, lost, late or refused, a full disk, and bits that flip.
+// What must be there is known from its answers alone: what it has acknowledged is there, and
+// what it has refused may be, from the next process on.
+//
+// An Audit asks for keys, at random and many at a time, and judges each answer. It asks a
+// process under test, or the server of a World, which is on a simulated disk. Endure runs a
+// World for each of many seeds, with every fault:
+//
+//	var seeds = pair.SeedFlags("store", 40)
+//
+//	pair.Endure(t, seeds, func(seed uint64) pair.Durable {
+//		s := pair.Durable{Open: open, Ask: ask, Missing: errMissing, Refused: errRefused}
+//		s.Pair.Seed = seed
+//		return s
+//	}, func(w *pair.World) { w.Flip("/data", errDamaged) })
+//
+// Simulate runs what a test has thought of, such as a full disk.
 package pair

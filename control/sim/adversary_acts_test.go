@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -105,36 +106,36 @@ var foeActs = []foeAct{
 	{name: "close", do: (*foeSocket).close},
 	{name: "speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 	{name: "banner that requires anything", do: func(s *foeSocket) {
-		s.write(wire.Banner{Supported: s.a.number(), Required: s.a.number()}.AppendTo(nil))
+		s.write(wire2.Banner{Supported: s.a.number(), Required: s.a.number()}.AppendTo(nil))
 	}},
 	{name: "banner of any length", do: func(s *foeSocket) {
-		b := wire.Banner{Supported: 1}.AppendTo(nil)
-		binary.LittleEndian.PutUint16(b[wire.BannerPrefixSize-2:], uint16(s.a.rng.Uint32()))
+		b := wire2.Banner{Supported: 1}.AppendTo(nil)
+		binary.LittleEndian.PutUint16(b[wire2.BannerPrefixSize-2:], uint16(s.a.rng.Uint32()))
 		s.write(append(b, s.a.bytes(s.a.rng.IntN(40))...))
 	}},
 	{name: "wrong signature", do: func(s *foeSocket) {
-		var sig wire.AuthSignature
+		var sig wire2.AuthSignature
 		copy(sig[:], s.a.bytes(len(sig)))
 		s.say(frame.TagAuthSignature, sig)
 	}},
 	{name: "authentication of any method", do: func(s *foeSocket) {
 		a := s.a
-		s.say(frame.TagAuthRequest, wire.AuthRequest{Method: uint32(a.number()), PreferredModes: []uint32{uint32(a.number()), 1}, Payload: a.bytes(a.rng.IntN(100))})
+		s.say(frame.TagAuthRequest, wire2.AuthRequest{Method: uint32(a.number()), PreferredModes: []uint32{uint32(a.number()), 1}, Payload: a.bytes(a.rng.IntN(100))})
 	}},
 	{name: "one more round of authentication", do: func(s *foeSocket) {
 		p := s.a.bytes(s.a.rng.IntN(4000))
 		if s.to == nil {
-			s.say(frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: p})
+			s.say(frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: p})
 		} else {
-			s.say(frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: p})
+			s.say(frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: p})
 		}
 	}},
 	{name: "bad method", do: func(s *foeSocket) {
 		list := []uint32{uint32(auth.None), uint32(auth.Cephx), uint32(s.a.number())}
-		s.say(frame.TagAuthBadMethod, wire.AuthBadMethod{Method: 1 + uint32(s.a.rng.IntN(3)), Result: int32(s.a.number()), AllowedMethods: list, AllowedModes: list})
+		s.say(frame.TagAuthBadMethod, wire2.AuthBadMethod{Method: 1 + uint32(s.a.rng.IntN(3)), Result: int32(s.a.number()), AllowedMethods: list, AllowedModes: list})
 	}},
 	{name: "authentication done", do: func(s *foeSocket) {
-		s.say(frame.TagAuthDone, wire.AuthDone{GlobalID: s.a.number(), Mode: uint32(s.a.rng.IntN(4)), Payload: s.a.bytes(s.a.rng.IntN(50))})
+		s.say(frame.TagAuthDone, wire2.AuthDone{GlobalID: s.a.number(), Mode: uint32(s.a.rng.IntN(4)), Payload: s.a.bytes(s.a.rng.IntN(50))})
 	}},
 	{name: "wrong tag", do: func(s *foeSocket) { s.send(frame.Tag(1+s.a.rng.IntN(22)), s.a.bytes(s.a.rng.IntN(60))) }},
 	{name: "unknown tag", do: func(s *foeSocket) {
@@ -167,20 +168,20 @@ var foeActs = []foeAct{
 	{name: "reconnect", do: func(s *foeSocket) { s.say(frame.TagSessionReconnect, s.reconnect()) }},
 	{name: "server ident", do: func(s *foeSocket) { s.say(frame.TagServerIdent, s.serverIdent(s.a.anyAddr())) }},
 	{name: "reconnect ok", do: func(s *foeSocket) {
-		s.say(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: s.a.number()})
+		s.say(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: s.a.number()})
 	}},
 	{name: "retry", do: func(s *foeSocket) {
-		s.say(frame.TagSessionRetry, wire.SessionRetry{ConnectSeq: s.a.number()})
+		s.say(frame.TagSessionRetry, wire2.SessionRetry{ConnectSeq: s.a.number()})
 	}},
 	{name: "retry global", do: func(s *foeSocket) {
-		s.say(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: s.a.number()})
+		s.say(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: s.a.number()})
 	}},
 	{name: "reset a session", do: func(s *foeSocket) {
-		s.say(frame.TagSessionReset, wire.SessionReset{Full: s.a.rng.IntN(2) == 0})
+		s.say(frame.TagSessionReset, wire2.SessionReset{Full: s.a.rng.IntN(2) == 0})
 	}},
 	{name: "wait", do: func(s *foeSocket) { s.send(frame.TagWait, nil) }},
 	{name: "missing features", do: func(s *foeSocket) {
-		s.say(frame.TagIdentMissingFeatures, wire.IdentMissingFeatures{Features: wire.Features(s.a.number())})
+		s.say(frame.TagIdentMissingFeatures, wire2.IdentMissingFeatures{Features: wire.Features(s.a.number())})
 	}},
 	{name: "replay a frame", do: func(s *foeSocket) {
 		if list := s.a.seen.frames; len(list) > 0 {
@@ -299,9 +300,9 @@ func (s *foeSocket) addrs() wire.AddrVec {
 	return v
 }
 
-func (s *foeSocket) clientIdent() wire.ClientIdent {
+func (s *foeSocket) clientIdent() wire2.ClientIdent {
 	a := s.a
-	c := wire.ClientIdent{
+	c := wire2.ClientIdent{
 		Addrs: s.addrs(), TargetAddr: s.target(), GID: 66, GlobalSeq: 1, Supported: wire.FeaturesPacific,
 		Required: wire.FeatureMsgAddr2, Cookie: s.clientCookie,
 	}
@@ -318,9 +319,9 @@ func (s *foeSocket) clientIdent() wire.ClientIdent {
 	return c
 }
 
-func (s *foeSocket) serverIdent(target wire.Addr) wire.ServerIdent {
+func (s *foeSocket) serverIdent(target wire.Addr) wire2.ServerIdent {
 	a := s.a
-	c := wire.ServerIdent{
+	c := wire2.ServerIdent{
 		Addrs: append(s.addrs(), target), GID: 66, GlobalSeq: 1, Supported: wire.FeaturesPacific,
 		Required: wire.FeatureMsgAddr2, Cookie: s.serverCookie,
 	}
@@ -333,9 +334,9 @@ func (s *foeSocket) serverIdent(target wire.Addr) wire.ServerIdent {
 	return c
 }
 
-func (s *foeSocket) reconnect() wire.SessionReconnect {
+func (s *foeSocket) reconnect() wire2.SessionReconnect {
 	a := s.a
-	c := wire.SessionReconnect{Addrs: s.addrs(), ClientCookie: s.clientCookie, ServerCookie: s.serverCookie, GlobalSeq: 2, ConnectSeq: 1, MsgSeq: s.inSeq}
+	c := wire2.SessionReconnect{Addrs: s.addrs(), ClientCookie: s.clientCookie, ServerCookie: s.serverCookie, GlobalSeq: 2, ConnectSeq: 1, MsgSeq: s.inSeq}
 	for _, n := range []*uint64{&c.ClientCookie, &c.ServerCookie, &c.GlobalSeq, &c.ConnectSeq, &c.MsgSeq} {
 		a.maybe(n)
 	}
@@ -358,7 +359,7 @@ func (s *foeSocket) answerSession(target wire.Addr) {
 		s.send(frame.TagWait, nil)
 	case 1:
 		a.did("answer with missing features")
-		s.say(frame.TagIdentMissingFeatures, wire.IdentMissingFeatures{Features: wire.Features(a.number())})
+		s.say(frame.TagIdentMissingFeatures, wire2.IdentMissingFeatures{Features: wire.Features(a.number())})
 	case 2: // nothing
 	default:
 		s.say(frame.TagServerIdent, s.serverIdent(target))
@@ -367,29 +368,29 @@ func (s *foeSocket) answerSession(target wire.Addr) {
 }
 
 // answerReconnect answers SESSION_RECONNECT, for many without end.
-func (s *foeSocket) answerReconnect(sr wire.SessionReconnect) {
+func (s *foeSocket) answerReconnect(sr wire2.SessionReconnect) {
 	a := s.a
 	switch s.choice(6) {
 	case 0:
 		a.did("answer with retry")
 		n := sr.ConnectSeq
 		a.maybe(&n)
-		s.say(frame.TagSessionRetry, wire.SessionRetry{ConnectSeq: n})
+		s.say(frame.TagSessionRetry, wire2.SessionRetry{ConnectSeq: n})
 	case 1:
 		a.did("answer with retry global")
 		n := sr.GlobalSeq
 		a.maybe(&n)
-		s.say(frame.TagSessionRetryGlobal, wire.SessionRetryGlobal{GlobalSeq: n})
+		s.say(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: n})
 	case 2:
 		a.did("answer with reset")
-		s.say(frame.TagSessionReset, wire.SessionReset{Full: a.rng.IntN(2) == 0})
+		s.say(frame.TagSessionReset, wire2.SessionReset{Full: a.rng.IntN(2) == 0})
 	case 3:
 		a.did("answer with wait")
 		s.send(frame.TagWait, nil)
 	default:
 		n := s.outSeq
 		a.maybe(&n)
-		s.say(frame.TagSessionReconnectOK, wire.SessionReconnectOK{MsgSeq: n})
+		s.say(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: n})
 		s.opened()
 	}
 }

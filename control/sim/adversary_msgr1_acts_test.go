@@ -4,6 +4,7 @@ package sim_test
 
 import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -15,7 +16,7 @@ var foeActs1 = []foeAct{
 	{name: "v1: half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
 	{name: "v1: close", do: (*foeSocket).close},
 	{name: "v1: speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
-	{name: "v1: speak msgr2", do: func(s *foeSocket) { s.write(wire.Banner{Supported: 1}.AppendTo(nil)) }},
+	{name: "v1: speak msgr2", do: func(s *foeSocket) { s.write(wire2.Banner{Supported: 1}.AppendTo(nil)) }},
 	{name: "v1: hello", do: func(s *foeSocket) {
 		if s.to == nil {
 			s.write(wire1.AcceptorHello{Own: s.a.anyAddr(), Seen: s.a.anyAddr()}.AppendTo(nil))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -378,21 +379,21 @@ func (m *memory) remember(f *frame.Frame, raw []byte) {
 	m.piece(raw)
 	switch f.Tag {
 	case frame.TagHello:
-		if h, err := wire.DecodeHello(f.Seg[0]); err == nil {
+		if h, err := wire2.DecodeHello(f.Seg[0]); err == nil {
 			m.address(h.PeerAddr)
 		}
 	case frame.TagClientIdent:
-		if c, err := wire.DecodeClientIdent(f.Seg[0]); err == nil {
+		if c, err := wire2.DecodeClientIdent(f.Seg[0]); err == nil {
 			m.number(c.GlobalSeq, c.Cookie)
 			m.address(c.Addrs...)
 		}
 	case frame.TagServerIdent:
-		if c, err := wire.DecodeServerIdent(f.Seg[0]); err == nil {
+		if c, err := wire2.DecodeServerIdent(f.Seg[0]); err == nil {
 			m.number(c.GlobalSeq, c.Cookie)
 			m.address(c.Addrs...)
 		}
 	case frame.TagSessionReconnect:
-		if c, err := wire.DecodeSessionReconnect(f.Seg[0]); err == nil {
+		if c, err := wire2.DecodeSessionReconnect(f.Seg[0]); err == nil {
 			m.number(c.ClientCookie, c.ServerCookie, c.GlobalSeq, c.ConnectSeq, c.MsgSeq)
 		}
 	case frame.TagSessionRetryGlobal, frame.TagSessionRetry, frame.TagSessionReconnectOK, frame.TagAck:

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -109,7 +110,7 @@ func (s *foeSocket) begin() {
 }
 
 func (s *foeSocket) banner() []byte {
-	b := wire.Banner{}
+	b := wire2.Banner{}
 	if !s.rev0 {
 		b.Supported = wire.BannerRevision1
 	}
@@ -131,11 +132,11 @@ func (s *foeSocket) hear() {
 	}
 	for !s.gone && !s.v1 {
 		if s.phase == phaseBanner {
-			if len(s.in) < wire.BannerSize {
+			if len(s.in) < wire2.BannerSize {
 				return
 			}
-			peer, _ := wire.DecodeBanner(s.in[wire.BannerPrefixSize:wire.BannerSize])
-			s.take(wire.BannerSize)
+			peer, _ := wire2.DecodeBanner(s.in[wire2.BannerPrefixSize:wire2.BannerSize])
+			s.take(wire2.BannerSize)
 			rev := frame.Rev1
 			if s.rev0 || peer.Supported&wire.BannerRevision1 == 0 {
 				rev = frame.Rev0
@@ -213,7 +214,7 @@ func (s *foeSocket) sendHello() {
 		typ = wire.EntityType(s.a.rng.Uint32())
 		s.a.did("hello of any type")
 	}
-	s.say(frame.TagHello, wire.Hello{EntityType: typ, PeerAddr: s.target()})
+	s.say(frame.TagHello, wire2.Hello{EntityType: typ, PeerAddr: s.target()})
 }
 
 // target is whom it wants to have reached.
@@ -236,13 +237,13 @@ func (s *foeSocket) heard(f *frame.Frame) {
 			s.requestAuth()
 		}
 	case frame.TagAuthReplyMore:
-		more, _ := wire.DecodeAuthReplyMore(f.Seg[0])
+		more, _ := wire2.DecodeAuthReplyMore(f.Seg[0])
 		s.key = proofKey(s.name, more.Payload)
 		answer := proofOf(s.key)
 		if s.claim != s.name {
 			answer = s.a.bytes(32)
 		}
-		s.say(frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer})
+		s.say(frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer})
 	case frame.TagAuthBadMethod:
 		if s.a.rng.IntN(2) == 0 {
 			s.requestAuth()
@@ -275,7 +276,7 @@ func (s *foeSocket) requestAuth() {
 		s.claim = a.honestName()
 		a.did("claim another name")
 	}
-	req := wire.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}}
+	req := wire2.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}}
 	if a.plan.proven {
 		req.Method, req.Payload = uint32(auth.Cephx), s.claim.AppendTo(nil)
 	} else {
@@ -287,7 +288,7 @@ func (s *foeSocket) requestAuth() {
 
 // authRequested answers a node that dialled it.
 func (s *foeSocket) authRequested(f *frame.Frame) {
-	req, _ := wire.DecodeAuthRequest(f.Seg[0])
+	req, _ := wire2.DecodeAuthRequest(f.Seg[0])
 	if auth.Method(req.Method) == auth.None {
 		s.phase = phaseSign
 		s.doneAuth()
@@ -295,17 +296,17 @@ func (s *foeSocket) authRequested(f *frame.Frame) {
 	}
 	challenge := s.a.bytes(32)
 	s.key = proofKey(wire.NewReader(req.Payload).EntityName(), challenge)
-	s.say(frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: challenge})
+	s.say(frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: challenge})
 }
 
 func (s *foeSocket) doneAuth() {
-	s.say(frame.TagAuthDone, wire.AuthDone{GlobalID: s.a.number(), Mode: uint32(auth.CRC)})
+	s.say(frame.TagAuthDone, wire2.AuthDone{GlobalID: s.a.number(), Mode: uint32(auth.CRC)})
 	s.sign()
 }
 
 // sign sends the signature of what was received.
 func (s *foeSocket) sign() {
-	var sig wire.AuthSignature
+	var sig wire2.AuthSignature
 	if len(s.key) > 0 {
 		copy(sig[:], mac(s.key, s.sum.rx))
 	}
@@ -317,15 +318,15 @@ func (s *foeSocket) heardSession(f *frame.Frame) {
 	a := s.a
 	switch f.Tag {
 	case frame.TagClientIdent:
-		ci, _ := wire.DecodeClientIdent(f.Seg[0])
+		ci, _ := wire2.DecodeClientIdent(f.Seg[0])
 		s.clientCookie = ci.Cookie
 		s.answerSession(ci.TargetAddr)
 	case frame.TagSessionReconnect:
-		sr, _ := wire.DecodeSessionReconnect(f.Seg[0])
+		sr, _ := wire2.DecodeSessionReconnect(f.Seg[0])
 		s.clientCookie = sr.ClientCookie
 		s.answerReconnect(sr)
 	case frame.TagServerIdent:
-		si, _ := wire.DecodeServerIdent(f.Seg[0])
+		si, _ := wire2.DecodeServerIdent(f.Seg[0])
 		s.serverCookie = si.Cookie
 		s.opened()
 	case frame.TagSessionReconnectOK:

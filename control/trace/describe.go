@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -72,39 +73,39 @@ func cutPayload(front, middle, data []byte, cut int) []string {
 func describe(tag frame.Tag, p []byte) (any, error) {
 	switch tag {
 	case frame.TagHello:
-		h, err := wire.DecodeHello(p)
+		h, err := wire2.DecodeHello(p)
 		return &Hello{h.EntityType.String(), h.PeerAddr}, err
 	case frame.TagAuthRequest:
-		a, err := wire.DecodeAuthRequest(p)
+		a, err := wire2.DecodeAuthRequest(p)
 		return &AuthRequest{method(a.Method), modes(a.PreferredModes), len(a.Payload)}, err
 	case frame.TagAuthBadMethod:
-		a, err := wire.DecodeAuthBadMethod(p)
+		a, err := wire2.DecodeAuthBadMethod(p)
 		methods := make([]string, len(a.AllowedMethods))
 		for i, m := range a.AllowedMethods {
 			methods[i] = method(m)
 		}
 		return &AuthBadMethod{method(a.Method), a.Result, methods, modes(a.AllowedModes)}, err
 	case frame.TagAuthReplyMore:
-		a, err := wire.DecodeAuthReplyMore(p)
+		a, err := wire2.DecodeAuthReplyMore(p)
 		return &AuthMore{len(a.Payload)}, err
 	case frame.TagAuthRequestMore:
-		a, err := wire.DecodeAuthRequestMore(p)
+		a, err := wire2.DecodeAuthRequestMore(p)
 		return &AuthMore{len(a.Payload)}, err
 	case frame.TagAuthDone:
-		a, err := wire.DecodeAuthDone(p)
+		a, err := wire2.DecodeAuthDone(p)
 		return &AuthDone{a.GlobalID, auth.Mode(a.Mode).String(), len(a.Payload)}, err
 	case frame.TagAuthSignature:
-		a, err := wire.DecodeAuthSignature(p)
-		return &AuthSignature{a != wire.AuthSignature{}}, err
+		a, err := wire2.DecodeAuthSignature(p)
+		return &AuthSignature{a != wire2.AuthSignature{}}, err
 	case frame.TagCompressionRequest:
-		c, err := wire.DecodeCompressionRequest(p)
+		c, err := wire2.DecodeCompressionRequest(p)
 		methods := make([]string, len(c.Preferred))
 		for i, m := range c.Preferred {
 			methods[i] = wire.CompressionMethod(m).String()
 		}
 		return &CompressionRequest{c.Compress, methods}, err
 	case frame.TagCompressionDone:
-		c, err := wire.DecodeCompressionDone(p)
+		c, err := wire2.DecodeCompressionDone(p)
 		return &CompressionDone{c.Compress, wire.CompressionMethod(c.Method).String()}, err
 	case frame.TagMessage:
 		h, err := frame.ParseMessageHeader(p)
@@ -125,28 +126,28 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 func describeSession(tag frame.Tag, p []byte) (any, error) {
 	switch tag {
 	case frame.TagClientIdent:
-		c, err := wire.DecodeClientIdent(p)
+		c, err := wire2.DecodeClientIdent(p)
 		return &ClientIdent{c.Addrs, c.TargetAddr, c.GID, c.GlobalSeq, c.Supported, c.Required, c.Flags&wire.IdentLossy != 0, c.Cookie}, err
 	case frame.TagServerIdent:
-		s, err := wire.DecodeServerIdent(p)
+		s, err := wire2.DecodeServerIdent(p)
 		return &ServerIdent{s.Addrs, s.GID, s.GlobalSeq, s.Supported, s.Required, s.Flags&wire.IdentLossy != 0, s.Cookie}, err
 	case frame.TagIdentMissingFeatures:
-		m, err := wire.DecodeIdentMissingFeatures(p)
+		m, err := wire2.DecodeIdentMissingFeatures(p)
 		return &MissingFeatures{m.Features}, err
 	case frame.TagSessionReconnect:
-		s, err := wire.DecodeSessionReconnect(p)
+		s, err := wire2.DecodeSessionReconnect(p)
 		return &Reconnect{s.Addrs, s.ClientCookie, s.ServerCookie, s.GlobalSeq, s.ConnectSeq, s.MsgSeq}, err
 	case frame.TagSessionReconnectOK:
-		s, err := wire.DecodeSessionReconnectOK(p)
+		s, err := wire2.DecodeSessionReconnectOK(p)
 		return &ReconnectOK{s.MsgSeq}, err
 	case frame.TagSessionRetry:
-		s, err := wire.DecodeSessionRetry(p)
+		s, err := wire2.DecodeSessionRetry(p)
 		return &Retry{s.ConnectSeq}, err
 	case frame.TagSessionRetryGlobal:
-		s, err := wire.DecodeSessionRetryGlobal(p)
+		s, err := wire2.DecodeSessionRetryGlobal(p)
 		return &RetryGlobal{s.GlobalSeq}, err
 	case frame.TagSessionReset:
-		s, err := wire.DecodeSessionReset(p)
+		s, err := wire2.DecodeSessionReset(p)
 		return &Reset{s.Full}, err
 	}
 	return nil, nil // WAIT, or a tag of a later version

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -162,12 +162,12 @@ func (c *Streams) detect(d *direction) bool {
 		if d.gap > 0 || len(d.buf) == 0 {
 			return false
 		}
-		switch speech := wire.MatchBanner(d.buf); {
-		case len(d.buf) < wire.BannerPrefixSize-2 && !c.ends:
+		switch speech := wire2.MatchBanner(d.buf); {
+		case len(d.buf) < wire2.BannerPrefixSize-2 && !c.ends:
 			return false
-		case speech == wire.SpeechBanner:
+		case speech == wire2.SpeechBanner:
 			c.speak(newMsgr2(c))
-		case speech == wire.SpeechMsgr1:
+		case speech == wire2.SpeechMsgr1:
 			c.speak(newMsgr1(c))
 		default:
 			c.giveUp()

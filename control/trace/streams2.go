@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -19,7 +20,7 @@ type msgr2 struct {
 
 // frames is one direction.
 type frames struct {
-	banner  *wire.Banner // nil: not seen yet
+	banner  *wire2.Banner // nil: not seen yet
 	dec     *frame.Decoder
 	search  bool // for the next frame, as bytes are missing
 	waits   bool // for an answer, as that says how to read on
@@ -96,22 +97,22 @@ func revisionOf(features uint64) frame.Revision {
 }
 
 func (m *msgr2) readBanner(d *direction, f *frames) bool {
-	if len(d.buf) < wire.BannerPrefixSize {
+	if len(d.buf) < wire2.BannerPrefixSize {
 		return false
 	}
-	n, err := wire.ParseBannerPrefix(d.buf)
-	if err == nil && len(d.buf) < wire.BannerPrefixSize+n {
+	n, err := wire2.ParseBannerPrefix(d.buf)
+	if err == nil && len(d.buf) < wire2.BannerPrefixSize+n {
 		return false
 	}
-	var b wire.Banner
+	var b wire2.Banner
 	if err == nil {
-		b, err = wire.DecodeBanner(d.buf[wire.BannerPrefixSize : wire.BannerPrefixSize+n])
+		b, err = wire2.DecodeBanner(d.buf[wire2.BannerPrefixSize : wire2.BannerPrefixSize+n])
 	}
 	if err != nil {
 		m.c.kill(d, err.Error())
 		return false
 	}
-	d.take(wire.BannerPrefixSize + n)
+	d.take(wire2.BannerPrefixSize + n)
 	f.banner = &b
 	m.c.emit(Record{
 		Event: Banner, From: d.side, Protocol: "msgr2", Fields: &Features{Supported: b.Supported, Required: b.Required},
@@ -187,12 +188,12 @@ func (m *msgr2) follow(d *direction, f *frames, got *frame.Frame) {
 		m.other(d).waits = false
 	case frame.TagAuthDone:
 		m.other(d).waits = false
-		if a, err := wire.DecodeAuthDone(got.Seg[0]); err == nil && auth.Mode(a.Mode) == auth.Secure {
+		if a, err := wire2.DecodeAuthDone(got.Seg[0]); err == nil && auth.Mode(a.Mode) == auth.Secure {
 			m.secure(got.Seg[0])
 		}
 	case frame.TagCompressionDone:
 		m.other(d).waits = false
-		if c, err := wire.DecodeCompressionDone(got.Seg[0]); err == nil && c.Compress {
+		if c, err := wire2.DecodeCompressionDone(got.Seg[0]); err == nil && c.Compress {
 			m.decompress(wire.CompressionMethod(c.Method))
 		}
 	}

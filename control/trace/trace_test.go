@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -24,28 +25,28 @@ var (
 
 // samples are one frame of each tag.
 var samples = map[frame.Tag][]byte{
-	frame.TagHello:                wire.Hello{EntityType: wire.OSD, PeerAddr: addr}.AppendTo(nil),
-	frame.TagAuthRequest:          wire.AuthRequest{Method: 2, PreferredModes: []uint32{2, 1}, Payload: []byte("secret")}.AppendTo(nil),
-	frame.TagAuthBadMethod:        wire.AuthBadMethod{Method: 1, Result: -13, AllowedMethods: []uint32{2}, AllowedModes: []uint32{1}}.AppendTo(nil),
-	frame.TagAuthReplyMore:        wire.AuthReplyMore{Payload: []byte("secret")}.AppendTo(nil),
-	frame.TagAuthRequestMore:      wire.AuthRequestMore{Payload: []byte("secret")}.AppendTo(nil),
-	frame.TagAuthDone:             wire.AuthDone{GlobalID: 1 << 60, Mode: 2, Payload: []byte("secret")}.AppendTo(nil),
-	frame.TagAuthSignature:        wire.AuthSignature{1}.AppendTo(nil),
-	frame.TagClientIdent:          wire.ClientIdent{Addrs: addrs, TargetAddr: addr, GID: -1, GlobalSeq: 1, Supported: wire.FeaturesPacific, Flags: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
-	frame.TagServerIdent:          wire.ServerIdent{Addrs: addrs, GID: 3, GlobalSeq: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
-	frame.TagIdentMissingFeatures: wire.IdentMissingFeatures{Features: 1 << 61}.AppendTo(nil),
-	frame.TagSessionReconnect:     wire.SessionReconnect{Addrs: addrs, ClientCookie: 1, ServerCookie: 2, GlobalSeq: 3, ConnectSeq: 4, MsgSeq: 5}.AppendTo(nil),
-	frame.TagSessionReconnectOK:   wire.SessionReconnectOK{MsgSeq: 5}.AppendTo(nil),
-	frame.TagSessionRetry:         wire.SessionRetry{ConnectSeq: 5}.AppendTo(nil),
-	frame.TagSessionRetryGlobal:   wire.SessionRetryGlobal{GlobalSeq: 5}.AppendTo(nil),
-	frame.TagSessionReset:         wire.SessionReset{Full: true}.AppendTo(nil),
+	frame.TagHello:                wire2.Hello{EntityType: wire.OSD, PeerAddr: addr}.AppendTo(nil),
+	frame.TagAuthRequest:          wire2.AuthRequest{Method: 2, PreferredModes: []uint32{2, 1}, Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthBadMethod:        wire2.AuthBadMethod{Method: 1, Result: -13, AllowedMethods: []uint32{2}, AllowedModes: []uint32{1}}.AppendTo(nil),
+	frame.TagAuthReplyMore:        wire2.AuthReplyMore{Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthRequestMore:      wire2.AuthRequestMore{Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthDone:             wire2.AuthDone{GlobalID: 1 << 60, Mode: 2, Payload: []byte("secret")}.AppendTo(nil),
+	frame.TagAuthSignature:        wire2.AuthSignature{1}.AppendTo(nil),
+	frame.TagClientIdent:          wire2.ClientIdent{Addrs: addrs, TargetAddr: addr, GID: -1, GlobalSeq: 1, Supported: wire.FeaturesPacific, Flags: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
+	frame.TagServerIdent:          wire2.ServerIdent{Addrs: addrs, GID: 3, GlobalSeq: 1, Cookie: 1<<63 + 1}.AppendTo(nil),
+	frame.TagIdentMissingFeatures: wire2.IdentMissingFeatures{Features: 1 << 61}.AppendTo(nil),
+	frame.TagSessionReconnect:     wire2.SessionReconnect{Addrs: addrs, ClientCookie: 1, ServerCookie: 2, GlobalSeq: 3, ConnectSeq: 4, MsgSeq: 5}.AppendTo(nil),
+	frame.TagSessionReconnectOK:   wire2.SessionReconnectOK{MsgSeq: 5}.AppendTo(nil),
+	frame.TagSessionRetry:         wire2.SessionRetry{ConnectSeq: 5}.AppendTo(nil),
+	frame.TagSessionRetryGlobal:   wire2.SessionRetryGlobal{GlobalSeq: 5}.AppendTo(nil),
+	frame.TagSessionReset:         wire2.SessionReset{Full: true}.AppendTo(nil),
 	frame.TagWait:                 nil,
 	frame.TagMessage:              message(9),
 	frame.TagKeepalive2:           {1, 0, 0, 0, 2, 0, 0, 0},
 	frame.TagKeepalive2Ack:        {0, 0, 0, 0, 0, 0, 0, 0},
 	frame.TagAck:                  {9, 0, 0, 0, 0, 0, 0, 0},
-	frame.TagCompressionRequest:   wire.CompressionRequest{Compress: true, Preferred: []uint32{3}}.AppendTo(nil),
-	frame.TagCompressionDone:      wire.CompressionDone{Compress: true, Method: 3}.AppendTo(nil),
+	frame.TagCompressionRequest:   wire2.CompressionRequest{Compress: true, Preferred: []uint32{3}}.AppendTo(nil),
+	frame.TagCompressionDone:      wire2.CompressionDone{Compress: true, Method: 3}.AppendTo(nil),
 }
 
 func message(seq uint64) []byte {

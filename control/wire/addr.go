@@ -240,5 +240,8 @@ func decodeSockaddr(sa *[sockaddrIn6Size]byte) netip.AddrPort {
 func DecodeAddr(p []byte) (Addr, error) {
 	r := NewReader(p)
 	a := r.Addr()
-	return a, wrap("address", r.Err())
+	if r.Err() != nil {
+		return a, fmt.Errorf("decode address: %w", r.Err())
+	}
+	return a, nil
 }

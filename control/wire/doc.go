@@ -1,21 +1,17 @@
-// Package wire encodes and decodes the values that the control plane puts into
-// messenger frames: entity names, addresses, the banner, and the payload of every
-// control frame of protocol version 2, but for acks and keepalives, which are package
-// dataplane's.
+// Package wire has the values that both protocols, and the clients of a cluster, put into
+// messages: entity names, addresses, features and methods of compression. A Reader, and the
+// functions that begin with Append, are for encodings of other packages.
 //
 // It knows bytes and nothing else. It never does I/O, keeps no state between calls
 // and starts no goroutine, so everything in it is safe for concurrent use as long as
 // the same value is not written by two goroutines at once.
 //
-// Every payload type has a method
+// A type has a method
 //
 //	AppendTo(dst []byte) []byte
 //
-// that appends its encoding to dst and returns the longer slice, and a function
-//
-//	Decode<Type>(p []byte) (Type, error)
-//
-// that reads one value from the front of p. Bytes behind the known fields are
+// that appends its encoding to dst and returns the longer slice, and a method of Reader, or a
+// Decode function, that reads one value. Bytes behind the known fields are
 // tolerated, because later releases append fields; missing bytes are an error that
 // wraps [ErrTruncated] or [ErrMalformed]. Counts and lengths are compared with the
 // bytes that are really there before anything is allocated.

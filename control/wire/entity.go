@@ -121,11 +121,3 @@ func (r *Reader) EntityName() EntityName {
 	}
 	return EntityName{Type: EntityType(typ), ID: id}
 }
-
-// wrap names what was being decoded when err happened.
-func wrap(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("decode %s: %w", what, err)
-}

@@ -2,31 +2,19 @@ package wire
 
 import "fmt"
 
-// Features is the 64-bit set of the ident frames (protocol section 2). Bits were
-// recycled over the years, so a named feature is a mask: its own bit and those of its
-// incarnation. Test with [Features.Has], never with a single bit.
+// Features is the 64-bit set of the ident frames (protocol section 2). Bits were recycled
+// over the years: the mask of a newer feature also has the bits of its incarnation.
 type Features uint64
-
-const (
-	incarnation2 = 1 << 57
-	incarnation3 = 1<<57 | 1<<28
-)
 
 // The features that matter to a messenger.
 const (
 	FeatureNoSrcAddr      Features = 1 << 1 // msgr1: the short message header
 	FeatureReconnectSeq   Features = 1 << 6
-	FeatureOSDReplyMux    Features = 1 << 12 // required by the data clients
 	FeatureMsgAuth        Features = 1 << 23 // msgr1: room for signatures
 	FeatureMsgrKeepalive2 Features = 1 << 42
 	FeatureMsgAddr2       Features = 1 << 59 // mandatory in protocol v2
 	FeatureCephxV2        Features = 1 << 61 // msgr1: challenges, and the second form of signatures
 	FeatureServerJewel    Features = 1 << 57
-	FeatureServerLuminous Features = 1<<21 | incarnation2
-	FeatureServerMimic    Features = 1<<28 | incarnation2
-	FeatureServerNautilus Features = 1<<2 | incarnation3
-	FeatureServerOctopus  Features = 1<<16 | incarnation3
-	FeatureServerTentacle Features = 1<<50 | incarnation2
 	FeaturesPacific       Features = 0x3f01cfbdfffdffff // everything that 16.2.15 supports
 )
 
@@ -46,3 +34,7 @@ const (
 	// BannerCompression adds the compression negotiation when both sides have it.
 	BannerCompression uint64 = 1 << 1
 )
+
+// IdentLossy is the flag of CLIENT_IDENT and SERVER_IDENT that marks the sender's
+// policy as lossy. In SERVER_IDENT it is authoritative for both.
+const IdentLossy uint64 = 1 << 0

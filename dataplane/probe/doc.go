@@ -22,7 +22,7 @@
 // probe and then costs one comparison. With a probe a handshake writes each frame
 // on its own, so that what the probe is told of is on its way and nothing else is.
 //
-// Package msgrtest has a Probe with break points and counters.
+// Package control/internal/nodetest has a Probe with break points and counters.
 //
 // A Tap sees the frames of one TCP connection in clear, those of the handshake and of the
 // data phase in both directions, and disturbs nothing. A messenger that is configured

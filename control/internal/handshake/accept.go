@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -72,7 +73,7 @@ func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 		if err != nil {
 			return nil, a.afterRefusal(err)
 		}
-		req, err := wire.DecodeAuthRequest(payload)
+		req, err := wire2.DecodeAuthRequest(payload)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +100,7 @@ func (a *acceptor) afterRefusal(err error) error {
 
 // exchange runs one AUTH_REQUEST and the rounds that belong to it. A refusal leaves the
 // connection open for another request; an error ends it.
-func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *frame.Keys, refusal, err error) {
+func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *frame.Keys, refusal, err error) {
 	a.at(a.stage, "answer AUTH_REQUEST")
 	method := auth.Method(req.Method)
 	mode, err := a.pick(ctx, method, req.PreferredModes)
@@ -125,7 +126,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *fr
 		if round == maxAuthRounds {
 			return nil, nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
 		}
-		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
+		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
 			return nil, nil, err
 		}
 		a.at(StageAuth, "read AUTH_REQUEST_MORE")
@@ -133,7 +134,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire.AuthRequest) (keys *fr
 		if err != nil {
 			return nil, nil, err
 		}
-		more, err := wire.DecodeAuthRequestMore(p)
+		more, err := wire2.DecodeAuthRequestMore(p)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -160,7 +161,7 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 	if err != nil {
 		return nil, err
 	}
-	done := wire.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(a.s.Scratch())
+	done := wire2.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(a.s.Scratch())
 	a.logKeys(keys, done)
 	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done); err != nil {
 		if keys != nil {
@@ -174,7 +175,7 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 // badMethod tells the peer that it was refused and what it may try instead.
 func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) error {
 	_, announced := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
-	bad := wire.AuthBadMethod{
+	bad := wire2.AuthBadMethod{
 		Method:         uint32(m),
 		Result:         auth.Errno(refusal),
 		AllowedMethods: numbers(a.cfg.Auth.Methods(ctx, a.peer.EntityType)),

@@ -3,7 +3,7 @@ package handshake
 import (
 	"context"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -12,7 +12,7 @@ import (
 // If the first one is anything else it does not wait for the second, so that a peer that
 // makes a mistake is told at once. With a link that has no use for it, or in mode secure,
 // where frames are read in order only, it does nothing.
-func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire.AuthSignature, good check) error {
+func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignature, good check) error {
 	if s.buf == nil || s.dec.IsSecure() {
 		return nil
 	}
@@ -33,14 +33,14 @@ func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire.AuthSignatu
 type ahead struct {
 	dec  frame.Decoder
 	tag  frame.Tag
-	want wire.AuthSignature // for good
+	want wire2.AuthSignature // for good
 	good check
 	size int                      // of the first frame, once it is there and good
 	ask  func(unread []byte) bool // enough
 }
 
 // check looks at a payload; want is the signature that it has to have, if it has one.
-type check func(payload []byte, want *wire.AuthSignature) bool
+type check func(payload []byte, want *wire2.AuthSignature) bool
 
 // enough reports whether both frames are in b, or there is no point in waiting.
 func (a *ahead) enough(b []byte) bool {

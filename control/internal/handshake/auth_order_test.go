@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -104,7 +105,7 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 	}
 	for _, method := range []auth.Method{0, auth.None, auth.Cephx, 77, 1 << 31} {
 		// The acceptor has sent AUTH_REPLY_MORE of cephx; the peer begins anew.
-		again := wire.AuthRequest{Method: uint32(method), PreferredModes: []uint32{1}, Payload: append([]byte{1}, make([]byte, 16)...)}
+		again := wire2.AuthRequest{Method: uint32(method), PreferredModes: []uint32{1}, Payload: append([]byte{1}, make([]byte, 16)...)}
 		peer := append(join(toAcceptor[:3]), encode(t, frame.TagAuthRequest, again.AppendTo(nil))...)
 		link := linktest.Scripted(peer)
 		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
@@ -118,7 +119,7 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 		if method == auth.Cephx {
 			continue
 		}
-		bad := wire.AuthBadMethod{Method: uint32(method), Result: auth.EACCES, AllowedMethods: []uint32{uint32(method)}, AllowedModes: []uint32{1}}
+		bad := wire2.AuthBadMethod{Method: uint32(method), Result: auth.EACCES, AllowedMethods: []uint32{uint32(method)}, AllowedModes: []uint32{1}}
 		peer = append(join(toConnector[:3]), encode(t, frame.TagAuthBadMethod, bad.AppendTo(nil))...)
 		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
 			t.Errorf("connector, %v: %v", method, err)

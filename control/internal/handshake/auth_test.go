@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -28,9 +29,9 @@ type piece struct {
 // pieces takes a captured stream in crc mode and revision 1 apart.
 func pieces(t testing.TB, stream []byte) []piece {
 	t.Helper()
-	out := []piece{{bytes: stream[:wire.BannerSize]}}
+	out := []piece{{bytes: stream[:wire2.BannerSize]}}
 	dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
-	for rest := stream[wire.BannerSize:]; len(rest) > 0; {
+	for rest := stream[wire2.BannerSize:]; len(rest) > 0; {
 		h, err := dec.Open(rest[:dec.HeadSize()])
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +193,7 @@ func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 		t.Error(y.err)
 	}
 	list := pieces(t, s2c)
-	bad, err := wire.DecodeAuthBadMethod(list[len(list)-1].payload)
+	bad, err := wire2.DecodeAuthBadMethod(list[len(list)-1].payload)
 	if got := fmt.Sprint(bad); err != nil || got != "{2 -95 [1] [2 1]}" {
 		t.Error(got, err)
 	}
@@ -296,22 +297,22 @@ func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
 
 // answer makes an acceptor that sends the given answer to AUTH_REQUEST.
 func answer(t *testing.T, tag frame.Tag, payload []byte) []byte {
-	hello := wire.Hello{EntityType: wire.OSD}
-	return slices.Concat(wire.Banner{Supported: 1}.AppendTo(nil), encode(t, frame.TagHello, hello.AppendTo(nil)), encode(t, tag, payload))
+	hello := wire2.Hello{EntityType: wire.OSD}
+	return slices.Concat(wire2.Banner{Supported: 1}.AppendTo(nil), encode(t, frame.TagHello, hello.AppendTo(nil)), encode(t, tag, payload))
 }
 
 // Matrix: AU-07
 func TestDowngradeIsAFault(t *testing.T) {
 	for _, mode := range []uint32{0, 1, 3, 1 << 31} {
 		cc, _ := keyedConfigs(newKeyed(auth.Secure), keyed{})
-		peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: mode}.AppendTo(nil))
+		peer := answer(t, frame.TagAuthDone, wire2.AuthDone{GlobalID: 1, Mode: mode}.AppendTo(nil))
 		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) || wantError(t, err).Terminal() {
 			t.Errorf("mode %d: %v", mode, err)
 		}
 	}
 	cc, _ := noneConfigs()
 	cc.PeerType = wire.OSD
-	peer := answer(t, frame.TagAuthDone, wire.AuthDone{GlobalID: 1, Mode: 2}.AppendTo(nil))
+	peer := answer(t, frame.TagAuthDone, wire2.AuthDone{GlobalID: 1, Mode: 2}.AppendTo(nil))
 	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, auth.ErrDowngrade) {
 		t.Errorf("secure without keys: %v", err)
 	}
@@ -320,7 +321,7 @@ func TestDowngradeIsAFault(t *testing.T) {
 func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 	for _, result := range []int32{0, 1, 1 << 30, -1 << 31} {
 		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
-		bad := wire.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
+		bad := wire2.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
 		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
 		if !errors.Is(err, ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
 			t.Errorf("result %d: %v", result, err)
@@ -328,7 +329,7 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 	}
 	for _, method := range []uint32{0, 1, 77} {
 		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
-		bad := wire.AuthBadMethod{Method: method, Result: auth.EACCES, AllowedMethods: []uint32{2}}
+		bad := wire2.AuthBadMethod{Method: method, Result: auth.EACCES, AllowedMethods: []uint32{2}}
 		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
 		if !errors.Is(err, ErrUnexpectedFrame) {
 			t.Errorf("refusal of method %d: %v", method, err)
@@ -338,7 +339,7 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 
 func TestRequestForMethodZeroIsRefused(t *testing.T) {
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
-	peer := answer(t, frame.TagAuthRequest, wire.AuthRequest{Method: 0, PreferredModes: []uint32{1}}.AppendTo(nil))
+	peer := answer(t, frame.TagAuthRequest, wire2.AuthRequest{Method: 0, PreferredModes: []uint32{1}}.AppendTo(nil))
 	link := linktest.Scripted(peer)
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, auth.ErrNoMethod) {
 		t.Error(err)
@@ -411,7 +412,7 @@ func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 			}
 		}
 	}
-	const unknownBit = wire.BannerPrefixSize + 7
+	const unknownBit = wire2.BannerPrefixSize + 7
 	for _, mode := range bothMode {
 		cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
 		a, b := linktest.New()
@@ -458,7 +459,7 @@ func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	c2s, s2c := capture(t, cc, ac)
-	zero := encode(t, frame.TagAuthSignature, make([]byte, wire.SignatureSize))
+	zero := encode(t, frame.TagAuthSignature, make([]byte, wire2.SignatureSize))
 	replace := func(stream, sig []byte) []byte {
 		list := pieces(t, stream)
 		list[len(list)-1].bytes = sig
@@ -472,8 +473,8 @@ func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
 	}
 	cc, ac = noneConfigs()
 	c2s, s2c = capture(t, cc, ac)
-	for i := range wire.SignatureSize {
-		sig := make([]byte, wire.SignatureSize)
+	for i := range wire2.SignatureSize {
+		sig := make([]byte, wire2.SignatureSize)
 		sig[i] = 1
 		odd := encode(t, frame.TagAuthSignature, sig)
 		if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, odd)), cc); !errors.Is(err, ErrSignature) {

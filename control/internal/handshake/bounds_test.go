@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -17,7 +18,7 @@ import (
 func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	// One frame: beyond the limit it is refused before it is read.
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
-	huge := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, frame.PreAuthLimits().Control)}
+	huge := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, frame.PreAuthLimits().Control)}
 	link := linktest.Scripted(answer(t, frame.TagAuthRequest, huge.AppendTo(nil)))
 	before := len(link.In.Content())
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, frame.ErrTooLarge) {
@@ -30,7 +31,7 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
 	_, ac = keyedConfigs(client, server)
-	large := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil)
+	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil)
 	peer := answer(t, frame.TagAuthRequest, large)
 	for range maxAuthRequests {
 		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
@@ -46,13 +47,13 @@ func TestAbortedFrameIsPassedOver(t *testing.T) {
 	cc, ac := noneConfigs()
 	cc.Rev0Only = true
 	c2s, _ := capture(t, cc, ac)
-	hello := wire.Hello{EntityType: wire.Client, PeerAddr: target}
+	hello := wire2.Hello{EntityType: wire.Client, PeerAddr: target}
 	f, err := frame.NewEncoder(frame.Rev0).AppendFrame(nil, frame.TagHello, hello.AppendTo(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f[len(f)-17] = 1
-	peer := slices.Concat(c2s[:wire.BannerSize], f, c2s[wire.BannerSize:])
+	peer := slices.Concat(c2s[:wire2.BannerSize], f, c2s[wire2.BannerSize:])
 	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); err != nil {
 		t.Error(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -254,7 +255,7 @@ func TestTheAcceptorDoesNotWaitBehindAMistake(t *testing.T) {
 		{"damaged head", list[:1], damaged(hello, 3), frame.ErrPreambleCRC},
 		{"damaged payload", list[:1], damaged(hello, 33), frame.ErrSegmentCRC},
 		{"HELLO, and a damaged head", list[:2], damaged(list[2], 3), frame.ErrPreambleCRC},
-		{"wrong signature", list[:len(list)-1], encode(t, frame.TagAuthSignature, make([]byte, wire.SignatureSize)), ErrSignature},
+		{"wrong signature", list[:len(list)-1], encode(t, frame.TagAuthSignature, make([]byte, wire2.SignatureSize)), ErrSignature},
 		{"another frame for AUTH_SIGNATURE", list[:len(list)-1], encode(t, frame.TagClientIdent, sig.payload), ErrUnexpectedFrame},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -190,7 +191,7 @@ func TestEveryChangedByteOfACephxHandshakeIsFound(t *testing.T) {
 			}
 			for dir, writes := range map[string][][]byte{"connector": c2s, "acceptor": s2c} {
 				for n, p := range writes {
-					mend := len(p) > wire.BannerSize && n < len(writes)-1 // a frame before the signature
+					mend := len(p) > wire2.BannerSize && n < len(writes)-1 // a frame before the signature
 					for at := range p {
 						if w.rev0 && w.mode == auth.CRC && n == len(writes)-1 && at >= len(p)-unusedSums {
 							// Behind the signature: the checksums of segments that are not there.

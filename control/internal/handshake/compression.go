@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -33,7 +34,7 @@ func (c *Compression) want(peer wire.EntityType, mode auth.Mode) bool {
 
 // negotiateConnector asks and returns the method to use.
 func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *Peer) (wire.CompressionMethod, error) {
-	req := wire.CompressionRequest{Compress: c.want(peer.EntityType, peer.Mode)}
+	req := wire2.CompressionRequest{Compress: c.want(peer.EntityType, peer.Mode)}
 	for _, m := range c.Methods {
 		req.Preferred = append(req.Preferred, uint32(m))
 	}
@@ -47,7 +48,7 @@ func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *P
 	if tag != frame.TagCompressionDone {
 		return 0, unexpected(tag, frame.TagCompressionDone)
 	}
-	done, err := wire.DecodeCompressionDone(payload)
+	done, err := wire2.DecodeCompressionDone(payload)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +71,7 @@ func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *Pe
 	if tag != frame.TagCompressionRequest {
 		return 0, unexpected(tag, frame.TagCompressionRequest)
 	}
-	req, err := wire.DecodeCompressionRequest(payload)
+	req, err := wire2.DecodeCompressionRequest(payload)
 	if err != nil {
 		return 0, err
 	}
@@ -83,7 +84,7 @@ func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *Pe
 			}
 		}
 	}
-	done := wire.CompressionDone{Compress: method != wire.CompressionNone, Method: uint32(method)}
+	done := wire2.CompressionDone{Compress: method != wire.CompressionNone, Method: uint32(method)}
 	return method, s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(s.Scratch()))
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -42,8 +43,8 @@ type Options struct {
 	KeyLog func(authDone, secret []byte)
 }
 
-func (o *Options) banner() wire.Banner {
-	b := wire.Banner{Required: o.Required}
+func (o *Options) banner() wire2.Banner {
+	b := wire2.Banner{Required: o.Required}
 	if !o.Rev0Only {
 		b.Supported |= wire.BannerRevision1
 	}

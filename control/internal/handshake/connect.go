@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -114,13 +115,13 @@ func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Me
 	if len(offered) == 0 {
 		return 0, nil, gaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
 	}
-	req := wire.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
+	req := wire2.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
 	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(c.s.Scratch()))
 }
 
 // badMethod asks the auth client whether it has another offer.
 func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method auth.Method, payload []byte) error {
-	bad, err := wire.DecodeAuthBadMethod(payload)
+	bad, err := wire2.DecodeAuthBadMethod(payload)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method
 
 // replyMore answers one round.
 func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payload []byte) error {
-	more, err := wire.DecodeAuthReplyMore(payload)
+	more, err := wire2.DecodeAuthReplyMore(payload)
 	if err != nil {
 		return err
 	}
@@ -151,12 +152,12 @@ func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payloa
 	if err != nil {
 		return gaveUp(err)
 	}
-	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
+	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
 }
 
 // done takes the acceptor's decision, which must be one that was offered.
 func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth.Method, offered []auth.Mode, payload []byte) (*frame.Keys, error) {
-	done, err := wire.DecodeAuthDone(payload)
+	done, err := wire2.DecodeAuthDone(payload)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -90,7 +91,7 @@ func TestEveryRevisionAndMode(t *testing.T) {
 
 // Matrix: HS-01
 func TestBannerIsSentWithoutWaiting(t *testing.T) {
-	want := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	want := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	cc, ac := noneConfigs()
 	link := linktest.Scripted(nil)
 	_, _, err := Connect(t.Context(), link, cc)
@@ -112,7 +113,7 @@ func TestBannerIsSentWithoutWaiting(t *testing.T) {
 // Matrix: HS-03, HS-04, HS-05, IN-04
 func TestBannerRules(t *testing.T) {
 	banner := func(supported, required uint64, extra int) []byte {
-		p := wire.Banner{Supported: supported, Required: required}.AppendTo(nil)
+		p := wire2.Banner{Supported: supported, Required: required}.AppendTo(nil)
 		p[8] += byte(extra)
 		if extra < 0 {
 			return p[:len(p)+extra]
@@ -408,12 +409,12 @@ func TestHelloShowsThePeerItsAddress(t *testing.T) {
 	} {
 		_, ac := noneConfigs()
 		ac.PeerAddr, ac.EntityType = netip.MustParseAddrPort(seen), wire.OSD
-		link := linktest.Scripted(wire.Banner{Supported: 1}.AppendTo(nil))
+		link := linktest.Scripted(wire2.Banner{Supported: 1}.AppendTo(nil))
 		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 		sent := pieces(t, link.Out.Content())
-		h, err := wire.DecodeHello(sent[1].payload)
+		h, err := wire2.DecodeHello(sent[1].payload)
 		if err != nil || len(sent) != 2 || sent[1].tag != frame.TagHello || h.EntityType != wire.OSD || h.PeerAddr.String() != want {
 			t.Errorf("%s: %v as %v, %v", seen, h.PeerAddr, h.EntityType, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -18,7 +18,7 @@ func (s *Stream) readBannerPrefix(ctx context.Context) ([]byte, error) {
 	if err := s.before(ctx, p); err != nil {
 		return nil, err
 	}
-	const size, length = wire.BannerPrefixSize, 2
+	const size, length = wire2.BannerPrefixSize, 2
 	if err := s.growIn(size); err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (s *Stream) readBannerPrefix(ctx context.Context) ([]byte, error) {
 			return nil, within(got, err)
 		}
 		got += n
-		if err := wire.CheckBanner(s.in[:got]); err != nil {
+		if err := wire2.CheckBanner(s.in[:got]); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -18,15 +19,15 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 	defer cancel()
 	type said struct {
 		bytes  string
-		speech wire.Speech
+		speech wire2.Speech
 	}
 	list := []said{
-		{"ceph v0", wire.SpeechMsgr1}, {"G", wire.SpeechHTTP}, {"H", wire.SpeechHTTP}, {"\x16", wire.SpeechTLS},
-		{"S", wire.SpeechSSH}, {"\x00", wire.SpeechOther}, {"ceph v3", wire.SpeechOther},
+		{"ceph v0", wire2.SpeechMsgr1}, {"G", wire2.SpeechHTTP}, {"H", wire2.SpeechHTTP}, {"\x16", wire2.SpeechTLS},
+		{"S", wire2.SpeechSSH}, {"\x00", wire2.SpeechOther}, {"ceph v3", wire2.SpeechOther},
 	}
 	magic := "ceph v2\n"
 	for i := range magic {
-		list = append(list, said{magic[:i] + "\xff", wire.SpeechOther})
+		list = append(list, said{magic[:i] + "\xff", wire2.SpeechOther})
 	}
 	for _, c := range list {
 		cc, ac := noneConfigs()
@@ -37,7 +38,7 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 			for _, more := range []string{"", "more of it"} {
 				link := &end{In: linktest.NewPipe([]byte(c.bytes + more)...), Out: linktest.NewPipe()}
 				err := run(link)
-				e, ok := errors.AsType[*wire.BannerError](err)
+				e, ok := errors.AsType[*wire2.BannerError](err)
 				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != StageBanner {
 					t.Errorf("%s, %q: %v", name, c.bytes, err)
 				}
@@ -50,12 +51,12 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 }
 
 func TestABannerThatEndsEarlyIsToldFromNoneAtAll(t *testing.T) {
-	banner := wire.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	banner := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	for n := range banner {
 		_, ac := noneConfigs()
 		_, _, err := Accept(t.Context(), linktest.Scripted(banner[:n]), ac)
 		want := io.ErrUnexpectedEOF
-		if n == 0 || n == wire.BannerPrefixSize { // at the start of a part
+		if n == 0 || n == wire2.BannerPrefixSize { // at the start of a part
 			want = io.EOF
 		}
 		if !errors.Is(err, want) {

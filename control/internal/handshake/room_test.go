@@ -7,7 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -31,7 +31,7 @@ func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 	const payload = 60 << 10
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
 	kept := roomOf(&ac, 4<<10)
-	large := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, payload)}
+	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, payload)}
 	link := linktest.Scripted(answer(t, frame.TagAuthRequest, large.AppendTo(nil)))
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAuth) {
 		t.Error(err)
@@ -51,7 +51,7 @@ func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
 	_, ac := keyedConfigs(client, server)
-	large := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 20<<10)}.AppendTo(nil)
+	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 20<<10)}.AppendTo(nil)
 	peer := answer(t, frame.TagAuthRequest, large)
 	for range 3 {
 		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)

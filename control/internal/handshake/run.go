@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -76,21 +77,21 @@ func (r *run) banners(ctx context.Context) error {
 }
 
 // hello sends the own HELLO and reads the peer's. Neither side waits for the other.
-func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire.Hello, error) {
-	own := wire.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
+func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire2.Hello, error) {
+	own := wire2.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
 	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(r.s.Scratch())); err != nil {
-		return wire.Hello{}, err
+		return wire2.Hello{}, err
 	}
-	good := func(p []byte, _ *wire.AuthSignature) bool { _, err := wire.DecodeHello(p); return err == nil }
-	if err := r.await(ctx, StageHello, frame.TagHello, wire.AuthSignature{}, good); err != nil {
-		return wire.Hello{}, err
+	good := func(p []byte, _ *wire2.AuthSignature) bool { _, err := wire2.DecodeHello(p); return err == nil }
+	if err := r.await(ctx, StageHello, frame.TagHello, wire2.AuthSignature{}, good); err != nil {
+		return wire2.Hello{}, err
 	}
 	r.at(StageHello, "read HELLO")
 	_, payload, err := r.expect(ctx, frame.TagHello)
 	if err != nil {
-		return wire.Hello{}, err
+		return wire2.Hello{}, err
 	}
-	h, err := wire.DecodeHello(payload)
+	h, err := wire2.DecodeHello(payload)
 	r.peer.EntityType = h.EntityType
 	return h, err
 }
@@ -140,7 +141,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(r.s.Scratch())); err != nil {
 		return err
 	}
-	good := func(p []byte, want *wire.AuthSignature) bool { return checkSignature(p, want) == nil }
+	good := func(p []byte, want *wire2.AuthSignature) bool { return checkSignature(p, want) == nil }
 	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, want, good); err != nil {
 		return err
 	}
@@ -157,8 +158,8 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 }
 
 // checkSignature looks at the payload of AUTH_SIGNATURE.
-func checkSignature(payload []byte, want *wire.AuthSignature) error {
-	got, err := wire.DecodeAuthSignature(payload)
+func checkSignature(payload []byte, want *wire2.AuthSignature) error {
+	got, err := wire2.DecodeAuthSignature(payload)
 	if err == nil && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		err = ErrSignature
 	}
@@ -187,7 +188,7 @@ func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []b
 // await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
 // AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
 // need not look at them one by one. The reverse does not hold.
-func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, want wire.AuthSignature, good check) error {
+func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, want wire2.AuthSignature, good check) error {
 	if !r.acceptor {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -191,7 +192,7 @@ func (s *Stream) secure(k *frame.Keys) error {
 
 // exchangeBanners sends the own banner, reads the peer's, checks both and sets up the
 // framing. It returns the features that both sides support.
-func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features uint64, err error) {
+func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (features uint64, err error) {
 	p := probe.Point{Step: probe.BannerWrite}
 	if err := s.before(ctx, p); err != nil {
 		return 0, err
@@ -209,7 +210,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features
 	if err != nil {
 		return 0, err
 	}
-	n, err := wire.ParseBannerPrefix(prefix)
+	n, err := wire2.ParseBannerPrefix(prefix)
 	if err != nil {
 		return 0, err
 	}
@@ -217,7 +218,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire.Banner) (features
 	if err != nil {
 		return 0, err
 	}
-	peer, err := wire.DecodeBanner(payload)
+	peer, err := wire2.DecodeBanner(payload)
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 )
 
 // maxTranscript bounds what both sides together send before authentication is done, in
@@ -44,7 +44,7 @@ func (t *transcript) sent(p []byte) {
 // signatures ends the recording and returns the signature to send, which covers what
 // was received, and the one to expect, which covers what was sent. Both are zero without
 // a key.
-func (t *transcript) signatures(key []byte) (own, peer wire.AuthSignature) {
+func (t *transcript) signatures(key []byte) (own, peer wire2.AuthSignature) {
 	if len(key) > 0 {
 		own, peer = sign(key, t.rx), sign(key, t.tx)
 	}
@@ -55,7 +55,7 @@ func (t *transcript) signatures(key []byte) (own, peer wire.AuthSignature) {
 // stop ends the recording and drops what was recorded.
 func (t *transcript) stop() { *t = transcript{} }
 
-func sign(key, p []byte) (sig wire.AuthSignature) {
+func sign(key, p []byte) (sig wire2.AuthSignature) {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(p)
 	mac.Sum(sig[:0])

@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -75,19 +76,19 @@ func (r *recording) payloads(dir string, tag frame.Tag) (out [][]byte) {
 	return out
 }
 
-func (r *recording) hello(t testing.TB, dir string) wire.Hello {
+func (r *recording) hello(t testing.TB, dir string) wire2.Hello {
 	t.Helper()
-	h, err := wire.DecodeHello(r.payloads(dir, frame.TagHello)[0])
+	h, err := wire2.DecodeHello(r.payloads(dir, frame.TagHello)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-func (r *recording) requests(t testing.TB) (out []wire.AuthRequest) {
+func (r *recording) requests(t testing.TB) (out []wire2.AuthRequest) {
 	t.Helper()
 	for _, p := range r.payloads("c2s", frame.TagAuthRequest) {
-		q, err := wire.DecodeAuthRequest(p)
+		q, err := wire2.DecodeAuthRequest(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func (r *recording) options(t testing.TB, dir string) Options {
 	if dir == "s2c" {
 		banner = r.S2C
 	}
-	b, err := wire.DecodeBanner(banner[wire.BannerPrefixSize:])
+	b, err := wire2.DecodeBanner(banner[wire2.BannerPrefixSize:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (r *recording) connectConfig(t testing.TB) ConnectConfig {
 
 func (r *recording) acceptConfig(t testing.TB) AcceptConfig {
 	cfg := AcceptConfig{Options: r.options(t, "s2c"), PeerAddr: r.hello(t, "s2c").PeerAddr.AddrPort}
-	done, err := wire.DecodeAuthDone(r.payloads("s2c", frame.TagAuthDone)[0])
+	done, err := wire2.DecodeAuthDone(r.payloads("s2c", frame.TagAuthDone)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,17 +198,17 @@ func (c *replayClient) BadMethod(_ context.Context, m auth.Method, result int32,
 }
 
 func (c *replayClient) ReplyMore(_ context.Context, p []byte) ([]byte, error) {
-	want, err := wire.DecodeAuthReplyMore(c.r.payloads("s2c", frame.TagAuthReplyMore)[c.more])
+	want, err := wire2.DecodeAuthReplyMore(c.r.payloads("s2c", frame.TagAuthReplyMore)[c.more])
 	if err != nil || !bytes.Equal(p, want.Payload) {
 		c.t.Errorf("reply more %x, want %x, %v", p, want.Payload, err)
 	}
-	answer, err := wire.DecodeAuthRequestMore(c.r.payloads("c2s", frame.TagAuthRequestMore)[c.more])
+	answer, err := wire2.DecodeAuthRequestMore(c.r.payloads("c2s", frame.TagAuthRequestMore)[c.more])
 	c.more++
 	return answer.Payload, err
 }
 
 func (c *replayClient) Done(_ context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
-	want, err := wire.DecodeAuthDone(c.r.payloads("s2c", frame.TagAuthDone)[0])
+	want, err := wire2.DecodeAuthDone(c.r.payloads("s2c", frame.TagAuthDone)[0])
 	if err != nil || !bytes.Equal(p, want.Payload) || id != want.GlobalID || mode != auth.Mode(want.Mode) {
 		c.t.Errorf("done %d %v %x, want %+v, %v", id, mode, p, want, err)
 	}
@@ -218,7 +219,7 @@ func (c *replayClient) Done(_ context.Context, id uint64, mode auth.Mode, p []by
 type replayServer struct {
 	t    testing.TB
 	r    *recording
-	done wire.AuthDone
+	done wire2.AuthDone
 }
 
 func (s *replayServer) Methods(context.Context, wire.EntityType) []auth.Method {
@@ -242,7 +243,7 @@ type replayServerExchange struct {
 func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error) {
 	want := x.r.requests(x.t)[0].Payload
 	if x.round > 0 {
-		more, err := wire.DecodeAuthRequestMore(x.r.payloads("c2s", frame.TagAuthRequestMore)[x.round-1])
+		more, err := wire2.DecodeAuthRequestMore(x.r.payloads("c2s", frame.TagAuthRequestMore)[x.round-1])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -255,7 +256,7 @@ func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *aut
 	if x.round == len(replies) {
 		return x.done.Payload, x.r.result(x.done.GlobalID), nil
 	}
-	more, err := wire.DecodeAuthReplyMore(replies[x.round])
+	more, err := wire2.DecodeAuthReplyMore(replies[x.round])
 	x.round++
 	return more.Payload, nil, err
 }

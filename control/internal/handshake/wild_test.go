@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -153,8 +154,8 @@ func TestAFrameReadsNothingOfTheOneBefore(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	server.refuse = &auth.Refused{Errno: auth.EPERM}
 	_, ac := keyedConfigs(client, server)
-	long := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: bytes.Repeat([]byte("secret"), 1000)}.AppendTo(nil)
-	short := wire.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: []byte("short")}.AppendTo(nil)
+	long := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: bytes.Repeat([]byte("secret"), 1000)}.AppendTo(nil)
+	short := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: []byte("short")}.AppendTo(nil)
 	binary.LittleEndian.PutUint32(short[12:], 3000) // the length of the payload
 	peer := append(answer(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short)...)
 	_, _, err := Accept(t.Context(), linktest.Scripted(peer), ac)

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	last, err := localsock.Listen(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestPrivateSocketIsBoundPrivate(t *testing.T) {
 }
 
 func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	first, err := localsock.Listen(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 }
 
 func TestOurOwnUserIsLetIn(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	l, err := localsock.Listen(filepath.Join(t.TempDir(), "socket"))
 	if err != nil {
 		t.Fatal(err)

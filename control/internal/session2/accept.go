@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -20,9 +21,9 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 		return fmt.Errorf("%w: %v where %v was due", session.ErrProtocol, frameName(ev.Frame), s.due)
 	}
 	switch f := ev.Frame.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return s.clientIdent(r, f, &ev)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return s.sessionReconnect(r, f, &ev)
 	}
 	return fmt.Errorf("%w: %v before the session", session.ErrProtocol, frameName(ev.Frame))
@@ -35,7 +36,7 @@ func (s *Session) tell(r *session.Run, f session.Frame, due Kind) {
 }
 
 // clientIdent answers CLIENT_IDENT.
-func (s *Session) clientIdent(r *session.Run, ci wire.ClientIdent, ev *session.Request) error {
+func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.Request) error {
 	ours, front := r.Env.Addrs, ci.Addrs.Front()
 	switch {
 	case len(ci.Addrs) == 0 || front.IsBlank():
@@ -54,7 +55,7 @@ func (s *Session) clientIdent(r *session.Run, ci wire.ClientIdent, ev *session.R
 		return fmt.Errorf("%w: peer %v cannot be dialled back", session.ErrProtocol, ci.Addrs)
 	}
 	if missing := ci.Supported.Missing(s.Policy.Required); missing != 0 {
-		s.tell(r, wire.IdentMissingFeatures{Features: missing}, KindClientIdent)
+		s.tell(r, wire2.IdentMissingFeatures{Features: missing}, KindClientIdent)
 		return nil
 	}
 	s.claimed = &claimed{front: front}
@@ -84,7 +85,7 @@ func (s *Session) clientIdent(r *session.Run, ci wire.ClientIdent, ev *session.R
 }
 
 // sessionReconnect answers SESSION_RECONNECT.
-func (s *Session) sessionReconnect(r *session.Run, sr wire.SessionReconnect, ev *session.Request) error {
+func (s *Session) sessionReconnect(r *session.Run, sr wire2.SessionReconnect, ev *session.Request) error {
 	front := sr.Addrs.Front()
 	switch {
 	case front.Type != wire.AddrMsgr2 && front.Type != wire.AddrAny, front.IsBlank(), s.claimed != nil && s.claimed.front != front:
@@ -104,16 +105,16 @@ func (s *Session) sessionReconnect(r *session.Run, sr wire.SessionReconnect, ev 
 		return s.Give(r, &e.Lifecycle, false)
 	case DoRetry:
 		r.Do(session.Count{What: session.RetriesSent})
-		s.tell(r, wire.SessionRetry{ConnectSeq: e.ConnectSeq}, KindReconnect)
+		s.tell(r, wire2.SessionRetry{ConnectSeq: e.ConnectSeq}, KindReconnect)
 	case DoRetryGlobal:
 		r.Do(session.Count{What: session.RetriesSent})
-		s.tell(r, wire.SessionRetryGlobal{GlobalSeq: e.PeerGlobalSeq}, KindReconnect)
+		s.tell(r, wire2.SessionRetryGlobal{GlobalSeq: e.PeerGlobalSeq}, KindReconnect)
 	case DoResetFull:
 		r.Do(session.Count{What: session.ResetsSent})
-		s.tell(r, wire.SessionReset{Full: true}, KindClientIdent)
+		s.tell(r, wire2.SessionReset{Full: true}, KindClientIdent)
 	case DoResetPartial:
 		r.Do(session.Count{What: session.ResetsSent}, session.Count{What: session.PartialResetsSent})
-		s.tell(r, wire.SessionReset{}, KindClientIdent)
+		s.tell(r, wire2.SessionReset{}, KindClientIdent)
 	case DoWait, DoWaitOnly:
 		s.TellWait(r, false, WaitFrame{})
 	case DoStale:
@@ -144,16 +145,16 @@ func (s *Session) view(r *session.Run, e *Session, ev *session.Request) View {
 // SenderOf identifies the sender of CLIENT_IDENT or SESSION_RECONNECT; zero for other frames.
 func SenderOf(f session.Frame) session.Sender {
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return session.Sender{Addrs: f.Addrs, Target: f.TargetAddr, Cookie: f.Cookie, GlobalSeq: f.GlobalSeq}
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return session.Sender{Addrs: f.Addrs, Cookie: f.ClientCookie, GlobalSeq: f.GlobalSeq}
 	}
 	return session.Sender{}
 }
 
 // establish opens a new session on the socket.
-func (s *Session) establish(r *session.Run, ci wire.ClientIdent, ev *session.Request, replaceLossy bool) {
+func (s *Session) establish(r *session.Run, ci wire2.ClientIdent, ev *session.Request, replaceLossy bool) {
 	if !s.Establish(r, ev, replaceLossy) {
 		return
 	}
@@ -162,7 +163,7 @@ func (s *Session) establish(r *session.Run, ci wire.ClientIdent, ev *session.Req
 }
 
 // adopt takes over the fields of CLIENT_IDENT.
-func (s *Session) adopt(r *session.Run, ci wire.ClientIdent, by wire.EntityName) {
+func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName) {
 	s.Rename(r, ci.Addrs, false)
 	if !s.Peer.NumberKnown {
 		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
@@ -182,15 +183,15 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 		s.reset(r, true)
 	}
 	switch f := by.Frame.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		s.adopt(r, f, by.Entity)
 		s.Accept(r)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		if err := s.checkReceived(r, f.MsgSeq); err != nil {
 			return err
 		}
 		s.PeerGlobalSeq, s.ConnectSeq = f.GlobalSeq, f.ConnectSeq
-		r.Do(session.RequeueUpTo{Seq: f.MsgSeq}, session.Send{Frame: wire.SessionReconnectOK{MsgSeq: s.IO.InSeq}})
+		r.Do(session.RequeueUpTo{Seq: f.MsgSeq}, session.Send{Frame: wire2.SessionReconnectOK{MsgSeq: s.IO.InSeq}})
 	}
 	return nil
 }
@@ -200,7 +201,7 @@ func (s *Session) Accept(r *session.Run) {
 	s.IO = s.IO.Requeued()
 	s.IO.InSeq = 0
 	r.Do(session.ResetPeer{})
-	si := wire.ServerIdent{
+	si := wire2.ServerIdent{
 		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(0),
 		Supported: s.Policy.Supported, Required: s.Policy.Required,
 	}

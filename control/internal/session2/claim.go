@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -18,7 +19,7 @@ func (s *Session) Question(ours wire.AddrVec) session.Frame {
 	if !s.checkable() {
 		return nil
 	}
-	return wire.SessionReconnect{
+	return wire2.SessionReconnect{
 		Addrs: ours, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, GlobalSeq: s.ToldSeq - 1, ConnectSeq: s.ConnectSeq,
 	}
 }
@@ -36,15 +37,15 @@ func (s *Session) checkable() bool {
 // Judge implements session.Protocol. An answer does not count if the session has changed
 // meanwhile.
 func (s *Session) Judge(r *session.Run, ev session.Checked) {
-	asked, ok := ev.Asked.(wire.SessionReconnect)
+	asked, ok := ev.Asked.(wire2.SessionReconnect)
 	if !ok || !s.checkable() || asked.ClientCookie != s.ClientCookie || asked.ServerCookie != s.ServerCookie {
 		return
 	}
 	other := ev.Other
 	switch f := ev.Answer.(type) {
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		s.Peer.Dialled = f.GlobalSeq == s.ToldSeq
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		other = true
 	}
 	if other {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -25,7 +26,7 @@ func (s *Session) Start(r *session.Run) error {
 // ident opens a session.
 func (s *Session) ident(r *session.Run) {
 	p := &s.Policy
-	ci := wire.ClientIdent{
+	ci := wire2.ClientIdent{
 		Addrs: r.Env.Addrs, TargetAddr: s.Peer.Target, GID: r.Env.Number, GlobalSeq: s.GlobalSeq,
 		Supported: p.Supported, Required: p.Required,
 	}
@@ -46,7 +47,7 @@ func (s *Session) reconnect(r *session.Run) error {
 		return err
 	}
 	s.asked = KindReconnect
-	r.Do(session.Count{What: session.Reconnects}, session.Send{Frame: wire.SessionReconnect{
+	r.Do(session.Count{What: session.Reconnects}, session.Send{Frame: wire2.SessionReconnect{
 		Addrs: r.Env.Addrs, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie,
 		GlobalSeq: s.GlobalSeq, ConnectSeq: s.ConnectSeq, MsgSeq: s.IO.InSeq,
 	}})
@@ -60,33 +61,33 @@ func (s *Session) Answered(r *session.Run, f session.Frame) error {
 	}
 	if s.asked == KindClientIdent {
 		switch f := f.(type) {
-		case wire.ServerIdent:
+		case wire2.ServerIdent:
 			return s.serverIdent(r, f)
-		case wire.IdentMissingFeatures:
+		case wire2.IdentMissingFeatures:
 			return fmt.Errorf("%w: the peer requires %v", session.ErrMissingFeatures, f.Features)
 		}
 	}
 	if s.asked == KindReconnect {
 		switch f := f.(type) {
-		case wire.SessionReconnectOK:
+		case wire2.SessionReconnectOK:
 			if err := s.checkReceived(r, f.MsgSeq); err != nil {
 				return err
 			}
 			r.Do(session.RequeueUpTo{Seq: f.MsgSeq}, session.MoveHandler{Attempt: s.Attempt})
 			return nil
-		case wire.SessionRetry:
+		case wire2.SessionRetry:
 			if !numbers.Believable(f.ConnectSeq, s.ConnectSeq) {
 				return fmt.Errorf("%w: SESSION_RETRY with %d, we are at %d", session.ErrProtocol, f.ConnectSeq, s.ConnectSeq)
 			}
 			s.ConnectSeq = f.ConnectSeq + 1
 			r.Do(session.Count{What: session.Retries})
 			return s.reconnect(r)
-		case wire.SessionRetryGlobal:
+		case wire2.SessionRetryGlobal:
 			if err := s.Exceed(r, numbers, f.GlobalSeq); err != nil {
 				return err
 			}
 			return s.reconnect(r)
-		case wire.SessionReset:
+		case wire2.SessionReset:
 			if err := s.MayBegin(r); err != nil {
 				return err
 			}
@@ -99,7 +100,7 @@ func (s *Session) Answered(r *session.Run, f session.Frame) error {
 }
 
 // serverIdent takes over the fields of SERVER_IDENT.
-func (s *Session) serverIdent(r *session.Run, si wire.ServerIdent) error {
+func (s *Session) serverIdent(r *session.Run, si wire2.ServerIdent) error {
 	if !si.Addrs.Contains(s.Peer.Target) {
 		// Not terminal: the address may be on its way to another process.
 		return fmt.Errorf("%w: dialled %v, it is %v", session.ErrOtherAddress, s.Peer.Target, si.Addrs)

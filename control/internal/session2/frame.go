@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 )
 
 // WaitFrame is WAIT, which has no payload. All other frames of a session are decoded payloads
@@ -44,21 +44,21 @@ func (k Kind) String() string {
 // KindOf is the kind of a frame, KindNone for one that has no place here.
 func KindOf(f session.Frame) Kind {
 	switch f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		return KindClientIdent
-	case wire.ServerIdent:
+	case wire2.ServerIdent:
 		return KindServerIdent
-	case wire.IdentMissingFeatures:
+	case wire2.IdentMissingFeatures:
 		return KindMissingFeatures
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		return KindReconnect
-	case wire.SessionReconnectOK:
+	case wire2.SessionReconnectOK:
 		return KindReconnectOK
-	case wire.SessionRetry:
+	case wire2.SessionRetry:
 		return KindRetry
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		return KindRetryGlobal
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		return KindReset
 	case WaitFrame:
 		return KindWait

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -209,7 +210,7 @@ func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
 				if next.State != session.Connecting {
 					t.Errorf("%s: not asked for: %v", one.name, next.State)
 				}
-				next, _ = session.Step(next, session.Answer{Attempt: 1, Frame: wire.SessionReset{Full: true}}, env)
+				next, _ = session.Step(next, session.Answer{Attempt: 1, Frame: wire2.SessionReset{Full: true}}, env)
 			}
 			if begins := next.State == session.Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != session.Closing {
 				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, next.State)

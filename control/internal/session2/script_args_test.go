@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -57,14 +58,14 @@ func events(a args) session.Event {
 			PeerGlobalSeq: a.Num("peer_global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), IO: a.io(),
 		}
 	case "checked":
-		ev := session.Checked{Other: a.Has("other"), Asked: wire.SessionReconnect{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0)}}
+		ev := session.Checked{Other: a.Has("other"), Asked: wire2.SessionReconnect{ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0)}}
 		switch a.Str("answer", "none") {
 		case "retry-global":
-			ev.Answer = wire.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
+			ev.Answer = wire2.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
 		case "reset":
-			ev.Answer = wire.SessionReset{Full: a.Has("full")}
+			ev.Answer = wire2.SessionReset{Full: a.Has("full")}
 		case "retry":
-			ev.Answer = wire.SessionRetry{ConnectSeq: 1}
+			ev.Answer = wire2.SessionRetry{ConnectSeq: 1}
 		}
 		return ev
 	case "loopback":
@@ -82,7 +83,7 @@ func events(a args) session.Event {
 	case "accept":
 		return session.Accept{}
 	case "replace":
-		return session.Replace{Frame: wire.SessionReconnect{}}
+		return session.Replace{Frame: wire2.SessionReconnect{}}
 	}
 	if f := a.frame(); f != nil {
 		return session.Answer{Attempt: attempt, Frame: f}
@@ -102,30 +103,30 @@ func (a args) frame() session.Frame {
 	}
 	switch a.D.Cmd {
 	case "client-ident":
-		return wire.ClientIdent{
+		return wire2.ClientIdent{
 			Addrs: vec(a.Str("from", "high")), TargetAddr: addr(a.Str("to", "low")), GID: int64(a.Num("gid", 7)),
 			GlobalSeq: a.Num("global_seq", 0), Supported: supported, Flags: flags, Cookie: a.Num("cookie", 0),
 		}
 	case "session-reconnect":
-		return wire.SessionReconnect{
+		return wire2.SessionReconnect{
 			Addrs: vec(a.Str("from", "high")), ClientCookie: a.Num("client_cookie", 0), ServerCookie: a.Num("server_cookie", 0),
 			GlobalSeq: a.Num("global_seq", 0), ConnectSeq: a.Num("connect_seq", 0), MsgSeq: a.Num("msg_seq", 0),
 		}
 	case "server-ident":
-		return wire.ServerIdent{
+		return wire2.ServerIdent{
 			Addrs: vec(a.Str("from", "high")), GID: int64(a.Num("gid", 7)), GlobalSeq: a.Num("global_seq", 0),
 			Supported: supported, Flags: flags, Cookie: a.Num("cookie", 0),
 		}
 	case "ident-missing-features":
-		return wire.IdentMissingFeatures{Features: wire.FeatureMsgAddr2}
+		return wire2.IdentMissingFeatures{Features: wire.FeatureMsgAddr2}
 	case "session-reconnect-ok":
-		return wire.SessionReconnectOK{MsgSeq: a.Num("msg_seq", 0)}
+		return wire2.SessionReconnectOK{MsgSeq: a.Num("msg_seq", 0)}
 	case "session-retry":
-		return wire.SessionRetry{ConnectSeq: a.Num("connect_seq", 0)}
+		return wire2.SessionRetry{ConnectSeq: a.Num("connect_seq", 0)}
 	case "session-retry-global":
-		return wire.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
+		return wire2.SessionRetryGlobal{GlobalSeq: a.Num("global_seq", 0)}
 	case "session-reset":
-		return wire.SessionReset{Full: a.Has("full")}
+		return wire2.SessionReset{Full: a.Has("full")}
 	case "wait":
 		return WaitFrame{}
 	case "frame":

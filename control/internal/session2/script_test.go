@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/scripttest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -170,11 +171,11 @@ func (x *script) ask(a args) string {
 	var front wire.Addr
 	ev := session.Request{Frame: f, Frozen: a.Has("handing-over"), Settled: a.Has("settled"), Near: a.Has("near")}
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		front = f.Addrs.Front()
 		ev.Ours = a.Has("ours") || x.env.Addrs.Contains(f.TargetAddr)
 		ev.Ended = x.ended.IsStale(session.Name{Peer: front, Cookie: f.Cookie}, f.GlobalSeq)
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		front = f.Addrs.Front()
 	}
 	if a.Has("shut-down") {
@@ -277,23 +278,23 @@ func frameText(f session.Frame) string {
 	b.WriteString(frameName(f))
 	add := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
 	switch f := f.(type) {
-	case wire.ClientIdent:
+	case wire2.ClientIdent:
 		add("addrs=%v target=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.TargetAddr, f.GID, f.GlobalSeq, f.Cookie,
 			only(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.ServerIdent:
+	case wire2.ServerIdent:
 		add("addrs=%v gid=%d global_seq=%d cookie=%d%s", f.Addrs, f.GID, f.GlobalSeq, f.Cookie, only(f.Flags&wire.IdentLossy != 0, " lossy"))
-	case wire.IdentMissingFeatures:
+	case wire2.IdentMissingFeatures:
 		add("features=%#x", uint64(f.Features))
-	case wire.SessionReconnect:
+	case wire2.SessionReconnect:
 		add("addrs=%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d msg_seq=%d",
 			f.Addrs, f.ClientCookie, f.ServerCookie, f.GlobalSeq, f.ConnectSeq, f.MsgSeq)
-	case wire.SessionReconnectOK:
+	case wire2.SessionReconnectOK:
 		add("msg_seq=%d", f.MsgSeq)
-	case wire.SessionRetry:
+	case wire2.SessionRetry:
 		add("connect_seq=%d", f.ConnectSeq)
-	case wire.SessionRetryGlobal:
+	case wire2.SessionRetryGlobal:
 		add("global_seq=%d", f.GlobalSeq)
-	case wire.SessionReset:
+	case wire2.SessionReset:
 		add("full=%v", f.Full)
 	}
 	return b.String()

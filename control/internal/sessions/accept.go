@@ -9,6 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -96,7 +97,7 @@ func (a *accepting) run() {
 
 // strangers are clients of other protocols, such as HTTP: when the log last told of one, by
 // what it spoke. The messenger's lock guards them.
-type strangers map[wire.Speech]time.Time
+type strangers map[wire2.Speech]time.Time
 
 // tellStrangers is how often the log tells of those that speak alike, at most: a monitor that
 // looks whether a port answers comes again and again.
@@ -104,9 +105,9 @@ const tellStrangers = time.Minute
 
 // speech is the protocol that the log is to tell of, of a peer whose handshake ended with err;
 // empty: none.
-func (s strangers) speech(err error, now time.Time) wire.Speech {
-	e, ok := errors.AsType[*wire.BannerError](err)
-	if !ok || e.Speech == wire.SpeechOther {
+func (s strangers) speech(err error, now time.Time) wire2.Speech {
+	e, ok := errors.AsType[*wire2.BannerError](err)
+	if !ok || e.Speech == wire2.SpeechOther {
 		return ""
 	}
 	if last, told := s[e.Speech]; told && now.Sub(last) < tellStrangers {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
-	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -48,7 +48,7 @@ func (k *claimCheck) run() {
 	m := k.c.m
 	defer m.work.Leave()
 	ev := k.ask()
-	if _, reset := ev.Answer.(wire.SessionReset); reset && k.awaitSettled() {
+	if _, reset := ev.Answer.(wire2.SessionReset); reset && k.awaitSettled() {
 		ev = k.ask()
 	}
 	now := m.cfg.Clock.Now()

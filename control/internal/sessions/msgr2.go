@@ -8,6 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -134,21 +135,21 @@ func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
 func decode(tag frame.Tag, p []byte) (session.Frame, error) {
 	switch tag {
 	case frame.TagClientIdent:
-		return decoded(wire.DecodeClientIdent(p))
+		return decoded(wire2.DecodeClientIdent(p))
 	case frame.TagServerIdent:
-		return decoded(wire.DecodeServerIdent(p))
+		return decoded(wire2.DecodeServerIdent(p))
 	case frame.TagIdentMissingFeatures:
-		return decoded(wire.DecodeIdentMissingFeatures(p))
+		return decoded(wire2.DecodeIdentMissingFeatures(p))
 	case frame.TagSessionReconnect:
-		return decoded(wire.DecodeSessionReconnect(p))
+		return decoded(wire2.DecodeSessionReconnect(p))
 	case frame.TagSessionReconnectOK:
-		return decoded(wire.DecodeSessionReconnectOK(p))
+		return decoded(wire2.DecodeSessionReconnectOK(p))
 	case frame.TagSessionRetry:
-		return decoded(wire.DecodeSessionRetry(p))
+		return decoded(wire2.DecodeSessionRetry(p))
 	case frame.TagSessionRetryGlobal:
-		return decoded(wire.DecodeSessionRetryGlobal(p))
+		return decoded(wire2.DecodeSessionRetryGlobal(p))
 	case frame.TagSessionReset:
-		return decoded(wire.DecodeSessionReset(p))
+		return decoded(wire2.DecodeSessionReset(p))
 	case frame.TagWait:
 		return session2.WaitFrame{}, nil
 	}

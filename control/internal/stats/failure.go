@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -107,15 +108,15 @@ func (e *Error) Advice() string {
 
 // bannerAdvice says what a peer is that sends no banner of Ceph.
 func bannerAdvice(err error) string {
-	if e, ok := errors.AsType[*wire.BannerError](err); ok {
+	if e, ok := errors.AsType[*wire2.BannerError](err); ok {
 		switch e.Speech {
-		case wire.SpeechMsgr2:
+		case wire2.SpeechMsgr2:
 			return "this is the v2 address of a daemon, want its v1 one"
-		case wire.SpeechHTTP:
+		case wire2.SpeechHTTP:
 			return "this is a web server"
-		case wire.SpeechSSH:
+		case wire2.SpeechSSH:
 			return "this is an SSH server"
-		case wire.SpeechTLS:
+		case wire2.SpeechTLS:
 			return "this is a TLS server"
 		}
 	}
@@ -174,7 +175,7 @@ func (n *FailureCounters) of(err error) *uint64 {
 }
 
 // BannerCounters count accepted sockets that ended with their first wrong byte, as
-// it can be in no banner, by what they look like ([wire.MatchBanner]).
+// it can be in no banner, by what they look like ([wire2.MatchBanner]).
 type BannerCounters struct {
 	Msgr1 uint64 `json:"msgr1"` // the older protocol
 	HTTP  uint64 `json:"http"`
@@ -185,18 +186,18 @@ type BannerCounters struct {
 
 // count counts the failure of a handshake, if that was it.
 func (n *BannerCounters) count(err error) {
-	e, ok := errors.AsType[*wire.BannerError](err)
+	e, ok := errors.AsType[*wire2.BannerError](err)
 	if !ok {
 		return
 	}
 	switch e.Speech {
-	case wire.SpeechMsgr1:
+	case wire2.SpeechMsgr1:
 		n.Msgr1++
-	case wire.SpeechHTTP:
+	case wire2.SpeechHTTP:
 		n.HTTP++
-	case wire.SpeechTLS:
+	case wire2.SpeechTLS:
 		n.TLS++
-	case wire.SpeechSSH:
+	case wire2.SpeechSSH:
 		n.SSH++
 	default:
 		n.Other++

@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -23,8 +24,8 @@ func TestAFailedHandshakeIsCountedByItsCauseOnce(t *testing.T) {
 		err  error
 		want FailureCounters
 	}{
-		{at(handshake.StageBanner, &wire.BannerError{Speech: wire.SpeechHTTP}), FailureCounters{Banner: 1}},
-		{at(handshake.StageBanner, &wire.BannerError{Speech: wire.SpeechMsgr1}), FailureCounters{Banner: 1}},
+		{at(handshake.StageBanner, &wire2.BannerError{Speech: wire2.SpeechHTTP}), FailureCounters{Banner: 1}},
+		{at(handshake.StageBanner, &wire2.BannerError{Speech: wire2.SpeechMsgr1}), FailureCounters{Banner: 1}},
 		{at(handshake.StageBanner, handshake.ErrFeatures), FailureCounters{Banner: 1}},
 		{at(handshake.StageBanner, wire.ErrTruncated), FailureCounters{Banner: 1}},
 		{at(handshake.StageBanner, io.EOF), FailureCounters{Other: 1}},

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -12,7 +13,7 @@ var le = binary.LittleEndian
 
 // Sizes, in bytes.
 const (
-	BannerSize  = len(wire.Msgr1Banner)
+	BannerSize  = len(wire2.Msgr1Banner)
 	AddrSize    = 136 // the legacy form
 	ConnectSize = 33  // without the authorizer
 	ReplySize   = 26  // without the authorizer
@@ -24,18 +25,18 @@ const (
 	ConnectorHelloSize = BannerSize + AddrSize
 )
 
-// CheckBanner returns a [*wire.BannerError], which wraps [wire.ErrBadBanner], as soon as got, the first
+// CheckBanner returns a [*wire2.BannerError], which wraps [wire.ErrBadBanner], as soon as got, the first
 // bytes of a connection as far as they have come, can be no banner of msgr1.
 func CheckBanner(got []byte) error {
 	n := min(len(got), BannerSize)
-	if string(got[:n]) == wire.Msgr1Banner[:n] {
+	if string(got[:n]) == wire2.Msgr1Banner[:n] {
 		return nil
 	}
-	speech := wire.MatchBanner(got)
-	if speech == wire.SpeechBanner {
-		speech = wire.SpeechMsgr2
+	speech := wire2.MatchBanner(got)
+	if speech == wire2.SpeechBanner {
+		speech = wire2.SpeechMsgr2
 	}
-	return &wire.BannerError{Speech: speech, Got: bytes.Clone(got[:n])}
+	return &wire2.BannerError{Speech: speech, Got: bytes.Clone(got[:n])}
 }
 
 // AcceptorHello is what an acceptor sends at once.
@@ -46,7 +47,7 @@ type AcceptorHello struct {
 
 // AppendTo appends the hello, with the banner.
 func (h AcceptorHello) AppendTo(dst []byte) []byte {
-	return h.Seen.AppendLegacyTo(h.Own.AppendLegacyTo(append(dst, wire.Msgr1Banner...)))
+	return h.Seen.AppendLegacyTo(h.Own.AppendLegacyTo(append(dst, wire2.Msgr1Banner...)))
 }
 
 // DecodeAcceptorHello reads all [AcceptorHelloSize] bytes.
@@ -67,7 +68,7 @@ type ConnectorHello struct{ Own wire.Addr }
 
 // AppendTo appends the hello, with the banner.
 func (h ConnectorHello) AppendTo(dst []byte) []byte {
-	return h.Own.AppendLegacyTo(append(dst, wire.Msgr1Banner...))
+	return h.Own.AppendLegacyTo(append(dst, wire2.Msgr1Banner...))
 }
 
 // DecodeConnectorHello reads all [ConnectorHelloSize] bytes.

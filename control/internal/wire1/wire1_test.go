@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -206,7 +207,7 @@ func TestBannerIsRefusedAtItsFirstWrongByte(t *testing.T) {
 		"ceph v2\n\x10": "msgr2", "GET / HTT": "http", "\x16\x03\x01": "tls", "SSH-2.0-x": "ssh", "ceph v028": "other", "xxx": "other",
 	} {
 		wrong := 0
-		for wrong < len(banner) && banner[wrong] == wire.Msgr1Banner[wrong] {
+		for wrong < len(banner) && banner[wrong] == wire2.Msgr1Banner[wrong] {
 			wrong++
 		}
 		for n := range len(banner) + 1 {

@@ -1,14 +1,16 @@
-package wire
+package wire2
 
 import (
 	"bytes"
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 func TestABannerMatchesWithEachOfItsBytes(t *testing.T) {
-	p := Banner{Supported: BannerRevision1}.AppendTo(nil)
+	p := Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	for _, length := range []byte{0, 16, 255} {
 		p[8], p[9] = length, length
 		for n := range len(p) + 1 {
@@ -61,7 +63,7 @@ func TestABannerErrorNamesTheBytesAndWhatTheyLookLike(t *testing.T) {
 	said := []byte("GET / HTTP/1.1\r\n")
 	err := CheckBanner(said)
 	e, ok := errors.AsType[*BannerError](err)
-	if !ok || e.Speech != SpeechHTTP || string(e.Got) != "GET / HTTP" || !errors.Is(err, ErrBadBanner) || errors.Is(err, ErrV1Peer) {
+	if !ok || e.Speech != SpeechHTTP || string(e.Got) != "GET / HTTP" || !errors.Is(err, wire.ErrBadBanner) || errors.Is(err, wire.ErrV1Peer) {
 		t.Fatalf("%#v", err)
 	}
 	for _, part := range []string{"bad banner", `"GET / HTTP"`, "http"} {
@@ -73,7 +75,7 @@ func TestABannerErrorNamesTheBytesAndWhatTheyLookLike(t *testing.T) {
 	if e.Got[0] != 'G' {
 		t.Error("the error keeps the bytes of the caller")
 	}
-	if err := CheckBanner([]byte("ceph v0")); !errors.Is(err, ErrV1Peer) || !errors.Is(err, ErrBadBanner) {
+	if err := CheckBanner([]byte("ceph v0")); !errors.Is(err, wire.ErrV1Peer) || !errors.Is(err, wire.ErrBadBanner) {
 		t.Error(err)
 	}
 }
@@ -102,7 +104,7 @@ func FuzzMatchBanner(f *testing.F) {
 			return
 		}
 		_, err := ParseBannerPrefix(p)
-		if (err == nil) != bytes.HasPrefix(p, []byte(bannerMagic)) || errors.Is(err, ErrV1Peer) != bytes.HasPrefix(p, []byte(Msgr1Banner)) {
+		if (err == nil) != bytes.HasPrefix(p, []byte(bannerMagic)) || errors.Is(err, wire.ErrV1Peer) != bytes.HasPrefix(p, []byte(Msgr1Banner)) {
 			t.Fatalf("%q: %v", p, err)
 		}
 	})

@@ -1,14 +1,16 @@
-package wire
+package wire2
+
+import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // SessionReconnect is the payload of SESSION_RECONNECT, with which the connector
 // resumes a session.
 type SessionReconnect struct {
-	Addrs        AddrVec // all addresses of the connector
-	ClientCookie uint64  // of the session, whoever dialled first
-	ServerCookie uint64  // of the session
-	GlobalSeq    uint64  // the connector's count of connection attempts
-	ConnectSeq   uint64  // number of reconnects of this session
-	MsgSeq       uint64  // highest message sequence number received
+	Addrs        wire.AddrVec // all addresses of the connector
+	ClientCookie uint64       // of the session, whoever dialled first
+	ServerCookie uint64       // of the session
+	GlobalSeq    uint64       // the connector's count of connection attempts
+	ConnectSeq   uint64       // number of reconnects of this session
+	MsgSeq       uint64       // highest message sequence number received
 }
 
 // AppendTo appends the payload.
@@ -23,7 +25,7 @@ func (s SessionReconnect) AppendTo(dst []byte) []byte {
 
 // DecodeSessionReconnect reads the payload of SESSION_RECONNECT.
 func DecodeSessionReconnect(p []byte) (SessionReconnect, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := SessionReconnect{
 		Addrs: r.AddrVec(), ClientCookie: r.U64(), ServerCookie: r.U64(),
 		GlobalSeq: r.U64(), ConnectSeq: r.U64(), MsgSeq: r.U64(),
@@ -37,11 +39,11 @@ type SessionReset struct {
 }
 
 // AppendTo appends the payload.
-func (s SessionReset) AppendTo(dst []byte) []byte { return AppendBool(dst, s.Full) }
+func (s SessionReset) AppendTo(dst []byte) []byte { return wire.AppendBool(dst, s.Full) }
 
 // DecodeSessionReset reads the payload of SESSION_RESET.
 func DecodeSessionReset(p []byte) (SessionReset, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := SessionReset{Full: r.Bool()}
 	return s, wrap("SESSION_RESET", r.Err())
 }
@@ -56,7 +58,7 @@ func (s SessionRetry) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, 
 
 // DecodeSessionRetry reads the payload of SESSION_RETRY.
 func DecodeSessionRetry(p []byte) (SessionRetry, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := SessionRetry{ConnectSeq: r.U64()}
 	return s, wrap("SESSION_RETRY", r.Err())
 }
@@ -72,7 +74,7 @@ func (s SessionRetryGlobal) AppendTo(dst []byte) []byte { return le.AppendUint64
 
 // DecodeSessionRetryGlobal reads the payload of SESSION_RETRY_GLOBAL.
 func DecodeSessionRetryGlobal(p []byte) (SessionRetryGlobal, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := SessionRetryGlobal{GlobalSeq: r.U64()}
 	return s, wrap("SESSION_RETRY_GLOBAL", r.Err())
 }
@@ -87,7 +89,7 @@ func (s SessionReconnectOK) AppendTo(dst []byte) []byte { return le.AppendUint64
 
 // DecodeSessionReconnectOK reads the payload of SESSION_RECONNECT_OK.
 func DecodeSessionReconnectOK(p []byte) (SessionReconnectOK, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := SessionReconnectOK{MsgSeq: r.U64()}
 	return s, wrap("SESSION_RECONNECT_OK", r.Err())
 }

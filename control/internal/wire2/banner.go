@@ -1,6 +1,10 @@
-package wire
+package wire2
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
 
 const (
 	bannerMagic = "ceph v2\n"
@@ -35,7 +39,7 @@ func (b Banner) AppendTo(dst []byte) []byte {
 // speaks something else.
 func ParseBannerPrefix(p []byte) (payloadLen int, err error) {
 	if len(p) < BannerPrefixSize {
-		return 0, fmt.Errorf("%w: %d bytes of banner", ErrTruncated, len(p))
+		return 0, fmt.Errorf("%w: %d bytes of banner", wire.ErrTruncated, len(p))
 	}
 	if err := CheckBanner(p[:BannerPrefixSize]); err != nil {
 		return 0, err
@@ -45,7 +49,7 @@ func ParseBannerPrefix(p []byte) (payloadLen int, err error) {
 
 // DecodeBanner reads the payload of a banner, the part behind the prefix.
 func DecodeBanner(payload []byte) (Banner, error) {
-	r := NewReader(payload)
+	r := wire.NewReader(payload)
 	b := Banner{Supported: r.U64(), Required: r.U64()}
 	return b, wrap("banner", r.Err())
 }

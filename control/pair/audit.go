@@ -1,4 +1,4 @@
-package durabletest
+package pair
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
 // Keys is how many keys there are: key-000 and so on.
@@ -33,14 +32,14 @@ const (
 // Random is an act, mostly a Put.
 func Random(rng *rand.Rand) Act { return [...]Act{Put, Put, Put, Get, Delete}[rng.IntN(5)] }
 
-// Server is what is tested, and how it is asked.
-type Server struct {
+// Durable is what is tested, and how it is asked.
+type Durable struct {
 	// Pair has the seed and the configuration of the server's messenger. Its Open is
 	// replaced.
-	Pair pair.Config
+	Pair Config
 	// Open opens what p.Server has on its disk, which has no faults meanwhile, and returns
 	// the dispatcher. It is called for each process of the server, on the test's goroutine.
-	Open func(p *pair.Pair) (*control.Dispatcher, error)
+	Open func(p *Pair) (*control.Dispatcher, error)
 	// Ask makes a request, and returns the value that was got, which the caller then owns.
 	// value is not empty, and is of a Put. Any goroutine.
 	Ask func(ctx context.Context, c *control.Conn, act Act, key string, value []byte) ([]byte, error)
@@ -59,14 +58,14 @@ type Server struct {
 // Audit makes requests, and judges the answers by its ledger. Of each key it has one request
 // under way. Methods are for the goroutine of the test, but for Ask.
 type Audit struct {
-	pair.Ledger
+	Ledger
 	// Conns lead to the server; a key belongs to one of them. They are changed while nothing
 	// is under way.
 	Conns []*control.Conn
 	// Rand chooses what is asked.
 	Rand *rand.Rand
 
-	server  Server
+	server  Durable
 	ctx     context.Context
 	under   sync.WaitGroup // requests under way
 	version atomic.Uint64
@@ -74,7 +73,7 @@ type Audit struct {
 }
 
 // NewAudit makes the audit of an empty server. ctx ends its requests. What is wrong fails t.
-func NewAudit(t testing.TB, ctx context.Context, s Server, seed uint64) *Audit {
+func NewAudit(t testing.TB, ctx context.Context, s Durable, seed uint64) *Audit {
 	if s.Wrong == nil {
 		s.Wrong = func(err error) { t.Error(err) }
 	}

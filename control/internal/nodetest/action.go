@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"errors"
@@ -66,4 +66,4 @@ func (a Action) String() string {
 }
 
 // ErrInjected is the error of a step that a break made fail.
-var ErrInjected = errors.New("msgrtest: injected fault")
+var ErrInjected = errors.New("nodetest: injected fault")

@@ -1,12 +1,14 @@
-package wire
+package wire2
+
+import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // Hello is the payload of HELLO.
 type Hello struct {
 	// EntityType is the type of the sender.
-	EntityType EntityType
+	EntityType wire.EntityType
 	// PeerAddr is the address of the receiver as the sender knows it: what a connector
 	// has dialled, nonce included, or the socket address that an acceptor has accepted.
-	PeerAddr Addr
+	PeerAddr wire.Addr
 }
 
 // AppendTo appends the payload.
@@ -16,8 +18,8 @@ func (h Hello) AppendTo(dst []byte) []byte {
 
 // DecodeHello reads the payload of HELLO.
 func DecodeHello(p []byte) (Hello, error) {
-	r := NewReader(p)
-	h := Hello{EntityType: EntityType(r.U8()), PeerAddr: r.Addr()}
+	r := wire.NewReader(p)
+	h := Hello{EntityType: wire.EntityType(r.U8()), PeerAddr: r.Addr()}
 	return h, wrap("HELLO", r.Err())
 }
 
@@ -30,13 +32,13 @@ type AuthRequest struct {
 
 // AppendTo appends the payload.
 func (a AuthRequest) AppendTo(dst []byte) []byte {
-	dst = AppendU32s(le.AppendUint32(dst, a.Method), a.PreferredModes)
-	return AppendBlob(dst, a.Payload)
+	dst = wire.AppendU32s(le.AppendUint32(dst, a.Method), a.PreferredModes)
+	return wire.AppendBlob(dst, a.Payload)
 }
 
 // DecodeAuthRequest reads the payload of AUTH_REQUEST.
 func DecodeAuthRequest(p []byte) (AuthRequest, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	a := AuthRequest{Method: r.U32(), PreferredModes: r.U32s(), Payload: r.Blob()}
 	return a, wrap("AUTH_REQUEST", r.Err())
 }
@@ -53,12 +55,12 @@ type AuthBadMethod struct {
 func (a AuthBadMethod) AppendTo(dst []byte) []byte {
 	dst = le.AppendUint32(dst, a.Method)
 	dst = le.AppendUint32(dst, uint32(a.Result))
-	return AppendU32s(AppendU32s(dst, a.AllowedMethods), a.AllowedModes)
+	return wire.AppendU32s(wire.AppendU32s(dst, a.AllowedMethods), a.AllowedModes)
 }
 
 // DecodeAuthBadMethod reads the payload of AUTH_BAD_METHOD.
 func DecodeAuthBadMethod(p []byte) (AuthBadMethod, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	a := AuthBadMethod{Method: r.U32(), Result: r.S32(), AllowedMethods: r.U32s(), AllowedModes: r.U32s()}
 	return a, wrap("AUTH_BAD_METHOD", r.Err())
 }
@@ -69,11 +71,11 @@ type AuthReplyMore struct {
 }
 
 // AppendTo appends the payload.
-func (a AuthReplyMore) AppendTo(dst []byte) []byte { return AppendBlob(dst, a.Payload) }
+func (a AuthReplyMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
 
 // DecodeAuthReplyMore reads the payload of AUTH_REPLY_MORE.
 func DecodeAuthReplyMore(p []byte) (AuthReplyMore, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	a := AuthReplyMore{Payload: r.Blob()}
 	return a, wrap("AUTH_REPLY_MORE", r.Err())
 }
@@ -84,11 +86,11 @@ type AuthRequestMore struct {
 }
 
 // AppendTo appends the payload.
-func (a AuthRequestMore) AppendTo(dst []byte) []byte { return AppendBlob(dst, a.Payload) }
+func (a AuthRequestMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
 
 // DecodeAuthRequestMore reads the payload of AUTH_REQUEST_MORE.
 func DecodeAuthRequestMore(p []byte) (AuthRequestMore, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	a := AuthRequestMore{Payload: r.Blob()}
 	return a, wrap("AUTH_REQUEST_MORE", r.Err())
 }
@@ -103,12 +105,12 @@ type AuthDone struct {
 // AppendTo appends the payload.
 func (a AuthDone) AppendTo(dst []byte) []byte {
 	dst = le.AppendUint32(le.AppendUint64(dst, a.GlobalID), a.Mode)
-	return AppendBlob(dst, a.Payload)
+	return wire.AppendBlob(dst, a.Payload)
 }
 
 // DecodeAuthDone reads the payload of AUTH_DONE.
 func DecodeAuthDone(p []byte) (AuthDone, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	a := AuthDone{GlobalID: r.U64(), Mode: r.U32(), Payload: r.Blob()}
 	return a, wrap("AUTH_DONE", r.Err())
 }
@@ -125,7 +127,43 @@ func (a AuthSignature) AppendTo(dst []byte) []byte { return append(dst, a[:]...)
 
 // DecodeAuthSignature reads the payload of AUTH_SIGNATURE.
 func DecodeAuthSignature(p []byte) (a AuthSignature, err error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	r.Copy(a[:])
 	return a, wrap("AUTH_SIGNATURE", r.Err())
+}
+
+// CompressionRequest is the payload of COMPRESSION_REQUEST.
+type CompressionRequest struct {
+	Compress  bool     // the connector wants compression
+	Preferred []uint32 // methods, most preferred first
+}
+
+// AppendTo appends the payload.
+func (c CompressionRequest) AppendTo(dst []byte) []byte {
+	return wire.AppendU32s(wire.AppendBool(dst, c.Compress), c.Preferred)
+}
+
+// DecodeCompressionRequest reads the payload of COMPRESSION_REQUEST.
+func DecodeCompressionRequest(p []byte) (CompressionRequest, error) {
+	r := wire.NewReader(p)
+	c := CompressionRequest{Compress: r.Bool(), Preferred: r.U32s()}
+	return c, wrap("COMPRESSION_REQUEST", r.Err())
+}
+
+// CompressionDone is the payload of COMPRESSION_DONE.
+type CompressionDone struct {
+	Compress bool   // a method was found
+	Method   uint32 // it; 0 is none
+}
+
+// AppendTo appends the payload.
+func (c CompressionDone) AppendTo(dst []byte) []byte {
+	return le.AppendUint32(wire.AppendBool(dst, c.Compress), c.Method)
+}
+
+// DecodeCompressionDone reads the payload of COMPRESSION_DONE.
+func DecodeCompressionDone(p []byte) (CompressionDone, error) {
+	r := wire.NewReader(p)
+	c := CompressionDone{Compress: r.Bool(), Method: r.U32()}
+	return c, wrap("COMPRESSION_DONE", r.Err())
 }

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"context"
@@ -56,9 +56,9 @@ func (b *Inbox) told(c *control.Conn, what string, next phase) {
 	defer b.mu.Unlock()
 	switch now := b.lives[c]; {
 	case now == ended:
-		b.errs = append(b.errs, fmt.Errorf("msgrtest: connection %d: %s behind its reset event", c.ID(), what))
+		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s behind its reset event", c.ID(), what))
 	case now == unheard && next == unheard && !c.IsLoopback():
-		b.errs = append(b.errs, fmt.Errorf("msgrtest: connection %d: %s before its accept or connect event", c.ID(), what))
+		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s before its accept or connect event", c.ID(), what))
 	case next != unheard:
 		b.lives[c] = next
 	}
@@ -111,7 +111,7 @@ func (b *Inbox) Await(ctx context.Context, tids ...uint64) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("msgrtest: received %v, want %v: %w", got, tids, context.Cause(ctx))
+			return fmt.Errorf("nodetest: received %v, want %v: %w", got, tids, context.Cause(ctx))
 		}
 	}
 }

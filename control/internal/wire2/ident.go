@@ -1,20 +1,18 @@
-package wire
+package wire2
 
-// IdentLossy is the flag of [ClientIdent] and [ServerIdent] that marks the sender's
-// policy as lossy. In SERVER_IDENT it is authoritative for both.
-const IdentLossy uint64 = 1 << 0
+import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // ClientIdent is the payload of CLIENT_IDENT, with which the connector opens a new
 // session.
 type ClientIdent struct {
-	Addrs      AddrVec  // all addresses of the connector
-	TargetAddr Addr     // the one that it believes to have reached
-	GID        int64    // its number; -1 if it has none yet
-	GlobalSeq  uint64   // its count of connection attempts
-	Supported  Features // what it can do
-	Required   Features // what it insists on
-	Flags      uint64   // [IdentLossy]
-	Cookie     uint64   // client cookie of the session
+	Addrs      wire.AddrVec  // all addresses of the connector
+	TargetAddr wire.Addr     // the one that it believes to have reached
+	GID        int64         // its number; -1 if it has none yet
+	GlobalSeq  uint64        // its count of connection attempts
+	Supported  wire.Features // what it can do
+	Required   wire.Features // what it insists on
+	Flags      uint64        // [wire.IdentLossy]
+	Cookie     uint64        // client cookie of the session
 }
 
 // AppendTo appends the payload.
@@ -30,10 +28,10 @@ func (c ClientIdent) AppendTo(dst []byte) []byte {
 
 // DecodeClientIdent reads the payload of CLIENT_IDENT.
 func DecodeClientIdent(p []byte) (ClientIdent, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	c := ClientIdent{
 		Addrs: r.AddrVec(), TargetAddr: r.Addr(), GID: r.S64(), GlobalSeq: r.U64(),
-		Supported: Features(r.U64()), Required: Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
+		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
 	}
 	return c, wrap("CLIENT_IDENT", r.Err())
 }
@@ -41,13 +39,13 @@ func DecodeClientIdent(p []byte) (ClientIdent, error) {
 // ServerIdent is the payload of SERVER_IDENT, with which the acceptor confirms a new
 // session.
 type ServerIdent struct {
-	Addrs     AddrVec  // all addresses of the acceptor
-	GID       int64    // its number
-	GlobalSeq uint64   // from its own counter
-	Supported Features // what it can do
-	Required  Features // what it insists on
-	Flags     uint64   // [IdentLossy]
-	Cookie    uint64   // server cookie of the session; 0 if lossy
+	Addrs     wire.AddrVec  // all addresses of the acceptor
+	GID       int64         // its number
+	GlobalSeq uint64        // from its own counter
+	Supported wire.Features // what it can do
+	Required  wire.Features // what it insists on
+	Flags     uint64        // [wire.IdentLossy]
+	Cookie    uint64        // server cookie of the session; 0 if lossy
 }
 
 // AppendTo appends the payload.
@@ -63,17 +61,17 @@ func (s ServerIdent) AppendTo(dst []byte) []byte {
 
 // DecodeServerIdent reads the payload of SERVER_IDENT.
 func DecodeServerIdent(p []byte) (ServerIdent, error) {
-	r := NewReader(p)
+	r := wire.NewReader(p)
 	s := ServerIdent{
 		Addrs: r.AddrVec(), GID: r.S64(), GlobalSeq: r.U64(),
-		Supported: Features(r.U64()), Required: Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
+		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
 	}
 	return s, wrap("SERVER_IDENT", r.Err())
 }
 
 // IdentMissingFeatures is the payload of IDENT_MISSING_FEATURES.
 type IdentMissingFeatures struct {
-	Features Features // required by the acceptor, not supported by the connector
+	Features wire.Features // required by the acceptor, not supported by the connector
 }
 
 // AppendTo appends the payload.
@@ -83,7 +81,7 @@ func (m IdentMissingFeatures) AppendTo(dst []byte) []byte {
 
 // DecodeIdentMissingFeatures reads the payload of IDENT_MISSING_FEATURES.
 func DecodeIdentMissingFeatures(p []byte) (IdentMissingFeatures, error) {
-	r := NewReader(p)
-	m := IdentMissingFeatures{Features: Features(r.U64())}
+	r := wire.NewReader(p)
+	m := IdentMissingFeatures{Features: wire.Features(r.U64())}
 	return m, wrap("IDENT_MISSING_FEATURES", r.Err())
 }

@@ -1,4 +1,4 @@
-package msgrtest_test
+package nodetest_test
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -37,10 +39,10 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-func node(t *testing.T, name string, policy control.Policy, backend uring.Backend) *msgrtest.Node {
+func node(t *testing.T, name string, policy control.Policy, backend uring.Backend) *nodetest.Node {
 	n, err := wire.ParseEntityName(name)
 	must(t, err)
-	return msgrtest.Start(t, msgrtest.NodeConfig{Config: control.Config{
+	return nodetest.Start(t, nodetest.NodeConfig{Config: control.Config{
 		Name: n, Default: &policy, Plane: loop.Config{Driver: uring.Config{Backend: backend}},
 	}})
 }
@@ -48,7 +50,7 @@ func node(t *testing.T, name string, policy control.Policy, backend uring.Backen
 func everyBackend(t *testing.T, run func(t *testing.T, ctx context.Context, backend uring.Backend)) {
 	for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(b), func(t *testing.T) {
-			msgrtest.CheckLeaks(t)
+			nodetest.CheckLeaks(t)
 			run(t, patience(t), b)
 		})
 	}
@@ -56,16 +58,16 @@ func everyBackend(t *testing.T, run func(t *testing.T, ctx context.Context, back
 
 // Matrix: OB-05
 func TestPointNamesAreReversible(t *testing.T) {
-	all := []msgrtest.Point{
-		msgrtest.SocketConnecting(), msgrtest.SocketAccepted(), msgrtest.BannerWrite(), msgrtest.BannerRead(), msgrtest.BannerPayloadRead(),
+	all := []nodetest.Point{
+		nodetest.SocketConnecting(), nodetest.SocketAccepted(), nodetest.BannerWrite(), nodetest.BannerRead(), nodetest.BannerPayloadRead(),
 	}
 	for tag := frame.TagHello; tag.Known(); tag++ {
-		all = append(all, msgrtest.Write(tag), msgrtest.Read(tag))
+		all = append(all, nodetest.Write(tag), nodetest.Read(tag))
 	}
 	seen := map[string]bool{}
 	for _, p := range all {
-		name := msgrtest.PointName(p)
-		if got, err := msgrtest.ParsePoint(name); err != nil || got != p || seen[name] {
+		name := nodetest.PointName(p)
+		if got, err := nodetest.ParsePoint(name); err != nil || got != p || seen[name] {
 			t.Errorf("%q: %v %v", name, got, err)
 		}
 		seen[name] = true
@@ -74,7 +76,7 @@ func TestPointNamesAreReversible(t *testing.T) {
 		t.Errorf("%d points", len(seen))
 	}
 	for _, bad := range []string{"", "HELLO", "_READ", "HELLO_WROTE", "hello_read", "tag 99_READ"} {
-		if p, err := msgrtest.ParsePoint(bad); err == nil {
+		if p, err := nodetest.ParsePoint(bad); err == nil {
 			t.Errorf("%q is %v", bad, p)
 		}
 	}
@@ -118,8 +120,8 @@ func TestTheExampleOfStartRuns(t *testing.T) { sessionSurvivesAFault(t) }
 
 // Matrix: OB-04, INV-05
 func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
-	p := msgrtest.NewProbe()
-	b := p.Arm(msgrtest.Read(frame.TagWait), 3, msgrtest.Fault())
+	p := nodetest.NewProbe()
+	b := p.Arm(nodetest.Read(frame.TagWait), 3, nodetest.Fault())
 	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at WAIT_READ #3") {
 		t.Errorf("got %v", err)
 	}
@@ -143,15 +145,15 @@ func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
 		// The first banner fails, the next two attempts and the fourth end at
 		// AUTH_REQUEST, the fifth at its banner: it is the second one behind the
 		// break at which the third attempt ended.
-		b.Probe.Arm(msgrtest.BannerWrite(), 1, msgrtest.Fault())
-		a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 1, msgrtest.Fault())
-		first := a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 2, msgrtest.Fault())
-		a.Probe.Arm(msgrtest.Read(frame.TagAuthRequest), 3, msgrtest.Fault())
-		second := b.Probe.ArmBehind(first, msgrtest.BannerWrite(), 2, msgrtest.Fault())
+		b.Probe.Arm(nodetest.BannerWrite(), 1, nodetest.Fault())
+		a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 1, nodetest.Fault())
+		first := a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 2, nodetest.Fault())
+		a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 3, nodetest.Fault())
+		second := b.Probe.ArmBehind(first, nodetest.BannerWrite(), 2, nodetest.Fault())
 		conn := b.Dial(a)
 		must(t, conn.Send(control.NewMessage(1, nil, nil)))
 		b.Hit(ctx, second)
-		if n := b.Probe.Seen(msgrtest.BannerWrite()); n < 5 {
+		if n := b.Probe.Seen(nodetest.BannerWrite()); n < 5 {
 			t.Errorf("reached at banner %d", n)
 		}
 		b.Await(ctx, "established C(6,1,0,1)")
@@ -160,17 +162,17 @@ func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
 
 // raw opens a plain TCP connection to a node, reads its banner, and sends as
 // much of one as brings it to BANNER_PAYLOAD_READ.
-func raw(t *testing.T, n *msgrtest.Node) net.Conn {
+func raw(t *testing.T, n *nodetest.Node) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	must(t, c.SetDeadline(time.Now().Add(time.Minute)))
-	banner := wire.Banner{}.AppendTo(nil)
+	banner := wire2.Banner{}.AppendTo(nil)
 	if _, err := io.ReadFull(c, make([]byte, len(banner))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write(banner[:wire.BannerPrefixSize]); err != nil {
+	if _, err := c.Write(banner[:wire2.BannerPrefixSize]); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -180,7 +182,7 @@ func raw(t *testing.T, n *msgrtest.Node) net.Conn {
 func TestActionsAsThePeerSeesThem(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		n := node(t, "osd.1", control.StatelessServer(), backend)
-		rest := wire.Banner{}.AppendTo(nil)[wire.BannerPrefixSize:]
+		rest := wire2.Banner{}.AppendTo(nil)[wire2.BannerPrefixSize:]
 		wantEnd := func(c net.Conn, reset bool) {
 			t.Helper()
 			k, err := c.Read(make([]byte, 64))
@@ -200,24 +202,24 @@ func TestActionsAsThePeerSeesThem(t *testing.T) {
 				}
 			}
 		}
-		at := msgrtest.BannerPayloadRead()
-		n.Probe.ArmNext(at, msgrtest.Fault())
+		at := nodetest.BannerPayloadRead()
+		n.Probe.ArmNext(at, nodetest.Fault())
 		wantEnd(raw(t, n), false)
-		n.Probe.ArmNext(at, msgrtest.Reset())
+		n.Probe.ArmNext(at, nodetest.Reset())
 		wantEnd(raw(t, n), true)
-		n.Probe.ArmNext(at, msgrtest.HalfClose())
-		hello := n.Probe.ArmNext(msgrtest.Write(frame.TagHello), msgrtest.Continue())
+		n.Probe.ArmNext(at, nodetest.HalfClose())
+		hello := n.Probe.ArmNext(nodetest.Write(frame.TagHello), nodetest.Continue())
 		c := raw(t, n)
 		wantEnd(c, false)
 		write(c, false)
 		n.Hit(ctx, hello) // our bytes were read all the same
-		b := n.Probe.ArmNext(at, msgrtest.Stall())
+		b := n.Probe.ArmNext(at, nodetest.Stall())
 		c = raw(t, n)
 		write(c, false)
 		wantEnd(c, false)
 		n.Hit(ctx, b)
 		b.Release()
-		for _, act := range []msgrtest.Action{msgrtest.Block(), msgrtest.Silence(), msgrtest.Delay(time.Millisecond), msgrtest.Continue()} {
+		for _, act := range []nodetest.Action{nodetest.Block(), nodetest.Silence(), nodetest.Delay(time.Millisecond), nodetest.Continue()} {
 			b := n.Probe.ArmNext(at, act)
 			c := raw(t, n)
 			b.Release()
@@ -234,12 +236,12 @@ func TestDataPhaseGoesOnBehindDelayBlockAndSilence(t *testing.T) {
 		conn := b.Dial(a)
 		tid := uint64(0)
 		var want []uint64
-		for _, end := range []*msgrtest.Node{a, b} {
-			at := msgrtest.Write(frame.TagMessage)
+		for _, end := range []*nodetest.Node{a, b} {
+			at := nodetest.Write(frame.TagMessage)
 			if end == a {
-				at = msgrtest.Read(frame.TagMessage)
+				at = nodetest.Read(frame.TagMessage)
 			}
-			for _, act := range []msgrtest.Action{msgrtest.Delay(time.Millisecond), msgrtest.Block(), msgrtest.Silence(), msgrtest.Continue()} {
+			for _, act := range []nodetest.Action{nodetest.Delay(time.Millisecond), nodetest.Block(), nodetest.Silence(), nodetest.Continue()} {
 				br := end.Probe.ArmNext(at, act)
 				for range 3 {
 					tid++
@@ -264,22 +266,22 @@ func TestPeerCanStopAnywhereInAHandshake(t *testing.T) {
 	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
 		n := node(t, "osd.1", control.StatelessServer(), backend)
 		cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Addr: wire.Addr{Type: wire.AddrMsgr2}}
-		points := msgrtest.HandshakePoints(msgrtest.Connector)
+		points := nodetest.HandshakePoints(nodetest.Connector)
 		for _, at := range points[1 : len(points)-2] {
 			p := msgrtest.DialPeer(ctx, cfg, n.Addr)
 			p.HandshakeUntil(at)
 			if err := p.Err(); err != nil {
-				t.Errorf("%s: %v", msgrtest.PointName(at), err)
+				t.Errorf("%s: %v", nodetest.PointName(at), err)
 			}
 			p.HalfClose()
 			p.ExpectEnd()
 			if err := p.Err(); err != nil {
-				t.Errorf("%s: %v", msgrtest.PointName(at), err)
+				t.Errorf("%s: %v", nodetest.PointName(at), err)
 			}
 			p.Close()
 		}
 		p := msgrtest.DialPeer(ctx, cfg, n.Addr)
-		p.HandshakeUntil(msgrtest.Write(frame.TagClientIdent))
+		p.HandshakeUntil(nodetest.Write(frame.TagClientIdent))
 		if p.Err() == nil {
 			t.Error("a point behind the handshake was reached in it")
 		}
@@ -396,7 +398,7 @@ func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 
 // Matrix: OB-06
 func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
-	msgrtest.CheckLeaks(t)
+	nodetest.CheckLeaks(t)
 	p := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: 3, Reach: 4096, Stall: time.Millisecond})
 	if back := exchange(t, p, []byte("x")); len(back) != 0 {
 		t.Errorf("%q came back from nowhere", back)
@@ -455,7 +457,7 @@ func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
 
 // The peers of a node that is shut down do not come to another program's server.
 func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
-	n := msgrtest.Start(t, msgrtest.NodeConfig{})
+	n := nodetest.Start(t, nodetest.NodeConfig{})
 	must(t, n.Shutdown(t.Context()))
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)

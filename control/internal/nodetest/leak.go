@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func ParsePoint(name string) (Point, error) {
 			return Read(tag), nil
 		}
 	}
-	return Point{}, fmt.Errorf("msgrtest: no break point %q", name)
+	return Point{}, fmt.Errorf("nodetest: no break point %q", name)
 }
 
 // MustPoint is ParsePoint for names that are known to be right: it panics on

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (b *Break) Wait(ctx context.Context) error {
 	case <-b.hit:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("msgrtest: %v: not reached: %w", b, context.Cause(ctx))
+		return fmt.Errorf("nodetest: %v: not reached: %w", b, context.Cause(ctx))
 	}
 }
 

@@ -1,4 +1,4 @@
-package msgrtest_test
+package nodetest_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -23,14 +23,14 @@ func sessionSurvivesAFault(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	serverPolicy, clientPolicy := control.StatefulServer(), control.LosslessClient()
-	server := msgrtest.Start(t, msgrtest.NodeConfig{Config: control.Config{Default: &serverPolicy}})
-	client := msgrtest.Start(t, msgrtest.NodeConfig{
+	server := nodetest.Start(t, nodetest.NodeConfig{Config: control.Config{Default: &serverPolicy}})
+	client := nodetest.Start(t, nodetest.NodeConfig{
 		Config:  control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Default: &clientPolicy},
 		Unbound: true,
 	})
 
 	// The TCP connection ends before the server has read the second message.
-	server.Probe.Arm(msgrtest.Read(frame.TagMessage), 2, msgrtest.Fault())
+	server.Probe.Arm(nodetest.Read(frame.TagMessage), 2, nodetest.Fault())
 	conn := client.Dial(server)
 	for tid := range uint64(3) {
 		m := control.NewMessage(1000, []byte("hello"), nil)

@@ -1,4 +1,4 @@
-package durabletest
+package pair
 
 import (
 	"errors"
@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -21,18 +20,18 @@ import (
 // of the test.
 type World struct {
 	*Audit
-	*pair.Pair
+	*Pair
 }
 
 // calm is a disk without faults.
 var calm = simnet.DiskOptions{Latency: time.Microsecond, Jitter: time.Millisecond}
 
 // Simulate runs f with a server on an empty disk, in a bubble where time passes by itself.
-func Simulate(t *testing.T, s Server, f func(w *World)) {
+func Simulate(t *testing.T, s Durable, f func(w *World)) {
 	t.Helper()
 	w := &World{}
 	cfg := s.Pair
-	cfg.Open = func(p *pair.Pair) (*control.Dispatcher, error) {
+	cfg.Open = func(p *Pair) (*control.Dispatcher, error) {
 		if w.Audit != nil { // it is not the first process
 			w.Wait() // all requests have ended
 			w.Restarted()
@@ -41,7 +40,7 @@ func Simulate(t *testing.T, s Server, f func(w *World)) {
 		p.Do(func() { p.ServerHost.Disk().Configure(calm) })
 		return s.Open(p)
 	}
-	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+	Test(t, cfg, func(t *testing.T, p *Pair) {
 		w.Pair, w.Audit = p, NewAudit(t, p.Context, s, cfg.Seed)
 		w.Conns = []*control.Conn{p.Conn}
 		f(w)
@@ -49,7 +48,7 @@ func Simulate(t *testing.T, s Server, f func(w *World)) {
 }
 
 // Restart ends the process, or cuts the power, and starts another one, whose disk has no
-// faults. The error is that of Server.Open.
+// faults. The error is that of Durable.Open.
 func (w *World) Restart(power bool) error {
 	err := w.Pair.Restart(power)
 	w.Conns[0] = w.Conn
@@ -65,7 +64,7 @@ func (w *World) MustRestart(power bool) {
 }
 
 // Disk changes what the disk does. The server may refuse requests while it has faults, and
-// when it has none any more recovers, for Server.Pause.
+// when it has none any more recovers, for Durable.Pause.
 func (w *World) Disk(opt simnet.DiskOptions) {
 	w.Do(func() { w.ServerHost.Disk().Configure(opt) })
 	faults := opt.ErrorEvery > 0 || opt.Room > 0 || opt.StopAt > 0 || opt.Fail != nil
@@ -186,8 +185,8 @@ func (s Seeds) Enough() bool { return *s.n >= enough }
 // Endure runs a World for each seed: rounds with all faults, and then f. The test fails as
 // well if enough seeds have not seen each kind of fault. Each seed is a subtest that is named
 // by the flag that repeats it.
-func Endure(t *testing.T, seeds Seeds, s func(seed uint64) Server, f func(w *World)) {
-	defer pair.OnOneProcessor()()
+func Endure(t *testing.T, seeds Seeds, s func(seed uint64) Durable, f func(w *World)) {
+	defer OnOneProcessor()()
 	seen := make([]int, 6)
 	for i := range *seeds.n {
 		seed := *seeds.first + uint64(i)

@@ -1,4 +1,4 @@
-package durabletest_test
+package pair_test
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/durabletest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -96,10 +95,10 @@ func (n *notebook) read() error {
 // serve is on the core.
 func (n *notebook) serve(c *control.Conn, m *control.Message) bool {
 	key, due := string(m.Front), c.Later(m)
-	switch act := durabletest.Act(m.Type - firstType); {
-	case act == durabletest.Get:
+	switch act := pair.Act(m.Type - firstType); {
+	case act == pair.Get:
 		answer(due, n.notes[key], nil)
-	case act == durabletest.Delete && n.notes[key] == nil:
+	case act == pair.Delete && n.notes[key] == nil:
 		answer(due, nil, errMissing)
 	default:
 		if n.tooEarly {
@@ -182,8 +181,8 @@ func (n *notebook) made(c *loop.Core, notes map[string][]byte, err error) {
 	}
 }
 
-// ask is a client of the notebook.
-func ask(ctx context.Context, c *control.Conn, act durabletest.Act, key string, value []byte) ([]byte, error) {
+// askFor is a client of the notebook.
+func askFor(ctx context.Context, c *control.Conn, act pair.Act, key string, value []byte) ([]byte, error) {
 	m, err := c.Call(ctx, control.NewMessage(firstType+uint16(act), []byte(key), value))
 	if err != nil {
 		return nil, err
@@ -199,13 +198,13 @@ func ask(ctx context.Context, c *control.Conn, act durabletest.Act, key string, 
 }
 
 // serverOf is a notebook with a defect, as it is tested.
-func serverOf(seed uint64, d defect) durabletest.Server {
-	s := durabletest.Server{Open: (&notebook{defect: d}).open, Ask: ask, Missing: errMissing, Refused: errRefused, Pause: time.Second}
+func serverOf(seed uint64, d defect) pair.Durable {
+	s := pair.Durable{Open: (&notebook{defect: d}).open, Ask: askFor, Missing: errMissing, Refused: errRefused, Pause: time.Second}
 	s.Pair.Seed = seed
 	return s
 }
 
-var seeds = durabletest.SeedFlags("notebook", 20)
+var seeds = pair.SeedFlags("notebook", 20)
 
 // A test of a durable server: whatever happens to its disk or its process, what it has
 // acknowledged is there.
@@ -215,10 +214,10 @@ func ExampleEndure() {
 }
 
 func notebookEndures(t *testing.T) {
-	durabletest.Endure(t, seeds, func(seed uint64) durabletest.Server {
+	pair.Endure(t, seeds, func(seed uint64) pair.Durable {
 		return serverOf(seed, defect{})
-	}, func(w *durabletest.World) { w.Flip("/notes", errDamaged) })
+	}, func(w *pair.World) { w.Flip("/notes", errDamaged) })
 }
 
 // Matrix: KV-13
-func TestTheExampleHolds(t *testing.T) { notebookEndures(t) }
+func TestTheNotebookHolds(t *testing.T) { notebookEndures(t) }

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -87,19 +88,19 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	at := reserved(t, &cfg) // given up after the shutdown
 	m, err := control.New(cfg.Config)
 	if err != nil {
-		t.Fatalf("msgrtest: %v", err)
+		t.Fatalf("nodetest: %v", err)
 	}
 	n.Messenger = m
 	t.Cleanup(func() { n.finish(cfg.Policies, cfg.Default) })
 	chain := append([]*control.Dispatcher{n.Probe.Dispatcher(), n.Inbox.recorder()}, cfg.Chain...)
 	chain = append(chain, &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { return true }})
 	if err := m.Start(chain...); err != nil {
-		t.Fatalf("msgrtest: %v", err)
+		t.Fatalf("nodetest: %v", err)
 	}
 	if !cfg.Unbound {
 		addrs, err := m.Bind(at...)
 		if err != nil {
-			t.Fatalf("msgrtest: %v", err)
+			t.Fatalf("nodetest: %v", err)
 		}
 		n.Addr = addrs.Front()
 	}
@@ -112,7 +113,7 @@ func reserved(t testing.TB, cfg *NodeConfig) wire.AddrVec {
 	at := slices.Clone(cfg.Bind)
 	for i := range at {
 		if !cfg.Unbound && cfg.Binding.Ports == (bpf.PortRange{}) && at[i].AddrPort == netip.MustParseAddrPort("127.0.0.1:0") {
-			at[i].AddrPort = ReservePort(t)
+			at[i].AddrPort = msgrtest.ReservePort(t)
 		}
 	}
 	return at
@@ -124,7 +125,7 @@ func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *con
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
 	if err := n.Shutdown(ctx); err != nil {
-		n.t.Errorf("msgrtest: %s: %v", n.Name(), err)
+		n.t.Errorf("nodetest: %s: %v", n.Name(), err)
 		return
 	}
 	if err := n.Probe.Check(); err != nil {
@@ -135,10 +136,10 @@ func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *con
 	}
 	st, _ := n.Stats() // its error says that the cores are down, as they should be
 	if st.Counters.IllegalTransitions != 0 {
-		n.t.Errorf("msgrtest: %s: %d illegal transitions", n.Name(), st.Counters.IllegalTransitions)
+		n.t.Errorf("nodetest: %s: %d illegal transitions", n.Name(), st.Counters.IllegalTransitions)
 	}
 	if st.InFlight != 0 {
-		n.t.Errorf("msgrtest: %s: the dispatch throttle holds %d bytes", n.Name(), st.InFlight)
+		n.t.Errorf("nodetest: %s: the dispatch throttle holds %d bytes", n.Name(), st.InFlight)
 	}
 	if fallback != nil {
 		n.checkThrottles(*fallback)
@@ -153,7 +154,7 @@ func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *con
 
 func (n *Node) checkThrottles(p control.Policy) {
 	if p.Bytes != nil && p.Bytes.Used() != 0 || p.Messages != nil && p.Messages.Used() != 0 {
-		n.t.Errorf("msgrtest: %s: the throttles of policy %s hold something", n.Name(), p.Name)
+		n.t.Errorf("nodetest: %s: the throttles of policy %s hold something", n.Name(), p.Name)
 	}
 }
 
@@ -162,7 +163,7 @@ func (n *Node) Dial(to *Node, opts ...control.ConnectOption) *control.Conn {
 	n.t.Helper()
 	c, err := n.Connect(to.Addr, to.Name().Type, opts...)
 	if err != nil {
-		n.t.Fatalf("msgrtest: %v", err)
+		n.t.Fatalf("nodetest: %v", err)
 	}
 	return c
 }

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -110,16 +111,16 @@ func (p *Probe) Check() error {
 	var errs []error
 	for _, b := range p.breaks {
 		if !b.wasHit() && !b.optional.Load() {
-			errs = append(errs, fmt.Errorf("msgrtest: %v: never reached", b))
+			errs = append(errs, fmt.Errorf("nodetest: %v: never reached", b))
 		}
 	}
 	if p.wants != nil {
 		if len(p.objects) != len(p.wants) {
-			errs = append(errs, fmt.Errorf("msgrtest: objects made behind the expected end: %s", p.describe()))
+			errs = append(errs, fmt.Errorf("nodetest: objects made behind the expected end: %s", p.describe()))
 		} else {
 			for i, w := range p.wants {
 				if !w.counted(p.objects[i].Object) {
-					errs = append(errs, fmt.Errorf("msgrtest: #%d went on behind the expected end: %s", i, p.describe()))
+					errs = append(errs, fmt.Errorf("nodetest: #%d went on behind the expected end: %s", i, p.describe()))
 				}
 			}
 		}
@@ -157,12 +158,12 @@ func (p *Probe) Await(ctx context.Context, lines ...string) error {
 		wants[i] = w
 	}
 	var objects []Object
-	err := Until(ctx, func() bool {
+	err := msgrtest.Until(ctx, func() bool {
 		objects = p.Objects()
 		return matchAll(wants, objects)
 	})
 	if err != nil {
-		return fmt.Errorf("msgrtest: %w\nwant %s\nhave %s\n%s", err, list(lines), list(objects), p.Trace())
+		return fmt.Errorf("nodetest: %w\nwant %s\nhave %s\n%s", err, list(lines), list(objects), p.Trace())
 	}
 	p.mu.Lock()
 	p.wants = wants

@@ -1,9 +1,11 @@
-package wire
+package wire2
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // Speech is what the first bytes of a connection look like. The zero value is the
@@ -53,7 +55,7 @@ func MatchBanner(got []byte) Speech {
 func agree(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }
 
 // BannerError means that the first bytes of a connection are no banner. It wraps
-// [ErrV1Peer] if they are of the older protocol, else [ErrBadBanner].
+// [wire.ErrV1Peer] if they are of the older protocol, else [wire.ErrBadBanner].
 type BannerError struct {
 	Speech Speech // what they look like, not [SpeechBanner]
 	Got    []byte // the first of them, a copy
@@ -74,10 +76,10 @@ func (e *BannerError) Error() string {
 	return fmt.Sprintf("%v: %q, looks like %s", e.Unwrap(), e.Got, e.Speech)
 }
 
-// Unwrap returns [ErrV1Peer] or [ErrBadBanner].
+// Unwrap returns [wire.ErrV1Peer] or [wire.ErrBadBanner].
 func (e *BannerError) Unwrap() error {
 	if e.Speech == SpeechMsgr1 {
-		return ErrV1Peer
+		return wire.ErrV1Peer
 	}
-	return ErrBadBanner
+	return wire.ErrBadBanner
 }

@@ -1,4 +1,4 @@
-package durabletest_test
+package pair_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/durabletest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
@@ -36,7 +36,7 @@ func TestWhatACarelessServerLosesIsNoticed(t *testing.T) {
 		for seed := uint64(1); seed <= 40 && len(w.found) == 0; seed++ {
 			s := serverOf(seed, d)
 			s.Wrong = w.add
-			durabletest.Simulate(t, s, func(w *durabletest.World) {
+			pair.Simulate(t, s, func(w *pair.World) {
 				w.Round()
 				w.Flip("/notes", errDamaged)
 			})
@@ -53,8 +53,8 @@ func TestAFullDiskIsNoSecret(t *testing.T) {
 		var w wrongs
 		s := serverOf(1, defect{noErrors: silent})
 		s.Wrong = w.add
-		durabletest.Simulate(t, s, func(w *durabletest.World) {
-			w.All(durabletest.Put, durabletest.Keys)
+		pair.Simulate(t, s, func(w *pair.World) {
+			w.All(pair.Put, pair.Keys)
 			w.Fill()
 		})
 		if silent != (len(w.found) > 0) {
@@ -71,16 +71,16 @@ func TestWhatAServerMustNotSayIsNoticed(t *testing.T) {
 	s := serverOf(1, defect{})
 	s.Wrong = w.add
 	s.List = func(context.Context, *control.Conn) ([]string, error) { return nil, nil }
-	durabletest.Simulate(t, s, func(world *durabletest.World) {
-		world.All(durabletest.Put, 3)
+	pair.Simulate(t, s, func(world *pair.World) {
+		world.All(pair.Put, 3)
 		world.Disk(simnet.DiskOptions{Room: 1})
-		world.All(durabletest.Put, 3)
+		world.All(pair.Put, 3)
 		if len(w.found) > 0 {
 			t.Errorf("on a full disk: %q", w.found)
 		}
 		world.Everything()
 		world.MayRefuse(false)
-		world.All(durabletest.Put, 1)
+		world.All(pair.Put, 1)
 		world.Disk(simnet.DiskOptions{})
 		world.Do(func() { world.ServerHost.Disk().Flip(book, 9, 1) })
 		world.MustRestart(false)
@@ -94,7 +94,7 @@ func TestWhatAServerMustNotSayIsNoticed(t *testing.T) {
 
 // All goes on until the server is ended, and the next process has what was acknowledged.
 func TestAStormEndsWithTheServer(t *testing.T) {
-	durabletest.Simulate(t, serverOf(1, defect{}), func(w *durabletest.World) {
+	pair.Simulate(t, serverOf(1, defect{}), func(w *pair.World) {
 		ended := 0
 		w.Storm(100, func() { ended++ })
 		w.MustRestart(true)

@@ -1,4 +1,4 @@
-package msgrtest
+package nodetest
 
 import (
 	"fmt"
@@ -103,22 +103,22 @@ func parseWant(line string) (want, error) {
 		}
 		at := strings.IndexByte("CAR", word[0])
 		if at < 0 || !strings.HasPrefix(word[1:], "(") || !strings.HasSuffix(word, ")") {
-			return w, fmt.Errorf("msgrtest: %q in %q, want C(...), A(...) or R(...)", word, line)
+			return w, fmt.Errorf("nodetest: %q in %q, want C(...), A(...) or R(...)", word, line)
 		}
 		parts := strings.Split(word[2:len(word)-1], ",")
 		if len(parts) != len(w.counts[at]) {
-			return w, fmt.Errorf("msgrtest: %d numbers in %q, want %d", len(parts), word, len(w.counts[at]))
+			return w, fmt.Errorf("nodetest: %d numbers in %q, want %d", len(parts), word, len(w.counts[at]))
 		}
 		for j, p := range parts {
 			b, err := parseBound(p)
 			if err != nil {
-				return w, fmt.Errorf("msgrtest: %q in %q: %w", p, line, err)
+				return w, fmt.Errorf("nodetest: %q in %q: %w", p, line, err)
 			}
 			w.counts[at][j] = b
 		}
 	}
 	if len(w.ends) == 0 {
-		return w, fmt.Errorf("msgrtest: empty expectation")
+		return w, fmt.Errorf("nodetest: empty expectation")
 	}
 	return w, nil
 }
