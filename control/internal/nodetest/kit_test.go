@@ -105,7 +105,7 @@ func TestAwaitComparesEveryNumber(t *testing.T) {
 			}
 		}
 		for _, wrong := range []string{"", "closed X(1)", "closed C(1,2)", "closed C(a,0,0,0)", "closed C"} {
-			if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "msgrtest") {
+			if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "nodetest") {
 				t.Errorf("%q: %v", wrong, err)
 			}
 		}
