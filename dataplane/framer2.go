@@ -5,18 +5,16 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // headMax is the largest part of a frame that must be there before its length
 // is known: 96 bytes in msgr2.1's secure mode.
 const headMax = 96
 
-// frameReader is the Framer of a handler whose socket speaks msgr2: it cuts the byte
-// stream into frames, and has the handler write (flush.go). A frame that lies whole in
-// the bytes that came is parsed in place; the rest of one that does not, and of
-// every one with a large data segment, is gathered in a buffer that then belongs
-// to its message (intake.go). Owner: the handler's core.
-type frameReader struct {
+// framer2 is the framer of msgr2. It reads the frames here, behind a large one in guess.go, and
+// writes them in write2.go. Owner: the handler's core.
+type framer2 struct {
 	intake
 	enc  *frame.Encoder
 	dec  *frame.Decoder
@@ -24,65 +22,32 @@ type frameReader struct {
 	hd   frame.Header
 }
 
-func (r *frameReader) frame() *intake         { return &r.intake }
-func (r *frameReader) underWay() fmt.Stringer { return r.hd.Tag }
-func (r *frameReader) answers() bool          { return true }
+func (r *framer2) frame() *intake         { return &r.intake }
+func (r *framer2) underWay() fmt.Stringer { return r.hd.Tag }
+func (r *framer2) answers() bool          { return true }
 
-func (r *frameReader) underWayID() (seq, tid uint64, ok bool) {
+func (r *framer2) underWayID() (seq, tid uint64, ok bool) {
 	hd, err := frame.ParseMessageHeader(r.target.Bytes()[r.at:][:r.hd.Len[0]])
 	return hd.Seq, hd.TID, err == nil
 }
 
-func (r *frameReader) end(s *loop.Socket) {
+func (r *framer2) end(s *loop.Socket) {
 	r.reset(s)
 	r.enc.Wipe()
 	r.enc = nil
 }
 
 // Filled implements Placer.
-func (r *frameReader) Filled(s *loop.Socket, n int) (frames int) {
+func (r *framer2) Filled(s *loop.Socket, n int) (frames int) {
 	if r.h.local.guess.buf != nil {
 		return r.guessed(s, n)
 	}
-	if r.came(n) {
-		r.gathered(s)
-		frames = 1
-	}
-	return frames
+	return r.intake.Filled(s, n)
 }
 
-// Gather implements Framer.
-func (r *frameReader) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
-
-// Feed implements Framer: it delivers the frames that the bytes complete.
-func (r *frameReader) Feed(s *loop.Socket, p []byte) loop.Taken {
-	rest, frames := r.feed(s, p)
-	return loop.Taken{Bytes: len(p) - len(rest), Frames: frames}
-}
-
-// feed is Feed; it returns the bytes that are not taken.
-func (r *frameReader) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
-	r.resumed(s)
+// next implements framer.
+func (r *framer2) next(s *loop.Socket, p []byte, frames int) ([]byte, int, bool) {
 	for s.Reading() {
-		if r.gatheredAll() { // it waited for room to grow
-			r.gathered(s)
-			continue
-		}
-		if r.target != nil {
-			if len(p) == 0 {
-				return nil, frames
-			}
-			n, whole := r.take(s, p)
-			if n == 0 {
-				return p, frames
-			}
-			p = p[n:]
-			if whole {
-				r.gathered(s)
-				frames++
-			}
-			continue
-		}
 		head := r.head[:r.headLen] // opened before, and kept
 		switch {
 		case r.opened:
@@ -90,68 +55,38 @@ func (r *frameReader) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
 			// All that open has noted of the last frame holds for this one.
 			head, p, r.opened = p[:frame.PreambleSize], p[frame.PreambleSize:], true
 		default:
-			if head, p = r.takeHead(p); head == nil || !r.open(s, head) {
-				return nil, frames
+			if head, p = r.takeHead(p, r.head[:r.dec.HeadSize()]); head == nil || !r.open(s, head) {
+				return nil, frames, false
 			}
 		}
 		if r.h.probe != nil && !r.mayRead(s, r.hd.Tag) {
 			r.keepHead(head)
-			return p, frames
+			return p, frames, false
 		}
-		whole := len(p) >= r.size && !r.aligned
-		if !whole && !r.aligned && len(p) == 0 {
+		whole, ok := r.mayGoOn(s, p, r.hd.Tag == frame.TagMessage, r.payload())
+		if !ok || !whole {
 			r.keepHead(head)
-			return nil, frames
+			return p, frames, ok && r.gather(s)
 		}
-		if !r.admit {
-			if r.hd.Tag == frame.TagMessage && !r.admitted(s, r.payload(), whole) {
-				r.keepHead(head)
-				return p, frames
-			}
-			r.admit = true
-		}
-		if whole {
-			rest := p[:r.size:r.size]
-			p = p[r.size:]
-			r.finish(s, head, rest, nil)
-			frames++
-			if len(p) > 0 && s.Core().Late(frames) {
-				return p, frames
-			}
-			continue
-		}
-		r.keepHead(head)
-		if !r.gather(s) {
-			return nil, frames
+		rest := p[:r.size:r.size]
+		p = p[r.size:]
+		r.finish(s, head, rest, nil)
+		if frames++; len(p) > 0 && s.Core().Late(frames) {
+			break
 		}
 	}
-	return p, frames
-}
-
-// takeHead returns the head of the next frame, in place if it can, and what
-// stands behind it in p; nil if it is not complete.
-func (r *frameReader) takeHead(p []byte) (head, rest []byte) {
-	want := r.dec.HeadSize()
-	if r.headLen == 0 && len(p) >= want {
-		return p[:want], p[want:]
-	}
-	n := copy(r.head[r.headLen:want], p)
-	r.headLen += n
-	if r.headLen < want {
-		return nil, nil
-	}
-	return r.head[:want], p[n:]
+	return p, frames, false
 }
 
 // keepHead copies a head that lies in the receive buffer.
-func (r *frameReader) keepHead(head []byte) {
+func (r *framer2) keepHead(head []byte) {
 	if r.headLen == 0 {
 		r.headLen = copy(r.head[:], head)
 	}
 }
 
 // open reads the head: from here on the frame's length is known and bounded.
-func (r *frameReader) open(s *loop.Socket, head []byte) bool {
+func (r *framer2) open(s *loop.Socket, head []byte) bool {
 	hd, err := r.dec.Open(head)
 	if err != nil {
 		s.Fault(fmt.Errorf("frame head: %w", err))
@@ -168,13 +103,13 @@ func (r *frameReader) open(s *loop.Socket, head []byte) bool {
 }
 
 // payload is the size of the message as it was announced.
-func (r *frameReader) payload() int64 {
+func (r *framer2) payload() int64 {
 	return int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
 }
 
 // gather sets a buffer for the rest of the frame. Aligned data begins on a page
 // boundary of it, which makes the buffer larger than those that are not aligned.
-func (r *frameReader) gather(s *loop.Socket) bool {
+func (r *framer2) gather(s *loop.Socket) bool {
 	prefix, _ := r.dec.Split(r.hd)
 	at, data, clear := r.headLen, int(r.hd.Len[3]), r.hd.Flags == 0 && !r.dec.IsSecure()
 	if data > 0 && clear && r.hd.Tag == frame.TagMessage && r.h.awaitsData() {
@@ -195,27 +130,15 @@ func (r *frameReader) gather(s *loop.Socket) bool {
 }
 
 // sumData has the crc of large data taken as its bytes come.
-func (r *frameReader) sumData() {
+func (r *framer2) sumData() {
 	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
 		prefix, _ := r.dec.Split(r.hd)
 		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
 	}
 }
 
-// gathered ends a frame that is whole in its buffer, or leaves it there if it has to wait.
-func (r *frameReader) gathered(s *loop.Socket) {
-	if !r.mayGrow(s) {
-		return
-	}
-	b, size := r.target, r.size-r.apart.size()
-	r.target = nil
-	r.handOver()
-	r.finish(s, b.Bytes()[r.at-r.headLen:r.at], b.Bytes()[r.at:r.at+size], b)
-}
-
-// finish checks a complete frame and delivers it. b is the buffer that holds
-// rest, nil if it lies in a receive buffer.
-func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
+// finish implements framer. b is nil if rest lies in a receive buffer.
+func (r *framer2) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
 	f := &r.h.local.received
 	f.Header = r.hd
 	var err error
@@ -232,22 +155,42 @@ func (r *frameReader) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) 
 	default:
 		err = r.dec.FinishInto(f, head, rest)
 	}
-	taken, stall := r.complete(s, r.payload())
+	if taken, ok := r.complete(s, r.payload(), b, err); ok {
+		r.deliver(s, f, b, taken)
+	}
+}
+
+// deliver takes one complete frame of the data phase. b is the buffer of its
+// payload, nil if that lies in a receive buffer; taken is what the throttles
+// hold for it.
+func (r *framer2) deliver(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
+	c, h := s.Core(), r.h
+	if t := h.tap; t != nil {
+		t.Frame(probe.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
+	}
+	var err error
+	switch {
+	case f.Aborted: // it counts as not sent (msgr2.md 5.7)
+		h.local.counts.Aborted++
+		h.useless(c)
+	case f.Tag == frame.TagMessage:
+		var hd frame.MessageHeader
+		if hd, err = frame.ParseMessageHeader(f.Seg[0]); err == nil {
+			h.message(c, &hd, f, false, b, taken)
+			return
+		}
+	default:
+		err = h.control(c, f.Tag, f.Seg[0])
+	}
+	h.discard(c, b, taken)
 	if err != nil {
-		r.h.discard(s.Core(), b, taken)
-		s.Fault(fmt.Errorf("%v frame: %w", r.hd.Tag, err))
-		return
+		s.Fault(err)
 	}
-	if stall {
-		r.h.holdOut = true
-		s.Hold()
-	}
-	r.h.frame(s, f, b, taken)
 }
 
 // reset lets go of an unfinished frame, and of the keys. s is nil if the frame is
 // between two cores.
-func (r *frameReader) reset(s *loop.Socket) {
+func (r *framer2) reset(s *loop.Socket) {
 	r.abandon(s)
 	if r.dec != nil {
 		r.dec.Wipe()
