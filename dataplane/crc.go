@@ -22,20 +22,11 @@ type segmentCRC struct {
 	msgr1 bool // crc is that of msgr1, which begins with another seed
 }
 
-// take notes the crcs of a received frame.
-func (c *segmentCRCs) take(f *frame.Frame) {
+// take notes the crcs of a received frame; msgr1: they are of that form.
+func (c *segmentCRCs) take(f *frame.Frame, msgr1 bool) {
 	for i := range c {
 		if p := f.Seg[i+1]; len(p) > 0 && f.CRCs.Known[i+1] {
-			c[i].first, c[i].n, c[i].crc = &p[0], len(p), f.CRCs.Of[i+1]
-		}
-	}
-}
-
-// take1 notes the crcs of a received message of msgr1, those that were computed.
-func (c *segmentCRCs) take1(m *received1) {
-	for i, crc := range [3]uint32{m.sums.Front, m.sums.Middle, m.sums.Data} {
-		if p := m.segs[i]; m.summed[i] && len(p) > 0 {
-			c[i] = segmentCRC{first: &p[0], n: len(p), crc: crc, msgr1: true}
+			c[i].first, c[i].n, c[i].crc, c[i].msgr1 = &p[0], len(p), f.CRCs.Of[i+1], msgr1
 		}
 	}
 }

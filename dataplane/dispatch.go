@@ -1,41 +1,11 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
-
-// frame takes one complete frame of the data phase. b is the buffer of its
-// payload, nil if that lies in a receive buffer; taken is what the throttles
-// hold for it.
-func (h *Handler) frame(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
-	c := s.Core()
-	if t := h.tap; t != nil {
-		t.Frame(probe.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
-	}
-	if f.Aborted {
-		// An aborted frame counts as not sent (msgr2.md 5.7).
-		h.local.counts.Aborted++
-		h.useless(c)
-		h.discard(c, b, taken)
-		return
-	}
-	if f.Tag == frame.TagMessage {
-		if err := h.message(s, f, b, taken); err != nil {
-			s.Fault(err)
-		}
-		return
-	}
-	err := h.control(c, f)
-	h.discard(c, b, taken)
-	if err != nil {
-		s.Fault(err)
-	}
-}
 
 // discard releases a frame that is not dispatched.
 func (h *Handler) discard(c *loop.Core, b *loop.Buffer, taken loop.Charge) {
@@ -58,29 +28,21 @@ func inDataPhase(tag frame.Tag) error {
 	return fmt.Errorf("%w: %v in the data phase", ErrUnexpectedFrame, tag)
 }
 
-// control handles the frames that are not messages.
-func (h *Handler) control(c *loop.Core, f *frame.Frame) error {
-	p := f.Seg[0]
-	switch f.Tag {
+// control handles a frame that is not a message, with payload p.
+func (h *Handler) control(c *loop.Core, tag frame.Tag, p []byte) error {
+	if len(p) < 8 {
+		return fmt.Errorf("%w: %v of %d bytes", ErrUnexpectedFrame, tag, len(p))
+	}
+	payload := [8]byte(p)
+	switch tag {
 	case frame.TagAck:
-		if len(p) < 8 {
-			return fmt.Errorf("%w: ack of %d bytes", ErrUnexpectedFrame, len(p))
-		}
-		h.heardAck(c, binary.LittleEndian.Uint64(p))
+		h.heardAck(c, sequenceOf(payload))
 	case frame.TagKeepalive2:
-		t, ok := parseTimestamp(p)
-		if !ok {
-			return fmt.Errorf("%w: keepalive of %d bytes", ErrUnexpectedFrame, len(p))
-		}
-		h.heardKeepalive(c, t)
+		h.heardKeepalive(c, timestampOf(payload))
 	case frame.TagKeepalive2Ack:
-		t, ok := parseTimestamp(p)
-		if !ok {
-			return fmt.Errorf("%w: keepalive ack of %d bytes", ErrUnexpectedFrame, len(p))
-		}
-		h.heardKeepaliveAck(c, t)
+		h.heardKeepaliveAck(c, timestampOf(payload))
 	default:
-		return inDataPhase(f.Tag)
+		return inDataPhase(tag)
 	}
 	return nil
 }
@@ -106,25 +68,20 @@ func (h *Handler) acked(seq uint64) {
 	}
 }
 
-// message takes one message: sequence rules, acknowledgement, dispatch.
-func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) error {
-	c := s.Core()
-	hd, err := frame.ParseMessageHeader(f.Seg[0])
-	if err != nil {
-		h.discard(c, b, taken)
-		return err
-	}
+// message takes one message of the frame f: sequence rules, acknowledgement, dispatch. msgr1
+// says what the crcs of f are.
+func (h *Handler) message(c *loop.Core, hd *frame.MessageHeader, f *frame.Frame, msgr1 bool, b *loop.Buffer, taken loop.Charge) {
 	if hd.Seq <= h.inSeq {
 		h.stats.duplicates++
 		h.discard(c, b, taken)
-		return nil
+		return
 	}
 	if !h.lossy {
 		h.acked(hd.AckSeq) // runs the user's code, which may close the connection
 	}
 	if !h.accept(hd.Seq) {
 		h.discard(c, b, taken)
-		return nil
+		return
 	}
 	unpacked := f.Compressed()
 	if unpacked {
@@ -141,9 +98,8 @@ func (h *Handler) message(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 	m.TID, m.DataOff, m.seq = hd.TID, hd.DataOff, hd.Seq
 	m.Front, m.Middle, m.Data = f.Seg[1], f.Seg[2], f.Seg[3]
 	m.buf, m.leased, m.charge = b, b == nil && !unpacked, taken
-	m.crcs.take(f)
+	m.crcs.take(f, msgr1)
 	h.deliver(c, m)
-	return nil
 }
 
 // accept says whether a message with the number seq, which is new, is dispatched. It

@@ -14,13 +14,12 @@
 // a large segment are read into their place. Each socket chooses by its traffic (package
 // loop, receive.go), and HandlerStats shows the choice.
 //
-// The two protocols differ in few files:
+// The two protocols differ in few files, behind one interface (framer.go):
 //
-//   - msgr2: receive.go reads its frames (guess.go: behind a large one), dispatch.go handles
-//     them, write.go makes them.
-//   - msgr1: framer1.go, dispatch1.go and write1.go.
-//   - both: framer.go has the interface, flush.go the parts of a write, intake.go the frame
-//     under way and its share of the receive budget;
+//   - msgr2: framer2.go reads its frames (guess.go: after a large one), write2.go makes them.
+//   - msgr1: framer1.go and write1.go.
+//   - both: intake.go has the frame under way and its share of the receive budget, dispatch.go
+//     the rules of a received frame, flush.go the parts of a write;
 //     queues, sequence numbers, timers and moves (handler.go, event.go, keepalive.go,
 //     migrate.go) know no protocol.
 //

@@ -8,13 +8,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// framer is the protocol of a handler's socket: frameReader is msgr2, framer1 is msgr1. The
-// rest of the handler knows neither. Owner: the handler's core.
+// framer is the protocol of a handler's socket: framer2 is msgr2, framer1 is msgr1. The
+// rest of the handler knows neither. intake is the common part of both: it reads the stream, and
+// asks the framer for the frames. Owner: the handler's core.
 type framer interface {
-	loop.Framer
+	loop.Placer
 	// frame is what has come of the frame under way, underWay is its tag.
 	frame() *intake
 	underWay() fmt.Stringer
+	// next delivers the frames at the beginning of p that lie whole in it, and sets a target for
+	// the first one that does not. It returns the bytes that it has not taken, and how many frames
+	// came, with those before; goesOn says that there is a target.
+	next(s *loop.Socket, p []byte, before int) (rest []byte, frames int, goesOn bool)
+	// finish checks the frame under way, which is complete, and delivers it. b is the buffer that
+	// holds head and rest.
+	finish(s *loop.Socket, head, rest []byte, b *loop.Buffer)
 	// underWayID is in the header of the message under way. In mode crc its checks come
 	// later: what it matches is not used before.
 	underWayID() (seq, tid uint64, ok bool)
@@ -50,7 +58,7 @@ func (c *Codec) framer(h *Handler, source Source) framer {
 	if c.dec1 != nil {
 		return &framer1{intake: intake{h: h}, enc: c.enc1, dec: c.dec1, source: source}
 	}
-	h.rx = frameReader{intake: intake{h: h}, enc: c.enc, dec: c.dec}
+	h.rx = framer2{intake: intake{h: h}, enc: c.enc, dec: c.dec}
 	return &h.rx
 }
 

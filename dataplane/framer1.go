@@ -8,6 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // ErrCloseReceived: the peer has sent CLOSE, which only msgr1 has. It ends the
@@ -20,10 +21,9 @@ type Source struct {
 	Num  int64 // its number, -1 while it has none
 }
 
-// framer1 is the Framer of a handler whose socket speaks msgr1, as frameReader is for
-// msgr2; what both have is in intake.go. Its frames are a tag and what that asks for.
-// The head of a message is the tag with the header, the rest its three segments and the
-// footer. Writing is in write1.go. Owner: the handler's core.
+// framer1 is the framer of msgr1. A frame is a tag and what that asks for. The head of a message
+// is the tag with the header, the rest its three segments and the footer. It writes them in
+// write1.go. Owner: the handler's core.
 type framer1 struct {
 	intake
 	enc    *frame1.Encoder
@@ -44,74 +44,38 @@ func (r *framer1) end(s *loop.Socket)                     { r.abandon(s) }
 // answers implements framer: a peer without KEEPALIVE2 does not answer.
 func (r *framer1) answers() bool { return !r.enc.Form().OldKeepalive }
 
-// Filled implements Placer.
-func (r *framer1) Filled(s *loop.Socket, n int) (frames int) {
-	if r.came(n) {
-		r.gathered(s)
-		frames = 1
-	}
-	return frames
-}
-
-// Gather implements Framer.
-func (r *framer1) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
-
-// Feed implements Framer: it delivers the frames that the bytes complete.
-func (r *framer1) Feed(s *loop.Socket, p []byte) loop.Taken {
-	rest, frames := r.feed(s, p)
-	return loop.Taken{Bytes: len(p) - len(rest), Frames: frames}
-}
-
-// feed is Feed; it returns the bytes that are not taken.
-func (r *framer1) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
-	r.resumed(s)
+// next implements framer.
+func (r *framer1) next(s *loop.Socket, p []byte, frames int) ([]byte, int, bool) {
 	for s.Reading() {
-		if r.target != nil {
-			if len(p) == 0 {
-				return nil, frames
-			}
-			n, whole := r.take(s, p)
-			if n == 0 {
-				return p, frames
-			}
-			p = p[n:]
-			if whole {
-				r.gathered(s)
-				frames++
-			}
-			continue
-		}
 		if !r.opened {
 			var head []byte
-			if head, p = r.takeHead(s, p); head == nil || !r.open(s, head) {
-				return nil, frames
+			if head, p = r.nextHead(s, p); head == nil || !r.open(s, head) {
+				return nil, frames, false
 			}
 		}
 		if !r.mayRead(s, r.probed()) {
-			return p, frames
+			return p, frames, false
 		}
 		if r.tag != frame1.TagMessage {
 			r.control(s)
 		} else {
-			var goesOn bool
-			if p, goesOn = r.message(s, p); !goesOn {
-				return p, frames
+			whole, ok := r.mayGoOn(s, p, true, r.payload())
+			if !ok || !whole {
+				return p, frames, ok && r.gather(s)
 			}
+			rest := p[:r.size:r.size]
+			p = p[r.size:]
+			r.finish(s, nil, rest, nil)
 		}
-		if r.target != nil {
-			continue
-		}
-		frames++
-		if len(p) > 0 && s.Core().Late(frames) {
-			return p, frames
+		if frames++; len(p) > 0 && s.Core().Late(frames) {
+			break
 		}
 	}
-	return p, frames
+	return p, frames, false
 }
 
-// takeHead returns the head of the next frame, in place if it can, and what stands
-// behind it in p; nil if it is not complete, or there is no such frame.
-func (r *framer1) takeHead(s *loop.Socket, p []byte) (head, rest []byte) {
+// nextHead is takeHead; head is nil, too, if there is no such frame.
+func (r *framer1) nextHead(s *loop.Socket, p []byte) (head, rest []byte) {
 	if r.headLen == 0 {
 		if len(p) == 0 {
 			return nil, nil
@@ -123,17 +87,10 @@ func (r *framer1) takeHead(s *loop.Socket, p []byte) (head, rest []byte) {
 		s.Fault(fmt.Errorf("frame head: %w", err))
 		return nil, nil
 	}
-	want := 1 + n
-	if r.headLen == 0 && len(p) >= want {
-		return p[:want], p[want:]
+	if head, rest = r.takeHead(p, r.head[:1+n]); head != nil {
+		r.headLen = 0
 	}
-	n = copy(r.head[r.headLen:want], p)
-	r.headLen += n
-	if r.headLen < want {
-		return nil, nil
-	}
-	r.headLen = 0
-	return r.head[:want], p[n:]
+	return head, rest
 }
 
 // open reads a head, which is not needed any more then: from here on the length of a
@@ -168,27 +125,6 @@ func (r *framer1) open(s *loop.Socket, head []byte) bool {
 // payload is the size of the message as it was announced.
 func (r *framer1) payload() int64 { return int64(r.hd.PayloadSize()) }
 
-// message goes on with a message whose header is there: it takes its share of the
-// receive budget, and delivers it if the rest lies whole in p, else sets a buffer. It
-// returns what it did not take of p.
-func (r *framer1) message(s *loop.Socket, p []byte) (rest []byte, goesOn bool) {
-	whole := len(p) >= r.size && !r.aligned
-	if !whole && !r.aligned && len(p) == 0 {
-		return nil, false
-	}
-	if !r.admit {
-		if !r.admitted(s, r.payload(), whole) {
-			return p, false
-		}
-		r.admit = true
-	}
-	if !whole {
-		return p, r.gather(s)
-	}
-	r.finish(s, p[:r.size:r.size], nil)
-	return p[r.size:], true
-}
-
 // gather sets a buffer for the rest of the message. Large data begins in it where the
 // header says that it does in a page (msgr1.md, section 10.5).
 func (r *framer1) gather(s *loop.Socket) bool {
@@ -217,75 +153,58 @@ func (r *framer1) gather(s *loop.Socket) bool {
 	return true
 }
 
-// gathered ends a message that is whole in its buffer.
-func (r *framer1) gathered(s *loop.Socket) {
-	b, size := r.target, r.size-r.apart.size()
-	r.target = nil
-	r.handOver()
-	r.finish(s, b.Bytes()[r.at:r.at+size], b)
-}
-
-// finish checks a complete message and delivers it. b is the buffer that holds rest,
-// nil if it lies in a receive buffer.
-func (r *framer1) finish(s *loop.Socket, rest []byte, b *loop.Buffer) {
+// finish implements framer. b is nil if rest lies in a receive buffer.
+func (r *framer1) finish(s *loop.Socket, _, rest []byte, b *loop.Buffer) {
 	c, h := s.Core(), r.h
-	m := received1{hd: &r.hd, form: r.dec.Form(), b: b}
+	f := &h.local.received
+	*f = frame.Frame{}
 	d := h.cameApart()
 	for i, n := range [3]uint32{r.hd.FrontLen, r.hd.MiddleLen, r.hd.DataLen} {
 		switch {
 		case n == 0:
 		case i == 2 && d != nil:
-			m.segs[i] = d.place
+			f.Seg[i+1] = d.place
 		default:
-			m.segs[i], rest = rest[:n:n], rest[n:]
+			f.Seg[i+1], rest = rest[:n:n], rest[n:]
 		}
 	}
 	headers, data := r.dec.Checks()
 	if headers {
-		m.sums.Front, m.sums.Middle = frame1.SegmentCRC(0, m.segs[0]), frame1.SegmentCRC(0, m.segs[1])
+		f.CRCs.Set(1, frame1.SegmentCRC(0, f.Seg[1]))
+		f.CRCs.Set(2, frame1.SegmentCRC(0, f.Seg[2]))
 	}
 	switch {
 	case r.crcTo > r.crcFrom:
-		m.sums.Data = r.crc // it was taken as the bytes came
+		f.CRCs.Set(3, r.crc) // it was taken as the bytes came
 	case data:
-		m.sums.Data = frame1.SegmentCRC(0, m.segs[2])
+		f.CRCs.Set(3, frame1.SegmentCRC(0, f.Seg[3]))
 	}
-	m.summed = [3]bool{headers, headers, data}
-	err := r.dec.Footer(r.hd, rest, m.sums)
-	taken, stall := r.complete(s, r.payload())
-	if err != nil {
-		h.discard(c, b, taken)
-		s.Fault(fmt.Errorf("%v frame: %w", frame1.TagMessage, err))
+	err := r.dec.Footer(r.hd, rest, frame1.Sums{Front: f.CRCs.Of[1], Middle: f.CRCs.Of[2], Data: f.CRCs.Of[3]})
+	taken, ok := r.complete(s, r.payload(), b, err)
+	if !ok {
 		return
 	}
-	if stall {
-		h.holdOut = true
-		s.Hold()
+	if t := h.tap; t != nil {
+		t.Part(probe.Part{Kind: probe.PartOpen, Tag: r.tag, Form: r.dec.Form(), Header: &r.hd, Seg: [3][]byte(f.Seg[1:])})
 	}
-	h.message1(c, &m, taken)
+	hd := frame.MessageHeader{
+		Seq: r.hd.Seq, TID: r.hd.TID, Type: r.hd.Type, Priority: r.hd.Priority, Version: r.hd.Version, DataOff: r.hd.DataOff,
+		CompatVersion: r.hd.CompatVersion,
+	}
+	h.message(c, &hd, f, true, b, taken)
 }
 
 // control handles a frame that is not a message.
 func (r *framer1) control(s *loop.Socket) {
-	h := r.h
-	c := s.Core()
-	_, stall := r.complete(s, 0)
-	if stall {
-		h.holdOut = true
-		s.Hold()
-	}
+	h, c := r.h, s.Core()
+	r.complete(s, 0, nil, nil)
 	n, _ := r.dec.Form().Size(r.tag) // it is one that the protocol has
 	h.tapped(false, r.tag, r.body[:n])
-	switch r.tag {
-	case frame1.TagAck:
-		h.heardAck(c, sequenceOf(r.body))
-	case frame1.TagKeepalive: // nobody waits for an answer
+	if r.tag == frame1.TagKeepalive { // nobody waits for an answer
 		h.useless(c)
-	case frame1.TagKeepalive2:
-		h.heardKeepalive(c, timestampOf(r.body))
-	case frame1.TagKeepalive2Ack:
-		h.heardKeepaliveAck(c, timestampOf(r.body))
+		return
 	}
+	_ = h.control(c, r.probed(), r.body[:]) // it has all bytes
 }
 
 // probed is the frame of msgr2 as which a probe knows the one under way.
@@ -299,4 +218,12 @@ func (r *framer1) probed() frame.Tag {
 		return frame.TagKeepalive2Ack
 	}
 	return frame.TagKeepalive2
+}
+
+// tapped says to who watches the socket what passes that is no message. body is what
+// follows the tag.
+func (h *Handler) tapped(sent bool, tag frame1.Tag, body []byte) {
+	if t := h.tap; t != nil {
+		t.Part(probe.Part{Sent: sent, Kind: probe.PartOpen, Tag: tag, Bytes: body})
+	}
 }

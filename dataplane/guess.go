@@ -17,7 +17,7 @@ type guess struct {
 }
 
 // Target implements Placer.
-func (r *frameReader) Target(s *loop.Socket) (p []byte, ahead int) {
+func (r *framer2) Target(s *loop.Socket) (p []byte, ahead int) {
 	if !r.large || r.target != nil || r.opened || r.headLen > 0 || !r.mayRepeat() {
 		return r.intake.Target(s)
 	}
@@ -36,13 +36,13 @@ func (r *frameReader) Target(s *loop.Socket) (p []byte, ahead int) {
 
 // mayRepeat says that the last frame was one whose parts lie on the wire as in memory, and
 // that nobody else has a say where the next one belongs.
-func (r *frameReader) mayRepeat() bool {
+func (r *framer2) mayRepeat() bool {
 	return r.hd.Tag == frame.TagMessage && r.hd.Flags == 0 && !r.dec.IsSecure() && r.h.probe == nil && r.h.posts == nil
 }
 
 // placeOf is where the rest of the frame begins in its buffer, behind so many bytes of its
 // head at least: aligned data then begins on a page.
-func (r *frameReader) placeOf(at int) int {
+func (r *framer2) placeOf(at int) int {
 	if r.aligned {
 		prefix, _ := r.dec.Split(r.hd)
 		at += (pageSize - (at+prefix)%pageSize) % pageSize
@@ -51,7 +51,7 @@ func (r *frameReader) placeOf(at int) int {
 }
 
 // guessed says that n bytes are there of the frame that was guessed.
-func (r *frameReader) guessed(s *loop.Socket, n int) (frames int) {
+func (r *framer2) guessed(s *loop.Socket, n int) (frames int) {
 	g := r.h.local.guess
 	r.h.local.guess = guess{}
 	p := g.buf.Bytes()[g.at-frame.PreambleSize:][:n]

@@ -151,9 +151,9 @@ type Handler struct {
 	waiting      bool  // for the answer to a keepalive
 	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
-	framer       framer      // of sock; &rx without one
-	rx           frameReader // the framer if sock speaks msgr2
-	local        *perCore    // of its core, since there was a sock
+	framer       framer   // of sock; &rx without one
+	rx           framer2  // the framer if sock speaks msgr2
+	local        *perCore // of its core, since there was a sock
 
 	draining *drain                  // nil: not
 	shown    map[shownFrame]struct{} // to the break point, and not written yet

@@ -7,10 +7,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// intake is what the framers of both protocols have of the frame under way: its
-// share of the receive budget, and the buffer in which it is gathered if it does not
-// lie whole in the bytes that came. A framer embeds it, and knows what the bytes mean.
-// Owner: the handler's core.
+// intake is the common part of both framers: it reads the stream, and has the frame under way with
+// its share of the receive budget, and the buffer in which a frame is gathered that does not lie
+// whole in the bytes that came. A frame that does is parsed in place. A framer embeds it, and knows
+// what the bytes mean. Owner: the handler's core.
 //
 // A frame passes through these points, in this order:
 //
@@ -88,12 +88,96 @@ func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
 	return rest[:r.ahead], ahead
 }
 
-// came notes that n bytes of the last Target are there, and says whether the frame
-// is.
-func (r *intake) came(n int) (whole bool) {
+// Filled implements Placer.
+func (r *intake) Filled(s *loop.Socket, n int) (frames int) {
 	r.unreserve(r.ahead - n)
 	r.ahead = 0
-	return n > 0 && r.filled(n)
+	if n > 0 && r.filled(n) {
+		r.gathered(s)
+		frames = 1
+	}
+	return frames
+}
+
+// Feed implements Framer: it delivers the frames that the bytes complete.
+func (r *intake) Feed(s *loop.Socket, p []byte) loop.Taken {
+	rest, frames := r.feed(s, p)
+	return loop.Taken{Bytes: len(p) - len(rest), Frames: frames}
+}
+
+// feed is Feed; it returns the bytes that are not taken.
+func (r *intake) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
+	r.resumed(s)
+	f := r.h.framer
+	for s.Reading() {
+		if r.target == nil {
+			var goesOn bool
+			if p, frames, goesOn = f.next(s, p, frames); !goesOn {
+				return p, frames
+			}
+		}
+		if r.gatheredAll() { // it waited for room to grow
+			r.gathered(s)
+			continue
+		}
+		if len(p) == 0 {
+			return nil, frames
+		}
+		n, whole := r.take(s, p)
+		if n == 0 {
+			return p, frames
+		}
+		p = p[n:]
+		if whole {
+			r.gathered(s)
+			frames++
+		}
+	}
+	return p, frames
+}
+
+// Gather implements Framer.
+func (r *intake) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
+
+// takeHead returns the head of the next frame, in place if it can, and what
+// stands behind it in p; nil if it is not complete. kept is where it is put together.
+func (r *intake) takeHead(p, kept []byte) (head, rest []byte) {
+	if r.headLen == 0 && len(p) >= len(kept) {
+		return p[:len(kept)], p[len(kept):]
+	}
+	n := copy(kept[r.headLen:], p)
+	r.headLen += n
+	if r.headLen < len(kept) {
+		return nil, nil
+	}
+	return kept, p[n:]
+}
+
+// mayGoOn says that a frame whose head is there goes on now. whole: its rest lies in p.
+// A message, of so many bytes of payload, takes its share of the receive budget.
+func (r *intake) mayGoOn(s *loop.Socket, p []byte, message bool, payload int64) (whole, ok bool) {
+	whole = len(p) >= r.size && !r.aligned
+	if !whole && !r.aligned && len(p) == 0 {
+		return false, false
+	}
+	if !r.admit {
+		if message && !r.admitted(s, payload, whole) {
+			return whole, false
+		}
+		r.admit = true
+	}
+	return whole, true
+}
+
+// gathered ends a frame that is whole in its buffer, or leaves it there if it has to wait.
+func (r *intake) gathered(s *loop.Socket) {
+	if !r.mayGrow(s) {
+		return
+	}
+	b, size := r.target, r.size-r.apart.size()
+	r.target = nil
+	r.handOver()
+	r.h.framer.finish(s, b.Bytes()[r.at-r.headLen:r.at], b.Bytes()[r.at:r.at+size], b)
 }
 
 // HalfClosed implements loop.HalfCloser: a peer that ends its stream has left.
@@ -287,15 +371,24 @@ func (r *intake) filled(n int) (whole bool) {
 	return r.fill == r.size
 }
 
-// complete ends the frame under way. It returns what the throttles hold for it, for
-// so many bytes of payload, and whether a break point stops the connection now.
-func (r *intake) complete(s *loop.Socket, payload int64) (taken loop.Charge, stall bool) {
+// complete ends the frame under way, of so many bytes of payload. It returns what the throttles
+// hold for it. wrong is why the frame is not delivered, which faults the socket.
+func (r *intake) complete(s *loop.Socket, payload int64, b *loop.Buffer, wrong error) (taken loop.Charge, ok bool) {
 	r.charge.Complete(s, payload)
-	taken, stall = r.charge, r.stall
+	taken, stall := r.charge, r.stall
 	r.headLen, r.opened, r.admit, r.charge = 0, false, false, loop.Charge{}
 	r.throttlePassed, r.stall = false, false
 	r.crcFrom, r.crcTo = 0, 0
-	return taken, stall
+	if wrong != nil {
+		r.h.discard(s.Core(), b, taken)
+		s.Fault(fmt.Errorf("%v frame: %w", r.h.framer.underWay(), wrong))
+		return taken, false
+	}
+	if stall { // a break point stops the connection now
+		r.h.holdOut = true
+		s.Hold()
+	}
+	return taken, true
 }
 
 // abandon lets go of an unfinished frame. s is nil if the frame is between two

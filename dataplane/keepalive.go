@@ -37,13 +37,6 @@ func (t Timestamp) payload() (p [8]byte) {
 	return p
 }
 
-func parseTimestamp(p []byte) (Timestamp, bool) {
-	if len(p) < 8 {
-		return Timestamp{}, false
-	}
-	return timestampOf([8]byte(p)), true
-}
-
 func timestampOf(p [8]byte) Timestamp {
 	return Timestamp{binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])}
 }

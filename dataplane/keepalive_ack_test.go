@@ -13,7 +13,7 @@ func (c *conn) asked(n int) (list []Timestamp) {
 		c.after(time.Second)
 		for _, f := range c.take() {
 			if f.tag == frame.TagKeepalive2 {
-				at, _ := parseTimestamp(f.seg[0])
+				at := timestampOf([8]byte(f.seg[0]))
 				list = append(list, at)
 			}
 		}

@@ -43,6 +43,8 @@ func NewLifecycle(p Policy, peer Peer, b Backoff) Lifecycle {
 type Protocol interface {
 	// Life is the common part of the session.
 	Life() *Lifecycle
+	// Version is 2 in msgr2, and 1 in msgr1.
+	Version() int
 	// Address is the one of a process that the protocol uses; blank if there is none.
 	Address(v wire.AddrVec) wire.Addr
 	// Begin sets the protocol's own numbers for an attempt of ours, which the trigger t

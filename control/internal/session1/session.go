@@ -39,6 +39,9 @@ func New(own wire.EntityType, p session.Policy, peer session.Peer, b session.Bac
 	return Session{Lifecycle: session.NewLifecycle(p, peer, b), own: own}
 }
 
+// Version implements session.Protocol.
+func (*Session) Version() int { return 1 }
+
 // Begin implements session.Protocol: connect_seq counts the attempts that follow an open
 // connection, but not attempts that follow others or end a standby.
 func (s *Session) Begin(_ *session.Run, t session.Trigger) {

@@ -33,6 +33,9 @@ func New(p session.Policy, peer session.Peer, b session.Backoff) Session {
 // Resumable says whether there is a session to resume on another socket.
 func (s *Session) Resumable() bool { return !s.Policy.Lossy && s.ServerCookie != 0 }
 
+// Version implements session.Protocol.
+func (*Session) Version() int { return 2 }
+
 // Begin implements session.Protocol.
 func (s *Session) Begin(r *session.Run, t session.Trigger) {
 	if t == session.OnConnect {

@@ -63,8 +63,13 @@ type talk interface {
 type machine struct {
 	*session.Lifecycle // of rules; nil: there is no session yet
 	rules              session.Protocol
-	speaks             protocol
 }
+
+// protocols are by the version of the rules.
+var protocols = [...]protocol{1: msgr1{}, 2: msgr2{}}
+
+// speaks is the protocol of the session.
+func (s *machine) speaks() protocol { return protocols[s.rules.Version()] }
 
 // newSession is the session of a connection, in the protocol of the address that it goes by.
 func (m *Manager) newSession(p *Policy, peer session.Peer) machine {
@@ -74,7 +79,7 @@ func (m *Manager) newSession(p *Policy, peer session.Peer) machine {
 // newSessionOf is newSession for an accepted socket, which has no address yet.
 func (m *Manager) newSessionOf(speaks protocol, p *Policy, peer session.Peer) machine {
 	rules := speaks.session(m, p, peer)
-	return machine{Lifecycle: rules.Life(), rules: rules, speaks: speaks}
+	return machine{rules.Life(), rules}
 }
 
 // peerText names the peer in errors and logs.

@@ -170,7 +170,7 @@ func (n *names) renamedLocked(c *Conn, a session.Renamed) {
 // msgr2, so that a socket from there finds the session of this process. Connect does not.
 func (n *names) renameAliasLocked(c *Conn) {
 	p := &c.s.Peer
-	alias := c.s.speaks.alias(p)
+	alias := c.s.speaks().alias(p)
 	if p.Anonymous || c.s.Policy.Lossy && !c.s.Policy.Register {
 		alias = wire.Addr{}
 	}
@@ -213,9 +213,9 @@ func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.
 	var foreign *Conn
 	for _, c := range n.of[front] {
 		switch {
-		case c.s.speaks == speaks:
+		case c.s.speaks() == speaks:
 			known = append(known, c)
-		case foreign == nil && c.s.speaks.alias(&c.s.Peer) == front && c.s.Is(peer):
+		case foreign == nil && c.s.speaks().alias(&c.s.Peer) == front && c.s.Is(peer):
 			foreign = c
 		}
 	}

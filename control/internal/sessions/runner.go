@@ -125,7 +125,7 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
 	m.asker.n, m.asker.c = n, c
 	e := m.asker.env
-	e.Addrs, e.Number, e.Seq = m.addrs, m.number, s.speaks.seqLocked(m)
+	e.Addrs, e.Number, e.Seq = m.addrs, m.number, s.speaks().seqLocked(m)
 	e.Contested = nil
 	if c != nil {
 		messages, _ := c.h.QueuedOut()

@@ -13,10 +13,10 @@ const frameOverhead = 128
 // messageComplete is the flag byte that userland peers send.
 const messageComplete = 3
 
-func (r *frameReader) carriesAcks() bool { return true }
+func (r *framer2) carriesAcks() bool { return true }
 
 // appendControl implements framer.
-func (r *frameReader) appendControl(b *flush, tag frame.Tag, payload [8]byte) error {
+func (r *framer2) appendControl(b *flush, tag frame.Tag, payload [8]byte) error {
 	b.local.scratch = payload
 	out, err := r.enc.AppendFrame(b.w.Out, tag, b.local.scratch[:])
 	b.w.Out = out
@@ -27,7 +27,7 @@ func (r *frameReader) appendControl(b *flush, tag frame.Tag, payload [8]byte) er
 }
 
 // appendMessage implements framer.
-func (r *frameReader) appendMessage(b *flush, m *Message) (fits bool, err error) {
+func (r *framer2) appendMessage(b *flush, m *Message) (fits bool, err error) {
 	h, w := r.h, b.w
 	hd := frame.MessageHeader{
 		Seq: h.outSeq + 1, TID: m.TID, Type: m.Type, Priority: m.effectivePriority(), Version: m.Version,
@@ -57,7 +57,7 @@ func (r *frameReader) appendMessage(b *flush, m *Message) (fits bool, err error)
 
 // appendSealed appends a frame that is made as a whole: encrypted, straight from where
 // its payload lies if that is large, or compressed.
-func (r *frameReader) appendSealed(w *loop.Write, m *Message, header *[frame.MessageHeaderSize]byte) (fits bool, err error) {
+func (r *framer2) appendSealed(w *loop.Write, m *Message, header *[frame.MessageHeaderSize]byte) (fits bool, err error) {
 	size := r.enc.FrameSize(len(header), len(m.Front), len(m.Middle), len(m.Data))
 	if size <= w.Room() {
 		w.Out, err = r.enc.AppendFrame(w.Out, frame.TagMessage, header[:], m.Front, m.Middle, m.Data)

@@ -1,0 +1,198 @@
+package dataplane
+
+import (
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// headMax is the largest part of a frame that must be there before its length
+// is known: 96 bytes in msgr2.1's secure mode.
+const headMax = 96
+
+// framer2 is the framer of msgr2. It reads the frames here, behind a large one in guess.go, and
+// writes them in write2.go. Owner: the handler's core.
+type framer2 struct {
+	intake
+	enc  *frame.Encoder
+	dec  *frame.Decoder
+	head [headMax]byte // head of the frame under way, if it is not in place
+	hd   frame.Header
+}
+
+func (r *framer2) frame() *intake         { return &r.intake }
+func (r *framer2) underWay() fmt.Stringer { return r.hd.Tag }
+func (r *framer2) answers() bool          { return true }
+
+func (r *framer2) underWayID() (seq, tid uint64, ok bool) {
+	hd, err := frame.ParseMessageHeader(r.target.Bytes()[r.at:][:r.hd.Len[0]])
+	return hd.Seq, hd.TID, err == nil
+}
+
+func (r *framer2) end(s *loop.Socket) {
+	r.reset(s)
+	r.enc.Wipe()
+	r.enc = nil
+}
+
+// Filled implements Placer.
+func (r *framer2) Filled(s *loop.Socket, n int) (frames int) {
+	if r.h.local.guess.buf != nil {
+		return r.guessed(s, n)
+	}
+	return r.intake.Filled(s, n)
+}
+
+// next implements framer.
+func (r *framer2) next(s *loop.Socket, p []byte, frames int) ([]byte, int, bool) {
+	for s.Reading() {
+		head := r.head[:r.headLen] // opened before, and kept
+		switch {
+		case r.opened:
+		case r.headLen == 0 && r.hd.Num > 0 && r.dec.Repeats(p):
+			// All that open has noted of the last frame holds for this one.
+			head, p, r.opened = p[:frame.PreambleSize], p[frame.PreambleSize:], true
+		default:
+			if head, p = r.takeHead(p, r.head[:r.dec.HeadSize()]); head == nil || !r.open(s, head) {
+				return nil, frames, false
+			}
+		}
+		if r.h.probe != nil && !r.mayRead(s, r.hd.Tag) {
+			r.keepHead(head)
+			return p, frames, false
+		}
+		whole, ok := r.mayGoOn(s, p, r.hd.Tag == frame.TagMessage, r.payload())
+		if !ok || !whole {
+			r.keepHead(head)
+			return p, frames, ok && r.gather(s)
+		}
+		rest := p[:r.size:r.size]
+		p = p[r.size:]
+		r.finish(s, head, rest, nil)
+		if frames++; len(p) > 0 && s.Core().Late(frames) {
+			break
+		}
+	}
+	return p, frames, false
+}
+
+// keepHead copies a head that lies in the receive buffer.
+func (r *framer2) keepHead(head []byte) {
+	if r.headLen == 0 {
+		r.headLen = copy(r.head[:], head)
+	}
+}
+
+// open reads the head: from here on the frame's length is known and bounded.
+func (r *framer2) open(s *loop.Socket, head []byte) bool {
+	hd, err := r.dec.Open(head)
+	if err != nil {
+		s.Fault(fmt.Errorf("frame head: %w", err))
+		return false
+	}
+	if err := inDataPhase(hd.Tag); err != nil {
+		s.Fault(err)
+		return false
+	}
+	r.hd, r.size, r.opened = hd, r.dec.RestSize(hd), true
+	r.grows = hd.Tag == frame.TagMessage && hd.Compressed()
+	r.classify(s, int(hd.Len[3]))
+	return true
+}
+
+// payload is the size of the message as it was announced.
+func (r *framer2) payload() int64 {
+	return int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
+}
+
+// gather sets a buffer for the rest of the frame. Aligned data begins on a page
+// boundary of it, which makes the buffer larger than those that are not aligned.
+func (r *framer2) gather(s *loop.Socket) bool {
+	prefix, _ := r.dec.Split(r.hd)
+	at, data, clear := r.headLen, int(r.hd.Len[3]), r.hd.Flags == 0 && !r.dec.IsSecure()
+	if data > 0 && clear && r.hd.Tag == frame.TagMessage && r.h.awaitsData() {
+		if !r.lendApart(s, at, prefix, data, 0) {
+			return false
+		}
+	} else {
+		at = r.placeOf(at)
+		if !r.lend(s, at, r.size) {
+			return false
+		}
+	}
+	// The head stands before the rest: what is encrypted as one piece is
+	// decrypted in place.
+	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
+	r.sumData()
+	return true
+}
+
+// sumData has the crc of large data taken as its bytes come.
+func (r *framer2) sumData() {
+	if (r.large || r.apart.on) && r.dec.ChecksSegments() && r.hd.Flags == 0 {
+		prefix, _ := r.dec.Split(r.hd)
+		r.crcFrom, r.crcTo, r.crc = prefix, prefix+int(r.hd.Len[3]), frame.SegmentCRCInit
+	}
+}
+
+// finish implements framer. b is nil if rest lies in a receive buffer.
+func (r *framer2) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
+	f := &r.h.local.received
+	f.Header = r.hd
+	var err error
+	d := r.h.cameApart()
+	switch {
+	case d != nil:
+		if *f, err = r.dec.FinishSplit(r.hd, rest[:d.from], r.crc, rest[d.from:]); err == nil && !f.Aborted {
+			f.Seg[3] = d.place
+		}
+	case r.crcTo > r.crcFrom && b != nil:
+		if *f, err = r.dec.FinishSplit(r.hd, rest[:r.crcFrom], r.crc, rest[r.crcTo:]); err == nil {
+			f.Seg[3] = rest[r.crcFrom:r.crcTo:r.crcTo]
+		}
+	default:
+		err = r.dec.FinishInto(f, head, rest)
+	}
+	if taken, ok := r.complete(s, r.payload(), b, err); ok {
+		r.deliver(s, f, b, taken)
+	}
+}
+
+// deliver takes one complete frame of the data phase. b is the buffer of its
+// payload, nil if that lies in a receive buffer; taken is what the throttles
+// hold for it.
+func (r *framer2) deliver(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
+	c, h := s.Core(), r.h
+	if t := h.tap; t != nil {
+		t.Frame(probe.Frame{Tag: f.Tag, Seg: f.Seg, Compressed: f.Compressed(), Aborted: f.Aborted})
+	}
+	var err error
+	switch {
+	case f.Aborted: // it counts as not sent (msgr2.md 5.7)
+		h.local.counts.Aborted++
+		h.useless(c)
+	case f.Tag == frame.TagMessage:
+		var hd frame.MessageHeader
+		if hd, err = frame.ParseMessageHeader(f.Seg[0]); err == nil {
+			h.message(c, &hd, f, false, b, taken)
+			return
+		}
+	default:
+		err = h.control(c, f.Tag, f.Seg[0])
+	}
+	h.discard(c, b, taken)
+	if err != nil {
+		s.Fault(err)
+	}
+}
+
+// reset lets go of an unfinished frame, and of the keys. s is nil if the frame is
+// between two cores.
+func (r *framer2) reset(s *loop.Socket) {
+	r.abandon(s)
+	if r.dec != nil {
+		r.dec.Wipe()
+	}
+}
