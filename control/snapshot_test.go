@@ -28,9 +28,6 @@ func TestStatisticsAreServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if srv.Addr() != path {
-			t.Errorf("it serves at %s, want %s", srv.Addr(), path)
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		snap, err := control.ReadStats(ctx, path)
 		cancel()

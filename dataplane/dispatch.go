@@ -55,7 +55,7 @@ func inDataPhase(tag frame.Tag) error {
 	case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
 		return nil
 	}
-	return fmt.Errorf("%w: %v in the data phase", ErrUnexpectedFrame, tag)
+	return fmt.Errorf("%w: %v in the data phase", errUnexpectedFrame, tag)
 }
 
 // control handles the frames that are not messages.
@@ -64,19 +64,19 @@ func (h *Handler) control(c *loop.Core, f *frame.Frame) error {
 	switch f.Tag {
 	case frame.TagAck:
 		if len(p) < 8 {
-			return fmt.Errorf("%w: ack of %d bytes", ErrUnexpectedFrame, len(p))
+			return fmt.Errorf("%w: ack of %d bytes", errUnexpectedFrame, len(p))
 		}
 		h.heardAck(c, binary.LittleEndian.Uint64(p))
 	case frame.TagKeepalive2:
 		t, ok := parseTimestamp(p)
 		if !ok {
-			return fmt.Errorf("%w: keepalive of %d bytes", ErrUnexpectedFrame, len(p))
+			return fmt.Errorf("%w: keepalive of %d bytes", errUnexpectedFrame, len(p))
 		}
 		h.heardKeepalive(c, t)
 	case frame.TagKeepalive2Ack:
 		t, ok := parseTimestamp(p)
 		if !ok {
-			return fmt.Errorf("%w: keepalive ack of %d bytes", ErrUnexpectedFrame, len(p))
+			return fmt.Errorf("%w: keepalive ack of %d bytes", errUnexpectedFrame, len(p))
 		}
 		h.heardKeepaliveAck(c, t)
 	default:

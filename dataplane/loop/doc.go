@@ -59,7 +59,7 @@
 //	File.Allocate   reserve, so that later writes neither grow the file nor find it full
 //
 // Direct I/O (FileOptions.Direct) wants aligned memory, offsets and lengths: what is not
-// fails with an ErrAlign that names them.
+// fails with an errAlign that names them.
 // Buffers that a core lends are aligned from 4 KiB on, and stay pinned for direct I/O once
 // the core has such a file (uring.FileDriver.RegisterMemory): those up to 4 MiB, 64 MiB of
 // a core together, and no more than RLIMIT_MEMLOCK allows.
