@@ -20,29 +20,14 @@ type Bound struct {
 	Name string `json:"name"`
 	// Value is in units of Unit; 0: there is no bound.
 	Value int64 `json:"value"`
-	Unit  Unit  `json:"unit"`
+	// Unit is "bytes", "bytes/s" (at least, not at most), "ns", "1/s", or the noun of what
+	// is counted, such as "messages".
+	Unit string `json:"unit"`
 	// Per is what has the bound for itself: "messenger", "connection" and so on.
 	Per string `json:"per"`
 	// Of is what is bounded, in a few words.
 	Of string `json:"of"`
 }
-
-// Unit is what the value of a Bound counts.
-type Unit string
-
-// The units of bounds.
-const (
-	UnitBytes       Unit = "bytes"
-	UnitRate        Unit = "bytes/s" // at least, not at most
-	UnitNanoseconds Unit = "ns"
-	UnitMessages    Unit = "messages"
-	UnitCalls       Unit = "calls"
-	UnitPostings    Unit = "postings"
-	UnitConnections Unit = "connections"
-	UnitPeers       Unit = "peers"
-	UnitPerSecond   Unit = "1/s"
-	UnitLines       Unit = "lines"
-)
 
 // Bounds are the bounds that a messenger of this configuration keeps, defaults
 // filled in, in the order in which a peer meets them. Throttles say what they
@@ -60,33 +45,33 @@ func (c Config) Bounds() []Bound {
 func (c *Config) handshakeBounds() []Bound {
 	before, shares := frame.PreAuthLimits(), door.Shares(c.Door.HalfOpen)
 	return []Bound{
-		{"Door.HalfOpen", int64(c.Door.HalfOpen), UnitConnections, "messenger", "handshakes of accepted connections under way"},
-		{"Door.HalfOpen (source)", int64(shares.PerSource), UnitConnections, "source", "the same, once half of Door.HalfOpen is in use"},
-		{"Door.HalfOpen (prefix)", int64(shares.PerPrefix), UnitConnections, "prefix", "the same, once half of Door.HalfOpen is in use"},
-		{"Door.Bytes", c.Door.Bytes, UnitBytes, "messenger", "kept of those, beyond door.OwnBytes each"},
-		{"door.OwnBytes", door.OwnBytes, UnitBytes, "attempt", "kept of one, that others cannot take"},
-		{"Door.FailureRate", int64(c.Door.FailureRate), UnitPerSecond, "source", "connections that come to nothing; others wait"},
-		{"Door.FailureBurst", int64(c.Door.FailureBurst), UnitConnections, "source", "the same, at once; of a prefix 4 times as many"},
-		{"control.DialsAtOnce", sessions.DialsAtOnce, UnitConnections, "address", "handshakes of ours under way; others wait"},
-		{"Timeouts.Handshake", int64(c.Timeouts.Handshake), UnitNanoseconds, "attempt", "one handshake, made or accepted"},
-		{"frame.PreAuthLimits", int64(before.Control), UnitBytes, "frame", "any frame before authentication is done"},
+		{"Door.HalfOpen", int64(c.Door.HalfOpen), "connections", "messenger", "handshakes of accepted connections under way"},
+		{"Door.HalfOpen (source)", int64(shares.PerSource), "connections", "source", "the same, once half of Door.HalfOpen is in use"},
+		{"Door.HalfOpen (prefix)", int64(shares.PerPrefix), "connections", "prefix", "the same, once half of Door.HalfOpen is in use"},
+		{"Door.Bytes", c.Door.Bytes, "bytes", "messenger", "kept of those, beyond door.OwnBytes each"},
+		{"door.OwnBytes", door.OwnBytes, "bytes", "attempt", "kept of one, that others cannot take"},
+		{"Door.FailureRate", int64(c.Door.FailureRate), "1/s", "source", "connections that come to nothing; others wait"},
+		{"Door.FailureBurst", int64(c.Door.FailureBurst), "connections", "source", "the same, at once; of a prefix 4 times as many"},
+		{"control.DialsAtOnce", sessions.DialsAtOnce, "connections", "address", "handshakes of ours under way; others wait"},
+		{"Timeouts.Handshake", int64(c.Timeouts.Handshake), "ns", "attempt", "one handshake, made or accepted"},
+		{"frame.PreAuthLimits", int64(before.Control), "bytes", "frame", "any frame before authentication is done"},
 	}
 }
 
 // receiveBounds are about what an authenticated peer sends.
 func (c *Config) receiveBounds() []Bound {
 	list := []Bound{
-		{"Receiving.Limits.Control", int64(c.Receiving.Limits.Control), UnitBytes, "frame", "segment 0, besides the bound of each tag"},
-		{"Receiving.Limits.Front", int64(c.Receiving.Limits.Front), UnitBytes, "message", "front"},
-		{"Receiving.Limits.Middle", int64(c.Receiving.Limits.Middle), UnitBytes, "message", "middle"},
-		{"Receiving.Limits.Data", int64(c.Receiving.Limits.Data), UnitBytes, "message", "data"},
-		{"Receiving.Bytes", c.Receiving.Bytes, UnitBytes, "messenger", "received, neither released nor sent on"},
-		{"Receiving.Bytes (share)", own(c.Receiving.Bytes, ownDispatch), UnitBytes, "connection", "the same, that others cannot take"},
-		{"Receiving.Bytes (reserve)", loop.NewThrottle(c.Receiving.Bytes).Reserve(), UnitBytes, "messenger", "all these shares, on top of Receiving.Bytes"},
-		{"Receiving.ConnBytes", c.Receiving.ConnBytes, UnitBytes, "connection", "the same, where the policy has no bound"},
-		{"Receiving.LeastRate", c.Receiving.LeastRate, UnitRate, "message", "progress of a message that began to come"},
-		{"dataplane.DefaultControlRate", dataplane.DefaultControlRate, UnitPerSecond, "connection", "frames that bring nothing; then read less"},
-		{"Receiving.Grace", int64(c.Receiving.Grace), UnitNanoseconds, "message", "time before Receiving.LeastRate is asked for"},
+		{"Receiving.Limits.Control", int64(c.Receiving.Limits.Control), "bytes", "frame", "segment 0, besides the bound of each tag"},
+		{"Receiving.Limits.Front", int64(c.Receiving.Limits.Front), "bytes", "message", "front"},
+		{"Receiving.Limits.Middle", int64(c.Receiving.Limits.Middle), "bytes", "message", "middle"},
+		{"Receiving.Limits.Data", int64(c.Receiving.Limits.Data), "bytes", "message", "data"},
+		{"Receiving.Bytes", c.Receiving.Bytes, "bytes", "messenger", "received, neither released nor sent on"},
+		{"Receiving.Bytes (share)", own(c.Receiving.Bytes, ownDispatch), "bytes", "connection", "the same, that others cannot take"},
+		{"Receiving.Bytes (reserve)", loop.NewThrottle(c.Receiving.Bytes).Reserve(), "bytes", "messenger", "all these shares, on top of Receiving.Bytes"},
+		{"Receiving.ConnBytes", c.Receiving.ConnBytes, "bytes", "connection", "the same, where the policy has no bound"},
+		{"Receiving.LeastRate", c.Receiving.LeastRate, "bytes/s", "message", "progress of a message that began to come"},
+		{"dataplane.DefaultControlRate", dataplane.DefaultControlRate, "1/s", "connection", "frames that bring nothing; then read less"},
+		{"Receiving.Grace", int64(c.Receiving.Grace), "ns", "message", "time before Receiving.LeastRate is asked for"},
 	}
 	list = append(list, throttleBounds("Default", c.Default)...)
 	for _, t := range slices.Sorted(maps.Keys(c.Policies)) {
@@ -105,23 +90,23 @@ func throttleBounds(name string, p *Policy) []Bound {
 		return t.Limit()
 	}
 	return []Bound{
-		{name + ".Messages", limit(p.Messages), UnitMessages, "policy", "received, neither released nor sent on"},
-		{name + ".Bytes", limit(p.Bytes), UnitBytes, "policy", "received, neither released nor sent on"},
-		{name + ".StandbyAge", int64(sessions.StandbyAge(p)), UnitNanoseconds, "connection", "time that a session waits for its peer"},
-		{name + ".GiveUpAfter", int64(max(p.GiveUpAfter, 0)), UnitNanoseconds, "connection", "time that a connection dials without an answer"},
+		{name + ".Messages", limit(p.Messages), "messages", "policy", "received, neither released nor sent on"},
+		{name + ".Bytes", limit(p.Bytes), "bytes", "policy", "received, neither released nor sent on"},
+		{name + ".StandbyAge", int64(sessions.StandbyAge(p)), "ns", "connection", "time that a session waits for its peer"},
+		{name + ".GiveUpAfter", int64(max(p.GiveUpAfter, 0)), "ns", "connection", "time that a connection dials without an answer"},
 	}
 }
 
 // sendBounds are about what waits to be sent, or to be acknowledged.
 func (c *Config) sendBounds() []Bound {
 	return []Bound{
-		{"Sending.QueueBytes", c.Sending.QueueBytes, UnitBytes, "connection", "to be sent or acknowledged"},
-		{"Sending.QueueMessages", c.Sending.QueueMessages, UnitMessages, "connection", "to be sent or acknowledged"},
-		{"Sending.Calls", int64(c.Sending.Calls), UnitCalls, "connection", "requests that wait for their reply"},
-		{"Receiving.Postings", int64(c.Receiving.Postings), UnitPostings, "connection", "buffers of the user's that wait for their data"},
-		{"Sending.Bytes", c.Sending.Bytes, UnitBytes, "messenger", "to be sent or acknowledged"},
-		{"Sending.Bytes (share)", own(c.Sending.Bytes, ownSend), UnitBytes, "connection", "the same, that others cannot take"},
-		{"Sending.Bytes (reserve)", dataplane.NewSendBudget(c.Sending.Bytes, 0).Reserve(), UnitBytes, "messenger", "all these shares, on top of Sending.Bytes"},
+		{"Sending.QueueBytes", c.Sending.QueueBytes, "bytes", "connection", "to be sent or acknowledged"},
+		{"Sending.QueueMessages", c.Sending.QueueMessages, "messages", "connection", "to be sent or acknowledged"},
+		{"Sending.Calls", int64(c.Sending.Calls), "calls", "connection", "requests that wait for their reply"},
+		{"Receiving.Postings", int64(c.Receiving.Postings), "postings", "connection", "buffers of the user's that wait for their data"},
+		{"Sending.Bytes", c.Sending.Bytes, "bytes", "messenger", "to be sent or acknowledged"},
+		{"Sending.Bytes (share)", own(c.Sending.Bytes, ownSend), "bytes", "connection", "the same, that others cannot take"},
+		{"Sending.Bytes (reserve)", dataplane.NewSendBudget(c.Sending.Bytes, 0).Reserve(), "bytes", "messenger", "all these shares, on top of Sending.Bytes"},
 	}
 }
 
@@ -129,8 +114,8 @@ func (c *Config) sendBounds() []Bound {
 func (c *Config) fileBounds() []Bound {
 	bytes, share := c.Plane.FileBounds()
 	return []Bound{
-		{"Plane.FileBytes", bytes, UnitBytes, "core", "read from files, until replies are gone"},
-		{"Plane.FileBytes (share)", share, UnitBytes, "connection", "the same, that others cannot take"},
+		{"Plane.FileBytes", bytes, "bytes", "core", "read from files, until replies are gone"},
+		{"Plane.FileBytes (share)", share, "bytes", "connection", "the same, that others cannot take"},
 	}
 }
 
@@ -142,13 +127,13 @@ func (c *Config) otherBounds() []Bound {
 		poolKeep = loop.DefaultPoolKeep
 	}
 	return []Bound{
-		{"Timeouts.Idle", int64(c.Timeouts.Idle), UnitNanoseconds, "connection", "time in which nothing moves"},
-		{"Timeouts.Keepalive", int64(c.Timeouts.Keepalive), UnitNanoseconds, "connection", "time until a keepalive is answered"},
-		{"MaxStandby", int64(c.MaxStandby), UnitConnections, "messenger", "sessions that wait for their peer"},
-		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), UnitNanoseconds, "connection", "pause between attempts that fail"},
-		{"steering.TableSize", steering.TableSize, UnitPeers, "address", "peers that are pinned to a core"},
-		{"loop.LinesPerMinute", loop.LinesPerMinute, UnitLines, "cause", "lines a minute in the log about what peers do"},
-		{"Plane.PoolKeep", poolKeep, UnitBytes, "core", "free buffers kept, or as many as were in use"},
+		{"Timeouts.Idle", int64(c.Timeouts.Idle), "ns", "connection", "time in which nothing moves"},
+		{"Timeouts.Keepalive", int64(c.Timeouts.Keepalive), "ns", "connection", "time until a keepalive is answered"},
+		{"MaxStandby", int64(c.MaxStandby), "connections", "messenger", "sessions that wait for their peer"},
+		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), "ns", "connection", "pause between attempts that fail"},
+		{"steering.TableSize", steering.TableSize, "peers", "address", "peers that are pinned to a core"},
+		{"loop.LinesPerMinute", loop.LinesPerMinute, "lines", "cause", "lines a minute in the log about what peers do"},
+		{"Plane.PoolKeep", poolKeep, "bytes", "core", "free buffers kept, or as many as were in use"},
 	}
 }
 

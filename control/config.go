@@ -162,7 +162,7 @@ type Receiving struct {
 	ConnBytes int64
 	// LeastRate is how many bytes a second a message must bring of which a part
 	// has come, behind the first Grace; else the connection faults with
-	// dataplane.ErrTooSlow. Where others wait for the room that it takes it must
+	// an error. Where others wait for the room that it takes it must
 	// bring 16 times as much, behind a tenth of the time; so fast must a lossy peer
 	// take replies whose memory others wait for (Conn.ReadReply). A connection that we
 	// do not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.

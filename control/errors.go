@@ -5,10 +5,8 @@ import (
 	"net"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
-	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
-	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
@@ -54,21 +52,14 @@ var (
 	ErrAuth = handshake.ErrAuth
 	// ErrGaveUp: the auth client has nothing more to offer.
 	ErrGaveUp = handshake.ErrGaveUp
-	// ErrStale: a newer attempt of the same peer is on record.
-	ErrStale = session.ErrStale
 	// ErrHandshakeTimeout: the peer did not complete the handshake in time. It
 	// wraps os.ErrDeadlineExceeded.
 	ErrHandshakeTimeout = sessions.ErrHandshakeTimeout
-	// ErrEvicted: an accepted connection gave its place among the half-open ones
-	// to a newcomer, as its peer was silent.
-	ErrEvicted = door.ErrEvicted
 	// ErrHandedOver: the connection, or the messenger, belongs to another process
 	// now, or is about to.
 	ErrHandedOver = sessions.ErrHandedOver
 	// ErrHandOver is wrapped by the errors of a hand-over that failed.
 	ErrHandOver = handover.ErrHandOver
-	// ErrNotBound: the messenger has no address that it could give up.
-	ErrNotBound = sessions.ErrNotBound
 	// ErrNoPort: no port is free to listen on. It names the ports that were tried,
 	// and wraps what the kernel said of the last one.
 	ErrNoPort = binding.ErrNoPort
@@ -76,11 +67,9 @@ var (
 	// ErrMarkedDown.
 	ErrRebound = sessions.ErrRebound
 	// ErrNoCore: there is no core of that number. ErrLastCore: no other core runs that
-	// could take over. ErrCoreFailed: the driver of a new core broke before the core was
-	// ready.
-	ErrNoCore     = loop.ErrNoCore
-	ErrLastCore   = loop.ErrLastCore
-	ErrCoreFailed = resize.ErrFailed
+	// could take over.
+	ErrNoCore   = loop.ErrNoCore
+	ErrLastCore = loop.ErrLastCore
 	// ErrExpired is why a connection is over whose peer did not come back in time.
 	ErrExpired = sessions.ErrExpired
 	// ErrUnanswered: Policy.GiveUpAfter has passed. It comes with the error of the last attempt.
@@ -99,11 +88,8 @@ var (
 // table of the transitions.
 type State = session.State
 
-// The states, in the order of the protocol text.
+// The states of connections that a user sees, in the order of the protocol text.
 const (
-	StateNone         = session.None         // just made
-	StateAccepting    = session.Accepting    // acceptor, from the banner to the decision
-	StateServerWait   = session.ServerWait   // told the peer to wait, until it hangs up
 	StateEstablishing = session.Establishing // new session decided, SERVER_IDENT being sent
 	StateConnecting   = session.Connecting   // from dialling to the peer's answer
 	StateReady        = session.Ready        // data phase

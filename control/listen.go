@@ -37,7 +37,7 @@ func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.
 //
 // The new address accepts before the old one stops, so that an error leaves
 // everything as it was: the address, the nonce and all connections. Errors are
-// ErrNotBound, ErrNoPort if all ports are in use or to be avoided, ErrShutdown,
+// ErrNoPort if all ports are in use or to be avoided, ErrShutdown,
 // ErrHandedOver if a hand-over came first, and the cause of ctx. That bounds
 // Config.Binding.Retries, and the wait for a hand-over, for cores that come and go,
 // and for another Rebind. A messenger that does not listen because of Unbind

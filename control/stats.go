@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
@@ -27,8 +27,6 @@ type (
 	Counters = stats.Counters
 	// ConnCounters count for one connection.
 	ConnCounters = stats.ConnCounters
-	// ThrottleStats is a bound of received messages that are not released yet.
-	ThrottleStats = stats.ThrottleStats
 	// FailureCounters count failed handshakes of accepted sockets by cause.
 	FailureCounters = stats.FailureCounters
 	// BannerCounters count those that sent no banner, by what they sent.
@@ -37,10 +35,6 @@ type (
 	PlacementCounters = stats.PlacementCounters
 	// Placement says which core owns a connection, and which was meant to.
 	Placement = stats.Placement
-	// DoorCounters count accepted sockets that found no place among the half-open ones.
-	DoorCounters = door.Counters
-	// HintCounters count what became of owner hints, on both sides.
-	HintCounters = steering.HintCounts
 	// SteeringStats says how new connections find their core.
 	SteeringStats = steering.Stats
 )
@@ -96,18 +90,15 @@ var ErrStats = errors.New("control: statistics socket")
 // said: a name in the abstract name space of its network namespace.
 func StatsSocket(pid int) string { return fmt.Sprintf("@ringmsgr-stats-%d", pid) }
 
-// StatsServer serves snapshots of a messenger on a Unix socket until its Close, which comes
-// before the Shutdown of the messenger. Any goroutine may call it.
-type StatsServer = statsock.Server
-
-// ServeStats serves snapshots on a Unix socket until Close: at a path, which
+// ServeStats serves snapshots on a Unix socket until Close, which comes before Shutdown and
+// may be called by any goroutine: at a path, which
 // gets mode 0600, or under an abstract name that begins with "@". Only
 // processes of our user and of root are answered.
 //
 // Each connection gets one snapshot, as JSON, or as text if the first thing
 // that it sends is the line "text". One that says nothing gets JSON after a tenth
 // of a second, or at once if it ends its direction.
-func (m *Messenger) ServeStats(path string) (*StatsServer, error) {
+func (m *Messenger) ServeStats(path string) (io.Closer, error) {
 	s, err := statsock.Serve(path, func() (statsock.Snapshot, error) { return m.Snapshot() }, m.cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStats, err)

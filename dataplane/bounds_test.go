@@ -44,7 +44,7 @@ func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing
 			asked := c.c.Snapshot().PoolLent
 			c.sock.Arrive(c.peer.frame(tag, make([]byte, tag.Bound().Max))[:c.peer.dec.HeadSize()])
 			c.settle()
-			if err := c.own.fault(); !errors.Is(err, ErrUnexpectedFrame) || c.c.Snapshot().PoolLent != asked {
+			if err := c.own.fault(); !errors.Is(err, errUnexpectedFrame) || c.c.Snapshot().PoolLent != asked {
 				t.Errorf("%v: fault %v, %d buffers asked for", tag, err, c.c.Snapshot().PoolLent-asked)
 			}
 			c.close()

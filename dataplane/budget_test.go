@@ -241,7 +241,7 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 			if ended != one.want {
 				t.Errorf("ended after %v, want %v", ended, one.want)
 			}
-			if one.want > 0 && (!errors.Is(c.own.fault(), ErrTooSlow) || countsOf(b.c).TooSlow != 1 || th.Unfinished() != 0) {
+			if one.want > 0 && (!errors.Is(c.own.fault(), errTooSlow) || countsOf(b.c).TooSlow != 1 || th.Unfinished() != 0) {
 				t.Errorf("fault %v, counted %d, %d bytes are held", c.own.fault(), countsOf(b.c).TooSlow, th.Unfinished())
 			}
 		})
@@ -305,7 +305,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 						break
 					}
 				}
-				if err := c.own.fault(); one.want != errors.Is(err, ErrGivenUp) {
+				if err := c.own.fault(); one.want != errors.Is(err, errGivenUp) {
 					t.Fatalf("fault %v behind %v", err, tc.Time-begun)
 				}
 				if !one.want {
@@ -496,7 +496,7 @@ func TestAPeerThatDoesNotTakeWhatOthersWaitForIsEnded(t *testing.T) {
 			if one.want == 0 {
 				return
 			}
-			if err := c.own.fault(); !errors.Is(err, ErrTooSlow) || !strings.Contains(err.Error(), "has not taken 327770 bytes in 4s") || countsOf(b.c).TooSlow != 1 {
+			if err := c.own.fault(); !errors.Is(err, errTooSlow) || !strings.Contains(err.Error(), "has not taken 327770 bytes in 4s") || countsOf(b.c).TooSlow != 1 {
 				t.Errorf("%v, %d counted", err, countsOf(b.c).TooSlow)
 			}
 			c.h.Close(nil)

@@ -48,7 +48,7 @@ func TestAZeroIdleLimitIsTheDefaultAndANegativeOneIsNever(t *testing.T) {
 		t.Fatalf("%v before the default", err)
 	}
 	b.after(2 * time.Second)
-	if err := zero.own.fault(); !errors.Is(err, ErrIdle) {
+	if err := zero.own.fault(); !errors.Is(err, errIdle) {
 		t.Errorf("fault %v after the default", err)
 	}
 	if err := none.own.fault(); err != nil {
@@ -68,7 +68,7 @@ func TestAZeroLeastRateIsTheDefaultAndANegativeOneIsAnyRate(t *testing.T) {
 	for now := time.Second; now <= 60*time.Second; now += time.Second {
 		b.after(time.Second)
 		for i, c := range conns {
-			if ended[i] == 0 && errors.Is(c.own.fault(), ErrTooSlow) {
+			if ended[i] == 0 && errors.Is(c.own.fault(), errTooSlow) {
 				ended[i] = now
 			}
 		}

@@ -25,13 +25,13 @@ func inDataPhase(tag frame.Tag) error {
 	case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
 		return nil
 	}
-	return fmt.Errorf("%w: %v in the data phase", ErrUnexpectedFrame, tag)
+	return fmt.Errorf("%w: %v in the data phase", errUnexpectedFrame, tag)
 }
 
 // control handles a frame that is not a message, with payload p.
 func (h *Handler) control(c *loop.Core, tag frame.Tag, p []byte) error {
 	if len(p) < 8 {
-		return fmt.Errorf("%w: %v of %d bytes", ErrUnexpectedFrame, tag, len(p))
+		return fmt.Errorf("%w: %v of %d bytes", errUnexpectedFrame, tag, len(p))
 	}
 	payload := [8]byte(p)
 	switch tag {

@@ -249,7 +249,7 @@ func (h *Handler) hop(c, to *loop.Core, second *loop.Task) {
 }
 
 // passSecond has the second number of a move had its turn.
-func (h *Handler) passSecond() { h.in.Pass(h.in.Last() + 1) }
+func (h *Handler) passSecond() { h.in.pass(h.in.last + 1) }
 
 // arrived is the second hop.
 func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {

@@ -28,8 +28,8 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
 		t.Errorf("happened %s", got)
 	}
-	if countsOf(b.c).EarlyEvents != 3 || h.in.Waiting() != 0 {
-		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, h.in.Waiting())
+	if countsOf(b.c).EarlyEvents != 3 || h.in.waiting() != 0 {
+		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, h.in.waiting())
 	}
 }
 

@@ -64,7 +64,7 @@ func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mod
 	if c.c.Snapshot().PoolInUse != 0 || ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 {
 		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Frames.Used(), ts.Bytes.Used())
 	}
-	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, ErrUnexpectedFrame) || errors.Is(err, ErrCloseReceived)
+	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, errUnexpectedFrame) || errors.Is(err, ErrCloseReceived)
 	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}
 }
 

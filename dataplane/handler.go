@@ -51,8 +51,8 @@ var (
 	ErrTooLarge = errors.New("dataplane: message of 2 GiB or more")
 	// ErrInUse: the message is in the queue of a connection already.
 	ErrInUse = errors.New("dataplane: message already queued")
-	// ErrUnexpectedFrame: a frame that has no place in the data phase.
-	ErrUnexpectedFrame = errors.New("dataplane: unexpected frame")
+	// errUnexpectedFrame: a frame that has no place in the data phase.
+	errUnexpectedFrame = errors.New("dataplane: unexpected frame")
 )
 
 // Snapshot is a snapshot for the protocol of a handler that is not open.
@@ -266,7 +266,7 @@ func (h *Handler) Keepalive() {
 
 // Wanted says that others wait for memory which messages of the handler keep until they are
 // sent (Message.BoundElsewhere). On a lossy session a write that its peer takes
-// more slowly than OpenOptions.LeastRate allows then ends the socket with ErrTooSlow, and so
+// more slowly than OpenOptions.LeastRate allows then ends the socket with errTooSlow, and so
 // frees them. On a lossless one it does nothing: only acks free them, and the end of the
 // session. Any goroutine.
 func (h *Handler) Wanted() {

@@ -12,9 +12,9 @@ const (
 	histogramFirst = 7
 	// histogramParts is how many buckets each doubling has, as a power of two.
 	histogramParts = 2
-	// HistogramBuckets is the number of buckets of a Histogram. The last one takes what
+	// histogramBuckets is the number of buckets of a Histogram. The last one takes what
 	// is 68 s and more.
-	HistogramBuckets = (36-histogramFirst)<<histogramParts + 2
+	histogramBuckets = (36-histogramFirst)<<histogramParts + 2
 )
 
 // Histogram counts durations in buckets of fixed bounds, four for each doubling from 128
@@ -23,7 +23,7 @@ const (
 // upper bound in nanoseconds, 0 for the last one, and its count.
 type Histogram struct {
 	Sum    time.Duration
-	Counts [HistogramBuckets]uint64
+	Counts [histogramBuckets]uint64
 }
 
 // Add counts one duration. A negative one counts as 0.
@@ -39,13 +39,13 @@ func bucketOf(d time.Duration) int {
 		return 0
 	}
 	part := int(d>>(n-histogramParts)) & (1<<histogramParts - 1)
-	return min(1+(n-histogramFirst)<<histogramParts+part, HistogramBuckets-1)
+	return min(1+(n-histogramFirst)<<histogramParts+part, histogramBuckets-1)
 }
 
 // Bound is the upper bound of bucket i, which the bucket does not have itself; 0 for
 // the last bucket, which has none.
 func (*Histogram) Bound(i int) time.Duration {
-	if i == HistogramBuckets-1 {
+	if i == histogramBuckets-1 {
 		return 0
 	}
 	doubling, part := i>>histogramParts, i&(1<<histogramParts-1)
@@ -70,14 +70,14 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	}
 	want := max(uint64(q*float64(all)+0.5), 1)
 	i := 0
-	for n := h.Counts[0]; n < want && i < HistogramBuckets-2; n += h.Counts[i] {
+	for n := h.Counts[0]; n < want && i < histogramBuckets-2; n += h.Counts[i] {
 		i++
 	}
 	return h.Bound(i)
 }
 
 // Merge adds all of o.
-func (h *Histogram) Merge(o *Histogram) {
+func (h *Histogram) merge(o *Histogram) {
 	h.Sum += o.Sum
 	for i, c := range o.Counts {
 		h.Counts[i] += c
@@ -109,7 +109,7 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 	}
 	*h = Histogram{Sum: in.Sum}
 	for _, b := range in.Buckets {
-		i := HistogramBuckets - 1
+		i := histogramBuckets - 1
 		if b[0] > 0 {
 			i = bucketOf(time.Duration(b[0] - 1))
 		}
@@ -128,7 +128,7 @@ type Latencies struct {
 
 // Merge adds all of o.
 func (l *Latencies) Merge(o *Latencies) {
-	l.Queue.Merge(&o.Queue)
-	l.Dispatch.Merge(&o.Dispatch)
-	l.Ack.Merge(&o.Ack)
+	l.Queue.merge(&o.Queue)
+	l.Dispatch.merge(&o.Dispatch)
+	l.Ack.merge(&o.Ack)
 }

@@ -21,7 +21,7 @@ func TestEveryDurationIsBelowItsBoundByAQuarterAtMost(t *testing.T) {
 		}
 	}
 	for _, d := range []time.Duration{1 << 36, 1 << 62} {
-		if i := bucketOf(d); i != HistogramBuckets-1 || h.Bound(i) != 0 {
+		if i := bucketOf(d); i != histogramBuckets-1 || h.Bound(i) != 0 {
 			t.Errorf("%v is in bucket %d", d, i)
 		}
 	}
@@ -47,7 +47,7 @@ func TestQuantilesAreThoseOfTheSortedDurations(t *testing.T) {
 			other.Add(d)
 		}
 	}
-	h.Merge(&other)
+	h.merge(&other)
 	slices.Sort(all)
 	for _, q := range []float64{0, 0.1, 0.5, 0.99, 0.999, 1} {
 		want := all[max(int(q*float64(len(all)))-1, 0)]

@@ -11,10 +11,10 @@ import (
 
 // Errors of connections that ended because the peer was silent.
 var (
-	// ErrIdle: nothing was received or sent for the idle limit.
-	ErrIdle = errors.New("dataplane: idle for too long")
-	// ErrKeepaliveTimeout: the peer did not answer keepalives.
-	ErrKeepaliveTimeout = errors.New("dataplane: keepalive not answered")
+	// errIdle: nothing was received or sent for the idle limit.
+	errIdle = errors.New("dataplane: idle for too long")
+	// errKeepaliveTimeout: the peer did not answer keepalives.
+	errKeepaliveTimeout = errors.New("dataplane: keepalive not answered")
 )
 
 // Timestamp is the wall-clock time that keepalive frames carry (utime,
@@ -140,14 +140,14 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 	}
 	if o.idleAfter > 0 {
 		if now-s.Touched() >= o.idleAfter {
-			s.Fault(ErrIdle)
+			s.Fault(errIdle)
 			return
 		}
 		due(s.Touched() + o.idleAfter)
 	}
 	if o.keepaliveEvery > 0 {
 		if o.keepaliveTimeout > 0 && h.waiting && now-h.asked >= o.keepaliveTimeout {
-			s.Fault(ErrKeepaliveTimeout)
+			s.Fault(errKeepaliveTimeout)
 			return
 		}
 		if now-h.pinged >= o.keepaliveEvery {

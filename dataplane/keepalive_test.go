@@ -39,7 +39,7 @@ func TestTrafficEitherWayKeepsAConnectionAlive(t *testing.T) {
 			t.Fatalf("out=%v: %v after traffic", out, c.own.fault())
 		}
 		c.after(300 * time.Millisecond)
-		if !errors.Is(c.own.fault(), ErrIdle) {
+		if !errors.Is(c.own.fault(), errIdle) {
 			t.Fatalf("out=%v: %v", out, c.own.fault())
 		}
 	}
@@ -82,7 +82,7 @@ func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
 			c.after(50 * time.Millisecond)
 		}
 		c.after(time.Millisecond)
-		if !errors.Is(c.own.fault(), ErrKeepaliveTimeout) {
+		if !errors.Is(c.own.fault(), errKeepaliveTimeout) {
 			t.Fatalf("timeout %v: %v", timeout, c.own.fault())
 		}
 	}

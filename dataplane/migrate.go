@@ -40,7 +40,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 		case s == nil:
 			h.leaveCore(c, to, nil, done)
 		default:
-			waited := h.in.Waiting() > 0
+			waited := h.in.waiting() > 0
 			s.Detach(func(c *loop.Core, d *loop.Detached) {
 				var l *migrationState
 				if d != nil {

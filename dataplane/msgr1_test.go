@@ -196,7 +196,7 @@ func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	for range 10 {
 		now.after(time.Second)
 	}
-	if now.sock.Sent[0] != byte(frame1.TagKeepalive2) || !errors.Is(now.own.fault(), ErrKeepaliveTimeout) {
+	if now.sock.Sent[0] != byte(frame1.TagKeepalive2) || !errors.Is(now.own.fault(), errKeepaliveTimeout) {
 		t.Errorf("sent %x, fault %v", now.sock.Sent, now.own.fault())
 	}
 }

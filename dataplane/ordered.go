@@ -40,11 +40,8 @@ func (q *Ordered[T]) Next() (item T, ok bool) {
 	return item, true
 }
 
-// Pass has number n had its turn without an item, whatever came before it.
-func (q *Ordered[T]) Pass(n uint64) { q.last = n }
+// pass has number n had its turn without an item, whatever came before it.
+func (q *Ordered[T]) pass(n uint64) { q.last = n }
 
-// Last is the number that had its turn last.
-func (q *Ordered[T]) Last() uint64 { return q.last }
-
-// Waiting is the number of items that came early.
-func (q *Ordered[T]) Waiting() int { return len(q.early) }
+// waiting is the number of items that came early.
+func (q *Ordered[T]) waiting() int { return len(q.early) }

@@ -33,12 +33,12 @@ func TestItemsHaveTheirTurnsInTheOrderOfTheirNumbers(t *testing.T) {
 		{[]uint64{7, 9}, nil, 2},
 		{[]uint64{6}, []uint64{60, 70}, 1},
 	} {
-		if got := receive(&q, one.numbers...); !slices.Equal(got, one.turns) || q.Waiting() != one.waiting {
-			t.Errorf("%v: %v had their turn and %d wait, want %v and %d", one.numbers, got, q.Waiting(), one.turns, one.waiting)
+		if got := receive(&q, one.numbers...); !slices.Equal(got, one.turns) || q.waiting() != one.waiting {
+			t.Errorf("%v: %v had their turn and %d wait, want %v and %d", one.numbers, got, q.waiting(), one.turns, one.waiting)
 		}
 	}
-	if q.Last() != 7 {
-		t.Errorf("last is %d", q.Last())
+	if q.last != 7 {
+		t.Errorf("last is %d", q.last)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 		}
 		rng.Shuffle(n, func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
 		var q Ordered[uint64]
-		if got := receive(&q, numbers...); !slices.Equal(got, want) || q.Waiting() != 0 {
+		if got := receive(&q, numbers...); !slices.Equal(got, want) || q.waiting() != 0 {
 			t.Fatal(fmt.Sprint(numbers, got))
 		}
 	}
@@ -62,7 +62,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 func TestANumberCanPassWithoutAnItem(t *testing.T) {
 	var q Ordered[uint64]
 	receive(&q, 1, 3)
-	q.Pass(2)
+	q.pass(2)
 	if item, ok := q.Next(); !ok || item != 30 {
 		t.Errorf("%d, %v", item, ok)
 	}

@@ -33,8 +33,8 @@ import (
 var (
 	// ErrPostingTID: memory is posted for this transaction id already.
 	ErrPostingTID = errors.New("dataplane: memory is posted for this transaction id already")
-	// ErrPostingBuffer: a posting has no memory, or no transaction id.
-	ErrPostingBuffer = errors.New("dataplane: a posting needs a transaction id and memory")
+	// errPostingBuffer: a posting has no memory, or no transaction id.
+	errPostingBuffer = errors.New("dataplane: a posting needs a transaction id and memory")
 )
 
 // Posting is memory for the data of one message. It must not be changed, nor its memory
@@ -59,11 +59,11 @@ type postings struct {
 }
 
 // AddPosting arms a posting. The errors are ErrDropped, ErrPostingTID and
-// ErrPostingBuffer. On the core.
+// errPostingBuffer. On the core.
 func (h *Handler) AddPosting(p *Posting) error {
 	switch {
 	case p.TID == 0 || len(p.Buffer) == 0:
-		return ErrPostingBuffer
+		return errPostingBuffer
 	case h.state == stateDrop:
 		return ErrDropped
 	case h.posts == nil:

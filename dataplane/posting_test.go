@@ -504,7 +504,7 @@ func TestAPostingNeedsAnIDOfItsOwnAndMemory(t *testing.T) {
 	for _, one := range []struct {
 		p    Posting
 		want error
-	}{{Posting{TID: 7, Buffer: make([]byte, 1)}, ErrPostingTID}, {Posting{Buffer: make([]byte, 1)}, ErrPostingBuffer}, {Posting{TID: 8}, ErrPostingBuffer}} {
+	}{{Posting{TID: 7, Buffer: make([]byte, 1)}, ErrPostingTID}, {Posting{Buffer: make([]byte, 1)}, errPostingBuffer}, {Posting{TID: 8}, errPostingBuffer}} {
 		if err := c.h.AddPosting(&one.p); !errors.Is(err, one.want) || c.h.RemovePosting(c.c, &one.p) {
 			t.Errorf("got %v, want %v", err, one.want)
 		}

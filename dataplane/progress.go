@@ -15,13 +15,13 @@ import (
 
 // Faults of connections that held what others wait for.
 var (
-	// ErrTooSlow: an unfinished message came slower than the least rate, or the peer took
+	// errTooSlow: an unfinished message came slower than the least rate, or the peer took
 	// messages slower whose memory others wait for.
-	ErrTooSlow = errors.New("dataplane: the peer is too slow")
-	// ErrGivenUp: the socket of a lossless session was stopped by a full receive
+	errTooSlow = errors.New("dataplane: the peer is too slow")
+	// errGivenUp: the socket of a lossless session was stopped by a full receive
 	// budget while messages of ours waited for acks that may stand behind it. The
 	// reconnect tells us what the peer has.
-	ErrGivenUp = errors.New("dataplane: socket given up, as acks may wait behind a full receive budget")
+	errGivenUp = errors.New("dataplane: socket given up, as acks may wait behind a full receive budget")
 )
 
 const (
@@ -105,7 +105,7 @@ func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 	}
 	h.givenUp = min(h.givenUp+1, 16)
 	h.local.counts.GivenUp++
-	return fmt.Errorf("%w: %d messages are not acknowledged, stopped for %v", ErrGivenUp, h.sent.n, stopped)
+	return fmt.Errorf("%w: %d messages are not acknowledged, stopped for %v", errGivenUp, h.sent.n, stopped)
 }
 
 // The log has one line when a connection was stopped for tellStoppedAfter, and on each core
@@ -144,7 +144,7 @@ func (h *Handler) checkRate(s *loop.Socket) error {
 		return nil
 	}
 	h.local.counts.TooSlow++
-	return fmt.Errorf("%w: %d of %d bytes of a %v frame came in %v", ErrTooSlow, r.fill, r.size, h.framer.underWay(), took)
+	return fmt.Errorf("%w: %d of %d bytes of a %v frame came in %v", errTooSlow, r.fill, r.size, h.framer.underWay(), took)
 }
 
 // writing is how many bytes the write in flight has; 0: there is none.
@@ -166,7 +166,7 @@ func (h *Handler) checkWrite() {
 		return
 	}
 	h.local.counts.TooSlow++
-	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes", ErrTooSlow, size, took, int64(size)+h.queue.bytes))
+	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes", errTooSlow, size, took, int64(size)+h.queue.bytes))
 }
 
 // patience is how long n bytes may take, on their way in or out; others may wait for the memory

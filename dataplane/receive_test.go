@@ -335,7 +335,7 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 		c := newBed(t, nil).conn(OpenOptions{})
 		c.sock.Arrive(c.peer.frame(tag, make([]byte, 32)))
 		c.settle()
-		want := ErrUnexpectedFrame
+		want := errUnexpectedFrame
 		if !tag.Known() {
 			want = frame.ErrTag
 		}
@@ -348,7 +348,7 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 		c := newBed(t, nil).conn(OpenOptions{})
 		c.sock.Arrive(c.peer.frame(tag, make([]byte, 7)))
 		c.settle()
-		if !errors.Is(c.own.fault(), ErrUnexpectedFrame) {
+		if !errors.Is(c.own.fault(), errUnexpectedFrame) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
 		c.close()

@@ -189,13 +189,13 @@ func boundText(b control.Bound) string {
 		return "none"
 	}
 	switch b.Unit {
-	case control.UnitBytes:
+	case "bytes":
 		return cli.Bytes(b.Value)
-	case control.UnitRate:
+	case "bytes/s":
 		return cli.Bytes(b.Value) + "/s"
-	case control.UnitPerSecond:
+	case "1/s":
 		return humanize.FormatInteger("# ###.", int(b.Value)) + "/s"
-	case control.UnitNanoseconds:
+	case "ns":
 		return time.Duration(b.Value).String()
 	default:
 		return humanize.FormatInteger("# ###.", int(b.Value))

@@ -102,10 +102,10 @@ func TestTextForms(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", "CRC", "gss", "mode(1)"} {
-		if _, err := ParseMethod(s); !errors.Is(err, ErrSyntax) {
+		if _, err := ParseMethod(s); !errors.Is(err, errSyntax) {
 			t.Errorf("method %q: %v", s, err)
 		}
-		if _, err := ParseMode(s); !errors.Is(err, ErrSyntax) {
+		if _, err := parseMode(s); !errors.Is(err, errSyntax) {
 			t.Errorf("mode %q: %v", s, err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestTextForms(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", " ,", "crc crc", "crc none"} {
-		if got, err := ParseModes(s); !errors.Is(err, ErrSyntax) {
+		if got, err := ParseModes(s); !errors.Is(err, errSyntax) {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
 	}

@@ -27,8 +27,8 @@ var (
 	// ErrBusy is returned by a [ServerExchange] that cannot answer now. The connection is
 	// closed without a frame, and the peer tries again later.
 	ErrBusy = errors.New("authentication server is busy")
-	// ErrSyntax means that the text form of a method or mode could not be parsed.
-	ErrSyntax = errors.New("invalid syntax")
+	// errSyntax means that the text form of a method or mode could not be parsed.
+	errSyntax = errors.New("invalid syntax")
 )
 
 // Refused means that authentication was refused with a reason. A server returns it to

@@ -33,7 +33,7 @@ func ParseMethod(s string) (Method, error) {
 	case "cephx":
 		return Cephx, nil
 	}
-	return 0, fmt.Errorf("%w: unknown authentication method %q", ErrSyntax, s)
+	return 0, fmt.Errorf("%w: unknown authentication method %q", errSyntax, s)
 }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -69,15 +69,15 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint32(m))
 }
 
-// ParseMode parses "crc" or "secure".
-func ParseMode(s string) (Mode, error) {
+// parseMode parses "crc" or "secure".
+func parseMode(s string) (Mode, error) {
 	switch s {
 	case "crc":
 		return CRC, nil
 	case "secure":
 		return Secure, nil
 	}
-	return 0, fmt.Errorf("%w: unknown connection mode %q", ErrSyntax, s)
+	return 0, fmt.Errorf("%w: unknown connection mode %q", errSyntax, s)
 }
 
 // ParseModes parses a list of modes, most preferred first, separated by commas or
@@ -85,19 +85,19 @@ func ParseMode(s string) (Mode, error) {
 func ParseModes(s string) ([]Mode, error) {
 	var modes []Mode
 	for _, f := range fields(s) {
-		m, err := ParseMode(f)
+		m, err := parseMode(f)
 		if err != nil {
 			return nil, err
 		}
 		for _, seen := range modes {
 			if seen == m {
-				return nil, fmt.Errorf("%w: connection mode %q is listed twice", ErrSyntax, f)
+				return nil, fmt.Errorf("%w: connection mode %q is listed twice", errSyntax, f)
 			}
 		}
 		modes = append(modes, m)
 	}
 	if len(modes) == 0 {
-		return nil, fmt.Errorf("%w: empty list of connection modes", ErrSyntax)
+		return nil, fmt.Errorf("%w: empty list of connection modes", errSyntax)
 	}
 	return modes, nil
 }
@@ -107,7 +107,7 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *Mode) UnmarshalText(text []byte) error {
-	v, err := ParseMode(string(text))
+	v, err := parseMode(string(text))
 	if err == nil {
 		*m = v
 	}

@@ -16,8 +16,8 @@ import (
 // Latency is that of the network, if Config says nothing of it.
 const Latency = 100 * time.Microsecond
 
-// Patience is how much of the bubble's time Pair.Context lasts.
-const Patience = time.Hour
+// patience is how much of the bubble's time Pair.Context lasts.
+const patience = time.Hour
 
 // Config of a Pair. The zero value will do: a server that takes no message, and a client
 // of it with a lossless session.
@@ -46,7 +46,7 @@ type Pair struct {
 	Conn *control.Conn
 	// Addr is where the server accepts, for further connections.
 	Addr wire.Addr
-	// Context ends with the test, or when that has waited for Patience, so that what
+	// Context ends with the test, or when that has waited for an hour, so that what
 	// never happens is an error.
 	Context context.Context
 
@@ -73,7 +73,7 @@ type Pair struct {
 func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		p := newPair(t, ctx, cfg)
 		defer p.end()

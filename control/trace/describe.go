@@ -15,13 +15,13 @@ import (
 // DefaultCut is how many bytes of front, middle and data are recorded each.
 const DefaultCut = 16
 
-// Segments are those of one frame in clear.
-type Segments = [frame.MaxSegments][]byte
+// segments are those of one frame in clear.
+type segments = [frame.MaxSegments][]byte
 
 // Describe fills in what r says of a frame of msgr2: tag, lengths, fields, and cut bytes
 // of front, middle and data each. Nothing of seg is kept. If the frame is malformed
 // Error says so.
-func (r *Record) Describe(tag frame.Tag, seg *Segments, cut int) {
+func (r *Record) Describe(tag frame.Tag, seg *segments, cut int) {
 	r.Event, r.Tag = Frame, tag.String()
 	n := 1
 	for i := range seg {
@@ -87,10 +87,10 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 		return &AuthBadMethod{method(a.Method), a.Result, methods, modes(a.AllowedModes)}, err
 	case frame.TagAuthReplyMore:
 		a, err := wire2.DecodeAuthReplyMore(p)
-		return &AuthMore{len(a.Payload)}, err
+		return &authMore{len(a.Payload)}, err
 	case frame.TagAuthRequestMore:
 		a, err := wire2.DecodeAuthRequestMore(p)
-		return &AuthMore{len(a.Payload)}, err
+		return &authMore{len(a.Payload)}, err
 	case frame.TagAuthDone:
 		a, err := wire2.DecodeAuthDone(p)
 		return &AuthDone{a.GlobalID, auth.Mode(a.Mode).String(), len(a.Payload)}, err
@@ -103,7 +103,7 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 		for i, m := range c.Preferred {
 			methods[i] = wire.CompressionMethod(m).String()
 		}
-		return &CompressionRequest{c.Compress, methods}, err
+		return &compressionRequest{c.Compress, methods}, err
 	case frame.TagCompressionDone:
 		c, err := wire2.DecodeCompressionDone(p)
 		return &CompressionDone{c.Compress, wire.CompressionMethod(c.Method).String()}, err

@@ -11,7 +11,7 @@
 // # Cost and bounds
 //
 // Without a tracer a frame costs one comparison. With a Log it costs a record, which is
-// put in a queue of [QueueRecords]; a goroutine writes it. A core never waits for the
+// put in a queue of 16 Ki records; a goroutine writes it. A core never waits for the
 // file: if the queue is full records are dropped, and one with event "lost" says how many.
 // The file is bounded by Options.MaxBytes: at the bound it is renamed to FILE.1, in the
 // place of an older one, and a new one is begun, so that both together never have more

@@ -33,8 +33,8 @@ type (
 		Methods []string `json:"allowed_methods"`
 		Modes   []string `json:"allowed_modes"`
 	}
-	// AuthMore is AUTH_REPLY_MORE or AUTH_REQUEST_MORE.
-	AuthMore struct {
+	// authMore is AUTH_REPLY_MORE or AUTH_REQUEST_MORE.
+	authMore struct {
 		Payload int `json:"payload_bytes"`
 	}
 	// AuthDone is AUTH_DONE.
@@ -97,8 +97,8 @@ type (
 	Reset struct {
 		Full bool `json:"full"`
 	}
-	// CompressionRequest is COMPRESSION_REQUEST.
-	CompressionRequest struct {
+	// compressionRequest is COMPRESSION_REQUEST.
+	compressionRequest struct {
 		Compress bool     `json:"compress"`
 		Methods  []string `json:"methods"`
 	}
@@ -133,8 +133,8 @@ var makers = map[string]func() any{
 	"HELLO":                  func() any { return new(Hello) },
 	"AUTH_REQUEST":           func() any { return new(AuthRequest) },
 	"AUTH_BAD_METHOD":        func() any { return new(AuthBadMethod) },
-	"AUTH_REPLY_MORE":        func() any { return new(AuthMore) },
-	"AUTH_REQUEST_MORE":      func() any { return new(AuthMore) },
+	"AUTH_REPLY_MORE":        func() any { return new(authMore) },
+	"AUTH_REQUEST_MORE":      func() any { return new(authMore) },
 	"AUTH_DONE":              func() any { return new(AuthDone) },
 	"AUTH_SIGNATURE":         func() any { return new(AuthSignature) },
 	"CLIENT_IDENT":           func() any { return new(ClientIdent) },
@@ -145,7 +145,7 @@ var makers = map[string]func() any{
 	"SESSION_RETRY":          func() any { return new(Retry) },
 	"SESSION_RETRY_GLOBAL":   func() any { return new(RetryGlobal) },
 	"SESSION_RESET":          func() any { return new(Reset) },
-	"COMPRESSION_REQUEST":    func() any { return new(CompressionRequest) },
+	"COMPRESSION_REQUEST":    func() any { return new(compressionRequest) },
 	"COMPRESSION_DONE":       func() any { return new(CompressionDone) },
 	"MESSAGE":                func() any { return new(Message) },
 	"ACK":                    func() any { return new(Ack) },

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// QueueRecords is how many records wait for the file at most.
-	QueueRecords = 16 << 10
-	// DefaultMaxBytes is the bound of a trace file.
-	DefaultMaxBytes = 64 << 20
+	// queueRecords is how many records wait for the file at most.
+	queueRecords = 16 << 10
+	// defaultMaxBytes is the bound of a trace file.
+	defaultMaxBytes = 64 << 20
 )
 
 // Options of a Log. The zero value is for everybody.
@@ -28,7 +28,7 @@ type Options struct {
 	// 0: DefaultCut, negative: none.
 	Cut int
 	// MaxBytes bounds the file. At the bound it becomes FILE.1, and a new one is begun;
-	// 0: DefaultMaxBytes.
+	// 0: 64 MiB.
 	MaxBytes int64
 	// Now is the time of records; nil: the machine's.
 	Now func() time.Time
@@ -59,12 +59,12 @@ func Create(path string, opt Options) (*Log, error) {
 		opt.Cut = DefaultCut
 	}
 	if opt.MaxBytes <= 0 {
-		opt.MaxBytes = DefaultMaxBytes
+		opt.MaxBytes = defaultMaxBytes
 	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan Record, QueueRecords), done: make(chan struct{}), out: rotating{path: path, most: opt.MaxBytes}}
+	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{}), out: rotating{path: path, most: opt.MaxBytes}}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return nil, fmt.Errorf("trace: %w", err)

@@ -58,7 +58,7 @@ func message(seq uint64) []byte {
 func TestARecordOfEachFrameSurvivesJSON(t *testing.T) {
 	for tag, p := range samples {
 		r := Record{Time: time.Unix(1, 2).UTC(), Socket: 1, From: Acceptor, Protocol: "msgr2.1"}
-		r.Describe(tag, &Segments{p, []byte("front"), nil, []byte("data")}, 2)
+		r.Describe(tag, &segments{p, []byte("front"), nil, []byte("data")}, 2)
 		if r.Error != "" || r.Tag != tag.String() || (r.Fields == nil) != (tag == frame.TagWait) {
 			t.Errorf("%v: %+v", tag, r)
 		}
@@ -82,7 +82,7 @@ func TestARecordOfEachFrameSurvivesJSON(t *testing.T) {
 }
 
 func TestPayloadIsCut(t *testing.T) {
-	seg := Segments{message(1), []byte("front"), nil, []byte("data")}
+	seg := segments{message(1), []byte("front"), nil, []byte("data")}
 	for cut, want := range map[int][]string{2: {"6672", "", "6461"}, 9: {"66726f6e74", "", "64617461"}, 0: nil, -1: nil} {
 		var r Record
 		if r.Describe(frame.TagMessage, &seg, cut); !reflect.DeepEqual(r.Payload, want) {
@@ -100,7 +100,7 @@ func TestAMalformedFrameIsRecordedAsSuch(t *testing.T) {
 			continue
 		}
 		var r Record
-		if r.Describe(tag, &Segments{p[:len(p)-1]}, 0); r.Error == "" || r.Fields != nil {
+		if r.Describe(tag, &segments{p[:len(p)-1]}, 0); r.Error == "" || r.Fields != nil {
 			t.Errorf("%v without its last byte: %+v", tag, r)
 		}
 	}
@@ -133,7 +133,7 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 	}
 	s := l.Trace(probe.TracedSocket{})
 	for i := range uint64(1000) {
-		s.Frame(probe.Frame{Tag: frame.TagMessage, Seg: Segments{message(i + 1)}})
+		s.Frame(probe.Frame{Tag: frame.TagMessage, Seg: segments{message(i + 1)}})
 	}
 	s.Ended(errors.New("enough"))
 	s.Frame(probe.Frame{Tag: frame.TagAck}) // behind the end

@@ -233,12 +233,12 @@ func TestAddressText(t *testing.T) {
 	}
 	for _, in := range []string{"", "v2", "v2:", "v3:1.2.3.4:5/6", "1.2.3.4", "v2:1.2.3.4/5", "v2:1.2.3.4:70000/0", "v2:1.2.3.4:5/-1",
 		"v2:1.2.3.4:5/4294967296", "v2:[fe80::1%eth0]:1/1", "v2:[fe80::1%0]:1/1", "v2:localhost:3300/0", "1:1.2.3.4:5/6"} {
-		if a, err := ParseAddr(in); !errors.Is(err, ErrSyntax) {
+		if a, err := ParseAddr(in); !errors.Is(err, errSyntax) {
 			t.Errorf("%q: %v, %v", in, a, err)
 		}
 	}
 	for _, in := range []string{"[v2:1.2.3.4:5/6", "[v2:1.2.3.4:5/6,]", "[,]"} {
-		if v, err := ParseAddrVec(in); !errors.Is(err, ErrSyntax) {
+		if v, err := ParseAddrVec(in); !errors.Is(err, errSyntax) {
 			t.Errorf("%q: %v, %v", in, v, err)
 		}
 	}

@@ -44,7 +44,7 @@ func ParseAddr(s string) (Addr, error) {
 		return Addr{}, nil
 	}
 	fail := func(why string) (Addr, error) {
-		return Addr{}, fmt.Errorf("%w: address %q: %s", ErrSyntax, s, why)
+		return Addr{}, fmt.Errorf("%w: address %q: %s", errSyntax, s, why)
 	}
 	a := Addr{Type: AddrMsgr2}
 	rest := s

@@ -44,7 +44,7 @@ func ParseEntityType(s string) (EntityType, error) {
 			return e.typ, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: unknown entity type %q", ErrSyntax, s)
+	return 0, fmt.Errorf("%w: unknown entity type %q", errSyntax, s)
 }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -78,7 +78,7 @@ func (n EntityName) String() string {
 func ParseEntityName(s string) (EntityName, error) {
 	typ, id, ok := strings.Cut(s, ".")
 	if !ok || id == "" {
-		return EntityName{}, fmt.Errorf("%w: entity name %q is not of the form type.id", ErrSyntax, s)
+		return EntityName{}, fmt.Errorf("%w: entity name %q is not of the form type.id", errSyntax, s)
 	}
 	t, err := ParseEntityType(typ)
 	if err != nil {

@@ -23,6 +23,6 @@ var (
 	// [ErrBadBanner].
 	ErrV1Peer = fmt.Errorf("%w: peer speaks protocol v1", ErrBadBanner)
 
-	// ErrSyntax means that a text form could not be parsed.
-	ErrSyntax = errors.New("invalid syntax")
+	// errSyntax means that a text form could not be parsed.
+	errSyntax = errors.New("invalid syntax")
 )

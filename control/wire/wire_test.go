@@ -132,7 +132,7 @@ func TestEntityNames(t *testing.T) {
 		t.Errorf("got %x", got)
 	}
 	for _, s := range []string{"", "client", "client.", "nobody.x", ".x"} {
-		if _, err := ParseEntityName(s); !errors.Is(err, ErrSyntax) {
+		if _, err := ParseEntityName(s); !errors.Is(err, errSyntax) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

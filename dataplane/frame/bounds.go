@@ -85,7 +85,7 @@ func (b Bound) Packed() uint64 { return packedMax(b.Max) }
 func (t *boundTable) check(h *Header) error {
 	b := &t[h.Tag]
 	if h.Num > b.Segments {
-		return fmt.Errorf("%w: %v has %d, and holds %d", ErrSegmentCount, h.Tag, h.Num, b.Segments)
+		return fmt.Errorf("%w: %v has %d, and holds %d", errSegmentCount, h.Tag, h.Num, b.Segments)
 	}
 	n, least, most := uint64(h.Len[0]), uint64(b.Min), uint64(b.Max)
 	if h.Compressed() {

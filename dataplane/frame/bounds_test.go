@@ -95,7 +95,7 @@ func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.
 				}
 				continue
 			}
-			wantErr(t, err, ErrSegmentCount)
+			wantErr(t, err, errSegmentCount)
 			names(t, err, tag, uint64(num))
 		}
 	})

@@ -160,7 +160,7 @@ func TestARefusedLargeFrameWritesNothing(t *testing.T) {
 		room := bytes.Repeat([]byte{0xAA}, chainFrom+1000)
 		lastNonces(enc.dir, 0)
 		_, err := enc.AppendFrame(room[:0], TagMessage, pattern(41, 1), nil, nil, pattern(chainFrom, 2))
-		wantErr(t, err, ErrNonceExhausted)
+		wantErr(t, err, errNonceExhausted)
 		enc.Wipe()
 		_, err = enc.AppendFrame(room[:0], TagMessage, pattern(41, 1), nil, nil, pattern(chainFrom, 2))
 		wantErr(t, err, ErrKeys)

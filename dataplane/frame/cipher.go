@@ -43,7 +43,7 @@ func (d *direction) ready(n uint64) error {
 		return fmt.Errorf("%w: wiped", ErrKeys)
 	}
 	if left := d.nonce.left(); left < n {
-		return fmt.Errorf("%w: %d left, %d needed", ErrNonceExhausted, left, n)
+		return fmt.Errorf("%w: %d left, %d needed", errNonceExhausted, left, n)
 	}
 	return nil
 }

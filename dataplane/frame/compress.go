@@ -79,7 +79,7 @@ func (d *Decoder) Decompress(c Compressor) { d.comp, d.opened = c, Header{} }
 // decompress replaces the segments of a verified frame. An aborted one has none.
 func (d *Decoder) decompress(f *Frame) error {
 	if d.comp == nil {
-		return ErrCompressed
+		return errCompressed
 	}
 	f.CRCs = CRCs{} // of the compressed bytes
 	for i, s := range f.Seg {

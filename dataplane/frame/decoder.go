@@ -108,8 +108,8 @@ func (d *Decoder) HeadSize() int { return d.layout.headSize() }
 // head as it is, and the header must not be trusted for anything but RestSize
 // before Finish has returned.
 //
-// Errors: ErrTruncated, ErrAuthTag, ErrPreambleCRC, ErrSegmentCount, ErrTag,
-// ErrCompressed, ErrTooLarge, ErrNonceExhausted, ErrKeys.
+// Errors: ErrTruncated, ErrAuthTag, ErrPreambleCRC, errSegmentCount, ErrTag,
+// errCompressed, ErrTooLarge, errNonceExhausted, ErrKeys.
 func (d *Decoder) Open(head []byte) (Header, error) {
 	if len(head) != d.HeadSize() {
 		return Header{}, fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), d.HeadSize())
@@ -137,7 +137,7 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 		return Header{}, err
 	}
 	if h.Compressed() && d.comp == nil {
-		return Header{}, fmt.Errorf("%w: %v, but no compression was negotiated", ErrCompressed, h.Tag)
+		return Header{}, fmt.Errorf("%w: %v, but no compression was negotiated", errCompressed, h.Tag)
 	}
 	if err := d.limits.check(&h); err != nil {
 		return Header{}, err
@@ -180,8 +180,8 @@ func (d *Decoder) RestSize(h Header) int {
 // revision 1, which is put together in fresh memory. Secure mode of revision 0
 // needs head and rest in one buffer as well, or else copies the frame twice.
 //
-// Errors: ErrTruncated, ErrSegmentCRC, ErrAuthTag, ErrLateStatus, ErrDecompress,
-// ErrTooLarge (decompressed), ErrNonceExhausted, ErrKeys, ErrMisuse.
+// Errors: ErrTruncated, ErrSegmentCRC, ErrAuthTag, errLateStatus, ErrDecompress,
+// ErrTooLarge (decompressed), errNonceExhausted, ErrKeys, errMisuse.
 func (d *Decoder) Finish(h Header, head, rest []byte) (f Frame, err error) {
 	f.Header = h
 	if err = d.FinishInto(&f, head, rest); err != nil {
@@ -219,11 +219,11 @@ func (d *Decoder) FinishInto(f *Frame, head, rest []byte) (err error) {
 // and there are as many bytes as it says.
 func (d *Decoder) checkParts(h *Header, have, need uint64) error {
 	if h.Num < 1 || h.Num > MaxSegments {
-		return fmt.Errorf("%w: header with %d segments", ErrMisuse, h.Num)
+		return fmt.Errorf("%w: header with %d segments", errMisuse, h.Num)
 	}
 	for i := h.Num; i < MaxSegments; i++ {
 		if h.Len[i] != 0 {
-			return fmt.Errorf("%w: header with a length for segment %d of %d", ErrMisuse, i, h.Num)
+			return fmt.Errorf("%w: header with a length for segment %d of %d", errMisuse, i, h.Num)
 		}
 	}
 	if have != need {

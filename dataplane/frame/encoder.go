@@ -102,11 +102,11 @@ func (e *Encoder) FrameSize(lens ...int) int {
 //
 // On an error dst is returned as it was.
 //
-// Errors: ErrSegmentCount for more than four segments, ErrTooLarge,
-// ErrNonceExhausted, ErrKeys.
+// Errors: errSegmentCount for more than four segments, ErrTooLarge,
+// errNonceExhausted, ErrKeys.
 func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, error) {
 	if len(segs) > MaxSegments {
-		return dst, fmt.Errorf("%w: %d", ErrSegmentCount, len(segs))
+		return dst, fmt.Errorf("%w: %d", errSegmentCount, len(segs))
 	}
 	var body [MaxSegments][]byte
 	var lens [MaxSegments]int
@@ -146,7 +146,7 @@ func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, erro
 // segment always stays.
 func makeHeader(tag Tag, lens []int) (h Header, err error) {
 	if len(lens) > MaxSegments {
-		return h, fmt.Errorf("%w: %d", ErrSegmentCount, len(lens))
+		return h, fmt.Errorf("%w: %d", errSegmentCount, len(lens))
 	}
 	var all [MaxSegments]int
 	copy(all[:], lens)

@@ -15,14 +15,14 @@ var (
 	// ErrPreambleCRC: the crc of the preamble does not match. In secure mode
 	// of revision 0 a forged or damaged preamble shows up as this error too.
 	ErrPreambleCRC error = cause("preamble crc does not match")
-	// ErrSegmentCount: no segment, more than four or than the tag can have, or
+	// errSegmentCount: no segment, more than four or than the tag can have, or
 	// a last one that is empty.
-	ErrSegmentCount error = cause("bad number of segments")
+	errSegmentCount error = cause("bad number of segments")
 	// ErrTag: the protocol has no such tag.
 	ErrTag error = cause("unknown tag")
-	// ErrCompressed: a compressed frame where no compression was negotiated,
+	// errCompressed: a compressed frame where no compression was negotiated,
 	// or where the whole frame is needed to decompress it.
-	ErrCompressed error = cause("frame is compressed")
+	errCompressed error = cause("frame is compressed")
 	// ErrTooLarge: a segment beyond the Limits or beyond what its tag can
 	// hold, or a length that no frame can carry.
 	ErrTooLarge error = cause("segment too large")
@@ -31,17 +31,17 @@ var (
 	// ErrAuthTag: a part of the frame was not encrypted with our key and
 	// nonce, or was changed on the way.
 	ErrAuthTag error = cause("authentication tag does not match")
-	// ErrLateStatus: neither complete nor aborted.
-	ErrLateStatus error = cause("bad late status")
+	// errLateStatus: neither complete nor aborted.
+	errLateStatus error = cause("bad late status")
 	// ErrDecompress: a segment does not decompress.
 	ErrDecompress error = cause("segment does not decompress")
-	// ErrNonceExhausted: the next operation would use the initial nonce again.
-	ErrNonceExhausted error = cause("nonces used up")
+	// errNonceExhausted: the next operation would use the initial nonce again.
+	errNonceExhausted error = cause("nonces used up")
 	// ErrKeys: key material is unusable, was already set, or was wiped.
 	ErrKeys error = cause("no usable keys")
-	// ErrMisuse: the caller broke the contract, for example with a header
+	// errMisuse: the caller broke the contract, for example with a header
 	// that is not the one which Open returned.
-	ErrMisuse error = cause("codec misused")
+	errMisuse error = cause("codec misused")
 )
 
 // cause is a sentinel below ErrFrame.

@@ -66,11 +66,11 @@ func FuzzDecoder(f *testing.F) {
 func expect(m mode, f *refFrame) error {
 	switch {
 	case f.num < 1 || f.num > 4 || f.num > 1 && f.lens[f.num-1] == 0:
-		return ErrSegmentCount
+		return errSegmentCount
 	case f.flags&1 != 0:
-		return ErrCompressed
+		return errCompressed
 	case m.rev == Rev1 && f.num > 1 && f.late&15 != 1 && f.late&15 != 14:
-		return ErrLateStatus
+		return errLateStatus
 	}
 	return nil
 }

@@ -161,9 +161,9 @@ func TestFinishSplitChecksItsArguments(t *testing.T) {
 	wantErr(t, err, ErrTruncated)
 	h.Num = 9
 	_, err = d.FinishSplit(h, wire[:p], 0, wire[:s])
-	wantErr(t, err, ErrMisuse)
+	wantErr(t, err, errMisuse)
 	_, err = modes[3].decoder(t).FinishSplit(Header{Num: 1}, nil, 0, nil)
-	wantErr(t, err, ErrMisuse)
+	wantErr(t, err, errMisuse)
 }
 
 // In every mode segment 3 lies where Split says, so that a caller can put it on

@@ -56,7 +56,7 @@ func putPreamble(dst *[PreambleSize]byte, h *Header) {
 // the crc, then the number of segments, then that the last of several segments
 // is not empty. Limits and flags are the Decoder's to check.
 //
-// Errors: ErrTruncated, ErrPreambleCRC, ErrSegmentCount.
+// Errors: ErrTruncated, ErrPreambleCRC, errSegmentCount.
 func ParsePreamble(p []byte) (Header, error) {
 	var h Header
 	if len(p) < PreambleSize {
@@ -68,7 +68,7 @@ func ParsePreamble(p []byte) (Header, error) {
 	}
 	num := int(p[1])
 	if num < 1 || num > MaxSegments {
-		return h, fmt.Errorf("%w: %d", ErrSegmentCount, num)
+		return h, fmt.Errorf("%w: %d", errSegmentCount, num)
 	}
 	h = Header{Tag: Tag(p[0]), Num: num, Flags: p[26]}
 	for i := range num {
@@ -77,7 +77,7 @@ func ParsePreamble(p []byte) (Header, error) {
 		h.Align[i] = binary.LittleEndian.Uint16(p[at+4:])
 	}
 	if num > 1 && h.Len[num-1] == 0 {
-		return Header{}, fmt.Errorf("%w: the last of %d is empty", ErrSegmentCount, num)
+		return Header{}, fmt.Errorf("%w: the last of %d is empty", errSegmentCount, num)
 	}
 	return h, nil
 }

@@ -54,7 +54,7 @@ func TestNonceIsNeverUsedTwice(t *testing.T) {
 			now := enc.dir.nonce.b
 			for range 3 {
 				again, err := enc.AppendFrame(wire, TagMessage, c.segs[:]...)
-				wantErr(t, err, ErrNonceExhausted)
+				wantErr(t, err, errNonceExhausted)
 				if len(again) != len(wire) || enc.dir.nonce.b != now {
 					t.Fatal("refused frame left traces")
 				}
@@ -70,7 +70,7 @@ func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 		lastNonces(d.dir, 0)
 		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
 		_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
-		wantErr(t, err, ErrNonceExhausted)
+		wantErr(t, err, errNonceExhausted)
 	}
 }
 

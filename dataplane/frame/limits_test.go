@@ -108,7 +108,7 @@ func TestLengthsThatNoFrameCanCarry(t *testing.T) {
 		}
 		dst := []byte("kept")
 		got, err := e.AppendFrame(dst, TagAck, nil, nil, nil, nil, []byte("x"))
-		wantErr(t, err, ErrSegmentCount)
+		wantErr(t, err, errSegmentCount)
 		if string(got) != "kept" {
 			t.Errorf("dst is %q after an error", got)
 		}

@@ -24,9 +24,9 @@ func TestChecksOfThePreambleInOrder(t *testing.T) {
 		}
 		try(ErrPreambleCRC)
 		f.badCRC = false
-		try(ErrSegmentCount)
+		try(errSegmentCount)
 		f.num = 2
-		try(ErrCompressed)
+		try(errCompressed)
 		f.flags = 0
 		try(ErrTooLarge)
 	})
@@ -104,7 +104,7 @@ func TestLateStatus(t *testing.T) {
 				bad = !aborted && late&15 != 14
 			}
 			if bad {
-				wantErr(t, err, ErrLateStatus)
+				wantErr(t, err, errLateStatus)
 				continue
 			}
 			if err != nil || got.Aborted != aborted {
@@ -188,7 +188,7 @@ func TestForeignHeaderIsMisuse(t *testing.T) {
 		d := m.decoder(t)
 		for _, h := range []Header{{}, {Num: 5}, {Num: -1}, {Num: 1, Len: [4]uint32{0, 1}}} {
 			_, err := d.Finish(h, make([]byte, d.HeadSize()), make([]byte, d.RestSize(h)))
-			wantErr(t, err, ErrMisuse)
+			wantErr(t, err, errMisuse)
 		}
 	})
 	m := modes[1]
@@ -199,5 +199,5 @@ func TestForeignHeaderIsMisuse(t *testing.T) {
 	must(t, err)
 	h.Tag = TagMessage
 	_, err = d.Finish(h, wire[:32], wire[32:])
-	wantErr(t, err, ErrMisuse)
+	wantErr(t, err, errMisuse)
 }

@@ -35,7 +35,7 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Decompress(nil)
-		if _, err := d.Open(packed[:PreambleSize]); !errors.Is(err, ErrCompressed) {
+		if _, err := d.Open(packed[:PreambleSize]); !errors.Is(err, errCompressed) {
 			t.Errorf("%v: compressed without compression: %v", rev, err)
 		}
 

@@ -80,7 +80,7 @@ func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
 		return err
 	}
 	if got != *h {
-		return fmt.Errorf("%w: header of %v does not belong to this frame", ErrMisuse, h.Tag)
+		return fmt.Errorf("%w: header of %v does not belong to this frame", errMisuse, h.Tag)
 	}
 	if !together {
 		copy(head, plain)

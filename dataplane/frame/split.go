@@ -23,14 +23,14 @@ func (d *Decoder) Split(h Header) (prefix, suffix int) {
 // left nil: the caller puts its slice there, unless the frame was aborted. CRCs
 // knows it already.
 //
-// Errors: those of Finish, ErrMisuse in secure mode, ErrCompressed for a
+// Errors: those of Finish, errMisuse in secure mode, errCompressed for a
 // compressed frame, which needs Finish.
 func (d *Decoder) FinishSplit(h Header, prefix []byte, dataCRC uint32, suffix []byte) (Frame, error) {
 	if d.layout.secure {
-		return Frame{}, fmt.Errorf("%w: split frame in secure mode", ErrMisuse)
+		return Frame{}, fmt.Errorf("%w: split frame in secure mode", errMisuse)
 	}
 	if h.Compressed() {
-		return Frame{}, fmt.Errorf("%w: split frame of %v", ErrCompressed, h.Tag)
+		return Frame{}, fmt.Errorf("%w: split frame of %v", errCompressed, h.Tag)
 	}
 	before, after := d.layout.split(&h)
 	if err := d.checkParts(&h, uint64(len(prefix)), before); err != nil {

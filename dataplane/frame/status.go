@@ -28,5 +28,5 @@ func parseLate(rev Revision, b byte) (aborted bool, err error) {
 	case lateAborted:
 		return true, nil
 	}
-	return false, ErrLateStatus
+	return false, errLateStatus
 }

@@ -109,13 +109,13 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		p    []byte
 		want error
 	}{
-		"header":    {flip(1, 1), ErrHeaderCRC},
+		"header":    {flip(1, 1), errHeaderCRC},
 		"front":     {flip(body, 1), frame.ErrSegmentCRC},
 		"middle":    {flip(body+5, 1), frame.ErrSegmentCRC},
 		"data":      {flip(body+8, 1), frame.ErrSegmentCRC},
 		"signature": {flip(-2, 1), ErrSignature},
-		"aborted":   {flip(-1, flagComplete), ErrAborted},
-		"unsigned":  {unsigned, ErrUnsigned},
+		"aborted":   {flip(-1, flagComplete), errAborted},
+		"unsigned":  {unsigned, errUnsigned},
 	} {
 		if _, _, err := decodeMessage(signed, c.p[1:]); !errors.Is(err, c.want) || !errors.Is(err, frame.ErrFrame) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

@@ -29,14 +29,14 @@ func (d *Decoder) Form() Form { return d.cfg.Form }
 // Header decodes what follows the tag of a message, and checks its crc and its
 // lengths. Nothing has to be read or allocated for the rest before.
 //
-// Errors: [frame.ErrTruncated], [ErrHeaderCRC], [frame.ErrTooLarge].
+// Errors: [frame.ErrTruncated], [errHeaderCRC], [frame.ErrTooLarge].
 func (d *Decoder) Header(p []byte) (Header, error) {
 	h, err := parseHeader(p, d.cfg.Form)
 	if err != nil {
 		return Header{}, err
 	}
 	if crc := SegmentCRC(0, p[:len(p)-4]); crc != h.CRC && !d.cfg.NoHeaderCRC {
-		return Header{}, fmt.Errorf("%w: %#x, computed %#x", ErrHeaderCRC, h.CRC, crc)
+		return Header{}, fmt.Errorf("%w: %#x, computed %#x", errHeaderCRC, h.CRC, crc)
 	}
 	for _, s := range [...]struct {
 		name       string
@@ -58,7 +58,7 @@ func (d *Decoder) Checks() (frontAndMiddle, data bool) { return !d.cfg.NoHeaderC
 // Footer decodes the footer p of the message with the header h, and checks it
 // against the sums of what was received.
 //
-// Errors: [frame.ErrTruncated], [ErrAborted], [frame.ErrSegmentCRC], [ErrUnsigned],
+// Errors: [frame.ErrTruncated], [errAborted], [frame.ErrSegmentCRC], [errUnsigned],
 // [ErrSignature].
 func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	t, err := parseFooter(p, d.cfg.Form)
@@ -69,7 +69,7 @@ func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	data = data && t.flags&flagNoDataCRC == 0
 	switch {
 	case t.flags&flagComplete == 0:
-		return fmt.Errorf("%w: seq %d", ErrAborted, h.Seq)
+		return fmt.Errorf("%w: seq %d", errAborted, h.Seq)
 	case headers && t.Front != s.Front:
 		return fmt.Errorf("%w: front of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Front, s.Front)
 	case headers && t.Middle != s.Middle:
@@ -79,7 +79,7 @@ func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	case d.signer == nil:
 		return nil
 	case t.flags&flagSigned == 0:
-		return fmt.Errorf("%w: seq %d", ErrUnsigned, h.Seq)
+		return fmt.Errorf("%w: seq %d", errUnsigned, h.Seq)
 	case d.signer.Sign(t.signed(&h)) != t.signature:
 		return fmt.Errorf("%w: seq %d", ErrSignature, h.Seq)
 	}

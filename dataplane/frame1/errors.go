@@ -6,13 +6,13 @@ import "github.com/ringmsgr/ringmsgr/dataplane/frame"
 // package frame that this package returns: [frame.ErrTag], [frame.ErrTruncated],
 // [frame.ErrTooLarge], [frame.ErrSegmentCRC].
 var (
-	// ErrHeaderCRC: the crc of a message header does not match.
-	ErrHeaderCRC error = cause("header crc does not match")
-	// ErrAborted: the sender has given the message up. msgr1 has no way to go on
+	// errHeaderCRC: the crc of a message header does not match.
+	errHeaderCRC error = cause("header crc does not match")
+	// errAborted: the sender has given the message up. msgr1 has no way to go on
 	// behind it.
-	ErrAborted error = cause("message was aborted")
-	// ErrUnsigned: a message without a signature where each must have one.
-	ErrUnsigned error = cause("message is not signed")
+	errAborted error = cause("message was aborted")
+	// errUnsigned: a message without a signature where each must have one.
+	errUnsigned error = cause("message is not signed")
 	// ErrSignature: the signature of a message is wrong.
 	ErrSignature error = cause("signature does not match")
 )

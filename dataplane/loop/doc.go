@@ -58,7 +58,7 @@
 //	File.Allocate   reserve, so that later writes neither grow the file nor find it full
 //
 // Direct I/O (FileOptions.Direct) needs aligned memory, offsets and lengths; otherwise a
-// request fails with an ErrAlign that names the misaligned one. Buffers of a core of 4 KiB or
+// request fails with an error that names the misaligned one. Buffers of a core of 4 KiB or
 // more are aligned. Once the core has such a file they stay pinned for direct I/O
 // (uring.FileDriver.RegisterMemory): buffers of up to 4 MiB, at most 64 MiB of a core, and no
 // more than RLIMIT_MEMLOCK allows.

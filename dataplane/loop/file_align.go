@@ -7,15 +7,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// ErrAlign is wrapped by the error of a request on a file with direct I/O whose offset,
+// errAlign is wrapped by the error of a request on a file with direct I/O whose offset,
 // length or memory is not aligned. The error names which.
-var ErrAlign = errors.New("loop: misaligned for direct I/O")
+var errAlign = errors.New("loop: misaligned for direct I/O")
 
 // aligned returns an error that names the misaligned part of a transfer.
 func (f *File) aligned(pieces [][]byte, off, n int64) error {
 	grain := int64(f.align.Offset)
 	wrong := func(what string, value int64) error {
-		return fmt.Errorf("%s: %w: %s %d is no multiple of %d bytes", f.name, ErrAlign, what, value, grain)
+		return fmt.Errorf("%s: %w: %s %d is no multiple of %d bytes", f.name, errAlign, what, value, grain)
 	}
 	switch {
 	case grain == 0:
@@ -30,7 +30,7 @@ func (f *File) aligned(pieces [][]byte, off, n int64) error {
 			return wrong("length", int64(len(p)))
 		}
 		if !uring.Aligned(p, f.align.Memory) {
-			return fmt.Errorf("%s: %w: the memory must begin at a multiple of %d bytes", f.name, ErrAlign, f.align.Memory)
+			return fmt.Errorf("%s: %w: the memory must begin at a multiple of %d bytes", f.name, errAlign, f.align.Memory)
 		}
 	}
 	return nil

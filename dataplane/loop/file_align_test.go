@@ -23,7 +23,7 @@ func TestMisalignedRequestsAreNamed(t *testing.T) {
 		{buf.Bytes()[8 : 8+unit], 0, "the memory must begin at a multiple of 512 bytes"},
 	} {
 		for _, err := range []error{b.f.WriteAt(&newRequest().FileOp, c.p, c.off, Written), b.f.ReadAt(&newRequest().FileOp, c.p, c.off)} {
-			if !errors.Is(err, ErrAlign) || err.Error() != "/f: "+ErrAlign.Error()+": "+c.want {
+			if !errors.Is(err, errAlign) || err.Error() != "/f: "+errAlign.Error()+": "+c.want {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		}

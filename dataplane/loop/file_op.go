@@ -26,8 +26,8 @@ const (
 	Through
 )
 
-// ErrOpInUse is returned for a FileOp whose last request has not ended.
-var ErrOpInUse = errors.New("loop: request under way")
+// errOpInUse is returned for a FileOp whose last request has not ended.
+var errOpInUse = errors.New("loop: request under way")
 
 // FileOp is one request on a File. Its user embeds it, so that a request allocates nothing.
 // It must not be copied, and can be used again from Done on. Owner: the core of the file,
@@ -176,7 +176,7 @@ func (f *File) ask(op *FileOp, kind uring.Kind, pieces [][]byte, off, n int64, h
 	c.assertOwner()
 	switch {
 	case op.begun:
-		return ErrOpInUse
+		return errOpInUse
 	case op.Done == nil:
 		return fmt.Errorf("%s: a request without Done: %w", f.name, unix.EINVAL)
 	case f.ended != nil:

@@ -117,7 +117,7 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	b.d.ParkFiles = false
 	w := b.write(Written, 0)
 	b.pending(w)
-	if err := b.f.WriteAt(&w.FileOp, nil, 0, Written); !errors.Is(err, ErrOpInUse) {
+	if err := b.f.WriteAt(&w.FileOp, nil, 0, Written); !errors.Is(err, errOpInUse) {
 		t.Errorf("a request under way is asked again: %v", err)
 	}
 	b.settle()

@@ -56,7 +56,7 @@ func (aesScheme) decrypt(secret []byte, _ usage, p []byte) ([]byte, error) {
 	}
 	if good != 1 {
 		clear(out)
-		return nil, ErrWrongKey
+		return nil, errWrongKey
 	}
 	return out[:len(out)-pad], nil
 }

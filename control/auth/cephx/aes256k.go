@@ -83,7 +83,7 @@ func (s aes256kScheme) decrypt(secret []byte, u usage, p []byte) ([]byte, error)
 	}
 	mac.Write(p[:n])
 	if !hmac.Equal(mac.Sum(nil)[:tagSize], p[n:]) {
-		return nil, ErrWrongKey
+		return nil, errWrongKey
 	}
 	// The stolen end of the last block but one is the plain text of the padding, which is
 	// zero: what the last whole block decrypts to there.
@@ -116,7 +116,7 @@ func (aes256kScheme) proof(secret []byte, serverChallenge, clientChallenge uint6
 
 func (aes256kScheme) signer(secret []byte, second bool) (frame1.Signer, error) {
 	if !second {
-		return nil, fmt.Errorf("%w: %v cannot sign messages without the feature CEPHX_V2", ErrKeyType, AES256K)
+		return nil, fmt.Errorf("%w: %v cannot sign messages without the feature CEPHX_V2", errKeyType, AES256K)
 	}
 	return &aes256kSigner{mac: hmac.New(sha256.New, secret)}, nil
 }

@@ -111,10 +111,10 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 		for i := range bare {
 			bad := bytes.Clone(bare)
 			bad[i] ^= 1
-			if _, err := k.open(useReply, bad); !errors.Is(err, ErrWrongKey) {
+			if _, err := k.open(useReply, bad); !errors.Is(err, errWrongKey) {
 				t.Fatalf("altered at %d: %v", i, err)
 			}
-			want := ErrWrongKey
+			want := errWrongKey
 			if i < blockSize+tagSize {
 				want = wire.ErrMalformed
 			}
@@ -127,12 +127,12 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 			"other usage": func() error { _, err := k.open(useChallenge, bare); return err }(),
 			"surplus":     func() error { _, err := k.open(useReply, append(bare, 0)); return err }(),
 		} {
-			if !errors.Is(err, ErrWrongKey) {
+			if !errors.Is(err, errWrongKey) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 	}
-	if _, err := NewSigner(k, false); !errors.Is(err, ErrKeyType) {
+	if _, err := NewSigner(k, false); !errors.Is(err, errKeyType) {
 		t.Errorf("signer of the first form: %v", err)
 	}
 	if _, err := k.seal(useReply, nil, nil, script()); err == nil {
@@ -167,7 +167,7 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 			must(t, err)
 			secrets := RotatingSecrets{newest: 3}
 			for id := uint64(1); id <= 3; id++ {
-				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * DefaultAuthTTL)})
+				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * defaultAuthTTL)})
 			}
 			must(t, a.RestoreSecrets(ServiceAuth, secrets))
 			grantOf, ticketOf, secretOf := v.Confounders[0], v.Confounders[1], v.Confounders[2]
@@ -282,7 +282,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 		now := t0.Add(time.Duration(2*i) * time.Hour)
 		_, err := s.Rotate(now, time.Hour, kind, nil)
 		must(t, err)
-		again, err := DecodeRotatingSecrets(s.AppendTo(nil))
+		again, err := decodeRotatingSecrets(s.appendTo(nil))
 		must(t, err)
 		store := NewSecretStore(ServiceOSD)
 		store.Update(again)
@@ -324,20 +324,20 @@ func TestKindsThatAreNotAllowedAreRefused(t *testing.T) {
 			_, _, cerr, serr := connect(c.client(admin), wire.Client, c.mon, wire.Mon, wires{})
 			if kind == allowed {
 				must(t, errors.Join(cerr, serr))
-			} else if !errors.Is(serr, ErrKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+			} else if !errors.Is(serr, errKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 				t.Errorf("%v where %v is allowed: %v, %v", kind, allowed, cerr, serr)
 			}
 		}
 	}
 	for _, bad := range []Ciphers{{Allowed: []Kind{3}}, {Service: 3}, {Preferred: 3}} {
-		if _, err := NewAuthority(AuthorityConfig{Entities: new(Keyring), Ciphers: bad}); !errors.Is(err, ErrConfig) || !errors.Is(err, ErrKeyType) {
+		if _, err := NewAuthority(AuthorityConfig{Entities: new(Keyring), Ciphers: bad}); !errors.Is(err, errConfig) || !errors.Is(err, errKeyType) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	if k, err := ParseKind("aes256k"); err != nil || k != AES256K {
 		t.Error(k, err)
 	}
-	if _, err := ParseKind("des"); !errors.Is(err, ErrKeyType) {
+	if _, err := ParseKind("des"); !errors.Is(err, errKeyType) {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Life of tickets and of the secrets that they are made with, as the reference has it.
 const (
-	DefaultAuthTTL    = 72 * time.Hour
+	defaultAuthTTL    = 72 * time.Hour
 	DefaultServiceTTL = time.Hour
 )
 
@@ -27,7 +27,7 @@ type AuthorityConfig struct {
 	Entities EntitySource
 	// Ciphers are the kinds of keys that are allowed and made.
 	Ciphers Ciphers
-	// AuthTTL is the life of auth tickets; 0 means [DefaultAuthTTL].
+	// AuthTTL is the life of auth tickets; 0 means three days.
 	AuthTTL time.Duration
 	// ServiceTTL is the life of service tickets; 0 means [DefaultServiceTTL].
 	ServiceTTL time.Duration
@@ -71,9 +71,9 @@ type Authority struct {
 func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	switch {
 	case cfg.Entities == nil:
-		return nil, fmt.Errorf("%w: entities are missing", ErrConfig)
+		return nil, fmt.Errorf("%w: entities are missing", errConfig)
 	case cfg.AuthTTL < 0 || cfg.ServiceTTL < 0 || cfg.AuthTTL > maxTTL || cfg.ServiceTTL > maxTTL:
-		return nil, fmt.Errorf("%w: life of tickets must be from 0 to %v", ErrConfig, maxTTL)
+		return nil, fmt.Errorf("%w: life of tickets must be from 0 to %v", errConfig, maxTTL)
 	}
 	ciphers, err := cfg.Ciphers.normal()
 	if err != nil {
@@ -85,7 +85,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 		secrets: make(map[Service]*RotatingSecrets), counter: firstGlobalID,
 	}
 	if a.authTTL == 0 {
-		a.authTTL = DefaultAuthTTL
+		a.authTTL = defaultAuthTTL
 	}
 	if a.ttl == 0 {
 		a.ttl = DefaultServiceTTL
@@ -96,7 +96,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	if a.nobody, err = NewKey(ciphers.Preferred, a.rand, a.now()); err != nil {
 		return nil, err
 	}
-	return a, a.Rotate()
+	return a, a.rotate(a.now())
 }
 
 // maxTTL is what the wire can carry three times over until 2106.
@@ -109,17 +109,10 @@ func (a *Authority) countID() (uint64, error) {
 	return a.counter, nil
 }
 
-// Rotate makes the service secrets that are due. Every use of the authority does it too,
-// so that calling it is never necessary.
-func (a *Authority) Rotate() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.rotate(a.now())
-}
-
+// rotate makes the service secrets that are due. Every use of the authority does it.
 func (a *Authority) rotate(now time.Time) error {
 	if a.nobody.IsZero() {
-		return ErrNoKey // wiped
+		return errNoKey // wiped
 	}
 	for _, s := range append(ticketServices[:len(ticketServices):len(ticketServices)], ServiceAuth) {
 		r := a.secrets[s]
@@ -168,9 +161,9 @@ func (a *Authority) Rotating(s Service) (RotatingSecrets, error) {
 		return RotatingSecrets{}, err
 	}
 	if a.secrets[s] == nil {
-		return RotatingSecrets{}, fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+		return RotatingSecrets{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
-	return a.secrets[s].Clone(), nil
+	return a.secrets[s].clone(), nil
 }
 
 // RestoreSecrets replaces the secrets of a service with a copy of others, such as those
@@ -180,9 +173,9 @@ func (a *Authority) RestoreSecrets(s Service, secrets RotatingSecrets) error {
 	defer a.mu.Unlock()
 	old := a.secrets[s]
 	if old == nil {
-		return fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+		return fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
-	c := secrets.Clone()
+	c := secrets.clone()
 	old.Wipe()
 	a.secrets[s] = &c
 	return a.rotate(a.now())
@@ -205,7 +198,7 @@ func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64, k
 	r := a.secrets[s]
 	if r == nil {
 		a.mu.Unlock()
-		return ticket{}, grant{}, fmt.Errorf("%w: no such service: %v", ErrConfig, s)
+		return ticket{}, grant{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
 	secret, limit, _ := r.issuing(p.now)
 	p.secretID, p.secret = secret.id, secret.key.Clone()

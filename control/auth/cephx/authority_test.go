@@ -65,7 +65,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	c.clock.add(2 * DefaultServiceTTL) // 2, 3, 4
 	must(t, accepted())
 	c.clock.add(DefaultServiceTTL) // 3, 4, 5
-	if err := accepted(); !errors.Is(err, ErrUnknownSecret) {
+	if err := accepted(); !errors.Is(err, errUnknownSecret) {
 		t.Errorf("older than the previous secret: %v", err)
 	}
 
@@ -88,7 +88,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	}
 	c.clock.add(DefaultServiceTTL)
 	c.login(cl) // made with 4
-	if err := accepted(); !errors.Is(err, ErrUnknownSecret) {
+	if err := accepted(); !errors.Is(err, errUnknownSecret) {
 		t.Errorf("newer than the store: %v", err)
 	}
 }
@@ -131,10 +131,10 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 		t.Error("secrets for another service")
 	}
 
-	if _, err := c.session().Handle(cl.RotatingRequest()); !errors.Is(err, ErrForeignTicket) {
+	if _, err := c.session().Handle(cl.RotatingRequest()); !errors.Is(err, errForeignTicket) {
 		t.Errorf("a client got rotating secrets: %v", err)
 	}
-	if _, err := cl.HandleRotatingReply(reply); !errors.Is(err, ErrWrongKey) {
+	if _, err := cl.HandleRotatingReply(reply); !errors.Is(err, errWrongKey) {
 		t.Errorf("another entity opened them: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestGlobalIDIsKeptWithTheOldTicket(t *testing.T) {
 		t.Error("tickets were not renewed")
 	}
 	// The old ticket may be past its time as long as its secret exists.
-	c.clock.add(DefaultAuthTTL + time.Minute)
+	c.clock.add(defaultAuthTTL + time.Minute)
 	third, _ := c.login(cl)
 	if third.GlobalID != first.GlobalID {
 		t.Errorf("id %d became %d", first.GlobalID, third.GlobalID)
@@ -164,7 +164,7 @@ func TestClientTakesANewIDWhenTheOldOneIsRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
 	first, _ := c.login(cl)
-	c.clock.add(10 * DefaultAuthTTL) // the secret of the ticket is gone
+	c.clock.add(10 * defaultAuthTTL) // the secret of the ticket is gone
 	second, _ := c.login(cl)
 	if first.GlobalID == second.GlobalID || cl.GlobalID() != second.GlobalID {
 		t.Errorf("id %d then %d", first.GlobalID, second.GlobalID)
@@ -210,16 +210,16 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 		want    error
 	}{
 		"own ticket":                    {cl.globalID, admin, 3, mine, nil},
-		"no ticket":                     {cl.globalID, admin, 3, ticket{}, ErrReclaim},
-		"no ticket, version 1":          {cl.globalID, admin, 1, ticket{}, ErrReclaim},
-		"no ticket, version 2":          {cl.globalID, admin, 2, ticket{}, ErrReclaim},
-		"id of another":                 {cl.globalID, other.name, 3, theirs, ErrReclaim},
-		"id and ticket of another":      {cl.globalID, other.name, 3, mine, ErrReclaim},
-		"altered ticket":                {cl.globalID, admin, 3, altered, ErrReclaim},
-		"ticket of an unknown secret":   {cl.globalID, admin, 3, ticket{9, mine.blob}, ErrUnknownSecret},
-		"ticket under the key of mon.":  {cl.globalID, admin, 3, ticket{monSecretID, mine.blob}, ErrUnknownSecret},
-		"service ticket":                {cl.globalID, admin, 3, cl.tickets[ServiceOSD].ticket, ErrReclaim},
-		"id that was never given":       {1 << 40, admin, 3, ticket{}, ErrReclaim},
+		"no ticket":                     {cl.globalID, admin, 3, ticket{}, errReclaim},
+		"no ticket, version 1":          {cl.globalID, admin, 1, ticket{}, errReclaim},
+		"no ticket, version 2":          {cl.globalID, admin, 2, ticket{}, errReclaim},
+		"id of another":                 {cl.globalID, other.name, 3, theirs, errReclaim},
+		"id and ticket of another":      {cl.globalID, other.name, 3, mine, errReclaim},
+		"altered ticket":                {cl.globalID, admin, 3, altered, errReclaim},
+		"ticket of an unknown secret":   {cl.globalID, admin, 3, ticket{9, mine.blob}, errUnknownSecret},
+		"ticket under the key of mon.":  {cl.globalID, admin, 3, ticket{monSecretID, mine.blob}, errUnknownSecret},
+		"service ticket":                {cl.globalID, admin, 3, cl.tickets[ServiceOSD].ticket, errReclaim},
+		"id that was never given":       {1 << 40, admin, 3, ticket{}, errReclaim},
 		"new id":                        {0, admin, 3, ticket{}, nil},
 		"new id, version 1":             {0, admin, 1, ticket{}, nil},
 		"new id with ticket":            {0, admin, 3, mine, &auth.Refused{Errno: auth.EINVAL}},
@@ -238,7 +238,7 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 	if _, err := c.claim(5000, admin, 1, ticket{}); err != nil {
 		t.Errorf("insecure reclaim when allowed: %v", err)
 	}
-	if _, err := c.claim(5000, admin, 3, ticket{}); !errors.Is(err, ErrReclaim) {
+	if _, err := c.claim(5000, admin, 3, ticket{}); !errors.Is(err, errReclaim) {
 		t.Errorf("insecure reclaim with version 3: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 	// With the session of another entity the ticket is of no use.
 	other := c.client(wire.EntityName{Type: wire.Client, ID: "other"})
 	c.login(other)
-	if _, err := c.session().Handle(p); !errors.Is(err, ErrForeignTicket) {
+	if _, err := c.session().Handle(p); !errors.Is(err, errForeignTicket) {
 		t.Errorf("ticket of another: %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func TestSecureLoginMustLeaveRoomForTheSecret(t *testing.T) {
 	proof, err := e.Key.proof(challenge, 1)
 	must(t, err)
 	a := authenticate{1, 1, proof, ticket{}, 0}
-	if _, _, _, err := s.HandleLogin(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), auth.Secure); auth.Errno(err) != auth.EINVAL {
+	if _, _, _, err := s.handleLogin(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), auth.Secure); auth.Errno(err) != auth.EINVAL {
 		t.Error(err)
 	}
 }
@@ -307,7 +307,7 @@ func TestConfigErrors(t *testing.T) {
 		"osd with authority":  second(NewServer(ServerConfig{Own: wire.OSD, Authority: c.authority})),
 		"no own type":         second(NewServer(ServerConfig{Secrets: c.authority})),
 	} {
-		if !errors.Is(err, ErrConfig) {
+		if !errors.Is(err, errConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -25,7 +25,7 @@ type ClientConfig struct {
 	// Services are those that tickets are wanted for; 0 means [DefaultServices].
 	Services Service
 	// Modes returns the connection modes to offer to a peer of the given type, most
-	// preferred first. It must be safe for concurrent use. Nil means [DefaultModes].
+	// preferred first. It must be safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
 	Modes func(peer wire.EntityType) []auth.Mode
 	// Authority lets a monitor make tickets for the daemons that it connects to. It is
 	// not used by other entities.
@@ -74,12 +74,12 @@ type heldTicket struct {
 func NewClient(cfg ClientConfig) (*Client, error) {
 	switch {
 	case cfg.Name.Type == 0:
-		return nil, fmt.Errorf("%w: entity name is missing", ErrConfig)
+		return nil, fmt.Errorf("%w: entity name is missing", errConfig)
 	case cfg.Services&^allServices != 0:
-		return nil, fmt.Errorf("%w: unknown services %v", ErrConfig, cfg.Services)
+		return nil, fmt.Errorf("%w: unknown services %v", errConfig, cfg.Services)
 	}
 	if _, err := cfg.Key.scheme(); err != nil {
-		return nil, fmt.Errorf("%w: key of %v: %w", ErrConfig, cfg.Name, err)
+		return nil, fmt.Errorf("%w: key of %v: %w", errConfig, cfg.Name, err)
 	}
 	if cfg.Services == 0 {
 		cfg.Services = DefaultServices
@@ -199,7 +199,7 @@ func (c *Client) openIssued(list []issued, wanted Service, principal, old Key) (
 	got := make(map[Service]*heldTicket)
 	for i := range list {
 		s := &list[i]
-		if s.service == 0 || !wanted.Has(s.service) || got[s.service] != nil {
+		if s.service == 0 || !wanted.has(s.service) || got[s.service] != nil {
 			continue
 		}
 		g, t, err := s.open(principal, old)

@@ -63,12 +63,12 @@ func (k Key) open(u usage, bare []byte) ([]byte, error) {
 	}
 	if len(p) < envelopeHead {
 		clear(p)
-		return nil, ErrWrongKey
+		return nil, errWrongKey
 	}
 	var head [envelopeHead]byte
 	if subtle.ConstantTimeCompare(appendEnvelopeHead(head[:0]), p[:envelopeHead]) != 1 {
 		clear(p)
-		return nil, ErrWrongKey
+		return nil, errWrongKey
 	}
 	return p[envelopeHead:], nil
 }

@@ -11,17 +11,17 @@ import (
 // decoded gives an error that wraps [wire.ErrMalformed]. On the acceptor every one of
 // them refuses the peer with [auth.EACCES], unless it also wraps an [auth.Refused].
 var (
-	// ErrKeyType means that a key is of a kind that is unknown, or not allowed here.
-	ErrKeyType = errors.New("unsupported key type")
-	// ErrNoKey means that a key is missing or was wiped.
-	ErrNoKey = errors.New("no key")
-	// ErrKeyring is wrapped by every [KeyringError].
-	ErrKeyring = errors.New("invalid keyring")
-	// ErrConfig means that a configuration makes no sense.
-	ErrConfig = errors.New("invalid cephx configuration")
-	// ErrWrongKey means that something could not be decrypted: it was made with another
+	// errKeyType means that a key is of a kind that is unknown, or not allowed here.
+	errKeyType = errors.New("unsupported key type")
+	// errNoKey means that a key is missing or was wiped.
+	errNoKey = errors.New("no key")
+	// errKeyring is wrapped by every [keyringError].
+	errKeyring = errors.New("invalid keyring")
+	// errConfig means that a configuration makes no sense.
+	errConfig = errors.New("invalid cephx configuration")
+	// errWrongKey means that something could not be decrypted: it was made with another
 	// key, or altered on the way.
-	ErrWrongKey = errors.New("decryption failed, wrong key or altered data")
+	errWrongKey = errors.New("decryption failed, wrong key or altered data")
 	// ErrProof means that a connector could not prove that it has the key of the entity
 	// that it claims to be, or that there is no such entity.
 	ErrProof = errors.New("entity not proven")
@@ -30,31 +30,31 @@ var (
 	// ErrChallenge means that the answer to a challenge is wrong, as that of a replayed
 	// exchange is.
 	ErrChallenge = errors.New("wrong answer to the challenge")
-	// ErrReplayed means that a monitor's reply carries a session key that this client has
+	// errReplayed means that a monitor's reply carries a session key that this client has
 	// had before.
-	ErrReplayed = errors.New("monitor's reply was seen before")
+	errReplayed = errors.New("monitor's reply was seen before")
 	// ErrNoTicket means that there is no valid ticket for a service. Log in to a monitor,
 	// or renew the tickets.
 	ErrNoTicket = errors.New("no valid ticket")
-	// ErrTicketExpired means that a ticket is too old.
-	ErrTicketExpired = errors.New("ticket expired")
-	// ErrForeignTicket means that a ticket is for another service, or belongs to another
+	// errTicketExpired means that a ticket is too old.
+	errTicketExpired = errors.New("ticket expired")
+	// errForeignTicket means that a ticket is for another service, or belongs to another
 	// entity than the one that shows it.
-	ErrForeignTicket = errors.New("ticket is for another service or entity")
-	// ErrUnknownSecret means that a ticket was made with a service secret that is not
+	errForeignTicket = errors.New("ticket is for another service or entity")
+	// errUnknownSecret means that a ticket was made with a service secret that is not
 	// known: too old, or too new for a daemon that has not fetched it yet.
-	ErrUnknownSecret = errors.New("ticket made with an unknown service secret")
-	// ErrReclaim means that a global id was claimed without a valid old ticket for it.
-	ErrReclaim = errors.New("global id claimed without its ticket")
-	// ErrConnectionSecret means that the connection secret is missing or too short.
-	ErrConnectionSecret = errors.New("connection secret is missing or too short")
+	errUnknownSecret = errors.New("ticket made with an unknown service secret")
+	// errReclaim means that a global id was claimed without a valid old ticket for it.
+	errReclaim = errors.New("global id claimed without its ticket")
+	// errConnectionSecret means that the connection secret is missing or too short.
+	errConnectionSecret = errors.New("connection secret is missing or too short")
 	// ErrOutOfOrder means that a payload, or a call, came at the wrong point of an exchange.
 	ErrOutOfOrder = errors.New("out of order")
-	// ErrLoginNeeded means that tickets cannot be renewed on the monitor session, and a
+	// errLoginNeeded means that tickets cannot be renewed on the monitor session, and a
 	// new login is needed.
-	ErrLoginNeeded = errors.New("a new login is needed")
-	// ErrStatus means that a reply carries a status other than 0.
-	ErrStatus = errors.New("monitor refused the request")
+	errLoginNeeded = errors.New("a new login is needed")
+	// errStatus means that a reply carries a status other than 0.
+	errStatus = errors.New("monitor refused the request")
 )
 
 // inval refuses with EINVAL instead of the usual EACCES.

@@ -116,7 +116,7 @@ func TestDefaultModes(t *testing.T) {
 		{wire.Mon, wire.Mon, secure}, {wire.Mon, wire.Client, secure}, {wire.Mon, wire.OSD, secure},
 		{wire.OSD, wire.Mon, crc}, {wire.OSD, wire.OSD, crc}, {wire.OSD, wire.Client, crc}, {wire.MDS, wire.Client, crc},
 	} {
-		if got := DefaultModes(tc.own, tc.peer); !slices.Equal(got, tc.want) {
+		if got := defaultModes(tc.own, tc.peer); !slices.Equal(got, tc.want) {
 			t.Errorf("%v to %v: %v", tc.own, tc.peer, got)
 		}
 	}
@@ -188,16 +188,16 @@ func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
 		key  Key
 		want error
 	}{
-		"mgr authorizer":              {authorizerHead{cl.globalID, ServiceMgr, mgr.ticket}, mgr.sessionKey, ErrForeignTicket},
-		"mgr ticket called osd":       {authorizerHead{cl.globalID, ServiceOSD, mgr.ticket}, mgr.sessionKey, ErrWrongKey},
-		"id of another":               {authorizerHead{other.globalID, ServiceOSD, osd.ticket}, osd.sessionKey, ErrForeignTicket},
-		"ticket of another":           {authorizerHead{cl.globalID, ServiceOSD, other.tickets[ServiceOSD].ticket}, osd.sessionKey, ErrWrongKey},
-		"session key of another":      {authorizerHead{cl.globalID, ServiceOSD, osd.ticket}, mgr.sessionKey, ErrWrongKey},
-		"secret id unknown":           {authorizerHead{cl.globalID, ServiceOSD, ticket{99, osd.ticket.blob}}, osd.sessionKey, ErrUnknownSecret},
-		"secret id of mon.":           {authorizerHead{cl.globalID, ServiceOSD, ticket{monSecretID, osd.ticket.blob}}, osd.sessionKey, ErrUnknownSecret},
+		"mgr authorizer":              {authorizerHead{cl.globalID, ServiceMgr, mgr.ticket}, mgr.sessionKey, errForeignTicket},
+		"mgr ticket called osd":       {authorizerHead{cl.globalID, ServiceOSD, mgr.ticket}, mgr.sessionKey, errWrongKey},
+		"id of another":               {authorizerHead{other.globalID, ServiceOSD, osd.ticket}, osd.sessionKey, errForeignTicket},
+		"ticket of another":           {authorizerHead{cl.globalID, ServiceOSD, other.tickets[ServiceOSD].ticket}, osd.sessionKey, errWrongKey},
+		"session key of another":      {authorizerHead{cl.globalID, ServiceOSD, osd.ticket}, mgr.sessionKey, errWrongKey},
+		"secret id unknown":           {authorizerHead{cl.globalID, ServiceOSD, ticket{99, osd.ticket.blob}}, osd.sessionKey, errUnknownSecret},
+		"secret id of mon.":           {authorizerHead{cl.globalID, ServiceOSD, ticket{monSecretID, osd.ticket.blob}}, osd.sessionKey, errUnknownSecret},
 		"empty ticket":                {authorizerHead{cl.globalID, ServiceOSD, ticket{2, nil}}, osd.sessionKey, wire.ErrMalformed},
 		"ticket of odd size":          {authorizerHead{cl.globalID, ServiceOSD, ticket{2, osd.ticket.blob[1:]}}, osd.sessionKey, wire.ErrMalformed},
-		"service that does not exist": {authorizerHead{cl.globalID, 0x40, osd.ticket}, osd.sessionKey, ErrForeignTicket},
+		"service that does not exist": {authorizerHead{cl.globalID, 0x40, osd.ticket}, osd.sessionKey, errForeignTicket},
 	} {
 		a, err := newAuthorizer(tc.head, tc.key, c.rand)
 		must(t, err)
@@ -256,7 +256,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 	must(t, err)
 	fake, err := NewClient(ClientConfig{Name: mon.name, Key: stranger, Now: c.clock.Now, Rand: c.rand})
 	must(t, err)
-	if _, _, _, serr := connect(fake, wire.Mon, c.mon, wire.Mon, wires{}); !errors.Is(serr, ErrWrongKey) {
+	if _, _, _, serr := connect(fake, wire.Mon, c.mon, wire.Mon, wires{}); !errors.Is(serr, errWrongKey) {
 		t.Errorf("monitor with another key: %v", serr)
 	}
 	if _, err := fake.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
@@ -296,10 +296,10 @@ func TestTicketExpiry(t *testing.T) {
 	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
 		t.Errorf("client uses an expired ticket: %v", err)
 	}
-	c.clock.add(DefaultTicketGrace - time.Second)
+	c.clock.add(defaultTicketGrace - time.Second)
 	must(t, show())
 	c.clock.add(time.Second)
-	if err := show(); !errors.Is(err, ErrTicketExpired) {
+	if err := show(); !errors.Is(err, errTicketExpired) {
 		t.Errorf("expired ticket: %v", err)
 	}
 	c.osd.cfg.TicketGrace = -1

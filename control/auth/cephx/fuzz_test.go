@@ -54,14 +54,14 @@ func FuzzDecoders(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
-		if k, err := DecodeKey(p); err == nil {
-			again(t, "key", p, k.AppendTo(nil))
+		if k, err := decodeKey(p, readKey); err == nil {
+			again(t, "key", p, k.appendTo(nil))
 		}
-		if s, err := DecodeRotatingSecrets(p); err == nil {
-			q := s.AppendTo(nil)
-			s2, err := DecodeRotatingSecrets(q)
+		if s, err := decodeRotatingSecrets(p); err == nil {
+			q := s.appendTo(nil)
+			s2, err := decodeRotatingSecrets(q)
 			must(t, err)
-			again(t, "rotating secrets", q, s2.AppendTo(nil))
+			again(t, "rotating secrets", q, s2.appendTo(nil))
 		}
 		r := wire.NewReader(p)
 		if v := readTicket(r); r.Err() == nil {

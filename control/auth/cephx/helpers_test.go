@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -315,4 +316,22 @@ func (c *cluster) show(cl *Client, held *heldTicket) error {
 	must(c.t, err)
 	_, _, err = c.osd.NewVerifier().Handle(p, 0)
 	return err
+}
+
+// decodeRotatingSecrets decodes the wire form.
+func decodeRotatingSecrets(p []byte) (RotatingSecrets, error) {
+	r := wire.NewReader(p)
+	s := readRotatingSecrets(r)
+	if err := r.Err(); err != nil {
+		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
+	}
+	return s, nil
+}
+
+// Created returns the time of creation that the key carries.
+func (k Key) created() time.Time {
+	if k.IsZero() {
+		return time.Time{}
+	}
+	return time.Unix(int64(k.data().sec), int64(k.data().nsec)).UTC()
 }

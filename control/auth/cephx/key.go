@@ -51,11 +51,11 @@ func (k Key) data() *keyData { return *k.p }
 // a kind that is unknown, which only a [Keyring] holds.
 func (k Key) scheme() (scheme, error) {
 	if k.IsZero() {
-		return nil, ErrNoKey
+		return nil, errNoKey
 	}
 	s := k.Kind().scheme()
 	if s == nil {
-		return nil, fmt.Errorf("%w: %v", ErrKeyType, k.Kind())
+		return nil, fmt.Errorf("%w: %v", errKeyType, k.Kind())
 	}
 	return s, nil
 }
@@ -64,7 +64,7 @@ func (k Key) scheme() (scheme, error) {
 func NewKey(kind Kind, r io.Reader, created time.Time) (Key, error) {
 	s := kind.scheme()
 	if s == nil {
-		return Key{}, fmt.Errorf("%w: %v", ErrKeyType, kind)
+		return Key{}, fmt.Errorf("%w: %v", errKeyType, kind)
 	}
 	d := &keyData{kind: kind, secret: make([]byte, s.size())}
 	d.sec, d.nsec = utime(created)
@@ -82,7 +82,7 @@ func KeyFromSecret(secret []byte, created time.Time) (Key, error) {
 			return NewKey(kind, bytes.NewReader(secret), created)
 		}
 	}
-	return Key{}, fmt.Errorf("%w: %d bytes of secret", ErrKeyType, len(secret))
+	return Key{}, fmt.Errorf("%w: %d bytes of secret", errKeyType, len(secret))
 }
 
 // ParseKey parses the base64 form of a key, as keyring files hold it.
@@ -98,10 +98,7 @@ func parseKey(s string, read func(*wire.Reader) Key) (Key, error) {
 	return decodeKey(p, read)
 }
 
-// DecodeKey decodes the binary form of a key (protocol section 1). Kinds that are unknown
-// are refused with [ErrKeyType].
-func DecodeKey(p []byte) (Key, error) { return decodeKey(p, readKey) }
-
+// decodeKey decodes the binary form of a key (protocol section 1) by a function that reads it.
 func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 	r := wire.NewReader(p)
 	k := read(r)
@@ -133,7 +130,7 @@ func readAnyKey(r *wire.Reader) Key {
 	d := &keyData{kind: Kind(r.U16()), sec: r.U32(), nsec: r.U32()}
 	secret := r.Bytes(int(r.U16()))
 	if s := d.kind.scheme(); r.Err() == nil && s != nil && len(secret) != s.size() {
-		r.Fail(fmt.Errorf("%w: %v with %d bytes", ErrKeyType, d.kind, len(secret)))
+		r.Fail(fmt.Errorf("%w: %v with %d bytes", errKeyType, d.kind, len(secret)))
 	}
 	if r.Err() != nil {
 		return Key{}
@@ -144,7 +141,7 @@ func readAnyKey(r *wire.Reader) Key {
 
 // AppendTo appends the binary form, 12 bytes and the secret. The zero Key is written with
 // type 0 and no bytes.
-func (k Key) AppendTo(dst []byte) []byte {
+func (k Key) appendTo(dst []byte) []byte {
 	if k.IsZero() {
 		return append(dst, make([]byte, keyHeadSize)...)
 	}
@@ -157,7 +154,7 @@ func (k Key) AppendTo(dst []byte) []byte {
 
 // Base64 returns the form of keyring files. It contains the secret.
 func (k Key) Base64() string {
-	p := k.AppendTo(make([]byte, 0, 64))
+	p := k.appendTo(make([]byte, 0, 64))
 	defer clear(p)
 	return base64.StdEncoding.EncodeToString(p)
 }
@@ -177,14 +174,6 @@ func (k Key) Secret() []byte {
 		return nil
 	}
 	return bytes.Clone(k.data().secret)
-}
-
-// Created returns the time of creation that the key carries.
-func (k Key) Created() time.Time {
-	if k.IsZero() {
-		return time.Time{}
-	}
-	return time.Unix(int64(k.data().sec), int64(k.data().nsec)).UTC()
 }
 
 // IsZero reports whether there is no key, or it was wiped.

@@ -35,24 +35,24 @@ type Keyring struct {
 	entities map[wire.EntityName]Entity
 }
 
-// KeyringError says where a keyring file is wrong. It never quotes a key.
-type KeyringError struct {
+// keyringError says where a keyring file is wrong. It never quotes a key.
+type keyringError struct {
 	Line int // from 1
 	Err  error
 }
 
 // Error implements error.
-func (e *KeyringError) Error() string { return fmt.Sprintf("keyring: line %d: %v", e.Line, e.Err) }
+func (e *keyringError) Error() string { return fmt.Sprintf("keyring: line %d: %v", e.Line, e.Err) }
 
-// Unwrap returns the reason and [ErrKeyring].
-func (e *KeyringError) Unwrap() []error { return []error{ErrKeyring, e.Err} }
+// Unwrap returns the reason and [errKeyring].
+func (e *keyringError) Unwrap() []error { return []error{errKeyring, e.Err} }
 
 // maxKeyringLine bounds a line of a keyring file, in bytes.
 const maxKeyringLine = 1 << 20
 
 // ReadKeyring parses a keyring file. Each entity may appear once and must have a key. One
-// of a kind that is unknown is no error of the file: using it fails with [ErrKeyType].
-// Errors in the text are of type *[KeyringError].
+// of a kind that is unknown is no error of the file: using it fails.
+// Errors in the text name the line.
 func ReadKeyring(r io.Reader) (*Keyring, error) {
 	p := keyringParser{ring: new(Keyring)}
 	sc := bufio.NewScanner(r)
@@ -63,7 +63,7 @@ func ReadKeyring(r io.Reader) (*Keyring, error) {
 		if err := p.line(n, sc.Text()); err != nil {
 			p.ring.Wipe()
 			p.cur.Key.Wipe()
-			return nil, &KeyringError{n, err}
+			return nil, &keyringError{n, err}
 		}
 	}
 	if err := sc.Err(); err != nil {
@@ -71,7 +71,7 @@ func ReadKeyring(r io.Reader) (*Keyring, error) {
 	}
 	if err := p.endSection(); err != nil {
 		p.ring.Wipe()
-		return nil, &KeyringError{p.start, err}
+		return nil, &keyringError{p.start, err}
 	}
 	return p.ring, nil
 }
@@ -149,7 +149,7 @@ func (p *keyringParser) endSection() error {
 		return nil
 	}
 	if p.cur.Key.IsZero() {
-		return fmt.Errorf("%v: %w", p.cur.Name, ErrNoKey)
+		return fmt.Errorf("%v: %w", p.cur.Name, errNoKey)
 	}
 	p.ring.put(p.cur)
 	p.cur = Entity{}
@@ -203,15 +203,15 @@ func quote(s string) string {
 // without a key, or whose capabilities cannot be written to a file, is an error.
 func (k *Keyring) Set(e Entity) error {
 	if e.Key.IsZero() {
-		return fmt.Errorf("%v: %w", e.Name, ErrNoKey)
+		return fmt.Errorf("%v: %w", e.Name, errNoKey)
 	}
 	again, err := parseSectionName(strings.TrimSpace(e.Name.String()))
 	if err != nil || again != e.Name || strings.ContainsAny(e.Name.ID, "\r\n[]") {
-		return fmt.Errorf("%w: entity name %q", ErrKeyring, e.Name)
+		return fmt.Errorf("%w: entity name %q", errKeyring, e.Name)
 	}
 	for s, c := range e.Caps {
 		if !slices.Equal(strings.Fields(s), []string{s}) || strings.Contains(s, "=") || strings.ContainsAny(c, "\r\n") {
-			return fmt.Errorf("%w: capabilities of %v for %q", ErrKeyring, e.Name, s)
+			return fmt.Errorf("%w: capabilities of %v for %q", errKeyring, e.Name, s)
 		}
 	}
 	e.Key, e.Caps = e.Key.Clone(), maps.Clone(e.Caps)

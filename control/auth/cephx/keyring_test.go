@@ -76,8 +76,8 @@ func TestKeyringErrorsNameTheLine(t *testing.T) {
 		"[client.a]\n" + key + "caps a=x\ncaps a=y": 4,
 	} {
 		_, err := ReadKeyring(strings.NewReader(text))
-		var at *KeyringError
-		if !errors.As(err, &at) || !errors.Is(err, ErrKeyring) {
+		var at *keyringError
+		if !errors.As(err, &at) || !errors.Is(err, errKeyring) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
@@ -132,13 +132,13 @@ func TestUnknownKindsAndWrongSizesOfKeysAreRefused(t *testing.T) {
 		text string
 		want error
 	}{
-		"type 0":      {change(func(p []byte) []byte { p[0] = 0; return p }), ErrKeyType},
-		"type 2":      {change(func(p []byte) []byte { p[0] = 2; return p }), ErrKeyType},
-		"type 3":      {change(func(p []byte) []byte { p[0] = 3; return p }), ErrKeyType},
-		"type 0x0101": {change(func(p []byte) []byte { p[1] = 1; return p }), ErrKeyType},
-		"15 bytes":    {change(func(p []byte) []byte { p[10] = 15; return p[:27] }), ErrKeyType},
-		"32 bytes":    {change(func(p []byte) []byte { p[10] = 32; return append(p, p[12:]...) }), ErrKeyType},
-		"no bytes":    {change(func(p []byte) []byte { p[10] = 0; return p[:12] }), ErrKeyType},
+		"type 0":      {change(func(p []byte) []byte { p[0] = 0; return p }), errKeyType},
+		"type 2":      {change(func(p []byte) []byte { p[0] = 2; return p }), errKeyType},
+		"type 3":      {change(func(p []byte) []byte { p[0] = 3; return p }), errKeyType},
+		"type 0x0101": {change(func(p []byte) []byte { p[1] = 1; return p }), errKeyType},
+		"15 bytes":    {change(func(p []byte) []byte { p[10] = 15; return p[:27] }), errKeyType},
+		"32 bytes":    {change(func(p []byte) []byte { p[10] = 32; return append(p, p[12:]...) }), errKeyType},
+		"no bytes":    {change(func(p []byte) []byte { p[10] = 0; return p[:12] }), errKeyType},
 		"truncated":   {change(func(p []byte) []byte { return p[:27] }), wire.ErrMalformed},
 		"surplus":     {change(func(p []byte) []byte { return append(p, 0) }), wire.ErrMalformed},
 		"empty":       {"", wire.ErrMalformed},
@@ -148,7 +148,7 @@ func TestUnknownKindsAndWrongSizesOfKeysAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := KeyFromSecret(make([]byte, 24), t0); !errors.Is(err, ErrKeyType) {
+	if _, err := KeyFromSecret(make([]byte, 24), t0); !errors.Is(err, errKeyType) {
 		t.Error(err)
 	}
 }
@@ -162,7 +162,7 @@ func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 	cl := c.client(admin)
 	good, _ := c.ring.Lookup(admin)
 	ofType := func(typ byte, n int) []byte {
-		p := good.Key.AppendTo(nil)[:keyHeadSize]
+		p := good.Key.appendTo(nil)[:keyHeadSize]
 		p[0], p[10] = typ, byte(n)
 		return append(p, make([]byte, n)...)
 	}
@@ -184,7 +184,7 @@ func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 		_, errTicket := openTicket(ticket{1, blob}, good.Key)
 		_, errSecrets := cl.HandleRotatingReply(sealed)
 		for what, err := range map[string]error{"session key": errLogin, "ticket": errTicket, "service secret": errSecrets} {
-			if !errors.Is(err, ErrKeyType) {
+			if !errors.Is(err, errKeyType) {
 				t.Errorf("%s of type %d with %d bytes: %v", what, k[0], k[10], err)
 			}
 		}
@@ -198,8 +198,8 @@ func TestKeyHandles(t *testing.T) {
 	if !k.Equal(clone) || k.Equal(Key{}) || (Key{}).Equal(Key{}) {
 		t.Error("equality")
 	}
-	if !k.Created().Equal(t0) {
-		t.Errorf("created %v", k.Created())
+	if !k.created().Equal(t0) {
+		t.Errorf("created %v", k.created())
 	}
 	k.Wipe()
 	if !share.IsZero() || clone.IsZero() || share.Secret() != nil {
@@ -209,16 +209,16 @@ func TestKeyHandles(t *testing.T) {
 		t.Error("secret is not overwritten")
 	}
 	for _, k := range []Key{{}, share} {
-		if _, err := k.seal(useTicket, nil, nil, nil); !errors.Is(err, ErrNoKey) {
+		if _, err := k.seal(useTicket, nil, nil, nil); !errors.Is(err, errNoKey) {
 			t.Error(err)
 		}
-		if _, err := k.open(useTicket, make([]byte, 16)); !errors.Is(err, ErrNoKey) {
+		if _, err := k.open(useTicket, make([]byte, 16)); !errors.Is(err, errNoKey) {
 			t.Error(err)
 		}
-		if _, err := NewSigner(k, true); !errors.Is(err, ErrNoKey) {
+		if _, err := NewSigner(k, true); !errors.Is(err, errNoKey) {
 			t.Error(err)
 		}
-		if _, err := DecodeKey(k.AppendTo(nil)); !errors.Is(err, ErrKeyType) {
+		if _, err := decodeKey(k.appendTo(nil), readKey); !errors.Is(err, errKeyType) {
 			t.Error(err)
 		}
 	}
@@ -242,12 +242,12 @@ func TestEnvelopeRefusesForeignAndAlteredData(t *testing.T) {
 		p, err := k.open(useTicket, bare)
 		must(t, err)
 		same(t, "payload", p, payload)
-		if _, err := other.open(useTicket, bare); !errors.Is(err, ErrWrongKey) {
+		if _, err := other.open(useTicket, bare); !errors.Is(err, errWrongKey) {
 			t.Errorf("other key: %v", err)
 		}
 		bad := append([]byte(nil), bare...)
 		bad[3] ^= 1
-		if _, err := k.open(useTicket, bad); !errors.Is(err, ErrWrongKey) {
+		if _, err := k.open(useTicket, bad); !errors.Is(err, errWrongKey) {
 			t.Errorf("altered: %v", err)
 		}
 		for _, cut := range [][]byte{bare[:len(bare)-1], nil, append(bare, 0)} {
@@ -283,7 +283,7 @@ func TestPaddingIsChecked(t *testing.T) {
 		}
 		block.Encrypt(c[:], c[:])
 		p, err := aesScheme{}.decrypt(k.data().secret, 0, c[:])
-		if tc.want < 0 && !errors.Is(err, ErrWrongKey) || tc.want >= 0 && (err != nil || len(p) != tc.want) {
+		if tc.want < 0 && !errors.Is(err, errWrongKey) || tc.want >= 0 && (err != nil || len(p) != tc.want) {
 			t.Errorf("%s: %d bytes, %v", name, len(p), err)
 		}
 	}
@@ -324,7 +324,7 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 	for what, err := range map[string]error{
 		"client": errClient, "encryption": errSeal, "decryption": errOpen, "signer": errSigner, "text": errParse, "login": errLogin,
 	} {
-		if !errors.Is(err, ErrKeyType) || !strings.Contains(err.Error(), "type 9") {
+		if !errors.Is(err, errKeyType) || !strings.Contains(err.Error(), "type 9") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -22,7 +22,7 @@ func ParseKind(name string) (Kind, error) {
 			return k, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %q", ErrKeyType, name)
+	return 0, fmt.Errorf("%w: %q", errKeyType, name)
 }
 
 // String returns the name that commands and maps of Ceph use, such as "aes256k".
@@ -127,7 +127,7 @@ func (c Ciphers) normal() (Ciphers, error) {
 	}
 	for _, k := range append([]Kind{c.Service, c.Preferred}, c.Allowed...) {
 		if k.scheme() == nil {
-			return c, fmt.Errorf("%w: %w: %v", ErrConfig, ErrKeyType, k)
+			return c, fmt.Errorf("%w: %w: %v", errConfig, errKeyType, k)
 		}
 	}
 	return c, nil

@@ -91,7 +91,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		good   []byte
 		decode func(p []byte) error
 	}{
-		{"key", k.AppendTo(nil), func(p []byte) error { _, err := DecodeKey(p); return err }},
+		{"key", k.appendTo(nil), func(p []byte) error { _, err := decodeKey(p, readKey); return err }},
 		{"login start", appendLoginStart(nil, admin, 1), func(p []byte) error { _, _, err := decodeLoginStart(p); return err }},
 		{"MAuth start", appendMAuthStart(nil, admin, 1), func(p []byte) error { _, _, _, err := decodeMAuthStart(p); return err }},
 		{"server challenge", appendServerChallenge(nil, 5), func(p []byte) error { _, err := decodeServerChallenge(p); return err }},
@@ -153,7 +153,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 			}
 			return err
 		}},
-		{"rotating secrets", secrets.AppendTo(nil), func(p []byte) error {
+		{"rotating secrets", secrets.appendTo(nil), func(p []byte) error {
 			got, err := holder.HandleRotatingReply(prefixed(useRotating, appendReplyHeader(nil, opRotatingKey), p))
 			got.Wipe()
 			return err
@@ -161,7 +161,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		{"capabilities", encodeCaps("allow *"), func(p []byte) error { _, err := CapsText(p); return err }},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			if err := s.decode(s.good); err != nil && !errors.Is(err, ErrForeignTicket) && !errors.Is(err, ErrWrongKey) {
+			if err := s.decode(s.good); err != nil && !errors.Is(err, errForeignTicket) && !errors.Is(err, errWrongKey) {
 				t.Fatalf("as it should be: %v", err)
 			}
 			n, failed := 0, 0
@@ -193,14 +193,14 @@ func TestOddStatusesAreErrors(t *testing.T) {
 	c.login(cl)
 	for _, status := range []int32{1, 2, 16, 1 << 16, 1<<31 - 1, -1, -13, -4095, -4096, -1 << 31} {
 		p := le.AppendUint32(le.AppendUint16(nil, opRotatingKey), uint32(status))
-		if _, err := cl.HandleRotatingReply(append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) {
+		if _, err := cl.HandleRotatingReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) {
 			t.Errorf("rotating secrets with status %d: %v", status, err)
 		}
 		delete(cl.tickets, ServiceOSD)
 		_, err := cl.RenewRequest()
 		must(t, err)
 		p = le.AppendUint32(le.AppendUint16(nil, opPrincipalSessionKey), uint32(status))
-		if err := cl.HandleReply(append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) || auth.Errno(err) >= 0 {
+		if err := cl.HandleReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || auth.Errno(err) >= 0 {
 			t.Errorf("renewal with status %d: %v, errno %d", status, err, auth.Errno(err))
 		}
 		l := cl.NewLogin()
@@ -210,7 +210,7 @@ func TestOddStatusesAreErrors(t *testing.T) {
 		must(t, err)
 		p = le.AppendUint32(le.AppendUint16(nil, opAuthSessionKey), uint32(status))
 		var said *auth.Refused
-		if _, err := l.Done(1, auth.CRC, append(p, make([]byte, 64)...)); !errors.Is(err, ErrStatus) || !errors.As(err, &said) || said.Errno >= 0 {
+		if _, err := l.Done(1, auth.CRC, append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || !errors.As(err, &said) || said.Errno >= 0 {
 			t.Errorf("login with status %d: %v", status, err)
 		}
 		l.Wipe()

@@ -165,7 +165,7 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 	fresh := c.seen.add(main.sessionKey)
 	c.mu.Unlock()
 	if !fresh {
-		return got, nil, ErrReplayed
+		return got, nil, errReplayed
 	}
 	if secret, err = openSecret(main.sessionKey, blobC); err != nil {
 		return got, nil, err

@@ -5,11 +5,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// DefaultModes returns the connection modes that an entity of type own uses with a peer,
+// defaultModes returns the connection modes that an entity of type own uses with a peer,
 // most preferred first, with the reference's default options (protocol section 8.2):
 // secure first for every connection of a monitor and for a client's connection to a
 // monitor, crc first for all others. The same list holds for connecting and accepting.
-func DefaultModes(own, peer wire.EntityType) []auth.Mode {
+func defaultModes(own, peer wire.EntityType) []auth.Mode {
 	if own == wire.Mon || own == wire.Client && peer == wire.Mon {
 		return []auth.Mode{auth.Secure, auth.CRC}
 	}
@@ -19,7 +19,7 @@ func DefaultModes(own, peer wire.EntityType) []auth.Mode {
 // modesFor applies the configured function, if there is one.
 func modesFor(f func(wire.EntityType) []auth.Mode, own, peer wire.EntityType) []auth.Mode {
 	if f == nil {
-		return DefaultModes(own, peer)
+		return defaultModes(own, peer)
 	}
 	var modes []auth.Mode
 	for _, m := range f(peer) {
@@ -34,7 +34,7 @@ func modesFor(f func(wire.EntityType) []auth.Mode, own, peer wire.EntityType) []
 // one.
 func checkSecret(mode auth.Mode, secret []byte) error {
 	if mode == auth.Secure && len(secret) < auth.ConnectionSecretMin {
-		return ErrConnectionSecret
+		return errConnectionSecret
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func readReplyHeader(r *wire.Reader) (op uint16) {
 		if status > 0 {
 			status = -status
 		}
-		r.Fail(fmt.Errorf("%w: op 0x%04x: %w", ErrStatus, op, &auth.Refused{Errno: status}))
+		r.Fail(fmt.Errorf("%w: op 0x%04x: %w", errStatus, op, &auth.Refused{Errno: status}))
 	}
 	return op
 }

@@ -111,7 +111,7 @@ func TestReplayedMonitorReplyIsRefused(t *testing.T) {
 			}
 			return p
 		}})
-		if !errors.Is(cerr, ErrReplayed) {
+		if !errors.Is(cerr, errReplayed) {
 			t.Errorf("replayed reply: %v", cerr)
 		}
 		if !slices.Equal(before, cl.Tickets()) {
@@ -253,7 +253,7 @@ func TestShortConnectionSecretIsRefused(t *testing.T) {
 			if ok := n == auth.ConnectionSecretMin; ok != (err == nil) {
 				t.Errorf("%d bytes: %v %v", n, res, err)
 			}
-			if n < auth.ConnectionSecretMin && !errors.Is(err, ErrConnectionSecret) {
+			if n < auth.ConnectionSecretMin && !errors.Is(err, errConnectionSecret) {
 				t.Errorf("%d bytes: %v", n, err)
 			}
 		}
@@ -270,7 +270,7 @@ func TestShortConnectionSecretIsRefused(t *testing.T) {
 		must(t, err)
 		p, res, err := se.Handle(ctx, p)
 		must(t, err)
-		if _, err := e.Done(ctx, res.GlobalID, auth.Secure, p); !errors.Is(err, ErrConnectionSecret) {
+		if _, err := e.Done(ctx, res.GlobalID, auth.Secure, p); !errors.Is(err, errConnectionSecret) {
 			t.Error(err)
 		}
 	})

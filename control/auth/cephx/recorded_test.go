@@ -69,7 +69,7 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 		must(t, err)
 		var secrets RotatingSecrets
 		for id := uint64(1); id <= 3; id++ {
-			secrets.list = append(secrets.list, rotatingSecret{id, key(t, file.Secrets[id]), now.Add(time.Duration(id) * DefaultAuthTTL)})
+			secrets.list = append(secrets.list, rotatingSecret{id, key(t, file.Secrets[id]), now.Add(time.Duration(id) * defaultAuthTTL)})
 		}
 		secrets.newest = 3
 		must(t, a.RestoreSecrets(ServiceAuth, secrets))

@@ -49,7 +49,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 	}
 	_, err = s.start(admin, 0)
 	must(t, err)
-	if _, _, _, err := s.HandleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
+	if _, _, _, err := s.handleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("another request instead of the proof: %v", err)
 	}
 	if s.challenge != 0 {
@@ -73,20 +73,20 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	}
 	good := authorizerHead{cl.globalID, ServiceAuth, main.ticket}
 	must(t, ask(good, main.sessionKey))
-	if err := ask(authorizerHead{cl.globalID + 1, ServiceAuth, main.ticket}, main.sessionKey); !errors.Is(err, ErrForeignTicket) {
+	if err := ask(authorizerHead{cl.globalID + 1, ServiceAuth, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
 		t.Errorf("another global id: %v", err)
 	}
-	if err := ask(authorizerHead{cl.globalID, ServiceOSD, main.ticket}, main.sessionKey); !errors.Is(err, ErrForeignTicket) {
+	if err := ask(authorizerHead{cl.globalID, ServiceOSD, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
 		t.Errorf("for another service: %v", err)
 	}
-	if err := ask(authorizerHead{cl.globalID, ServiceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, ErrWrongKey) {
+	if err := ask(authorizerHead{cl.globalID, ServiceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, errWrongKey) {
 		t.Errorf("ticket for another service: %v", err)
 	}
-	if err := ask(good, osd.sessionKey); !errors.Is(err, ErrWrongKey) {
+	if err := ask(good, osd.sessionKey); !errors.Is(err, errWrongKey) {
 		t.Errorf("without the session key: %v", err)
 	}
-	c.clock.add(DefaultAuthTTL)
-	if err := ask(good, main.sessionKey); !errors.Is(err, ErrTicketExpired) {
+	c.clock.add(defaultAuthTTL)
+	if err := ask(good, main.sessionKey); !errors.Is(err, errTicketExpired) {
 		t.Errorf("expired: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestVerifierEndsWithTheProof(t *testing.T) {
 	must(t, err)
 	reply, principal, err := v.Handle(answer, 0)
 	must(t, err)
-	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.ConnectionSecret() != nil {
+	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
 		t.Errorf("protocol version 1 has a connection secret, or %v", err)
 	}
 	if !a.SessionKey().Equal(principal.SessionKey) {
@@ -158,7 +158,7 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 		r := wire.NewReader(le.AppendUint32([]byte{0, 1}, status))
 		readReplyHeader(r)
 		var refused *auth.Refused
-		if err := r.Err(); !errors.Is(err, ErrStatus) || !errors.As(err, &refused) || refused.Errno >= 0 {
+		if err := r.Err(); !errors.Is(err, errStatus) || !errors.As(err, &refused) || refused.Errno >= 0 {
 			t.Errorf("status %d: %v", int32(status), err)
 		}
 	}
@@ -266,13 +266,13 @@ func TestBoundsOfStructures(t *testing.T) {
 	_, err := s.Rotate(t0, time.Hour, AES, nil)
 	must(t, err)
 	for _, id := range []uint64{0, 1} { // repeated, falling
-		bad := s.Clone()
+		bad := s.clone()
 		bad.list[1].id = id
-		if _, err := DecodeRotatingSecrets(bad.AppendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
+		if _, err := decodeRotatingSecrets(bad.appendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("ids %v: %v", bad.IDs(), err)
 		}
 	}
-	if _, err := s.Rotate(t0, 0, AES, nil); !errors.Is(err, ErrConfig) {
+	if _, err := s.Rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
 		t.Errorf("secrets without a life: %v", err)
 	}
 	oldest, _ := s.Key(1)

@@ -35,7 +35,7 @@ func (c *Client) NeedRenew(now time.Time) Service {
 func (c *Client) due(now time.Time) Service {
 	var due Service
 	for s := ServiceMon; s <= ServiceAuth; s <<= 1 {
-		if !c.services.Has(s) {
+		if !c.services.has(s) {
 			continue
 		}
 		if t := c.tickets[s]; t == nil || !now.Before(t.renewAt) {
@@ -65,7 +65,7 @@ func (c *Client) RenewAt() time.Time {
 	}
 	var first time.Time
 	for s, t := range c.tickets {
-		if c.services.Has(s) && (first.IsZero() || t.renewAt.Before(first)) {
+		if c.services.has(s) && (first.IsZero() || t.renewAt.Before(first)) {
 			first = t.renewAt
 		}
 	}
@@ -77,7 +77,7 @@ func (c *Client) RenewAt() time.Time {
 // is due. Give the result of the MAuthReply to [Client.HandleReply]. One request is
 // outstanding at a time: a further call stands for the earlier request having been lost.
 //
-// It fails with [ErrLoginNeeded] if there is no auth ticket that is still valid. A
+// It fails with [errLoginNeeded] if there is no auth ticket that is still valid. A
 // renewal of the auth ticket answers the challenge of the login of this session again;
 // after the session was lost the new login has renewed everything anyway.
 func (c *Client) RenewRequest() ([]byte, error) {
@@ -89,14 +89,14 @@ func (c *Client) RenewRequest() ([]byte, error) {
 	}
 	main := c.valid(ServiceAuth)
 	if main == nil {
-		return nil, ErrLoginNeeded
+		return nil, errLoginNeeded
 	}
 	var (
 		p   []byte
 		err error
 		op  uint16 = opPrincipalSessionKey
 	)
-	if due.Has(ServiceAuth) {
+	if due.has(ServiceAuth) {
 		op = opAuthSessionKey
 		p, err = c.authSessionKeyRequest(c.challenge, main.ticket, due)
 	} else {

@@ -30,7 +30,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	if due := cl.NeedRenew(t0); due != DefaultServices|ServiceAuth {
 		t.Errorf("before the login: %v", due)
 	}
-	if _, err := cl.RenewRequest(); !errors.Is(err, ErrLoginNeeded) {
+	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
 		t.Errorf("before the login: %v", err)
 	}
 	c.login(cl)
@@ -69,8 +69,8 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 	c.login(cl)
 	id := cl.GlobalID()
 	for range 5 {
-		c.clock.add(DefaultAuthTTL * 3 / 4)
-		if !cl.NeedRenew(c.clock.Now()).Has(ServiceAuth) {
+		c.clock.add(defaultAuthTTL * 3 / 4)
+		if !cl.NeedRenew(c.clock.Now()).has(ServiceAuth) {
 			t.Fatal("auth ticket is not due")
 		}
 		c.renew(cl)
@@ -78,8 +78,8 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 			t.Fatalf("due %v, id %d", due, cl.GlobalID())
 		}
 	}
-	c.clock.add(DefaultAuthTTL)
-	if _, err := cl.RenewRequest(); !errors.Is(err, ErrLoginNeeded) {
+	c.clock.add(defaultAuthTTL)
+	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
 		t.Errorf("after the auth ticket expired: %v", err)
 	}
 }
@@ -298,7 +298,7 @@ func TestWipedClientHasNothingLeft(t *testing.T) {
 	if !overwritten(secret) {
 		t.Error("secret is not overwritten")
 	}
-	if _, _, cerr, _ := connect(cl, wire.Client, c.mon, wire.Mon, wires{}); !errors.Is(cerr, ErrNoKey) {
+	if _, _, cerr, _ := connect(cl, wire.Client, c.mon, wire.Mon, wires{}); !errors.Is(cerr, errNoKey) {
 		t.Errorf("wiped client: %v", cerr)
 	}
 }

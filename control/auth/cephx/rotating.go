@@ -48,7 +48,7 @@ func (s *RotatingSecrets) IDs() []uint64 {
 }
 
 // Len returns the number of secrets.
-func (s *RotatingSecrets) Len() int { return len(s.list) }
+func (s *RotatingSecrets) len() int { return len(s.list) }
 
 // CurrentExpires returns when the current secret, the second one, expires; that is when
 // the monitors make another one. It is the zero time if there are fewer than three.
@@ -65,7 +65,7 @@ func (s *RotatingSecrets) CurrentExpires() time.Time {
 // section 6.1).
 func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
 	if ttl <= 0 {
-		return false, fmt.Errorf("%w: life of secrets is %v", ErrConfig, ttl)
+		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)
 	}
 	changed := false
 	for len(s.list) < keptSecrets || !s.list[1].expires.After(now) {
@@ -106,26 +106,16 @@ func (s *RotatingSecrets) issuing(now time.Time) (e rotatingSecret, limit time.T
 }
 
 // AppendTo appends the wire form, which contains the keys.
-func (s *RotatingSecrets) AppendTo(dst []byte) []byte {
+func (s *RotatingSecrets) appendTo(dst []byte) []byte {
 	dst = append(dst, structVersion)
 	dst = le.AppendUint32(dst, uint32(len(s.list)))
 	for _, e := range s.list {
 		dst = le.AppendUint64(dst, e.id)
 		dst = append(dst, structVersion)
-		dst = e.key.AppendTo(dst)
+		dst = e.key.appendTo(dst)
 		dst = wire.AppendUtime(dst, e.expires)
 	}
 	return le.AppendUint64(dst, s.newest)
-}
-
-// DecodeRotatingSecrets decodes the wire form.
-func DecodeRotatingSecrets(p []byte) (RotatingSecrets, error) {
-	r := wire.NewReader(p)
-	s := readRotatingSecrets(r)
-	if err := r.Err(); err != nil {
-		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
-	}
-	return s, nil
 }
 
 func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
@@ -154,7 +144,7 @@ func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
 }
 
 // Clone returns an independent copy.
-func (s *RotatingSecrets) Clone() RotatingSecrets {
+func (s *RotatingSecrets) clone() RotatingSecrets {
 	c := RotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
 	for i := range c.list {
 		c.list[i].key = c.list[i].key.Clone()

@@ -47,7 +47,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	secrets, err := c.authority.Rotating(ServiceOSD)
 	must(t, err)
 	store := NewSecretStore(ServiceOSD)
-	store.Update(secrets.Clone())
+	store.Update(secrets.clone())
 	cfg := ClientConfig{Name: admin, Key: entity.Key}
 	content := ticketContent{name: admin, sessionKey: principal.SessionKey}
 
@@ -57,7 +57,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 		all = append(all, forms(k.Secret())...)
 		all = append(all, k.Base64()[:20]+k.Base64()[20:])
 	}
-	all = append(all, forms(principal.ConnectionSecret())...)
+	all = append(all, forms(principal.connectionSecret())...)
 
 	for _, v := range []any{
 		entity.Key, &entity.Key, entity, &entity, c.ring, cfg, &cfg, cl, e, login, *login, c.authority, c.mon, c.osd, v, *v,

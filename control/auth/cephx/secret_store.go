@@ -39,7 +39,7 @@ func (s *SecretStore) Update(secrets RotatingSecrets) {
 func (s *SecretStore) NeedRefresh(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.secrets.Len() < keptSecrets || !now.Before(s.secrets.CurrentExpires())
+	return s.secrets.len() < keptSecrets || !now.Before(s.secrets.CurrentExpires())
 }
 
 // Secret implements [SecretSource].

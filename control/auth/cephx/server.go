@@ -11,9 +11,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// DefaultTicketGrace is how long a ticket is accepted beyond its expiry, so that clocks
+// defaultTicketGrace is how long a ticket is accepted beyond its expiry, so that clocks
 // may differ.
-const DefaultTicketGrace = 5 * time.Minute
+const defaultTicketGrace = 5 * time.Minute
 
 // ServerConfig says what a [Server] accepts.
 type ServerConfig struct {
@@ -24,10 +24,10 @@ type ServerConfig struct {
 	// Secrets opens the tickets of authorizers. Nil means the Authority.
 	Secrets SecretSource
 	// Modes returns the connection modes allowed to a peer of the given type. It must be
-	// safe for concurrent use. Nil means [DefaultModes].
+	// safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
 	Modes func(peer wire.EntityType) []auth.Mode
 	// TicketGrace is how long a ticket is accepted beyond its expiry; 0 means
-	// [DefaultTicketGrace]. Negative means that the rotation of the secrets alone limits
+	// 5 minutes. Negative means that the rotation of the secrets alone limits
 	// the life of tickets, as the reference has it.
 	TicketGrace time.Duration
 	// Accept, if not nil, has the last word about an entity that was proven. Its error
@@ -52,18 +52,18 @@ type Server struct{ cfg ServerConfig }
 // NewServer returns a server. Without an authority there must be a source of secrets.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
-	case !allServices.Has(Service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
-		return nil, fmt.Errorf("%w: %v has no service", ErrConfig, cfg.Own)
+	case !allServices.has(Service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
+		return nil, fmt.Errorf("%w: %v has no service", errConfig, cfg.Own)
 	case cfg.Authority == nil && cfg.Secrets == nil:
-		return nil, fmt.Errorf("%w: neither an authority nor secrets", ErrConfig)
+		return nil, fmt.Errorf("%w: neither an authority nor secrets", errConfig)
 	case cfg.Authority != nil && cfg.Own != wire.Mon:
-		return nil, fmt.Errorf("%w: only a monitor accepts logins, not %v", ErrConfig, cfg.Own)
+		return nil, fmt.Errorf("%w: only a monitor accepts logins, not %v", errConfig, cfg.Own)
 	}
 	if cfg.Secrets == nil {
 		cfg.Secrets = cfg.Authority
 	}
 	if cfg.TicketGrace == 0 {
-		cfg.TicketGrace = DefaultTicketGrace
+		cfg.TicketGrace = defaultTicketGrace
 	}
 	cfg.Now = wallClock(cfg.Now)
 	return &Server{cfg}, nil
@@ -152,7 +152,7 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 }
 
 func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, error) {
-	reply, key, secret, err := e.session.HandleLogin(payload, e.mode)
+	reply, key, secret, err := e.session.handleLogin(payload, e.mode)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,7 +183,7 @@ func (e *serverExchange) verify(payload []byte) ([]byte, *auth.Result, error) {
 		return nil, nil, err
 	}
 	return reply, &auth.Result{
-		SessionKey: p.SessionKey.Secret(), ConnectionSecret: p.ConnectionSecret(), GlobalID: p.GlobalID,
+		SessionKey: p.SessionKey.Secret(), ConnectionSecret: p.connectionSecret(), GlobalID: p.GlobalID,
 		Entity: p.Entity, Mode: e.mode, Method: auth.Cephx, Caps: p.Caps,
 	}, nil
 }

@@ -46,4 +46,4 @@ func (s Service) String() string {
 }
 
 // Has reports whether s contains all of o.
-func (s Service) Has(o Service) bool { return s&o == o }
+func (s Service) has(o Service) bool { return s&o == o }

@@ -75,7 +75,7 @@ func (s *Session) start(name wire.EntityName, wantedID uint64) ([]byte, error) {
 			return nil, fmt.Errorf("allocate a global id: %w", err)
 		}
 		if id == 0 {
-			return nil, fmt.Errorf("%w: allocated global id is zero", ErrConfig)
+			return nil, fmt.Errorf("%w: allocated global id is zero", errConfig)
 		}
 		s.globalID, s.newID = id, true
 	} else {
@@ -118,7 +118,7 @@ func (s *Session) Handle(payload []byte) (reply []byte, err error) {
 
 // HandleLogin takes the proof of a login and returns the reply, a copy of the auth
 // session key, and in mode secure the connection secret. The caller wipes both.
-func (s *Session) HandleLogin(payload []byte, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+func (s *Session) handleLogin(payload []byte, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
 	r := wire.NewReader(payload)
 	if op := r.U16(); r.Err() == nil && op != opAuthSessionKey {
 		r.Fail(malformed(fmt.Sprintf("login with op 0x%04x", op)))
@@ -181,7 +181,7 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 		return Entity{}, ErrProof
 	}
 	if !slices.Contains(s.a.ciphers.Allowed, key.Kind()) {
-		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", ErrKeyType, key.Kind())
+		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", errKeyType, key.Kind())
 	}
 	return entity, nil
 }
@@ -200,15 +200,15 @@ func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 		if s.a.insecure && !strict {
 			return Key{}, nil
 		}
-		return Key{}, ErrReclaim
+		return Key{}, errReclaim
 	}
 	c, err := s.a.openAuthTicket(req.oldTicket)
 	if err != nil {
-		return Key{}, fmt.Errorf("%w: %w", ErrReclaim, err)
+		return Key{}, fmt.Errorf("%w: %w", errReclaim, err)
 	}
 	if c.globalID != s.globalID || c.name != s.name {
 		c.sessionKey.Wipe()
-		return Key{}, fmt.Errorf("%w: %w", ErrReclaim, ErrForeignTicket)
+		return Key{}, fmt.Errorf("%w: %w", errReclaim, errForeignTicket)
 	}
 	return c.sessionKey, nil
 }
@@ -218,7 +218,7 @@ func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
 	secret, ok := a.Secret(ServiceAuth, t.secretID)
 	if !ok {
-		return ticketContent{}, ErrUnknownSecret
+		return ticketContent{}, errUnknownSecret
 	}
 	defer secret.Wipe()
 	return openTicket(t, secret)
@@ -268,7 +268,7 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 // or nothing if there is none; n is their number.
 func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
 	for _, s := range ticketServices {
-		if wanted.Has(s) {
+		if wanted.has(s) {
 			n++
 		}
 	}
@@ -277,7 +277,7 @@ func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityNa
 	}
 	dst = appendIssuedHead(dst, n)
 	for _, s := range ticketServices {
-		if !wanted.Has(s) {
+		if !wanted.has(s) {
 			continue
 		}
 		t, g, err := a.issueFor(s, name, globalID, session.Kind())
@@ -328,7 +328,7 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	}
 	defer c.sessionKey.Wipe()
 	if c.name != s.name {
-		return nil, fmt.Errorf("ticket request of %v with a ticket of %v: %w", s.name, c.name, ErrForeignTicket)
+		return nil, fmt.Errorf("ticket request of %v with a ticket of %v: %w", s.name, c.name, errForeignTicket)
 	}
 	reply := appendReplyHeader(nil, opPrincipalSessionKey)
 	reply, n, err := s.a.appendTickets(reply, wanted, c.name, c.globalID, c.sessionKey)
@@ -345,7 +345,7 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 // yields tickets whose keys the replayer cannot open.
 func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketContent, error) {
 	if h.service != ServiceAuth {
-		return ticketContent{}, ErrForeignTicket
+		return ticketContent{}, errForeignTicket
 	}
 	c, err := a.openAuthTicket(h.ticket)
 	if err != nil {
@@ -355,9 +355,9 @@ func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketCon
 	switch {
 	case err != nil:
 	case c.globalID != h.globalID:
-		err = ErrForeignTicket
+		err = errForeignTicket
 	case !a.now().Before(c.expires):
-		err = ErrTicketExpired
+		err = errTicketExpired
 	default:
 		return c, nil
 	}
@@ -370,7 +370,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	switch s.name.Type {
 	case wire.Mon, wire.MDS, wire.OSD, wire.Mgr:
 	default:
-		return nil, fmt.Errorf("rotating secrets for %v: %w", s.name, ErrForeignTicket)
+		return nil, fmt.Errorf("rotating secrets for %v: %w", s.name, errForeignTicket)
 	}
 	entity, ok := s.a.entities.Lookup(s.name)
 	if !ok {
@@ -381,7 +381,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 		return nil, err
 	}
 	defer secrets.Wipe()
-	plain := secrets.AppendTo(nil)
+	plain := secrets.appendTo(nil)
 	defer clear(plain)
 	return entity.Key.sealPrefixed(useRotating, appendReplyHeader(nil, opRotatingKey), plain, s.a.rand)
 }

@@ -80,7 +80,7 @@ func (c *ticketContent) appendTo(dst []byte) []byte {
 	dst = wire.AppendBool(dst, c.allowAll)
 	dst = wire.AppendBlob(dst, c.caps)
 	dst = le.AppendUint32(dst, 0) // flags
-	return c.sessionKey.AppendTo(dst)
+	return c.sessionKey.appendTo(dst)
 }
 
 func readTicketContent(r *wire.Reader) ticketContent {
@@ -134,7 +134,7 @@ type grant struct {
 
 func (g grant) appendTo(dst []byte) []byte {
 	dst = append(dst, structVersion)
-	dst = g.sessionKey.AppendTo(dst)
+	dst = g.sessionKey.appendTo(dst)
 	dst = le.AppendUint32(dst, uint32(g.validity/time.Second))
 	return le.AppendUint32(dst, uint32(g.validity%time.Second))
 }

@@ -52,10 +52,10 @@ func TestCryptoVectors(t *testing.T) {
 			case v.Base64 != "":
 				k, err := ParseKey(v.Base64)
 				must(t, err)
-				same(t, "binary", k.AppendTo(nil), v.Binary)
+				same(t, "binary", k.appendTo(nil), v.Binary)
 				same(t, "secret", k.Secret(), v.Key)
-				if k.Base64() != v.Base64 || !k.Created().Equal(time.Unix(int64(v.Created), int64(v.CreatedNs))) {
-					t.Errorf("base64 %s, created %v", k.Base64(), k.Created())
+				if k.Base64() != v.Base64 || !k.created().Equal(time.Unix(int64(v.Created), int64(v.CreatedNs))) {
+					t.Errorf("base64 %s, created %v", k.Base64(), k.created())
 				}
 			case v.Bare != nil:
 				bare, err := k.seal(useTicket, nil, v.Payload, nil)
@@ -213,7 +213,7 @@ func replayMAuth(t *testing.T, start, login, extra msgr1Vector) {
 	// The third request ends with the services that it asked for.
 	wanted := Service(le.Uint32(extra.Request[len(extra.Request)-4:]))
 	for _, s := range ticketServices {
-		if wanted.Has(s) {
+		if wanted.has(s) {
 			delete(c.tickets, s)
 		}
 	}
@@ -416,7 +416,7 @@ func replayReclaim(t *testing.T, name string) {
 	same(t, "session key", res.SessionKey, v.SessionKey)
 	got := c.tickets[ServiceAuth]
 	same(t, "ticket", got.ticket.appendTo(nil), v.TicketStruct)
-	same(t, "grant", grant{got.sessionKey, DefaultAuthTTL}.appendTo(nil), v.Grant)
+	same(t, "grant", grant{got.sessionKey, defaultAuthTTL}.appendTo(nil), v.Grant)
 }
 
 func TestRotatingVector(t *testing.T) {
@@ -444,7 +444,7 @@ func replayRotating(t *testing.T, name string) {
 	same(t, "request", c.RotatingRequest(), v.Request)
 	s, err := c.HandleRotatingReply(v.Reply)
 	must(t, err)
-	same(t, "plain text", s.AppendTo(nil), v.Plaintext)
+	same(t, "plain text", s.appendTo(nil), v.Plaintext)
 	for id, want := range v.Secrets {
 		k, ok := s.Key(id)
 		if !ok {

@@ -38,7 +38,7 @@ func (p *Principal) Wipe() {
 
 // ConnectionSecret returns a copy of the connection secret, which the caller wipes; nil
 // unless the mode is [auth.Secure].
-func (p *Principal) ConnectionSecret() []byte {
+func (p *Principal) connectionSecret() []byte {
 	if p.secret == nil {
 		return nil
 	}
@@ -107,11 +107,11 @@ func (v *Verifier) sendChallenge(session Key) ([]byte, error) {
 // key (protocol section 5).
 func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
 	if h.service != Service(s.cfg.Own) {
-		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, ErrForeignTicket)
+		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)
 	}
 	secret, ok := s.cfg.Secrets.Secret(h.service, h.ticket.secretID)
 	if !ok {
-		return c, a, fmt.Errorf("authorizer: %w: %d", ErrUnknownSecret, h.ticket.secretID)
+		return c, a, fmt.Errorf("authorizer: %w: %d", errUnknownSecret, h.ticket.secretID)
 	}
 	defer secret.Wipe()
 	if c, err = openTicket(h.ticket, secret); err != nil {
@@ -121,9 +121,9 @@ func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketCont
 	switch {
 	case err != nil:
 	case c.globalID != h.globalID:
-		err = fmt.Errorf("global id %d with a ticket of %d: %w", h.globalID, c.globalID, ErrForeignTicket)
+		err = fmt.Errorf("global id %d with a ticket of %d: %w", h.globalID, c.globalID, errForeignTicket)
 	case s.cfg.TicketGrace >= 0 && !s.cfg.Now().Before(c.expires.Add(s.cfg.TicketGrace)):
-		err = fmt.Errorf("since %v: %w", c.expires, ErrTicketExpired)
+		err = fmt.Errorf("since %v: %w", c.expires, errTicketExpired)
 	default:
 		return c, a, nil
 	}
