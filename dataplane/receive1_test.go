@@ -94,9 +94,10 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 // Data begins in memory where it does in its page, so that whole pages of it are pages.
 func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 	for _, receive := range receiveModes {
+		b := newBed(t, receiving(receive))
 		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
 			for _, front := range []int{0, 1, 5000} {
-				c := newBed(t, receiving(receive)).conn1(OpenOptions{})
+				c := b.conn1(OpenOptions{})
 				want := payload(3, 100_000)
 				at := uintptr(0)
 				c.own.onMessage = func(_ *Handler, m *Message) { at = reflect.ValueOf(m.Data).Pointer() }
@@ -108,7 +109,8 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 				if at%pageSize != uintptr(off)%pageSize {
 					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
 				}
-				c.close()
+				c.h.Close(nil)
+				c.settle()
 			}
 		}
 	}
@@ -119,10 +121,11 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 	for _, large := range []int{300, 1 << 20} {
 		msg := &Message{Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
 		size := len(newModeCodec(t, plain1).message(1, 0, msg))
+		b := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.LargeFrom = large })
 		for cut := range size + 1 {
 			for _, way := range []string{"hang-up", "close", "old", "refused"} {
 				ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
-				c := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
+				c := b.conn1(OpenOptions{Throttles: ts})
 				if way == "old" {
 					c.h.inSeq = 7
 				}
@@ -150,7 +153,8 @@ func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
 					t.Fatalf("%s at %d of %d: %d messages, %d and %d bytes of the throttles, %d of buffers", way, cut, size,
 						ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
 				}
-				c.close()
+				c.h.Close(nil)
+				c.settle()
 			}
 		}
 	}
