@@ -328,26 +328,6 @@ func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 	}
 }
 
-// A message for nobody is gathered as one for a posting, and lost as any other.
-func TestDataBesidesPostingsIsGivenBackWhereverTheSocketEnds(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
-		size := len(newModeCodec(t, mode).message(1, 0, msg))
-		b := newPostBed(t, receive, 100)
-		for cut := 0; cut < size; cut += 1 + cut%5 {
-			c, ts, _ := b.poster(mode)
-			must(t, c.h.AddPosting(&newTarget(8, 160).Posting))
-			c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
-			c.settle()
-			c.sock.HangUp()
-			c.settle()
-			nothingHeld(t, c, ts, fmt.Sprintf("lost at %d of %d", cut, size))
-			c.h.Close(nil)
-			c.settle()
-		}
-	})
-}
-
 // Nothing that was not checked is taken for a message, nor ends a posting.
 func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 	for _, mode := range allModes[:6] {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -108,50 +107,6 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 				}
 				if at%pageSize != uintptr(off)%pageSize {
 					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
-				}
-				c.h.Close(nil)
-				c.settle()
-			}
-		}
-	}
-}
-
-// Wherever the socket ends, what the message held of the throttles comes back.
-func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
-	for _, large := range []int{300, 1 << 20} {
-		msg := &Message{Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
-		size := len(newModeCodec(t, plain1).message(1, 0, msg))
-		b := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.LargeFrom = large })
-		for cut := range size + 1 {
-			for _, way := range []string{"hang-up", "close", "old", "refused"} {
-				ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
-				c := b.conn1(OpenOptions{Throttles: ts})
-				if way == "old" {
-					c.h.inSeq = 7
-				}
-				wire := c.peer.message(1, 0, msg)
-				c.sock.Arrive(wire[:cut])
-				c.settle()
-				switch way {
-				case "close":
-					c.h.Close(nil)
-				case "refused":
-					c.h.Refuse()
-					fallthrough
-				case "old":
-					c.sock.Arrive(wire[cut:])
-				}
-				c.settle()
-				if way == "hang-up" {
-					c.sock.HangUp()
-					c.settle()
-				}
-				if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
-					t.Fatalf("%s at %d of %d: %d messages", way, cut, size, got)
-				}
-				if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
-					t.Fatalf("%s at %d of %d: %d messages, %d and %d bytes of the throttles, %d of buffers", way, cut, size,
-						ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
 				}
 				c.h.Close(nil)
 				c.settle()
