@@ -13,9 +13,10 @@ import (
 // Matrix: HI-08
 func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
+		b := newBed(t, receiving(receive))
 		for tag := frame.TagHello; tag.Known(); tag++ {
 			for _, n := range []int{int(tag.Bound().Max) + 1, 1 << 20} {
-				c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+				c := b.connMode(OpenOptions{}, m)
 				asked := c.c.Snapshot().PoolLent
 				wire := c.peer.frame(tag, make([]byte, n))
 				c.sock.Arrive(wire[:c.peer.dec.HeadSize()])
@@ -26,7 +27,6 @@ func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 				if c.c.Snapshot().PoolLent != asked || c.c.Snapshot().PoolInUse != 0 {
 					t.Errorf("%v of %d bytes: %d buffers asked for, %d bytes lent", tag, n, c.c.Snapshot().PoolLent-asked, c.c.Snapshot().PoolInUse)
 				}
-				c.close()
 			}
 		}
 	})

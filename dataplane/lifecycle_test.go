@@ -1,10 +1,8 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,23 +55,6 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 		t.Errorf("state %v", gone.State())
 	}
 	planetest.CheckCores(t, p, 1, 2)
-}
-
-// The end of the context ends what does not leave by itself.
-func TestTheEndOfPatienceFaultsWhatIsLeft(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
-	oa, ob := &recorder{}, &recorder{}
-	ha, _ := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
-	gone := p.Core(0)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "core 0") {
-		t.Fatalf("removed: %v", err)
-	}
-	until(t, oa, "the fault", func() bool { return errors.Is(oa.fault(), loop.ErrCoreRemoved) })
-	migrate(t, ha, p.Core(1))
-	must(t, p.AwaitDrained(deadline(t), gone))
-	planetest.CheckCores(t, p, 1)
 }
 
 func TestLoadCountsTheHandlersOfACore(t *testing.T) {

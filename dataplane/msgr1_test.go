@@ -97,9 +97,10 @@ func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
 // Matrix: V1-07
 func TestEveryTagOfMsgr1(t *testing.T) {
 	stamp := Timestamp{1, 2}.payload()
+	b := newBed(t, nil)
 	for tag := range 256 {
 		tag := frame1.Tag(tag)
-		c := newBed(t, nil).conn1(OpenOptions{})
+		c := b.conn1(OpenOptions{})
 		freed := 0
 		for range 3 {
 			must(t, c.h.Send(&Message{Free: func(*Message) { freed++ }}))
@@ -152,7 +153,8 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		if got := c.tags1(); got != sent || len(c.own.list()) != received {
 			t.Errorf("%v: sent %q, want %q; %d messages", tag, got, sent, len(c.own.list()))
 		}
-		c.close()
+		c.h.Close(nil)
+		c.settle()
 	}
 }
 

@@ -47,15 +47,24 @@ func (g *target) fenced() bool {
 // has says that m lies at the beginning of the memory.
 func (g *target) has(m *Message) bool { return len(m.Data) > 0 && &m.Data[0] == &g.Buffer[0] }
 
-// postBed is a connection with a throttle of each kind, whose messages are kept.
+// postBed is a connection of a bed of its own.
 func postBed(t *testing.T, mode wireMode, receive loop.ReceiveMode, large int) (*conn, *loop.Throttles, *[]*Message) {
-	ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(4 << 20), Shared: loop.NewThrottle(4 << 20)}
-	c := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
+	return newPostBed(t, receive, large).poster(mode)
+}
+
+func newPostBed(t *testing.T, receive loop.ReceiveMode, large int) *bed {
+	return newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
 		receiving(receive)(cfg, d)
 		if large > 0 {
 			cfg.LargeFrom = large
 		}
-	}).connMode(OpenOptions{Throttles: ts}, mode)
+	})
+}
+
+// poster is a connection with a throttle of each kind, whose messages are kept.
+func (b *bed) poster(mode wireMode) (*conn, *loop.Throttles, *[]*Message) {
+	ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(4 << 20), Shared: loop.NewThrottle(4 << 20)}
+	c := b.connMode(OpenOptions{Throttles: ts}, mode)
 	kept := new([]*Message)
 	c.own.onMessage = func(_ *Handler, m *Message) {
 		m.Retain()
@@ -86,8 +95,9 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			b := newPostBed(t, receive, large)
 			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := postBed(t, mode, receive, large)
+				c, ts, kept := b.poster(mode)
 				g, other := newTarget(7, 160), newTarget(8, 160)
 				must(t, c.h.AddPosting(&g.Posting))
 				must(t, c.h.AddPosting(&other.Posting))
@@ -116,7 +126,8 @@ func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) 
 				if !bytes.Equal(g.Buffer[:110], msg.Data) {
 					t.Fatalf("%s: memory of the user's was changed when the message was released", where)
 				}
-				c.close()
+				c.h.Close(nil)
+				c.settle()
 			}
 		}
 	})
@@ -153,8 +164,9 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			b := newPostBed(t, receive, large)
 			for cut := 0; cut < size; cut += coarse(receive) {
-				c, ts, kept := postBed(t, mode, receive, large)
+				c, ts, kept := b.poster(mode)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
 				wire := c.peer.message(1, 0, msg)
@@ -180,7 +192,8 @@ func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
 					t.Fatalf("%s: memory of the user's was touched", where)
 				}
 				nothingHeld(t, c, ts, where)
-				c.close()
+				c.h.Close(nil)
+				c.settle()
 			}
 		}
 	})
@@ -223,8 +236,9 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			b := newPostBed(t, receive, large)
 			for cut := 0; cut < size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := postBed(t, mode, receive, large)
+				c, ts, kept := b.poster(mode)
 				g := newTarget(7, 160)
 				must(t, c.h.AddPosting(&g.Posting))
 				c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
@@ -252,7 +266,8 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 					t.Fatalf("%s: %d duplicates, used %d times", where, st.Duplicates, again.used)
 				}
 				nothingHeld(t, c, ts, where)
-				c.close()
+				c.h.Close(nil)
+				c.settle()
 			}
 		}
 	})
@@ -311,24 +326,6 @@ func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 			c.close()
 		}
 	}
-}
-
-// A message for nobody is gathered as one for a posting, and lost as any other.
-func TestDataBesidesPostingsIsGivenBackWhereverTheSocketEnds(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
-		size := len(newModeCodec(t, mode).message(1, 0, msg))
-		for cut := 0; cut < size; cut += 1 + cut%5 {
-			c, ts, _ := postBed(t, mode, receive, 100)
-			must(t, c.h.AddPosting(&newTarget(8, 160).Posting))
-			c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
-			c.settle()
-			c.sock.HangUp()
-			c.settle()
-			nothingHeld(t, c, ts, fmt.Sprintf("lost at %d of %d", cut, size))
-			c.close()
-		}
-	})
 }
 
 // Nothing that was not checked is taken for a message, nor ends a posting.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -94,9 +93,10 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 // Data begins in memory where it does in its page, so that whole pages of it are pages.
 func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 	for _, receive := range receiveModes {
+		b := newBed(t, receiving(receive))
 		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
 			for _, front := range []int{0, 1, 5000} {
-				c := newBed(t, receiving(receive)).conn1(OpenOptions{})
+				c := b.conn1(OpenOptions{})
 				want := payload(3, 100_000)
 				at := uintptr(0)
 				c.own.onMessage = func(_ *Handler, m *Message) { at = reflect.ValueOf(m.Data).Pointer() }
@@ -108,49 +108,8 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 				if at%pageSize != uintptr(off)%pageSize {
 					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
 				}
-				c.close()
-			}
-		}
-	}
-}
-
-// Wherever the socket ends, what the message held of the throttles comes back.
-func TestUnitsOfMsgr1ReturnWhereverTheSocketEnds(t *testing.T) {
-	for _, large := range []int{300, 1 << 20} {
-		msg := &Message{Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
-		size := len(newModeCodec(t, plain1).message(1, 0, msg))
-		for cut := range size + 1 {
-			for _, way := range []string{"hang-up", "close", "old", "refused"} {
-				ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
-				c := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.LargeFrom = large }).conn1(OpenOptions{Throttles: ts})
-				if way == "old" {
-					c.h.inSeq = 7
-				}
-				wire := c.peer.message(1, 0, msg)
-				c.sock.Arrive(wire[:cut])
+				c.h.Close(nil)
 				c.settle()
-				switch way {
-				case "close":
-					c.h.Close(nil)
-				case "refused":
-					c.h.Refuse()
-					fallthrough
-				case "old":
-					c.sock.Arrive(wire[cut:])
-				}
-				c.settle()
-				if way == "hang-up" {
-					c.sock.HangUp()
-					c.settle()
-				}
-				if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
-					t.Fatalf("%s at %d of %d: %d messages", way, cut, size, got)
-				}
-				if ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used()+ts.Held() != 0 || c.c.Snapshot().PoolInUse != 0 {
-					t.Fatalf("%s at %d of %d: %d messages, %d and %d bytes of the throttles, %d of buffers", way, cut, size,
-						ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used(), c.c.Snapshot().PoolInUse)
-				}
-				c.close()
 			}
 		}
 	}

@@ -83,8 +83,12 @@ func payload(tag, n int) []byte {
 		return nil
 	}
 	p := make([]byte, n)
-	for i := range p {
+	done := min(n, 64<<10) // then it repeats itself
+	for i := range p[:done] {
 		p[i] = byte(tag*31 + i*7 + i>>8)
+	}
+	for done < n {
+		done += copy(p[done:], p[:done])
 	}
 	return p
 }
@@ -134,8 +138,9 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(smallSizes)
 		size := len(newModeCodec(t, m).stream(list))
+		b := newBed(t, receiving(receive))
 		for at := 0; at <= size; at += coarse(receive) {
-			c := newBed(t, receiving(receive)).connMode(OpenOptions{Lossy: true}, m)
+			c := b.connMode(OpenOptions{Lossy: true}, m)
 			all := c.peer.stream(list)
 			c.sock.Arrive(all[:at])
 			c.settle()
@@ -147,7 +152,8 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			if got := c.h.stats.unaskedAcks; got != 2 {
 				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
 			}
-			c.close()
+			c.h.Close(nil)
+			c.settle()
 		}
 	})
 }
@@ -169,6 +175,9 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(boundarySizes())
 		for seed := range uint64(3) {
+			if seed == 2 && receive != loop.ReceiveReady {
+				continue // it is about reads
+			}
 			rng := rand.New(rand.NewPCG(seed, 4))
 			from := testLargeFrom
 			if seed == 0 {
@@ -185,7 +194,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				}
 			}
 			all := c.peer.stream(list)
-			if seed == 2 && receive == loop.ReceiveReady {
+			if seed == 2 {
 				c.sock.Whole = all // every read finds as much as it asks for
 				c.sock.Edge(0)
 				c.settle()

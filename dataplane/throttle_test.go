@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -223,46 +224,30 @@ func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
 	damaged := func(b []byte) []byte { b[len(b)-30] ^= 1; return b }
 	for _, one := range []struct {
 		name string
-		rev  frame.Revision
 		run  func(c *conn)
 	}{
-		{"dispatched", frame.Rev1, func(c *conn) { c.sock.Arrive(c.peer.message(1, 0, msg)) }},
-		{"duplicate", frame.Rev1, func(c *conn) {
-			c.sock.Arrive(c.peer.message(1, 0, msg), c.peer.message(1, 0, msg))
-		}},
-		{"bad crc", frame.Rev1, func(c *conn) { c.sock.Arrive(damaged(c.peer.message(1, 0, msg))) }},
-		{"bad header", frame.Rev1, func(c *conn) {
+		{"bad crc", func(c *conn) { c.sock.Arrive(damaged(c.peer.message(1, 0, msg))) }},
+		{"bad header", func(c *conn) {
 			c.sock.Arrive(c.peer.frame(frame.TagMessage, []byte{1, 2, 3}, msg.Front))
 		}},
-		{"aborted", frame.Rev1, func(c *conn) { c.sock.Arrive(c.peer.aborted(1, msg)) }},
-		{"reset in the body", frame.Rev1, func(c *conn) {
+		{"aborted", func(c *conn) { c.sock.Arrive(c.peer.aborted(1, msg)) }},
+		{"reset in the body", func(c *conn) {
 			b := c.peer.message(1, 0, msg)
 			c.sock.Arrive(b[:len(b)-20])
 			c.settle()
 			c.sock.Errno = unix.ECONNRESET
 			c.sock.Edge(0)
 		}},
-		{"closed in the body", frame.Rev1, func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.sock.Arrive(b[:len(b)-20])
-			c.settle()
-			c.h.Close(nil)
-		}},
-		{"dropped before the dispatch", frame.Rev1, func(c *conn) {
-			c.h.Refuse()
-			c.sock.Arrive(c.peer.message(1, 0, msg))
-		}},
-		{"plane closed in the body", frame.Rev1, func(c *conn) {
+		{"plane closed in the body", func(c *conn) {
 			b := c.peer.message(1, 0, msg)
 			c.sock.Arrive(b[:len(b)-20])
 			c.settle()
 			c.bed.close()
 		}},
-		{"rev0", frame.Rev0, func(c *conn) { c.sock.Arrive(c.peer.message(1, 0, msg)) }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			ts := &loop.Throttles{Frames: loop.NewThrottle(10), Bytes: loop.NewThrottle(10000), Shared: loop.NewThrottle(10000)}
-			c := newBed(t, nil).connRev(OpenOptions{Throttles: ts}, one.rev, false)
+			c := newBed(t, nil).conn(OpenOptions{Throttles: ts})
 			one.run(c)
 			if !c.d.Closed {
 				c.settle()
@@ -274,6 +259,57 @@ func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
 			}
 			if c.c.Snapshot().PoolInUse != 0 {
 				t.Errorf("%d bytes of buffers are held", c.c.Snapshot().PoolInUse)
+			}
+		})
+	}
+}
+
+// Wherever the socket ends, what the message held of the throttles and of memory comes back,
+// also if its data might have been for a posting.
+// Matrix: RP-03, TH-05, INV-06
+func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
+	for first, mode := range allModes {
+		t.Run(mode.name, func(t *testing.T) {
+			for _, large := range []int{100, 1 << 20} {
+				msg := &Message{TID: 7, Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
+				size := len(newModeCodec(t, mode).message(1, 0, msg))
+				b := newPostBed(t, loop.ReceiveReady, large)
+				for cut := first; cut <= size; cut = max(cut+1, min(cut+7, size)) { // all modes together: every byte
+					for i, way := range []string{"hang-up", "close", "old", "refused"} {
+						ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
+						c := b.connMode(OpenOptions{Throttles: ts}, mode)
+						if (cut+i)%2 == 0 {
+							must(t, c.h.AddPosting(&newTarget(8, 400).Posting))
+						}
+						if way == "old" {
+							c.h.inSeq = 7
+						}
+						wire := c.peer.message(1, 0, msg)
+						c.sock.Arrive(wire[:cut])
+						c.settle()
+						switch way {
+						case "close":
+							c.h.Close(nil)
+						case "refused":
+							c.h.Refuse()
+							fallthrough
+						case "old":
+							c.sock.Arrive(wire[cut:])
+						}
+						c.settle()
+						if way == "hang-up" {
+							c.sock.HangUp()
+							c.settle()
+						}
+						where := fmt.Sprintf("%s at %d of %d", way, cut, size)
+						if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
+							t.Fatalf("%s: %d messages", where, got)
+						}
+						nothingHeld(t, c, ts, where)
+						c.h.Close(nil)
+						c.settle()
+					}
+				}
 			}
 		})
 	}

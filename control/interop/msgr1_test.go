@@ -47,7 +47,6 @@ type v1Peer struct {
 	said []string
 	enc  *frame1.Encoder
 	dec  *frame1.Decoder
-	seq  uint64
 }
 
 // v1Way is who we are, and to whom we connect.
