@@ -263,35 +263,6 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 	}
 }
 
-// Who is marked down while it learns stays down, and what it learned or
-// not is no obstacle for the next one.
-// Matrix: HS-13
-func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
-	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
-		t.Run(msgrtest.PointName(at), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
-				us := nodeOf(t, v, "client.2", "LLC", 2)
-				b := us.Probe.Arm(at, 1, msgrtest.Block())
-				conn := us.Dial(acceptor)
-				us.Hit(ctx, b)
-				if got := us.Addrs(); len(got) != 0 && at.Tag.String() != "AUTH_REQUEST" {
-					t.Errorf("learned %v too early", got)
-				}
-				conn.MarkDown()
-				<-conn.Closed()
-				b.Release()
-				send(t, us.Dial(acceptor), 1)
-				receives(t, ctx, acceptor, 1)
-				us.Await(ctx, "closed C(1,0,0,0)", "established C(1,1,0,1)")
-				if got := us.Addrs(); len(got) != 1 || got[0].Nonce != 2 || got[0].AddrPort.Port() != 0 {
-					t.Errorf("learned %v", got)
-				}
-			})
-		})
-	}
-}
-
 // mobile is a bound node that can be given other ports of its host, six of them.
 func mobile(t *testing.T, v variant, name, policy string, nonce uint32, change ...func(*msgrtest.NodeConfig)) *msgrtest.Node {
 	t.Helper()
