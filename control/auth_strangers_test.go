@@ -70,7 +70,7 @@ func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
 
 // A peer that can never do is tried once, also by a lossless connection,
 // and the reset event comes.
-// Matrix: HS-05, HS-09, HI-25
+// Matrix: HS-05, HS-09, HI-25, AU-04
 func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	banner := wire2.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,25 +91,30 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	}()
 	strange := wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}
 	mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
+	_, keyed := cephxPair(t, []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC})
+	strict := newParty(t, control.Config{Name: entity(t, "mon.b"), Auth: control.Auth{Server: keyed}}).bind(t)
 	policy := control.LosslessClient()
 	for _, c := range []struct {
 		name string
 		to   wire.Addr
 		peer wire.EntityType
 		want error
-	}{{"features", strange, wire.Mon, handshake.ErrFeatures}, {"type", mon.addr, wire.OSD, handshake.ErrPeerType}} {
+	}{{"features", strange, wire.Mon, handshake.ErrFeatures}, {"type", mon.addr, wire.OSD, handshake.ErrPeerType}, {"method", strict.addr, wire.Mon, auth.ErrNoMethod}} {
 		reset := make(chan error, 9)
 		m := authMessenger(t, control.Config{
 			Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond},
 		}, &control.Dispatcher{Reset: func(c *control.Conn, _ bool) { reset <- c.Err() }})
 		conn := connect(t, m, c.to, c.peer)
 		arrives(t, "the end of the connection", conn.Closed())
-		if err := <-reset; !errors.Is(err, c.want) || errors.Is(err, control.ErrAuth) || len(reset) > 0 {
+		if err := <-reset; !errors.Is(err, c.want) || errors.Is(err, control.ErrAuth) != (c.name == "method") || len(reset) > 0 {
 			t.Errorf("%s: reset with %v, and %d more", c.name, err, len(reset))
 		}
 		if st, _ := conn.Stats(); st.Counters.Attempts != 1 {
 			t.Errorf("%s: %d attempts", c.name, st.Counters.Attempts)
 		}
+	}
+	if n := statsOf(t, strict.m).Counters.Accepted; n != 1 {
+		t.Errorf("who refuses was called %d times", n)
 	}
 	if n := len(calls); n != 1 {
 		t.Errorf("the strange peer was called %d times", n)

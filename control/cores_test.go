@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -260,25 +258,6 @@ func (b *coreBench) newcomers() (count *atomic.Int64) {
 	return count
 }
 
-// knocks are plain TCP connects, which want a banner.
-func (b *coreBench) knocks() {
-	addr := b.at.AddrPort.String()
-	b.loop(func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			b.t.Errorf("refused: %v", err)
-			return false
-		}
-		defer c.Close()
-		if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
-			b.t.Errorf("no banner: %v", err)
-			return false
-		}
-		_ = c.(*net.TCPConn).SetLinger(0)
-		return true
-	})
-}
-
 // asks wants statistics, which are to be had at every moment.
 func (b *coreBench) asks() {
 	list := slices.Clone(b.flows)
@@ -378,7 +357,7 @@ func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire
 	b := newCoreBenchAt(t, control.Config{Steer: steer, Plane: loop.Config{Cores: 2}}, backend, at)
 	defer b.halt()
 	all := append(b.run(3, 2)[:2], b.server) // a lossy client, a lossless one, the server
-	b.knocks()
+	newKnocker(t, b.at)
 	b.asks()
 	came := b.newcomers()
 	for i := range resizeRounds() {

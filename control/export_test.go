@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"time"
 
@@ -37,14 +36,9 @@ func Unhold(c *Conn) { c.unhold() }
 
 // The steps at which a broken successor stops.
 const (
-	StopBeforeHello = iota
-	StopBehindHello
-	StopBehindOffer
-	StopAtReady     // it refuses
-	StopBehindReady // it takes nothing of the sessions
-	StopInSessions
+	StopAtReady     = iota // it refuses
+	StopBehindReady        // it takes nothing of the sessions
 	StopBehindSessions
-	StopWithGarbage
 	StopSilent // it neither commits nor goes, until told
 	StopSteps
 )
@@ -55,11 +49,7 @@ func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step
 	l := handover.NewLink(ctx, conn)
 	defer conn.Close()
 	defer l.Close()
-	if step == StopBeforeHello {
-		return nil
-	}
-	h := handover.Hello{Entity: m.cfg.Name, AnyNonce: true}
-	if err := l.SendHello(h); err != nil || step == StopBehindHello {
+	if err := l.SendHello(handover.Hello{Entity: m.cfg.Name, AnyNonce: true}); err != nil {
 		return err
 	}
 	o, err := l.ReadOffer()
@@ -76,25 +66,15 @@ func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step
 		return err
 	}
 	defer handover.CloseFiles(steer)
-	switch step {
-	case StopBehindOffer:
-		return nil
-	case StopAtReady:
+	if step == StopAtReady {
 		l.Refuse(errors.New("no room"))
 		return nil
 	}
 	if err := l.SendReady(); err != nil || step == StopBehindReady {
 		return err
 	}
-	if step == StopInSessions {
-		_, err := io.ReadFull(conn, make([]byte, 5)) // the head of a record
-		return err
-	}
 	if _, _, err := l.ReadSessions(); err != nil || step == StopBehindSessions {
 		return err
-	}
-	if step == StopWithGarbage {
-		return l.SendHello(h)
 	}
 	<-late
 	return l.Commit()

@@ -97,40 +97,6 @@ func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
 	}
 }
 
-// What waits for a goroutine when the session ends is of no session any more.
-func TestMessagesOfAnEndedSessionAreNotDispatched(t *testing.T) {
-	m, c := &Messenger{s: new(sessions.Manager)}, new(Conn)
-	var got []uint64
-	began, goOn := make(chan struct{}), make(chan struct{})
-	d := &Dispatcher{Queued: func(_ *Conn, msg *Message) {
-		got = append(got, msg.TID)
-		if msg.TID == 1 {
-			close(began)
-			<-goOn
-		}
-	}}
-	freed := 0
-	push := func(tid uint64) {
-		msg := NewMessage(1, nil, nil)
-		msg.TID, msg.Free = tid, func(*Message) { freed++ }
-		c.queue.push(m, c, d, msg)
-	}
-	push(1)
-	<-began
-	push(2)
-	push(3)
-	c.queue.discard(c)
-	push(4)
-	if freed != 2 {
-		t.Errorf("%d messages were let go", freed)
-	}
-	close(goOn)
-	<-c.queue.drained()
-	if len(got) != 2 || got[0] != 1 || got[1] != 4 || freed != 4 {
-		t.Errorf("dispatched %v, %d let go", got, freed)
-	}
-}
-
 // Cease ends the dispatching at once: neither what waits nor what comes later is dispatched.
 func TestNothingIsDispatchedBehindCease(t *testing.T) {
 	m, c := &Messenger{s: new(sessions.Manager)}, new(Conn)

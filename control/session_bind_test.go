@@ -149,68 +149,30 @@ func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 	})
 }
 
-// retryClock runs what the test wants whenever a messenger waits for its next
-// try to bind, and has the wait over at once, or never.
+// retryClock tells when a messenger waits for its next try to bind, which never comes.
 type retryClock struct {
+	control.MachineClock
 	delay time.Duration
-	never bool
-	wait  func(n int) // n: number of the wait, from 1
-	n     atomic.Int32
+	waits chan struct{}
 }
-
-func (*retryClock) Now() time.Time { return time.Now() }
 
 func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if d == c.delay {
-		c.wait(int(c.n.Add(1)))
-		if c.never {
-			return func() bool { return true }
-		}
-		d = 0
+	if d != c.delay {
+		return c.MachineClock.AfterFunc(d, f)
 	}
-	return time.AfterFunc(d, f).Stop
-}
-
-// After the documented retries, or on one of them.
-// Matrix: SH-10
-func TestBindTriesAgainAsOftenAsItIsTold(t *testing.T) {
-	everyVariant(t, func(t *testing.T, _ context.Context, v variant) {
-		const delay = 1234 * time.Hour
-		for _, free := range []int{0, 1, 3, 4} {
-			host := ownHost()
-			held := []net.Listener{hold(t, netip.AddrPortFrom(host, 6800), false), hold(t, netip.AddrPortFrom(host, 6801), true)}
-			clock := &retryClock{delay: delay, wait: func(n int) {
-				if n == free {
-					_ = held[1].Close()
-				}
-			}}
-			n := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
-				c.Unbound, c.Plane.Cores, c.Clock = true, 2, clock
-				c.Binding.Ports, c.Binding.Retries, c.Binding.RetryDelay = bpf.PortRange{First: 6800, Last: 6801}, 3, delay
-			})
-			addrs, err := n.Bind(v2(host, 0))
-			switch waits := int(clock.n.Load()); {
-			case free >= 1 && free <= 3:
-				if err != nil || addrs[0].AddrPort.Port() != 6801 || waits != free {
-					t.Errorf("free after wait %d: %v, %v after %d waits", free, addrs, err, waits)
-				}
-			case !errors.Is(err, control.ErrNoPort) || !strings.Contains(err.Error(), "6800-6801, tried 4 times") || waits != 3:
-				t.Errorf("free after wait %d: %v, %v after %d waits", free, addrs, err, waits)
-			}
-		}
-	})
+	close(c.waits)
+	return func() bool { return true }
 }
 
 func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	host := ownHost()
 	hold(t, netip.AddrPortFrom(host, 6800), false)
-	waits := make(chan struct{})
-	clock := &retryClock{delay: time.Hour, never: true, wait: func(int) { close(waits) }}
+	clock := &retryClock{delay: time.Hour, waits: make(chan struct{})}
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
 	})
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
-	<-waits
+	<-clock.waits
 	must(t, n.Shutdown(deadline(t)))
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("Bind: %v", err)
@@ -261,35 +223,6 @@ func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Who is marked down while it learns stays down, and what it learned or
-// not is no obstacle for the next one.
-// Matrix: HS-13
-func TestMarkDownWhileTheAddressIsLearnedIsFinal(t *testing.T) {
-	for _, at := range points("HELLO_WRITE HELLO_READ AUTH_REQUEST_WRITE") {
-		t.Run(nodetest.PointName(at), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
-				us := nodeOf(t, v, "client.2", "LLC", 2)
-				b := us.Probe.Arm(at, 1, nodetest.Block())
-				conn := us.Dial(acceptor)
-				us.Hit(ctx, b)
-				if got := us.Addrs(); len(got) != 0 && at.Tag.String() != "AUTH_REQUEST" {
-					t.Errorf("learned %v too early", got)
-				}
-				conn.MarkDown()
-				<-conn.Closed()
-				b.Release()
-				send(t, us.Dial(acceptor), 1)
-				receives(t, ctx, acceptor, 1)
-				us.Await(ctx, "closed C(1,0,0,0)", "established C(1,1,0,1)")
-				if got := us.Addrs(); len(got) != 1 || got[0].Nonce != 2 || got[0].AddrPort.Port() != 0 {
-					t.Errorf("learned %v", got)
-				}
-			})
-		})
 	}
 }
 

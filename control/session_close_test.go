@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,8 +58,8 @@ func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
 	}
 }
 
-// SH-02, connector: from every point, and from the states without a socket.
-// Matrix: SH-02
+// From every point. What was learned of our address or not is no obstacle for the next one.
+// Matrix: SH-02, HS-13
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
@@ -67,6 +68,9 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 		conn := connector.Dial(acceptor)
 		send(t, conn, 1)
 		connector.Hit(ctx, b)
+		if got, learns := connector.Addrs(), strings.HasPrefix(nodetest.PointName(at), "HELLO"); learns && len(got) != 0 {
+			t.Errorf("learned %v too early", got)
+		}
 		conn.MarkDown()
 		<-conn.Closed()
 		b.Release()
@@ -82,6 +86,9 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 		send(t, connector.Dial(acceptor), 2)
 		receives(t, ctx, acceptor, 2)
 		connector.Await(ctx, "closed C(1,"+idents+",0,0)", "established C(1,1,0,1)")
+		if got := connector.Addrs(); len(got) != 1 || got[0].Nonce != 2 || got[0].AddrPort.Port() != 0 {
+			t.Errorf("learned %v", got)
+		}
 	})
 }
 

@@ -76,38 +76,13 @@ func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
 	}
 }
 
-func TestSilentSocketsDoNotPushOutAHandshakeThatProgresses(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound = 64
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-		client := nodeOf(t, v, "client.2", "LC", 2)
-		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
-		c := client.Dial(server, control.Once())
-		client.Hit(ctx, b)
-		eventually(t, ctx, "the server to read HELLO", func() bool { return server.Probe.Seen(nodetest.Read(frame.TagHello)) == 1 })
-		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 3*bound)
-		doorStats(t, ctx, server.Messenger, 1+3*bound)
-		b.Release()
-		check(t, c.WaitReady(ctx))
-	})
-}
-
-// stillClock has timers, and a time that does not pass.
-type stillClock struct{ at time.Time }
-
-func (c stillClock) Now() time.Time { return c.at }
-
-func (c stillClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
-
 // Matrix: HI-30, AIM-06
 func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const n = 40
 		var log logText
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *nodetest.NodeConfig) {
-			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), stillClock{time.Unix(1_000_000, 0)}
+			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), newHandClock()
 		})
 		client := nodeOf(t, v, "client.2", "LC", 2)
 		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
@@ -130,52 +105,6 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 			t.Errorf("%d lines", got)
 		}
 	})
-}
-
-// Matrix: RL-02
-func TestNoMoreConnectionsAreHalfOpenThanAllowed(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	const limit, silent = 3, 8
-	for _, backend := range engines {
-		t.Run(string(backend), func(t *testing.T) {
-			ctx := deadline(t)
-			cfg := serverConfig(backend, 2)
-			cfg.Door.HalfOpen, cfg.Timeouts.Handshake = limit, time.Hour
-			m, at := serveEcho(t, cfg)
-			dial := func() net.Conn {
-				c, err := net.Dial("tcp", at.AddrPort.String())
-				must(t, err)
-				t.Cleanup(func() { _ = c.Close() })
-				return c
-			}
-			var conns []net.Conn
-			ended := make(chan int, silent)
-			for i := range silent {
-				c := dial()
-				conns = append(conns, c)
-				go func() {
-					_, _ = io.Copy(io.Discard, c) // it ends with whatever ends the connection
-					ended <- i
-				}()
-			}
-			gone := make(map[int]bool)
-			eventually(t, ctx, "the end of those above the limit", func() bool {
-				for len(ended) > 0 {
-					gone[<-ended] = true
-				}
-				return len(gone) == silent-limit
-			})
-			eventually(t, ctx, "all to be counted", func() bool { return statsOf(t, m).Counters.Accepted == silent })
-			if n := statsOf(t, m).HalfOpen; n != limit {
-				t.Errorf("%d connections are half open", n)
-			}
-			for _, c := range conns {
-				_ = c.Close()
-			}
-			eventually(t, ctx, "room for others", func() bool { return statsOf(t, m).HalfOpen == 0 })
-			newStream(t, backend, wire.Client, control.LossyClient(), at).progress(5)
-		})
-	}
 }
 
 // A peer that sends one wrong byte and then waits holds its place among

@@ -275,46 +275,10 @@ func bothTraced(t *testing.T, v variant) (server, client *nodetest.Node, conn *c
 	return server, client, conn, dir, logs
 }
 
-func TestATracerSeesEveryFrameOfBothSides(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		server, client, _, dir, logs := bothTraced(t, v)
-		receives(t, ctx, client, 1001)
-		for _, n := range []*nodetest.Node{client, server} {
-			must(t, n.Shutdown(ctx))
-		}
-		for _, l := range logs {
-			must(t, l.Close())
-		}
-		for name, want := range map[string]trace.Side{"client": trace.Connector, "server": trace.Acceptor} {
-			recorder, tags, all := tracedIn(t, filepath.Join(dir, name))
-			if recorder != want {
-				t.Errorf("%s: recorded by %q", name, recorder)
-			}
-			for side, ends := range map[trace.Side]string{trace.Connector: "CLIENT_IDENT", trace.Acceptor: "SERVER_IDENT"} {
-				got := tags[side]
-				if len(got) < 6 || got[0] != "banner" || got[1] != "HELLO" || !slices.Contains(got, ends) || !slices.Contains(got, "MESSAGE") ||
-					slices.Index(got, ends) > slices.Index(got, "MESSAGE") {
-					t.Errorf("%s: the %s sent %v", name, side, got)
-				}
-			}
-			message := slices.IndexFunc(all, func(r trace.Record) bool { return r.Tag == "MESSAGE" && r.From == trace.Connector })
-			r := all[message]
-			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || !slices.Equal(r.Segments, []int{41, 5, 0, 20000}) ||
-				!slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
-				t.Errorf("%s: %+v %+v", name, r, r.Fields)
-			}
-			if last := all[len(all)-1]; last.Event != trace.End || last.Error == "" {
-				t.Errorf("%s: it ends with %+v", name, last)
-			}
-		}
-	})
-}
-
-// TestMsgr1ATracerSeesEverythingOfBothSides is the same for msgr1, with a session that is
-// resumed, and keepalives.
+// With a session that is resumed, and keepalives.
 // Matrix: V1-12
-func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+func TestATracerSeesEverythingOfBothSides(t *testing.T) {
+	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, client, conn, dir, logs := bothTraced(t, v)
 		receives(t, ctx, client, 1001)
 		cut := server.Probe.ArmNext(nodetest.Read(frame.TagMessage), nodetest.Fault())
@@ -329,15 +293,22 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 		for _, l := range logs {
 			must(t, l.Close())
 		}
+		order, message, header, source := map[trace.Side][]string{
+			trace.Connector: {"banner", "HELLO", "CLIENT_IDENT", "MESSAGE", "banner", "HELLO", "SESSION_RECONNECT", "MESSAGE", "KEEPALIVE2"},
+			trace.Acceptor:  {"banner", "HELLO", "SERVER_IDENT", "MESSAGE", "banner", "HELLO", "SESSION_RECONNECT_OK", "MESSAGE", "KEEPALIVE2_ACK"},
+		}, "MESSAGE", 41, ""
+		if v.msgr1 {
+			order, message, header, source = map[trace.Side][]string{
+				trace.Connector: {"banner", "connect", "seq", "MSG", "banner", "connect", "connect", "seq", "MSG", "KEEPALIVE2"},
+				trace.Acceptor:  {"banner", "reply SEQ", "seq", "MSG", "banner", "reply RETRY_GLOBAL", "reply SEQ", "seq", "MSG", "KEEPALIVE2_ACK"},
+			}, "MSG", 53, "client.2"
+		}
 		for name, want := range map[string]trace.Side{"client": trace.Connector, "server": trace.Acceptor} {
 			recorder, tags, all := tracedIn(t, filepath.Join(dir, name))
 			if recorder != want {
 				t.Errorf("%s: recorded by %q", name, recorder)
 			}
-			for side, must := range map[trace.Side][]string{
-				trace.Connector: {"banner", "connect", "seq", "MSG", "banner", "connect", "connect", "seq", "MSG", "KEEPALIVE2"},
-				trace.Acceptor:  {"banner", "reply SEQ", "seq", "MSG", "banner", "reply RETRY_GLOBAL", "reply SEQ", "seq", "MSG", "KEEPALIVE2_ACK"},
-			} {
+			for side, must := range order {
 				rest := tags[side]
 				for _, tag := range must {
 					i := slices.Index(rest, tag)
@@ -347,18 +318,18 @@ func TestMsgr1ATracerSeesEverythingOfBothSides(t *testing.T) {
 					}
 					rest = rest[i+1:]
 				}
-				if !slices.Contains(tags[side], "ACK") {
+				if v.msgr1 && !slices.Contains(tags[side], "ACK") {
 					t.Errorf("%s: the %s sent %v, and no ACK", name, side, tags[side])
 				}
 			}
-			message := slices.IndexFunc(all, func(r trace.Record) bool { return r.Tag == "MSG" && r.From == trace.Connector })
-			r := all[message]
-			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || f.Source != "client.2" || r.Protocol != trace.Msgr1 ||
-				!slices.Equal(r.Segments, []int{53, 5, 0, 20000}) || !slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
+			r := all[slices.IndexFunc(all, func(r trace.Record) bool { return r.Tag == message && r.From == trace.Connector })]
+			if f, ok := r.Fields.(*trace.Message); !ok || f.Seq != 1 || f.TID != 1 || f.Type != 7 || f.Source != source ||
+				!slices.Equal(r.Segments, []int{header, 5, 0, 20000}) || !slices.Equal(r.Payload, []string{"66726f6e", "", "64617461"}) {
 				t.Errorf("%s: %+v %+v", name, r, r.Fields)
 			}
 			for _, r := range all {
-				if r.Event == trace.Frame && (r.Error != "" || r.Protocol != trace.Msgr1) || r.Event == trace.Banner && r.Fields.(*trace.Addresses).Own.Type != wire.AddrLegacy {
+				if r.Event == trace.Frame && (r.Error != "" || (r.Protocol == trace.Msgr1) != v.msgr1) ||
+					r.Event == trace.Banner && v.msgr1 && r.Fields.(*trace.Addresses).Own.Type != wire.AddrLegacy {
 					t.Errorf("%s: %+v", name, r)
 				}
 			}

@@ -53,6 +53,7 @@ type liveWorld struct {
 	*world
 	answer liveAnswerKind
 	queues map[liveLine]*liveQueue
+	busy   []*liveQueue      // those of which one message waits for room
 	got    map[uint64]uint64 // answers by stream
 	cover  liveCover
 }
@@ -75,6 +76,7 @@ type liveLine struct {
 
 // liveQueue are the messages of one line that wait for room.
 type liveQueue struct {
+	on      *control.Conn
 	waiting []*control.Message
 	busy    bool
 	done    chan struct{}
@@ -194,7 +196,7 @@ func (l *liveWorld) over(lanes []*lane, each uint64) bool {
 func (l *liveWorld) send(on liveLine, m *control.Message) {
 	q := l.queues[on]
 	if q == nil {
-		q = new(liveQueue)
+		q = &liveQueue{on: on.c}
 		l.queues[on] = q
 	}
 	l.woken = true
@@ -210,47 +212,37 @@ func (l *liveWorld) send(on liveLine, m *control.Message) {
 		l.cover.full++
 	}
 	q.waiting = append(q.waiting, m)
-	l.next(on.c, q)
+	l.next(q)
 }
 
 // next has a goroutine wait for the room of the first that has none.
-func (l *liveWorld) next(c *control.Conn, q *liveQueue) {
+func (l *liveWorld) next(q *liveQueue) {
 	if q.busy || len(q.waiting) == 0 {
 		return
 	}
 	m := q.waiting[0]
 	q.waiting, q.busy = q.waiting[1:], true
 	q.done = make(chan struct{})
+	l.busy = append(l.busy, q)
 	go func() {
 		defer close(q.done)
-		if err := c.SendContext(context.Background(), m); err != nil && !errors.Is(err, control.ErrClosed) {
+		if err := q.on.SendContext(context.Background(), m); err != nil && !errors.Is(err, control.ErrClosed) {
 			l.fail("send: %v", err)
 		}
 	}()
 }
 
-// collect goes on with the connections that found room.
+// collect goes on with the lines that found room.
 func (l *liveWorld) collect() {
-	if l.world == nil {
-		return // it is being made
-	}
-	for _, n := range l.nodes {
-		if n.m == nil {
-			continue
-		}
-		for _, c := range n.m.Conns() {
-			for _, answers := range []bool{true, false} {
-				q := l.queues[liveLine{c, answers}]
-				if q == nil || !q.busy {
-					continue
-				}
-				select {
-				case <-q.done:
-					q.busy = false
-					l.next(c, q)
-				default:
-				}
-			}
+	busy := l.busy
+	l.busy = nil
+	for _, q := range busy {
+		select {
+		case <-q.done:
+			q.busy = false
+			l.next(q)
+		default:
+			l.busy = append(l.busy, q)
 		}
 	}
 }
