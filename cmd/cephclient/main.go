@@ -84,11 +84,9 @@ func run(ctx context.Context, e env, args []string) int {
 	}}
 	o.register(p.Flags, e.getenv)
 	for _, c := range commands() {
-		given := func() (args []string) {
-			if o.poolName != "" && strings.HasPrefix(c.args, "POOL") {
-				args = append(args, o.poolName)
-			}
-			return args
+		var given func() []string
+		if strings.HasPrefix(c.args, "POOL") {
+			given = func() []string { return o.pool }
 		}
 		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Given: given, Run: func(ctx context.Context, args []string) error {
 			return e.dialled(ctx, &o, c, args)

@@ -20,14 +20,12 @@ type meter struct {
 
 // meter begins one, if standard error is a terminal.
 func (e env) meter(size func() int64) *meter {
-	f, ok := e.stderr.(*os.File)
-	if !ok || e.options.quiet {
-		return &meter{}
+	if f, ok := e.stderr.(*os.File); ok && !e.options.quiet {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			return &meter{to: f, size: size(), begun: time.Now()}
+		}
 	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
-		return &meter{}
-	}
-	return &meter{to: f, size: size(), begun: time.Now()}
+	return &meter{}
 }
 
 // add counts bytes.

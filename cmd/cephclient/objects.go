@@ -70,13 +70,11 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 		return err
 	}
 	defer in.Close()
-	done := e.meter(func() (size int64) {
-		if f, ok := in.(*os.File); ok {
-			if i, err := f.Stat(); err == nil {
-				size = i.Size()
-			}
+	done := e.meter(func() int64 {
+		if i, err := os.Stat(name); err == nil {
+			return i.Size()
 		}
-		return size
+		return 0
 	})
 	defer done.close()
 	for at := int64(0); ; {

@@ -28,11 +28,12 @@ type options struct {
 	compress string
 	engine   flags.Engine
 
-	poolName, namespace, locator, snap string
-	all, quiet                         bool
-	offset, size                       int64
-	threads                            int
-	seconds, duration                  time.Duration
+	pool                     []string // of --pool
+	namespace, locator, snap string
+	all, quiet               bool
+	offset, size             int64
+	threads                  int
+	seconds, duration        time.Duration
 	flags.Session
 }
 
@@ -48,7 +49,7 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf)")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, which is a list of files in /etc/ceph if it does not say so; without any there is no authentication)")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
-	fs.StringVar(&o.poolName, "pool", "", "`POOL`, in place of the argument")
+	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each behind its own")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")

@@ -44,23 +44,29 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A B C", cli.Usage, "", "some A [B]"},
 		{"many A", cli.Usage, "", "many A B..."},
 		{"one A --level x", cli.Usage, "", "--level"},
+		{"one -l 3 A", cli.OK, "", ""},
+		{"one --first A", cli.OK, "", ""},
+		{"one --first A B", cli.Usage, "", "usage: tool one A [flags]\n"},
 	} {
 		var got []string
 		run := func(_ context.Context, args []string) error { got = args; return nil }
 		fails := func(context.Context, []string) error {
 			return errors.Join(errors.New("it cannot"), errors.New("nor that"))
 		}
-		p := cli.Program{Name: "tool", About: "a test", Flags: cli.NewFlags("tool"), Commands: []cli.Command{
-			{Name: "one", Args: "A", Help: "takes one", Run: run}, {Name: "some", Args: "A [B]", Help: "takes one or two", Run: run},
+		var first string
+		given := func() []string { return strings.Fields(first) }
+		p := cli.Program{Name: "tool", About: "a test", Flags: cli.NewFlags("tool"), Letters: map[string]string{"level": "l"}, Commands: []cli.Command{
+			{Name: "one", Args: "A", Help: "takes one", Given: given, Run: run}, {Name: "some", Args: "A [B]", Help: "takes one or two", Run: run},
 			{Name: "many", Args: "A B...", Help: "takes two or more", Run: run}, {Name: "fails", Help: "cannot", Run: fails},
 		}}
+		p.Flags.StringVar(&first, "first", "", "`A`, in place of the argument")
 		p.Flags.Int("level", 1, "a `NUMBER`")
 		p.Flags.String("levels", "", "some `LEVELS`")
 		p.Values = map[string][]string{"LEVELS": {"high", "low"}}
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
 			return p.Run(t.Context(), stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)
-		if words := strings.Fields(strings.ReplaceAll(c.args, "--level 3 ", "")); c.status == cli.OK && got != nil && len(got) != len(words)-1 {
+		if words := strings.Fields(strings.NewReplacer("--level 3 ", "", "-l 3 ", "", "--first ", "").Replace(c.args)); c.status == cli.OK && got != nil && len(got) != len(words)-1 {
 			t.Errorf("%s: it got %q", c.args, got)
 		}
 	}

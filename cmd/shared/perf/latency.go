@@ -67,7 +67,7 @@ func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
 func (h *Histogram) Doublings(f func(us int, count int64)) {
 	us, count := 1, int64(0)
 	for _, bar := range h.h.Distribution() {
-		for bar.Count > 0 && bar.To > int64(us)*1000 {
+		for bar.Count > 0 && bar.From > int64(us)*1000 {
 			if count > 0 {
 				f(us, count)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -51,8 +52,21 @@ func TestDurationsOutOfRangeCountAtTheEnds(t *testing.T) {
 func TestAnEmptyHistogramIsZero(t *testing.T) {
 	h := NewHistogram()
 	h.Add(NewHistogram())
-	if h.Count() != 0 || h.Quantile(0.99) != 0 || h.Min() != 0 || h.Max() != 0 {
+	h.Doublings(func(int, int64) { t.Error("it has durations") })
+	if h.Count() != 0 || h.Quantile(0.99) != 0 || h.Mean() != 0 || h.Min() != 0 || h.Max() != 0 {
 		t.Fatal("an empty histogram reports something")
+	}
+}
+
+func TestDoublingsCountEachDurationOnce(t *testing.T) {
+	h := NewHistogram()
+	for _, us := range []float64{0, 0.5, 1, 1.5, 3, 3.5, 900, 1100} {
+		h.Record(time.Duration(us * 1000))
+	}
+	got := map[int]int64{}
+	h.Doublings(func(us int, count int64) { got[us] += count })
+	if want := map[int]int64{1: 3, 2: 1, 4: 2, 1024: 1, 2048: 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

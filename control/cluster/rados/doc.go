@@ -37,6 +37,8 @@
 //	MonCommand, MonCommandWithInputBuffer     Cluster.Mon().Command, CommandWith
 //	ListPools, MakePool, DeletePool           Cluster.Pools, CreatePool, Pool.Delete
 //	OpenIOContext, GetPoolByName              Cluster.Pool, Pool.ID
+//	GetClusterStats, GetPoolStats             Cluster.Mon().Command of "df", as JSON
+//	MgrCommand, OsdCommand, PGCommand         nothing: only monitors are asked
 //
 //	go-ceph: IOContext                        here
 //	SetNamespace, SetLocator                  Pool.WithNamespace, WithLocator: they return another Pool
@@ -52,11 +54,15 @@
 //	ListSnaps, LookupSnap                     Pool.Snaps, LookupSnap; names and times come with them
 //	RollbackSnap, SetReadSnap                 Object.Rollback, Pool.WithSnap
 //	Watch, Notify                             Object.Watch, Notify; a watch is renewed by itself
+//	Watcher: Events, Errors, Check            Handler.Notified, whose result is the Ack; Lost; Watch.Confirmed
+//	Checksum                                  Object.Checksum
+//	Alignment, RequiresAlignment              nothing
 //	GetLastVersion                            the version that Object.Operate returns
 //
 //	go-ceph: ReadOp, WriteOp                  here
 //	CreateReadOp, CreateWriteOp, Release      the zero values of ReadOp and WriteOp; nothing is to be released
-//	AssertVersion, Read, GetOmapValues        ReadOp.AssertVersion, Read, Omap
+//	AssertExists, AssertVersion               the same of ReadOp and WriteOp
+//	Read, GetOmapValues, its ByKeys           ReadOp.Read, Omap, OmapByKeys
 //	Create, CmpExt, SetAllocationHint         WriteOp.Create, CompareExtent, AllocHint
 //	Exec, and Bytes of its step               ReadOp.Exec, Result.Value
 //	OperateWithFlags                          Pool.WithFlags

@@ -14,9 +14,84 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A client connects with its keyring, looks at the cluster, and keeps an object
-// in it. It needs a cluster: it is compiled, not run.
+// exampleCluster is a monitor and an OSD in memory, which have the object "greeting" of pool "rep" alone.
+func exampleCluster() (mons []wire.Addr, stop func()) {
+	c, err := newCluster()
+	if err == nil {
+		_, err = c.startOSD()
+	}
+	if err != nil {
+		panic(err)
+	}
+	return []wire.Addr{c.addr}, func() {
+		if err := c.close(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// What most programs do: connect, find a pool, write and read an object, change it in one step, and tell others of it. Errors
+// are left out, where they would only be returned.
 func Example() {
+	mons, stop := exampleCluster() // in place of the addresses of real monitors
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cluster, err := rados.Dial(ctx, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: mons})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cluster.Close()
+	pool, err := cluster.Pool(ctx, "rep")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	greeting := pool.Object("greeting")
+	err = greeting.WriteFull(ctx, []byte("hello, world"))
+	fmt.Println("written:", err)
+	p := make([]byte, 5)
+	n, err := greeting.File(ctx).ReadAt(p, 7)
+	fmt.Printf("read: %s %v\n", p[:n], err)
+
+	var change rados.WriteOp
+	change.Append([]byte("!"))
+	change.SetXattr("language", []byte("en"))
+	version, err := greeting.Operate(ctx, &change)
+	fmt.Println("version", version, err)
+
+	watch, err := greeting.Watch(ctx, 0, rados.Handler{
+		Notified: func(n rados.Notification) []byte { return append([]byte("saw "), n.Payload...) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answers, err := greeting.Notify(ctx, []byte("a change"), 0)
+	for _, a := range answers {
+		fmt.Printf("answer: %s\n", a.Data)
+	}
+	fmt.Println("all told:", err)
+	fmt.Println("watch closed:", watch.Close(ctx))
+
+	fmt.Println("removed:", greeting.Remove(ctx))
+	_, err = greeting.Stat(ctx)
+	fmt.Println("gone:", errors.Is(err, fs.ErrNotExist))
+	// Output:
+	// written: <nil>
+	// read: world <nil>
+	// version 2 <nil>
+	// answer: saw a change
+	// all told: <nil>
+	// watch closed: <nil>
+	// removed: <nil>
+	// gone: true
+}
+
+// A client connects with its keyring, and looks at the cluster. It needs a cluster with keys: it is compiled, not run.
+func ExampleDial() {
 	f, err := os.Open("/etc/ceph/ceph.client.admin.keyring")
 	if err != nil {
 		fmt.Println(err)
@@ -64,22 +139,6 @@ func Example() {
 		return
 	}
 	fmt.Println("osdmap epoch:", maps.Epoch())
-
-	data, err := cluster.Pool(ctx, "data")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	greeting := data.WithNamespace("examples").Object("greeting")
-	if err := greeting.WriteFull(ctx, []byte("hello")); err != nil {
-		fmt.Println(err)
-		return
-	}
-	text, err := greeting.ReadAll(ctx)
-	fmt.Printf("read: %s %v\n", text, err)
-	fmt.Println("removed:", greeting.Remove(ctx))
-	_, err = greeting.Stat(ctx)
-	fmt.Println("gone:", errors.Is(err, fs.ErrNotExist))
 }
 
 // A compound operation checks and changes an object in one step. Each step of a read has its own result.

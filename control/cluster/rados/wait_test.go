@@ -28,8 +28,9 @@ import (
 var le = binary.LittleEndian
 
 const (
-	pool = "rep" // of the map of a real cluster, where osd.2 and osd.4 are up
-	text = "text"
+	object = "greeting"
+	pool   = "rep" // of the map of a real cluster, where osd.2 and osd.4 are up
+	text   = "text"
 )
 
 // cluster is a monitor of ours with the map of a real cluster, and changes to it.
@@ -37,39 +38,50 @@ type cluster struct {
 	addr  wire.Addr // of the monitor
 	whole []byte
 	first *osdmap.Map
+	stop  []func() error
 
 	mu    sync.Mutex
 	epoch uint32
 	send  func(front []byte) // to the client that has asked; nil: none has
 	quiet bool               // no map is sent
+	osd   *osd               // that serves the object; nil: none of ours
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	f, err := os.Open("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	c := &cluster{}
-	if z, err := gzip.NewReader(f); err != nil {
-		t.Fatal(err)
-	} else if c.whole, err = io.ReadAll(z); err != nil {
-		t.Fatal(err)
-	}
-	if c.first, err = osdmap.Decode(c.whole); err != nil {
-		t.Fatal(err)
-	}
-	c.epoch = c.first.Epoch
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
+	c, err := newCluster()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.Shutdown(context.Background()); err != nil {
+		if err := c.close(); err != nil {
 			t.Error(err)
 		}
 	})
+	return c
+}
+
+func newCluster() (*cluster, error) {
+	f, err := os.Open("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c := &cluster{}
+	if z, err := gzip.NewReader(f); err != nil {
+		return nil, err
+	} else if c.whole, err = io.ReadAll(z); err != nil {
+		return nil, err
+	}
+	if c.first, err = osdmap.Decode(c.whole); err != nil {
+		return nil, err
+	}
+	c.epoch = c.first.Epoch
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
+	if err != nil {
+		return nil, err
+	}
+	c.stop = append(c.stop, func() error { return m.Shutdown(context.Background()) })
 	subscriptions := &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		if m.Type == 15 && bytes.Contains(m.Front, []byte("osdmap")) {
 			c.subscribed(func(front []byte) { _ = conn.Send(control.NewMessage(41, front, nil)) })
@@ -79,23 +91,35 @@ func startCluster(t *testing.T) *cluster {
 	server := mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap {
 		return mon.MonMap{FSID: mon.FSID{1}, Epoch: 1, Mons: []mon.Mon{{Name: "a", Addrs: m.Addrs()}}}
 	}})
-	if err := m.Start(subscriptions, server); err != nil {
-		t.Fatal(err)
+	err = m.Start(subscriptions, server)
+	var addrs wire.AddrVec
+	if err == nil {
+		addrs, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	}
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
-		t.Fatal(err)
+		return nil, errors.Join(err, c.close())
 	}
 	c.addr = addrs[0]
-	return c
+	return c, nil
+}
+
+func (c *cluster) close() (err error) {
+	for _, stop := range c.stop {
+		err = errors.Join(err, stop())
+	}
+	return err
 }
 
 func (c *cluster) subscribed(send func([]byte)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	first := c.send == nil
 	c.send = send
 	if !c.quiet {
 		send(c.message(nil, c.whole))
+	}
+	if first && c.osd != nil {
+		c.changeLocked(2, c.osd.addr)
 	}
 }
 
@@ -124,6 +148,14 @@ func (c *cluster) message(inc, whole []byte) []byte {
 func (c *cluster) change(osd uint32, up *net.TCPListener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var addr netip.AddrPort
+	if up != nil {
+		addr = up.Addr().(*net.TCPAddr).AddrPort()
+	}
+	c.changeLocked(osd, addr)
+}
+
+func (c *cluster) changeLocked(osd uint32, up netip.AddrPort) {
 	c.epoch++
 	list := func(b []byte, n uint32) []byte { return le.AppendUint32(b, n) }
 	b, outer := wire.BeginEnvelope(nil, 8, 7)
@@ -133,15 +165,15 @@ func (c *cluster) change(osd uint32, up *net.TCPListener) {
 	b = append(b, bytes.Repeat([]byte{0xff}, 12)...)          // no pool, no flags
 	b = append(le.AppendUint64(b, 0), 0xff, 0xff, 0xff, 0xff) // no maps, no number of OSDs
 	b = list(list(list(b, 0), 0), 0)                          // pools
-	if up == nil {
+	if !up.IsValid() {
 		b = list(b, 0) // OSDs that are up
 		b = le.AppendUint32(le.AppendUint32(list(b, 1), osd), 2)
 		b = list(list(b, 0), 0) // weights, temporary sets
 	} else {
 		id, _ := c.first.PoolID(pool)
-		group, _ := c.first.Locate(id, "", "object")
+		group, _ := c.first.Locate(id, "", object)
 		b = le.AppendUint32(list(b, 1), osd)
-		b = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: up.Addr().(*net.TCPAddr).AddrPort()}}.AppendTo(b)
+		b = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: up}}.AppendTo(b)
 		b = list(list(b, 0), 0) // states, weights
 		b = le.AppendUint64(append(list(b, 1), 1), uint64(group.Pool))
 		b = le.AppendUint32(le.AppendUint32(b, group.Seed), 0xffffffff)
@@ -200,7 +232,7 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := p.Object("object")
+	o := p.Object(object)
 	c.change(2, nil)
 	c.change(4, nil)
 	over, end := context.WithCancelCause(ctx)
