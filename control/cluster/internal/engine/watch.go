@@ -29,9 +29,12 @@ type Handler struct {
 	Lost func(err error)
 }
 
-// maxEvents bounds the notifications that wait for the handler of a watch. Beyond that they are dropped: who notifies is told
-// that this watch has not answered.
-const maxEvents = 1024
+// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: who notifies is told that this watch
+// has not answered.
+const (
+	maxEvents     = 1024
+	maxEventBytes = 16 << 20 // of their payloads
+)
 
 // defaultTimeout is that of a watch or a notify whose user sets none.
 const defaultTimeout = 30 * time.Second
@@ -48,6 +51,7 @@ type Watch struct {
 	told    chan error // registered, or the notify is complete; nil: that was said
 	answers []osdop.Answer
 	events  []event
+	waiting int  // bytes of their payloads
 	busy    bool // the goroutine of the handler runs
 	ops     [1]osdop.Op
 	reply   osdop.Reply
@@ -157,7 +161,7 @@ func (w *Watch) Cookie() uint64 { return w.m.Cookie() }
 func (w *Watch) Close(ctx context.Context) error {
 	w.e.mu.Lock()
 	w.e.m.Forget(&w.m)
-	w.events = nil
+	w.events, w.waiting = nil, 0
 	w.e.unlock()
 	return w.end(ctx)
 }
@@ -229,6 +233,7 @@ func (w *Watch) handle() {
 		}
 		ev := w.events[0]
 		w.events = w.events[1:]
+		w.waiting -= len(ev.n.Payload)
 		e.mu.Unlock()
 		switch {
 		case ev.lost == nil:
@@ -277,7 +282,8 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 	w := m.User.(*Watch)
 	switch ev.What {
 	case osdop.EventNotify:
-		if len(w.events) < maxEvents {
+		if len(w.events) < maxEvents && w.waiting+len(ev.Payload) <= maxEventBytes {
+			w.waiting += len(ev.Payload)
 			w.happenLocked(event{n: Notification{ev.NotifyID, ev.Notifier, bytes.Clone(ev.Payload)}})
 		}
 	case osdop.EventDisconnect:
