@@ -26,7 +26,7 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 90400,
+	"lines without tests":                 90500,
 	"lines of the library":                73200,
 	"lines of bench":                      8900,
 	"lines of cmd":                        8780,

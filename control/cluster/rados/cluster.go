@@ -148,7 +148,8 @@ func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
 
 // Delete removes the pool with all that is in it; EPERM: the monitors do not allow that (mon_allow_pool_delete).
 func (p Pool) Delete(ctx context.Context) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDelete, Name: p.name}, "deletion")
+	// Without a name: a monitor that finds a pool of this one says yes, and deletes nothing.
+	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDelete}, "deletion")
 	return err
 }
 

@@ -150,8 +150,7 @@ const (
 	CRC32C = ChecksumKind(osdop.CRC32C)
 )
 
-// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all. Behind the end
-// of the object there are none.
+// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all, or none behind the end.
 func (o *ReadOp) Checksum(kind ChecksumKind, seed, offset, length uint64, chunk uint32) *Result[[]uint64] {
 	return addResult(&o.steps, osdop.Checksum(uint8(kind), seed, offset, length, chunk), func(out []byte) ([]uint64, error) {
 		return osdop.ChecksumOutput(uint8(kind), out)
@@ -321,12 +320,11 @@ func (o Object) compound(op Op) osdop.Request {
 // conclude sets the results of the steps, and releases the answer.
 func (s *steps) conclude(reply *osdop.Reply, err error) {
 	defer reply.Release()
-	var skipped error
-	switch {
-	case err != nil && !errors.Is(err, ErrRefused):
-		skipped = err
-	case err != nil && !slices.ContainsFunc(s.ops, failed):
-		skipped = ErrSkipped // it was refused as a whole, as where there is no object
+	skipped := err
+	if errors.Is(err, ErrRefused) {
+		if skipped = nil; !slices.ContainsFunc(s.ops, failed) {
+			skipped = ErrSkipped // it was refused as a whole, as where there is no object
+		}
 	}
 	for i, finish := range s.finish {
 		op := &s.ops[i]

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -45,6 +46,7 @@ type cluster struct {
 	send  func(front []byte) // to the client that has asked; nil: none has
 	quiet bool               // no map is sent
 	osd   *osd               // that serves the object; nil: none of ours
+	asks  [][]byte           // the MPoolOp that came; each is answered with success
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -83,6 +85,10 @@ func newCluster() (*cluster, error) {
 	}
 	c.stop = append(c.stop, func() error { return m.Shutdown(context.Background()) })
 	subscriptions := &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		if m.Type == osdop.TypePoolOp {
+			_ = conn.Send(c.agree(m))
+			return true
+		}
 		if m.Type == 15 && bytes.Contains(m.Front, []byte("osdmap")) {
 			c.subscribed(func(front []byte) { _ = conn.Send(control.NewMessage(41, front, nil)) })
 		}
@@ -108,6 +114,18 @@ func (c *cluster) close() (err error) {
 		err = errors.Join(err, stop())
 	}
 	return err
+}
+
+// agree answers MPoolOp.
+func (c *cluster) agree(m *control.Message) *control.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asks = append(c.asks, bytes.Clone(m.Front))
+	front := append(make([]byte, 18+16+4, 64), 0, 0, 0, 0, 0)
+	le.PutUint32(front[18+16+4:], c.epoch)
+	reply := control.NewMessage(osdop.TypePoolOpReply, front, nil)
+	reply.TID = m.TID
+	return reply
 }
 
 func (c *cluster) subscribed(send func([]byte)) {
@@ -258,6 +276,25 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 	stop(late)
 	if err := <-done; !errors.Is(err, rados.ErrNotSent) || !errors.Is(err, late) || !strings.Contains(err.Error(), "osd.4") || !strings.Contains(err.Error(), b.Addr().String()) {
 		t.Errorf("%v, want ErrNotSent with the address", err)
+	}
+}
+
+// The request to delete a pool has its number and no name: a monitor of Ceph that finds a pool of that name says yes, and deletes
+// nothing.
+func TestAPoolIsDeletedByItsNumber(t *testing.T) {
+	c := startCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := c.dial(ctx, t).Pool(ctx, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want := osdop.PoolOp{Epoch: c.epoch, FSID: mon.FSID{1}, Pool: p.ID(), What: osdop.PoolDelete}
+	if len(c.asks) != 1 || !bytes.Equal(c.asks[0], want.AppendTo(nil)) {
+		t.Errorf("%x, want %x", c.asks, want.AppendTo(nil))
 	}
 }
 

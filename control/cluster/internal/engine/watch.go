@@ -31,9 +31,12 @@ type Handler struct {
 	Lost func(err error)
 }
 
-// maxEvents bounds the notifications that wait for the handler of a watch. Beyond that they are dropped: who notifies is told
-// that this watch has not answered.
-const maxEvents = 1024
+// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: who notifies is told that this watch
+// has not answered.
+const (
+	maxEvents     = 1024
+	maxEventBytes = 16 << 20 // of their payloads
+)
 
 // defaultTimeout is that of a watch or a notify whose user sets none.
 const defaultTimeout = 30 * time.Second
@@ -57,6 +60,7 @@ type Watch struct {
 	told    chan error // registered, or the notify is complete; nil: that was said
 	answers []osdop.Answer
 	events  []event
+	waiting int  // bytes of their payloads
 	busy    bool // the goroutine of the handler runs
 }
 
@@ -189,7 +193,7 @@ func (w *Watch) Close(ctx context.Context) error {
 	s.m.Forget(&w.m)
 	s.unlock()
 	w.mu.Lock()
-	w.events = nil
+	w.events, w.waiting = nil, 0
 	w.mu.Unlock()
 	return w.end(ctx)
 }
@@ -264,6 +268,7 @@ func (w *Watch) handle() {
 		}
 		ev := w.events[0]
 		w.events = w.events[1:]
+		w.waiting -= len(ev.n.Payload)
 		w.mu.Unlock()
 		switch {
 		case ev.lost == nil:
@@ -313,7 +318,8 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 	switch ev.What {
 	case osdop.EventNotify:
 		w.mu.Lock()
-		if len(w.events) < maxEvents {
+		if len(w.events) < maxEvents && w.waiting+len(ev.Payload) <= maxEventBytes {
+			w.waiting += len(ev.Payload)
 			w.happenLocked(event{n: Notification{ev.NotifyID, ev.Notifier, bytes.Clone(ev.Payload)}})
 		}
 		w.mu.Unlock()

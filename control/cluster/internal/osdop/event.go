@@ -25,8 +25,14 @@ type Backoff struct {
 	Begin, End HObject
 }
 
+// maxBackoff bounds MOSDBackoff: two objects, whose names, namespaces and locators have a few KiB at most. A client keeps thousands.
+const maxBackoff = 16 << 10
+
 // DecodeBackoff reads the front of MOSDBackoff.
 func DecodeBackoff(front []byte) (b Backoff, err error) {
+	if len(front) > maxBackoff {
+		return Backoff{}, fmt.Errorf("MOSDBackoff: %w: %d bytes", wire.ErrMalformed, len(front))
+	}
 	r := wire.NewReader(front)
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
 		b.PG = readPG(r)

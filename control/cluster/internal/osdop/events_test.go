@@ -200,6 +200,18 @@ func FuzzDecodeReply(f *testing.F) {
 	})
 }
 
+// Clients keep back-offs: their names are bounded.
+func TestABackoffOfEndlessNamesIsRefused(t *testing.T) {
+	b := Backoff{End: HObject{Name: string(make([]byte, maxBackoff-200))}}
+	if _, err := DecodeBackoff(b.AppendTo(nil)); err != nil {
+		t.Error(err)
+	}
+	b.Begin.Name = string(make([]byte, 200))
+	if _, err := DecodeBackoff(b.AppendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
+		t.Error(err)
+	}
+}
+
 func FuzzDecodeEvents(f *testing.F) {
 	for _, c := range readCaptured(f, "wire-reef") {
 		for _, m := range c.Messages {

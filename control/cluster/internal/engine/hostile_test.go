@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// liar is an OSD that answers anything.
+type liar struct {
+	*cluster
+	*rand.Rand
+	maps  bool // it sends maps, after which little goes on
+	mu    sync.Mutex
+	epoch uint32
+}
+
+func (l *liar) lie(conn *control.Conn, m *control.Message) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	send := func(typ uint16, front, data []byte) {
+		r := control.NewMessage(typ, front, data)
+		r.TID, r.Version, r.CompatVersion = m.TID, 8, 2
+		_ = conn.Send(r)
+	}
+	le := binary.LittleEndian
+	switch l.IntN(11) {
+	case 0, 1:
+		if bytes.Contains(m.Front, object) {
+			_ = conn.Send(reply(m, 0, make([]byte, 64)))
+		}
+	case 2: // nothing
+	case 3, 4: // an answer with other bytes here and there: results, sizes, attempts, redirects
+		if bytes.Contains(m.Front, object) {
+			send(osdop.TypeOpReply, l.spoil(reply(m, 0, nil).Front), make([]byte, l.IntN(100)))
+		}
+	case 5: // it comes again, for ever
+		if bytes.Contains(m.Front, object) {
+			_ = conn.Send(reply(m, -int32(syscall.EAGAIN), nil))
+		}
+	case 6: // half an answer, or to somebody else
+		if bytes.Contains(m.Front, object) {
+			r := reply(m, 0, nil)
+			r.TID += uint64(l.IntN(3))
+			r.Front = r.Front[:l.IntN(len(r.Front)+1)]
+			_ = conn.Send(r)
+		}
+	case 7: // many ranges at once
+		for i := range uint64(5) {
+			b := osdop.Backoff{PG: osdmap.PG{Pool: l.pool, Seed: l.Uint32N(8)}, Shard: -1, What: osdop.Block, ID: i, Begin: osdop.Min(), End: osdop.HObject{Max: true}}
+			b.End.Name = string(make([]byte, l.IntN(100)/99*20_000))
+			send(osdop.TypeBackoff, b.AppendTo(nil), nil)
+			b.What = osdop.Unblock
+			send(osdop.TypeBackoff, b.AppendTo(nil), nil)
+		}
+	case 8: // notifications, and ends of watches
+		for range 5 {
+			w := osdop.WatchNotify{What: uint8(l.IntN(4)), Cookie: uint64(l.IntN(4)), NotifyID: uint64(l.IntN(3)), Payload: make([]byte, l.IntN(1<<12))}
+			send(osdop.TypeWatchNotify, w.AppendTo(nil), l.spoil(make([]byte, l.IntN(60))))
+		}
+	case 9: // a map of a later epoch that is right but for some bytes
+		if !l.maps {
+			break
+		}
+		l.epoch += l.Uint32N(3)
+		whole := bytes.Clone(l.whole)
+		le.PutUint32(whole[28:], l.epoch)
+		part := whole[32:min(len(whole)-4, 32+l.IntN(len(whole)))]
+		copy(part, l.spoil(part))
+		le.PutUint32(whole[len(whole)-4:], ^crc32.Checksum(whole[:len(whole)-4], crc32.MakeTable(crc32.Castagnoli)))
+		b := append([]byte(nil), l.whole[12:28]...)
+		b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, 0), 1), l.epoch)
+		b = wire.AppendBlob(b, whole)
+		send(typeOSDMap, append(le.AppendUint32(le.AppendUint32(b, 1), l.epoch), 0, 0, 0, 0), nil)
+	case 10:
+		if l.IntN(20) == 0 {
+			conn.MarkDown()
+		}
+	}
+	return false
+}
+
+// spoil changes a few bytes.
+func (l *liar) spoil(p []byte) []byte {
+	p = bytes.Clone(p)
+	for range l.IntN(4) {
+		if len(p) > 0 {
+			p[l.IntN(len(p))] = byte(l.Uint32())
+		}
+	}
+	return p
+}
+
+// An OSD that sends anything costs the operations that it has, and no more: each ends with its context at the latest, with an
+// error that says the outcome, and memory does not grow.
+func TestAnOSDThatLiesCostsNoMoreThanItsOperations(t *testing.T) {
+	seed, before := uint64(time.Now().UnixNano()), heap()
+	t.Logf("seed %d", seed)
+	for round := range 4 {
+		t.Run("", func(t *testing.T) {
+			c := start(t, Config{})
+			c.publish()
+			l := &liar{cluster: c, Rand: rand.New(rand.NewPCG(seed, uint64(round))), maps: round%2 == 1, epoch: 120}
+			c.do(l.lie)
+			l.endure(t)
+		})
+		if now := heap(); now > before+16<<20 {
+			t.Errorf("%d MiB of heap, %d before", now>>20, before>>20)
+		}
+	}
+}
+
+// endure has callers use the OSD.
+func (l *liar) endure(t *testing.T) {
+	c := l.cluster
+	var ended, good atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			for n := range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				var err error
+				switch r := c.read(64); (n + i) % 8 {
+				case 0:
+					_, err = c.e.Notify(ctx, r.Target, []byte("it"), time.Second)
+				case 1:
+					_, err = c.e.Watch(ctx, r.Target, time.Second, Handler{})
+				case 2:
+					_, err = c.e.DoInto(ctx, &r, make([]byte, 1<<15))
+				default:
+					var p osdop.Reply
+					p, err = c.e.Do(ctx, &r)
+					p.Release()
+				}
+				cancel()
+				var failed *Error
+				switch {
+				case err == nil:
+					good.Add(1)
+				case !errors.As(err, &failed) || !errors.Is(err, ErrNotSent) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrRefused):
+					t.Errorf("%v: no outcome", err)
+				}
+				ended.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	t.Logf("%d operations, %d of which succeeded; %d requests came", ended.Load(), good.Load(), c.came.Load())
+	if c.came.Load() == 0 {
+		t.Error("the OSD was never asked")
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Notifications that nobody takes are bounded in number and bytes.
+func TestNotificationsThatWaitAreBounded(t *testing.T) {
+	for size, most := range map[int]int{10: maxEvents, 1 << 20: maxEventBytes >> 20} {
+		c := start(t, Config{})
+		c.publish()
+		var osd atomic.Pointer[control.Conn]
+		c.do(func(conn *control.Conn, m *control.Message) bool {
+			osd.Store(conn)
+			_ = conn.Send(reply(m, 0, nil))
+			return false
+		})
+		busy, goOn, heard := make(chan struct{}), make(chan struct{}), 0
+		w, err := c.e.Watch(t.Context(), c.read(1).Target, time.Minute, Handler{Notified: func(Notification) []byte {
+			if heard++; heard == 1 {
+				close(busy)
+				<-goOn
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := func(n int) {
+			for range n {
+				ev := osdop.WatchNotify{What: osdop.EventNotify, Cookie: w.Cookie(), Payload: make([]byte, size)}
+				_ = osd.Load().SendContext(t.Context(), control.NewMessage(osdop.TypeWatchNotify, ev.AppendTo(nil), nil))
+			}
+		}
+		send(1)
+		<-busy
+		send(most + 5)
+		// What comes behind them on the connection has been handled behind them.
+		r := c.read(1)
+		p, err := c.e.Do(t.Context(), &r)
+		p.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(goOn)
+		until(t, func() bool { return c.came.Load() >= int64(1+1+1+most) }) // each is acknowledged
+		if err := w.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.e.Close()
+		if heard != 1+most {
+			t.Errorf("%d notifications of %d bytes, want %d", heard, size, 1+most)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package interop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// thrashed is a cluster to which something happens all the time, while workers use it.
+type thrashed struct {
+	*cluster
+	*rand.Rand
+	t      *testing.T
+	ctx    context.Context
+	cl     *rados.Cluster
+	pools  []rados.Pool
+	groups map[string]int // of each pool
+	said   []string       // what happened
+	over   atomic.Bool    // the workers end
+	failed chan struct{}  // closed with the first failure
+	once   sync.Once
+}
+
+// While OSDs and monitors are killed, stopped and started, OSDs go out and in and get other weights, groups split, merge and move, the
+// cluster pauses, a pool is deleted and connections break, no acknowledged write is lost, appends are there exactly once
+// and in order, each operation ends once the cluster is whole, and sessions, goroutines and memory do not grow. It takes
+// 25 seconds, or RINGMSGR_LONG; RINGMSGR_SAMPLE=SEED repeats the choices. No quota is reached: that takes a manager.
+// Matrix: IN-15
+func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	seed, long, began := sample(t), 25*time.Second, time.Now()
+	if s := os.Getenv("RINGMSGR_LONG"); s != "" {
+		var err error
+		long, err = time.ParseDuration(s)
+		check(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long+10*patience)
+	defer cancel()
+	// Disks in memory would forget what a killed OSD has acknowledged.
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", mons: 3, osds: 5, more: "debug ms = 0\n" +
+		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n"})
+	x := &thrashed{
+		cluster: c, Rand: rand.New(rand.NewPCG(seed, 0)), t: t, ctx: ctx, cl: dialCluster(t, c, "msgr2.1", uring.Auto),
+		groups: map[string]int{}, failed: make(chan struct{}),
+	}
+	for name, size := range map[string]string{"three": "3", "two": "2"} {
+		c.ceph("osd", "pool", "create", name, "8", "8", "replicated")
+		c.ceph("osd", "pool", "set", name, "size", size)
+		p, err := x.cl.Pool(ctx, name)
+		check(t, err)
+		x.pools, x.groups[name] = append(x.pools, p), 8
+	}
+	var workers sync.WaitGroup
+	var all []*worker
+	for i := range 6 {
+		w := newWorker(x, seed, i)
+		all = append(all, w)
+		workers.Go(w.work)
+	}
+	t.Logf("the cluster is there after %v", time.Since(began).Round(time.Second))
+	goroutines, heap := runtime.NumGoroutine(), heapInUse()
+	for end := time.Now().Add(long); time.Now().Before(end) && !t.Failed(); {
+		x.happen()
+	}
+	x.heal()
+	x.over.Store(true)
+	healed := time.Now()
+	workers.Wait()
+	t.Logf("the workers end %v after the cluster is whole", time.Since(healed).Round(time.Millisecond))
+	done, slowest := 0, time.Duration(0)
+	for _, w := range all {
+		w.verifyAll()
+		done, slowest = done+w.done, max(slowest, w.slowest)
+	}
+	t.Logf("%d operations, the slowest took %v; the cluster: %q", done, slowest.Round(time.Millisecond), x.said)
+	if done < 50 {
+		t.Errorf("%d operations only", done)
+	}
+	if n := len(x.cl.Messenger().Conns()); n > len(c.osds)+len(c.allMons) {
+		t.Errorf("%d connections to %d daemons", n, len(c.daemons()))
+	}
+	if n := runtime.NumGoroutine(); n > goroutines+50 { // other tests run beside this one
+		t.Errorf("%d goroutines, %d before", n, goroutines)
+	}
+	if n := heapInUse(); n > heap+128<<20 {
+		t.Errorf("%d MiB of heap, %d before", n>>20, heap>>20)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// fail ends the test.
+func (x *thrashed) fail(format string, args ...any) {
+	x.t.Errorf(format, args...)
+	x.once.Do(func() { close(x.failed) })
+	x.over.Store(true)
+}
+
+// pass has a while go by, of at most so many milliseconds.
+func (x *thrashed) pass(most int) {
+	after := time.NewTimer(time.Duration(1+x.IntN(most)) * time.Millisecond)
+	defer after.Stop()
+	select {
+	case <-after.C:
+	case <-x.failed:
+	}
+}
+
+// tell has the monitors do something. They may refuse.
+func (x *thrashed) tell(args ...string) {
+	if _, err := tryTool(x.t, "ceph", append([]string{"--conf", x.file("ceph.conf"), "--connect-timeout", "60"}, args...)...); err != nil {
+		x.said = append(x.said, fmt.Sprint("refused: ", err))
+	}
+}
+
+// happen has one thing happen to the cluster, and mostly takes it back.
+func (x *thrashed) happen() {
+	osd, pool := x.IntN(len(x.osds)), pickOf(x.Rand, "three", "two")
+	id, d := strconv.Itoa(osd), x.osds[osd]
+	mons := append([]*daemon{x.mon}, x.others...)
+	m := mons[x.IntN(len(mons))]
+	things := []struct {
+		name string
+		do   func()
+	}{
+		{"kill " + d.name, func() { d.kill(); x.pass(2000); d.restart(x.t); x.pass(2000) }},
+		{"kill " + d.name, func() { d.kill(); x.pass(100); d.restart(x.t); x.pass(2000) }},
+		{"stop " + d.name, func() { d.freeze(x.t); x.pass(3000); d.thaw(x.t) }},
+		{"kill " + m.name, func() { m.kill(); x.pass(2000); m.restart(x.t); x.pass(1000) }},
+		{"stop " + m.name, func() { m.freeze(x.t); x.pass(3000); m.thaw(x.t) }},
+		{"down " + id, func() { x.tell("osd", "down", id) }},
+		{"out " + id, func() { x.tell("osd", "out", id); x.pass(2000); x.tell("osd", "in", id) }},
+		{"reweight " + id, func() { x.tell("osd", "reweight", id, pickOf(x.Rand, "0.3", "0.7", "1")) }},
+		{"affinity " + id, func() { x.tell("osd", "primary-affinity", "osd."+id, pickOf(x.Rand, "0", "0.5", "1")) }},
+		{"groups of " + pool, func() { x.resize(pool) }},
+		{"groups of " + pool, func() { x.resize(pool) }},
+		{"upmap in " + pool, func() { x.upmap(pool, osd) }},
+		{"pause", func() { x.tell("osd", "pause"); x.pass(1000); x.tell("osd", "unpause") }},
+		{"delete a pool", x.deletePool},
+		{"hang up", func() { hangUp(x.cl); x.pass(300); hangUp(x.cl) }},
+	}
+	thing := things[x.IntN(len(things))]
+	x.said = append(x.said, thing.name)
+	thing.do()
+	x.pass(500)
+}
+
+func pickOf[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// resize splits the groups of a pool, or merges the last one.
+func (x *thrashed) resize(pool string) {
+	n := x.groups[pool] + pickOf(x.Rand, 1, 3, 5, -1)
+	if n < 4 || n > 32 {
+		return
+	}
+	steps := []string{"pg_num_actual", "pgp_num_actual"}
+	if n < x.groups[pool] {
+		slices.Reverse(steps)
+	}
+	for _, what := range steps {
+		if err := setGroups(x.ctx, x.cl, pool, what, n); err != nil {
+			x.said = append(x.said, fmt.Sprintf("refused: %s %d: %v", what, n, err))
+			return
+		}
+	}
+	x.groups[pool] = n
+	x.said = append(x.said, fmt.Sprint("to ", n))
+}
+
+// upmap moves a group from its first OSD to another one, or back.
+func (x *thrashed) upmap(pool string, to int) {
+	p := x.pools[0]
+	if p.Name() != pool {
+		p = x.pools[1]
+	}
+	pg := fmt.Sprintf("%d.%x", p.ID(), x.IntN(4))
+	var at struct{ Up []int }
+	check(x.t, json.Unmarshal(x.ceph("pg", "map", pg, "--format", "json"), &at))
+	if len(at.Up) == 0 || x.IntN(3) == 0 {
+		x.tell("osd", "rm-pg-upmap-items", pg)
+		return
+	}
+	x.tell("osd", "pg-upmap-items", pg, strconv.Itoa(at.Up[0]), strconv.Itoa(to))
+}
+
+// deletePool deletes a pool under the writes to it, which succeed or find it gone.
+func (x *thrashed) deletePool() {
+	p, err := x.cl.CreatePool(x.ctx, fmt.Sprint("brief", len(x.said)))
+	if err != nil {
+		x.fail("create a pool: %v", err)
+		return
+	}
+	var writes sync.WaitGroup
+	for i := range 20 {
+		writes.Go(func() {
+			var err error
+			for err == nil && x.ctx.Err() == nil {
+				err = p.Object(fmt.Sprint("o", i)).Append(x.ctx, []byte("gone"))
+			}
+			if !errors.Is(err, fs.ErrNotExist) {
+				x.fail("a write to a pool that is deleted: %v", err)
+			}
+		})
+	}
+	x.pass(500)
+	if err := p.Delete(x.ctx); err != nil {
+		x.fail("delete a pool: %v", err)
+	}
+	writes.Wait()
+}
+
+// heal has all daemons run, and takes back what keeps operations from being carried out.
+func (x *thrashed) heal() {
+	x.tell("osd", "unpause")
+	for i := range x.osds {
+		x.tell("osd", "in", strconv.Itoa(i))
+	}
+	x.awaitUp(len(x.osds))
+}
