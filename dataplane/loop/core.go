@@ -265,18 +265,20 @@ func (c *Core) turn(block bool) error {
 	return nil
 }
 
-// runTasks runs what is in the mailbox: all of it, or one task where a
+// runTasks runs what is in the mailbox, and then what that has posted, such as messages to send: all of it, or one task where a
 // simulation decides what comes next.
 func (c *Core) runTasks() {
-	if c.todo == nil {
-		c.todo = c.box.take()
-	}
-	for t := c.todo; t != nil; t = c.todo {
-		c.todo = t.next
-		t.next = nil
-		t.run(c)
-		if c.cfg.Stepped != nil {
-			return
+	for range 2 {
+		if c.todo == nil {
+			c.todo = c.box.take()
+		}
+		for t := c.todo; t != nil; t = c.todo {
+			c.todo = t.next
+			t.next = nil
+			t.run(c)
+			if c.cfg.Stepped != nil {
+				return
+			}
 		}
 	}
 }
