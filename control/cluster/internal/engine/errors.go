@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -72,43 +73,18 @@ func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
 // waitingLocked says what an operation waits for.
 func (s *shard) waitingLocked(o *machine.Op) (text string, osd int32) {
-	w, osd := o.Status()
+	w, text, osd := o.Status()
+	var why error
 	switch w {
-	case machine.WaitReply:
-		text = "the OSD did not answer"
 	case machine.WaitMap:
-		text = "no monitor has sent an osdmap"
-		if err := s.e.noMap(); err != nil {
-			text += fmt.Sprintf(" (%v)", err)
-		}
-	case machine.WaitPool:
-		text = "no map has the pool, and no monitor says that it does not exist"
-	case machine.WaitReads:
-		text = "reads are paused (flag pauserd)"
-	case machine.WaitWrites:
-		text = "writes are paused (flag pausewr)"
-	case machine.WaitFull:
-		text = "the cluster is full"
-	case machine.WaitPoolFull:
-		text = "the pool is full"
-	case machine.WaitQuota:
-		text = "the pool has reached its quota"
-	case machine.WaitLater:
-		text = "the OSD had it come again (EAGAIN)"
-	case machine.WaitPrimary:
-		text = "no OSD that is up serves the placement group"
+		why = s.e.noMap()
 	case machine.WaitSession:
-		session := o.Session()
-		text = fmt.Sprintf("the OSD at %v is not reached", session.Addr)
-		if err := s.whyDownLocked(session); err != nil {
-			text += fmt.Sprintf(" (%v)", err)
+		if why = o.Session().Err(); s.link != nil && s.link.conn.Err() != nil {
+			why = s.link.conn.Err()
 		}
-	case machine.WaitQueue:
-		text = "the queue of the connection was full"
-	case machine.WaitBackoff:
-		text = "the OSD asked to hold the object back (backoff)"
-	case machine.WaitBehind:
-		text = "an earlier operation on the object waited"
+	}
+	if why != nil {
+		text += fmt.Sprintf(" (%v)", why)
 	}
 	return text, osd
 }
@@ -127,7 +103,7 @@ func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
 	x := s.e.newError(c, err)
 	var errno syscall.Errno
 	if answered || errors.As(err, &errno) {
-		_, x.OSD = c.op.Status()
+		_, _, x.OSD = c.op.Status()
 		x.Outcome = ErrRefused
 		return x
 	}
@@ -139,27 +115,11 @@ func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
 	return x
 }
 
-// opName names an operation for people.
-func opName(code uint16) string {
-	switch code {
-	case osdop.CodeRead, osdop.CodeSparseRead:
-		return "read"
-	case osdop.CodeStat:
-		return "stat"
-	case osdop.CodeWrite, osdop.CodeWriteFull, osdop.CodeWriteSame:
-		return "write"
-	case osdop.CodeAppend:
-		return "append to"
-	case osdop.CodeRemove:
-		return "remove"
-	case osdop.CodeWatch:
-		return "watch"
-	case osdop.CodeNotify:
-		return "notify"
-	case osdop.CodeCall:
-		return "call of a class on"
-	case osdop.CodeList:
-		return "list"
-	}
-	return fmt.Sprintf("operation %#x on", code)
+// verbs name operations for people.
+var verbs = map[uint16]string{
+	osdop.CodeRead: "read", osdop.CodeSparseRead: "read", osdop.CodeStat: "stat", osdop.CodeList: "list",
+	osdop.CodeWrite: "write", osdop.CodeWriteFull: "write", osdop.CodeWriteSame: "write", osdop.CodeAppend: "append to", osdop.CodeRemove: "remove",
+	osdop.CodeWatch: "watch", osdop.CodeNotify: "notify", osdop.CodeCall: "call of a class on",
 }
+
+func opName(code uint16) string { return cmp.Or(verbs[code], fmt.Sprintf("operation %#x on", code)) }
