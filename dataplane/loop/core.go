@@ -261,18 +261,20 @@ func (c *Core) turn(block bool) error {
 	return nil
 }
 
-// runTasks runs all tasks of the mailbox. In a simulation, which chooses the order of
-// events, it runs one.
+// runTasks runs all tasks of the mailbox, and then the tasks that these have posted, such as
+// messages to send. In a simulation, which chooses the order of events, it runs one.
 func (c *Core) runTasks() {
-	if c.todo == nil {
-		c.todo = c.box.take()
-	}
-	for t := c.todo; t != nil; t = c.todo {
-		c.todo = t.next
-		t.next = nil
-		t.run(c)
-		if c.cfg.Stepped != nil {
-			return
+	for range 2 {
+		if c.todo == nil {
+			c.todo = c.box.take()
+		}
+		for t := c.todo; t != nil; t = c.todo {
+			c.todo = t.next
+			t.next = nil
+			t.run(c)
+			if c.cfg.Stepped != nil {
+				return
+			}
 		}
 	}
 }

@@ -123,7 +123,10 @@ func (c *Call) Cancel(cause error) {
 		return
 	}
 	c.cause.Store(&cause) // for the shard that it is on the way to
-	if c.e.dismiss(c, cause) {
+	if c.e.room.takeOut(c, nil) {
+		c.e.letIn()
+		c.Err = c.e.lineError(c, cause)
+		c.e.conclude(c)
 		return
 	}
 	if s := lock(&c.home); s != nil {

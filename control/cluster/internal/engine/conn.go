@@ -76,16 +76,6 @@ func (s *shard) unlinkLocked() {
 	s.link = nil
 }
 
-// whyDownLocked is why the session is not up.
-func (s *shard) whyDownLocked(session *machine.Session) error {
-	if s.link != nil {
-		if err := s.link.conn.Err(); err != nil {
-			return err
-		}
-	}
-	return session.Err()
-}
-
 // sendLocked sends an operation on its session.
 func (s *shard) sendLocked(o *machine.Op) {
 	l, e := s.link, s.e

@@ -63,7 +63,11 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 	b = le.AppendUint32(b, uint32(result))
 	b = append(b, make([]byte, 12+4)...)
 	b = le.AppendUint32(b, 1)
-	ops := bytes.Index(m.Front, object) + len(object) + 2
+	name := object
+	if len(m.Data) > 16 { // of a world
+		name = append([]byte("\x03\x00\x00\x00"), m.Data[16:]...)
+	}
+	ops := bytes.Index(m.Front, name) + len(name) + 2
 	b = append(b, m.Front[ops:ops+34]...)
 	b = le.AppendUint32(b, uint32(len(out)))
 	b = le.AppendUint32(b, le.Uint32(m.Front[len(m.Front)-12:])) // attempt

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -82,42 +83,17 @@ func (e *Error) Unwrap() []error {
 
 // waitingLocked has an error say what an operation waits for, and since when. What to do about it follows in parentheses.
 func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
-	var w machine.Wait
-	var text string
-	w, x.OSD = o.Status()
-	switch w {
+	w, text, osd := o.Status()
+	switch x.OSD = osd; w {
 	case machine.WaitReply:
-		text, x.Silent = "the OSD did not answer", true
+		x.Silent = true
 	case machine.WaitMap:
-		text = "no monitor has sent an osdmap"
 		x.Why = s.e.noMap()
-	case machine.WaitPool:
-		text = "no map has the pool, and no monitor says that it does not exist"
-	case machine.WaitReads:
-		text = "reads are paused (ceph osd unset pauserd)"
-	case machine.WaitWrites:
-		text = "writes are paused (ceph osd unset pausewr)"
-	case machine.WaitFull:
-		text = "the cluster is full (add OSDs, or remove objects)"
-	case machine.WaitPoolFull:
-		text = "the pool is full (add OSDs, or remove objects)"
-	case machine.WaitQuota:
-		text = "the pool has reached its quota (ceph osd pool set-quota, or remove objects)"
-	case machine.WaitLater:
-		text = "the OSD had it come again (EAGAIN)"
-	case machine.WaitPrimary:
-		text = "no OSD that is up serves the placement group (ceph osd tree)"
 	case machine.WaitSession:
-		session := o.Session()
-		text = fmt.Sprintf("the OSD at %v is not reached", session.Addr)
-		x.Why = s.whyDownLocked(session)
+		if x.Why = o.Session().Err(); s.link != nil && s.link.conn.Err() != nil {
+			x.Why = s.link.conn.Err()
+		}
 		x.Silent = x.Why == nil
-	case machine.WaitQueue:
-		text = "the queue of the connection was full"
-	case machine.WaitBackoff:
-		text = "the OSD asked to hold the object back (backoff)"
-	case machine.WaitBehind:
-		text = "an earlier operation on the object waited"
 	}
 	if x.Why != nil {
 		text += fmt.Sprintf(" (%v)", x.Why)
@@ -139,7 +115,7 @@ func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
 	x := s.e.newError(c, err)
 	var errno syscall.Errno
 	if answered || errors.As(err, &errno) {
-		_, x.OSD = c.op.Status()
+		_, _, x.OSD = c.op.Status()
 		x.Outcome = ErrRefused
 		return x
 	}
@@ -150,8 +126,8 @@ func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
 	return x
 }
 
-// opNames are the operations for people.
-var opNames = map[uint16]string{
+// verbs name operations for people.
+var verbs = map[uint16]string{
 	osdop.CodeRead: "read", osdop.CodeSparseRead: "read", osdop.CodeStat: "stat", osdop.CodeChecksum: "checksum",
 	osdop.CodeWrite: "write", osdop.CodeWriteFull: "write", osdop.CodeWriteSame: "write", osdop.CodeAppend: "append to",
 	osdop.CodeCreate: "create", osdop.CodeRemove: "remove", osdop.CodeTruncate: "truncate", osdop.CodeZero: "zero",
@@ -164,9 +140,4 @@ var opNames = map[uint16]string{
 	osdop.CodeOmapCmp: "compare omap of",
 }
 
-func opName(code uint16) string {
-	if name := opNames[code]; name != "" {
-		return name
-	}
-	return fmt.Sprintf("operation %#x on", code)
-}
+func opName(code uint16) string { return cmp.Or(verbs[code], fmt.Sprintf("operation %#x on", code)) }

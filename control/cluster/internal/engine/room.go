@@ -159,20 +159,15 @@ func (e *Engine) clear(why func(c *Call) error) {
 	}
 }
 
-// dismiss ends a call that stands in line. False: it does not.
-func (e *Engine) dismiss(c *Call, cause error) bool {
-	e.room.mu.Lock()
-	stood := c.inLine
-	if stood {
-		e.room.dismissLocked(c)
+// takeOut takes a call out of the line, if it stands there and the channel is its own; nil: whatever that is.
+func (r *room) takeOut(c *Call, admitted <-chan struct{}) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !c.inLine || admitted != nil && c.admitted != admitted {
+		return false
 	}
-	e.room.mu.Unlock()
-	if stood {
-		e.letIn()
-		c.Err = e.lineError(c, cause)
-		e.conclude(c)
-	}
-	return stood
+	r.dismissLocked(c)
+	return true
 }
 
 func (e *Engine) lineError(c *Call, err error) *Error {
@@ -188,13 +183,7 @@ func (e *Engine) admittedIn(ctx context.Context, c *Call, admitted <-chan struct
 		return nil
 	case <-ctx.Done():
 	}
-	e.room.mu.Lock()
-	stood := c.inLine && c.admitted == admitted
-	if stood {
-		e.room.dismissLocked(c)
-	}
-	e.room.mu.Unlock()
-	if !stood {
+	if !e.room.takeOut(c, admitted) {
 		return nil // it came just before
 	}
 	e.letIn()

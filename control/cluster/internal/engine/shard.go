@@ -160,15 +160,24 @@ func (e *Engine) settle(s *shard) {
 	s.mu.Lock()
 	s.takeLocked()
 	s.actAllLocked()
-	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
-		to := e.shardLocked(l.Home())
-		to.mu.Lock()
-		to.adoptLocked(l)
-		r.unlock(to)
-	}
+	e.bringLocked(s, &r)
 	r.unlock(s)
 	e.moving.Unlock()
 	e.finish(&r)
+}
+
+// bringLocked has other shards adopt what leaves s. The caller holds moving, and s, or all shards.
+func (e *Engine) bringLocked(s *shard, r *rest) {
+	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
+		to := e.shardLocked(l.Home())
+		if !e.whole {
+			to.mu.Lock()
+		}
+		to.adoptLocked(l)
+		if !e.whole {
+			r.unlock(to)
+		}
+	}
 }
 
 func (s *shard) adoptLocked(l machine.Leaver) {
@@ -205,10 +214,7 @@ func (e *Engine) togetherLocked(f func()) (r rest) {
 // exchangeLocked brings what leaves shards to others, while all are locked.
 func (e *Engine) exchangeLocked() {
 	for i := 0; i < len(e.shards); i++ {
-		m := e.shards[i].m
-		for l, ok := m.Leaving(); ok; l, ok = m.Leaving() {
-			e.shardLocked(l.Home()).adoptLocked(l)
-		}
+		e.bringLocked(e.shards[i], nil)
 	}
 	for _, s := range e.shards {
 		s.actAllLocked()

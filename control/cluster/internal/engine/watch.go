@@ -233,7 +233,7 @@ func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 
 // tell says that the watch is registered, or the notify complete, or that it is over. The lock of its home is held.
 func (w *Watch) tell(err error) {
-	_, w.osd = w.m.Registration().Status()
+	_, _, w.osd = w.m.Registration().Status()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.told != nil {

@@ -43,13 +43,6 @@ func CompareXattr(name string, comparison uint8, value []byte) Op {
 	return op
 }
 
-// CompareXattrNumber is CompareXattr with a number. The stored value is one in decimal digits.
-func CompareXattrNumber(name string, comparison uint8, value uint64) Op {
-	op := xattr(CodeCmpXattr, name, le.AppendUint64(nil, value))
-	op.Args[8], op.Args[9] = comparison, 2
-	return op
-}
-
 // OmapKeys asks for at most limit keys behind one (KeysOutput).
 func OmapKeys(after string, limit uint64) Op {
 	return input(CodeOmapKeys, le.AppendUint64(wire.AppendString(nil, after), limit))

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"fmt"
+
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
@@ -26,6 +28,15 @@ const (
 	WaitBackoff       // the OSD does not want the object now
 	WaitBehind        // an earlier operation on the object waits
 )
+
+// waits says it of an operation that was given up: behind "for 5s".
+var waits = [...]string{
+	WaitReply: "the OSD did not answer", WaitMap: "no monitor has sent an osdmap", WaitPool: "no map has the pool, and no monitor says that it does not exist",
+	WaitReads: "reads are paused (ceph osd unset pauserd)", WaitWrites: "writes are paused (ceph osd unset pausewr)",
+	WaitFull: "the cluster is full (add OSDs, or remove objects)", WaitPoolFull: "the pool is full (add OSDs, or remove objects)", WaitQuota: "the pool has reached its quota (ceph osd pool set-quota, or remove objects)",
+	WaitLater: "the OSD had it come again (EAGAIN)", WaitPrimary: "no OSD that is up serves the placement group (ceph osd tree)", WaitSession: "the OSD at %v is not reached",
+	WaitQueue: "the queue of the connection was full", WaitBackoff: "the OSD asked to hold the object back (backoff)", WaitBehind: "an earlier operation on the object waited",
+}
 
 // held is the first operation on an object that waits.
 type held struct {
@@ -138,12 +149,16 @@ func (m *Machine) send(o *Op) {
 	m.do(Action{What: Send, Op: o, Session: o.session})
 }
 
-// Status says what an operation waits for, and on which OSD; -1: none.
-func (o *Op) Status() (w Wait, osd int32) {
-	if o.session == nil {
-		return o.wait, -1
+// Status says what an operation waits for, also in words, and on which OSD; -1: none.
+func (o *Op) Status() (w Wait, text string, osd int32) {
+	text, osd = waits[o.wait], Nobody
+	if o.session != nil {
+		osd = o.session.OSD
 	}
-	return o.wait, o.session.OSD
+	if o.wait == WaitSession {
+		text = fmt.Sprintf(text, o.session.Addr)
+	}
+	return o.wait, text, osd
 }
 
 // Session is the one that has the operation; nil: none.

@@ -198,7 +198,7 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 		}
 		sends++
 	}
-	if w, _ := o.Status(); sends > 10 || w != WaitLater {
+	if w, _, _ := o.Status(); sends > 10 || w != WaitLater {
 		t.Errorf("%d sends, waits for %d", sends, w)
 	}
 	if find(r.tick(), Send) == nil {
