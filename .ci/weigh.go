@@ -26,11 +26,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 90000,
+	"lines without tests":                 90150,
 	"lines of the library":                72800,
-	"lines of bench":                      8900,
+	"lines of bench":                      9000,
 	"lines of cmd":                        8370,
-	"lines of tests":                      91820,
+	"lines of tests":                      91990,
 	"root of control, lines":              3780,
 	"root of control, files":              20,
 	"root of control, files in a circle":  10,

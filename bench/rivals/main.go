@@ -54,20 +54,15 @@ func startServer(name string, secure bool, cores int) (child.Server, error) {
 	case "netpoll":
 		return child.Started(newNetpoll(secure))
 	case "grpc":
-		return child.Started(newGRPC(false))
-	case "grpc+stream":
-		return child.Started(newGRPC(true))
+		return child.Started(newGRPC())
 	}
 	return nil, errNoSuch
 }
 
 // openClient connects to a rival that has a client here.
 func openClient(ctx context.Context, name string, o load.Options) (child.Load, error) {
-	switch name {
-	case "grpc":
-		return openGRPC(ctx, o, false)
-	case "grpc+stream":
-		return openGRPC(ctx, o, true)
+	if name == "grpc" {
+		return openGRPC(ctx, o)
 	}
 	return nil, errNoSuch
 }

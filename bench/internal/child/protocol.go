@@ -26,6 +26,7 @@ type Hello struct {
 	Addr     string            `json:"addr"`            // IP:port
 	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
 	Settings map[string]string `json:"settings,omitempty"`
+	PID      int               `json:"pid,omitempty"` // of the server, if it is another process
 }
 
 // ServerRequest is a line to a server process.
