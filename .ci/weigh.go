@@ -26,9 +26,9 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 90500,
+	"lines without tests":                 90700,
 	"lines of the library":                73200,
-	"lines of bench":                      8900,
+	"lines of bench":                      9000,
 	"lines of cmd":                        8780,
 	"lines of tests":                      91820,
 	"root of control, lines":              3780,

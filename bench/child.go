@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/original"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 )
 
@@ -23,6 +25,16 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		case len(args) == 1 && args[0] == "storage-client":
 			runtime.LockOSThread()
 			return child.ServeClient(load.OpenStorage, stdin, stdout, gone)
+		case len(args) == 3 && args[0] == originalServer:
+			runtime.LockOSThread() // the programs of Ceph end with this thread
+			start := func() (child.Server, error) { return original.StartServer(args[1], args[2] == "true") }
+			return child.ServeServer(args[1], start, stdin, stdout, gone)
+		case len(args) == 2 && args[0] == originalClient:
+			runtime.LockOSThread()
+			open := func(ctx context.Context, o load.Options) (child.Load, error) {
+				return original.OpenClient(ctx, args[1], o)
+			}
+			return child.ServeClient(open, stdin, stdout, gone)
 		case len(args) == 4 && args[0] == "server":
 			return serveServer(args[1], args[2], args[3], stdin, stdout, gone)
 		case len(args) == 5 && args[0] == "server":

@@ -8,6 +8,7 @@
 //	go run ./bench --mode secure  # the same with AES-GCM
 //	go run ./bench --storage      # servers that read and durably write a file
 //	go run ./bench --rivals       # against other libraries, which bench/rivals has
+//	go run ./bench --original     # against the messenger of Ceph, where its programs are
 //	go run ./bench --growth       # up to 10 000 connections, and their memory
 //	go run ./bench --json results.json --plot DIR
 //	go run ./bench --show results.json

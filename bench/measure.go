@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
+	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
@@ -27,6 +28,7 @@ type target struct {
 	variant
 	child  *proc.Child
 	client *proc.Child // its own; nil: that of the runner
+	what   string      // the operation that it takes part in; empty: all
 	pid    int
 	hello  child.Hello
 }
@@ -38,12 +40,12 @@ type runner struct {
 	client    *proc.Child
 	targets   []*target
 	counter   func(pid int) (callCounter, error) // nil if system calls cannot be counted from outside
-	why       error                              // why not
 	askWithin askFunc
 	disk      *storage.File // of storage servers; nil: there are none
 	plan      plan
 	progress  *progress
 	stderr    io.Writer
+	restarts  int // of clients that hung at their start
 }
 
 // askFunc asks a child, with a bound on its answer.
@@ -81,6 +83,9 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 		return err
 	}
 	failure := r.measureCells(ctx, stdout)
+	if r.restarts > 0 {
+		r.note("the client of Ceph was started again %d times: it hung at its start, or aborted at its end", r.restarts)
+	}
 	r.stop()
 	if len(r.file.Cells) > 0 {
 		if err := r.file.WriteSummary(stdout); err != nil {
@@ -103,9 +108,10 @@ func (r *runner) start(ctx context.Context) error {
 	if err := enoughDescriptors(most); err != nil {
 		return fmt.Errorf("--loads: %w", err)
 	}
-	if r.counter, r.why = openCounter(); r.why != nil {
-		r.note("%v", r.why)
-		r.note("system calls are shown for the servers that count their own")
+	if r.counter, err = openCounter(); err == nil {
+		r.note("system calls are counted by the %s", syscount.Method)
+	} else {
+		r.note("%v: system calls are shown for the servers that count their own", err)
 	}
 	var extra []string // an argument of storage servers
 	kind := "client"
@@ -125,6 +131,13 @@ func (r *runner) start(ctx context.Context) error {
 		return err
 	}
 	for _, v := range r.opt.servers {
+		if r.opt.original {
+			r.progress.say("starting %s", v.name)
+			if err := r.startOriginals(ctx, exe, v); err != nil {
+				return err
+			}
+			continue
+		}
 		program := exe
 		if v.rival {
 			if program, err = modules.build(ctx, rivalModule); err != nil {
@@ -218,7 +231,8 @@ func (r *runner) measureCells(ctx context.Context, stdout io.Writer) error {
 
 // measureCell connects the clients to every server and loads them in turn.
 func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, error) {
-	cell := &report.Cell{Load: l, Results: make([]report.Result, len(r.targets))}
+	targets := r.in(l)
+	cell := &report.Cell{Load: l, Results: make([]report.Result, len(targets))}
 	var before []int64
 	var err error
 	if r.weighs(l) {
@@ -226,7 +240,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 			return nil, err
 		}
 	}
-	for i, t := range r.targets {
+	for i, t := range targets {
 		cell.Results[i] = report.Result{Server: t.name, Latency: perf.NewHistogram()}
 		if err := r.open(ctx, t, l); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
@@ -239,13 +253,13 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 		}
 		weigh(cell, before, open)
 	}
-	if err := r.cacheFile(l.What); err != nil {
+	if err := r.cacheFile(l.What, false); err != nil {
 		return nil, err
 	}
 	if err := r.rounds(ctx, cell); err != nil {
 		return nil, err
 	}
-	for _, t := range r.targets {
+	for _, t := range targets {
 		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -274,20 +288,20 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 	if err := r.countRound(ctx, cell); err != nil {
 		return err
 	}
-	took := time.Duration(0)
+	took, targets := time.Duration(0), r.in(cell.Load)
 	for round := range r.opt.rounds {
 		if round > 0 && !r.plan.another(round, took) {
 			break
 		}
 		began := time.Now()
-		for place := range r.targets {
+		for place := range targets {
 			i := place
 			if round%2 == 1 {
-				i = len(r.targets) - 1 - place
+				i = len(targets) - 1 - place
 			}
-			res, err := r.load(ctx, r.targets[i], cell.Load, r.plan.slice)
+			res, err := r.load(ctx, targets[i], cell.Load, r.plan.slice)
 			if err != nil {
-				return fmt.Errorf("%s: %w", r.targets[i].name, err)
+				return fmt.Errorf("%s: %w", targets[i].name, err)
 			}
 			s := sample(res, cell.Load.Size)
 			s.Round, s.Order = round+1, place+1
@@ -296,7 +310,7 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 		}
 		took = time.Since(began)
 	}
-	if r.opt.quick {
+	if r.opt.quick || r.opt.original { // whose starts take long
 		return nil
 	}
 	return r.countRound(ctx, cell)
@@ -304,7 +318,7 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 
 // load loads one server for one slice of a load.
 func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slice) (res load.Result, err error) {
-	if err := r.uncacheFile(l.What); err != nil {
+	if err := r.cacheFile(l.What, true); err != nil {
 		return res, err
 	}
 	s.Rate, s.Active = float64(l.Rate), l.Active
@@ -337,6 +351,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
 	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
+	r.restarts += res.Restarts
 	// Every request is answered in the end. A window that only counts is not
 	// made longer until something came; one that is timed must not be empty.
 	timed := s.WindowMax > s.Window

@@ -48,21 +48,16 @@ func (r *runner) weighs(l report.Load) bool { return r.opt.growth && l.Conns >= 
 // memoryAtRest has all servers give back what they do not need, and returns the resident
 // memory of each, in bytes.
 func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
-	for _, step := range []func() error{
-		func() error { return pause(ctx, settle) },
-		func() error {
-			for _, t := range r.targets {
-				if err := r.ask(ctx, t.child, child.ServerRequest{Trim: true}, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-		func() error { return pause(ctx, settle/4) },
-	} {
-		if err := step(); err != nil {
+	if err := pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	for _, t := range r.targets {
+		if err := r.ask(ctx, t.child, child.ServerRequest{Trim: true}, nil); err != nil {
 			return nil, err
 		}
+	}
+	if err := pause(ctx, settle/4); err != nil {
+		return nil, err
 	}
 	all := make([]int64, len(r.targets))
 	for i, t := range r.targets {

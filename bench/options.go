@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/original"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
@@ -26,6 +27,8 @@ type options struct {
 	quick       bool
 	growth      bool
 	storage     bool
+	original    bool
+	releases    []original.Release // those that were found
 	storageDir  string
 	storageSize int64 // bytes of the file
 	plot        string
@@ -84,6 +87,13 @@ func (o *options) preset(rivals bool) preset {
 		rounds: defaultRounds, slice: 300 * time.Millisecond,
 	}
 	switch {
+	case o.original:
+		p.servers, p.loads, p.whats = names(originalVariants(o.releases), func(variant) bool { return true }), "1x1,4x64,4x16", originalWhats
+		p.rounds, p.slice = report.EnoughRounds, 500*time.Millisecond
+		if o.quick {
+			p.sizes, p.loads, p.whats = "64,64KiB,1MiB", "4x16", originalWhats[:2]
+		}
+		return p
 	case o.storage && o.quick:
 		return preset{
 			servers: usualStorage(), sizes: "4KiB", loads: "16x16", rounds: report.EnoughRounds, slice: 100 * time.Millisecond,
@@ -123,6 +133,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	rivals := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
 	fs.BoolVar(&o.growth, "growth", false, "loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
 	fs.BoolVar(&o.storage, "storage", false, "measure servers that read and durably write a file, instead of echoes")
+	fs.BoolVar(&o.original, "original", false, "compare with the messenger of Ceph, by ceph_perf_msgr_server and ceph_perf_msgr_client")
 	fs.StringVar(&o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
 	storageSize := fs.String("storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)")
 	fs.StringVar(&o.plot, "plot", "", "draw what was measured, or what --show names, in `directory`")
@@ -147,6 +158,11 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	if len(rest) > 0 {
 		return o, fmt.Errorf("unexpected argument %q", rest[0])
 	}
+	var errs problems
+	if o.original {
+		o.releases, err = original.Find(os.Getenv("PATH"))
+		errs.of("--original", err)
+	}
 	chosen := o.preset(*rivals)
 	if !o.quick && (cmp.Or(*servers, *sizes, *shapes) != "" || o.rounds != 0 || o.slice != 0) {
 		chosen.total = 0 // the user has said how long the run takes
@@ -157,7 +173,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		o.warm = quickWarm
 	}
 	o.warm = min(o.warm, o.slice)
-	var errs problems
 	o.servers, err = parseList(cmp.Or(*servers, chosen.servers), o.parseServer)
 	errs.of("--servers", err)
 	o.sizes, err = parseList(cmp.Or(*sizes, chosen.sizes), parseSize)
@@ -172,6 +187,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	} else if cmp.Or(*storageSize, o.storageDir) != "" {
 		errs.of("--storage-dir, --storage-size", errors.New("are nothing without --storage"))
 	}
+	o.checkOriginal(&errs)
 	o.check(&errs)
 	return o, errors.Join(errs...)
 }
@@ -228,7 +244,10 @@ func (o *options) check(errs *problems) {
 		errs.of("--base "+o.base, errors.New("is not among the servers"))
 	}
 	usual := []string{"epoll", "net"}
-	if o.storage {
+	switch {
+	case o.original:
+		usual = []string{"io_uring", "epoll"}
+	case o.storage:
 		usual = []string{"ring", "epoll"}
 	}
 	for _, name := range usual {
@@ -309,7 +328,7 @@ func (o *options) cells() []report.Load {
 	for _, what := range whats {
 		for _, size := range o.sizes {
 			for _, s := range o.shapes {
-				cells = append(cells, report.Load{What: what, Size: size, Conns: s.conns, Depth: s.depth, Active: s.active, GCLoad: o.gcLoad, Rate: o.pace})
+				cells = append(cells, report.Load{What: what, Clients: strings.HasPrefix(what, asClient), Size: size, Conns: s.conns, Depth: s.depth, Active: s.active, GCLoad: o.gcLoad, Rate: o.pace})
 			}
 		}
 	}
@@ -321,6 +340,9 @@ func (o *options) parseServer(text string) (variant, error) {
 	all := everyVariant()
 	if o.storage {
 		all = storageVariants()
+	}
+	if o.original {
+		all = originalVariants(o.releases)
 	}
 	name, cores, several := strings.Cut(text, "@")
 	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })

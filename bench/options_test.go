@@ -220,7 +220,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 		name := f[1]
 		args := []string{"--servers", "net", "--" + name + "=" + bad[name]}
 		switch {
-		case slices.Contains([]string{"quick", "rivals", "growth", "storage", "gc-load"}, name):
+		case slices.Contains([]string{"quick", "rivals", "growth", "storage", "original", "gc-load"}, name):
 			args[2] = "--" + name + "=perhaps"
 		case bad[name] == "":
 			t.Errorf("--%s: no value is known that is wrong", name)
@@ -246,7 +246,7 @@ func TestPresetsNameWhatTheyCompare(t *testing.T) {
 	}{
 		"":                               {"floor,floor+store,net,epoll,epoll+v1", "grpc,epoll+spin", 15, false},
 		"--quick":                        {"floor,net,epoll", "floor+store,epoll+v1", 6, true},
-		"--rivals":                       {"floor+store,net,epoll,netpoll,grpc,grpc+stream", "floor,epoll+v1", 8, true},
+		"--rivals":                       {"floor+store,net,epoll,netpoll,grpc", "floor,epoll+v1", 8, true},
 		"--rivals --sizes 64 --slice 1s": {"netpoll,grpc", "floor", 2, false},
 		"--quick --rivals":               {"net,epoll,netpoll,grpc", "floor", 8, true},
 		"--growth":                       {"floor,net,epoll", "floor+store,epoll+v1,grpc", 7, false},

@@ -33,10 +33,7 @@ func messengerVariants() []variant {
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
 	add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
-	add("io_uring+ready", "the ring, waiting for readiness and reading directly", true, serverConfig{Backend: ring, Receive: "ready"})
-	add("io_uring+recv", "the ring, receiving into its buffers up to the first large message", true, serverConfig{Backend: ring, Receive: "buffers"})
-	add("io_uring+spin", "the same, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
-	add("epoll+spin", "ringmsgr over epoll, polling 50 us before it sleeps", true, serverConfig{Backend: epoll, Spin: spinTime})
+	add("io_uring+spin", "the ring, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
 	add("io_uring+limit", "the ring, GOGC off and a memory limit 256 MiB above what lives", true, serverConfig{Backend: ring, Room: calmRoom})
 	if uring.Flavour == uring.Epoll { // it has no ring
 		return slices.DeleteFunc(list, func(v variant) bool { return v.config.Backend == ring })
@@ -62,7 +59,7 @@ func messengerConfig(cfg serverConfig) control.Config {
 	return control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, Auth: control.Auth{Server: judge},
 		Plane: loop.Config{
-			Cores: max(1, cfg.Cores), Spin: cfg.Spin, Receive: loop.ReceiveMode(cfg.Receive),
+			Cores: max(1, cfg.Cores), Spin: cfg.Spin,
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}

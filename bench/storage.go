@@ -60,17 +60,13 @@ func (r *runner) storageRequest(t *target, l report.Load, o load.Options) any {
 	return child.Request[load.StorageOptions]{Server: t.name, Open: &s}
 }
 
-// cacheFile has the page cache know the file before a cell that goes through the cache.
-func (r *runner) cacheFile(what string) error {
-	if what == readCached || what == writeBuffered {
+// cacheFile has the page cache know the file before a cell that goes through the cache, or
+// forget it before a slice of reads that are uncached.
+func (r *runner) cacheFile(what string, slice bool) error {
+	switch {
+	case !slice && (what == readCached || what == writeBuffered):
 		return r.disk.Remember()
-	}
-	return nil
-}
-
-// uncacheFile has the page cache forget the file before a slice of reads that are uncached.
-func (r *runner) uncacheFile(what string) error {
-	if what == readUncached {
+	case slice && what == readUncached:
 		return r.disk.Forget()
 	}
 	return nil

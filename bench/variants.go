@@ -22,8 +22,10 @@ type variant struct {
 	msgr1  bool // speaks msgr1
 	rival  bool // is in the module of the rivals, where its start function is
 	own    bool // has a client of its own there
-	config serverConfig
-	start  startFunc
+	// original is the directory of a release of Ceph, or a backend of ours, in --original.
+	original string
+	config   serverConfig
+	start    startFunc
 	// storage starts a server of the file; nil: an echo server.
 	storage func(storage.Config) (child.Server, error)
 }
@@ -31,7 +33,6 @@ type variant struct {
 // serverConfig is what a variant passes to its start function.
 type serverConfig struct {
 	Backend string        // of the messenger: "io_uring" or "epoll"
-	Receive string        // receive mode of the messenger, empty: its own choice
 	Spin    time.Duration // how long the messenger polls before it sleeps
 	Secure  bool          // mode secure, for all connections
 	Cores   int           // of the messenger, 0: one; of others the CPUs, 0: all

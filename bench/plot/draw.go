@@ -44,7 +44,8 @@ type drawing struct {
 // cpu shows what a message costs the server, over its size.
 func (d *drawing) cpu(load string) (io.WriterTo, error) {
 	return d.overSize(load, "CPU of the server for each message", "microseconds", func(r *report.Result) (float64, bool) {
-		return r.Median.ServerCPUUS, r.Median.ServerCPUUS > 0
+		y := d.file.Cells[0].Load.CPU(r.Median)
+		return y, y > 0
 	})
 }
 
@@ -61,7 +62,7 @@ func (d *drawing) overSize(load, title, unit string, of func(*report.Result) (fl
 	var ticks plot.ConstantTicks
 	for i := range d.file.Cells {
 		c := &d.file.Cells[i]
-		if shape(c.Load) != load || c.Load.GCLoad || c.Load.Rate > 0 {
+		if shape(c.Load) != load || c.Load.What != d.file.Cells[0].Load.What || c.Load.GCLoad || c.Load.Rate > 0 {
 			continue
 		}
 		size := float64(c.Load.Size)

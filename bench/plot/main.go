@@ -61,7 +61,7 @@ func execute(args []string, stdout io.Writer) error {
 	}{
 		{"cpu.svg", false, d.cpu, load},
 		{"syscalls.svg", true, d.syscalls, load}, // not every server can be counted
-		{"latency.svg", false, d.latency, cell},
+		{"latency.svg", true, d.latency, cell},
 	} {
 		svg, err := picture.draw(picture.of)
 		if errors.Is(err, errNothing) && picture.optional {

@@ -37,7 +37,7 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 	}
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
-			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 || r.Syscalls.How == "" {
+			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 {
 				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
 			}
 		}

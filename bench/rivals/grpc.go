@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +15,8 @@ import (
 // Where the echo of the server is.
 const (
 	echoService = "bench.Echo"
-	unaryMethod = "/" + echoService + "/Call"
 	streamPath  = "/" + echoService + "/Stream"
 )
-
-// unary says that calls are answered one by one.
-const unary = "unary"
 
 const (
 	// grpcBuffer is the size of the buffers for reading and writing that gRPC-go's own
@@ -35,37 +30,25 @@ const (
 //
 // Messages are bytes: its codec hands on the buffers in which they came, which costs no
 // copy. Flow control is its default, windows that follow the measured bandwidth: "most
-// users should not configure static flow control windows". Calls run on as many workers
-// as there are CPUs (NumStreamWorkers), for which "preliminary experiments suggest" just
-// that number; a stream has its goroutine for as long as it lives.
+// users should not configure static flow control windows". Requests are messages of one
+// stream for each connection, which has its goroutine for as long as it lives.
 type grpcServer struct {
-	calls    string // how they are made
 	listener net.Listener
 	server   *grpc.Server
 	done     chan error
 }
 
-// newGRPC starts one, for streams or for calls.
-func newGRPC(stream bool) (*grpcServer, error) {
-	calls := unary
-	if stream {
-		calls = "streams"
-	}
+// newGRPC starts one.
+func newGRPC() (*grpcServer, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("grpc: %w", err)
 	}
-	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(grpcLargest),
-		grpc.ReadBufferSize(grpcBuffer), grpc.WriteBufferSize(grpcBuffer),
-	}
-	if calls == unary {
-		opts = append(opts, grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))))
-	}
-	g := &grpcServer{calls: calls, listener: l, server: grpc.NewServer(opts...), done: make(chan error, 1)}
+	g := &grpcServer{listener: l, done: make(chan error, 1), server: grpc.NewServer(
+		grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(grpcLargest), grpc.ReadBufferSize(grpcBuffer), grpc.WriteBufferSize(grpcBuffer),
+	)}
 	g.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: echoService, HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Call", Handler: echoCall}},
 		Streams: []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
 	}, nil)
 	go func() { g.done <- g.server.Serve(l) }()
@@ -78,7 +61,7 @@ func (g *grpcServer) Addr() net.Addr { return g.listener.Addr() }
 // Settings says how it is used.
 func (g *grpcServer) Settings() map[string]string {
 	return map[string]string{
-		"version": grpc.Version, "calls": g.calls, "buffers": strconv.Itoa(grpcBuffer), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
+		"version": grpc.Version, "buffers": strconv.Itoa(grpcBuffer), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)),
 	}
 }
 
@@ -86,15 +69,6 @@ func (g *grpcServer) Settings() map[string]string {
 func (g *grpcServer) Close() error {
 	g.server.Stop()
 	return <-g.done
-}
-
-// echoCall answers one call.
-func echoCall(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	m := new(message)
-	if err := decode(m); err != nil {
-		return nil, err
-	}
-	return m, nil
 }
 
 // echoStream answers what comes, until the client has sent all.

@@ -11,12 +11,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
-
-// exitUsage is the status of a program that was called wrongly.
-const exitUsage = 2
 
 // errNoSuch says that a server is not here.
 var errNoSuch = errors.New("not one of the rivals")
@@ -25,7 +23,7 @@ var errNoSuch = errors.New("not one of the rivals")
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 || args[0] != child.Command {
 		fmt.Fprintln(stderr, "rivals: the benchmark starts this program: go run ./bench --rivals, in the directory of the library")
-		return exitUsage
+		return cli.Usage
 	}
 	return child.Main(func(gone func()) error {
 		switch args := args[1:]; {
@@ -54,20 +52,15 @@ func startServer(name string, secure bool, cores int) (child.Server, error) {
 	case "netpoll":
 		return child.Started(newNetpoll(secure))
 	case "grpc":
-		return child.Started(newGRPC(false))
-	case "grpc+stream":
-		return child.Started(newGRPC(true))
+		return child.Started(newGRPC())
 	}
 	return nil, errNoSuch
 }
 
 // openClient connects to a rival that has a client here.
 func openClient(ctx context.Context, name string, o load.Options) (child.Load, error) {
-	switch name {
-	case "grpc":
-		return openGRPC(ctx, o, false)
-	case "grpc+stream":
-		return openGRPC(ctx, o, true)
+	if name == "grpc" {
+		return openGRPC(ctx, o)
 	}
 	return nil, errNoSuch
 }

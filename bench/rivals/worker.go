@@ -1,41 +1,10 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/grpc"
 )
-
-// caller has one call open at a time.
-type caller struct {
-	l    *grpcLoad
-	conn *grpc.ClientConn
-	numbers
-}
-
-func newCaller(l *grpcLoad, c *grpc.ClientConn, index int) *caller {
-	return &caller{l: l, conn: c, numbers: newNumbers(index)}
-}
-
-func (c *caller) run(stop <-chan struct{}) error {
-	ctx := context.Background()
-	for n := 1; ; n++ {
-		issued := c.l.now()
-		request, reply := c.request(c.l.payload), message{}
-		if err := c.conn.Invoke(ctx, unaryMethod, &request, &reply); err != nil {
-			return err
-		}
-		now := c.l.now()
-		if err := c.check(&reply, c.l.payload); err != nil {
-			return err
-		}
-		c.l.answered(now, issued, n)
-		if ended(stop) {
-			return nil
-		}
-	}
-}
 
 // streamer keeps the requests of a stream open.
 type streamer struct {
@@ -86,25 +55,17 @@ func (s *streamer) send(due <-chan time.Duration, sent chan<- time.Duration, sto
 		select {
 		case <-stop:
 			return nil
+		default:
+		}
+		select {
+		case <-stop:
+			return nil
 		case issued := <-due:
-			if ended(stop) {
-				return nil
-			}
 			request := s.request(s.l.payload)
 			if err := s.stream.SendMsg(&request); err != nil {
 				return err
 			}
 			sent <- issued
 		}
-	}
-}
-
-// ended says whether stop is closed.
-func ended(stop <-chan struct{}) bool {
-	select {
-	case <-stop:
-		return true
-	default:
-		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // Command is the hidden first argument of a helper process. Then come "client", or
@@ -26,6 +27,7 @@ type Hello struct {
 	Addr     string            `json:"addr"`            // IP:port
 	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
 	Settings map[string]string `json:"settings,omitempty"`
+	PID      int               `json:"pid,omitempty"` // of the server, if it is another process
 }
 
 // ServerRequest is a line to a server process.
@@ -51,21 +53,15 @@ type Request[O any] struct {
 // ClientRequest is a line to the client of echo servers.
 type ClientRequest = Request[load.Options]
 
-// The exit statuses of Main.
-const (
-	exitOK     = 0
-	exitFailed = 1
-)
-
 // Main is the whole of a helper process: it does what serve does, which gets the
 // function that ends the process once its parent is gone, and returns the exit status.
 func Main(serve func(gone func()) error, stdout, stderr io.Writer) int {
 	// Ctrl-C reaches all processes of a terminal; the parent ends its children.
 	signal.Ignore(os.Interrupt)
-	if err := serve(func() { os.Exit(exitOK) }); err != nil {
+	if err := serve(func() { os.Exit(cli.OK) }); err != nil {
 		proc.Fail(stdout, err)
 		fmt.Fprintln(stderr, "bench:", err)
-		return exitFailed
+		return cli.Failed
 	}
-	return exitOK
+	return cli.OK
 }

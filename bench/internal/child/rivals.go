@@ -14,7 +14,6 @@ type Rival struct {
 func Rivals() []Rival {
 	return []Rival{
 		{Name: "netpoll", About: "cloudwego/netpoll, a poller and a goroutine per busy connection, the same frames"},
-		{Name: "grpc", About: "gRPC-go, unary calls of bytes, its own client, no TLS and no checksums", OwnClient: true},
-		{Name: "grpc+stream", About: "the same, one stream of messages both ways per connection", OwnClient: true},
+		{Name: "grpc", About: "gRPC-go, a stream of bytes per connection, its own client, no TLS and no checksums", OwnClient: true},
 	}
 }

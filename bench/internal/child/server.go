@@ -57,6 +57,9 @@ func ServeServer(name string, start func() (Server, error), stdin io.Reader, std
 	if d, ok := s.(Describer); ok {
 		hello.Settings = d.Settings()
 	}
+	if p, ok := s.(interface{ PID() int }); ok {
+		hello.PID = p.PID()
+	}
 	var gc gcLoad
 	if l, ok := s.(Limiter); ok {
 		gc.room = l.RoomBeforeGC()

@@ -60,12 +60,13 @@ func Spread[T any](s Slice, all []T) ([]T, error) {
 // holds few whole ones, and a fraction at both ends. Total counts the messages
 // of warm-up and drain too.
 type Result struct {
-	Bytes     uint64          `json:"bytes"`      // received within the window
-	PerReply  int             `json:"per_reply"`  // bytes of a reply on the wire
-	Total     uint64          `json:"total"`      // answered from first to last
-	Window    time.Duration   `json:"window"`     // real length
-	ServerCPU time.Duration   `json:"server_cpu"` // user and system time of the server process
-	ClientCPU time.Duration   `json:"client_cpu"` // the same of this process
-	Steady    bool            `json:"steady"`     // every open request was answered once before the window
-	Latency   *perf.Histogram `json:"latency"`    // from issuing a request to the end of its reply, of those within the window
+	Bytes     uint64          `json:"bytes"`              // received within the window
+	PerReply  int             `json:"per_reply"`          // bytes of a reply on the wire
+	Total     uint64          `json:"total"`              // answered from first to last
+	Window    time.Duration   `json:"window"`             // real length
+	ServerCPU time.Duration   `json:"server_cpu"`         // user and system time of the server process
+	ClientCPU time.Duration   `json:"client_cpu"`         // the same of this process
+	Restarts  int             `json:"restarts,omitempty"` // of a client that hung or aborted
+	Steady    bool            `json:"steady"`             // every open request was answered once before the window
+	Latency   *perf.Histogram `json:"latency"`            // from issuing a request to the end of its reply, of those within the window
 }

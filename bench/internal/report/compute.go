@@ -35,13 +35,21 @@ func (c *Cell) Compute(base string) {
 		r.Ratio = nil
 		if r.Server != base && len(baseSamples) > 0 && len(r.Samples) > 0 {
 			r.Ratio = &Ratios{
-				Rate:      ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.MessagesPerS }),
-				P50:       ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.P50US }),
-				P99:       ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.P99US }),
-				ServerCPU: ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.ServerCPUUS }),
+				Rate: ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.MessagesPerS }),
+				P50:  ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.P50US }),
+				P99:  ratio(r.Samples, baseSamples, func(s Sample) float64 { return s.P99US }),
+				CPU:  ratio(r.Samples, baseSamples, c.Load.CPU),
 			}
 		}
 	}
+}
+
+// CPU is the CPU time for each message, in microseconds, of the side that is compared.
+func (l Load) CPU(s Sample) float64 {
+	if l.Clients {
+		return s.ClientCPUUS
+	}
+	return s.ServerCPUUS
 }
 
 // medians takes the median of each figure.

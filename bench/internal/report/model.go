@@ -47,11 +47,12 @@ type Cell struct {
 
 // Load is one kind of load.
 type Load struct {
-	What   string `json:"what,omitempty"` // that requests do; empty: they are echoed
-	Size   int    `json:"size"`           // bytes of payload
-	Conns  int    `json:"conns"`          // connections
-	Depth  int    `json:"depth"`          // requests open on each
-	GCLoad bool   `json:"gc_load,omitempty"`
+	What    string `json:"what,omitempty"` // that requests do; empty: they are echoed
+	Size    int    `json:"size"`           // bytes of payload
+	Conns   int    `json:"conns"`          // connections
+	Depth   int    `json:"depth"`          // requests open on each
+	GCLoad  bool   `json:"gc_load,omitempty"`
+	Clients bool   `json:"clients,omitempty"` // they are compared, not servers
 	// Active is how many connections carry requests; 0: all.
 	Active int `json:"active,omitempty"`
 	// Rate is how many requests per second come, whatever the replies do; 0: each reply
@@ -59,7 +60,7 @@ type Load struct {
 	Rate int `json:"rate,omitempty"`
 }
 
-// String is a short name of the load, such as "4 KiB 16x16".
+// String names the load by its payload, connections and depth, as "4 KiB 16x16".
 func (l Load) String() string {
 	s := fmt.Sprintf("%s %dx%d", cli.Bytes(int64(l.Size)), l.Conns, l.Depth)
 	if l.What != "" {
@@ -75,31 +76,6 @@ func (l Load) String() string {
 		s += " gc"
 	}
 	return s
-}
-
-// Title is a long name of the load.
-func (l Load) Title() string {
-	s := fmt.Sprintf("%s, %s, depth %d", cli.Bytes(int64(l.Size)), connections(l.Conns), l.Depth)
-	if l.Active > 0 && l.Active < l.Conns {
-		s += fmt.Sprintf(", %d active", l.Active)
-	}
-	if l.What != "" {
-		s = l.What + ", " + s
-	}
-	if l.Rate > 0 {
-		s += fmt.Sprintf(", %d requests/s", l.Rate)
-	}
-	if l.GCLoad {
-		s += ", GC load in the server"
-	}
-	return s
-}
-
-func connections(n int) string {
-	if n == 1 {
-		return "1 connection"
-	}
-	return fmt.Sprintf("%d connections", n)
 }
 
 // Result is what one cell did to one server. Samples are in the order of their
@@ -139,7 +115,6 @@ type Sample struct {
 type Syscalls struct {
 	PerMessage []float64 `json:"per_message,omitempty"` // one per counted slice
 	Median     float64   `json:"median"`
-	How        string    `json:"how"` // the way of counting, or why there is none
 }
 
 // Known says whether there is a figure.
@@ -147,10 +122,10 @@ func (s Syscalls) Known() bool { return len(s.PerMessage) > 0 }
 
 // Ratios compare a server with the base, round by round.
 type Ratios struct {
-	Rate      Ratio `json:"rate"` // messages per second; above 1 is better
-	P50       Ratio `json:"p50"`  // below 1 is better, as in the following
-	P99       Ratio `json:"p99"`
-	ServerCPU Ratio `json:"server_cpu"`
+	Rate Ratio `json:"rate"` // messages per second; above 1 is better
+	P50  Ratio `json:"p50"`  // below 1 is better, as in the following
+	P99  Ratio `json:"p99"`
+	CPU  Ratio `json:"server_cpu"` // of the side that is compared
 }
 
 // Ratio is the median of the ratios of all rounds, and how they lie around it.

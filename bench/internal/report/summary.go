@@ -16,7 +16,7 @@ type measure struct {
 var measures = [...]measure{
 	{"messages/s", true, func(r *Ratios) Ratio { return r.Rate }},
 	{"p99 latency", false, func(r *Ratios) Ratio { return r.P99 }},
-	{"server CPU per message", false, func(r *Ratios) Ratio { return r.ServerCPU }},
+	{"CPU per message", false, func(r *Ratios) Ratio { return r.CPU }},
 }
 
 // writeSummary says for each server where it loses and wins against the base,
@@ -114,28 +114,6 @@ func (c *Cell) unsteady(server string) bool {
 
 // writeNotes says what stands behind some of the figures.
 func (f *File) writeNotes(b *bytes.Buffer) {
-	hows := map[string][]string{}
-	var order []string
-	for _, s := range f.Servers {
-		for _, c := range f.Cells {
-			how := ""
-			for _, r := range c.Results {
-				if r.Server == s.Name {
-					how = r.Syscalls.How
-				}
-			}
-			if how != "" {
-				if hows[how] == nil {
-					order = append(order, how)
-				}
-				hows[how] = append(hows[how], s.Name)
-				break
-			}
-		}
-	}
-	for _, how := range order {
-		writeText(b, fmt.Sprintf("System calls of %s: %s.", join(hows[how]), how), f.width())
-	}
 	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
 		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.", f.width())
 	}
@@ -157,17 +135,4 @@ func (f *File) marked(has func(Sample) bool) bool {
 		}
 	}
 	return false
-}
-
-// join lists names as in a sentence.
-func join(names []string) string {
-	s := names[0]
-	for i, n := range names[1:] {
-		if i == len(names)-2 {
-			s += " and " + n
-		} else {
-			s += ", " + n
-		}
-	}
-	return s
 }

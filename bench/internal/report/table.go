@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,14 +12,11 @@ import (
 
 // WriteTable writes the machine, one table per cell, and the summary.
 func (f *File) WriteTable(w io.Writer) error {
-	return write(w, func(b *bytes.Buffer) {
-		f.writeHead(b)
-		for i := range f.Cells {
-			f.writeCell(b, &f.Cells[i])
-		}
-		f.writeSummary(b)
-		f.writeNotes(b)
-	})
+	err := f.WriteHead(w)
+	for i := range f.Cells {
+		err = errors.Join(err, f.WriteCell(w, &f.Cells[i]))
+	}
+	return errors.Join(err, f.WriteSummary(w))
 }
 
 // write writes at once what parts write.
@@ -85,7 +83,7 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 		medians = "one round"
 	}
 	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%s (%s)", c.Load.Title(), medians), f.width())
+	writeText(b, fmt.Sprintf("%v (%s)", c.Load, medians), f.width())
 	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
 }
 
@@ -98,9 +96,13 @@ func (l Load) columns(base string) []string {
 	if l.What != "" {
 		rate = "req/s"
 	}
+	side := "server"
+	if l.Clients {
+		side = "client"
+	}
 	return []string{
-		"server", rate, "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
-		rate + " : " + base, "p99 : " + base, "server CPU : " + base,
+		side, rate, "MB/s", "p50", "p99", "p99.9", "server CPU", "client CPU", "syscalls",
+		rate + " : " + base, "p99 : " + base, side + " CPU : " + base,
 	}
 }
 
@@ -132,7 +134,7 @@ func (r Result) row(base string) []string {
 	case r.Ratio == nil:
 		row = append(row, "-", "-", "-")
 	default:
-		row = append(row, r.Ratio.Rate.String(), r.Ratio.P99.String(), r.Ratio.ServerCPU.String())
+		row = append(row, r.Ratio.Rate.String(), r.Ratio.P99.String(), r.Ratio.CPU.String())
 	}
 	return row
 }

@@ -30,18 +30,6 @@ const (
 // all in mode secure, for clients of this package. It protects nothing.
 func NewSecureServer() auth.Server { return shown{} }
 
-// result is what a secret gives, on either side.
-func result(secret []byte, mode auth.Mode) (*auth.Result, error) {
-	if len(secret) != secretSize {
-		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", errSecret, len(secret), secretSize)
-	}
-	key, connection := secret[secretSize-sessionSize:], secret[:secretSize-sessionSize]
-	return &auth.Result{
-		SessionKey: append([]byte(nil), key...), ConnectionSecret: append([]byte(nil), connection...),
-		Entity: entity(), Mode: mode, Method: shownMethod,
-	}, nil
-}
-
 // Methods implements auth.Server.
 func (shown) Methods(context.Context, wire.EntityType) []auth.Method {
 	return []auth.Method{shownMethod}
@@ -53,18 +41,15 @@ func (shown) Modes(context.Context, wire.EntityType, auth.Method) (allowed, anno
 }
 
 // Start implements auth.Server.
-func (shown) Start(_ context.Context, _ wire.EntityType, _ auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
-	return shownServer{mode}, nil
+func (shown) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	return shown{}, nil
 }
 
-// shownServer draws a secret and sends it.
-type shownServer struct{ mode auth.Mode }
-
-// Handle implements auth.ServerExchange.
-func (x shownServer) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
+// Handle implements auth.ServerExchange: it draws a secret and sends it.
+func (shown) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
 	secret := make([]byte, secretSize)
 	_, _ = rand.Read(secret) // never fails
-	res, err := result(secret, x.mode)
+	res, err := result(secret)
 	return secret, res, err
 }
 
@@ -92,6 +77,15 @@ func (shownClient) ReplyMore(context.Context, []byte) ([]byte, error) {
 }
 
 // Done implements auth.ClientExchange.
-func (shownClient) Done(_ context.Context, _ uint64, mode auth.Mode, secret []byte) (*auth.Result, error) {
-	return result(secret, mode)
+func (shownClient) Done(_ context.Context, _ uint64, _ auth.Mode, secret []byte) (*auth.Result, error) {
+	return result(secret)
+}
+
+// result is what a secret gives, on either side.
+func result(secret []byte) (*auth.Result, error) {
+	if len(secret) != secretSize {
+		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", errSecret, len(secret), secretSize)
+	}
+	secret = append([]byte(nil), secret...)
+	return &auth.Result{SessionKey: secret[:sessionSize], ConnectionSecret: secret[sessionSize:], Entity: entity(), Mode: auth.Secure, Method: shownMethod}, nil
 }

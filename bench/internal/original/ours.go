@@ -1,0 +1,224 @@
+package original
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/server"
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+const (
+	openTimeout  = 10 * time.Second
+	closeTimeout = 5 * time.Second
+	turnEach     = 5 * time.Millisecond // how often the clock is looked at
+	usualGC      = 100                  // percent, as it is for everybody; clients of the benchmark have more
+)
+
+// plane is one core of a backend.
+func plane(backend string) loop.Config {
+	return loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Backend(backend)}}
+}
+
+// nameless is method none for their client, whose payload is empty: it is believed whatever
+// it says. It is for a server of the benchmark alone, on the loopback address.
+type nameless struct{ *none.Server }
+
+// Start implements auth.Server.
+func (n nameless) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	return n, nil
+}
+
+// Handle implements auth.ServerExchange.
+func (nameless) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
+	return nil, &auth.Result{Entity: wire.EntityName{Type: wire.Client, ID: "0"}, Mode: auth.CRC, Method: auth.None}, nil
+}
+
+// startServer starts ours.
+func startServer(backend string, msgr1 bool) (*server.Messenger, error) {
+	return server.StartMessenger(control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: new(uint32), // in msgr1 their client compares addresses
+		Auth: control.Auth{Server: nameless{none.NewServer(none.ServerConfig{})}}, Plane: plane(backend),
+	}, msgr1, answer)
+}
+
+// answer answers a request on the core that received it (control.Dispatcher.Fast). What is
+// no request ends the connection.
+func answer(c *control.Conn, op *control.Message) bool {
+	reply, err := control.LendMessage(c.Core(), typeOpReply, replyMax)
+	if err == nil {
+		if err = putReply(reply, op); err == nil {
+			err = c.Send(reply)
+		}
+		if err != nil {
+			reply.Release()
+		}
+	}
+	if err != nil {
+		c.MarkDown()
+	}
+	return true
+}
+
+// client is a load.Load on the messenger: one core with all connections, each of which has
+// as many requests open as theirs. The core issues a request for each answer.
+type client struct {
+	m        *control.Messenger
+	conns    []*control.Conn
+	front    []byte
+	data     []byte
+	crc      uint32 // of data, which theirs computes once, too
+	inFlight int    // on each connection
+	meter    load.Meter
+
+	answered atomic.Uint64         // since the client began
+	open     atomic.Int64          // requests without an answer
+	stopping atomic.Bool           // no new requests
+	failed   atomic.Pointer[error] // the first one
+
+	began, seen uint64        // answers before this slice, and those that the meter knows
+	lastAnswer  time.Duration // when the meter heard of one
+}
+
+// openClient connects ours to a server.
+func openClient(ctx context.Context, backend string, o load.Options) (*client, error) {
+	debug.SetGCPercent(usualGC)
+	at, err := netip.ParseAddrPort(o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "0"}, Plane: plane(backend)})
+	if err != nil {
+		return nil, err
+	}
+	c := &client{m: m, data: load.Payload(o.Size), inFlight: inFlight(o.Depth), meter: load.NewMeter(o.PID)}
+	op := newOp(c.data)
+	c.front, c.crc = op.Front, op.DataCRC()
+	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: o.Nonce, AddrPort: at}
+	if o.Msgr1 {
+		to.Type = wire.AddrLegacy
+	}
+	if err := c.connect(ctx, to, o.Conns); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("%s: %w", o.Addr, err)
+	}
+	return c, nil
+}
+
+func (c *client) connect(ctx context.Context, to wire.Addr, conns int) error {
+	err := c.m.Start(&control.Dispatcher{Fast: c.answer, Reset: func(*control.Conn, bool) { c.fail(load.ErrStalled) }})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for range conns {
+		conn, err := c.m.Connect(to, wire.OSD, control.Anonymous())
+		if err == nil {
+			err = conn.WaitReady(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		c.conns = append(c.conns, conn)
+	}
+	return nil
+}
+
+// fail ends the slice with an error.
+func (c *client) fail(err error) { c.failed.CompareAndSwap(nil, &err) }
+
+// answer counts an answer, and sends the next request (Dispatcher.Fast).
+func (c *client) answer(conn *control.Conn, m *control.Message) bool {
+	if m.Type != typeOpReply {
+		c.fail(fmt.Errorf("%w: message of type %d in place of MOSDOpReply", errMessage, m.Type))
+		return true
+	}
+	c.answered.Add(1)
+	c.open.Add(-1)
+	if !c.stopping.Load() {
+		next, _ := control.LendMessage(conn.Core(), typeOp, 0) // without data of its own it does not fail
+		c.request(conn, next)
+	}
+	return true
+}
+
+// request sends one.
+func (c *client) request(conn *control.Conn, m *control.Message) {
+	m.Front, m.Data, m.Version, m.CompatVersion = c.front, c.data, opVersion, opCompat
+	m.SetDataCRC(c.crc)
+	c.open.Add(1)
+	if err := conn.Send(m); err != nil {
+		m.Release()
+		c.fail(err)
+	}
+}
+
+// Run implements child.Load.
+func (c *client) Run(s load.Slice) (load.Result, error) {
+	c.began = c.answered.Load()
+	c.seen = c.began
+	res, err := c.meter.Run(s, c, 0)
+	res.PerReply, res.Total = 1, c.answered.Load()-c.began
+	return res, err
+}
+
+// Fill implements load.Traffic.
+func (c *client) Fill() error {
+	c.stopping.Store(false)
+	c.lastAnswer = c.meter.Now()
+	for _, conn := range c.conns {
+		for range c.inFlight {
+			c.request(conn, control.NewMessage(typeOp, nil, nil))
+		}
+	}
+	return nil
+}
+
+// Turn implements load.Traffic: the core does the work.
+func (c *client) Turn() error {
+	time.Sleep(turnEach)
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	now, n := c.meter.Now(), c.answered.Load()
+	if n > c.seen {
+		c.lastAnswer = now
+	} else if now-c.lastAnswer > load.StallAfter {
+		return load.ErrStalled
+	}
+	c.meter.Received(int(n - c.seen))
+	c.seen = n
+	return nil
+}
+
+// Warm implements load.Traffic.
+func (c *client) Warm() bool { return c.seen-c.began >= uint64(len(c.conns)*c.inFlight) }
+
+// Drain implements load.Traffic.
+func (c *client) Drain() error {
+	c.stopping.Store(true)
+	for c.open.Load() > 0 {
+		if err := c.Turn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements child.Load.
+func (c *client) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = c.m.Shutdown(ctx) // the process ends with it
+}

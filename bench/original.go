@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/original"
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/control"
+)
+
+// asClient begins the operations of --original in which clients are compared.
+const asClient = "client, "
+
+// originalWhats are the operations of --original: which side is compared, by which protocol.
+var originalWhats = []string{"server, msgr2", asClient + "msgr2", "server, " + control.Msgr1, asClient + control.Msgr1}
+
+// The helper processes of --original, with the directory of a release, or a backend of ours.
+const (
+	originalServer = "original-server"
+	originalClient = "original-client"
+)
+
+// checkOriginal refuses what --original cannot do.
+func (o *options) checkOriginal(errs *problems) {
+	for flag, given := range map[string]bool{"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure} {
+		if given && o.original {
+			errs.of(flag, errors.New("is not for --original"))
+		}
+	}
+}
+
+// originalVariants lists what --original compares, in each operation.
+func originalVariants(releases []original.Release) (list []variant) {
+	for _, r := range releases {
+		list = append(list, variant{name: r.Version, about: "Ceph " + r.Version + ", its own messenger", original: r.Dir})
+	}
+	for _, v := range messengerVariants() {
+		if v.name == v.config.Backend {
+			v.original = v.name
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// startOriginals starts a server and a client for each operation and what it compares: it is
+// one of them, and the other side is that of the first release.
+func (r *runner) startOriginals(ctx context.Context, exe string, v variant) error {
+	for _, what := range r.opt.whats {
+		server, client := v.original, r.opt.releases[0].Dir
+		if strings.HasPrefix(what, asClient) {
+			server, client = client, server
+		}
+		t := &target{variant: v, what: what}
+		t.msgr1 = strings.HasSuffix(what, control.Msgr1)
+		var err error
+		args := []string{child.Command, originalServer, server, strconv.FormatBool(t.msgr1)}
+		if t.child, err = proc.Start(ctx, "server of "+v.name, exe, args, r.stderr, &t.hello); err != nil {
+			return err
+		}
+		r.targets = append(r.targets, t)
+		t.pid = cmp.Or(t.hello.PID, t.child.PID())
+		if t.client, err = r.startClient(ctx, "client of "+v.name, exe, originalClient, client); err != nil {
+			return err
+		}
+	}
+	r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about})
+	return nil
+}
+
+// in lists who takes part in a cell.
+func (r *runner) in(l report.Load) []*target {
+	return slices.DeleteFunc(slices.Clone(r.targets), func(t *target) bool { return t.what != "" && t.what != l.What })
+}
+
+// compared is the process that is measured.
+func (t *target) compared() int {
+	if strings.HasPrefix(t.what, asClient) {
+		return t.client.PID()
+	}
+	return t.pid
+}
+
+// fills says whether slices are the difference to a run that only fills the queue: those of
+// the client of Ceph.
+func (t *target) fills() bool {
+	return t.what != "" && (filepath.IsAbs(t.original) || !strings.HasPrefix(t.what, asClient))
+}
