@@ -27,16 +27,16 @@ import (
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
 	"lines without tests":                 90700,
-	"lines of the library":                73200,
+	"lines of the library":                72950,
 	"lines of bench":                      9000,
-	"lines of cmd":                        8780,
-	"lines of tests":                      91820,
-	"root of control, lines":              3780,
-	"root of control, files":              20,
+	"lines of cmd":                        8770,
+	"lines of tests":                      90650,
+	"root of control, lines":              3730,
+	"root of control, files":              19,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
-	"public packages":                     22,
-	"exported names of public packages":   1972,
+	"public packages":                     21,
+	"exported names of public packages":   1731,
 	"words in comments that name nothing": 0,
 }
 

@@ -202,9 +202,6 @@ func TestStatisticsAreServed(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "stats"), control.StatsSocket(os.Getpid())} {
 		srv, err := m.ServeStats(path)
 		must(t, err)
-		if srv.Addr() != path {
-			t.Errorf("it serves at %s, want %s", srv.Addr(), path)
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		snap, err := control.ReadStats(ctx, path)
 		cancel()
