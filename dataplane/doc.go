@@ -16,8 +16,8 @@
 //
 // The two protocols differ in few files, behind one interface (framer.go):
 //
-//   - msgr2: framer2.go reads its frames (guess.go: after a large one), write2.go makes them.
-//   - msgr1: framer1.go and write1.go.
+//   - msgr2: framer2.go reads and makes its frames; guess.go: the frame after a large one.
+//   - msgr1: framer1.go.
 //   - both: intake.go has the frame under way and its share of the receive budget, dispatch.go
 //     the rules of a received frame, flush.go the parts of a write;
 //     queues, sequence numbers, timers and moves (handler.go, event.go, keepalive.go,

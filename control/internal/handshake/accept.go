@@ -27,7 +27,7 @@ func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, e
 		a.s.flush(ctx) // what is queued may tell the peer why
 		a.peer.Auth.Wipe()
 		a.s.Wipe()
-		return nil, nil, a.fail(cfg.PeerAddr, cause(ctx, err))
+		return nil, nil, a.fail(cfg.PeerAddr, Cause(ctx, err))
 	}
 	return a.s, &a.peer, nil
 }
@@ -111,7 +111,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 	if err != nil {
 		return nil, refusalOf(err), fatal(err)
 	}
-	defer wipe(x)
+	defer Wipe(x)
 	payload := req.Payload
 	for round := 0; ; round++ {
 		reply, res, err := x.Handle(ctx, payload)
@@ -187,7 +187,7 @@ func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) 
 // An error of the auth server is a refusal, which the peer is told, unless the server is
 // busy or the context is done: then the connection is closed without a frame.
 func fatal(err error) error {
-	if errors.Is(err, auth.ErrBusy) || isContext(err) {
+	if errors.Is(err, auth.ErrBusy) || IsContext(err) {
 		return err
 	}
 	return nil

@@ -23,7 +23,7 @@ func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer,
 		c.s.flush(ctx) // what is queued may tell the peer why
 		c.peer.Auth.Wipe()
 		c.s.Wipe()
-		return nil, nil, c.fail(cfg.Target, cause(ctx, err))
+		return nil, nil, c.fail(cfg.Target, Cause(ctx, err))
 	}
 	return c.s, &c.peer, nil
 }
@@ -64,9 +64,9 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 	c.at(StageAuth, "start authentication")
 	x, err := c.cfg.Auth.Start(ctx, c.peer.EntityType)
 	if err != nil {
-		return nil, gaveUp(err)
+		return nil, GaveUp(err)
 	}
-	defer wipe(x)
+	defer Wipe(x)
 	method, offered, err := c.request(ctx, x)
 	if err != nil {
 		return nil, err
@@ -109,11 +109,11 @@ func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Me
 	c.at(StageAuth, "make AUTH_REQUEST")
 	method, modes, payload, err := x.Request(ctx)
 	if err != nil {
-		return 0, nil, gaveUp(err)
+		return 0, nil, GaveUp(err)
 	}
 	offered := c.opts.restrict(modes)
 	if len(offered) == 0 {
-		return 0, nil, gaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
+		return 0, nil, GaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
 	}
 	req := wire2.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
 	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(c.s.Scratch()))
@@ -137,7 +137,7 @@ func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method
 		modes[i] = auth.Mode(m)
 	}
 	if err := x.BadMethod(ctx, method, bad.Result, methods, modes); err != nil {
-		return gaveUp(err)
+		return GaveUp(err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payloa
 	}
 	answer, err := x.ReplyMore(ctx, more.Payload)
 	if err != nil {
-		return gaveUp(err)
+		return GaveUp(err)
 	}
 	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
 }
@@ -175,10 +175,10 @@ func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth
 	return keys, err
 }
 
-// gaveUp marks an error of the auth client as terminal. A context that is done says
+// GaveUp marks an error of the auth client as terminal. A context that is done says
 // nothing about the next attempt.
-func gaveUp(err error) error {
-	if isContext(err) {
+func GaveUp(err error) error {
+	if IsContext(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrGaveUp, err)

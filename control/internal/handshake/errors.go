@@ -107,6 +107,6 @@ func transport(err error) error {
 func aboutAuth(err error) bool {
 	var t *transportError
 	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !errors.As(err, &t) && !isContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
+	return !errors.As(err, &t) && !IsContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
 		!errors.Is(err, ErrNoRoom) && !errors.Is(err, auth.ErrBusy)
 }

@@ -158,7 +158,7 @@ func (c *spyClient) Start(ctx context.Context, peer wire.EntityType) (auth.Clien
 	return spyExchange{x, c}, err
 }
 
-func (x spyExchange) Wipe() { wipe(x.ClientExchange) }
+func (x spyExchange) Wipe() { Wipe(x.ClientExchange) }
 
 func (x spyExchange) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
 	res, err := x.ClientExchange.Done(ctx, id, mode, p)

@@ -210,23 +210,23 @@ func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte,
 	return 0, nil, unexpected(tag, tags...)
 }
 
-// wipe tells an exchange that it is not needed any more.
-func wipe(exchange any) {
+// Wipe tells an exchange that it is not needed any more.
+func Wipe(exchange any) {
 	if w, ok := exchange.(auth.Wiper); ok {
 		w.Wipe()
 	}
 }
 
-// cause adds why the context is done to an error that only says that it is.
-func cause(ctx context.Context, err error) error {
-	if why := context.Cause(ctx); why != nil && isContext(err) && !errors.Is(err, why) {
+// Cause adds why the context is done to an error that only says that it is.
+func Cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && IsContext(err) && !errors.Is(err, why) {
 		return fmt.Errorf("%w (%w)", why, transport(err))
 	}
 	return err
 }
 
-// isContext reports whether err is about the context, which says nothing about the peer
+// IsContext reports whether err is about the context, which says nothing about the peer
 // or the configuration.
-func isContext(err error) bool {
+func IsContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

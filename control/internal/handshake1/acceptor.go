@@ -126,7 +126,7 @@ func (a *Acceptor) Verify(ctx context.Context) (session1.Authorizer, error) {
 	a.at(handshake.StageAuth, "verify an authorizer")
 	v, err := a.verify(ctx)
 	if err != nil {
-		if errors.Is(err, auth.ErrBusy) || isContext(err) || errors.Is(err, handshake.ErrConfig) {
+		if errors.Is(err, auth.ErrBusy) || handshake.IsContext(err) || errors.Is(err, handshake.ErrConfig) {
 			return 0, a.fail(ctx, err, false)
 		}
 		a.forget() // the next one starts afresh
@@ -180,7 +180,7 @@ func (a *Acceptor) verify(ctx context.Context) (session1.Authorizer, error) {
 // forget ends the exchange under way.
 func (a *Acceptor) forget() {
 	if a.x != nil {
-		wipe(a.x)
+		handshake.Wipe(a.x)
 	}
 	a.x = nil
 }

@@ -84,14 +84,12 @@ func (c *conn) at(stage handshake.Stage, state string) { c.stage, c.state = stag
 // fail wraps err with where it happened. failed says that the reason is the
 // authentication.
 func (c *conn) fail(ctx context.Context, err error, failed bool) error {
-	if why := context.Cause(ctx); why != nil && isContext(err) && !errors.Is(err, why) {
-		err = fmt.Errorf("%w (%w)", why, err)
-	}
+	err = handshake.Cause(ctx, err)
 	if c.buf != nil {
 		_ = c.buf.Flush(ctx) // what is queued may tell the peer why; the connection ends in any case
 	}
 	c.Wipe()
-	return handshake.NewError(c.stage, c.peer, c.state, err, failed && !isContext(err) && !errors.Is(err, auth.ErrBusy))
+	return handshake.NewError(c.stage, c.peer, c.state, err, failed && !handshake.IsContext(err) && !errors.Is(err, auth.ErrBusy))
 }
 
 // Auth is the outcome of authentication, nil without an authorizer. Its secrets are there
@@ -201,16 +199,4 @@ func (c *conn) adopt(res *auth.Result, m auth.Method) error {
 	c.res.Wipe()
 	c.res = res
 	return nil
-}
-
-// isContext reports whether err is about the context, which says nothing about the peer.
-func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// wipe tells an exchange that it is not needed any more.
-func wipe(exchange any) {
-	if w, ok := exchange.(auth.Wiper); ok {
-		w.Wipe()
-	}
 }

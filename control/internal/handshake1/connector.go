@@ -108,9 +108,9 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 	c.at(handshake.StageAuth, "make an authorizer")
 	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
 	if err != nil {
-		return session1.Answer{}, c.fail(ctx, gaveUp(err), true)
+		return session1.Answer{}, c.fail(ctx, handshake.GaveUp(err), true)
 	}
-	defer wipe(x)
+	defer handshake.Wipe(x)
 	a, failed, err := c.authorized(ctx, x, m)
 	if err != nil {
 		return a, c.fail(ctx, err, failed)
@@ -123,11 +123,11 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, failed bool, err error) {
 	method, modes, payload, err := x.Request(ctx)
 	if err != nil {
-		return a, true, gaveUp(err)
+		return a, true, handshake.GaveUp(err)
 	}
 	for range maxRounds {
 		if _, err := auth.PickMode(method, modes, []auth.Mode{auth.CRC}); err != nil {
-			return a, true, gaveUp(err) // msgr1 has no other
+			return a, true, handshake.GaveUp(err) // msgr1 has no other
 		}
 		m.AuthMethod = uint32(method)
 		var proof []byte
@@ -138,15 +138,15 @@ func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wir
 		case wire1.TagChallengeAuthorizer:
 			c.at(handshake.StageAuth, "answer a challenge")
 			if payload, err = x.ReplyMore(ctx, proof); err != nil {
-				return a, true, gaveUp(err)
+				return a, true, handshake.GaveUp(err)
 			}
 		case wire1.TagBadAuthorizer:
 			c.at(handshake.StageAuth, "make another authorizer")
 			if err := x.BadMethod(ctx, method, auth.EACCES, []auth.Method{method}, modes); err != nil {
-				return a, true, gaveUp(err)
+				return a, true, handshake.GaveUp(err)
 			}
 			if method, modes, payload, err = x.Request(ctx); err != nil {
-				return a, true, gaveUp(err)
+				return a, true, handshake.GaveUp(err)
 			}
 		case wire1.TagReady, wire1.TagSeq:
 			c.at(handshake.StageAuth, "verify the acceptor")
@@ -221,13 +221,4 @@ func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
 		return c.fail(ctx, err, false)
 	}
 	return nil
-}
-
-// gaveUp marks an error of the auth client as terminal. A context that is done says
-// nothing about the next attempt.
-func gaveUp(err error) error {
-	if isContext(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", handshake.ErrGaveUp, err)
 }

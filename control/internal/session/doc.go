@@ -14,7 +14,7 @@
 //     action_text.go.
 //   - A connection between its sockets: dialling, faults, the back-off, standby,
 //     hand-over and the end: lifecycle.go, which uses the fault rule (fault.go) and
-//     the pauses (backoff.go).
+//     the pauses (Backoff).
 //   - The socket of an attempt, up to the end of the handshake: lifecycle_socket.go.
 //   - The bounds of the numbers in frames: numbers.go.
 //   - The session that belongs to an address: identity.go.

@@ -3,12 +3,10 @@
 // Where a behaviour lives:
 //
 //   - The frames: frame.go.
-//   - The refusals of an acceptor before it looks for a session: refuse.go.
-//   - Its answers to a peer that it may know: the table in table.go.
-//   - How these answers are carried out, and how an accepted socket takes a connection
-//     over: accept.go.
+//   - The answers of an acceptor to a peer that it may know: the table in table.go.
+//   - Its refusals before that, how the answers are carried out, and how an accepted socket takes
+//     a connection over: accept.go.
 //   - The connector's messages and the answers to them: connect.go.
-//   - The bounds of the numbers in frames: numbers.go.
 //   - How a session goes on at an address that only its peer has named: claim.go.
 //
 // A session has no cookies. It is found by the peer's address. connect_seq 0 opens a new

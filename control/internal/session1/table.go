@@ -84,3 +84,12 @@ func Decide(e View, globalSeq, connectSeq uint64, resetCheck bool) Verdict {
 		return DoReplace
 	}
 }
+
+// numbers are the bounds of msgr1. They have 32 bits, and a process may begin to count with the time
+// in seconds.
+var numbers = session.Numbers{Max: 1<<32 - 1<<24, Lead: 1 << 24}
+
+// maxReceived bounds what a peer may have received before our first message, which has 64 bits:
+// without reset check the peer resumes the session that it had with the connection before, and
+// drops the messages up to that number (msgr1.md 11).
+const maxReceived = 1 << 62

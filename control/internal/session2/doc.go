@@ -6,7 +6,6 @@
 //   - The connector's frames and the answers to them: connect.go.
 //   - The acceptor's answers: the two tables in table.go, and the checks around them in
 //     accept.go, which also has the take-over of a session by an accepted socket.
-//   - The bounds of the numbers in frames: numbers.go.
 //   - The check of a claim to an address: claim.go.
 //
 // A session has two cookies, one of each side. It is found by the peer's address and the client

@@ -66,6 +66,12 @@ func KindOf(f session.Frame) Kind {
 	return KindNone
 }
 
+// Opens says that f is a frame of an acceptor after which the connection is open.
+func Opens(f session.Frame) bool {
+	k := KindOf(f)
+	return k == KindServerIdent || k == KindReconnectOK
+}
+
 // frameName names a frame in errors.
 func frameName(f session.Frame) string {
 	if f, ok := f.(session.OtherFrame); ok {

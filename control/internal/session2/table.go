@@ -103,3 +103,17 @@ func DecideReconnect(e View, clientCookie, globalSeq, connectSeq uint64, resetCh
 		return DoReuse
 	}
 }
+
+// numbers are the bounds of msgr2: half of the number that would wrap, even with the time in
+// nanoseconds to begin with. A global_seq that a CLIENT_IDENT does not reach counts, too, only as long
+// as a handshake can be under way that is older: the peer is not told of it.
+var numbers = session.Numbers{Max: 1 << 62, Lead: 1 << 32}
+
+// checkReceived judges what the peer says that it has received from us.
+func (s *Session) checkReceived(r *session.Run, msgSeq uint64) error {
+	anew, err := s.CheckReceived(msgSeq)
+	if anew {
+		s.reset(r, false)
+	}
+	return err
+}

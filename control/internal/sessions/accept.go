@@ -172,7 +172,7 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 		o.record(act)
 		switch act := act.(type) {
 		case session.Count:
-			m.countLocked(act.What)
+			m.countLocked(&stats.ConnCounters{}, act.What)
 		case session.Probe:
 			e.out.PutLocked(e.h.Keepalive)
 		case session.NewConn:
@@ -208,20 +208,6 @@ func (a *accepting) requestLocked(f session.Frame) (session.Request, *Conn) {
 		ev.Existing, ev.Settled = e.s.rules, a.settledLocked(e)
 	}
 	return ev, e
-}
-
-// countLocked counts what an accepted socket was told.
-func (m *Manager) countLocked(what session.Counter) {
-	switch n := &m.counters; what {
-	case session.WaitsSent:
-		n.WaitsSent++
-	case session.RetriesSent:
-		n.RetriesSent++
-	case session.ResetsSent:
-		n.ResetsSent++
-	case session.PartialResetsSent:
-		n.PartialResetsSent++
-	}
 }
 
 // makeLocked makes a connection of the socket.
@@ -263,48 +249,20 @@ func (a *accepting) takeOver() error {
 		a.m.door.CameToNothing(a.link.PeerAddr().Addr(), a.att.begun)
 	}
 	a.place = a.judge(a.conn.h.Core())
-	if _, err := a.att.check(a.conn.s.step(session.Suspended{Attempt: a.att.number, IO: snapshot(snap)})); err != nil {
+	if err := check(a.conn.s.step(session.Suspended{Attempt: a.att.number, IO: snapshot(snap)})); err != nil {
 		return err
 	}
-	return a.answer()
+	return a.att.awaitHandler(a.ctx, a.conn)
 }
 
-// answerFirst is answer for a new connection. Its handler was made on the core of
+// answerFirst answers for a new connection. Its handler was made on the core of
 // the socket: it learns there that the connection is accepted, what the peer is told
 // and that it has the socket in one go, if nothing has to be written before.
 func (a *accepting) answerFirst() error {
 	if a.att.together {
 		defer a.conn.out.LetGo()
 	}
-	return a.answer()
-}
-
-// answer makes the session known to the peer, once the handler is on the core
-// of the socket.
-func (a *accepting) answer() error {
-	o, err := a.att.awaitHandler(a.conn)
-	for err == nil && o.send != nil {
-		o, err = a.exchange(o.send)
-	}
-	return err
-}
-
-// exchange sends a frame, and tells the machine what follows: that it has left, or the
-// peer's next one.
-func (a *accepting) exchange(f session.Frame) (o outcome, err error) {
-	if err := a.att.talk.send(a.ctx, f); err != nil {
-		return o, err
-	}
-	var ev session.Event = session.Sent{Attempt: a.att.number}
-	if !a.att.talk.last(f) {
-		next, err := a.att.talk.receive(a.ctx)
-		if err != nil {
-			return o, err
-		}
-		ev = session.Answer{Attempt: a.att.number, Frame: next}
-	}
-	a.att.took = a.m.cfg.Clock.Now().Sub(a.att.begun)
-	return a.att.check(a.conn.s.step(ev))
+	return a.att.awaitHandler(a.ctx, a.conn)
 }
 
 // result returns how the routine of a connection has ended.

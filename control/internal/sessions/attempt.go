@@ -111,30 +111,50 @@ func coreGone(l *loop.Link) bool {
 
 // What an attempt tells the machine in both roles. dial.go and accept.go have the rest.
 
-// awaitHandler waits until the handler is on the core of the socket, and tells the
-// machine.
-func (a *attempt) awaitHandler(c *Conn) (outcome, error) {
+// awaitHandler waits until the handler is on the core of the socket, and has the machine go on.
+func (a *attempt) awaitHandler(ctx context.Context, c *Conn) error {
 	if !a.together {
 		if err := <-a.moved; err != nil {
-			return outcome{}, err
+			return err
 		}
 	}
 	if err := context.Cause(c.m.ctx); err != nil {
-		return outcome{}, err
+		return err
 	}
 	a.took = c.m.cfg.Clock.Now().Sub(a.begun)
-	return a.check(c.s.step(session.HandlerMoved{Attempt: a.number}))
+	return a.converse(ctx, c, c.s.step(session.HandlerMoved{Attempt: a.number}))
 }
 
-// check says whether the attempt goes on after a step.
-func (a *attempt) check(o outcome) (outcome, error) {
+// converse sends the frames of the machine, and has it judge the peer's answers, until it sends
+// nothing more. o is the outcome of the last step.
+func (a *attempt) converse(ctx context.Context, c *Conn, o outcome) error {
+	for check(o) == nil && o.send != nil {
+		if err := a.talk.send(ctx, o.send); err != nil {
+			return err
+		}
+		var ev session.Event = session.Sent{Attempt: a.number}
+		if !a.talk.last(o.send) {
+			f, err := a.talk.receive(ctx)
+			if err != nil {
+				return err
+			}
+			ev = session.Answer{Attempt: a.number, Frame: f}
+		}
+		a.took = c.m.cfg.Clock.Now().Sub(a.begun)
+		o = c.s.step(ev)
+	}
+	return check(o)
+}
+
+// check says why an attempt does not go on after a step.
+func check(o outcome) error {
 	switch {
 	case o.superseded:
-		return o, errSuperseded
+		return errSuperseded
 	case o.faulted != nil:
-		return o, errReported
+		return errReported
 	}
-	return o, nil
+	return nil
 }
 
 // fail has the fault rule applied to an attempt, unless that has happened, or the

@@ -107,37 +107,13 @@ func (d *dialling) wrapAt(stage stats.Stage, err error) error {
 func (d *dialling) session() error {
 	select {
 	case snap := <-d.a.suspended:
-		o, err := d.a.check(d.c.s.step(session.Authenticated{Attempt: d.a.number, IO: snapshot(snap)}))
-		for err == nil && o.send != nil {
-			o, err = d.exchange(o.send)
-		}
+		err := d.a.converse(d.ctx, d.c, d.c.s.step(session.Authenticated{Attempt: d.a.number, IO: snapshot(snap)}))
 		return d.wrapAt(stats.StageIdent, err)
 	case <-d.ctx.Done():
 		return d.wrap(stats.StageIdent, context.Cause(d.ctx))
 	}
 }
 
-// exchange sends a frame, and has the machine judge the answer.
-func (d *dialling) exchange(f session.Frame) (outcome, error) {
-	if err := d.a.talk.send(d.ctx, f); err != nil {
-		return outcome{}, err
-	}
-	answer, err := d.a.talk.receive(d.ctx)
-	if err != nil {
-		return outcome{}, err
-	}
-	d.a.took = d.c.m.cfg.Clock.Now().Sub(d.a.begun)
-	return d.a.check(d.c.s.step(session.Answer{Attempt: d.a.number, Frame: answer}))
-}
-
 // ready opens the handler on the socket, once the handler is on its core. In msgr1 the
 // peer may be told something before.
-func (d *dialling) ready() error {
-	o, err := d.a.awaitHandler(d.c)
-	if err == nil && o.send != nil {
-		if err = d.a.talk.send(d.ctx, o.send); err == nil {
-			_, err = d.a.check(d.c.s.step(session.Sent{Attempt: d.a.number}))
-		}
-	}
-	return d.wrapAt(stats.StageSession, err)
-}
+func (d *dialling) ready() error { return d.wrapAt(stats.StageSession, d.a.awaitHandler(d.ctx, d.c)) }

@@ -63,7 +63,7 @@
 //	config.go        Config; policy.go, errors.go
 //	manager.go       Manager: New, Start, Close, and the calls of package control
 //	conn.go          Conn; view.go: the state that is read without the lock
-//	connect.go       Connect; loopback.go
+//	connect.go       Connect, and the connection to ourselves
 //	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
 //	accept.go        accepted sockets; accepting.go: their state before the decision, the door
 //	attempt.go       the common part of both attempts

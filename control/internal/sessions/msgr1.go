@@ -137,7 +137,7 @@ func (c *connector1) receive(ctx context.Context) (session.Frame, error) {
 }
 
 func (*connector1) sender(session.Frame) session.Sender { return session.Sender{} }
-func (*connector1) last(session.Frame) bool             { return false }
+func (*connector1) last(f session.Frame) bool           { _, is := f.(wire1.Seq); return is }
 
 func (c *connector1) codec(features wire.Features) (dataplane.Codec, error) {
 	return codec1(c.Release(features))

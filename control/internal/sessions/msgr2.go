@@ -105,7 +105,7 @@ func (t *talk2) receive(ctx context.Context) (session.Frame, error) {
 }
 
 func (*talk2) sender(f session.Frame) session.Sender { return session2.SenderOf(f) }
-func (*talk2) last(session.Frame) bool               { return true }
+func (*talk2) last(f session.Frame) bool             { return session2.Opens(f) }
 func (t *talk2) queues() bool                        { return t.Queues() }
 func (t *talk2) protocol() string                    { return t.peer.Revision.String() }
 

@@ -46,7 +46,7 @@ type talk interface {
 	receive(ctx context.Context) (session.Frame, error)
 	// sender is what a frame of an accepted socket says of its sender.
 	sender(f session.Frame) session.Sender
-	// last says that an acceptor does not wait for an answer to f.
+	// last says that f, after which the connection is open, has no answer.
 	last(f session.Frame) bool
 	// queues says that send does not wait.
 	queues() bool

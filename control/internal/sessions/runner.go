@@ -166,7 +166,7 @@ func (r *runner) performStateLocked(a session.Action) {
 	case session.Faulted:
 		r.faultedLocked(a)
 	case session.Count:
-		r.countLocked(a.What)
+		m.countLocked(&r.counters, a.What)
 	case session.Renamed:
 		m.names.renamedLocked(c, a)
 	case session.Only:
@@ -210,6 +210,9 @@ func (r *runner) movedLocked(a session.StateChanged) {
 	c := r.c
 	c.shown.stateChangedLocked()
 	c.dialsLocked(a.To)
+	if a.To == session.Ready {
+		r.streak = streak{}
+	}
 	switch {
 	case a.To != session.Standby:
 		c.endStandbyLocked()
@@ -252,27 +255,15 @@ func (r *runner) goOnLocked() {
 	}
 }
 
-// countLocked counts for the connection or the messenger.
-func (r *runner) countLocked(what session.Counter) {
-	switch n := &r.counters; what {
-	case session.Attempts:
-		n.Attempts++
-	case session.Idents:
-		n.Idents++
-	case session.Reconnects:
-		n.Reconnects++
-	case session.Retries:
-		n.Retries++
-	case session.Replaced:
-		n.Replaced++
-	case session.Readies:
-		n.Ready++
-		r.streak = streak{}
-	case session.Resets:
-		n.Resets++
-	case session.RemoteResets:
-		n.RemoteResets++
-	}
+// countLocked counts for a connection, or an answer to an accepted socket for the messenger.
+func (m *Manager) countLocked(n *stats.ConnCounters, what session.Counter) {
+	all := &m.counters
+	*[...]*uint64{
+		session.Attempts: &n.Attempts, session.Idents: &n.Idents, session.Reconnects: &n.Reconnects, session.Retries: &n.Retries,
+		session.Replaced: &n.Replaced, session.Readies: &n.Ready, session.Resets: &n.Resets, session.RemoteResets: &n.RemoteResets,
+		session.WaitsSent: &all.WaitsSent, session.RetriesSent: &all.RetriesSent, session.ResetsSent: &all.ResetsSent,
+		session.PartialResetsSent: &all.PartialResetsSent,
+	}[what]++
 }
 
 // prepareLocked puts an action on the handler, the timer or the log into the outbox.
