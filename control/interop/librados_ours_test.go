@@ -23,7 +23,7 @@ type side struct {
 
 // run carries an action out. The error is that of one without an outcome.
 func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+	ctx, cancel := context.WithTimeout(ctx, actionPatience)
 	defer cancel()
 	p := s.pool.WithNamespace(a.Namespace).WithLocator(a.Locator)
 	if n := len(s.snaps); n > 0 {

@@ -191,8 +191,8 @@ var abortion = regexp.MustCompile(`(?m)^.*(FAILED ceph_assert|ceph_abort_msg|not
 //go:embed testdata/librados.py
 var libradosProgram []byte
 
-// actionTimeout is far more than an action takes. An OSD that ends, as some requests have it abort, never answers.
-const actionTimeout = 20 * time.Second
+// actionPatience is far more than an action takes. An OSD that ends, as some requests have it abort, never answers.
+const actionPatience = 20 * time.Second
 
 // theirs is librados, in a program of its own.
 type theirs struct {
@@ -256,7 +256,7 @@ func (l *theirs) end() (o outcome, err error) {
 		return o, json.Unmarshal(line, &o)
 	case <-l.gone:
 		return o, fmt.Errorf("it ends: %s", l.said)
-	case <-time.After(actionTimeout):
+	case <-time.After(actionPatience):
 		return o, context.DeadlineExceeded
 	}
 }
