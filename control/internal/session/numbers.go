@@ -2,20 +2,20 @@ package session
 
 import "fmt"
 
-// The bounds of the numbers in a peer's frames. The peer, or somebody in its name, chooses
-// them; no number may wrap, and none may keep the owner of a session out for ever:
+// The bounds of the numbers in a peer's frames. The peer, or an impostor, chooses them; no
+// number may wrap, and none may keep the owner of a session out for ever:
 //
 //   - global_seq and connect_seq count attempts, so that Numbers.Max is out of reach,
 //     and a frame with more is a protocol violation. A global_seq may begin
 //     anywhere below it: daemons with a fixed address begin with the time.
-//   - What is told of our own numbers, in a retry, may be Numbers.Lead ahead of them.
-//   - A number on record that is more than Numbers.Lead ahead of the peer's own is
-//     not told to the peer, and counts only as long as a handshake can be under way
-//     that is older (Request.Settled).
-//   - What the peer has received from us is a number that we have sent. If the peer names a
-//     higher one it is not adopted, and the attempt has failed with nothing changed. A peer that
-//     does so maxStrange times in a row has another session than we: ours begins
-//     anew with the next attempt, as after a partial reset.
+//   - Our own number in a retry may be Numbers.Lead ahead of the true one.
+//   - A number on record that is more than Numbers.Lead ahead of the peer's own is not sent
+//     to the peer, and counts only while an older handshake can be under way
+//     (Request.Settled).
+//   - The last message that the peer has received from us is one that we have sent. A higher
+//     number is not adopted: the attempt fails and changes nothing. A peer that sends one
+//     maxStrange times in a row has another session than we: ours begins anew with the next
+//     attempt, as after a partial reset.
 
 // Numbers are the bounds of the counters of one protocol.
 type Numbers struct {
@@ -37,9 +37,9 @@ func (n Numbers) Implausible(recorded, own uint64) bool {
 
 const maxStrange = 4
 
-// CheckReceived checks the last number that the peer says it has received: we must have
-// sent it. Anew: the peer has named impossible numbers so often that it must have another
-// session than we, and ours has to begin anew.
+// CheckReceived checks the number of the last message that the peer claims to have received:
+// we must have sent it. Anew: the peer has sent impossible numbers so often that it must have
+// another session than we, and ours has to begin anew.
 func (l *Lifecycle) CheckReceived(seq uint64) (anew bool, err error) {
 	if seq <= l.IO.OutSeq {
 		return false, nil
