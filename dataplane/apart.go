@@ -7,10 +7,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// apart is the data of an unfinished frame that has a place of its own, apart from what
-// stands before and behind it: memory that the user has posted, or a buffer of ours. A
-// frame has that where it might be for somebody who has posted memory, as it is not
-// known yet whom it is for. The place is settled when all before the data is there.
+// apart is the data of an unfinished frame in a place of its own, apart from the rest of the
+// frame: memory that the user has posted, or a buffer of ours. A frame has one while it may
+// still match a posting. The place is settled when all bytes before the data are there.
 // Owner: the handler's core.
 type apart struct {
 	on       bool
@@ -26,7 +25,7 @@ type apart struct {
 // size is how many bytes the data has.
 func (a *apart) size() int { return a.to - a.from }
 
-// filled is how many bytes of it are there, with so many of the rest.
+// filled is the number of its bytes that are there, from the number of bytes after the header.
 func (a *apart) filled(rest int) int { return min(max(rest-a.from, 0), a.size()) }
 
 // lendApart sets a buffer for the rest of the frame but for its data, which is data bytes
@@ -53,8 +52,8 @@ func (r *intake) missing() []byte {
 	}
 }
 
-// settle finds the place of the data, once that is what comes next. It returns false if
-// there is no memory, which is a fault.
+// settle finds the place of the data, once the data comes next. It returns false if there is no
+// memory, which is a fault.
 func (r *intake) settle(s *loop.Socket) bool {
 	a := &r.apart
 	if a.place != nil || r.fill < a.from {
@@ -103,8 +102,8 @@ func (h *Handler) cameApart() *apart {
 	return &h.posts.came
 }
 
-// vacate has the data go on in memory of ours, if it lies in that of p. Of it so many
-// bytes are there. c is nil between two cores.
+// vacate has the data go on in memory of ours, if it lies in that of p; filled bytes of it are
+// there. c is nil between two cores.
 func (a *apart) vacate(c *loop.Core, p *Posting, filled int) {
 	if a.posting != p {
 		return
@@ -130,7 +129,8 @@ func (a *apart) drop() {
 	*a = apart{}
 }
 
-// leave copies what is there of the data in memory of a core, as it goes to another one.
+// leave copies the received part of the data out of memory of its core, as the handler goes to
+// another core.
 func (a *apart) leave(filled int) {
 	if a.buf != nil {
 		a.place = bytes.Clone(a.place[:filled:filled])
@@ -139,7 +139,7 @@ func (a *apart) leave(filled int) {
 	}
 }
 
-// enter goes on with what leave has copied, or vacate between the cores.
+// enter goes on with the copy of leave, or of vacate between the cores.
 func (a *apart) enter(c *loop.Core) error {
 	if a.place == nil || a.buf != nil || a.posting != nil || len(a.place) == a.size() {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// The probe of a connection is asked once for every frame, in the place where the
-// frame can still be held: here. Its answers are those of package probe.
+// The probe of a connection is called once for every frame, here, where the frame can still be
+// held. Package probe has its answers.
 
 // shownFrame names a frame that waits to be written: the next one of its tag, or
 // one message.
@@ -16,8 +16,8 @@ type shownFrame struct {
 	m   *Message
 }
 
-// mayWrite asks the probe about a frame that is about to be written, unless it was
-// asked for that one before. pass is false if the write ends before it.
+// mayWrite calls the probe for a frame that is about to be written, once. pass is false if the
+// write ends before the frame.
 func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 	h := b.h
 	if h.probe == nil {
@@ -59,7 +59,7 @@ func (h *Handler) showed(tag frame.Tag, m *Message) {
 	h.shown[shownFrame{tag, m}] = struct{}{}
 }
 
-// mayRead asks the probe about a frame whose head is there.
+// mayRead calls the probe for a frame whose header is there.
 func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
 	if r.h.probe == nil || r.throttlePassed {
 		return true

@@ -6,12 +6,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Frames that bring nothing cost their core as much as small messages do, and are
-// charged to nobody: keepalives, acks that free nothing, aborted frames. A peer may
-// send a second's worth of them at once (OpenOptions.ControlRate). Above that the
-// connection is not read for a while, again and again, until a message comes. Honest
-// peers send one in some seconds. Messages that are here already are not counted: a
-// session that resumes may bring many in a row, and the frames behind them must not wait.
+// Frames without a message cost their core as much as small messages, and no budget counts
+// them: keepalives, acks that free nothing, aborted frames. A peer may send a second's worth
+// of them at once (OpenOptions.ControlRate). Above that the connection is not read for a
+// while, again and again, until a message comes. Honest peers send one in some seconds.
+// Duplicates of messages do not count: a session that resumes may bring many in a row, and the
+// frames after them must not wait.
 //
 // A connection whose peer has ended its stream is read to its end without a pause: the
 // stream has no more than the socket's receive buffer holds, and a pause would keep
@@ -38,7 +38,7 @@ func (h *Handler) useless(c *loop.Core) {
 	c.Arm(&h.progress, now+controlPause)
 }
 
-// rested goes on with a socket behind a pause. It returns false if there was none.
+// rested goes on with a socket after a pause. It returns false if there was none.
 func (h *Handler) rested(s *loop.Socket) bool {
 	if !s.Resting() {
 		return false

@@ -2,7 +2,7 @@ package dataplane
 
 import "github.com/ringmsgr/ringmsgr/dataplane/loop"
 
-// CoreStats counts what one core did since it started, and what the handlers on it did.
+// CoreStats are the counters of one core since its start, and of the handlers on it.
 type CoreStats struct {
 	loop.CoreStats
 	Counts
@@ -17,7 +17,7 @@ type Counts struct {
 	// ControlPauses are the times that a connection was not read for a while, as it
 	// brought too many frames without use.
 	ControlPauses uint64 `json:"control_pauses"`
-	GivenUp       uint64 `json:"given_up"` // sockets given up, as acks might wait behind a full receive budget
+	GivenUp       uint64 `json:"given_up"` // sockets given up, as a full receive budget might hold back acks
 	EarlyEvents   uint64 `json:"early_events"`
 	MovedHere     uint64 `json:"moved_here"`
 	MovedAway     uint64 `json:"moved_away"`
@@ -31,9 +31,9 @@ func StatsOf(c *loop.Core) (CoreStats, error) {
 	return CoreStats{st, counts}, err
 }
 
-// countsOf are the counters of the handlers on c. Those of a core that is gone do not change
-// any more, as any goroutine reads them: what is counted there is dropped. On the core, or
-// behind its end.
+// countsOf are the counters of the handlers on c. The counters of a core that is gone do not
+// change any more, as any goroutine reads them: later counts are dropped. On the core, or
+// after its end.
 func countsOf(c *loop.Core) *Counts {
 	if c.Gone() {
 		return new(Counts)

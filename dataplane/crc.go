@@ -8,11 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
-// segmentCRCs are the crcs with which the segments of a received message came,
-// and were checked, or which the user has set. A message that is sent on has them in its frame: its payload is
-// not read again. Each belongs to the very bytes that were received. A segment that
-// is another slice now, a part of it for example, has none. Who changes the bytes
-// themselves says so (Message.Changed).
+// segmentCRCs are the checked crcs of the segments of a received message, or those that the
+// user has set. A message that is sent on has them in its frame: its payload is not read
+// again. Each belongs to the received bytes. A segment that is another slice now, for
+// example a part of it, has none. A user that changes the bytes calls Message.Changed.
 type segmentCRCs [3]segmentCRC // Front, Middle, Data
 
 type segmentCRC struct {
@@ -34,7 +33,7 @@ func (c *segmentCRCs) take(f *frame.Frame, msgr1 bool) {
 // has says whether c is the crc of p.
 func (c *segmentCRC) has(p []byte) bool { return c.first != nil && len(p) == c.n && &p[0] == c.first }
 
-// moved says that p is a copy of what old was.
+// moved says that p is a copy of old.
 func (c *segmentCRC) moved(old, p []byte) {
 	if c.has(old) {
 		c.first = &p[0]
@@ -91,15 +90,15 @@ func (c *segmentCRC) in(msgr1 bool, p []byte) (crc uint32, ok bool) {
 	return 0, false
 }
 
-// reseedFrom is the number of bytes whose crc costs more than a step of a conversion,
-// of which there is one for each bit that is set in the length.
+// reseedFrom is the number of bytes whose crc costs more than a step of a conversion. A
+// conversion has one step for each bit that is set in the length.
 const reseedFrom = 4 << 10
 
 // DataCRC is the crc32c of Data, as package hash/crc32 computes it with the Castagnoli
-// polynomial: what a store keeps beside the bytes. A message that was received in mode crc
-// came with it, and was checked against it, so that Data is not read again; else it is
-// computed now. As any access to Data, it is for those who hold a reference, and a change
-// of bytes in place is told by Changed before.
+// polynomial, for example for a store that keeps it beside the bytes. A message received in
+// mode crc came with it and was checked against it, so that Data is not read again; else it is
+// computed now. Like any access to Data it needs a reference, and Changed before it after a
+// change of bytes in place.
 func (m *Message) DataCRC() uint32 {
 	if len(m.Data) == 0 {
 		return 0
@@ -107,11 +106,11 @@ func (m *Message) DataCRC() uint32 {
 	return ^m.crcs[2].sum(false, m.Data)
 }
 
-// SetDataCRC says that crc is DataCRC of Data as it is now: who has read it with its crc from
-// a store spares the messenger to compute that again, in mode crc. Call it before Send, behind
-// all changes; a message of your own that is used again has it until the next call, or Changed.
-// If it is wrong, the peer takes the frame for damaged, and ends the connection; a lossless
-// session sends the message again then, without end.
+// SetDataCRC says that crc is the DataCRC of the present Data: for data that came with its crc
+// from a store, so that the messenger does not compute it again, in mode crc. Call it before
+// Send, after all changes; a message of your own that is used again keeps it until the next
+// call, or Changed. With a wrong crc the peer takes the frame for damaged, and ends the
+// connection; a lossless session then sends the message again, without end.
 func (m *Message) SetDataCRC(crc uint32) {
 	m.crcs[2] = segmentCRC{}
 	if len(m.Data) > 0 {
@@ -119,11 +118,10 @@ func (m *Message) SetDataCRC(crc uint32) {
 	}
 }
 
-// Changed says that bytes of the payload of a received message were changed in
-// place. Call it behind the change and before Send or Clone: a received
-// message is sent on with the crcs that it came with, as long as its segments
-// are the slices that were received. With other bytes the peer would take the
-// frame for damaged, and end the connection. Segments that are replaced or cut need
-// no call, nor does a message of your own without SetDataCRC. The caller is the only one who uses the
-// message, as for any change.
+// Changed says that bytes of the payload of a received message were changed in place. Call it
+// after the change and before Send or Clone: a received message is sent on with the crcs
+// with which it came, while its segments are the received slices. With other bytes the peer
+// would take the frame for damaged, and end the connection. Segments that are replaced or cut
+// need no call, nor does a message of your own without SetDataCRC. As for any change, no other
+// goroutine may use the message.
 func (m *Message) Changed() { m.crcs = segmentCRCs{} }

@@ -20,8 +20,8 @@ func (c HandlerConfig) withDefaults() HandlerConfig {
 	return c
 }
 
-// pace is what OpenOptions say of times and rates, with the defaults; 0 stands for no
-// bound. It never changes.
+// pace has the times and rates of OpenOptions, with the defaults; 0 stands for no bound. It
+// never changes.
 type pace struct {
 	idleAfter, keepaliveEvery, keepaliveTimeout time.Duration
 
@@ -42,8 +42,8 @@ func paceOf(o *OpenOptions) pace {
 	}
 }
 
-// bound is what a handler keeps of a configured n: the default for 0, and 0, which
-// is none, for a negative one.
+// bound is a configured bound n in the form of a handler: the default for 0, and 0 (no bound)
+// for a negative n.
 func bound[T int | int64 | time.Duration](n, byDefault T) T {
 	if n == 0 {
 		return byDefault

@@ -57,8 +57,8 @@ func (h *Handler) heardAck(c *loop.Core, seq uint64) {
 	}
 }
 
-// acked drops what the peer has received, up to seq. A number above what was
-// sent frees nothing that was not sent.
+// acked drops the messages up to seq, which the peer has received. A number above the last
+// sent one frees no message that was not sent.
 func (h *Handler) acked(seq uint64) {
 	for m := h.sent.first; m != nil && m.seq <= seq; m = h.sent.first {
 		h.givenUp, h.useful = 0, true

@@ -33,17 +33,16 @@ type drain struct {
 	h     *Handler
 	opt   DrainOptions
 	timer loop.Timer
-	bye   *loop.Socket // whose writing has ended; nil: none yet
+	bye   *loop.Socket // the socket whose writing has ended; nil: none yet
 	holds bool         // messages were left at the last look
 	done  bool
 }
 
-// Drain ends a handler in good order. Messages that come from now on are neither
-// dispatched nor acknowledged, as after Refuse. What is queued is sent; when nothing
-// is left Send fails with ErrFrozen, our direction of the socket ends, and the peer
-// is given time to read all of it and hang up. The handler is not closed: the owner
-// does that. A second call does nothing but call its Done with ErrFrozen. Any
-// goroutine.
+// Drain ends a handler in good order. Later messages of the peer are neither dispatched nor
+// acknowledged, as after Refuse. Queued messages are sent; when none is left Send fails with
+// ErrFrozen, our direction of the socket ends, and the peer has time to read everything and
+// hang up. The owner closes the handler afterwards. A second call only calls its Done with
+// ErrFrozen. Any goroutine.
 func (h *Handler) Drain(opt DrainOptions) {
 	h.Do(func(c *loop.Core) {
 		if h.draining != nil {
@@ -129,7 +128,7 @@ func (d *drain) end(err error) {
 	d.opt.Done(err)
 }
 
-// seal refuses what is sent from now on, unless something was sent just now.
+// seal refuses later messages, unless one was sent just now.
 func (h *Handler) seal() bool {
 	return h.inbox.Load() == sealed || h.inbox.CompareAndSwap(nil, sealed)
 }

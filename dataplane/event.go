@@ -12,7 +12,7 @@ import (
 // The sender numbers an event at the moment of the decision, the receiver runs
 // them in the order of their numbers (package ordered).
 
-// event is something that the protocol tells the handler.
+// event is an event of the protocol for the handler.
 type event struct {
 	loop.Task
 	h     *Handler
@@ -30,7 +30,7 @@ func (h *Handler) post(steps uint64, run func(h *Handler, c *loop.Core)) {
 	h.core.Post(&ev.Task)
 }
 
-// arrive runs the event if it is its turn, and those that waited for it.
+// arrive runs the event if it is its turn, and then the events that waited for it.
 func (ev *event) arrive(c *loop.Core) {
 	h := ev.h
 	if !h.in.Arrive(ev.n, ev) {
@@ -58,7 +58,7 @@ type OpenOptions struct {
 	Lossy bool // nothing is kept for replay, nothing acknowledged
 	// Codec encodes and decodes the frames of the protocol that the socket speaks.
 	Codec Codec
-	// Source says in messages of msgr1 who we are; those of msgr2 do not say it.
+	// Source is our name in messages of msgr1; messages of msgr2 have none.
 	Source    Source
 	Throttles *loop.Throttles // on received messages; nil: none
 	// IdleAfter ends the connection when nothing was received or sent for so
@@ -70,11 +70,11 @@ type OpenOptions struct {
 	// KEEPALIVE, which has no answer, so that KeepaliveTimeout does not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
-	// LeastRate is what an unfinished message has to bring in a second, in
-	// bytes, behind the first MessageGrace. Where others wait for the units that
-	// it holds it is 16 times as much, behind a tenth of the time. The same is asked
-	// of a lossy peer that takes messages whose memory others wait for
-	// (Handler.Wanted). 0: 64 KiB and 10 s, negative: any rate will do, and no grace.
+	// LeastRate is the least number of bytes that an unfinished message has to bring
+	// in a second, after MessageGrace. While others wait for its units it is 16 times
+	// as much, after a tenth of the time. The same bound holds for a lossy peer that
+	// takes messages for whose memory others wait (Handler.Wanted). 0: 64 KiB and
+	// 10 s; negative: any rate, and no grace.
 	LeastRate    int64
 	MessageGrace time.Duration
 	// ControlRate bounds the frames that bring nothing, in a second: keepalives, acks
@@ -87,14 +87,13 @@ type OpenOptions struct {
 	AlignFrom int
 	// Probe sees and disturbs the data phase; nil costs nothing.
 	Probe *probe.Socket
-	// Tap is told of each frame of the data phase; nil costs nothing.
+	// Tap is called for each frame of the data phase; nil costs nothing.
 	Tap probe.Tap
 }
 
-// Open hands the socket of link to the handler, which moves frames from now
-// on. The handler must be on the link's core (Move), in state delay. If it
-// was dropped or refused in the meantime the socket is closed, and what is queued
-// on it is not sent.
+// Open hands the socket of link to the handler, which moves frames from now on. The handler
+// must be on the link's core (Move), in state delay. If it was dropped or refused meanwhile,
+// the socket is closed, and the bytes queued on it are not sent.
 func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 	h.post(1, func(h *Handler, c *loop.Core) { h.open(c, link, opt) })
 }
@@ -133,9 +132,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	}
 }
 
-// Delay closes the socket, if there is one. With notify the owner is told as
-// soon as there is something to send, at once if there is already. answer, if
-// not nil, gets the snapshot, on the core.
+// Delay closes the socket, if there is one. With notify the owner gets a notification as soon
+// as there is something to send, possibly at once. answer, if not nil, gets the snapshot, on
+// the core.
 func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 	h.post(1, func(h *Handler, c *loop.Core) {
 		if h.state != stateDrop {
@@ -166,9 +165,9 @@ func (h *Handler) ResetSession(full bool) {
 	})
 }
 
-// BeginAfter has a session begin behind the number seq: its first message has the
-// next one (msgr1.md, section 11). It belongs behind ResetSession(true); without it a
-// session begins with 1. Nothing happens if messages have a number already.
+// BeginAfter has a session begin after the number seq: its first message has the next one
+// (msgr1.md, section 11). Call it after ResetSession(true); without it a session begins
+// with 1. It does nothing if messages have a number already.
 func (h *Handler) BeginAfter(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && h.queue.replay.n == 0 {
@@ -177,8 +176,8 @@ func (h *Handler) BeginAfter(seq uint64) {
 	})
 }
 
-// ResetPeerState prepares for a peer that knows nothing of the session: what
-// was sent is queued again, under numbers that start at 1 in both directions.
+// ResetPeerState prepares for a peer that does not know the session: sent messages are queued
+// again, under numbers that start at 1 in both directions.
 func (h *Handler) ResetPeerState() {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		h.inSeq, h.unacked = 0, 0
@@ -192,10 +191,10 @@ func (h *Handler) RequeueSent() {
 	h.post(1, func(h *Handler, _ *loop.Core) { h.requeue() })
 }
 
-// RequeueSentUpTo drops what the peer reported as received, up to seq, and
-// queues the rest of what was sent again. A number that the peer has
-// acknowledged is never used again (msgr2.md 9.12, msgr1.md 11): with nothing to send
-// again, one above our own is taken over. The caller bounds it.
+// RequeueSentUpTo drops the sent messages up to seq, which the peer has received, and queues
+// the others again. A number that the peer has acknowledged is never used again (msgr2.md
+// 9.12, msgr1.md 11): with nothing to send again, a number above our own is taken over. The
+// caller bounds it.
 func (h *Handler) RequeueSentUpTo(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && (h.queue.replay.n == 0 || h.outSeq == 0) {
@@ -207,19 +206,19 @@ func (h *Handler) RequeueSentUpTo(seq uint64) {
 	})
 }
 
-// requeue rolls the sending sequence back over what was sent, so that it goes
-// out again under its old numbers.
+// requeue rolls the sending sequence back over the sent messages, so that they go out again
+// under their old numbers.
 func (h *Handler) requeue() {
 	h.outSeq -= uint64(h.sent.n)
 	h.stats.requeued += uint64(h.sent.n)
 	h.queue.requeue(&h.sent)
 }
 
-// Move brings the handler to core to in two hops: on the old core the owner
-// hears Moving (if the core changes), on the new one Moved. It must not be
-// open. It takes two numbers, so that nothing can come between the hops. done
-// runs on the new core behind them. From the call on the handler counts at the
-// new core: the target stays alive until the handler has arrived.
+// Move brings the handler to core to in two hops: on the old core the owner gets Moving (if
+// the core changes), on the new one Moved. The handler must not be open. Move takes two
+// numbers, so that no event can come between the hops. done runs on the new core after them.
+// From the call on the handler counts at the new core: the target stays alive until the
+// handler has arrived.
 func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 	to.Expect(1)
 	h.post(2, func(h *Handler, c *loop.Core) {
@@ -269,7 +268,7 @@ func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
 	}
 }
 
-// Notify has the owner hear what, in its place among the other events.
+// Notify gives the owner the notification what, in its place among the other events.
 func (h *Handler) Notify(what any) {
 	h.post(1, func(h *Handler, _ *loop.Core) { h.owner.Happened(h, what) })
 }
@@ -282,8 +281,8 @@ func (h *Handler) Refuse() {
 	}
 }
 
-// Close is the last event: the socket is closed, everything queued is
-// released. done runs on the core behind it.
+// Close is the last event: the socket is closed, and everything queued is released. done runs
+// on the core after it.
 func (h *Handler) Close(done func()) {
 	h.Refuse()
 	h.post(1, func(h *Handler, c *loop.Core) {

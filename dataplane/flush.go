@@ -157,8 +157,7 @@ func (b *flush) lastOf(m *Message) bool {
 	return b.h.lossy && m.tracker == nil && m.sole(b.local)
 }
 
-// giveBack takes what was written and is gone off the sending queue, once for all
-// of it.
+// giveBack takes the written and released messages off the sending queue, all at once.
 func (b *flush) giveBack() {
 	if b.left > 0 {
 		b.h.held.releaseAll(b.left, b.bytes)
@@ -215,7 +214,7 @@ func (b *flush) segment(p []byte) {
 	}
 }
 
-// written is a message whose payload a write refers to.
+// written is a message with payload to which a write refers.
 type written Message
 
 // LetGo implements Held.

@@ -13,7 +13,7 @@ import (
 // asks the framer for the frames. Owner: the handler's core.
 type framer interface {
 	loop.Placer
-	// frame is what has come of the frame under way, underWay is its tag.
+	// frame is the received part of the frame under way, underWay is its tag.
 	frame() *intake
 	underWay() fmt.Stringer
 	// next delivers the frames at the beginning of p that lie whole in it, and sets a target for

@@ -62,14 +62,13 @@ type Keepalives struct {
 	Acked    Timestamp // of our last one that the peer answered
 }
 
-// stamps are those of the last KEEPALIVE2 frames on a socket that the peer has
-// not answered, in the order of the wire. Only an answer to one of them says
-// anything about the peer: a stamp that was made up does not. Owner: the core.
+// stamps are the timestamps of the last KEEPALIVE2 frames on a socket that the peer has not
+// answered, in the order of the wire. Only an answer to one of them shows that the peer lives:
+// a made-up timestamp does not. Owner: the core.
 type stamps []Timestamp
 
-// keptStamps is how many there are at most. If the peer is further behind, the
-// oldest stay, as their answers come next, and the latest, as a peer may answer
-// only that one.
+// keptStamps bounds their number. If the peer is further behind, the oldest stay, as their
+// answers come next, and the latest, as a peer may answer only that one.
 const keptStamps = 8
 
 func (s *stamps) add(t Timestamp) {
@@ -122,8 +121,8 @@ func (h *Handler) watch(c *loop.Core) {
 	c.Arm(&h.idle, c.Now()+every)
 }
 
-// check looks after a connection whose timer fired and arms it for the
-// earliest moment at which something can be due again.
+// check looks after a connection whose timer fired, and arms the timer for the earliest time
+// at which something can be due again.
 func (h *Handler) check(c *loop.Core, now time.Duration) {
 	s, o := h.sock, h.pace
 	if s == nil {

@@ -7,10 +7,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Of every so many messages (Config.TimeEvery) one is timed on its way: by the clock when
-// Send takes it, when it goes into a write, and when its ack comes. What that finds
-// belongs to the core that finds it (Counts.Latency). So does the time in the dispatcher, of as
-// many messages.
+// One message in Config.TimeEvery is timed on its way: when Send takes it, when it goes into a
+// write, and when its ack comes. The times belong to the core that takes them
+// (Counts.Latency). So does the time in the dispatcher, for as many messages.
 
 // timing is how far a message that is timed has come.
 type timing uint8
@@ -32,8 +31,9 @@ func (h *Handler) beginTiming(m *Message) {
 	}
 }
 
-// drawTimed draws the number anew. That is once for all messages that are sent together: a
-// random number for each would be a measurable part of what a small one costs. On the core.
+// drawTimed draws the number of the next timed message, once for all messages that are sent
+// together: a random number for each would be a measurable part of the cost of a small one. On
+// the core.
 func (h *Handler) drawTimed() {
 	if every := h.core.Load().Config().TimeEvery; every > 0 {
 		h.timed.Store(rand.Uint32N(uint32(every)))

@@ -16,21 +16,18 @@ const (
 	PriorityHighest uint16 = 255
 )
 
-// Message is one application message: a typed header and up to three payload
-// segments.
+// Message is one application message: a typed header and up to three payload segments.
 //
-// A message to send is made with NewMessage (or a composite literal) by any
-// goroutine. Send takes over one reference: the payload must not be changed
-// until the messenger has let go of it, which is when Release brings the count
-// to zero and Free runs. That is after the bytes were written on a lossy
-// session, after the peer acknowledged them on a lossless one.
+// Any goroutine makes a message to send, with NewMessage or a composite literal. Send takes
+// over one reference: the payload must not change until Release brings the count to zero and
+// Free runs. That is after the bytes were written on a lossy session, and after the peer
+// acknowledged them on a lossless one.
 //
-// A received message belongs to the messenger. It is valid during the dispatch
-// call; who wants it longer calls Retain in that call, and Release later from
-// any goroutine. A received message can be sent, to its own connection or to
-// another one, after Retain: then it counts against that connection's sending
-// queue, and no longer against the receive budget. Who changes bytes of its payload
-// before that calls Changed.
+// A received message belongs to the messenger. It is valid during the dispatch call; to keep
+// it longer call Retain in that call, and Release later from any goroutine. After Retain a
+// received message can be sent, to its own connection or to another one: then it counts
+// against the sending queue of that connection, and no longer against the receive budget.
+// Call Changed before, if bytes of its payload were changed.
 type Message struct {
 	Type          uint16 // application's message type
 	Priority      uint16 // 0 means PriorityDefault
@@ -41,18 +38,17 @@ type Message struct {
 
 	Front  []byte
 	Middle []byte
-	// Data of a received message begins on a page, an address that 4096 divides, if it
-	// has at least as many bytes as Config.LargeFrom, or as OpenOptions.AlignFrom if
-	// that is less: it can be written with direct I/O as it is. It then lies in a
-	// buffer of its own from the beginning, and Retain copies nothing. Not so where the
-	// peer has compressed it, where a peer of msgr1 has set DataOff, or on the connection
-	// to ourselves, which brings what was sent; and where it lies in memory that the user has
-	// posted (Posted), it begins where that does.
+	// Data of a received message begins on a page (an address that 4096 divides) if it
+	// has at least Config.LargeFrom bytes, or OpenOptions.AlignFrom if that is less: it
+	// can be written with direct I/O without a copy. It then lies in a buffer of its own,
+	// and Retain copies nothing. Exceptions: data that the peer has compressed, a peer of
+	// msgr1 that has set DataOff, and the connection to ourselves, which brings the sent
+	// memory. In posted memory (Posted) it begins where that begins.
 	Data []byte
 
-	// Free, if set, is called once when the messenger and all others have
-	// released a message that was made for sending. It may run on a core: it
-	// must be short and must not block. Outcome says what became of the message.
+	// Free, if set, is called once when the last reference to a message to send is
+	// released. It may run on a core: it must be short and must not block. Outcome
+	// has the fate of the message.
 	Free func(*Message)
 
 	// Context is the sender's own, untouched by the messenger; of a received message,
@@ -75,14 +71,14 @@ type Message struct {
 	tracker     Tracker     // while it is queued and was not written; nil: nobody follows it
 
 	// Received messages only.
-	home    *perCore     // whose free list it returns to; nil: made by the user
+	home    *perCore     // its free list takes the message back; nil: made by the user
 	loan    loop.Loan    // how it gets there
 	buf     *loop.Buffer // payload memory, if it is the message's own
 	dataBuf *loop.Buffer // that of Data, if it has one of its own
 	crcs    segmentCRCs  // of the payload as it came; a clone's as well
 	leased  bool         // payload, but for posted data, lies in a buffer of the running dispatch
 	posted  bool         // Data lies in memory that the user has posted
-	charge  loop.Charge  // what it holds of the receiver's budget
+	charge  loop.Charge  // its part of the receive budget
 	queues  atomic.Int32 // sending queues, and writes in flight, that have it or a clone of it
 
 	of *Message // a clone: the message that has the payload
@@ -100,10 +96,10 @@ func (m *Message) Seq() uint64 { return m.seq }
 // Size is the length of the payload in bytes.
 func (m *Message) Size() int { return len(m.Front) + len(m.Middle) + len(m.Data) }
 
-// BoundElsewhere says whether the memory of a message to send counts against another
-// budget until it is released, such as that for reads of files (Config.FileBytes): sending
-// queues then take it whatever their bounds, and do not count its bytes. Whoever has made
-// the message calls it, before it is sent.
+// BoundElsewhere says whether the memory of a message to send counts against another budget
+// until its release, such as the budget of file reads (Config.FileBytes): sending queues then
+// take it whatever their bounds, and do not count its bytes. The maker of the message calls
+// it, before Send.
 func (m *Message) BoundElsewhere(yes bool) { m.elsewhere = yes }
 
 // Posted says that Data of a received message lies in memory that the user has posted for
@@ -185,14 +181,13 @@ func (m *Message) dispatched() {
 	m.releaseOn(m.home)
 }
 
-// Clone returns a message to send with the header and the payload of m, which
-// it keeps until it is released itself: what was received once can be sent to
-// several peers without a copy, and counts against their sending queues. (A
-// message of your own that refers to the payload of a received one, and releases
-// that in Free, leaves it in the receive budget: at the bound nothing is read
-// until it is sent and acknowledged.) As for Retain, the first call for a
-// received message belongs into its dispatch. Neither message may be changed
-// while the other lives, but for the fields of the header.
+// Clone returns a message to send with the header and the payload of m, which it keeps until
+// its own release: a received message can be sent to several peers without a copy, and counts
+// against their sending queues. (A message of your own that refers to the payload of a
+// received one, and releases that in Free, leaves it in the receive budget: at the bound
+// nothing is read until it is sent and acknowledged.) As for Retain, make the first call for a
+// received message during its dispatch. While both messages live, only the fields of their
+// headers may change.
 func (m *Message) Clone() *Message {
 	m.Retain()
 	return &Message{
@@ -217,8 +212,8 @@ func (m *Message) queue() {
 	}
 }
 
-// dequeue says that a sending queue has let go of it. What the user goes on to
-// hold counts against the receive budget again.
+// dequeue says that a sending queue has released the message. While the user holds it, it
+// counts against the receive budget again.
 func (m *Message) dequeue() {
 	if !m.charge.Bounded() || m.queues.Add(-1) > 0 || m.refs.Load() <= 0 {
 		return
@@ -226,7 +221,7 @@ func (m *Message) dequeue() {
 	m.recharge()
 }
 
-// recharge counts what the user goes on to hold.
+// recharge counts a message that the user still holds.
 func (m *Message) recharge() {
 	m.charge.Reacquire()
 	if m.queues.Load() > 0 { // it was queued meanwhile
@@ -273,7 +268,7 @@ func (c *segmentCRC) move(mem []byte, p *[]byte) (rest []byte) {
 	return mem[n:]
 }
 
-// poison overwrites a leased payload whose dispatch is over.
+// poison overwrites a leased payload after its dispatch.
 func (m *Message) poison() {
 	if invariants.Enabled {
 		invariants.Poison(m.Front)

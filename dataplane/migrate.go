@@ -6,9 +6,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// An open handler changes cores with its socket (detach.go). What the frame
-// reader holds of an unfinished frame stays in it, but for the buffer, which
-// belongs to a core: its bytes are copied into one of the new core.
+// An open handler changes cores with its socket (detach.go). The frame reader keeps its
+// unfinished frame, except the buffer, which belongs to a core: its bytes are copied into a
+// buffer of the new core.
 
 // migrationState is the migration state of a handler that has a socket.
 type migrationState struct {
@@ -16,17 +16,15 @@ type migrationState struct {
 	partial []byte // head and rest of the frame under way, as far as they are there
 }
 
-// Migrate brings the handler to core to with the socket that it has, open or
-// not: nothing is lost, and the peer does not notice. As in Move, the owner
-// hears Moving on the old core and Moved, with Migrated, on the new one, and
-// done runs there behind it.
+// Migrate brings the handler to core to with its socket, open or not: nothing is lost, and the
+// peer does not notice. As in Move, the owner gets Moving on the old core and Moved, with
+// Migrated, on the new one, and done runs there after it.
 //
-// The socket leaves when its last write has ended. A peer that does not read
-// can delay that; an event that is posted meanwhile, and a socket that faults,
-// end the wait: the handler then arrives in delay, and its owner has heard
-// Faulted. The same happens if the new core cannot take the socket. From the call
-// on the handler counts at the new core, too: the target stays alive until the
-// handler has arrived.
+// The socket leaves after the end of its last write. A peer that does not read can delay that;
+// an event that is posted meanwhile, and a socket that faults, end the wait: the handler then
+// arrives in delay, and its owner has got Faulted. The same happens if the new core cannot
+// take the socket. From the call on the handler counts at the new core, too: the target stays
+// alive until the handler has arrived.
 func (h *Handler) Migrate(to *loop.Core, done func()) {
 	to.AddLoad(1)
 	h.post(2, func(h *Handler, c *loop.Core) {
@@ -137,7 +135,7 @@ func (h *Handler) adopt(c *loop.Core, l *migrationState) error {
 		}
 	}
 	if o := h.pace; o.idleAfter > 0 || o.keepaliveEvery > 0 {
-		c.Arm(&h.idle, c.Now()) // it finds out what is due
+		c.Arm(&h.idle, c.Now()) // it checks everything that is due
 	}
 	return nil
 }

@@ -2,11 +2,11 @@ package dataplane
 
 import "slices"
 
-// Ordered puts numbered items back into their order. Two cores tell each other things by
-// more than one queue, so that an item that was sent later can come earlier. The sender
-// numbers its items from 1, each number once, and the receiver has an Ordered. It
-// gives item n+1 its turn after item n, and keeps what comes too early. The zero
-// value waits for number 1. It has one owner at a time, who alone may touch it.
+// Ordered puts numbered items back into their order. Items between two cores take more than
+// one queue, so that a later item can come earlier. The sender numbers its items from 1, each
+// number once, and the receiver has an Ordered. It gives item n+1 its turn after item n, and
+// keeps items that come too early. The zero value waits for number 1. Only its owner, one at a
+// time, touches it.
 type Ordered[T any] struct {
 	last  uint64 // that had its turn
 	early []numbered[T]
@@ -28,7 +28,7 @@ func (q *Ordered[T]) Arrive(n uint64, item T) bool {
 	return true
 }
 
-// Next takes the item whose turn it is now, if it came early.
+// Next takes the item that is next in order, if it has come early.
 func (q *Ordered[T]) Next() (item T, ok bool) {
 	i := slices.IndexFunc(q.early, func(e numbered[T]) bool { return e.n == q.last+1 })
 	if i < 0 {

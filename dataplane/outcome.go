@@ -1,6 +1,6 @@
 package dataplane
 
-// Outcome is what became of a message that was sent.
+// Outcome is the fate of a message after Send.
 type Outcome uint8
 
 // The outcomes.
@@ -37,20 +37,20 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
-// Outcome is what became of the message since the last Send of it that succeeded. It
-// is for Free, and for who knows in another way that the messenger has let go of the
-// message: not while another goroutine may send it.
+// Outcome is the fate of the message since its last successful Send. Call it in Free, or once
+// you know in another way that the messenger has released the message; not while another
+// goroutine may send it.
 func (m *Message) Outcome() Outcome { return m.outcome }
 
-// Settle says what became of a message in a queue that the caller keeps itself
-// (Handler.Reserve). It comes before the queue's reference is released.
+// Settle sets the fate of a message in a queue of the caller's own (Handler.Reserve). Call it
+// before the release of the queue's reference.
 func Settle(m *Message, o Outcome) { m.outcome = o }
 
-// HandedOver says that another process has the session: what the handler still has
-// when it is closed counts as handed over. Any goroutine.
+// HandedOver says that another process has the session: messages that the handler still has at
+// its close count as handed over. Any goroutine.
 func (h *Handler) HandedOver() { h.handedOver.Store(true) }
 
-// leftover is the outcome of what a handler has when its session ends.
+// leftover is the outcome of messages that a handler still has at the end of its session.
 func (h *Handler) leftover() Outcome {
 	if h.handedOver.Load() {
 		return OutcomeHandedOver

@@ -5,18 +5,16 @@ import (
 	"slices"
 )
 
-// outQueue is what a handler has to send: replayed messages of an earlier
-// connection first, in their old order, then the others, highest priority
-// first and in the order of Send within a priority (msgr2.md 9.11). Owner: the
-// handler's core.
+// outQueue has the messages to send of a handler: first the replayed messages of an earlier
+// connection, in their old order, then the others, highest priority first and in the order of
+// Send within a priority (msgr2.md 9.11). Owner: the handler's core.
 //
 // The messages of one priority are a class, a linked list. The first message of
 // each class is a node of a binary tree in which no class stands below one of a
 // lower priority, so that the next message to send is in the root. Below a node
-// at depth d the classes part by bit 15-d of their priority. So the tree is at
-// most 17 nodes deep, whatever priorities there are: they can be a peer's choice,
-// as received messages can be passed on. Lists and tree are made of the messages
-// themselves: the queue has no memory of its own.
+// at depth d the classes part by bit 15-d of their priority. So the tree is at most 17 nodes
+// deep for any priorities: they can be a peer's choice, as received messages can be sent on.
+// Lists and tree are made of the messages themselves: the queue has no memory of its own.
 type outQueue struct {
 	replay messageList
 	root   *Message // first of the highest class
@@ -24,8 +22,7 @@ type outQueue struct {
 	bytes  int64
 }
 
-// outClass is what the first message of a class knows of the class. It is zero in
-// all other messages.
+// outClass is the state of a class, in its first message. It is zero in all other messages.
 type outClass struct {
 	priority uint16
 	last     *Message
@@ -35,7 +32,7 @@ type outClass struct {
 // topBit parts the classes below the root.
 const topBit = 15
 
-// side tells on which side of a node at the depth of bit p belongs.
+// side is the side of a node at the depth of bit to which p belongs.
 func side(p uint16, bit int) int { return int(p>>bit) & 1 }
 
 // effectivePriority is the priority by which m is queued.
@@ -110,7 +107,7 @@ func (q *outQueue) popRoot() *Message {
 	return m
 }
 
-// behind is what takes the place of m, the first message of its class, in the tree.
+// behind is the message that takes the place of m, the first message of its class, in the tree.
 func (m *Message) behind() *Message {
 	next := m.next
 	if next == nil {
@@ -148,8 +145,8 @@ func (q *outQueue) remove(m *Message) bool {
 	return true
 }
 
-// rise makes one tree of the two sides below a node that is gone, and returns
-// its root. All classes of side 1 are above those of side 0.
+// rise makes one tree of the two sides below a removed node, and returns its root. All classes
+// of side 1 are above those of side 0.
 func rise(below [2]*Message) (root *Message) {
 	at := &root
 	for {
@@ -168,7 +165,7 @@ func rise(below [2]*Message) (root *Message) {
 	}
 }
 
-// all appends the messages behind the replayed ones in the order of pop to to.
+// all appends the messages after the replayed ones to to, in the order of pop.
 func (q *outQueue) all(to []*Message) []*Message {
 	var classes []*Message
 	if q.root != nil {

@@ -2,10 +2,10 @@ package dataplane
 
 import "github.com/ringmsgr/ringmsgr/dataplane/loop"
 
-// Pause stops reading, on this socket and those that follow, until Resume: its peer
-// fills its own queue then, and is not taken for dead. Acks are not read either. What
-// a full receive budget had stopped before it may bring one message more. Of Pause and
-// Resume the last call holds, however the handler moves meanwhile. Any goroutine.
+// Pause stops reading, on this socket and later ones, until Resume: the peer then fills its own
+// queue, and does not count as dead. Acks are not read either. A connection that a full
+// receive budget had stopped before may bring one message more. The last call of Pause or
+// Resume holds, even if the handler moves meanwhile. Any goroutine.
 func (h *Handler) Pause() {
 	h.wantPause.Store(true)
 	h.follow()
@@ -18,13 +18,13 @@ func (h *Handler) Resume() {
 	h.follow()
 }
 
-// follow has the core that owns the handler by then do what was called last. One task is
-// enough for all calls that come before it runs, so that none of them allocates.
+// follow has the core that then owns the handler carry out the last call. One task is enough
+// for all calls before it runs, so that no call allocates.
 func (h *Handler) follow() {
 	if h.following.Swap(true) {
 		return
 	}
-	if h.followTask == nil { // whoever sets following has it
+	if h.followTask == nil { // the goroutine that has set following owns it
 		h.followTask = &loop.Task{Run: h.followed}
 	}
 	h.core.Load().Post(h.followTask)
@@ -36,7 +36,7 @@ func (h *Handler) followed(c *loop.Core) {
 		owner.Post(h.followTask) // it has moved, or its socket is still to arrive
 		return
 	}
-	h.following.Store(false) // who calls from here on posts it again
+	h.following.Store(false) // later calls post it again
 	resumed := h.wantResume.Swap(false)
 	if h.paused = h.wantPause.Load(); c.Gone() {
 		return

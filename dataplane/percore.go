@@ -8,11 +8,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// perCore is what the handlers of one core share. Owner: the core.
+// perCore is the state that the handlers of one core share. Owner: the core.
 type perCore struct {
-	core     *loop.Core // written once: who releases a message elsewhere reads it
+	core     *loop.Core // written once; a release on another goroutine reads it
 	messages *Message   // free received messages
-	// What is under construction, or taken apart: here it does not escape each time.
+	// Values under construction: here they do not escape to the heap each time.
 	flush    flush                         // the write
 	scratch  [8]byte                       // the payload of a control frame
 	header   [frame.MessageHeaderSize]byte // of a message
@@ -38,7 +38,7 @@ func localOf(c *loop.Core) *perCore {
 	return l
 }
 
-// paceOf is the pace of a connection, which it shares with those that have the same.
+// paceOf is the pace of a connection, which connections with the same options share.
 func (l *perCore) paceOf(o *OpenOptions) *pace {
 	if p := paceOf(o); l.pace == nil || *l.pace != p {
 		kept := p // so that a pace which is there already costs nothing

@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// A user who knows that a message with a certain transaction id comes can post memory
-// for its data: the data is read straight into it, and Message.Data lies there. The rules:
+// A user who expects a message with a certain transaction id can post memory for its data: the
+// data is read straight into it, and Message.Data lies there. The rules:
 //
 //   - A message is matched when all bytes before its data are there. A duplicate matches
 //     nothing, nor does a message without data. A message whose data does not fit is
@@ -18,13 +18,13 @@ import (
 //   - Data in clear is read into its place (apart.go), unless it is compressed or came whole
 //     in one read. All other data is copied there after its check: in mode secure only
 //     authenticated data gets into memory of the user.
-//   - A posting ends when its message is dispatched. Until then it is armed: a frame that
-//     ends half way, by a fault, a failed check or an abort of the sender, changes nothing
-//     but the bytes of the memory, and the message that is sent again finds the posting.
+//   - A posting ends with the dispatch of its message. Until then it is armed: a frame that
+//     ends half way, by a fault, a failed check or an abort of the sender, changes only the
+//     bytes of the memory, and the message that is sent again finds the posting.
 //   - The core reads into memory in calls that end before it does anything else. Nothing
 //     is in flight when a posting is withdrawn: the received bytes are copied into memory
 //     of ours, where the message goes on.
-//   - Posted memory does not belong to the pool. The throttles count its messages as all
+//   - Posted memory does not belong to the pool. The throttles count its messages like all
 //     others.
 //
 // Without postings a handler compares one pointer with nil for each message.
@@ -45,10 +45,10 @@ type Posting struct {
 	User   PostingUser
 }
 
-// PostingUser is told that a posting is used.
+// PostingUser gets the end of a posting.
 type PostingUser interface {
-	// Used says that a message has come whose Data is the beginning of the posted memory.
-	// The handler has it no more; the message is dispatched next. On the core.
+	// Used says that a message has come, and its Data is the beginning of the posted memory.
+	// The handler no longer has the memory; it dispatches the message next. On the core.
 	Used()
 }
 
@@ -104,8 +104,8 @@ func (h *Handler) Postings() []*Posting {
 // awaitsData says that memory is posted for somebody.
 func (h *Handler) awaitsData() bool { return h.posts != nil && len(h.posts.armed) > 0 }
 
-// postingFor returns the posting for a message with so many bytes of data, nil if there is
-// none that has room for them.
+// postingFor returns the posting for a message with size bytes of data, nil if there is none
+// with room for them.
 func (h *Handler) postingFor(tid uint64, size int) *Posting {
 	p := h.posts.armed[tid]
 	if p != nil && size > len(p.Buffer) {
@@ -115,9 +115,9 @@ func (h *Handler) postingFor(tid uint64, size int) *Posting {
 	return p
 }
 
-// place gives a received message, which is about to be dispatched, its data where that
-// is apart from the frame, or belongs into posted memory. spent is the buffer of the
-// frame, if it is of no use behind the dispatch any more. Only if h.posts is there.
+// place sets the data of a received message before its dispatch, if the data lies apart from
+// the frame, or belongs into posted memory. spent is the buffer of the frame, if nothing needs
+// it after the dispatch. Only if h.posts is set.
 func (h *Handler) place(m *Message) (spent *loop.Buffer) {
 	if d := h.posts.came; d.on {
 		h.posts.came = apart{}
@@ -140,7 +140,7 @@ func (h *Handler) place(m *Message) (spent *loop.Buffer) {
 	m.Data = p.Buffer[:len(old):len(old)]
 	copy(m.Data, old)
 	m.crcs[2].moved(old, m.Data)
-	if m.buf != nil { // what is left in it is small, as a rule
+	if m.buf != nil { // the rest in it is usually small
 		spent, m.buf, m.leased = m.buf, nil, true
 	}
 	h.use(p, m)

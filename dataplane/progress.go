@@ -9,18 +9,18 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// What a connection holds of the receive budget is freed by its own peer: an
-// unfinished message by its remaining bytes, a stopped stream by the acks in
-// it. Here is what happens if they do not come.
+// The peer of a connection frees its part of the receive budget: an unfinished message by its
+// remaining bytes, a stopped stream by the acks in it. These are the bounds for peers that do
+// not.
 
-// Faults of connections that held what others wait for.
+// Faults of connections that held memory for which others wait.
 var (
-	// errTooSlow: an unfinished message came slower than the least rate, or the peer took
-	// messages slower whose memory others wait for.
+	// errTooSlow: an unfinished message came more slowly than the least rate, or the peer took
+	// messages more slowly while others waited for their memory.
 	errTooSlow = errors.New("dataplane: the peer is too slow")
-	// errGivenUp: the socket of a lossless session was stopped by a full receive
-	// budget while messages of ours waited for acks that may stand behind it. The
-	// reconnect tells us what the peer has.
+	// errGivenUp: a full receive budget stopped the socket of a lossless session while
+	// messages of ours waited for acks that the stream may hold. The reconnect brings the
+	// number of the last message that the peer has.
 	errGivenUp = errors.New("dataplane: socket given up, as acks may wait behind a full receive budget")
 )
 
@@ -28,8 +28,8 @@ const (
 	// progressEvery is how often a connection is looked at that is stopped, or
 	// has an unfinished frame.
 	progressEvery = time.Second
-	// pressure is how much more is asked of a peer while others wait for what
-	// its unfinished message holds.
+	// pressure multiplies the least rate while others wait for the memory of an
+	// unfinished message.
 	pressure = 16
 	// giveUpAfter is how long a stopped connection waits before it gives its
 	// socket up, giveUpSoon the same where somebody waits for room in its sending
@@ -38,12 +38,12 @@ const (
 	giveUpAfter = 3 * time.Second
 	giveUpSoon  = 100 * time.Millisecond
 	giveUpMost  = 5 * time.Minute
-	// hungUpFor is how long a stopped connection whose peer has ended its stream
-	// is kept for what that may still hold.
+	// hungUpFor is the time for which a stopped connection is kept after its peer has ended
+	// its stream, for the bytes that the stream may still hold.
 	hungUpFor = 30 * time.Second
 )
 
-// watchProgress has the socket looked at soon, and as long as there is a reason.
+// watchProgress has the socket looked at soon, and again while there is a reason.
 func (h *Handler) watchProgress(s *loop.Socket) {
 	if !h.progress.Armed() {
 		c := s.Core()
@@ -85,8 +85,8 @@ func (h *Handler) checkProgress(c *loop.Core, now time.Duration) {
 	c.Arm(&h.progress, now+h.nextLook(s))
 }
 
-// checkStopped gives the socket up if the messages that it has sent may be what
-// it waits for, or if its peer is gone.
+// checkStopped gives the socket up if it may wait for acks of its own messages, or if its peer
+// is gone.
 func (h *Handler) checkStopped(s *loop.Socket, now time.Duration) error {
 	stopped := now - s.StoppedSince()
 	h.tellStopped(s.Core(), stopped, now)
@@ -132,8 +132,8 @@ func (h *Handler) tellStopped(c *loop.Core, stopped, now time.Duration) {
 		"for", stopped.Round(time.Second), "bytes", h.throttles.Held(), "core", c.ID())
 }
 
-// checkRate ends a connection whose unfinished frame came too slowly. A socket
-// that has more for us is not to blame: we did not read it.
+// checkRate ends a connection whose unfinished frame came too slowly. A socket with unread
+// bytes is not to blame: we did not read them.
 func (h *Handler) checkRate(s *loop.Socket) error {
 	r, o := h.framer.frame(), h.pace
 	if o.leastRate <= 0 || s.Behind() {
@@ -156,7 +156,7 @@ func (h *Handler) writing() (size int) {
 }
 
 // checkWrite ends a lossy connection that holds memory for which others wait, if its peer takes
-// them too slowly. The numbers are those of a message that comes while others wait.
+// its messages too slowly. The bounds are those of an unfinished message for which others wait.
 func (h *Handler) checkWrite() {
 	if h.sock == nil || !h.lossy || h.pace.leastRate <= 0 {
 		return

@@ -33,9 +33,9 @@ func (h *Handler) Withdraw(m *Message) bool {
 // Post has t run soon on the core that owns the handler by then (loop.Owner). Any goroutine.
 func (h *Handler) Post(t *loop.Task) { h.core.Post(t) }
 
-// Do has f run soon on the core that owns the handler by then, behind what Send
-// has queued before. It does not wait. After a core has gone f runs all the same,
-// as Core.Post says. Any goroutine.
+// Do has f run soon on the core that then owns the handler, after the messages of earlier
+// calls of Send are queued. It does not wait. After the end of a core f still runs, see
+// Core.Post. Any goroutine.
 func (h *Handler) Do(f func(c *loop.Core)) {
 	h.core.Post(&loop.Task{Run: func(c *loop.Core) {
 		h.takeInbox()
@@ -44,8 +44,8 @@ func (h *Handler) Do(f func(c *loop.Core)) {
 	}})
 }
 
-// left tells who follows m that it has left the queue. The caller does it last, as
-// m may then be queued again.
+// left reports to the Tracker of m that it has left the queue. The caller does it last, as m
+// may then be queued again.
 func left(t Tracker, o Outcome) {
 	if t != nil {
 		t.Left(o)

@@ -63,7 +63,7 @@ func (a *accepting) run() {
 	defer close(a.att.done)
 	defer a.att.release()
 	defer a.att.cancel(nil)
-	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.Timeout) // which begins behind the wait for its turn
+	ctx, cancel := m.withTimeout(a.att.ctx, m.cfg.Timeout) // the time begins after the wait for its turn
 	defer cancel()
 	a.ctx = ctx
 	err := a.handshake()
@@ -95,16 +95,16 @@ func (a *accepting) run() {
 	}
 }
 
-// strangers are clients of other protocols, such as HTTP: when the log last told of one, by
-// what it spoke. The messenger's lock guards them.
+// strangers are clients of other protocols, such as HTTP: the time of the last log line, by
+// protocol. The messenger's lock guards them.
 type strangers map[wire2.Speech]time.Time
 
-// tellStrangers is how often the log tells of those that speak alike, at most: a monitor that
-// looks whether a port answers comes again and again.
+// tellStrangers is the least time between two log lines about one protocol: a program that
+// checks whether a port answers comes again and again.
 const tellStrangers = time.Minute
 
-// speech is the protocol that the log is to tell of, of a peer whose handshake ended with err;
-// empty: none.
+// speech is the protocol of a peer whose handshake ended with err, if the log is to have a line
+// about it; else empty.
 func (s strangers) speech(err error, now time.Time) wire2.Speech {
 	e, ok := errors.AsType[*wire2.BannerError](err)
 	if !ok || e.Speech == wire2.SpeechOther {
@@ -130,8 +130,8 @@ func (a *accepting) handshake() error {
 	return a.speaks.accept(a)
 }
 
-// session reads what the peer wants and answers, until the socket belongs to a
-// connection or is to be closed.
+// session reads the peer's frames and answers, until the socket belongs to a connection or is
+// to be closed.
 func (a *accepting) session() error {
 	for {
 		f, err := a.att.talk.receive(a.ctx)

@@ -65,9 +65,9 @@ func (a *accepting) refuseLocked() error {
 	return nil
 }
 
-// checkClaimed compares what the peer calls itself with what it has proven: the type is
-// only a claim, and decides about policy and sessions. A daemon may act as a client, but
-// nobody as a daemon.
+// checkClaimed compares the claimed name of the peer with the proven one: the type is only a
+// claim, and decides about policy and sessions. A daemon may act as a client, but no other
+// peer as a daemon.
 func checkClaimed(peer *handshake.Peer) error {
 	if claimed, proven := peer.EntityType, peer.Auth.Entity; claimed != wire.Client && proven.Type != 0 && proven.Type != claimed {
 		return fmt.Errorf("%w: type %v from %v", session.ErrWrongPeer, claimed, proven)
@@ -93,8 +93,7 @@ func (m *Manager) admit(link *loop.Link, now time.Time) *door.Guest {
 	return guest
 }
 
-// countDoor adds what the door has counted: sockets that it refused were
-// accepted, too.
+// countDoor adds the counters of the door: sockets that it refused were accepted, too.
 func (m *Manager) countDoor(n *stats.Counters) {
 	n.Door = m.door.Counters()
 	refused := n.Door.OverAll + n.Door.Source + n.Door.Prefix + n.Door.Rate
@@ -102,11 +101,11 @@ func (m *Manager) countDoor(n *stats.Counters) {
 	n.Refused += refused
 }
 
-// readAhead is what an accepted link reads beyond what its handshake asks for, in
-// bytes: two or three frames of a real one.
+// readAhead is the number of bytes that an accepted link reads ahead of its handshake: two or
+// three frames of a real one.
 const readAhead = 4 << 10
 
-// room has the door count what a handshake keeps.
+// room has the door count the bytes that a handshake keeps.
 func (a *accepting) room(n int) error {
 	if !a.guest.Hold(n) {
 		return fmt.Errorf("%w: half-open connections hold %d bytes (Config.Door.Bytes)", handshake.ErrNoRoom, a.m.cfg.Door.Bytes)
@@ -114,7 +113,8 @@ func (a *accepting) room(n int) error {
 	return nil
 }
 
-// steps is an accepted link that reports whose turn it is, and the progress of its handshake.
+// steps is an accepted link that reports the progress of its handshake, and which side has to
+// send next.
 type steps struct {
 	*loop.Link
 	a *accepting

@@ -19,9 +19,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// attempt is one goroutine that works on a socket for a connection. Whoever takes
-// the connection over cancels it and waits for done; what it does after that
-// changes nothing, as the machine knows its number.
+// attempt is one goroutine that works on a socket for a connection. The attempt that takes
+// the connection over cancels this one and waits for done; later events of this one change
+// nothing, as the machine knows its number.
 type attempt struct {
 	number    uint64 // in its session
 	ctx       context.Context
@@ -49,8 +49,8 @@ type attempt struct {
 	accepted *accepting // we accepted
 }
 
-// errSuperseded ends an attempt whose connection has moved on, and errReported one
-// whose failure the machine knows. They are never shown.
+// errSuperseded ends an attempt after its connection has moved on, errReported one whose
+// failure the machine knows. They are never shown.
 var (
 	errSuperseded = errors.New("overtaken")
 	errReported   = errors.New("reported")
@@ -71,7 +71,7 @@ func (a *attempt) cancel(cause error) {
 	}
 }
 
-// release drops everything but what others wait for: the connection keeps the
+// release drops everything except the channels on which others wait: the connection keeps the
 // attempt until the next one begins.
 func (a *attempt) release() {
 	a.cancelCtx.Store(nil)
@@ -109,7 +109,7 @@ func coreGone(l *loop.Link) bool {
 	return s == loop.CoreFailed || s == loop.CoreStopped
 }
 
-// What an attempt tells the machine in both roles. dial.go and accept.go have the rest.
+// The events of an attempt in both roles. dial.go and accept.go have the rest.
 
 // awaitHandler waits until the handler is on the core of the socket, and has the machine go on.
 func (a *attempt) awaitHandler(ctx context.Context, c *Conn) error {
@@ -169,7 +169,7 @@ func (a *attempt) fail(c *Conn, err error) error {
 	return err
 }
 
-// What the user sees of the wire: Config.Diagnostics.Tracer and Config.Diagnostics.KeyLog.
+// The user's view of the wire: Config.Diagnostics.Tracer and Config.Diagnostics.KeyLog.
 
 // watch asks the tracer for a tap, once the attempt has a socket.
 func (a *attempt) watch(m *Manager, accepted bool) {

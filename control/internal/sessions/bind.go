@@ -80,7 +80,7 @@ func (m *Manager) beginBinding(ctx context.Context) (done func(), err error) {
 	return unlock, nil
 }
 
-// newBinder makes what opens our listeners.
+// newBinder makes the Binder, which opens our listeners.
 func (m *Manager) newBinder() *binding.Binder {
 	return &binding.Binder{
 		Cores: m.running, Retries: m.cfg.Retries,
@@ -144,8 +144,7 @@ func (m *Manager) listenAll(ctx context.Context, addrs []wire.Addr, ports func(w
 	return e, nil
 }
 
-// setBoundLocked makes the addresses of e those that peers are told, with the present
-// nonce.
+// setBoundLocked makes the addresses of e our addresses, with the present nonce.
 func (m *Manager) setBoundLocked(e *endpoints) {
 	m.identity.settle(e.addrs)
 	m.findLocalLocked()
@@ -205,9 +204,9 @@ func (m *Manager) swap(e *endpoints, taken uint64, nonce uint32) (old []*loop.Li
 	return old, slices.Clone(addrs), nil
 }
 
-// Unbind stops accepting: the listeners of all cores are closed. Connections
-// and their sessions go on, and what Addrs tells to peers stays. Rebind listens
-// again. Not for a dispatcher on a core.
+// Unbind stops accepting: the listeners of all cores are closed. Connections and their
+// sessions go on, and Addrs does not change. Rebind listens again. Not for a dispatcher on a
+// core.
 func (m *Manager) Unbind() error {
 	listeners, taken := m.listeners.Take()
 	m.steering.Close(taken)

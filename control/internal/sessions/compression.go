@@ -15,22 +15,22 @@ import (
 // its segments, as the daemons have it.
 const DefaultCompressionMin = 1024
 
-// Compression of frames on the wire (msgr2.md 7.6). It is off unless Methods
-// has something, and then used with peers that have it too and want it for us:
-// daemons of release 17 and later can, those of 16 and earlier cannot. See
-// package compress for what was tested.
+// Compression of frames on the wire (msgr2.md 7.6). It is off unless Methods has a method,
+// and then used with peers that have that method and want compression: daemons of release
+// 17 and later may, those of 16 and earlier cannot. The text of package compress says what
+// was tested.
 type Compression struct {
 	// Methods that may be used, most preferred first; the connector's order
 	// decides. Empty: the feature is not announced to anybody.
 	Methods []wire.CompressionMethod
-	// Min is the smallest frame to compress; 0: 1024, negative: every frame.
-	// The peer decides for itself about what it sends.
+	// Min is the smallest frame to compress, in bytes; 0: 1024, negative: every frame.
+	// The peer has a bound of its own for its frames.
 	Min int
 	// Peers are the types of peers to compress towards; nil: OSDs only.
 	Peers []wire.EntityType
-	// Secure compresses in mode secure, too. The length of what is encrypted
-	// then tells about its content: leave it off where others can choose a part
-	// of what is sent.
+	// Secure compresses in mode secure, too. The length of an encrypted frame then
+	// leaks information about its content: leave it off if others can choose a part
+	// of the payload.
 	Secure bool
 }
 
@@ -51,7 +51,7 @@ func (c *Compression) Validate() error {
 	return nil
 }
 
-// start makes what the connections of a messenger share.
+// start makes the state that the connections of a messenger share.
 func (c *Compression) start() (*compression, error) {
 	if len(c.Methods) == 0 {
 		return &compression{}, nil

@@ -43,12 +43,12 @@ type Config struct {
 
 	Timeout time.Duration // of a handshake
 	Backoff session.Backoff
-	Door    door.Config // who may be half open
+	Door    door.Config // bounds of half-open connections
 
 	Handler dataplane.HandlerConfig // of every connection, but for its Owner
-	Open    dataplane.OpenOptions   // of every socket, but for what its session says
-	// InFlight bounds received messages of all connections, Share the part of it that each
-	// has for itself, ConnBytes those of each connection.
+	Open    dataplane.OpenOptions   // of every socket; its session fills in the rest
+	// InFlight bounds received messages of all connections, Share is the part of it that
+	// each connection has for itself, ConnBytes bounds those of each connection.
 	InFlight         *loop.Throttle
 	Share, ConnBytes int64
 

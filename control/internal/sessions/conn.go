@@ -22,15 +22,15 @@ type Conn struct {
 	h         *dataplane.Handler
 	id        uint64
 	policy    *Policy        // that it was made with, which never changes; the present one is in s
-	throttles loop.Throttles // of what it receives
+	throttles loop.Throttles // of received messages
 
 	local      bool        // to ourselves: no handler is open, no socket
 	markedDown atomic.Bool // by its user, so that no reset event follows
 	handed     atomic.Bool // to another process
 	closed     signal      // sent when the handler holds nothing any more
 
-	shown   view            // what it shows of its session
-	out     steplock.Outbox // what has to be done for it
+	shown   view            // the part of its session that it shows
+	out     steplock.Outbox // actions to be carried out for it
 	leaving leaving         // its moves from cores that end
 
 	nextMarked *Conn // in Manager.marked
@@ -38,11 +38,11 @@ type Conn struct {
 	// The Manager's lock guards the rest.
 	s       runner      // its session
 	standby standby     // the wait for the peer
-	silent  silentEntry // while it dials without an answer; its owner is who runs the outbox
+	silent  silentEntry // while it dials without an answer; owner: the goroutine that runs the outbox
 	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
 	hint    hinting     // the peer's owner core, by its cookie
 	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
-	told1   wire.Addr   // who a peer of msgr1 was told that we are (msgr1.go)
+	told1   wire.Addr   // our own address in the last handshake with a peer of msgr1 (msgr1.go)
 }
 
 // newConnLocked makes a connection with a session of its own.
@@ -86,8 +86,8 @@ func (c *Conn) HandedOver() bool { return c.handed.Load() }
 // Closed is closed when the connection is over and nothing of it runs any more.
 func (c *Conn) Closed() <-chan struct{} { return c.closed.sent() }
 
-// MarkDown closes the connection for good, without a Reset. It does not wait: who takes the
-// lock next ends the session.
+// MarkDown closes the connection for good, without a Reset. It does not wait: the next holder
+// of the lock ends the session.
 func (c *Conn) MarkDown() {
 	first := !c.markedDown.Swap(true)
 	c.h.Refuse()
@@ -101,7 +101,7 @@ func (c *Conn) MarkDown() {
 // MarkedDown says that the user has closed the connection, or Rebind has.
 func (c *Conn) MarkedDown() bool { return c.markedDown.Load() }
 
-// Peer is what is known of the peer.
+// Peer is a copy of the facts about the peer.
 func (c *Conn) Peer() session.Peer {
 	c.m.lock()
 	defer c.m.unlock()

@@ -13,7 +13,7 @@ type ConnectOptions struct {
 	Anonymous bool            // not found by its address
 	Once      bool            // ends with the first attempt that fails
 	Core      *int            // that owns it; nil: With decides
-	With      *Conn           // whose core owns it, too; nil: the core with the fewest connections
+	With      *Conn           // the core of this connection owns the new one, too; nil: the core with the fewest connections
 	Policy    *Policy         // nil: that of the type of the peer
 	Entity    wire.EntityName // whom the caller wants; zero: anybody of the type
 }
@@ -107,7 +107,7 @@ func (m *Manager) connected(to wire.Addr, peer wire.EntityType, o *ConnectOption
 	return c, err
 }
 
-// isOurs says whether peers are told the address. It takes no lock.
+// isOurs says whether the address is one of Addrs. It takes no lock.
 func (m *Manager) isOurs(a wire.Addr) bool {
 	addrs := m.shown.Load()
 	return addrs != nil && addrs.Contains(a)

@@ -37,8 +37,8 @@ func resizeError(err error) error {
 	return fmt.Errorf("control: %w", err)
 }
 
-// Cores are the numbers of the cores, ascending, those included that have
-// failed or are being removed. Any goroutine.
+// Cores are the numbers of the cores, ascending, including cores that have failed or are being
+// removed. Any goroutine.
 func (m *Manager) Cores() []int {
 	var ids []int
 	for _, c := range m.plane.All() {
@@ -103,8 +103,7 @@ func (r resizing) Unsteer(core *loop.Core, forget bool) {
 	r.m.steering.Drop(core.ID(), forget)
 }
 
-// Evacuate has all connections leave a core that are to leave it now. Those that
-// linger there end.
+// Evacuate has all connections leave a core that are to leave it now. Lingering ones end.
 func (r resizing) Evacuate(core *loop.Core) {
 	r.m.lock()
 	defer r.m.unlock()
@@ -126,8 +125,8 @@ func (r resizing) AwaitGone(ctx context.Context, core *loop.Core) error {
 	return r.m.plane.AwaitDrained(ctx, core)
 }
 
-// failedFirst tells the messenger of a failed core, and then the user. It is one of
-// the last things that run on that core.
+// failedFirst reports a failed core to the Manager, and then to the user. It is one of the last
+// calls on that core.
 func (m *Manager) failedFirst(user func(*loop.Core, error)) func(*loop.Core, error) {
 	return func(c *loop.Core, err error) {
 		go m.resizing.Failed(c)
@@ -137,12 +136,12 @@ func (m *Manager) failedFirst(user func(*loop.Core, error)) func(*loop.Core, err
 	}
 }
 
-// How connections leave a core that is being removed or has failed: all of them
-// at once (migrateAllLocked), one that comes to it too late (arrived), one whose
-// handshake has ended there (stepEndedLocked). Which of them go is decided in package resize.
+// Connections leave a core that is being removed or has failed: all of them at once
+// (migrateAllLocked), a connection that comes to the core too late (arrived), and one whose
+// handshake has ended there (stepEndedLocked). Package resize decides which of them go.
 
-// migrateAllLocked has all connections leave a core, but for those whose handshake is under
-// way: they follow when it ends. One that lingers there ends.
+// migrateAllLocked has all connections leave a core, except for connections in a handshake: they
+// follow at its end. A lingering connection ends.
 func (m *Manager) migrateAllLocked(core *loop.Core) {
 	m.lingering.endAllLocked(core, true)
 	for _, c := range m.sortedLocked() {
@@ -156,7 +155,7 @@ func (m *Manager) migrateAllLocked(core *loop.Core) {
 // failed.
 type leaving struct{ moves atomic.Int32 }
 
-// factsLocked are those by which it is decided whether the connection leaves a core.
+// factsLocked are the facts for the decision whether the connection leaves a core.
 func (l *leaving) factsLocked(c *Conn, core *loop.Core) resize.Conn {
 	return resize.Conn{
 		Here: c.h.Core() == core, Boarding: c.s.movingToSocketLocked(), Underway: l.moves.Load() > 0, Closing: c.s.State == session.Closing,

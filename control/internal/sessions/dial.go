@@ -40,7 +40,7 @@ func (d *dialling) run() {
 	}
 	a.cancel(nil)
 	if err != nil {
-		_ = a.fail(d.c, err) // the machine decides what follows
+		_ = a.fail(d.c, err) // the machine decides about the next attempt
 	}
 }
 
@@ -102,8 +102,8 @@ func (d *dialling) wrapAt(stage stats.Stage, err error) error {
 	return d.wrap(stage, err)
 }
 
-// session opens or resumes the session on the authenticated stream (msgr2.md
-// 9.4): the machine says which frame, and what comes of the answer.
+// session opens or resumes the session on the authenticated stream (msgr2.md 9.4): the machine
+// chooses the frame, and takes the answer.
 func (d *dialling) session() error {
 	select {
 	case snap := <-d.a.suspended:
@@ -114,6 +114,6 @@ func (d *dialling) session() error {
 	}
 }
 
-// ready opens the handler on the socket, once the handler is on its core. In msgr1 the
-// peer may be told something before.
+// ready opens the handler on the socket, once the handler is on its core. In msgr1 a frame to
+// the peer may come before.
 func (d *dialling) ready() error { return d.wrapAt(stats.StageSession, d.a.awaitHandler(d.ctx, d.c)) }

@@ -11,11 +11,11 @@ import (
 // one address at the same time. Others wait for their turn.
 const DialsAtOnce = 256
 
-// dials has attempts at one address wait for each other. A server that thousands dial at the
-// same moment has to turn some away whose handshake has begun (Config.Door), and the work
-// on both sides is lost: one after the other they are ready much sooner.
+// dials has attempts at one address wait for each other. A server that thousands of clients
+// dial at the same moment has to turn some away in their handshake (Config.Door), and the work
+// of both sides is lost: one after the other the clients are ready much sooner.
 //
-// Whoever has a place gives it back within Config.Timeout and waits for nobody who is in
+// An attempt with a place gives it back within Config.Timeout and waits for no attempt in
 // line, so that the line moves on. The zero value is ready. Any goroutine.
 type dials struct {
 	mu sync.Mutex

@@ -1,12 +1,11 @@
 // Package sessions has the sessions of a messenger: it makes and accepts connections, steps
 // the machines of their protocols, and keeps each session over faults, other cores and
 // other processes. It knows no control.Conn, no Messenger, no Dispatcher and no code of an
-// embedder. user.go has the seam: Owner and User tell package control what happens, and
-// the methods of Manager and Conn are all that control may ask.
+// embedder. user.go has the seam: package control gets events by Owner and User, and calls
+// only methods of Manager and Conn.
 //
-// A [Manager] has what the connections of a messenger share: its identity, listeners and
-// cores, and one lock. A [Conn] is the session side of one connection. It outlives its
-// sockets.
+// A [Manager] has the shared state of a messenger's connections: identity, listeners, cores,
+// and one lock. A [Conn] is the session side of one connection. It outlives its sockets.
 //
 // # What decides and what acts
 //
@@ -26,7 +25,7 @@
 //   - A core owns the sockets, queues and sequences of its connections, and their requests
 //     and postings.
 //   - The lock of this package guards the sessions of all connections, and the state of the
-//     Manager. No core takes it, but for Connect to an address that nobody has dialled yet.
+//     Manager. A core takes it only in Connect to an address that was not dialled before.
 //     MarkDown, State, Err, Info, Lookup and Send never wait for it.
 //   - A lock of each connection guards the messages that wait for Dispatcher.Queued.
 //
@@ -36,7 +35,7 @@
 //
 // # Between a session and its core
 //
-// The lock owns a session; a core owns its socket. Neither waits for the other while it
+// The lock guards a session; a core owns its socket. Neither waits for the other while it
 // holds something that the other needs. There are five ways between them, each for a reason
 // of its own:
 //
@@ -52,9 +51,9 @@
 //   - The goroutine of notifications (notification.go) takes the lock for a core. A core that
 //     waited for the lock would stop all of its connections. One goroutine is enough, as a
 //     step changes memory only.
-//   - The channels of an attempt (attempt.go) tell its goroutine that the handler has ended
-//     the last socket (suspended), and that it has come to the core of the new one (moved). A
-//     notification would cost two more switches between threads for each accepted
+//   - The channels of an attempt (attempt.go) report to its goroutine that the handler has
+//     ended the last socket (suspended), and that it has come to the core of the new one
+//     (moved). A notification would cost two more switches between threads for each accepted
 //     connection.
 //
 // # Where things are
@@ -67,7 +66,7 @@
 //	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
 //	accept.go        accepted sockets; accepting.go: their state before the decision, the door
 //	attempt.go       the common part of both attempts
-//	protocol.go      what msgr2 (msgr2.go, compression.go) and msgr1 (msgr1.go) do in different ways
+//	protocol.go      the differences between msgr2 (msgr2.go, compression.go) and msgr1 (msgr1.go)
 //	runner.go        a step and its actions; random.go, notification.go
 //	registry.go      connections by address; claim.go: peers that claim an address
 //	linger.go        the end of a connection, after its received messages are dispatched

@@ -10,11 +10,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 )
 
-// A session without a socket that waits for its peer (standby) costs memory, and the
-// peer may be gone for good. It ends with a reset event when it has waited for its
-// policy's StandbyAge, or when Config.MaxStandby others have begun to wait since. A
-// peer that comes back after that is told that its session is gone (SESSION_RESET),
-// so that nothing is lost without an event on both sides.
+// A session without a socket that waits for its peer (standby) costs memory, and the peer may
+// be gone for good. It ends with a reset event when it has waited for its policy's
+// StandbyAge, or when Config.MaxStandby others have begun to wait since. A peer that comes
+// back later gets SESSION_RESET, so that no message is lost without an event on both sides.
 
 // DefaultStandbyAge is Policy.StandbyAge of a server's policy that says nothing.
 const DefaultStandbyAge = time.Hour
@@ -38,7 +37,7 @@ type standbys struct{ list list.List } // of *Conn
 type standby struct {
 	run uint64        // counts the waits; guarded by the messenger's lock
 	at  *list.Element // in standbys, nil: not; likewise
-	// stop ends the timer. Owner: who runs the connection's outbox.
+	// stop ends the timer. Owner: the goroutine that runs the connection's outbox.
 	stop func() bool
 }
 
@@ -109,7 +108,7 @@ type (
 	silentEntry = unanswered.Entry[*Conn]
 )
 
-// dialsLocked follows a connection whose state changes.
+// dialsLocked follows the state of a connection: whether it dials.
 func (c *Conn) dialsLocked(to session.State) {
 	switch to {
 	case session.Connecting, session.Wait:
@@ -158,8 +157,8 @@ func (m *Manager) rememberEndLocked(e session.Remember) {
 	}
 }
 
-// ageEndedSessionsLocked has the timer run once per deadline of a handshake, as long as
-// something is left.
+// ageEndedSessionsLocked has the timer run once per deadline of a handshake, while entries are
+// left.
 func (m *Manager) ageEndedSessionsLocked() {
 	m.ended.timed = true
 	m.mu.LaterLocked(func() {

@@ -11,8 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// hinting is what the connector knows of the peer's owner core. It is guarded
-// by the messenger's lock.
+// hinting is the connector's knowledge of the peer's owner core. The messenger's lock guards it.
 type hinting struct {
 	to steering.Owner
 	// failed says that the last dial was hinted, and the peer was silent. A
@@ -96,7 +95,7 @@ func (d *dialling) hintFailed() {
 	}
 }
 
-// checkHint looks at what the peer's HELLO says about a hinted port.
+// checkHint compares the hinted port with the port in the peer's HELLO.
 func (d *dialling) checkHint() {
 	if d.hinted == 0 {
 		return
@@ -106,8 +105,8 @@ func (d *dialling) checkHint() {
 	}
 }
 
-// adoptHintLocked takes over what the cookie of SERVER_IDENT says, and compares it with the
-// hint that was followed.
+// adoptHintLocked takes over the hint in the cookie of SERVER_IDENT, and compares it with the
+// followed one.
 func (d *dialling) adoptHintLocked(cookie uint64) {
 	c, old := d.c, d.c.hint.to
 	c.hint.to = steering.ParseCookie(cookie)
@@ -120,7 +119,7 @@ func (d *dialling) adoptHintLocked(cookie uint64) {
 	}
 }
 
-// hintOutcome is what became of the hint that an attempt followed.
+// hintOutcome is the outcome of the hint that an attempt followed.
 type hintOutcome uint8
 
 const (
@@ -129,8 +128,8 @@ const (
 	hintContradicted
 )
 
-// judgeHint counts what adoptHintLocked has found, and ends hints to a host where they
-// do not hold.
+// judgeHint counts the outcome that adoptHintLocked has found, and ends hints to a host where
+// they do not hold.
 func (d *dialling) judgeHint() {
 	h := d.c.m.hints
 	switch d.hintOutcome {

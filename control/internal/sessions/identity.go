@@ -10,25 +10,25 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// identity is what peers are told of us: our addresses, and where they come from.
-// It is guarded by the messenger's lock.
+// identity are our addresses as peers get them, and their origin. The messenger's lock guards
+// it.
 type identity struct {
 	addrs  wire.AddrVec // bound or learned; replaced as a whole, as others may still send the old ones
 	bound  bool
-	places []netip.Addr // what addrs are bound to, before any was learned; nil after a hand-over
+	places []netip.Addr // the bound IPs of addrs, before any was learned; nil after a hand-over
 	nonce  uint32
 
-	shown atomic.Pointer[wire.AddrVec] // addrs, for who must not wait for the lock
+	shown atomic.Pointer[wire.AddrVec] // addrs, for readers that must not wait for the lock
 }
 
-// setAddrs changes what peers are told.
+// setAddrs changes our addresses.
 func (id *identity) setAddrs(addrs wire.AddrVec) {
 	id.addrs = addrs
 	id.shown.Store(&addrs)
 }
 
-// settle makes the addresses that we listen on those that peers are told, with the
-// present nonce. What was learned before stays.
+// settle makes the addresses that we listen on our addresses, with the present nonce. Learned
+// IPs stay.
 func (id *identity) settle(listening wire.AddrVec) {
 	id.bound, id.places = true, nil
 	addrs := make(wire.AddrVec, len(listening))
@@ -82,10 +82,10 @@ func withIP(a, b wire.Addr) wire.Addr {
 	return a
 }
 
-// What our own addresses are, and our number. A bound IP is what the configuration says, and
-// nothing changes it. Of an address that is bound without an IP (a wildcard) the
-// IP is learned once, from our end of the first socket, and peers are told this IP. The
-// kernel knows it; the word of a peer about it holds for that peer only.
+// Our own addresses, and our number. A bound IP comes from the configuration and never
+// changes. The IP of an address that is bound without one (a wildcard) is learned once, from
+// our end of the first socket, and then peers get this IP. The kernel knows it; an IP that a
+// peer names counts for that peer only.
 
 // learn fills in the IP of the addresses that have none: that of our end of a
 // socket, or the one under which the peer sees us if the kernel does not know.
@@ -115,12 +115,11 @@ func (id *identity) learn(local netip.AddrPort, seen wire.Addr) (changed bool) {
 	return changed
 }
 
-// ours says whether an address that a peer wants to reach is one of ours: one
-// that peers are told, or the one of our end of its socket, or, of a wildcard,
-// any with our port and a nonce that only we can have: the peer's way may lead
-// through a translation. Nonce 0 stands for whoever is there, at the end of the
-// socket that is an address of ours: only real monitors have it, and who dials one
-// of those finds out by its type. A peer that names another nonce means a process
+// ours says whether an address that a peer wants to reach is ours: one of our addresses, or
+// our end of its socket. For a wildcard it may be any address with our port and a nonce that
+// only we can have, as there may be a translation between us. Nonce 0 stands for any process
+// at our end of the socket, if that is an address of ours: only real monitors have it, and a
+// peer that dials a monitor checks its type. A peer that names another nonce means a process
 // that is gone.
 func (id *identity) ours(target wire.Addr, local netip.AddrPort) bool {
 	if id.addrs.Contains(target) {
@@ -150,9 +149,9 @@ func (m *Manager) learnLocked(local netip.AddrPort, seen wire.Addr) {
 	}
 }
 
-// SetNumber tells a client the number that a monitor has given it in messages, as they
-// do where msgr1 is spoken; the handshake of msgr2 brings it by itself. A number that is
-// known stays. Messages of msgr1 name it, on connections that open from now on.
+// SetNumber sets the number of a client that a monitor has given it in messages, as in msgr1;
+// the handshake of msgr2 brings it by itself. A known number stays. Messages of msgr1 name it,
+// on connections that open from now on.
 func (m *Manager) SetNumber(globalID uint64) {
 	m.lock()
 	defer m.unlock()

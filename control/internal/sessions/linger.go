@@ -16,8 +16,8 @@ import (
 //
 // Every connection ends here, and then loses its calls and postings.
 
-// lingering are the closed connections of a messenger, but for what waits for Queued, with
-// the reset event that each of them ends with. The messenger's lock guards them.
+// lingering are the closed connections of a messenger with messages that still wait for Queued,
+// and the reset event with which each of them ends. The messenger's lock guards them.
 type lingering map[*Conn]Reset
 
 // tellResetLocked has the handler of a closed connection say that it is over, at once or
@@ -38,8 +38,7 @@ func (l lingering) closeIOLocked(c *Conn) {
 	}
 }
 
-// endLocked is the end of a connection that lingers, if it still does. tell: with its reset
-// event.
+// endLocked ends a connection if it still lingers. tell: with its reset event.
 func (l lingering) endLocked(c *Conn, tell bool) {
 	ev, lingers := l[c]
 	if !lingers {
@@ -53,8 +52,8 @@ func (l lingering) endLocked(c *Conn, tell bool) {
 	endIOLocked(c)
 }
 
-// endAllLocked ends the connections that linger on a core, nil: on all, without what waits
-// for Queued.
+// endAllLocked ends the lingering connections on a core, nil: on all, and drops the messages
+// that wait for Queued.
 func (l lingering) endAllLocked(on *loop.Core, tell bool) {
 	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
 		if on == nil || c.h.Core() == on {

@@ -44,10 +44,10 @@ type Manager struct {
 	notifications notificationQueue
 	work          gate.Gate            // handshakes
 	turns         placement.Turns      // of cores
-	door          *door.Door           // who may be half open
+	door          *door.Door           // bounds the half-open connections
 	dials         dials                // of ours, by the address that is dialled
 	silent        *silentWatch         // connections that dial without an answer
-	lines         *loop.RationedLogger // about what peers do
+	lines         *loop.RationedLogger // for events that peers cause
 	random        randomSource
 	binder        *binding.Binder
 	listeners     binding.Listeners
@@ -58,7 +58,7 @@ type Manager struct {
 	cancel        context.CancelCauseFunc
 	marked        markedList // connections that were marked down, and are not closed yet
 
-	// mu guards what follows and the sessions of all connections (lock, unlock).
+	// mu guards the fields below, and the sessions of all connections (lock, unlock).
 	mu      steplock.Lock
 	started bool
 	down    bool // Close was called
@@ -190,7 +190,7 @@ func (m *Manager) lockAnywhere() {
 	m.closeMarkedLocked()
 }
 
-// unlock frees the lock, and then carries out what was decided under it.
+// unlock frees the lock, and then carries out the actions that were decided under it.
 func (m *Manager) unlock() { m.mu.Unlock() }
 
 // closeMarkedLocked closes the connections that were marked down.
@@ -200,15 +200,15 @@ func (m *Manager) closeMarkedLocked() {
 	}
 }
 
-// EnterCore and LeaveCore enclose each call of the embedder's code on a core. Builds with
-// the tag "invariants" check what it does there.
+// EnterCore and LeaveCore enclose each call of the embedder's code on a core. Builds with the
+// tag "invariants" check its calls there.
 func (m *Manager) EnterCore() { m.mu.Check.EnterCore() }
 
 // LeaveCore ends EnterCore.
 func (m *Manager) LeaveCore() { m.mu.Check.LeaveCore() }
 
 // MustBeFree checks, in builds with the tag "invariants", that the caller does not hold the
-// lock over what it is about to do.
+// lock; what names its next action.
 func (m *Manager) MustBeFree(what string) { m.mu.Check.MustBeFree(what) }
 
 // LocksTaken is how often the lock was taken before, in builds that check it; else 0.
@@ -227,7 +227,7 @@ func (m *Manager) Load(f func(bpf.Config) (*bpf.Steering, error)) { m.steering =
 // Random is a random number other than 0.
 func (m *Manager) Random() uint64 { return m.random.next() }
 
-// Addrs are the addresses that peers are told. Any goroutine may call it, a core's too.
+// Addrs are our addresses, as peers get them. Any goroutine may call it, a core's too.
 func (m *Manager) Addrs() wire.AddrVec {
 	if addrs := m.shown.Load(); addrs != nil {
 		return slices.Clone(*addrs)
@@ -256,8 +256,8 @@ type authPair struct {
 	server auth.Server
 }
 
-// SetAuth replaces what authenticates the handshakes that begin from now on. nil leaves
-// that side as it is.
+// SetAuth replaces the authentication of handshakes that begin from now on. nil leaves that
+// side as it is.
 func (m *Manager) SetAuth(client auth.Client, server auth.Server) {
 	m.lock()
 	defer m.unlock()
@@ -293,8 +293,8 @@ func (m *Manager) Pin(core *int, change func(*bpf.Steering) error) error {
 	}, change)
 }
 
-// Stats fills in what the Manager knows of st. It waits for the next turn of each core.
-// After Close it returns the last counts of the cores, with loop.ErrStopped.
+// Stats fills in the Manager's part of st. It waits for the next turn of each core. After
+// Close it returns the last counts of the cores, with loop.ErrStopped.
 func (m *Manager) Stats(st *stats.Stats) (err error) {
 	info := m.plane.Info()
 	n, oldest := m.silent.Count()

@@ -18,8 +18,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-// The handshake of msgr1 authenticates in the messages of the session: what is known of the peer
-// changes after the machine was asked for the first time.
+// The handshake of msgr1 authenticates in the messages of the session: the peer's identity
+// changes after the machine has taken the first frame.
 
 // msgr1 is the older protocol.
 type msgr1 struct{}
@@ -45,12 +45,12 @@ func (msgr1) allowed(c *Config) error {
 	return nil
 }
 
-// options1 are what both roles have in common.
+// options1 are the options of both roles.
 func (m *Manager) options1(a *attempt, own wire.Addr) handshake1.Options {
 	return handshake1.Options{EntityType: m.cfg.Name.Type, Own: own, NoDataCRC: m.cfg.Handshake.NoDataCRC, Limits: m.cfg.Limits, Probe: a.probe, Tap: a.tap}
 }
 
-// nobody1 is what authentication has found where there was no authorizer.
+// nobody1 is the result of authentication without an authorizer.
 func nobody1() *auth.Result { return &auth.Result{Method: auth.None, Mode: auth.CRC} }
 
 // connect implements protocol, up to the addresses.
@@ -152,8 +152,8 @@ type acceptor1 struct {
 	*handshake1.Acceptor
 	talk1
 	a   *accepting
-	own wire.Addr // who the peer was told that we are
-	seq bool      // what the peer has received is due
+	own wire.Addr // our own address, as the peer got it
+	seq bool      // the peer's SEQ is due
 }
 
 func (c *acceptor1) send(ctx context.Context, f session.Frame) error {
@@ -176,8 +176,8 @@ func (c *acceptor1) receive(ctx context.Context) (session.Frame, error) {
 	return c.asked(ctx, m)
 }
 
-// asked is a connect message with what is made of its authorizer. The first one names the type
-// of the peer, and so its policy.
+// asked is a connect message, with the verdict about its authorizer. The first one names the
+// type of the peer, and so its policy.
 func (c *acceptor1) asked(ctx context.Context, m wire1.Connect) (session.Frame, error) {
 	a := c.a
 	if m.HostType > 0xff {
@@ -226,10 +226,10 @@ func (c *acceptor1) codec(features wire.Features) (dataplane.Codec, error) {
 	return codec1(c.Release(features))
 }
 
-// own1 is our own address for a peer of msgr1, local our end of its socket: our v1
-// address, and what makes this process instance unique if we have none. Accepted: the
-// one by which the peer has reached us. Without any address of our own its IP is blank: the
-// peer says how it sees us, which holds for nobody else, as a session goes by it.
+// own1 is our own address for a peer of msgr1; local is our end of its socket. It is our v1
+// address, or one with our nonce if we have none. Accepted: the one by which the peer has
+// reached us. Without any address of our own the IP is blank: the peer says how it sees us,
+// which counts for this peer only, as a session is known by it.
 func (id *identity) own1(local netip.AddrPort, accepted bool) wire.Addr {
 	ip := local.Addr().Unmap().WithZone("")
 	for i, a := range id.addrs {

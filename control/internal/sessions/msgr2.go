@@ -77,7 +77,7 @@ func (msgr2) accept(a *accepting) error {
 	return nil
 }
 
-// options2 are what both roles have in common.
+// options2 are the options of both roles.
 func (m *Manager) options2(a *attempt) handshake.Options {
 	o := m.cfg.Handshake
 	o.EntityType, o.Compression, o.Probe, o.Tap, o.KeyLog = m.cfg.Name.Type, m.compression.negotiate, a.probe, a.tap, m.keyLog

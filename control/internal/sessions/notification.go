@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// notification is a notification of a handler to the protocol. It has a number, as
-// those of one handler can come from different cores.
+// notification is a notification of a handler to the protocol. It has a number, as the
+// notifications of one handler can come from different cores.
 type notification struct {
 	conn     *Conn
 	n        uint64
@@ -58,7 +58,7 @@ func (b *notificationQueue) wake() {
 	}
 }
 
-// What the machine is told of a notification.
+// The events of the machine for the notifications.
 
 // readNotifications runs until the messenger is shut down.
 func (m *Manager) readNotifications() {

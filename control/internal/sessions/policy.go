@@ -8,26 +8,26 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Policy says what becomes of a connection (msgr2.md 9.2). It is data: take
-// one of the named ones and change what differs. What comes of every pair of
-// named policies is in testdata/policy_pairs.md, each row of which is a test.
+// Policy is the behaviour of a connection after faults and towards other connections (msgr2.md
+// 9.2). It is data: take a named one and change fields. testdata/policy_pairs.md has the
+// outcome of every pair of named policies; each row is a test.
 type Policy struct {
 	Name string // for logs and statistics
 
 	Lossy      bool // a fault ends the connection; nothing is sent again
 	Server     bool // never dials: after a fault it waits for the peer
 	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
-	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, the user is told
+	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, with a remote reset event
 	Register   bool // accepted connections are found by address, lossy ones too
 
 	// StandbyAge is how long a session without a socket waits for its peer, before it
 	// ends with a reset event and ErrExpired; 0: an hour if the policy is one of a
 	// server, else for ever; negative: for ever.
 	StandbyAge time.Duration
-	// GiveUpAfter is how long a connection dials without an answer, since it lost its last
-	// socket or Connect, before it ends with a reset event and ErrUnanswered: what it holds to
-	// be sent is dropped then. 0 or negative: it dials for ever, as Ceph does. A
-	// session that waits and does not dial has StandbyAge; its time does not count here.
+	// GiveUpAfter bounds the time for which a connection dials without an answer, since
+	// Connect or the loss of its last socket. Then it ends with a reset event and
+	// ErrUnanswered, and its queue is dropped. 0 or negative: it dials for ever, as Ceph
+	// does. For a session in standby there is StandbyAge; that time does not count here.
 	GiveUpAfter time.Duration
 
 	// Supported and Required are feature sets. Zero Supported means
@@ -53,8 +53,8 @@ func (p *Policy) rules() session.Policy {
 	}
 }
 
-// policySet has the policies for new connections, by the type of the peer. It is
-// guarded by the messenger's lock. What it holds never changes: connections share it.
+// policySet has the policies for new connections, by the type of the peer. The messenger's
+// lock guards it. A policy in it never changes: connections share it.
 type policySet struct {
 	of    map[wire.EntityType]*Policy
 	other *Policy // for types that are not in of

@@ -50,20 +50,20 @@ type predecessor struct {
 	conns     []handover.Frozen
 }
 
-// Offer is who we are.
+// Offer implements handover.Predecessor.
 func (p *predecessor) Offer() handover.Offer { return p.m.Offer() }
 
-// Offer is what a successor is told first.
+// Offer is our identity, which a successor gets first.
 func (m *Manager) Offer() handover.Offer {
 	m.lock()
 	defer m.unlock()
 	return handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Number: m.number, Bound: m.bound, Addrs: m.addrs}
 }
 
-// Listeners are those of all addresses.
+// Listeners are the listeners of all addresses.
 func (m *Manager) Listeners() []*loop.Listener { return m.listeners.All() }
 
-// Listeners are duplicates of those of all addresses.
+// Listeners are duplicates of the listeners of all addresses.
 func (p *predecessor) Listeners() (d handover.Descriptors, err error) {
 	d.Close = func() { handover.CloseFiles(d.FDs) }
 	p.listeners = p.m.Listeners()
@@ -133,7 +133,7 @@ func (p *predecessor) Freeze() []handover.Frozen {
 	return p.conns
 }
 
-// Settle looks once more whether anything has changed that the successor was told.
+// Settle looks once more for changes of the passed sessions.
 func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, closed int, err error) {
 	m := p.m
 	m.lock()
@@ -161,7 +161,7 @@ func (m *Manager) Attempts() handover.Attempts {
 	return m.attemptsLocked()
 }
 
-// Undo has sessions and listeners go on, those that stand still.
+// Undo has frozen sessions and paused listeners go on.
 func (p *predecessor) Undo() {
 	m := p.m
 	m.lock()
@@ -178,7 +178,7 @@ func (p *predecessor) Undo() {
 	}
 }
 
-// Finish closes our end of what was passed.
+// Finish closes our end of everything that was passed.
 func (p *predecessor) Finish() {
 	m := p.m
 	m.lock()
@@ -220,7 +220,7 @@ func (f *frozen) Export() (<-chan dataplane.HandlerState, bool) {
 	return answer, true
 }
 
-// Record puts together what the machine and the core know.
+// Record combines the states of the machine and of the core.
 func (f *frozen) Record(st dataplane.HandlerState) (s handover.Session, ok bool) {
 	c := f.c
 	c.m.lock()

@@ -8,10 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// protocol is what the Manager does in another way in msgr2 (msgr2.go) than in msgr1 (msgr1.go).
-// There is one value of each. They have no state.
+// protocol are the actions of the Manager that differ between msgr2 (msgr2.go) and msgr1
+// (msgr1.go). The values have no state.
 type protocol interface {
-	// allowed says why we do not speak it, nil if we do.
+	// allowed is the reason why the configuration excludes the protocol; nil: it does not.
 	allowed(c *Config) error
 	// session makes a session.
 	session(m *Manager, p *Policy, peer session.Peer) session.Protocol
@@ -19,7 +19,7 @@ type protocol interface {
 	seqLocked(m *Manager) *session.GlobalSeq
 	// connect runs the handshake on the socket of an attempt of ours, up to the session.
 	connect(d *dialling) error
-	// accept does so on an accepted socket.
+	// accept runs the handshake on an accepted socket, up to the session.
 	accept(a *accepting) error
 	// alias is another address of the peer, by which a socket from there finds its session; blank if
 	// there is none.
@@ -44,7 +44,7 @@ type talk interface {
 	send(ctx context.Context, f session.Frame) error
 	// receive returns the peer's next frame.
 	receive(ctx context.Context) (session.Frame, error)
-	// sender is what a frame of an accepted socket says of its sender.
+	// sender identifies the sender of a frame on an accepted socket.
 	sender(f session.Frame) session.Sender
 	// last says that f, after which the connection is open, has no answer.
 	last(f session.Frame) bool

@@ -61,8 +61,8 @@ func (m *Manager) drawNumbers() (n numbers) {
 // cookie is a new client cookie.
 func (n numbers) cookie() uint64 { return n.client }
 
-// owner is a new server cookie, which tells peers of package control the core that
-// owns the socket, if they can reach it by a hint.
+// owner is a new server cookie. For peers of package control it names the core that owns the
+// socket, if they can reach it by a hint.
 func (n numbers) owner(m *Manager, c *Conn) uint64 {
 	h := m.steering.Hint(c.s.att.link.Core().ID())
 	if !h.Known() {

@@ -93,7 +93,7 @@ func (n *names) disproveLocked(a wire.Addr) {
 // allLocked are the connections that go by an address.
 func (n *names) allLocked(a wire.Addr) []*Conn { return slices.Clone(n.of[a]) }
 
-// livesLocked are what both protocols have of the sessions of connections.
+// livesLocked are the Lifecycles of connections.
 func livesLocked(conns []*Conn) []*session.Lifecycle {
 	list := make([]*session.Lifecycle, len(conns))
 	for i, c := range conns {
@@ -143,7 +143,7 @@ func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *
 	p := k.peers[i]
 	switch wrong := p.Type != want || name != (wire.EntityName{}) && p.Entity != name && p.Entity != (wire.EntityName{}); {
 	case !wrong:
-		// Who has proven the name that is wanted is whom the caller wants, wherever it is.
+		// The caller wants the peer with this proven name, wherever it is.
 		return k.conns[i], !p.Dialled && (name == (wire.EntityName{}) || !p.Proven), nil
 	case !p.Dialled:
 		return nil, false, nil // it only says that it is there
@@ -152,9 +152,9 @@ func (n *names) to(a wire.Addr, want wire.EntityType, name wire.EntityName) (c *
 	}
 }
 
-// renamedLocked follows the peer's addresses; what was the first of them before no longer
-// leads to the connection, unless it is the target. With Also the peer, which we dialled,
-// finds the connection under the new one: that is what it comes back with, whichever was
+// renamedLocked follows the peer's addresses; the former first address no longer leads to the
+// connection, unless it is the target. With Also the peer, which we dialled, finds the
+// connection under the new first address: the peer comes back with it, whichever address was
 // dialled.
 func (n *names) renamedLocked(c *Conn, a session.Renamed) {
 	if a.From != c.s.Peer.Target && a.From != a.To {
@@ -205,8 +205,8 @@ func (n *names) forgetLocked(c *Conn) {
 	}
 }
 
-// meantLocked is the connection that a frame of an accepted socket is about, or that is in
-// its way: one of its protocol, else one of another protocol whose peer has that address, too.
+// meantLocked is the connection that a frame of an accepted socket is about, or that is in its
+// way: one of its protocol, else one of the other protocol whose peer has that address, too.
 func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.Peer) *Conn {
 	front := from.Addrs.Front()
 	var known []*Conn

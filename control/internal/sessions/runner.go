@@ -34,19 +34,19 @@ type runner struct {
 	seen          time.Time                 // when the last socket was lost
 	streak        streak                    // of failed attempts
 	counters      stats.ConnCounters
-	stopTimer     func() bool // of the back-off; its owner is who runs the outbox
+	stopTimer     func() bool // of the back-off; owner: the goroutine that runs the outbox
 }
 
 // outcome is the result of a step for the attempt whose event it was.
 type outcome struct {
 	send       session.Frame // to be sent; nil: nothing
-	waits      bool          // the peer of an accepted socket is told to wait
+	waits      bool          // the peer of an accepted socket gets WAIT
 	hangup     error         // why the socket has to be closed
 	faulted    error         // the fault rule was applied
 	superseded bool          // the connection has gone on
 }
 
-// record records what an action means for the attempt.
+// record records the meaning of an action for the attempt.
 func (o *outcome) record(a session.Action) {
 	switch a := a.(type) {
 	case session.Send:
@@ -120,8 +120,8 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 	return o
 }
 
-// envLocked is what a step of s may ask of the messenger; c is its connection, nil for an
-// accepted socket.
+// envLocked is the part of the messenger that a step of s may use; c is its connection, nil for
+// an accepted socket.
 func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
 	m.asker.n, m.asker.c = n, c
 	e := m.asker.env
@@ -153,7 +153,7 @@ func (a *asker) begin(m *Manager) {
 	}
 }
 
-// performStateLocked does what changes our own memory.
+// performStateLocked carries out actions that change our own memory.
 func (r *runner) performStateLocked(a session.Action) {
 	c, m := r.c, r.c.m
 	switch a := a.(type) {
@@ -291,7 +291,7 @@ func (r *runner) prepareLocked(a session.Action) {
 				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
 			}
 		})
-	case session.TellReset: // it and CloseIO wait for what is queued here
+	case session.TellReset: // it and CloseIO wait for the messages that are queued here
 		m.lingering.tellResetLocked(c, Reset{a.Replace})
 	case session.TellRemoteReset:
 		c.out.PutLocked(func() { h.Notify(RemoteReset{}) })
@@ -399,7 +399,7 @@ func (r *runner) prepareDialLocked(number uint64) {
 	c.out.PutLocked(func() { go d.run() })
 }
 
-// closeLocked ends the connection, at once if it lingers. reset: tell the user.
+// closeLocked ends the connection, at once if it lingers. reset: with a reset event.
 func (r *runner) closeLocked(reset bool, err error) {
 	c := r.c
 	r.stepLocked(session.Close{Reset: reset, Err: err})
@@ -408,7 +408,7 @@ func (r *runner) closeLocked(reset bool, err error) {
 	}
 }
 
-// expireLocked ends a connection whose peer has not come back.
+// expireLocked ends a connection after its peer has not come back.
 func (r *runner) expireLocked() {
 	r.c.m.counters.Expired++
 	r.closeLocked(true, ErrExpired)

@@ -11,15 +11,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// newSteerer makes what steers our listeners, with programs that load makes.
+// newSteerer makes the Steerer of our listeners, with programs that load makes.
 func (m *Manager) newSteerer(load func(bpf.Config) (*bpf.Steering, error)) *steering.Steerer {
 	c := m.cfg.Steering
 	c.Load, c.Logger, c.Waits = load, m.cfg.Logger, m.mu.Check.Waits
 	return steering.New(c)
 }
 
-// steeringGroups are groups of listeners as package steering wants them: those
-// on cores that keep says.
+// steeringGroups are groups of listeners in the form of package steering: listeners on cores
+// for which keep returns true.
 func steeringGroups(groups []binding.Group, keep func(*loop.Core) bool) []steering.Group {
 	var out []steering.Group
 	for _, group := range groups {
@@ -79,8 +79,8 @@ func (m *Manager) placeLocked(o *ConnectOptions) (*loop.Core, string, error) {
 	return m.pickCore(), stats.ByLoad, nil
 }
 
-// dialledPlace is the placement behind a dial of our own, which never leaves the
-// core: by what chose it first, unless an accepted socket came between.
+// dialledPlace is the placement after a dial of our own, which never leaves the core: its first
+// reason stays, unless an accepted socket came in between.
 func dialledPlace(p stats.Placement, core *loop.Core) stats.Placement {
 	by := steering.BySession
 	if p.By == stats.ByLoad || p.By == stats.ByUser || p.By == stats.BySameCore {

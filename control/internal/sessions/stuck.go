@@ -30,15 +30,15 @@ type streak struct {
 	warning *warning // of the last failure; nil if there is none
 }
 
-// warning is a line of the log that waits for the messenger's lock to be free. What
-// the step says next belongs to it, so that a cause is logged once.
+// warning is a line of the log that waits for the messenger's lock to be free. The next action
+// of the step belongs to it, so that a cause is logged once.
 type warning struct {
 	text string
 	of   error
 }
 
-// goesOnLocked adds what the session does after the failure that was warned of. It returns
-// false if there is no warning of err.
+// goesOnLocked adds the next action of the session to the warning about err. It returns false
+// if there is no such warning.
 func (n *streak) goesOnLocked(err error, text string) bool {
 	w := n.warning
 	if w == nil || w.of != err {
@@ -58,7 +58,7 @@ func lasts(e *stats.Error) bool {
 		return true
 	case e.Stage != stats.StageIdent:
 		return false
-	default: // who is dialled by another address hangs up without a word
+	default: // a peer that is dialled by another address hangs up without a frame
 		return stats.HungUp(err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Successor is a Manager that takes over what another process has: it carries out the steps
-// that package handover decides on, but for those that make the Manager.
+// Successor is a Manager that takes the listeners and sessions of another process over: it
+// carries out the steps of package handover, except those that make the Manager.
 type Successor struct {
 	m     *Manager
 	conns []*Conn
@@ -31,7 +31,7 @@ func (s *Successor) Listeners(fds []int) error {
 	m := s.m
 	next := make(map[netip.AddrPort]int)
 	for i, fd := range fds {
-		// Those of one address are in the order of its cores.
+		// The listeners of one address are in the order of the cores.
 		addr := uring.LocalAddr(fd) // AdoptListener refuses one that is not valid
 		core := m.plane.Core(next[addr] % m.plane.Cores())
 		next[addr]++

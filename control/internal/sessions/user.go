@@ -5,14 +5,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// This file is the seam between the sessions and package control. A Manager and a Conn
-// are what control may ask; an Owner and a User are what they tell it. Nothing else passes
-// between the two sides: no lock, no function value, no field.
+// This file is the seam between the sessions and package control. Control calls methods of
+// Manager and Conn; these call methods of Owner and User. Nothing else passes between the two
+// sides: no lock, no function value, no field.
 //
-// Control asks the Manager to connect, accept, listen, end and hand over, and a Conn for
-// its state, its Info, its statistics and its end. It sends by the handler of a Conn
-// (Conn.Handler), on which it also has postings, pauses, drains and tasks; what opens,
-// moves and closes the handler is the Manager's alone.
+// Control has the Manager connect, accept, listen, end and hand over, and asks a Conn for its
+// state, its Info, its statistics and its end. It sends by the handler of a Conn
+// (Conn.Handler), on which it also has postings, pauses, drains and tasks; only the Manager
+// opens, moves and closes the handler.
 
 // Owner is the messenger above a Manager.
 type Owner interface {
@@ -21,9 +21,8 @@ type Owner interface {
 	NewUser(local bool) User
 }
 
-// User is the upper side of one connection. It holds the Conn and stays the same for its
-// whole life. The session side never calls the embedder's code: it tells the User, which
-// does.
+// User is the upper side of one connection. It holds the Conn and stays the same for its whole
+// life. The session side never calls the embedder's code: the User does.
 type User interface {
 	// The handler calls its owner without a detour by the session side, so that a message
 	// takes one step from the core to the dispatchers. It says, on its core:
@@ -42,8 +41,8 @@ type User interface {
 	// Probed is the connection as Config.Diagnostics.Probe knows it.
 	Probed() probe.Conn
 
-	// Cease ends the dispatching at once: what waits is dropped. The Manager may hold its
-	// lock: Cease changes memory and does nothing else.
+	// Cease ends the dispatching at once: waiting messages are dropped. The Manager may hold
+	// its lock: Cease changes memory and does nothing else.
 	Cease()
 	// Finish ends the dispatching after the messages that were received. It says whether some
 	// of them still wait for a goroutine of the User; then the User calls Conn.Dispatched once

@@ -20,11 +20,11 @@ type view struct {
 
 	err     error           // of the last attempt or fault
 	changed chan struct{}   // closed with the next change of state; nil: nobody waits for it
-	info    *Info           // what was negotiated last, which never changes; nil: nothing yet
+	info    *Info           // of the last handshake; it never changes; nil: none yet
 	place   stats.Placement // Core is out of date
 }
 
-// published is what may be asked of a connection without the messenger's lock.
+// published is the part of a connection that is read without the messenger's lock.
 type published struct {
 	state    session.State
 	peerType wire.EntityType
@@ -54,7 +54,7 @@ func (v *view) stateChangedLocked() {
 	}
 }
 
-// keepLocked keeps what was negotiated on the socket of an attempt.
+// keepLocked keeps the results of the handshake of an attempt.
 func (v *view) keepLocked(s *machine, a *attempt) {
 	v.auth.Store(a.peer.Auth)
 	peer := &s.Peer
@@ -66,7 +66,7 @@ func (v *view) keepLocked(s *machine, a *attempt) {
 	v.info.Local, v.info.Peer = a.ends()
 }
 
-// negotiatedLocked is what was negotiated last; the zero Info before.
+// negotiatedLocked are the results of the last handshake; the zero Info before.
 func (v *view) negotiatedLocked() *Info {
 	if v.info == nil {
 		return new(Info)
@@ -81,13 +81,14 @@ func (v *view) placementLocked(on *loop.Core) stats.Placement {
 	return p
 }
 
-// Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
+// Info describes the last TCP connection of a Conn: the results of its handshake, and how it
+// receives.
 type Info struct {
 	PeerType    wire.EntityType
 	PeerAddrs   wire.AddrVec
 	PeerNumber  int64           // gid
 	PeerEntity  wire.EntityName // as it authenticated itself to us; zero if we connected
-	Features    wire.Features   // what both sides support
+	Features    wire.Features   // features that both sides support
 	Protocol    string          // msgr2.0, msgr2.1 or Msgr1
 	Auth        auth.Method
 	Mode        auth.Mode
@@ -100,10 +101,11 @@ type Info struct {
 	// Unanswered is since when it dials without an answer: when it lost its last socket, or
 	// Connect was called. Zero: it does not dial, or was answered.
 	Unanswered time.Time
-	// Receive is how it receives now: loop.ReceiveBuffers, by the ring into buffers that
-	// the connections of the core share, or loop.ReceiveReady, by readiness and direct
-	// reads. ReceiveWhy is why. Both change with what comes, and are empty without a TCP
-	// connection that carries messages: in the Accept and Connect events it may not yet.
+	// Receive is the way in which it receives now: loop.ReceiveBuffers, by the ring into
+	// buffers that the connections of the core share, or loop.ReceiveReady, by readiness
+	// and direct reads. ReceiveWhy is the reason. Both change with the traffic, and are
+	// empty without a TCP connection that carries messages, possibly still in the Accept
+	// and Connect events.
 	Receive    loop.ReceiveMode
 	ReceiveWhy loop.Why
 	// Unreleased is how many bytes of received messages are not released while these stop it
@@ -112,9 +114,9 @@ type Info struct {
 	ThrottledFor time.Duration
 }
 
-// Info is what was negotiated last; all but Unanswered is zero before the first handshake
-// is complete. It is there in the Accept and Connect events; Handshake is the
-// time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
+// Info describes the last TCP connection; all fields but Unanswered are zero before the first
+// complete handshake. It is set in the Accept and Connect events; Handshake is the time up to
+// them. It takes no lock, and waits for no core. Any goroutine, a core's too.
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
 	if now.info == nil {
@@ -129,12 +131,11 @@ func (c *Conn) Info() Info {
 	return info
 }
 
-// Auth is what authentication found on the last TCP connection, with its
-// secrets wiped; nil before the first. It must not be changed. Any goroutine
-// may call it, a core's too.
+// Auth is the result of authentication on the last TCP connection, with its secrets wiped; nil
+// before the first. It must not be changed. Any goroutine may call it, a core's too.
 func (c *Conn) Auth() *auth.Result { return c.shown.auth.Load() }
 
-// SetAuth says what authentication by messages has found, on a connection of msgr1 to a
-// monitor of ours, where the handshake finds nothing. It holds until the next handshake
-// of the connection. Any goroutine may call it, a core's too.
+// SetAuth sets the result of authentication by messages, on a connection of msgr1 to a monitor
+// of ours, where the handshake has no result. It holds until the next handshake of the
+// connection. Any goroutine may call it, a core's too.
 func (c *Conn) SetAuth(res *auth.Result) { c.shown.auth.Store(res) }
