@@ -20,18 +20,18 @@ type Bound struct {
 	Name string `json:"name"`
 	// Value is in units of Unit; 0: there is no bound.
 	Value int64 `json:"value"`
-	// Unit is "bytes", "bytes/s" (at least, not at most), "ns", "1/s", or the noun of what
-	// is counted, such as "messages".
+	// Unit is "bytes", "bytes/s" (at least, not at most), "ns", "1/s", or the noun of the
+	// counted things, such as "messages".
 	Unit string `json:"unit"`
-	// Per is what has the bound for itself: "messenger", "connection" and so on.
+	// Per is the scope of the bound: "messenger", "connection" and so on.
 	Per string `json:"per"`
-	// Of is what is bounded, in a few words.
+	// Of is the bounded thing, in a few words.
 	Of string `json:"of"`
 }
 
-// Bounds are the bounds that a messenger of this configuration keeps, defaults
-// filled in, in the order in which a peer meets them. Throttles say what they
-// are set to now. The configuration is not checked.
+// Bounds are the bounds of a messenger with this configuration, with defaults filled in, in
+// the order in which a peer meets them. Throttles have their present limits. The
+// configuration is not checked.
 func (c Config) Bounds() []Bound {
 	c = c.withDefaults()
 	list := c.handshakeBounds()
@@ -58,7 +58,7 @@ func (c *Config) handshakeBounds() []Bound {
 	}
 }
 
-// receiveBounds are about what an authenticated peer sends.
+// receiveBounds are the bounds of an authenticated peer's messages.
 func (c *Config) receiveBounds() []Bound {
 	list := []Bound{
 		{"Receiving.Limits.Control", int64(c.Receiving.Limits.Control), "bytes", "frame", "segment 0, besides the bound of each tag"},
@@ -81,7 +81,7 @@ func (c *Config) receiveBounds() []Bound {
 	return list
 }
 
-// throttleBounds are those of all connections of one policy together.
+// throttleBounds are the bounds of all connections of one policy together.
 func throttleBounds(name string, p *Policy) []Bound {
 	limit := func(t *loop.Throttle) int64 {
 		if t == nil {
@@ -97,7 +97,7 @@ func throttleBounds(name string, p *Policy) []Bound {
 	}
 }
 
-// sendBounds are about what waits to be sent, or to be acknowledged.
+// sendBounds are the bounds of messages that wait to be sent, or for an ack.
 func (c *Config) sendBounds() []Bound {
 	return []Bound{
 		{"Sending.QueueBytes", c.Sending.QueueBytes, "bytes", "connection", "to be sent or acknowledged"},
@@ -110,7 +110,7 @@ func (c *Config) sendBounds() []Bound {
 	}
 }
 
-// fileBounds are about what is read from files.
+// fileBounds are the bounds of reads of files.
 func (c *Config) fileBounds() []Bound {
 	bytes, share := c.Plane.FileBounds()
 	return []Bound{
@@ -119,8 +119,7 @@ func (c *Config) fileBounds() []Bound {
 	}
 }
 
-// otherBounds are about connections that are silent or gone, and about what is
-// kept.
+// otherBounds are the bounds of connections that are silent or gone, and of kept memory.
 func (c *Config) otherBounds() []Bound {
 	poolKeep := c.Plane.PoolKeep
 	if poolKeep == 0 {

@@ -13,10 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// A request is a message with a transaction id (TID), and its reply is the message
-// that comes back on the same connection with the same one. Call is for a goroutine
-// that waits; Start is the form for many requests at once, whose replies are taken
-// on the core. The other side is in reply.go.
+// A request is a message with a transaction id (TID), and its reply is the message that comes
+// back on the same connection with the same id. Call is for a goroutine that waits; Start is
+// for many requests at once, whose replies come on the core. The other side is in reply.go.
 
 var (
 	// ErrNotSent: the connection, or the context of a call that waits for room, has ended
@@ -38,15 +37,14 @@ var (
 	ErrTIDInUse = errors.New("control: a call with this transaction id is under way")
 )
 
-// Call sends msg as a request and waits for the reply: the next message on the
-// connection with the transaction id that Call gives to msg. The id differs from
-// all others of this messenger, over reconnects too, unless WithTID says which one
-// it is.
+// Call sends msg as a request and waits for the reply: the next message on the connection with
+// the transaction id that Call gives to msg. The id differs from all others of this messenger,
+// over reconnects too, unless WithTID sets it.
 //
 // Call takes over one reference to msg, also when it fails. The caller gets one to
 // the reply, which counts against Config.Receiving.Bytes until Release.
 //
-// The error says what its caller may do:
+// The error decides what its caller may do:
 //
 //   - ErrNotSent: call again; on another connection if this one is over.
 //   - ErrSessionLost: call again only if the peer may carry the request out twice.
@@ -58,8 +56,8 @@ var (
 // place among the others, and one that was written fails. A peer that comes back without
 // a reset (Policy.ResetCheck) can leave a call without an answer: ctx should have a
 // deadline. When ctx ends Call returns at once, a request that was not written yet is
-// withdrawn, and a reply that comes later goes to the dispatchers, as does all that nobody
-// waits for. At the bounds of the queue and at Config.Sending.Calls Call waits for room, as
+// withdrawn, and a later reply goes to the dispatchers, like every message for which no call
+// waits. At the bounds of the queue and at Config.Sending.Calls Call waits for room, as
 // SendContext does.
 //
 // Any goroutine but a core's: there it fails at once with ErrOnCore.
@@ -98,8 +96,8 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	}
 }
 
-// endOf is the cause of ctx. While received messages stop the connection from reading it
-// says so, as the reply may wait behind them.
+// endOf is the cause of ctx. It adds that received messages stop the connection from reading,
+// if they do, as the reply may wait behind them.
 func (c *Conn) endOf(ctx context.Context) error {
 	if n, long := c.s.Unreleased(); n > 0 {
 		return fmt.Errorf("%w: the connection is throttled for %v, as %d bytes of received messages are not released", context.Cause(ctx), long.Round(time.Millisecond), n)
@@ -118,7 +116,7 @@ func WithTID(tid uint64) CallOption { return func(r *Request) { r.TID = tid } }
 // Request is one call of the form that does not wait (Conn.Start). It is made by
 // the user, and may be used again once Done has run; it must not be copied.
 type Request struct {
-	// Message is what is sent. Start gives it its transaction id, and takes over one
+	// Message is the request. Start gives it its transaction id, and takes over one
 	// reference to it. It must not be sent elsewhere before Done has run.
 	Message *Message
 	// TID is the transaction id to use; 0: one that differs from all others of this
@@ -129,11 +127,10 @@ type Request struct {
 	// whatever way the request has ended. Message.Posted says whether the reply has it; a
 	// reply without data, or with too much, has not, nor one to a request to ourselves.
 	Buffer []byte
-	// Done is called once for each Start that has succeeded, on the core that owns
-	// the connection: with the reply, which is valid during the call unless it is
-	// retained, or with the reason why there is none: those of Call, and
-	// context.Canceled after Cancel. It must not block, like
-	// Dispatcher.Fast, and may start the request again. On the connection to
+	// Done is called once for each successful Start, on the core that owns the
+	// connection: with the reply, which is valid during the call unless it is retained,
+	// or with an error: those of Call, and context.Canceled after Cancel. It must not
+	// block, like Dispatcher.Fast, and may start the request again. On the connection to
 	// ourselves it runs on the goroutine of that connection.
 	Done func(r *Request, reply *Message, err error)
 	// Context is the user's own.
@@ -141,7 +138,7 @@ type Request struct {
 
 	conn    *Conn
 	waiting *waitingCall                    // that it is part of; nil: the user's
-	over    func(reply *Message, err error) // of RequestHooks.Call; whoever ends the call calls it
+	over    func(reply *Message, err error) // of RequestHooks.Call; called at the end of the call
 	state   atomic.Uint64                   // counts starts and ends: odd while the call is under way
 
 	// Owner: the core of conn, from Start on; on the connection to ourselves the
@@ -155,10 +152,10 @@ type Request struct {
 	delivered bool              // to ourselves: the message has come to the dispatchers
 }
 
-// Start sends a request without waiting for the reply, which Done gets. It allocates
-// nothing. On an error Done is not called, and the reference to the message stays
-// with the caller: those of Send, ErrTooManyCalls, and ErrInUse for a request that is
-// under way. Any goroutine, a dispatcher's on a core too.
+// Start sends a request and does not wait for the reply, which Done gets. It allocates nothing.
+// Errors are those of Send, ErrTooManyCalls, and ErrInUse for a request that is under way:
+// then Done is not called, and the reference to the message stays with the caller. Any
+// goroutine, a dispatcher's on a core too.
 func (c *Conn) Start(r *Request) error {
 	if r.Message == nil || r.Done == nil {
 		return fmt.Errorf("%w: a request needs Message and Done", ErrConfig)
@@ -215,7 +212,7 @@ func (r *Request) Cancel() {
 	})
 }
 
-// trackedRequest is a request whose message is in the sending queue.
+// trackedRequest is a request with its message in the sending queue.
 type trackedRequest Request
 
 // Taken implements dataplane.Tracker.
@@ -238,11 +235,11 @@ func (t *trackedRequest) Left(o dataplane.Outcome) {
 	case !r.taken: // the connection was closed when it came
 		r.finish(nil, r.lostError())
 	case r.sent:
-		r.postBuffer() // what comes before can not be the reply
+		r.postBuffer() // an earlier message cannot be the reply
 	}
 }
 
-// lostError is the error of a request whose session is gone.
+// lostError is the error of a request after the loss of its session.
 func (r *Request) lostError() error {
 	switch err := r.conn.Err(); {
 	case r.sent:
@@ -290,8 +287,8 @@ func (w *waitingCall) mustWait(err error, c *Conn) bool {
 	return errors.Is(err, ErrTooManyCalls) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
 }
 
-// lose ends all calls of c, in the order of their ids: the session is gone. If the
-// connection goes on those that were not sent do. On the core.
+// lose ends all calls of c, in the order of their ids: the session is gone. If the connection
+// goes on, requests that were not sent go on, too. On the core.
 func (k *calls) lose(c *Conn, goesOn bool) {
 	if c.local {
 		k.loseLocal(c)
@@ -308,9 +305,9 @@ func (k *calls) lose(c *Conn, goesOn bool) {
 	}
 }
 
-// calls are those that are under way on one connection.
+// calls are the calls under way on one connection.
 type calls struct {
-	n atomic.Int64 // under way, those included that the core has not seen yet
+	n atomic.Int64 // under way, including calls that the core has not seen yet
 
 	waiting atomic.Bool // somebody waits for n to fall
 	mu      sync.Mutex
@@ -319,7 +316,7 @@ type calls struct {
 	// Owner: the core of the connection; on the connection to ourselves the lock.
 	lock      sync.Mutex
 	table     callTable
-	next, end uint64 // transaction ids to give out: those behind next, up to end
+	next, end uint64 // transaction ids to give out: after next, up to end
 }
 
 // enter counts one call more, or says that there are more than limit; 0: no limit.
@@ -359,7 +356,7 @@ func (k *calls) room() <-chan struct{} {
 	return k.free
 }
 
-// tidBlock is how many transaction ids a connection takes at once from those of the
+// tidBlock is the number of transaction ids that a connection takes at once from the
 // messenger, so that connections do not share a counter for each call.
 const tidBlock = 1 << 10
 
@@ -383,7 +380,7 @@ func (k *calls) answered(m *Message) bool {
 		return false
 	}
 	r := k.table.get(m.TID)
-	if r == nil || !r.sent { // nobody can answer what was not sent
+	if r == nil || !r.sent { // a request that was not sent has no answer
 		return false
 	}
 	k.table.remove(r)
@@ -415,7 +412,7 @@ func (r *Request) finish(reply *Message, err error) bool {
 	return true
 }
 
-// postedByRequest is a request whose buffer is posted.
+// postedByRequest is a request with a posted buffer.
 type postedByRequest Request
 
 // Used implements dataplane.PostingUser: the reply ends the request.
@@ -453,7 +450,7 @@ type callResult struct {
 	err   error
 }
 
-// take has a build that knows who holds messages (package invariants) name the caller of
+// take has builds that record the holders of messages (package invariants) name the caller of
 // Call rather than its core.
 func (res callResult) take() (*Message, error) {
 	if steplock.Enabled && res.reply != nil {

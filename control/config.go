@@ -29,19 +29,19 @@ import (
 
 // Config of a messenger. Only Name is required.
 type Config struct {
-	// Name is who we are, such as client.admin or mon.a.
+	// Name is our own name, such as client.admin or mon.a.
 	Name wire.EntityName
-	// Number is the number of the entity on the wire (gid): rank of a mon. 0 for a
-	// client means that it takes the one that a monitor gives it; 0 for an osd is the
-	// number in its name, and any other than that is an error: peers take an osd for the
-	// one of its number, and tell its requests from repeated ones by it.
+	// Number is the number of the entity on the wire (gid): the rank of a mon. 0 for a
+	// client means that it takes the number that a monitor gives it. 0 for an osd stands
+	// for the number in its name, and any other number is an error: peers identify an osd
+	// by its number, and recognize its repeated requests by it.
 	Number int64
 	// Nonce makes the address of this process instance unique. Monitors use 0;
 	// nil means random.
 	Nonce *uint32
 
-	// Plane configures the cores, and tells of those that come and go (Started, Ended), by New
-	// and AddCore, by RemoveCore and Shutdown. A messenger owns its plane.
+	// Plane configures the cores. Its Started and Ended are called for cores that come (New,
+	// AddCore) and go (RemoveCore, Shutdown). A messenger owns its plane.
 	Plane loop.Config
 	// Steer says how the kernel finds the core of a new connection once we are
 	// bound, with several cores; empty: SteerAuto. Where the kernel or the
@@ -77,9 +77,9 @@ type Config struct {
 
 // Binding says how Bind and Rebind find a port that is free.
 type Binding struct {
-	// Ports is the range from which Bind takes the next free port for an
-	// address whose port is 0, and Rebind always; the zero value leaves it to
-	// the kernel. That of the real daemons is 6800-7568.
+	// Ports is the range from which Bind takes the next free port for an address with
+	// port 0, and Rebind always; the zero value leaves the choice to the kernel. Real
+	// daemons have 6800-7568.
 	Ports bpf.PortRange
 	// Retries is how often Bind and Rebind try again, all ports each time,
 	// when none was free, RetryDelay apart; 0: never, and 5 s.
@@ -87,7 +87,7 @@ type Binding struct {
 	RetryDelay time.Duration
 }
 
-// Auth says how we and our peers prove who we are.
+// Auth is the authentication of both sides.
 type Auth struct {
 	// Client and Server authenticate connections that we make and
 	// accept; nil: method none. Messenger.SetAuth replaces them.
@@ -98,15 +98,14 @@ type Auth struct {
 	Modes []auth.Mode
 }
 
-// Protocol says what of msgr2 is spoken.
+// Protocol has the options of msgr2.
 type Protocol struct {
 	// Rev0 offers msgr2.0 only.
 	Rev0 bool
-	// NoDataCRC sends zeros in place of the crcs of segments in mode crc, and does
-	// not check those of peers: damage on the way goes unnoticed. All peers must
-	// be set alike (ms_crc_data = false; releases from 17 on): those that check
-	// refuse the first frame, as we refuse theirs otherwise. The crc of preambles
-	// and mode secure are not affected.
+	// NoDataCRC sends zeros in place of the crcs of segments in mode crc, and does not
+	// check the crcs of peers: damage on the way goes unnoticed. All peers must have the
+	// same setting (ms_crc_data = false; releases from 17 on): otherwise each side refuses
+	// the first frame of the other. The crc of preambles and mode secure are not affected.
 	NoDataCRC bool
 	// Compression of frames on the wire; zero: off.
 	Compression Compression
@@ -118,60 +117,58 @@ type Timeouts struct {
 	Handshake time.Duration
 	// Idle faults a connection on which nothing moved; 0: 900 s, negative: never.
 	Idle time.Duration
-	// KeepaliveEvery sends keepalives on every connection in this interval,
-	// and Keepalive faults one whose peer does not answer them; 0:
-	// never, as the user does it by Conn.Keepalive.
+	// KeepaliveEvery sends keepalives on every connection in this interval, 0: never, as
+	// the user calls Conn.Keepalive. Keepalive is the time after which a connection
+	// without an answer faults, 0: never.
 	KeepaliveEvery, Keepalive time.Duration
 	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2
 	// s, or MaxBackoff if that is less, and 15 s.
 	InitialBackoff, MaxBackoff time.Duration
 }
 
-// Sending bounds what waits to be sent, or to be acknowledged.
+// Sending bounds the messages that wait to be sent, or for an ack.
 type Sending struct {
-	// QueueBytes and QueueMessages bound what a connection holds for sending,
-	// replay included; 0: 256 MiB and 262144 messages, negative: unlimited. At
-	// the bound Send fails with ErrQueueFull, and SendContext waits.
+	// QueueBytes and QueueMessages bound the sending queue of a connection, replay
+	// included; 0: 256 MiB and 262144 messages, negative: unlimited. At the bound Send
+	// fails with ErrQueueFull, and SendContext waits.
 	QueueBytes    int64
 	QueueMessages int64
-	// Bytes bounds the payload that all connections together hold for
-	// sending; 0: 1 GiB, negative: unlimited. Each connection may hold 1 MiB (a
-	// 64th of the bound, if that is less) even if the others hold all of it, as long as
-	// these shares do not exceed the bound by more than a quarter.
+	// Bytes bounds the payload that all connections together hold for sending; 0: 1 GiB,
+	// negative: unlimited. Each connection may hold 1 MiB (a 64th of the bound, if that is
+	// less) even if the others hold all of it. These shares exceed the bound by at most a
+	// quarter.
 	Bytes int64
 	// Calls bounds the calls under way on each connection (Conn.Call, Start);
 	// 0: 65536, negative: unlimited.
 	Calls int
 }
 
-// Receiving bounds what authenticated peers send.
+// Receiving bounds the messages of authenticated peers.
 type Receiving struct {
 	// Limits of received frames; zero: frame.DefaultLimits.
 	Limits frame.Limits
-	// Bytes bounds the payload of received messages that are neither
-	// released nor queued for sending, over all connections; 0: 100 MiB,
-	// negative: unlimited. A message counts loop.MinShared at least,
-	// one of which only a part has come counts that part. Each connection may
-	// hold 64 KiB (a 64th of the bound, if that is less) even if the others hold
-	// all of it, as long as these shares do not exceed the bound by more than a quarter.
-	// A compressed message waits while others hold more than the bound.
+	// Bytes bounds the payload of received messages that are neither released nor queued
+	// for sending, over all connections; 0: 100 MiB, negative: unlimited. A message counts
+	// at least loop.MinShared; an unfinished one counts its received part. Each connection
+	// may hold 64 KiB (a 64th of the bound, if that is less) even if the others hold all of
+	// it. These shares exceed the bound by at most a quarter. A compressed message waits
+	// while others hold more than the bound.
 	Bytes int64
 	// ConnBytes bounds the same for each connection, of policies without a Bytes
 	// throttle of their own: the rest is left to others. A larger message passes alone.
 	// 0: half of Bytes, negative: unlimited.
 	ConnBytes int64
-	// LeastRate is how many bytes a second a message must bring of which a part
-	// has come, behind the first Grace; else the connection faults with
-	// an error. Where others wait for the room that it takes it must
-	// bring 16 times as much, behind a tenth of the time; so fast must a lossy peer
-	// take replies whose memory others wait for (Conn.ReadReply). A connection that we
-	// do not read is not to blame. 0: 64 KiB and 10 s; negative: any rate will do.
+	// LeastRate is the number of bytes that an unfinished message must bring in a second,
+	// after Grace; else the connection faults. While others wait for its room it must
+	// bring 16 times as much, after a tenth of the time. As fast must a lossy peer take
+	// replies for whose memory others wait (Conn.ReadReply). A connection that we do not
+	// read is not to blame. 0: 64 KiB and 10 s; negative: any rate.
 	LeastRate int64
 	Grace     time.Duration
-	// AlignFrom is the size of the data segment of a received message, in bytes, from
-	// which it begins on a page (Message.Data), as direct I/O wants it; 4096 for a
-	// server that writes blocks of 4 KiB. Each such segment is copied once; from
-	// Plane.LargeFrom on, which is what 0 stands for, it is read into its place.
+	// AlignFrom: a data segment of a received message of at least this size, in bytes,
+	// begins on a page (Message.Data), as direct I/O needs it; 4096 is for a server that
+	// writes blocks of 4 KiB. Such a segment is copied once; from Plane.LargeFrom on it is
+	// read into its place. 0 stands for Plane.LargeFrom.
 	AlignFrom int
 	// Postings bounds the memory posted on each connection (Conn.PostBuffer), in
 	// postings; 0: 65536, negative: unlimited. The buffers of requests are bounded by
@@ -182,28 +179,27 @@ type Receiving struct {
 // Door bounds accepted connections that have proved nothing yet. A source is an IPv4 address
 // or an IPv6 /64, a prefix a /24 or a /48.
 type Door struct {
-	// HalfOpen bounds the accepted connections whose handshake is under way;
-	// 0: 4096. Above half of it each source has a share of a 16th, and each prefix of a
-	// quarter. A newcomer that finds no room, or none in its share, takes the place of the
-	// connection that has been silent for longest there, for a quarter of a second at least;
-	// if there is none it waits for a place, up to 2 s, and beyond half as many
-	// it is refused. For a moment as many again may wait or be about to go.
+	// HalfOpen bounds the accepted connections in a handshake; 0: 4096. Above half of it
+	// each source has a share of a 16th, and each prefix of a quarter. A newcomer that finds
+	// no room, or none in its share, takes the place of the connection there that has been
+	// silent for longest, for at least a quarter of a second. Without such a connection it
+	// waits for a place, up to 2 s; if half as many wait already it is refused. For a moment
+	// as many again may wait or be about to go.
 	HalfOpen int
-	// Bytes bounds what the handshakes of accepted connections keep of what
-	// they have sent and received, over all connections and beyond 8 KiB for each,
-	// which is more than real ones take; 0: 16 MiB, negative: unlimited.
+	// Bytes bounds the sent and received bytes that the handshakes of accepted connections
+	// keep, over all connections and beyond 8 KiB for each, which is more than real ones
+	// take; 0: 16 MiB, negative: unlimited.
 	Bytes int64
-	// FailureRate bounds how many accepted connections of a source may come to
-	// nothing in a second, and FailureBurst how many may do so at once: those whose
-	// handshake fails or is given up, or is evicted while we wait for its peer, and those that
-	// end within Timeouts.MaxBackoff and have brought no message and no ack. Above that
-	// newcomers of the source wait, up to 2 s; those whose handshake succeeds make place for
-	// the next at once. Who finds more waiting than begin in that time is refused. A prefix
-	// has four times as much. 0: 100 and 1000, negative: unlimited.
+	// FailureRate bounds the accepted connections of a source that come to nothing in a
+	// second, FailureBurst those at once: their handshake fails, is given up, or is evicted
+	// while we wait for the peer, or they end within Timeouts.MaxBackoff without a message
+	// or ack. Above that newcomers of the source wait, up to 2 s; a successful handshake
+	// makes place for the next at once. A newcomer that would wait longer is refused. A
+	// prefix has four times as much. 0: 100 and 1000, negative: unlimited.
 	FailureRate, FailureBurst int
 }
 
-// Diagnostics show what a messenger does, and disturb it. Each costs nothing while it is zero.
+// Diagnostics show the work of a messenger, and disturb it. Each costs nothing while it is zero.
 type Diagnostics struct {
 	// Requests follow requests and their replies, as tracing does.
 	Requests *RequestHooks
@@ -211,21 +207,20 @@ type Diagnostics struct {
 	// clear. The Tracer of package control/trace writes a file.
 	Tracer probe.Tracer
 	// KeyLog gets a line of text for each connection in mode secure, with which a recording
-	// of it can be decrypted ("ringmsgr decode --keys"). Whoever has that file reads what
-	// these connections carry: it is for a search for errors alone, and New warns of it. A
-	// failing writer is warned of, and fails nothing else. nil: no secret leaves the
-	// messenger.
+	// of it can be decrypted ("ringmsgr decode --keys"). Anybody with that file can read
+	// these connections: it is for debugging only, and New warns of it. An error of the
+	// writer is logged, and fails nothing else. nil: no secret leaves the messenger.
 	KeyLog io.Writer
 	// Probe is asked at every step of every handshake and at every frame, and can
 	// disturb them. Conns are *Conn there. For tests.
 	Probe probe.Probe
-	// Inject has the messenger disturb itself, for tests of what stands on it.
+	// Inject has the messenger disturb itself, for tests of programs on it.
 	Inject Inject
 }
 
-// Steer says by which rules the kernel chooses the core of a new connection: one of the
-// names, or several joined by commas ("table,cpu"). Rules are asked in the order table,
-// hint, CPU; what none of them decides goes by the kernel's hash. Package bpf has the
+// Steer names the rules by which the kernel chooses the core of a new connection: one of the
+// names, or several joined by commas ("table,cpu"). The order of the rules is table, hint,
+// CPU; connections that none of them decides go by the kernel's hash. Package bpf has the
 // details.
 type Steer = steering.Mode
 
@@ -273,11 +268,11 @@ func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
-// Surviving is c for a service of one's own, on both sides of it: sessions that survive
-// their TCP connections, and connections that survive a restart of the server. Peers of a
-// client have LosslessClient; of others, clients have StatefulServer and the rest
-// LosslessPeerReuse. Keepalives find within 20 s that a peer is gone, and a server that is
-// back is found within 2 s. What is set in c stays.
+// Surviving is c for both sides of your own service: sessions survive their TCP connections,
+// and connections survive a restart of the server. A client has LosslessClient for its peers;
+// others have StatefulServer for clients and LosslessPeerReuse for the rest. Keepalives find
+// within 20 s that a peer is gone, and a client finds a restarted server within 2 s. Fields
+// that are set in c stay.
 func (c Config) Surviving() Config {
 	rest := LosslessClient()
 	if c.Name.Type != wire.Client {
@@ -359,8 +354,8 @@ func setBound[T int | int64 | time.Duration](n *T, standard T) {
 	*n = max(*n, 0)
 }
 
-// withDefaults fills in the defaults, those of the real daemons where they have one
-// (msgr2.md 11); 0 stands for no bound from then on.
+// withDefaults fills in the defaults, those of real daemons if they have one (msgr2.md 11);
+// from then on 0 stands for no bound.
 func (c Config) withDefaults() Config {
 	setBound(&c.Binding.RetryDelay, 5*time.Second)
 	setBound(&c.MaxStandby, 16384)
@@ -433,7 +428,7 @@ const (
 	ownDispatch = 64 << 10
 )
 
-// sessions is what c, with its defaults filled in, says about sessions.
+// sessions is the configuration of package sessions; c has its defaults filled in.
 func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget) sessions.Config {
 	t, r, d := &c.Timeouts, &c.Receiving, &c.Diagnostics
 	return sessions.Config{
@@ -462,7 +457,7 @@ func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget
 // wait as may begin in that time.
 const longestWait = 2 * time.Second
 
-// door says who may be half open.
+// door is the configuration of the bounds of half-open connections.
 func (c *Config) door() door.Config {
 	d := door.Shares(c.Door.HalfOpen).Waiting()
 	d.Bytes = c.Door.Bytes
@@ -495,5 +490,5 @@ func forPlane[T int | int64 | time.Duration](n T) T {
 	return n
 }
 
-// own is what one connection has of a bound for itself.
+// own is the share of one connection in a bound.
 func own(bound, most int64) int64 { return min(bound/64, most) }

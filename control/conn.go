@@ -28,7 +28,7 @@ type Conn struct {
 	paused   atomic.Bool  // by Pause
 	due      atomic.Int64 // replies that Later has promised
 
-	// Its parts: each has what it needs, and a file with its rules.
+	// Its parts: each has a file with its rules.
 	queue    dispatchQueue           // received messages that wait for Dispatcher.Queued
 	calls    calls                   // requests that wait for their reply
 	postings postings                // memory that waits for data
@@ -67,7 +67,7 @@ func (c *Conn) Send(msg *Message) error {
 	return c.sendError(c.s.Handler().Send(msg))
 }
 
-// sendError is what Send returns for an error of the handler.
+// sendError is the error of Send for an error of the handler.
 func (c *Conn) sendError(err error) error {
 	switch {
 	case err == nil:
@@ -88,7 +88,7 @@ func (c *Conn) sendError(err error) error {
 	}
 }
 
-// lostError is what, with the reason why the session is gone.
+// lostError is the error what, with the reason why the session is gone.
 func (c *Conn) lostError(what error) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("%w: %w", what, err)
@@ -119,9 +119,9 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 	}
 }
 
-// Room returns a channel that closes once the sending queue has more room than
-// now, or the connection is over; for those who must not block. Take it first,
-// then Send, and wait for it after ErrQueueFull. Any goroutine.
+// Room returns a channel that closes once the sending queue has more room than now, or the
+// connection is over. It is for callers that must not block: take it first, then Send, and
+// wait for it after ErrQueueFull. Any goroutine.
 func (c *Conn) Room() <-chan struct{} { return c.s.Handler().Room() }
 
 // Keepalive sends a KEEPALIVE2. LastKeepaliveAck says which one the peer has
@@ -135,23 +135,21 @@ func (c *Conn) Keepalive() {
 // LastKeepaliveAck is the time of our last keepalive that the peer answered.
 func (c *Conn) LastKeepaliveAck() time.Time { return c.s.Handler().LastKeepaliveAck().Time() }
 
-// MarkDown closes the connection for good: at once, without a reset event,
-// dropping what is queued for sending and what waits for Dispatcher.Queued. The
-// peer sees what its own policy makes of a broken connection. A second call does
-// nothing. During the last exchange of a hand-over it comes too late: the
-// successor has the session. It does not wait.
+// MarkDown closes the connection for good: at once and without a reset event. Messages that
+// are queued for sending, or wait for Dispatcher.Queued, are dropped. For the peer it is a
+// broken connection, by its own policy. A second call does nothing. During the last exchange
+// of a hand-over it comes too late: the successor has the session. It does not wait.
 func (c *Conn) MarkDown() { c.s.MarkDown() }
 
 // Closed is closed when the connection is over and nothing of it runs any more.
 func (c *Conn) Closed() <-chan struct{} { return c.s.Closed() }
 
-// SetUserData attaches v to the connection, for the user alone. It stays over
-// faults, replaces and remote resets: what of it belonged to the old session is
-// for Dispatcher.RemoteReset to drop. All values of one connection must have
-// the same type.
+// SetUserData attaches v to the connection, for the user alone. It stays over faults, replaces
+// and remote resets: Dispatcher.RemoteReset has to drop the parts of it that belonged to the
+// old session. All values of one connection must have the same type.
 func (c *Conn) SetUserData(v any) { c.data.Store(v) }
 
-// UserData is what SetUserData attached last.
+// UserData is the last value of SetUserData.
 func (c *Conn) UserData() any { return c.data.Load() }
 
 // Core is the core that owns the connection now. In Dispatcher.Fast, in the events of the

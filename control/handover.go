@@ -66,7 +66,7 @@ type successor struct {
 	m                   *Messenger      // from Start on
 }
 
-// Hello is who we are by our configuration.
+// Hello is our identity by the configuration.
 func (s *successor) Hello() (handover.Hello, error) {
 	if err := s.cfg.Validate(); err != nil {
 		return handover.Hello{}, err
@@ -96,10 +96,9 @@ func (s *successor) Undo() error {
 	return s.m.Shutdown(context.WithoutCancel(s.ctx))
 }
 
-// ListenPrivate listens on a Unix socket that only processes of our user can
-// connect to: at a path, where it takes the place of what another process has
-// there, or under an abstract name that begins with "@" and has no such
-// protection. There is no moment at which the path is missing or open to
-// others. Close removes the path, unless somebody else has taken it meanwhile.
-// A hand-over uses it for the socket that successors come to.
+// ListenPrivate listens on a Unix socket to which only processes of our user can connect: at a
+// path, where it replaces the socket of another process, or under an abstract name that begins
+// with "@" and has no such protection. The path is never missing or open to others meanwhile.
+// Close removes the path, unless another process has taken it. A hand-over uses it for the
+// socket to which successors come.
 func ListenPrivate(path string) (net.Listener, error) { return localsock.Listen(path) }

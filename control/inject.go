@@ -12,22 +12,22 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Inject has a messenger disturb itself by chance, so that what stands on it can be
-// tried: its sockets fail, its handshakes take time, and what it receives is
-// read late (msgr1.md, section 22, for both protocols). What is promised of
-// sessions holds all the same. The zero value does nothing and costs nothing.
+// Inject has a messenger disturb itself at random, for tests of programs on it: its sockets
+// fail, its handshakes take time, and it reads messages late (msgr1.md, section 22, for both
+// protocols). The promises of sessions still hold. The zero value does nothing and costs
+// nothing.
 type Inject struct {
-	// Seed decides what happens; 0: a number of Config.Rand. With one core, whose
-	// operations come in the same order, the same seed does the same again.
+	// Seed decides the disturbances; 0: a number of Config.Rand. With one core and the same
+	// order of operations, the same seed repeats them.
 	Seed uint64
-	// SocketFailures has one in so many operations on sockets, sends and reads,
-	// handshakes included, shut its socket down first; 0: none.
+	// SocketFailures: one in this number of operations on sockets (sends and reads,
+	// handshakes included) shuts its socket down first; 0: none.
 	SocketFailures int
 	// Handshakes delays their steps: the dial, an accepted socket, each write and
 	// read. Timeouts.Handshake goes on meanwhile.
 	Handshakes Delay
-	// Messages delays received messages: a connection stops reading before one, and what
-	// comes after it waits, too.
+	// Messages delays received messages: a connection stops reading before one, and later
+	// messages wait, too.
 	Messages Delay
 }
 
@@ -60,8 +60,8 @@ type injector struct {
 	rng   *rand.Rand // guarded by mu
 }
 
-// newInjector puts what c injects into its plane and its probe. It is nil if that is
-// nothing.
+// newInjector puts the disturbances into the plane and the probe of c. It is nil if there are
+// none.
 func newInjector(what Inject, c *sessions.Config) *injector {
 	i := &injector{Inject: what, clock: c.Clock}
 	if i.SocketFailures == 0 && i.Handshakes.Probability == 0 && i.Messages.Probability == 0 {

@@ -16,24 +16,23 @@ import (
 // after Config.Binding.Retries. If one of the addresses cannot be bound, none is, and the
 // messenger stays usable. A messenger that never binds is a client only.
 //
-// An address without an IP (0.0.0.0, ::) listens on all of them. Peers are told the IP of our
-// end of the first connection, and no other later; a peer that comes by another IP is told
-// that IP as well.
+// An address without an IP (0.0.0.0, ::) listens on all of them. Our address then has the IP of
+// our end of the first connection, for good; a peer that comes by another IP gets that IP as
+// well.
 //
 // A messenger is bound once; Rebind gives it other ports. Not for a dispatcher on a core.
 func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.Bind(addrs...) }
 
-// Rebind gives a bound messenger other ports and another nonce, for example
-// because the cluster took us for dead under the old address. The ports come
-// from Config.Binding.Ports, or from the kernel without such a range; they are
-// neither those that we have nor any of avoid. It returns the new addresses.
+// Rebind gives a bound messenger other ports and another nonce, for example after the cluster
+// has declared us dead under the old address. The ports come from Config.Binding.Ports, or
+// from the kernel without such a range; none is one of the present ports or of avoid. It
+// returns the new addresses.
 //
-// All connections are marked down, that to ourselves included: there is no
-// reset event here, what is queued is dropped, and Conn.Err is ErrRebound. Peers
-// see what their policies make of a broken connection; as the old address is
-// gone for good, those that keep a session should mark it down. Connections
-// that are made or accepted from then on have the new address. One that is
-// made while Rebind runs may be marked down with the others.
+// All connections are marked down, also that to ourselves: without a reset event here, with
+// their queues dropped, and with Conn.Err ErrRebound. For peers they are broken connections,
+// by their own policies; as the old address is gone for good, peers that keep a session should
+// mark it down. Connections that are made or accepted from then on have the new address. A
+// connection that is made while Rebind runs may be marked down with the others.
 //
 // The new address accepts before the old one stops, so that an error leaves
 // everything as it was: the address, the nonce and all connections. Errors are
@@ -53,9 +52,9 @@ func (m *Messenger) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, 
 	return m.s.Rebind(ctx, avoid...)
 }
 
-// Unbind stops accepting: the listeners of all cores are closed. Connections
-// and their sessions go on, and what Addrs tells to peers stays. Rebind listens
-// again. Not for a dispatcher on a core.
+// Unbind stops accepting: the listeners of all cores are closed. Connections and their
+// sessions go on, and Addrs does not change. Rebind listens again. Not for a dispatcher on a
+// core.
 func (m *Messenger) Unbind() error { return m.s.Unbind() }
 
 // ErrUnsteered is returned for pins where no table is in force.

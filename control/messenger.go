@@ -74,32 +74,31 @@ func (m *Messenger) Start(chain ...*Dispatcher) error {
 // Name is the messenger's identity.
 func (m *Messenger) Name() wire.EntityName { return m.cfg.Name }
 
-// Addrs are the addresses that peers are told: the bound ones, or the learned
-// one of a client, or none yet. Any goroutine may call it, a core's too.
+// Addrs are our addresses, as peers get them: the bound ones, or the learned one of a client,
+// or none yet. Any goroutine may call it, a core's too.
 func (m *Messenger) Addrs() wire.AddrVec { return m.s.Addrs() }
 
-// SetPolicy changes the policy for new connections with peers of type t;
-// those that exist keep theirs.
+// SetPolicy changes the policy for new connections with peers of type t; existing connections
+// keep theirs.
 func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) { m.s.SetPolicy(t, p) }
 
 // SetDefaultPolicy changes the policy for new connections with peers of types
 // that have none of their own.
 func (m *Messenger) SetDefaultPolicy(p Policy) { m.s.SetDefaultPolicy(p) }
 
-// SetNumber tells a client the number that a monitor has given it in messages, as they
-// do where msgr1 is spoken; the handshake of msgr2 brings it by itself. A number that is
-// known stays. Messages of msgr1 name it, on connections that open from now on.
+// SetNumber sets the number of a client that a monitor has given it in messages, as in msgr1;
+// the handshake of msgr2 brings it by itself. A known number stays. Messages of msgr1 name it,
+// on connections that open from now on.
 func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 
-// SetAuth replaces what authenticates the connections that we make and accept,
-// such as after a change of the configuration from one method to another. Nil
-// leaves that side as it is.
+// SetAuth replaces the authentication of connections that we make and accept, for example
+// after a change of the configuration from one method to another. Nil leaves that side as it
+// is.
 //
-// Every handshake that begins from now on uses the new ones, reconnects of
-// existing sessions included; those that are under way, and TCP connections that
-// are authenticated, keep what they have. Close those that may not stay.
-// Config.Auth.Modes goes on to hold: a messenger that requires secure mode refuses
-// everybody under a method without keys.
+// Every handshake that begins from now on uses the new ones, also in reconnects of existing
+// sessions. Handshakes under way and authenticated TCP connections do not change: close those
+// that may not stay. Config.Auth.Modes still holds: a messenger that requires secure mode
+// refuses all peers under a method without keys.
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
 // DispatchThrottle bounds the received payload that is not released yet.
@@ -171,9 +170,9 @@ func OnCore(i int) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Core = &i }
 }
 
-// SameCore has the core that owns c at this moment own the new connection, too:
-// what a dispatcher of c sends on it then never changes threads. Without this and
-// without OnCore the core with the fewest connections gets it.
+// SameCore has the core that now owns c own the new connection, too: messages that a dispatcher
+// of c sends on it then never change threads. Without SameCore and OnCore the core with the
+// fewest connections gets it.
 func SameCore(c *Conn) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.With = &c.s }
 }
@@ -192,21 +191,20 @@ func (m *Messenger) Conns() []*Conn {
 	return list
 }
 
-// Loopback is the connection to ourselves: what is sent on it comes to our own
-// dispatchers, without a socket, in order, on a goroutine of the connection. It
-// exists once, is ready at once, needs no Bind, and is what Connect returns for
-// our own address. It has no events. After MarkDown the next call makes a new
-// one.
+// Loopback is the connection to ourselves: messages that are sent on it come to our own
+// dispatchers, without a socket, in order, on a goroutine of the connection. It exists once,
+// is ready at once, and needs no Bind; Connect returns it for our own address. It has no
+// events. After MarkDown the next call makes a new one.
 func (m *Messenger) Loopback() (*Conn, error) {
 	c, err := m.s.Loopback()
 	return connOf(c), err
 }
 
-// Shutdown ends the messenger: no connection is accepted any more, all are
-// closed without events, the cores stop. It waits for what is under way, but
-// not beyond ctx: then it returns its error, and the rest ends by itself.
-// After it has returned nil no dispatcher is called. Another one, or one behind a Drain that
-// has ended everything, returns nil at once, whatever has become of ctx.
+// Shutdown ends the messenger: it accepts no connection, closes all without events, and stops
+// the cores. It waits for dispatchers and attempts under way, but not beyond ctx: then it
+// returns the error of ctx, and the rest ends by itself. After it has returned nil no
+// dispatcher is called. A second Shutdown, or one after a Drain that has ended everything,
+// returns nil at once, even if ctx has ended.
 func (m *Messenger) Shutdown(ctx context.Context) error {
 	if m.ended.Load() {
 		return nil

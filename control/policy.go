@@ -7,9 +7,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
 
-// Policy says what becomes of a connection (msgr2.md 9.2). It is data: take
-// one of the named ones and change what differs. What comes of every pair of
-// named policies is in testdata/policy_pairs.md, each row of which is a test.
+// Policy is the behaviour of a connection after faults and towards other connections (msgr2.md
+// 9.2). It is data: take a named one and change fields. testdata/policy_pairs.md has the
+// outcome of every pair of named policies; each row is a test.
 type Policy = sessions.Policy
 
 // LossyClient dials; a fault of the session ends it.

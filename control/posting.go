@@ -16,21 +16,20 @@ import (
 // ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
 var ErrTooManyPostings = errors.New("control: too many postings on the connection")
 
-// Posting is memory of the user's for the data of one message, such as pages for direct
-// I/O. It is made by the user, may be posted again once Done has run, and must not be
-// copied.
+// Posting is memory of the user for the data of one message, such as pages for direct I/O. The
+// user makes it, may post it again once Done has run, and must not copy it.
 //
-// The message is the next one on its connection that has the transaction id, is not there
-// already, and has data that fits: Message.Data of it is then the beginning of Buffer
-// (Message.Posted). Any other is received as if nothing was posted; one with the id whose
-// data does not fit counts in HandlerStats.PostingMisses, and leaves the posting as it is.
-// Data that comes in clear is read straight from the socket. In mode secure, compressed,
-// or whole in one small read, it is copied there when it was checked.
+// The message is the next new one on its connection with the transaction id and with data that
+// fits: its Message.Data is then the beginning of Buffer (Message.Posted). Any other message is
+// received as if nothing was posted; a message with the id and data that does not fit counts in
+// HandlerStats.PostingMisses, and leaves the posting as it is. Data in clear is read straight
+// from the socket. Data that is encrypted, compressed, or whole in one small read is copied
+// there after its check.
 //
-// From PostBuffer on until Done the memory belongs to the messenger, and what it contains
-// is undefined. It is not in the messenger's budgets, but the message is, as any other.
-// From Done on it is the user's: the messenger writes nothing there, and reads only what
-// of it the user sends.
+// From PostBuffer until Done the memory belongs to the messenger, and its contents are
+// undefined. It is not in the messenger's budgets, but the message is, like any other. From
+// Done on it belongs to the user: the messenger writes nothing there, and reads only the parts
+// that the user sends.
 type Posting struct {
 	TID    uint64 // of the message; not 0
 	Buffer []byte // not empty
@@ -54,11 +53,11 @@ type Posting struct {
 	waiting  []chan struct{}
 }
 
-// PostBuffer posts memory for the data of one message. It stays posted over faults and
-// reconnects, and to whatever core the connection moves, until a message has it, it is
-// withdrawn, or the session is lost, handed over to another process included. A message
-// that one goroutine sends behind PostBuffer cannot be answered before it, but on a
-// connection that changes cores at that moment: Request.Buffer has no such gap.
+// PostBuffer posts memory for the data of one message. It stays posted over faults, reconnects
+// and moves to other cores, until a message has it, it is withdrawn, or the session is lost or
+// handed over to another process. The answer to a message that a goroutine sends after
+// PostBuffer cannot come before the posting, except on a connection that changes cores at that
+// moment: Request.Buffer has no such gap.
 //
 // On an error Done is not called: ErrTooManyPostings, ErrInUse for one that is posted,
 // ErrConfig, ErrClosed, ErrHandedOver, errors.ErrUnsupported on the connection to ourselves, which reads
@@ -193,7 +192,7 @@ func (p *Posting) withdraw(core *loop.Core) {
 	p.end(context.Canceled)
 }
 
-// end tells the user that the memory is his again. On the core.
+// end gives the memory back to the user. On the core.
 func (p *Posting) end(err error) {
 	done, waiting := p.Done, p.waiting
 	p.waiting = nil
@@ -213,7 +212,7 @@ type postedByUser Posting
 // Used implements dataplane.PostingUser.
 func (p *postedByUser) Used() { (*Posting)(p).end(nil) }
 
-// postings are those of one connection, which its handler has. Any goroutine.
+// postings counts the postings of one connection, which its handler has. Any goroutine.
 type postings struct{ n atomic.Int64 }
 
 // enter counts one posting more, unless there are limit; 0: no limit.
@@ -227,8 +226,8 @@ func (k *postings) enter(limit int) bool {
 
 func (k *postings) leave() { k.n.Add(-1) }
 
-// lose ends all postings of c, in the order of their ids: the session is gone. It
-// follows calls.lose, which ends those of requests. On the core.
+// lose ends all postings of c, in the order of their ids: the session is gone. It follows
+// calls.lose, which ends the postings of requests. On the core.
 func (*postings) lose(c *Conn) {
 	if c.local {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 )
 
-// What can be seen of a messenger; package internal/stats has the fields, and the texts.
+// The statistics of a messenger; package internal/stats has the fields, and the texts.
 type (
 	// Stats is a snapshot of a messenger and its cores; String is a table for people.
 	Stats = stats.Stats
@@ -29,7 +29,7 @@ type (
 	ConnCounters = stats.ConnCounters
 	// FailureCounters count failed handshakes of accepted sockets by cause.
 	FailureCounters = stats.FailureCounters
-	// BannerCounters count those that sent no banner, by what they sent.
+	// BannerCounters count peers that sent no banner, by the bytes that they sent.
 	BannerCounters = stats.BannerCounters
 	// PlacementCounters count accepted sockets by where they arrived.
 	PlacementCounters = stats.PlacementCounters
@@ -55,8 +55,8 @@ func (m *Messenger) Stats() (Stats, error) {
 	return st, err
 }
 
-// snapshotAskers is how many connections are asked at the same time: those
-// that wait for one core are answered in one turn of it.
+// snapshotAskers is the number of connections that are asked at the same time: one turn of a
+// core answers all of its own.
 const snapshotAskers = 64
 
 // Snapshot takes one. It waits for a turn of each core: not for a dispatcher
