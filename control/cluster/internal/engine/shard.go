@@ -33,8 +33,9 @@ type shard struct {
 // the call is where it belongs.
 func (e *Engine) submit(c *Call) {
 	v := e.view.Load()
-	for ; v == e.changing; v = e.view.Load() {
-		e.moving.Lock() // until the new map is there
+	for v == e.changing {
+		e.moving.Lock() // waits until the new map is there
+		v = e.view.Load()
 		e.moving.Unlock()
 	}
 	var cur machine.Map
