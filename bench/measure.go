@@ -111,7 +111,8 @@ func (r *runner) start(ctx context.Context) error {
 	if r.counter, err = openCounter(); err == nil {
 		r.note("system calls are counted by the %s", syscount.Method)
 	} else {
-		r.note("%v: only servers that count their own system calls show them", err)
+		r.note("%v", err)
+		r.note("system calls are shown for the servers that count their own")
 	}
 	var extra []string // an argument of storage servers
 	kind := "client"
