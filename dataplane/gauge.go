@@ -5,11 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// SendBudget bounds the payload that all connections of a messenger hold for
-// sending, replay included. Each connection has a share of it that others
-// cannot take, so that one whose peer never acknowledges stops only itself. The
-// shares together exceed the limit by a quarter of it at most (Reserve). All
-// methods may be called by any goroutine.
+// SendBudget bounds the payload that all connections of a messenger hold for sending, replay
+// included. Each connection has a share of it that others cannot take, so that a connection
+// whose peer never acknowledges stops only itself. The shares together exceed the limit by at
+// most a quarter of it (Reserve). All methods may be called by any goroutine.
 type SendBudget struct {
 	limit, share int64
 	used         atomic.Int64
@@ -27,11 +26,11 @@ func NewSendBudget(limit, share int64) *SendBudget {
 // Limit is the bound in bytes, 0 for none.
 func (b *SendBudget) Limit() int64 { return b.limit }
 
-// Reserve is what the shares of all connections may hold together beyond the limit, in
-// bytes; 0 where there is no limit.
+// Reserve is the number of bytes that the shares of all connections may hold together beyond
+// the limit; 0 without a limit.
 func (b *SendBudget) Reserve() int64 { return b.limit / 4 }
 
-// Used is what is held now, in bytes.
+// Used is the number of bytes that are held now.
 func (b *SendBudget) Used() int64 { return b.used.Load() }
 
 // acquire charges n bytes of a connection that then holds all of mine.
@@ -65,8 +64,8 @@ func (b *SendBudget) enlist(q *queueGauge) {
 	b.waiting.Store(true)
 }
 
-// wake tells all that found no room: who does not need it any more would keep
-// it from the next.
+// wake wakes all connections that found no room: a single one might no longer need it, and the
+// next would not learn of it.
 func (b *SendBudget) wake() {
 	b.mu.Lock()
 	queues := b.queues
@@ -81,7 +80,7 @@ func (b *SendBudget) wake() {
 	}
 }
 
-// queueGauge bounds what a handler holds for sending. Any goroutine.
+// queueGauge bounds the sending queue of a handler. Any goroutine.
 type queueGauge struct {
 	messages, bytes gauge
 	total           *SendBudget // of all connections; nil: none
@@ -97,8 +96,8 @@ type gauge struct {
 	used  atomic.Int64
 }
 
-// take never shows more than it gets: an excess that is taken back would
-// refuse others what fits, and nothing would tell them.
+// take never shows more than it gets: with an excess that is taken back, others would be
+// refused although they fit, and nothing would wake them.
 func (g *gauge) take(n int64) bool {
 	for {
 		used := g.used.Load()
@@ -161,7 +160,7 @@ func (q *queueGauge) add(n int64) {
 
 func (q *queueGauge) release(n int64) { q.releaseAll(1, n) }
 
-// releaseAll gives back so many messages of n bytes together.
+// releaseAll gives back this number of messages, of n bytes together.
 func (q *queueGauge) releaseAll(messages, n int64) {
 	q.undo(messages, n)
 	if q.waiting.Load() {
@@ -169,11 +168,10 @@ func (q *queueGauge) releaseAll(messages, n int64) {
 	}
 }
 
-// undo gives back without telling those who wait on this connection: there is
-// no room for them to be had.
+// undo gives back and does not wake the waiters of this connection: there is no room for them.
 func (q *queueGauge) undo(messages, n int64) {
-	// The number last: who has taken a number and finds no bytes then shows
-	// it only while this one does, so that it refuses nobody who fits.
+	// The number comes last: a sender that has taken a number and finds no bytes then shows
+	// the number only while this one does, so that it refuses no sender that fits.
 	q.bytes.used.Add(-n)
 	q.messages.used.Add(-messages)
 	if q.total != nil {

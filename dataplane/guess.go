@@ -5,15 +5,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// A large message is often followed by one with the same head. So the next frame is read as
-// if it were that: its head and its data go to their places with the first read. A wrong guess
-// costs what any bytes cost that are not read into their place, a copy.
+// A large message is often followed by one with the same header. So the next frame is read as
+// if it had it: its header and its data go to their places with the first read. A wrong guess
+// costs a copy, like all bytes that are not read into their place.
 
 // guess is memory for the frame that may come. It is lent from Target to Filled, between which
 // the core does nothing but the read: so one for each core is enough.
 type guess struct {
 	buf *loop.Buffer // nil: none is lent
-	at  int          // start of the rest, behind the head
+	at  int          // start of the rest, after the header
 }
 
 // Target implements Placer.
@@ -34,14 +34,14 @@ func (r *framer2) Target(s *loop.Socket) (p []byte, ahead int) {
 	return p, loop.LookAhead
 }
 
-// mayRepeat says that the last frame was one whose parts lie on the wire as in memory, and
-// that nobody else has a say where the next one belongs.
+// mayRepeat says that the parts of the last frame lay on the wire as in memory, and that no
+// probe or posting decides about the next one.
 func (r *framer2) mayRepeat() bool {
 	return r.hd.Tag == frame.TagMessage && r.hd.Flags == 0 && !r.dec.IsSecure() && r.h.probe == nil && r.h.posts == nil
 }
 
-// placeOf is where the rest of the frame begins in its buffer, behind so many bytes of its
-// head at least: aligned data then begins on a page.
+// placeOf is the offset of the rest of the frame in its buffer, at least at, the size of the
+// header: aligned data then begins on a page.
 func (r *framer2) placeOf(at int) int {
 	if r.aligned {
 		prefix, _ := r.dec.Split(r.hd)

@@ -58,7 +58,7 @@ var (
 // Snapshot is a snapshot for the protocol of a handler that is not open.
 type Snapshot struct {
 	InSeq  uint64 // highest sequence received
-	OutSeq uint64 // highest sequence sent, but for what is queued again
+	OutSeq uint64 // highest sequence sent, without messages that are queued again
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
 	Useful bool   // something was received or acknowledged since the last fault
@@ -72,8 +72,8 @@ type Snapshot struct {
 type Owner interface {
 	// Dispatch gets a received message, valid during the call unless retained.
 	Dispatch(h *Handler, m *Message)
-	// Faulted says that the socket is lost: the handler went from open to
-	// delay. n numbers what the handler tells its owner, from 1.
+	// Faulted says that the socket is lost: the handler went from open to delay. n is
+	// the number of the notification, from 1.
 	Faulted(n uint64, err error, m Snapshot)
 	// Queued says, after a Delay with notify, that there is something to send.
 	Queued(n uint64)
@@ -100,23 +100,23 @@ type MoveCause struct {
 // HandlerConfig is fixed for the life of a handler.
 type HandlerConfig struct {
 	Owner Owner
-	// QueueBytes and QueueMessages bound what waits to be sent and, on a
-	// lossless session, to be acknowledged; 0: 256 MiB and 262144 messages,
-	// negative: unlimited.
+	// QueueBytes and QueueMessages bound the messages that wait to be sent and, on a
+	// lossless session, for their ack; 0: 256 MiB and 262144 messages, negative:
+	// unlimited.
 	QueueBytes    int64
 	QueueMessages int64
 	// Budget bounds the same over all handlers that share it; nil: nothing does.
 	Budget *SendBudget
 }
 
-// Handler is the I/O side of one connection: what is to be sent, what was sent
-// and not acknowledged, the sequence numbers, and the socket while there is
-// one. It survives its sockets. One core owns it; the owner changes by Move,
-// while the handler is not open, and by Migrate, which takes the socket along.
+// Handler is the I/O side of one connection: the messages to send, the sent messages without an
+// ack, the sequence numbers, and the socket while there is one. It survives its sockets. One
+// core owns it; the owner changes by Move, while the handler is not open, and by Migrate,
+// which takes the socket along.
 //
-// Send and Keepalive may be called by any goroutine. The other methods are
-// the protocol's: it numbers them, on one goroutine at a time, by calling them in
-// order; the handler runs them in that order, whichever core it is on.
+// Any goroutine may call Send and Keepalive. The other methods belong to the protocol, which
+// calls them on one goroutine at a time; the handler runs them in the order of the calls, on
+// whatever core it is.
 type Handler struct {
 	owner Owner
 	core  loop.Owner
@@ -124,7 +124,7 @@ type Handler struct {
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
 	notified   atomic.Bool             // kick is in a mailbox
 	dropped    atomic.Bool             // nothing is accepted or dispatched any more
-	wants      atomic.Uint32           // askedPing, askedWrite: for what the core has not done yet
+	wants      atomic.Uint32           // askedPing, askedWrite: requests that the core has not carried out yet
 	handedOver atomic.Bool             // another process has the session
 	wantPause  atomic.Bool             // Pause, and not Resume, was called last
 	wantResume atomic.Bool             // Resume was called, and the core does not know
@@ -138,12 +138,12 @@ type Handler struct {
 
 	posted uint64 // number of the last event posted; the protocol's
 
-	// The rest belongs to the owning core. There are as many of them as connections:
-	// what an idle one does not need is behind a pointer.
+	// The rest belongs to the owning core. There is one for each connection: state that an
+	// idle connection does not need lies behind a pointer.
 	in           Ordered[*event]
 	out          uint64 // number of the last notification
 	state        ioState
-	reportQueued bool // tell the owner when something is queued
+	reportQueued bool // notify the owner when something is queued
 	lossy        bool
 	paused       bool  // by the user: wantPause, once the core knows
 	holdOut      bool  // stopped by a break point
@@ -169,7 +169,7 @@ type Handler struct {
 	pong     bool
 	receives loop.ReceiveView // how sock receives; any goroutine looks at it
 	seen     Keepalives
-	// What the peer can answer: keepalives of the present socket.
+	// Keepalives of the present socket that the peer can still answer.
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one that
 	// nothing has answered yet.
@@ -185,7 +185,7 @@ type Handler struct {
 	stats     handlerCounters
 }
 
-// What any goroutine asks of the core.
+// Requests of any goroutine to the core.
 const (
 	askedPing  = 1 << iota // Keepalive
 	askedWrite             // Wanted
@@ -247,8 +247,8 @@ func (h *Handler) send(m *Message, t Tracker) error {
 	return nil
 }
 
-// MaxMessage is the most payload that Send takes, in bytes: what one write can
-// carry, together with what else is gathered for it.
+// MaxMessage is the largest payload that Send takes, in bytes: one write can carry it together
+// with the rest of its frame.
 const MaxMessage = math.MaxInt32 - 4<<20
 
 // tooLarge says that a write cannot carry m, so that no core ever meets it.
@@ -298,9 +298,9 @@ func (h *Handler) QueuedOut() (messages, bytes int64) {
 	return h.held.messages.used.Load(), h.held.bytes.used.Load()
 }
 
-// touch tells the owning core that there is something to take.
+// touch wakes the owning core to take the inbox.
 func (h *Handler) touch() {
-	// Most find that the core was told: a load is cheaper.
+	// Usually the core is notified already: a load is cheaper.
 	if !h.notified.Load() && !h.notified.Swap(true) {
 		h.core.Load().Post(&h.touchTask)
 	}
@@ -324,8 +324,8 @@ func (h *Handler) touched(c *loop.Core) {
 	h.wake()
 }
 
-// wake has what is queued written in this turn, or tells the protocol that
-// waits for something to send.
+// wake has queued messages written in this turn, or notifies the protocol, if it waits for
+// something to send.
 func (h *Handler) wake() {
 	switch {
 	case h.state == stateOpen:
@@ -342,7 +342,7 @@ func (h *Handler) mark() {
 	}
 }
 
-// takeInbox moves what Send left into the queue, oldest first.
+// takeInbox moves the messages of Send into the queue, oldest first.
 func (h *Handler) takeInbox() {
 	if !h.inboxed() {
 		return
@@ -377,8 +377,8 @@ func (h *Handler) releaseMessage(m *Message, o Outcome) {
 	left(t, o)
 }
 
-// uncharge says that m is not in a queue of the handler any more. It returns who is
-// to be told (left) once m is released.
+// uncharge says that m is not in a queue of the handler any more. It returns the Tracker to be
+// called (left) once m is released.
 func (h *Handler) uncharge(m *Message, o Outcome) Tracker {
 	t := m.tracker
 	m.tracker, m.outcome = nil, o
@@ -426,7 +426,7 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	h.useful = false
 }
 
-// tellTap says to who watches the socket that it ends.
+// tellTap reports the end of the socket to its tap.
 func (h *Handler) tellTap(why error) {
 	if t := h.tap; t != nil {
 		h.tap = nil

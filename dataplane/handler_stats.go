@@ -36,8 +36,8 @@ type HandlerStats struct {
 	ReceiveWhy loop.Why         `json:"receive_why,omitempty"`
 	// Unfinished is how many bytes are there of a frame that is not complete.
 	Unfinished int64 `json:"unfinished"`
-	// Reserved is what its received messages hold of Throttles.Shared, in
-	// bytes.
+	// Reserved is the number of bytes of Throttles.Shared that its received messages
+	// hold.
 	Reserved int64 `json:"reserved"`
 	// Quiet is how long no byte was received, on the present socket; 0 without
 	// one.
@@ -56,7 +56,7 @@ type HandlerStats struct {
 	PostingMisses uint64 `json:"posting_misses"`
 }
 
-// handlerCounters are what a handler counts for HandlerStats.
+// handlerCounters are the counters of a handler for HandlerStats.
 type handlerCounters struct {
 	opens, messagesIn, messagesOut, bytesIn, bytesOut, acksIn, acksOut, requeued, duplicates, gaps uint64
 

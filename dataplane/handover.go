@@ -14,9 +14,8 @@ var ErrFrozen = errors.New("dataplane: connection is being handed over")
 // of a place for its message, in the same atomic step.
 var sealed = new(Message)
 
-// HandlerState is everything of a lossless handler that its successor in
-// another process needs. Who got it holds a reference to each message, until
-// Release.
+// HandlerState is the state of a lossless handler for its successor in another process. Its
+// owner holds a reference to each message, until Release.
 type HandlerState struct {
 	InSeq  uint64     // highest sequence received and dispatched
 	OutSeq uint64     // highest sequence sent; that of the last of Sent
@@ -124,8 +123,8 @@ func (h *Handler) charge(m *Message) error {
 	return nil
 }
 
-// refuse takes back what Send did with m when it found the inbox sealed.
-// Nobody is woken: there is no room to be had.
+// refuse undoes the steps of Send for m after it found the inbox sealed. It wakes no waiter:
+// there is no room.
 func (h *Handler) refuse(m *Message) error {
 	m.tracker = nil
 	h.held.undo(1, m.queuedBytes)

@@ -12,15 +12,15 @@ const (
 	histogramFirst = 7
 	// histogramParts is how many buckets each doubling has, as a power of two.
 	histogramParts = 2
-	// histogramBuckets is the number of buckets of a Histogram. The last one takes what
-	// is 68 s and more.
+	// histogramBuckets is the number of buckets of a Histogram. The last one takes
+	// durations of 68 s and more.
 	histogramBuckets = (36-histogramFirst)<<histogramParts + 2
 )
 
-// Histogram counts durations in buckets of fixed bounds, four for each doubling from 128
-// ns to 68 s: what it says of a duration is at most a quarter too high. It is a value: one
-// goroutine at a time. In JSON it has the buckets that are not empty alone, each as its
-// upper bound in nanoseconds, 0 for the last one, and its count.
+// Histogram counts durations in buckets of fixed bounds, four for each doubling from 128 ns to
+// 68 s: a duration is reported at most a quarter too high. It is a value: one goroutine at a
+// time. In JSON it has only the buckets that are not empty, each as its upper bound in
+// nanoseconds, 0 for the last one, and its count.
 type Histogram struct {
 	Sum    time.Duration
 	Counts [histogramBuckets]uint64
@@ -118,8 +118,8 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 	return nil
 }
 
-// Latencies are what messages and their dispatchers take on one core, or on several. They
-// are samples: one message of Config.TimeEvery is timed.
+// Latencies are the times of messages and their dispatchers on one core, or on several. They
+// are samples: one message in Config.TimeEvery is timed.
 type Latencies struct {
 	Queue    Histogram `json:"queue"`    // from Send until the message goes into a write
 	Dispatch Histogram `json:"dispatch"` // in the dispatchers of a received message

@@ -8,21 +8,21 @@ import (
 )
 
 // intake is the common part of both framers: it reads the stream, and has the frame under way with
-// its share of the receive budget, and the buffer in which a frame is gathered that does not lie
-// whole in the bytes that came. A frame that does is parsed in place. A framer embeds it, and knows
-// what the bytes mean. Owner: the handler's core.
+// its part of the receive budget, and the buffer in which an incomplete frame is gathered. A frame
+// that lies whole in the received bytes is parsed in place. A framer embeds it, and knows the
+// meaning of the bytes. Owner: the handler's core.
 //
 // A frame passes through these points, in this order:
 //
 //	head incomplete -> opened (length known) -> admitted (budget) -> [target] -> delivered
 //
-// What a peer announces costs nothing: a message that is there takes its share
-// of the receive budget as a whole, one that is not takes it as its bytes come.
+// An announced length costs nothing: a complete message takes its part of the receive budget as
+// a whole, an incomplete one takes it as its bytes come.
 type intake struct {
 	h *Handler
 
 	headLen int // bytes of the head that the framer has kept
-	size    int // bytes behind it
+	size    int // bytes after it
 	charge  loop.Charge
 
 	opened         bool
@@ -31,7 +31,7 @@ type intake struct {
 	grows          bool // it is compressed, so it takes more memory than its bytes
 	admit          bool
 	throttlePassed bool // the break point was asked
-	stall          bool // and stops the connection behind this frame
+	stall          bool // and stops the connection after this frame
 	stopped        bool // by a throttle, until the next Feed
 
 	target *loop.Buffer // where the rest is gathered, but for data that is
@@ -45,20 +45,20 @@ type intake struct {
 	crc            uint32
 }
 
-// pageSize is what aligned data begins on a multiple of.
+// pageSize: aligned data begins on a multiple of it.
 const pageSize = 4096
 
-// classify notes what the data of the frame under way is, by its size in bytes.
+// classify notes the kind of data of the frame under way, by its size in bytes.
 func (r *intake) classify(s *loop.Socket, data int) {
 	from := r.h.pace.alignFrom
 	r.large = data >= s.Core().Config().LargeFrom
 	r.aligned = r.large || from > 0 && data >= from
 }
 
-// pieceBytes is how much of a large segment one read takes at most, small enough that
-// its crc runs over cached bytes. Each read tells the peer of the room that it made, and
-// has it go on: with pieces of 256 KiB the server took a tenth more CPU for messages of
-// 1 MiB on 16 connections, with 4 MiB for larger ones as much as with 1 MiB.
+// pieceBytes bounds the bytes of a large segment that one read takes, small enough that its
+// crc runs over cached bytes. Each read opens the TCP window again, so that the peer sends on:
+// with pieces of 256 KiB the server took a tenth more CPU for messages of 1 MiB on 16
+// connections, with 4 MiB for larger ones as much as with 1 MiB.
 const pieceBytes = 1 << 20
 
 // worthARead is how much room an unfinished frame waits for at most, in bytes:
@@ -139,8 +139,8 @@ func (r *intake) feed(s *loop.Socket, p []byte) (rest []byte, frames int) {
 // Gather implements Framer.
 func (r *intake) Gather(s *loop.Socket, w *loop.Write) error { return r.h.gather(s, w) }
 
-// takeHead returns the head of the next frame, in place if it can, and what
-// stands behind it in p; nil if it is not complete. kept is where it is put together.
+// takeHead returns the header of the next frame, in place if possible, and the bytes after it
+// in p; nil if it is not complete. kept is the memory in which it is put together.
 func (r *intake) takeHead(p, kept []byte) (head, rest []byte) {
 	if r.headLen == 0 && len(p) >= len(kept) {
 		return p[:len(kept)], p[len(kept):]
@@ -153,8 +153,8 @@ func (r *intake) takeHead(p, kept []byte) (head, rest []byte) {
 	return kept, p[n:]
 }
 
-// mayGoOn says that a frame whose head is there goes on now. whole: its rest lies in p.
-// A message, of so many bytes of payload, takes its share of the receive budget.
+// mayGoOn says that a frame whose header is there goes on now. whole: its rest lies in p. A
+// message takes its part of the receive budget, for its payload in bytes.
 func (r *intake) mayGoOn(s *loop.Socket, p []byte, message bool, payload int64) (whole, ok bool) {
 	whole = len(p) >= r.size && !r.aligned
 	if !whole && !r.aligned && len(p) == 0 {
@@ -195,7 +195,7 @@ func (r *intake) ReceiveView(*loop.Socket) *loop.ReceiveView { return &r.h.recei
 // Ended implements Framer.
 func (r *intake) Ended(s *loop.Socket, err error) { r.h.lost(s, err) }
 
-// resumed notes that the socket goes on behind a throttle.
+// resumed notes that the socket goes on after a throttle.
 func (r *intake) resumed(s *loop.Socket) {
 	if r.stopped {
 		r.stopped = false
@@ -203,8 +203,8 @@ func (r *intake) resumed(s *loop.Socket) {
 	}
 }
 
-// admitted takes the message's share of the receive budget, for so many bytes of
-// payload: all of it if the message is there as a whole.
+// admitted takes the message's part of the receive budget, for its payload in bytes: all of it
+// if the message is complete.
 func (r *intake) admitted(s *loop.Socket, payload int64, whole bool) bool {
 	var full *loop.Throttle
 	t := r.h.throttles
@@ -241,8 +241,8 @@ func (r *intake) mayGrow(s *loop.Socket) bool {
 	return true
 }
 
-// reserve is how many of want bytes the unfinished frame may take now. If none,
-// the socket has paused. What does not come of them is to be unreserved.
+// reserve is the number of the wanted bytes that the unfinished frame may take now. If it is 0,
+// the socket has paused. The caller calls unreserve for bytes that do not come.
 func (r *intake) reserve(s *loop.Socket, want int) int {
 	if !r.charge.Unfinished() {
 		return want
@@ -263,7 +263,7 @@ func (r *intake) pause(s *loop.Socket, full *loop.Throttle, need int64, begun bo
 	r.h.watchProgress(s)
 }
 
-// unreserve gives back what was reserved for n bytes that did not come.
+// unreserve gives back the reservation for n bytes that did not come.
 func (r *intake) unreserve(n int) {
 	if r.charge.Unfinished() {
 		r.charge.Unreserve(int64(n))
@@ -324,8 +324,8 @@ func (r *intake) begun(s *loop.Socket) {
 	r.h.watchProgress(s)
 }
 
-// restore goes on with an unfinished frame on another core: partial is its head
-// and what there is of the rest.
+// restore goes on with an unfinished frame on another core: partial has its header and the
+// received part of the rest.
 func (r *intake) restore(s *loop.Socket, partial []byte) error {
 	c := s.Core()
 	b, err := c.Lend(r.at + r.size - r.apart.size())
@@ -343,9 +343,9 @@ func (r *intake) restore(s *loop.Socket, partial []byte) error {
 	return nil
 }
 
-// take copies what p has of the unfinished frame into its buffer. n is 0 if there is no
-// room in the receive budget, which has stopped the socket; whole says that nothing
-// lacks now.
+// take copies bytes of the unfinished frame from p into its buffer. n is 0 if there is no room
+// in the receive budget, which has stopped the socket; whole says that the frame is complete
+// now.
 func (r *intake) take(s *loop.Socket, p []byte) (n int, whole bool) {
 	if r.apart.on && !r.settle(s) {
 		return 0, false
@@ -371,8 +371,8 @@ func (r *intake) filled(n int) (whole bool) {
 	return r.fill == r.size
 }
 
-// complete ends the frame under way, of so many bytes of payload. It returns what the throttles
-// hold for it. wrong is why the frame is not delivered, which faults the socket.
+// complete ends the frame under way, with its payload in bytes. It returns the charge of the
+// throttles. wrong is the reason why the frame is not delivered, which faults the socket.
 func (r *intake) complete(s *loop.Socket, payload int64, b *loop.Buffer, wrong error) (taken loop.Charge, ok bool) {
 	r.charge.Complete(s, payload)
 	taken, stall := r.charge, r.stall
