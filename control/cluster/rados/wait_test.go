@@ -292,6 +292,8 @@ func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	if err := p.Delete(ctx); err != nil {
 		t.Fatal(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	want := osdop.PoolOp{Epoch: c.epoch, FSID: mon.FSID{1}, Pool: p.ID(), What: osdop.PoolDelete}
 	if len(c.asks) != 1 || !bytes.Equal(c.asks[0], want.AppendTo(nil)) {
 		t.Errorf("%x, want %x", c.asks, want.AppendTo(nil))
