@@ -40,7 +40,7 @@ type clusterConfig struct {
 	v1only bool
 	// more are lines of the configuration.
 	more string
-	// ownPorts has the OSDs bind to ports that no other cluster has.
+	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
 	ownPorts bool
 }
 
@@ -57,6 +57,7 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	fsid    string
+	ports   uint16       // the first one of its OSDs, with ownPorts
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
@@ -116,6 +117,9 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	for c.allMons = append(c.allMons, c.monAddr); len(c.allMons) < cfg.mons; {
 		more := freePorts(t, 2)
 		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
+	}
+	if cfg.ownPorts {
+		c.ports = ports.stretch(t, osdPorts)
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	service, admin, allowed := c.keyTypes()
@@ -224,9 +228,8 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
 	if c.ownPorts {
-		first := ports.stretch(c.t, osdPorts)
-		set("ms bind port min", strconv.Itoa(int(first)))
-		set("ms bind port max", strconv.Itoa(int(first)+osdPorts-1))
+		set("ms bind port min", strconv.Itoa(int(c.ports)))
+		set("ms bind port max", strconv.Itoa(int(c.ports)+osdPorts-1))
 	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{

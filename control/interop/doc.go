@@ -2,7 +2,7 @@
 // else. They start their own small clusters on loopback.
 //
 // They run where RINGMSGR_INTEROP is 1 or CI is true, and need ceph-mon,
-// ceph-osd, ceph-common and monmaptool in the path; where they are enabled and
+// ceph-osd, ceph-common, monmaptool and tcpdump in the path; where they are enabled and
 // something is missing they fail. RINGMSGR_INTEROP_KEEP=1 keeps the daemons'
 // directories, logs at debug ms = 20 included.
 //

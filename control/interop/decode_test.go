@@ -1,0 +1,220 @@
+package interop_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/trace"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// "ringmsgr decode" reads what tcpdump records of real daemons that talk to each other:
+// an OSD with its monitor, and OSDs with each other, which copy a large object.
+// Matrix: OB-10
+func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
+	enabled(t)
+	t.Parallel()
+	if _, err := exec.LookPath("tcpdump"); err != nil {
+		t.Fatalf("a program is missing: %v (Debian: apt-get install tcpdump)", err)
+	}
+	program := buildProgram(t, "ringmsgr")
+	for name, cfg := range map[string]clusterConfig{
+		"msgr2": {auth: "cephx", mode: "crc", osds: 1, msgr1: true, ownPorts: true},
+		"msgr1": {auth: "cephx", mode: "crc", osds: 1, v1only: true, ownPorts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, cfg)
+			r := c.record(t)
+			c.startOSD(1) // all that it says is in the recording
+			c.awaitUp(2)
+			c.ceph("osd", "pool", "set", "data", "size", "2")
+			peer := c.osdAddrOf(1, "cluster_addrs", map[string]string{"msgr2": "v2", "msgr1": "v1"}[name])
+			const size = 3 << 20
+			in := filepath.Join(t.TempDir(), "in")
+			check(t, os.WriteFile(in, make([]byte, size), 0o600))
+			for i := range 4 { // in several placement groups, each with a primary
+				c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "put", fmt.Sprint("object", i), in)
+			}
+			c.wantSessions(t, program, r.file, name, peer, 4*size)
+			r.end(t)
+		})
+	}
+}
+
+// recording is a tcpdump that runs.
+type recording struct {
+	file string
+	cmd  *exec.Cmd
+	gone chan struct{}
+}
+
+// record begins to record the loopback, the ports of this cluster alone: others move more
+// than any buffer holds.
+func (c *cluster) record(t *testing.T) *recording {
+	t.Helper()
+	r := &recording{file: c.file("live.pcap"), gone: make(chan struct{})}
+	filter := fmt.Sprintf("tcp portrange %d-%d", c.ports, c.ports+osdPorts-1)
+	for _, a := range c.monAddr {
+		filter += fmt.Sprintf(" or tcp port %d", a.AddrPort.Port())
+	}
+	// The buffer has room for all that is recorded, however slow tcpdump is. A packet is in
+	// the file a second after it is captured.
+	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "-U", "-s", "0", "-B", "262144", "-w", r.file, filter)
+	check(t, startTied(r.cmd, func(error) { close(r.gone) }))
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, msgrtest.Until(ctx, func() bool { // it records once it has written the head of the file
+		info, err := os.Stat(r.file)
+		return err == nil && info.Size() >= 24
+	}))
+	return r
+}
+
+// end ends the recording.
+func (r *recording) end(t *testing.T) {
+	t.Helper()
+	check(t, r.cmd.Process.Signal(syscall.SIGINT))
+	<-r.gone
+}
+
+// wantSessions waits until decode reads as many messages of osd.1 in the recording as
+// osd.0 says that it has dispatched, and checks the rest of what it says: every session
+// is there from its banner on, every message of it by its number, those between OSDs
+// carried the objects, and nothing is wrong or missing.
+func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, peer wire.Addr, size int) {
+	t.Helper()
+	log := fmt.Sprintf(" <== osd.1 %v ", peer)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var seen recorded
+	dispatched := 0
+	if err := msgrtest.Until(ctx, func() bool {
+		lines, err := tryTool(t, program, "decode", "--json", "--cut", "0", file)
+		if err != nil {
+			return false // half a packet is in the file
+		}
+		seen = c.recorded(t, lines, peer)
+		text, err := os.ReadFile(c.osds[0].logFile())
+		check(t, err)
+		dispatched = strings.Count(string(text), log)
+		return dispatched > 0 && dispatched == seen.messages && seen.data >= size
+	}); err != nil {
+		t.Errorf("decode has %d messages of osd.1 to osd.0, which has dispatched %d; %d bytes of %d", seen.messages, dispatched, seen.data, size)
+	}
+	if seen.toMon == 0 || seen.between == 0 {
+		t.Errorf("%d sessions with the monitor, %d between OSDs", seen.toMon, seen.between)
+	}
+	for _, s := range seen.all {
+		for _, trouble := range s.trouble {
+			t.Errorf("%s: %s", s.open, trouble)
+		}
+		if !s.banner || !strings.HasPrefix(s.protocol, protocol) {
+			t.Errorf("%s: speaks %s; banner: %v", s.open, s.protocol, s.banner)
+		}
+	}
+}
+
+// recorded are the sessions of osd.1 in a recording.
+type recorded struct {
+	all            []*decoded
+	toMon, between int // with the monitor, and lossless ones with osd.0
+	messages, data int // of the latter, from osd.1, and bytes in both directions
+}
+
+func (c *cluster) recorded(t *testing.T, lines []byte, peer wire.Addr) (seen recorded) {
+	t.Helper()
+	for _, s := range decode(t, lines) {
+		switch from := s.sideOf(peer); {
+		case from != "":
+			seen.between++
+			seen.messages += s.messages[from]
+			seen.data += s.data
+		case strings.Contains(s.open, "session of osd") && s.acceptor == c.monAddr[0].AddrPort.String():
+			seen.toMon++
+		default:
+			continue // of somebody else, or it was never open
+		}
+		seen.all = append(seen.all, s)
+	}
+	return seen
+}
+
+// sideOf is the side that has the address in a lossless session, empty: neither.
+func (s *decoded) sideOf(addr wire.Addr) trace.Side {
+	connector, acceptor, _ := strings.Cut(s.open, " with ")
+	switch {
+	case !strings.Contains(s.open, "lossless"):
+		return ""
+	case strings.Contains(connector, addr.String()):
+		return trace.Connector
+	case strings.Contains(acceptor, addr.String()):
+		return trace.Acceptor
+	}
+	return ""
+}
+
+// decoded is what decode says of one TCP connection.
+type decoded struct {
+	acceptor, open, protocol string
+	banner                   bool
+	last                     map[trace.Side]uint64 // sequence number
+	messages                 map[trace.Side]int
+	data                     int // bytes of messages
+	trouble                  []string
+}
+
+func decode(t *testing.T, lines []byte) map[uint64]*decoded {
+	t.Helper()
+	sessions := make(map[uint64]*decoded)
+	for line := range strings.Lines(string(lines)) {
+		var r trace.Record
+		check(t, json.Unmarshal([]byte(line), &r))
+		s := sessions[r.Socket]
+		if s == nil {
+			s = &decoded{last: make(map[trace.Side]uint64), messages: make(map[trace.Side]int)}
+			sessions[r.Socket] = s
+		}
+		switch r.Event {
+		case trace.Open:
+			s.acceptor = r.Acceptor
+		case trace.Banner:
+			s.banner = true
+		case trace.State:
+			if strings.HasPrefix(r.Text, "open: ") {
+				s.open = r.Text
+			}
+		case trace.Bad, trace.Lost, trace.Wrong:
+			s.trouble = append(s.trouble, strings.TrimSpace(line))
+		case trace.Frame:
+			s.protocol = r.Protocol
+			s.message(&r)
+		}
+	}
+	return sessions
+}
+
+// message counts a message.
+func (s *decoded) message(r *trace.Record) {
+	m, ok := r.Fields.(*trace.Message)
+	if !ok {
+		return
+	}
+	if want := s.last[r.From] + 1; m.Seq != want && s.messages[r.From] > 0 { // those of msgr1 begin anywhere
+		s.trouble = append(s.trouble, fmt.Sprintf("message %d of the %s, want %d", m.Seq, r.From, want))
+	}
+	s.last[r.From] = m.Seq
+	s.messages[r.From]++
+	for _, n := range r.Segments[1:] {
+		s.data += n
+	}
+}
