@@ -149,17 +149,19 @@ func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 	})
 }
 
-// retryClock tells when a messenger waits for its next try to bind, which never comes.
+// retryClock tells when a messenger waits for its next try to bind, which comes by calling try.
 type retryClock struct {
 	control.MachineClock
 	delay time.Duration
 	waits chan struct{}
+	try   func()
 }
 
 func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
 	if d != c.delay {
 		return c.MachineClock.AfterFunc(d, f)
 	}
+	c.try = f
 	close(c.waits)
 	return func() bool { return true }
 }
@@ -177,6 +179,37 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("Bind: %v", err)
 	}
+}
+
+// The first of two addresses accepts while Bind waits for the port of the second one. A peer that
+// comes there is not refused because the address is not ours yet.
+// Matrix: SH-10
+func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		host := ownHost()
+		held := hold(t, netip.AddrPortFrom(host, 6801), false)
+		clock := &retryClock{delay: 1234 * time.Hour, waits: make(chan struct{})} // no other timer has that delay
+		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
+			c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, clock.delay
+		})
+		bound := async(func() error { return onlyError(server.Bind(v2(host, 6800), v2(host, 6801))) })
+		<-clock.waits
+		client := nodeOf(t, v, "client.2", "LLC", 2)
+		conn := connect(t, client, v2(host, 6800).WithNonce(1), wire.OSD)
+		for n := 1; n <= 16; n++ { // the others come so that the first one has time to go wrong
+			eventually(t, ctx, "the server to accept", func() bool { return server.Probe.Seen(nodetest.SocketAccepted()) >= n })
+			other, err := net.Dial("tcp", netip.AddrPortFrom(host, 6800).String())
+			must(t, err)
+			defer other.Close()
+		}
+		check(t, held.Close())
+		clock.try()
+		must(t, <-bound)
+		must(t, conn.WaitReady(ctx))
+		if n := connStats(t, conn).Counters.Attempts; n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+	})
 }
 
 // Of an address without an IP the IP is learned, from the first peer,

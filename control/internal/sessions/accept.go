@@ -15,25 +15,25 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// acceptor gets the sockets that are accepted on an address.
-func (m *Manager) acceptor(at wire.Addr) func(*loop.Link) {
+// acceptor gets the sockets that are accepted on an address, which is ours once settled is closed.
+func (m *Manager) acceptor(at wire.Addr, settled <-chan struct{}) func(*loop.Link) {
 	speaks := protocolAt(at)
-	return func(link *loop.Link) { m.accepted(link, speaks) }
+	return func(link *loop.Link) { m.accepted(link, speaks, settled) }
 }
 
 // accepted gets a new socket, on its core. If the socket may become half-open,
 // a goroutine goes on with it.
-func (m *Manager) accepted(link *loop.Link, speaks protocol) {
+func (m *Manager) accepted(link *loop.Link, speaks protocol, settled <-chan struct{}) {
 	begun := m.cfg.Clock.Now()
 	guest := m.admit(link, begun)
 	if guest == nil {
 		return
 	}
 	m.arriving.Add(1)
-	guest.Begin(func() { go m.serve(link, guest, begun, speaks) })
+	guest.Begin(func() { go m.serve(link, guest, begun, speaks, settled) })
 }
 
-func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, speaks protocol) {
+func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, speaks protocol, settled <-chan struct{}) {
 	pprof.SetGoroutineLabels(context.Background()) // the core has started it, and its work is not the core's in profiles
 	defer guest.Leave()
 	pin, pinned := m.steering.Pinned(link.PeerAddr())
@@ -51,7 +51,7 @@ func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, spe
 	m.halfOpen++
 	att := m.newAttempt()
 	att.begun, att.link = begun, link
-	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, speaks: speaks}
+	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, speaks: speaks, settled: settled}
 	m.unlock()
 	defer m.work.Leave()
 	guest.OnEvict(func() { att.cancel(door.ErrEvicted) })
@@ -126,6 +126,13 @@ func (a *accepting) handshake() error {
 	a.att.watch(m, true)
 	if err := a.att.probe.Step(a.ctx, probe.Point{Step: probe.SocketAccepted}, probe.Before); err != nil {
 		return err
+	}
+	if a.settled != nil {
+		select {
+		case <-a.settled:
+		case <-a.ctx.Done():
+			return context.Cause(a.ctx)
+		}
 	}
 	return a.speaks.accept(a)
 }

@@ -26,12 +26,15 @@ type accepting struct {
 	guest  *door.Guest
 	att    *attempt
 	speaks protocol
-	ctx    context.Context
-	s      machine          // of the socket: guarded by the messenger's lock
-	began  []session.Action // of the first step: for the log of the connection
-	policy *Policy
-	pin    int // core that the peer was pinned to when it came, if pinned
-	pinned bool
+	// settled is closed once Bind or Rebind has made the address of the listener ours: before, a
+	// peer that asks for the address would be refused. nil: it is ours.
+	settled <-chan struct{}
+	ctx     context.Context
+	s       machine          // of the socket: guarded by the messenger's lock
+	began   []session.Action // of the first step: for the log of the connection
+	policy  *Policy
+	pin     int // core that the peer was pinned to when it came, if pinned
+	pinned  bool
 	// The connection that gets the socket, once that is decided: a new one, or an
 	// existing one (takingOver).
 	conn       *Conn

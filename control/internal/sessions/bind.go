@@ -37,6 +37,7 @@ func (m *Manager) Bind(addrs ...wire.Addr) (wire.AddrVec, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer close(e.settled)
 	m.steering.Begin(taken, m.Cores(), steeringGroups(e.groups, anyCore))
 	now := m.cfg.Clock.Now()
 	m.lock()
@@ -102,8 +103,9 @@ func (m *Manager) newBinder() *binding.Binder {
 
 // endpoints are the listeners of all addresses.
 type endpoints struct {
-	addrs  wire.AddrVec    // without their nonce
-	groups []binding.Group // of each address
+	addrs   wire.AddrVec    // without their nonce
+	groups  []binding.Group // of each address
+	settled chan struct{}   // closed once the addresses are ours, or will not be
 }
 
 func (e *endpoints) close() {
@@ -112,9 +114,10 @@ func (e *endpoints) close() {
 	}
 }
 
-// listenAll listens on all addresses, or on none.
+// listenAll listens on all addresses, or on none. Handshakes of connections that come wait
+// until the caller closes settled.
 func (m *Manager) listenAll(ctx context.Context, addrs []wire.Addr, ports func(wire.Addr) binding.Ports) (*endpoints, error) {
-	e := &endpoints{}
+	e := &endpoints{settled: make(chan struct{})}
 	var places []binding.Place
 	for _, a := range addrs {
 		if !mayBeServed(a) {
@@ -126,10 +129,11 @@ func (m *Manager) listenAll(ctx context.Context, addrs []wire.Addr, ports func(w
 		if !a.AddrPort.IsValid() {
 			return nil, fmt.Errorf("%w: cannot listen on %v: no address", ErrConfig, a)
 		}
-		places = append(places, binding.Place{Name: a.String(), IP: a.AddrPort.Addr(), Ports: ports(a), Accept: m.acceptor(a)})
+		places = append(places, binding.Place{Name: a.String(), IP: a.AddrPort.Addr(), Ports: ports(a), Accept: m.acceptor(a, e.settled)})
 	}
 	var err error
 	if e.groups, err = m.binder.ListenAll(ctx, places); err != nil {
+		close(e.settled)
 		m.lock()
 		defer m.unlock()
 		if m.down {
@@ -168,6 +172,7 @@ func (m *Manager) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, er
 	if err != nil {
 		return nil, fmt.Errorf("rebind: %w", err)
 	}
+	defer close(e.settled)
 	// The old address is not steered from here on, until it closes.
 	m.steering.Follow(taken, m.Cores(), steeringGroups(e.groups, anyCore))
 	old, addrs, err := m.swap(e, taken, uint32(m.random.next()))

@@ -35,7 +35,7 @@ func (s *Successor) Listeners(fds []int) error {
 		addr := uring.LocalAddr(fd) // AdoptListener refuses one that is not valid
 		core := m.plane.Core(next[addr] % m.plane.Cores())
 		next[addr]++
-		li, err := core.AdoptListener(fd, m.acceptor(s.typed(addr)))
+		li, err := core.AdoptListener(fd, m.acceptor(s.typed(addr), nil))
 		if err != nil {
 			handover.CloseFiles(fds[i+1:])
 			return handover.Errorf("%w", err)
