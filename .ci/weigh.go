@@ -30,7 +30,7 @@ var bounds = map[string]int{
 	"lines of the library":                72950,
 	"lines of bench":                      9000,
 	"lines of cmd":                        8770,
-	"lines of tests":                      90850,
+	"lines of tests":                      90870,
 	"root of control, lines":              3730,
 	"root of control, files":              19,
 	"root of control, files in a circle":  10,
