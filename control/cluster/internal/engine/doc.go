@@ -7,16 +7,16 @@
 //
 // # Shards
 //
-// Each OSD has a shard: a machine, a connection, and a lock for both. One more has the operations that no OSD has now. Who
-// submits an operation places it by the newest map, an atomic pointer, and pushes it to its shard, which has a task posted to
-// the core of its connection. That core takes all that was pushed, sends it, and gets the answers: in a steady state it alone takes the
-// lock of the shard, and the only things that cores and callers share are the words of the queues and of the room. A shard without a
-// connection is served by who submits, for there is nothing to send.
+// Each OSD has a shard: a machine, a connection, and a lock for both. One more shard has the operations that no OSD serves now. The
+// caller places an operation by the newest map, an atomic pointer, and pushes it to its shard, whose task runs on the core of its
+// connection. That core takes all pushed operations, sends them, and gets the answers: in a steady state it alone takes the lock of
+// the shard, and cores and callers share only the words of the queues and of the room. Without a connection nothing can be sent, and
+// the caller serves the shard.
 //
-// A new map stops the world for a moment: all shards are locked, take what was pushed, take the map, and adopt what belongs to them.
-// Who has pushed looks at the map again. If it is another one, he may have come too late for that: he has the
-// shard take the operation, and bring it to where it belongs, before Start returns. So operations that one goroutine begins on an
-// object, or goroutines that know of each other, keep their order.
+// A new map stops the world for a moment: all shards are locked, take the pushed operations, take the map, and adopt the operations
+// that belong to them. After its push a caller reads the map pointer again. If the map has changed, the push may have come too late
+// for that: then the caller has the shard take the operation and bring it to its new shard, before Start returns. So operations on
+// one object keep their order if one goroutine begins them, or goroutines that wait for each other.
 //
 // # Bounds
 //
@@ -31,8 +31,8 @@
 //	waits                    for                        freed by
 //	a caller                 room                       an operation that is over, or the end of its context
 //	an operation             its shard                  the core, which waits for nothing but a lock
-//	a submission             moving, while a map comes  who has it, and waits for nothing but the locks of shards
-//	who has moving           the lock of a shard        who has that, and waits for none of these
+//	a submission             moving, while a map comes  its holder, which waits only for the locks of shards
+//	the holder of moving     the lock of a shard        its holder, which waits for none of these
 //	a session                room in the queue          the write of the connection
 //	an operation that is held  the cluster              a map, an OSD, or the end of its context
 //

@@ -29,8 +29,8 @@ type shard struct {
 	answers *Call // that current answers
 }
 
-// submit hands a call that has its room to the shard of its OSD. If there is another map by then, the caller itself sees to it that
-// the call is where it belongs.
+// submit hands a call that has its room to the shard of its OSD. If the map has changed meanwhile, it brings the call to its new
+// shard before it returns.
 func (e *Engine) submit(c *Call) {
 	v := e.view.Load()
 	for v == e.changing {
@@ -59,7 +59,7 @@ func (e *Engine) submit(c *Call) {
 	}
 }
 
-// tell has what was handed in taken: by the core of the connection, or if there is none, by the caller.
+// tell has the pushed calls taken: by the core of the connection, or without one by the caller.
 func (s *shard) tell() {
 	if conn := s.conn.Load(); conn != nil {
 		if core := conn.Core(); core != nil {
@@ -77,7 +77,7 @@ func (s *shard) take() {
 	s.unlock()
 }
 
-// takeLocked submits what was handed in, in its order.
+// takeLocked submits the pushed calls, in their order.
 func (s *shard) takeLocked() {
 	var first *Call
 	for c := s.in.Swap(nil); c != nil; {
@@ -118,14 +118,14 @@ func lock(home *atomic.Pointer[shard]) *shard {
 	}
 }
 
-// rest is what remains to be done when shards are unlocked.
+// rest has the actions that follow once shards are unlocked.
 type rest struct {
 	ended  line            // to be concluded
 	doomed []*control.Conn // to be closed
 	moves  []*shard        // which something leaves
 }
 
-// unlock carries out what the machine wants, frees the lock, and concludes the calls that are over.
+// unlock carries out the actions of the machine, frees the lock, and concludes the ended calls.
 func (s *shard) unlock() {
 	var r rest
 	r.unlock(s)
@@ -154,7 +154,7 @@ func (e *Engine) finish(r *rest) {
 	e.conclude(r.ended.first)
 }
 
-// settle has a shard take what was handed to it, and brings what leaves it to where it belongs.
+// settle has a shard take its pushed calls, and brings the calls and watches that leave it to their new shards.
 func (e *Engine) settle(s *shard) {
 	var r rest
 	e.moving.Lock()
@@ -167,7 +167,7 @@ func (e *Engine) settle(s *shard) {
 	e.finish(&r)
 }
 
-// bringLocked has other shards adopt what leaves s. The caller holds moving, and s, or all shards.
+// bringLocked has other shards adopt the calls and watches that leave s. The caller holds moving, and s, or all shards.
 func (e *Engine) bringLocked(s *shard, r *rest) {
 	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
 		to := e.shardLocked(l.Home())
@@ -234,7 +234,7 @@ func (e *Engine) shard(osd int32) *shard {
 	return e.shardLocked(osd)
 }
 
-// shardLocked is shard for who holds moving. It makes the shard if there is none.
+// shardLocked is shard for a caller that holds moving. It makes the shard if there is none.
 func (e *Engine) shardLocked(osd int32) *shard {
 	i, slots := int(osd+1), *e.slots.Load()
 	if i >= len(slots) {
