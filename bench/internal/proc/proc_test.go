@@ -171,7 +171,10 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 	defer unix.Close(child)
 	_ = cmd.Process.Kill() // fails only if it has ended already
 	_ = cmd.Wait()
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, int((20 * time.Second).Milliseconds()))
+	var n int
+	for err = unix.EINTR; err == unix.EINTR; { // the runtime's own signals interrupt it
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, int((20 * time.Second).Milliseconds()))
+	}
 	if err != nil || n != 1 {
 		t.Fatalf("the child is still there: %d, %v", n, err)
 	}
