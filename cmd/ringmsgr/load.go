@@ -237,6 +237,21 @@ func (l *load) report(failed error) *sent {
 	return r
 }
 
+// acknowledgeTime bounds how long the peer may take to hang up at the end.
+const acknowledgeTime = 2 * time.Second
+
+// part ends the connections in good order after a run without a failure: the peer of a session
+// gets the acknowledgement of its last echoes, and keeps none of them for us.
+func (l *load) part() {
+	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeTime)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, m := range l.messengers {
+		all.Go(func() { _ = m.Drain(ctx) }) // every echo has come: a peer that does not hang up changes nothing
+	}
+	all.Wait()
+}
+
 // close ends the messengers; each takes its time, so they end together.
 func (l *load) close() error {
 	errs := make(chan error)

@@ -159,6 +159,9 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	l.warn()
 	err = l.transfer(ctx)
 	r := l.report(err)
+	if err == nil {
+		l.part()
+	}
 	if e := l.close(); e != nil && err == nil {
 		return e
 	}

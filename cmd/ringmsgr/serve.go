@@ -157,7 +157,11 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	case err = <-m.Plane().Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
-	end.Drained = s.drained(m)
+	undelivered := s.drainOut(m)
+	if undelivered != nil {
+		cfg.Logger.Warn("replies were not delivered", "err", undelivered)
+	}
+	end.Drained = undelivered == nil
 	st, err := m.Stats()
 	if err != nil && !errors.Is(err, loop.ErrStopped) { // that says only that it is down
 		return err
@@ -198,12 +202,12 @@ func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	return err
 }
 
-// drained ends the messenger when all replies have gone out, after --drain at the
-// latest, and says whether they have.
-func (s *server) drained(m *control.Messenger) bool {
+// drainOut ends the messenger when all replies have gone out, after --drain at the
+// latest. The error says which have not.
+func (s *server) drainOut(m *control.Messenger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.drain)
 	defer cancel()
-	return m.Drain(ctx) == nil
+	return m.Drain(ctx)
 }
 
 func (s *served) count(st *control.Stats) {

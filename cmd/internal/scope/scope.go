@@ -17,7 +17,7 @@ import (
 // or a machine that gives a core no time.
 const shutdownTime = 10 * time.Second
 
-// Close ends m. It does not wait for peers: they have nothing to gain from our patience.
+// Close ends m. It waits for no peer: Messenger.Drain before it does.
 func Close(m *control.Messenger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
