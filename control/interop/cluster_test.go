@@ -40,8 +40,6 @@ type clusterConfig struct {
 	v1only bool
 	// more are lines of the configuration.
 	more string
-	// ownPorts has the OSDs bind to ports that no other cluster has: osdPorts from ports on.
-	ownPorts bool
 }
 
 func (c clusterConfig) String() string {
@@ -57,7 +55,7 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	fsid    string
-	ports   uint16       // the first one of its OSDs, with ownPorts
+	ports   portRange    // of its OSDs
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
 	mon     *daemon
@@ -118,8 +116,8 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		more := freePorts(t, 2)
 		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
 	}
-	if cfg.ownPorts {
-		c.ports = ports.stretch(t, osdPorts)
+	if cfg.osds > 0 {
+		c.ports = ports.stretch(t, uint16(cfg.osds*portsPerOSD+sparePorts))
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	service, admin, allowed := c.keyTypes()
@@ -227,9 +225,9 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("ms bind ipv6", "false")
 	set("ms bind msgr2", strconv.FormatBool(!c.v1only))
 	set("public addr", "127.0.0.1")
-	if c.ownPorts {
-		set("ms bind port min", strconv.Itoa(int(c.ports)))
-		set("ms bind port max", strconv.Itoa(int(c.ports)+osdPorts-1))
+	if c.ports.last > 0 {
+		set("ms bind port min", strconv.Itoa(int(c.ports.first)))
+		set("ms bind port max", strconv.Itoa(int(c.ports.last)))
 	}
 	set("cluster addr", "127.0.0.1")
 	for key, file := range map[string]string{
@@ -402,7 +400,7 @@ func clusterDir(t *testing.T) string {
 	return dir
 }
 
-// portPool hands out ports that nobody uses, each only once. They lie below the
+// portPool hands out ports that nobody uses. They lie below the
 // ephemeral ones, so that no outgoing connection takes one before its daemon
 // does, and above those of OSDs. A port may be bound a while later, and again behind a
 // restart: so that no other test process has it meanwhile, each has a block of ports,
@@ -410,15 +408,19 @@ func clusterDir(t *testing.T) string {
 type portPool struct {
 	mu    sync.Mutex
 	block net.Listener // nil: none is taken yet
-	next  uint16       // of the block
+	next  uint16       // of the block, from its start
+	lent  []portRange  // of the block, from its end
 }
 
 const firstPort, portBlock, portBlocks = 20000, 600, 20
 
 var ports portPool
 
-// osdPorts is how many ports the OSDs of a cluster with ownPorts may have: each binds eight.
-const osdPorts = 40
+// portRange are ports in a row.
+type portRange struct{ first, last uint16 }
+
+// An OSD binds eight ports; one that comes back takes spare ones while its own are not free.
+const portsPerOSD, sparePorts = 8, 24
 
 // base is the first port of the block. The lock is held.
 func (p *portPool) base(t *testing.T) uint16 {
@@ -439,7 +441,11 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.base(t)
-	for p.next++; p.next < portBlock; p.next++ {
+	end := first + portBlock
+	if len(p.lent) > 0 {
+		end = p.lent[len(p.lent)-1].first
+	}
+	for p.next++; first+p.next < end; p.next++ {
 		if at := onLoopback(first + p.next); isFree(t, at) {
 			return at
 		}
@@ -448,16 +454,33 @@ func (p *portPool) take(t *testing.T) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// stretch hands out n ports in a row, of which an OSD takes those that are free.
-func (p *portPool) stretch(t *testing.T, n uint16) (first uint16) {
+// stretch hands out n ports in a row until the test ends, from the end of the block, of which
+// an OSD takes those that are free. No two clusters share them: a client of one would
+// dial the other's OSD where its own was killed.
+func (p *portPool) stretch(t *testing.T, n uint16) portRange {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first = p.base(t) + p.next + 1
-	if p.next += n; p.next >= portBlock {
+	first := p.base(t)
+	r := portRange{last: first + portBlock - 1}
+	for i := 0; i < len(p.lent); i++ { // from the last to the first
+		if r.last-p.lent[i].last >= n {
+			break
+		}
+		r.last = p.lent[i].first - 1
+	}
+	r.first = r.last - n + 1
+	if r.first <= first+p.next {
 		t.Fatal("no ports are left")
 	}
-	return first
+	p.lent = append(p.lent, r)
+	slices.SortFunc(p.lent, func(a, b portRange) int { return int(b.last) - int(a.last) })
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.lent = slices.DeleteFunc(p.lent, func(x portRange) bool { return x == r })
+	})
+	return r
 }
 
 // isFree says whether nobody listens at an address. No process is forked meanwhile: until

@@ -27,8 +27,8 @@ func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
 	}
 	program := buildProgram(t, "ringmsgr")
 	for name, cfg := range map[string]clusterConfig{
-		"msgr2": {auth: "cephx", mode: "crc", osds: 1, msgr1: true, ownPorts: true},
-		"msgr1": {auth: "cephx", mode: "crc", osds: 1, v1only: true, ownPorts: true},
+		"msgr2": {auth: "cephx", mode: "crc", osds: 1, msgr1: true},
+		"msgr1": {auth: "cephx", mode: "crc", osds: 1, v1only: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +62,7 @@ type recording struct {
 func (c *cluster) record(t *testing.T) *recording {
 	t.Helper()
 	r := &recording{file: c.file("live.pcap"), gone: make(chan struct{})}
-	filter := fmt.Sprintf("tcp portrange %d-%d", c.ports, c.ports+osdPorts-1)
+	filter := fmt.Sprintf("tcp portrange %d-%d", c.ports.first, c.ports.last)
 	for _, a := range c.monAddr {
 		filter += fmt.Sprintf(" or tcp port %d", a.AddrPort.Port())
 	}

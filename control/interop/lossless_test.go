@@ -178,8 +178,7 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 		for _, backend := range backends {
 			t.Run("osd/"+string(backend), func(t *testing.T) {
 				t.Parallel()
-				// The OSD of another cluster that got the port of the killed one would reset our session.
-				c := startCluster(t, clusterConfig{auth: "none", mode: "crc", osds: 1, ownPorts: true})
+				c := startCluster(t, clusterConfig{auth: "none", mode: "crc", osds: 1})
 				fight(t, &tb, c, c.osds[0], control.LosslessPeer(), c.clusterAddr(0), backend, osdTroubles)
 			})
 			t.Run("mon/"+string(backend), func(t *testing.T) {
