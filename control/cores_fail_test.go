@@ -461,7 +461,7 @@ func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 	must(t, err)
 	must(t, server.Start(&control.Dispatcher{Fast: panickingDispatcher}))
 	bindLoopback(t, server)
-	c := newSessionClient(t, 0, server.Addrs()[0], nil)
+	c := newSessionClient(t, 0, server.Addrs()[0])
 	c.send(t)
 	<-t.Context().Done() // the panic comes first
 }
