@@ -14,6 +14,6 @@
 // On a resume each side sends the number of the last message that it received (SEQ), so that
 // every message arrives once.
 //
-// The scripts in testdata show these rules; go test ./control/internal/session1 -rewrite brings
+// The scripts in testdata show these rules; go test ./control/internal/session -rewrite brings
 // them up to date.
 package session1

@@ -108,9 +108,10 @@ func TestEveryRowOfTheAcceptorsTable(t *testing.T) {
 // must say the same bytes: RETRY_SESSION 5, RETRY_GLOBAL 5000, then SEQ with 1.
 func TestWeConnectAgainAsARealMonitorDid(t *testing.T) {
 	seq := session.GlobalSeq(1537)
-	env := session.Env{Addrs: vec("low"), Seq: &seq}
+	low, high := wire.Addr{Type: wire.AddrLegacy, Nonce: 1}, wire.Addr{Type: wire.AddrLegacy, Nonce: 2}
+	env := session.Env{Addrs: wire.AddrVec{low}, Seq: &seq}
 	s := New(wire.Mon, session.Policy{Standby: true, ResetCheck: true, Register: true, Supported: wire.FeaturesPacific},
-		session.Peer{Type: wire.Mon, Target: addr("high")}, session.Backoff{})
+		session.Peer{Type: wire.Mon, Target: high}, session.Backoff{})
 	var sent []session.Frame
 	play := func(ev session.Event) {
 		t.Helper()

@@ -12,5 +12,5 @@
 // cookie.
 //
 // The scripts in testdata show these rules as given, event, actions and state; go test
-// ./control/internal/session2 -rewrite brings them up to date.
+// ./control/internal/session -rewrite brings them up to date.
 package session2

@@ -1,21 +1,23 @@
-package session2
+package session_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // goes is a session that goes by an address of the scripts.
-func goes(kind, name, target string) *Session {
+func goes(kind, name, target string) *session2.Session {
 	n, err := wire.ParseEntityName(name)
 	if err != nil {
 		panic(err)
 	}
-	s := New(policies["lossless-peer"], session.Peer{Target: addr(target), Type: n.Type, Entity: n}, session.Backoff{})
+	s := session2.New(policies["lossless-peer"], session.Peer{Target: names2.addr(target), Type: n.Type, Entity: n}, session.Backoff{})
 	s.State, s.ClientCookie = session.Ready, 70
 	switch kind {
 	case "dialled":
@@ -35,7 +37,7 @@ func goes(kind, name, target string) *Session {
 }
 
 // peersOf are the peers of sessions.
-func peersOf(known ...*Session) (list []*session.Peer) {
+func peersOf(known ...*session2.Session) (list []*session.Peer) {
 	for _, s := range known {
 		list = append(list, &s.Peer)
 	}
@@ -48,30 +50,30 @@ func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing
 	nearLiar, nearSaid := goes("proven, near", "osd.8", "high"), goes("near", "osd.8", "high")
 	for _, one := range []struct {
 		name  string
-		known []*Session
-		want  *Session
+		known []*session2.Session
+		want  *session2.Session
 	}{
 		{"nobody", nil, nil},
-		{"two names are proven, and one came from the IP", []*Session{nearLiar, proven}, nearLiar},
-		{"two names are proven, and both came from the IP", []*Session{nearLiar, goes("proven, near", "osd.7", "high"), proven}, nil},
-		{"proven elsewhere, said by one from the IP", []*Session{proven, nearSaid}, proven},
-		{"said, and one came from the IP", []*Session{nearSaid, later}, nearSaid},
-		{"only said to be the first address of who was dialled", []*Session{elsewhere}, nil},
-		{"dialled", []*Session{liar, dialled, proven}, dialled},
-		{"proven", []*Session{elsewhere, proven, said}, proven},
-		{"two names are proven", []*Session{proven, liar, said}, nil},
-		{"said, the latest", []*Session{client, said, later}, later},
-		{"a client", []*Session{client, elsewhere}, client},
+		{"two names are proven, and one came from the IP", []*session2.Session{nearLiar, proven}, nearLiar},
+		{"two names are proven, and both came from the IP", []*session2.Session{nearLiar, goes("proven, near", "osd.7", "high"), proven}, nil},
+		{"proven elsewhere, said by one from the IP", []*session2.Session{proven, nearSaid}, proven},
+		{"said, and one came from the IP", []*session2.Session{nearSaid, later}, nearSaid},
+		{"only said to be the first address of who was dialled", []*session2.Session{elsewhere}, nil},
+		{"dialled", []*session2.Session{liar, dialled, proven}, dialled},
+		{"proven", []*session2.Session{elsewhere, proven, said}, proven},
+		{"two names are proven", []*session2.Session{proven, liar, said}, nil},
+		{"said, the latest", []*session2.Session{client, said, later}, later},
+		{"a client", []*session2.Session{client, elsewhere}, client},
 	} {
-		i := session.Found(addr("high"), peersOf(one.known...), false)
+		i := session.Found(names2.addr("high"), peersOf(one.known...), false)
 		if one.want == nil && i != -1 || one.want != nil && (i < 0 || one.known[i] != one.want) {
 			t.Errorf("%s: found %d", one.name, i)
 		}
 	}
-	if i := session.FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar, proven, said), false); i != 1 {
+	if i := session.FoundAs(names2.addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar, proven, said), false); i != 1 {
 		t.Errorf("osd.7 among two who claim the address: %d", i)
 	}
-	if i := session.FoundAs(addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar), false); i != -1 {
+	if i := session.FoundAs(names2.addr("high"), wire.EntityName{Type: wire.OSD, ID: "7"}, peersOf(liar), false); i != -1 {
 		t.Errorf("osd.8 found for osd.7: %d", i)
 	}
 }
@@ -79,17 +81,17 @@ func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing
 func TestWhereAClaimWasWrongOnlyWhatWasDialledIsFound(t *testing.T) {
 	dialled, proven, said := goes("dialled", "osd.7", "high"), goes("proven, near", "osd.7", "high"), goes("near", "osd.7", "high")
 	client := goes("said", "client.1", "high")
-	if i := session.Found(addr("high"), peersOf(proven, said, client), true); i != -1 {
+	if i := session.Found(names2.addr("high"), peersOf(proven, said, client), true); i != -1 {
 		t.Errorf("claim %d is believed", i)
 	}
-	if i := session.Found(addr("high"), peersOf(proven, dialled, said), true); i != 1 {
+	if i := session.Found(names2.addr("high"), peersOf(proven, dialled, said), true); i != 1 {
 		t.Errorf("dialled: %d", i)
 	}
 	name := wire.EntityName{Type: wire.OSD, ID: "7"}
-	if i := session.FoundAs(addr("high"), name, peersOf(said, proven), true); i != 1 {
+	if i := session.FoundAs(names2.addr("high"), name, peersOf(said, proven), true); i != 1 {
 		t.Errorf("by a name that is proven: %d", i)
 	}
-	if i := session.FoundAs(addr("high"), name, peersOf(said), true); i != -1 {
+	if i := session.FoundAs(names2.addr("high"), name, peersOf(said), true); i != -1 {
 		t.Errorf("by a name that is only said: %d", i)
 	}
 }
@@ -101,16 +103,16 @@ func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
 	by.Peer.Number, by.Peer.NumberKnown = 7, true
 	for _, one := range []struct {
 		name   string
-		change func(*Session)
+		change func(*session2.Session)
 		want   bool
 	}{
-		{"the same peer, which came", func(*Session) {}, true},
-		{"dialled, too", func(s *Session) { s.Peer.Dialled = true }, false},
-		{"at another address", func(s *Session) { s.Peer.Target = addr("other") }, false},
-		{"another number", func(s *Session) { s.Peer.Number = 8 }, false},
-		{"a number that is not known", func(s *Session) { s.Peer.NumberKnown = false }, false},
-		{"another type", func(s *Session) { s.Peer.Type = wire.MDS }, false},
-		{"lossy", func(s *Session) { s.Policy.Lossy = true }, false},
+		{"the same peer, which came", func(*session2.Session) {}, true},
+		{"dialled, too", func(s *session2.Session) { s.Peer.Dialled = true }, false},
+		{"at another address", func(s *session2.Session) { s.Peer.Target = names2.addr("other") }, false},
+		{"another number", func(s *session2.Session) { s.Peer.Number = 8 }, false},
+		{"a number that is not known", func(s *session2.Session) { s.Peer.NumberKnown = false }, false},
+		{"another type", func(s *session2.Session) { s.Peer.Type = wire.MDS }, false},
+		{"lossy", func(s *session2.Session) { s.Policy.Lossy = true }, false},
 	} {
 		s := goes("proven", "osd.7", "high")
 		s.Peer.Number, s.Peer.NumberKnown = 7, true
@@ -138,7 +140,7 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		who     string
 		proven  bool
 		says    string
-		known   *Session
+		known   *session2.Session
 		meant   bool // else it gets a session of its own
 		isOther bool // and is refused
 	}{
@@ -157,7 +159,7 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 	} {
 		n, _ := wire.ParseEntityName(one.who)
 		p := session.Peer{Type: n.Type, Entity: n, Proven: one.proven}
-		i := meant(p, vec(one.says), 1, one.known)
+		i := meant(p, names2.vec(one.says), 1, one.known)
 		if (i == 0) != one.meant || i == 0 && one.known.Is(&p) == one.isOther {
 			t.Errorf("%s: meant %v, another %v", one.name, i == 0, !one.known.Is(&p))
 		}
@@ -166,7 +168,7 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 	a, b := goes("dialled", "osd.7", "high"), goes("said", "osd.7", "high")
 	b.ClientCookie = 71
 	for cookie, want := range map[uint64]int{70: 0, 71: 1, 5: 0} {
-		if i := meant(b.Peer, vec("high"), cookie, a, b); i != want {
+		if i := meant(b.Peer, names2.vec("high"), cookie, a, b); i != want {
 			t.Errorf("cookie %d: session %d, want %d", cookie, i, want)
 		}
 	}
@@ -175,52 +177,56 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 // A session with a peer that has only claimed its address goes on there if it is
 // known, and begins anew only if nothing speaks against the claim.
 func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
-	from := func(ip string, s *Session) *Session {
+	from := func(ip string, s *session2.Session) *session2.Session {
 		s.Peer.From = netip.MustParseAddr(ip)
 		return s
 	}
-	here := addr("high").AddrPort.Addr().String()
+	here := names2.addr("high").AddrPort.Addr().String()
 	for _, one := range []struct {
 		name   string
-		s      *Session
-		others []*Session
+		s      *session2.Session
+		others []*session2.Session
 		begins bool
 	}{
-		{name: "dialled", s: from("192.0.2.1", goes("dialled", "osd.7", "high")), others: []*Session{goes("proven", "osd.8", "high")}, begins: true},
+		{name: "dialled", s: from("192.0.2.1", goes("dialled", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.8", "high")}, begins: true},
 		{name: "claimed from there", s: from(here, goes("proven", "osd.7", "high")), begins: true},
 		{name: "claimed from there, by a socket for both families", s: from("::ffff:"+here, goes("said", "osd.7", "high")), begins: true},
 		{name: "claimed, and nobody knows from where", s: goes("said", "osd.7", "high"), begins: true},
 		{name: "claimed from elsewhere", s: from("192.0.2.1", goes("proven", "osd.7", "high"))},
-		{name: "somebody else has proven a name", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("proven", "osd.8", "high")}},
-		{name: "somebody else was dialled", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("dialled", "osd.8", "high")}},
-		{name: "somebody else says so", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("said", "osd.8", "high")}, begins: true},
-		{name: "another session with the same peer", s: from(here, goes("proven", "osd.7", "high")), others: []*Session{goes("proven", "osd.7", "high")}, begins: true},
+		{name: "somebody else has proven a name", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.8", "high")}},
+		{name: "somebody else was dialled", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("dialled", "osd.8", "high")}},
+		{name: "somebody else says so", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("said", "osd.8", "high")}, begins: true},
+		{name: "another session with the same peer", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.7", "high")}, begins: true},
 	} {
 		for _, lost := range []bool{false, true} { // the peer says so, or we know
 			s := *one.s
-			known := append([]*Session{&s}, one.others...)
+			known := append([]*session2.Session{&s}, one.others...)
 			seq := session.GlobalSeq(1)
-			env := session.Env{Addrs: vec("low"), Seq: &seq, Cookie: func() uint64 { return 1 }, Contested: func() bool { return session.Contested(&s.Lifecycle, lives(known...)) }}
+			env := session.Env{Addrs: names2.vec("low"), Seq: &seq, Cookie: func() uint64 { return 1 }, Contested: func() bool { return session.Contested(&s.Lifecycle, lives(known...)) }}
 			s.State, s.Attempt, s.ServerCookie = session.Connecting, 1, 55
 			if lost {
 				s.ServerCookie = 0
 			}
-			next, _ := session.Step(s, session.Authenticated{Attempt: 1}, env)
+			actions := session.Advance(&s, session.Authenticated{Attempt: 1}, env)
 			if !lost {
-				if next.State != session.Connecting {
-					t.Errorf("%s: not asked for: %v", one.name, next.State)
+				if s.State != session.Connecting {
+					t.Errorf("%s: not asked for: %v", one.name, s.State)
 				}
-				next, _ = session.Step(next, session.Answer{Attempt: 1, Frame: wire2.SessionReset{Full: true}}, env)
+				actions = session.Advance(&s, session.Answer{Attempt: 1, Frame: wire2.SessionReset{Full: true}}, env)
 			}
-			if begins := next.State == session.Connecting && next.asked == KindClientIdent; begins != one.begins || !begins && next.State != session.Closing {
-				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, next.State)
+			begins := s.State == session.Connecting && slices.ContainsFunc(actions, func(a session.Action) bool {
+				f, ok := a.(session.Send)
+				return ok && session2.KindOf(f.Frame) == session2.KindClientIdent
+			})
+			if begins != one.begins || !begins && s.State != session.Closing {
+				t.Errorf("%s, known to be lost %v: begins %v, %v", one.name, lost, begins, s.State)
 			}
 		}
 	}
 }
 
 // lives are what both protocols have of sessions.
-func lives(list ...*Session) (all []*session.Lifecycle) {
+func lives(list ...*session2.Session) (all []*session.Lifecycle) {
 	for _, s := range list {
 		all = append(all, &s.Lifecycle)
 	}
@@ -228,6 +234,6 @@ func lives(list ...*Session) (all []*session.Lifecycle) {
 }
 
 // meant is Meant by the client cookie of a frame.
-func meant(p session.Peer, addrs wire.AddrVec, cookie uint64, known ...*Session) int {
+func meant(p session.Peer, addrs wire.AddrVec, cookie uint64, known ...*session2.Session) int {
 	return session.Meant(p, addrs, lives(known...), func(i int) bool { return known[i].ClientCookie == cookie })
 }
