@@ -17,16 +17,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program; it returns its exit status.
 func run(args []string, stdout, stderr io.Writer) int {
-	switch err := execute(args, stdout); {
-	case err == nil:
-		return cli.OK
-	case cli.IsUsage(err):
-		fmt.Fprintln(stderr, "plot:", err)
-		return cli.Usage
-	default:
-		fmt.Fprintln(stderr, "plot:", err)
-		return cli.Failed
-	}
+	return cli.Status(stderr, "plot", execute(args, stdout))
 }
 
 func execute(args []string, stdout io.Writer) error {

@@ -51,17 +51,7 @@ flags:
 
 // run is the whole program. It ends when ctx does.
 func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
-	err := execute(ctx, stdout, args)
-	switch {
-	case err == nil:
-		return cli.OK
-	case cli.IsUsage(err):
-		fmt.Fprintf(stderr, "ringmsgr-exporter: %v\nrun 'ringmsgr-exporter -h' for help\n", cli.OneLine(err))
-		return cli.Usage
-	default:
-		fmt.Fprintf(stderr, "ringmsgr-exporter: %v\n", cli.OneLine(err))
-		return cli.Failed
-	}
+	return cli.Status(stderr, "ringmsgr-exporter", execute(ctx, stdout, args))
 }
 
 func execute(ctx context.Context, stdout io.Writer, args []string) error {

@@ -275,7 +275,7 @@ func TestPingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
 	var out, errs lockedBuffer
-	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil, nil}, []string{"ping", addr})
+	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil}, []string{"ping", addr})
 	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
 		t.Errorf("status %d, stderr %s", status, errs.String())
 	}

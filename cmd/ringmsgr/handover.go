@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -30,13 +29,6 @@ func (o *succession) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes, which is started with --take-over PATH")
 	fs.StringVar(&o.from, "take-over", "", "`PATH` of the --handover socket of a running serve, to continue it")
 	fs.DurationVar(&o.linger, "linger", 10*time.Second, "`DURATION` that lossy connections may go on after a hand-over")
-}
-
-func (o *succession) check() error {
-	if o.linger < 0 {
-		return cli.Usagef("--linger %v: want 0 or more", o.linger)
-	}
-	return nil
 }
 
 // takeOver continues the server at --take-over.

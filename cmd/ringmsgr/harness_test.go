@@ -14,12 +14,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -28,22 +28,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // lockedBuffer is an output that several goroutines may write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type lockedBuffer struct{ clitest.Buffer }
 
 // hosts is the name service of the tests.
 func hosts(_ context.Context, host string) ([]netip.Addr, error) {
@@ -116,7 +101,7 @@ func serve(t testing.TB, args ...string) *running {
 	r, w := io.Pipe()
 	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &lockedBuffer{}, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil, nil}, append([]string{"serve"}, args...))
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil}, append([]string{"serve"}, args...))
 		_ = w.Close()
 		s.status <- status
 	}()

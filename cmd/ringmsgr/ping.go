@@ -71,9 +71,7 @@ func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	if err := dials(&cfg); err != nil {
 		return err
 	}
-	if e.procs != nil {
-		e.procs(cfg.Plane.Cores)
-	}
+	cli.GrowProcs(cfg.Plane.Cores)
 	cfg.Timeouts.Handshake = attemptTime(p.Timeout)
 	answer, err := p.ping(ctx, e, cfg, to, peer)
 	switch {

@@ -20,9 +20,6 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	now            func() time.Time
-	// procs makes sure that the Go scheduler has room for the threads of so
-	// many cores; nil leaves it alone.
-	procs func(cores int)
 	// lookup finds the addresses of a host; nil: as the system does.
 	lookup address.Lookup
 }
@@ -61,7 +58,7 @@ func versionCommand(e env) cli.Command {
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, cli.GrowProcs, nil}, args)
+		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, nil}, args)
 	})
 }
 

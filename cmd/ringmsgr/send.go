@@ -139,9 +139,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	}
 
 	l := &load{s: s, e: e, to: to, peer: peer, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
-	if e.procs != nil {
-		e.procs(l.messengersFor(&cfg) * cfg.Plane.Cores)
-	}
+	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
 	err = l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)

@@ -98,8 +98,8 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 	if s.monitor.kinds, err = s.readCiphers(); err != nil {
 		return err
 	}
-	if err := s.succession.check(); err != nil {
-		return err
+	if s.linger < 0 {
+		return cli.Usagef("--linger %v: want 0 or more", s.linger)
 	}
 	if len(s.listen.texts) == 0 {
 		s.listen.texts = []string{"127.0.0.1:0"}
@@ -113,9 +113,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		p := control.StatelessServer()
 		cfg.Default = &p
 	}
-	if e.procs != nil {
-		e.procs(cfg.Plane.Cores)
-	}
+	cli.GrowProcs(cfg.Plane.Cores)
 	s.monitor.since = e.now()
 	m, err := s.begin(ctx, cfg)
 	if err != nil {
@@ -157,7 +155,9 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	case err = <-m.Plane().Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
-	undelivered := s.drainOut(m)
+	draining, cancel := context.WithTimeout(context.Background(), s.drain)
+	defer cancel()
+	undelivered := m.Drain(draining)
 	if undelivered != nil {
 		cfg.Logger.Warn("replies were not delivered", "err", undelivered)
 	}
@@ -200,14 +200,6 @@ func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	_, err := fmt.Fprintf(e.stdout, "listening %s as %s, policy %s, cores %d, backend %s\n",
 		strings.Join(addrs, " "), l.Name, l.Policy, l.Cores, l.Backend)
 	return err
-}
-
-// drainOut ends the messenger when all replies have gone out, after --drain at the
-// latest. The error says which have not.
-func (s *server) drainOut(m *control.Messenger) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.drain)
-	defer cancel()
-	return m.Drain(ctx)
 }
 
 func (s *served) count(st *control.Stats) {

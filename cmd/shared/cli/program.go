@@ -61,7 +61,11 @@ func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	root := p.root(stdout, stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
 	c, err := root.ExecuteContextC(ctx)
-	name := c.CommandPath()
+	return Status(stderr, c.CommandPath(), err)
+}
+
+// Status is the exit status of a program, or of a command, that ended with err. It says on stderr what is wrong.
+func Status(stderr io.Writer, name string, err error) int {
 	switch {
 	case err == nil:
 		return OK

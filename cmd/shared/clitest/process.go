@@ -42,20 +42,28 @@ type Process struct {
 
 	t     testing.TB
 	cmd   *exec.Cmd
-	errs  buffer
+	errs  Buffer
 	ended bool
 }
 
-// buffer is an output that the process fills while a test reads it.
-type buffer struct {
+// Buffer is an output that a program fills while a test reads it.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (b *buffer) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
+}
+
+// String is what was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // Start starts the program. The test's end kills it if it still runs; a test that fails shows
@@ -94,11 +102,7 @@ func (p *Process) Line() string {
 }
 
 // Stderr is what it has written to standard error so far.
-func (p *Process) Stderr() string {
-	p.errs.mu.Lock()
-	defer p.errs.mu.Unlock()
-	return p.errs.b.String()
-}
+func (p *Process) Stderr() string { return p.errs.String() }
 
 // Signal sends it a signal.
 func (p *Process) Signal(s syscall.Signal) {
