@@ -21,7 +21,7 @@ func IsDialled(c *Conn) bool { return c.s.Peer().Dialled }
 // GlobalSeq is the number of the last attempt to connect.
 func GlobalSeq(m *Messenger) uint64 { return m.s.Attempts().Msgr2 }
 
-// LocksTaken is how often the messenger's lock was taken before, in builds that check it.
+// LocksTaken is how often the lock of sessions was taken before, in builds that check it.
 func (m *Messenger) LocksTaken() uint64 { return m.s.LocksTaken() }
 
 // RawPlane is the messenger's group of cores, for tests that break them.

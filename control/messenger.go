@@ -117,7 +117,7 @@ func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 // the name, unless something known speaks against it. The address is asked nevertheless, on
 // another socket. If the process there does not know the session, the session ends with a
 // reset event and ErrElsewhere, a little more than Config.Timeouts.Handshake after it began at
-// the latest, and the next Connect dials. See package session.
+// the latest, and the next Connect dials.
 //
 // A dispatcher on a core may call it. A connection that we dialled is found without a lock;
 // else the core waits for the lock of the sessions, which is held for changes of memory only.

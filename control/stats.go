@@ -44,7 +44,7 @@ type (
 func (c *Conn) Stats() (ConnStats, error) { return c.s.Stats() }
 
 // Stats takes a snapshot. It waits for the next turn of each core. After Shutdown it
-// returns the last counts of the cores, with dataplane.ErrStopped.
+// returns the last counts of the cores, with loop.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
 	st := Stats{
 		InFlight: m.inFlight.Used(), InFlightLimit: m.inFlight.Limit(), Waiting: m.inFlight.Waiting(),

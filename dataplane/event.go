@@ -10,7 +10,7 @@ import (
 // Protocol and handler are joined by numbered events in both directions, as
 // the two may be on different cores and the handler may move (msgr2.md 10.3).
 // The sender numbers an event at the moment of the decision, the receiver runs
-// them in the order of their numbers (package ordered).
+// them in the order of their numbers (Ordered).
 
 // event is an event of the protocol for the handler.
 type event struct {

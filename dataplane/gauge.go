@@ -53,7 +53,7 @@ func (b *SendBudget) release(n int64) {
 	}
 }
 
-// enlist has q hear of the next put.
+// enlist has q hear of the next release.
 func (b *SendBudget) enlist(q *queueGauge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +179,7 @@ func (q *queueGauge) undo(messages, n int64) {
 	}
 }
 
-// room returns a channel that closes with the next put, or later.
+// room returns a channel that closes with the next release, or later.
 func (q *queueGauge) room() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,15 +14,13 @@ import (
 type ioState uint8
 
 // The I/O states. Legal changes: none to delay or drop; delay to open, drop or
-// delay; open to delay or drop. Nothing leaves drop. While a handler moves to
-// another core its old core's record counts as switched: whatever still
-// arrives there is passed on.
+// delay; open to delay or drop. Nothing leaves drop. A task that reaches a core which the
+// handler has left is passed on.
 const (
-	stateNone     ioState = iota // an accepted connection that is not decided yet
-	stateDelay                   // not connected: queue, do not send
-	stateOpen                    // connected
-	stateDrop                    // closed: discard
-	stateSwitched                // seen by tasks that reach the core it has left
+	stateNone  ioState = iota // an accepted connection that is not decided yet
+	stateDelay                // not connected: queue, do not send
+	stateOpen                 // connected
+	stateDrop                 // closed: discard
 )
 
 func (s ioState) String() string {
@@ -35,8 +33,6 @@ func (s ioState) String() string {
 		return "open"
 	case stateDrop:
 		return "drop"
-	case stateSwitched:
-		return "switched"
 	}
 	return "invalid"
 }
@@ -114,15 +110,15 @@ type HandlerConfig struct {
 // core owns it; the owner changes by Move, while the handler is not open, and by Migrate,
 // which takes the socket along.
 //
-// Any goroutine may call Send and Keepalive. The other methods belong to the protocol, which
-// calls them on one goroutine at a time; the handler runs them in the order of the calls, on
-// whatever core it is.
+// Any goroutine may call the methods whose text says so. The other methods belong to the
+// protocol, which calls them on one goroutine at a time; the handler runs them in the order of
+// the calls, on its core.
 type Handler struct {
 	owner Owner
 	core  loop.Owner
 	// Any goroutine.
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
-	notified   atomic.Bool             // kick is in a mailbox
+	notified   atomic.Bool             // touchTask is in a mailbox
 	dropped    atomic.Bool             // nothing is accepted or dispatched any more
 	wants      atomic.Uint32           // askedPing, askedWrite: requests that the core has not carried out yet
 	handedOver atomic.Bool             // another process has the session
@@ -204,7 +200,7 @@ func NewHandler(core *loop.Core, cfg HandlerConfig) *Handler {
 	return h
 }
 
-// Core is the present owner. It may change at any moment.
+// Core is the present owner. It may change at any moment. Any goroutine.
 func (h *Handler) Core() *loop.Core { return h.core.Load() }
 
 // Send queues m for transmission and takes over one reference to it; on an
@@ -257,8 +253,7 @@ func tooLarge(m *Message) bool {
 }
 
 // Keepalive asks for a KEEPALIVE2 frame (to a peer of msgr1 that lacks it: a
-// KEEPALIVE), as soon as the session is open. Any
-// goroutine.
+// KEEPALIVE), as soon as the session is open. Any goroutine.
 func (h *Handler) Keepalive() {
 	h.wants.Or(askedPing)
 	h.touch()

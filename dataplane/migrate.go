@@ -6,7 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// An open handler changes cores with its socket (detach.go). The frame reader keeps its
+// An open handler changes cores with its socket (loop.Socket.Detach). The frame reader keeps its
 // unfinished frame, except the buffer, which belongs to a core: its bytes are copied into a
 // buffer of the new core.
 

@@ -16,7 +16,7 @@ type Tracker interface {
 }
 
 // SendTracked is Send for a message that t follows: one that is not written yet
-// outlives a reset of its session. On an error t hears nothing.
+// outlives a reset of its session. On an error t hears nothing. Any goroutine.
 func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
 
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it

@@ -66,7 +66,7 @@ type Config struct {
 	// without a copy (File.WriteAt); below 64 KiB this pays only if it is written.
 	LargeFrom int
 	// TimeEvery is for framers: one frame in TimeEvery is timed, chosen at random
-	// (CoreStats.Latency); 0: 32, negative: none. It is rounded up to a power of two.
+	// (dataplane.Counts.Latency, for the messenger's); 0: 32, negative: none. It is rounded up to a power of two.
 	TimeEvery int
 	// ZeroCopyFrom is the number of bytes in one write from which the device
 	// reads the payload itself, 0: never. It does not pay on loopback; a
@@ -79,7 +79,7 @@ type Config struct {
 	// StallAfter is how long a core may stand still with work, at least, before
 	// it is reported: it is logged with its stack, once, and CoreStats shows
 	// it. Detection takes up to twice as long and costs the process one
-	// wake-up in that time. 0: DefaultStallAfter, negative: never.
+	// wake-up in that time. 0: one second, negative: never.
 	StallAfter time.Duration
 	// Open opens the driver of a core in its thread, nil: uring.Open with
 	// Driver. A simulated network sets it.

@@ -29,7 +29,7 @@ type Link struct {
 	result      chan reply // answer to the call under way, or the cause of the end
 	ahead       int        // bound of the bytes that are read ahead
 
-	// The calling goroutine's; the core's during a call, and after Open.
+	// The calling goroutine's; the core's during a call, and after Carry.
 	unread []byte // taken from the socket, not read yet
 	unsent []byte // queued
 	spent  []byte // memory of bytes that were read, to be used again

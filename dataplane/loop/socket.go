@@ -30,7 +30,7 @@ type Socket struct {
 	link   *Link
 	framer Framer
 	placer Placer // framer, if it is one
-	dirty  bool   // in core.dirty
+	dirty  bool   // in core.pending
 
 	// Receiving.
 	way      way

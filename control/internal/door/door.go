@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Config of a Door; all fields but Bytes are required.
+// Config of a Door. Most, PerSource, PerPrefix and Patience are required.
 type Config struct {
 	// Most is how many connections may be half open.
 	Most int

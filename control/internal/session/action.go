@@ -18,7 +18,7 @@ type Place uint8
 
 // The places.
 const (
-	Memory Place = iota // the caller of Step, at once: it changes the caller's memory only
+	Memory Place = iota // the caller of Advance, at once: it changes the caller's memory only
 	IO                  // the outbox, in the order of the connection's steps: for the handler, a timer, a log
 	Socket              // the attempt whose event it was, last: it may wait for the network
 )

@@ -30,7 +30,7 @@ type accepting struct {
 	// peer that asks for the address would be refused. nil: it is ours.
 	settled <-chan struct{}
 	ctx     context.Context
-	s       machine          // of the socket: guarded by the messenger's lock
+	s       machine          // of the socket: guarded by the lock of sessions
 	began   []session.Action // of the first step: for the log of the connection
 	policy  *Policy
 	pin     int // core that the peer was pinned to when it came, if pinned

@@ -1,8 +1,10 @@
 // Package sessions has the sessions of a messenger: it makes and accepts connections, steps
 // the machines of their protocols, and keeps each session over faults, other cores and
-// other processes. It knows no control.Conn, no Messenger, no Dispatcher and no code of an
-// embedder. user.go has the seam: package control gets events by Owner and User, and calls
-// only methods of Manager and Conn.
+// other processes. It knows no control.Conn, no Messenger, no Dispatcher and no callback of an
+// embedder for messages and events. It calls the clock, the source of random numbers, the
+// logger, the probe, the tracer and the authentication that Config has, none of them under the
+// lock. user.go has the seam: package control gets events by Owner and User, and calls only
+// methods of Manager and Conn.
 //
 // A [Manager] has the shared state of a messenger's connections: identity, listeners, cores,
 // and one lock. A [Conn] is the session side of one connection. It outlives its sockets.
@@ -25,7 +27,7 @@
 //   - A core owns the sockets, queues and sequences of its connections, and their requests
 //     and postings.
 //   - The lock of this package guards the sessions of all connections, and the state of the
-//     Manager. A core takes it only in Connect to an address that was not dialled before.
+//     Manager. A core takes it only in Connect, unless the address was dialled before.
 //     MarkDown, State, Err, Info, Lookup and Send never wait for it.
 //   - A lock of each connection guards the messages that wait for Dispatcher.Queued.
 //
@@ -36,8 +38,7 @@
 // # Between a session and its core
 //
 // The lock guards a session; a core owns its socket. Neither waits for the other while it
-// holds something that the other needs. There are five ways between them, each for a reason
-// of its own:
+// holds something that the other needs. Five things connect them, each for a reason of its own:
 //
 //   - The lock (package steplock) says who may change a session. It is private: neither
 //     control nor an embedder can hold it. It is held for changes of memory only, never over

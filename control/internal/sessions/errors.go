@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// Errors of sessions; package control has the same under the same names, and says when
-// they come.
+// Errors of sessions. Package control says when they come, under the same names.
 var (
 	ErrConfig           = errors.New("control: invalid configuration")
 	ErrShutdown         = fmt.Errorf("control: messenger shut down: %w", net.ErrClosed)

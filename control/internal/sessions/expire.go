@@ -35,7 +35,7 @@ type standbys struct{ list list.List } // of *Conn
 
 // standby is the wait of a connection for its peer.
 type standby struct {
-	run uint64        // counts the waits; guarded by the messenger's lock
+	run uint64        // counts the waits; guarded by the lock of sessions
 	at  *list.Element // in standbys, nil: not; likewise
 	// stop ends the timer. Owner: the goroutine that runs the connection's outbox.
 	stop func() bool
@@ -175,7 +175,7 @@ func (m *Manager) ageEndedSessionsLocked() {
 	})
 }
 
-// agingTimer is a timer that is started and ended without the messenger's lock, as
+// agingTimer is a timer that is started and ended without the lock of sessions, as
 // the clock is the user's.
 type agingTimer struct {
 	mu   sync.Mutex

@@ -45,7 +45,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		{"a frame of the data phase", "held over a callback of a core", locked(func() { _ = m.cfg.Probe.At(t.Context(), probe.Event{When: probe.Data}) })},
 		{"a step of a handshake", "held over a call of the probe", locked(func() { _ = m.cfg.Probe.At(t.Context(), probe.Event{}) })},
 		{"a second time", "taken twice", locked(func() { m.lock() })},
-		{"on a core", "a core takes the messenger's lock", func() {
+		{"on a core", "a core takes the lock of sessions", func() {
 			m.EnterCore()
 			m.Conns()
 		}},
@@ -75,7 +75,7 @@ func TestACoreThatTakesTheLockIsFoundAnywhere(t *testing.T) {
 	m := idle(t, nil)
 	says := make(chan string)
 	must(t, m.plane.Core(0).Do(func(*loop.Core) { says <- broken(func() { m.Conns() }) }))
-	if got := <-says; !strings.Contains(got, "a core takes the messenger's lock") {
+	if got := <-says; !strings.Contains(got, "a core takes the lock of sessions") {
 		t.Errorf("%q", got)
 	}
 }

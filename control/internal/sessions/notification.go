@@ -33,7 +33,7 @@ type notificationQueue struct {
 	mu    sync.Mutex
 	queue []notification // guarded by mu
 	more  chan struct{}  // capacity 1
-	stop  chan struct{}  // closed by Shutdown
+	stop  chan struct{}  // closed by Close
 	done  chan struct{}  // closed when readNotifications has ended
 }
 
@@ -60,7 +60,7 @@ func (b *notificationQueue) wake() {
 
 // The events of the machine for the notifications.
 
-// readNotifications runs until the messenger is shut down.
+// readNotifications runs until the Manager is closed.
 func (m *Manager) readNotifications() {
 	b := &m.notifications
 	defer close(b.done)

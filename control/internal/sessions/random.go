@@ -10,7 +10,7 @@ import (
 )
 
 // randomSource makes random numbers other than 0, for any goroutine, but not under
-// the messenger's lock: a source may be a system call, or a user's.
+// the lock of sessions: a source may be a system call, or a user's.
 type randomSource struct {
 	mu     sync.Mutex
 	from   io.Reader // guarded by mu

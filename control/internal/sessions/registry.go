@@ -19,7 +19,7 @@ const disprovedMax = 1024
 // address, names it as its first. Package session ranks them (identity.go). They belong to
 // the Manager.
 type names struct {
-	of map[wire.Addr][]*Conn // guarded by the messenger's lock
+	of map[wire.Addr][]*Conn // guarded by the lock of sessions
 	// disproved are addresses of which a claim was wrong; guarded by the messenger's
 	// lock. An address gets here by a Connect of our user alone.
 	disproved map[wire.Addr]struct{}

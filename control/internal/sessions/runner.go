@@ -14,7 +14,7 @@ import (
 )
 
 // The machine of the protocol decides; this file carries its actions out. A step happens
-// under the messenger's lock. A change of memory happens at once, work for the handler, a
+// under the lock of sessions. A change of memory happens at once, work for the handler, a
 // timer or a log goes to the connection's outbox, and work for the socket of an attempt
 // goes back to the attempt.
 
@@ -62,7 +62,8 @@ func (o *outcome) record(a session.Action) {
 	}
 }
 
-// step takes the lock, runs one step, frees the lock, and carries out the actions.
+// step takes the lock, runs one step, and frees the lock. Then the actions are carried out, by
+// another goroutine if one runs the outbox already.
 func (r *runner) step(ev session.Event) outcome {
 	c := r.c
 	var n numbers

@@ -22,7 +22,7 @@ import (
 const stuckAfter = 3
 
 // streak counts the attempts of a connection that have failed since it was ready
-// last. It is guarded by the messenger's lock.
+// last. It is guarded by the lock of sessions.
 type streak struct {
 	failed int32 // in any way
 	stuck  int32 // of these, the last ones that dialling again does not mend
@@ -30,7 +30,7 @@ type streak struct {
 	warning *warning // of the last failure; nil if there is none
 }
 
-// warning is a line of the log that waits for the messenger's lock to be free. The next action
+// warning is a line of the log that waits for the lock of sessions to be free. The next action
 // of the step belongs to it, so that a cause is logged once.
 type warning struct {
 	text string

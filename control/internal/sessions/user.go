@@ -7,7 +7,7 @@ import (
 
 // This file is the seam between the sessions and package control. Control calls methods of
 // Manager and Conn; these call methods of Owner and User. Nothing else passes between the two
-// sides: no lock, no function value, no field.
+// sides: no lock and no field.
 //
 // Control has the Manager connect, accept, listen, end and hand over, and asks a Conn for its
 // state, its Info, its statistics and its end. It sends by the handler of a Conn

@@ -13,7 +13,7 @@ import (
 
 // view is the part of a session that its connection shows: the reason of its state, the
 // outcome of the negotiation, its core. Cores and the user read the last published state
-// without the messenger's lock; the lock guards the rest.
+// without the lock of sessions; the lock guards the rest.
 type view struct {
 	now  atomic.Pointer[published]
 	auth atomic.Pointer[auth.Result]
@@ -24,7 +24,7 @@ type view struct {
 	place   stats.Placement // Core is out of date
 }
 
-// published is the part of a connection that is read without the messenger's lock.
+// published is the part of a connection that is read without the lock of sessions.
 type published struct {
 	state    session.State
 	peerType wire.EntityType

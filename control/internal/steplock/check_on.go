@@ -36,10 +36,10 @@ func (l *Check) mayLock() {
 	on := l.cores[me]
 	l.mu.Unlock()
 	if plane := l.plane.Load(); on || plane != nil && plane.OnCore() {
-		panic("ringmsgr: broken invariant: a core takes the messenger's lock")
+		panic("ringmsgr: broken invariant: a core takes the lock of sessions")
 	}
 	if l.holder.Load() == me {
-		panic("ringmsgr: broken invariant: the messenger's lock is taken twice")
+		panic("ringmsgr: broken invariant: the lock of sessions is taken twice")
 	}
 }
 
@@ -60,7 +60,7 @@ func (l *Check) unlocked() { l.holder.Store(0) }
 // under the lock.
 func (l *Check) MustBeFree(what string) {
 	if holder := l.holder.Load(); holder != 0 && holder == l.goroutine() {
-		panic("ringmsgr: broken invariant: the messenger's lock is held over " + what)
+		panic("ringmsgr: broken invariant: the lock of sessions is held over " + what)
 	}
 }
 

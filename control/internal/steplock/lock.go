@@ -73,7 +73,7 @@ func (l *Lock) LaterLocked(f func()) { l.todo = append(l.todo, f) }
 // their order.
 type Outbox struct {
 	of     *Lock
-	filled *batch // put, and not given yet; guarded by the messenger's lock
+	filled *batch // put, and not given yet; guarded by the lock of sessions
 	// given are the batches that nobody has taken, the last one first. nil: there are none,
 	// and no goroutine runs them. A goroutine that runs them leaves Lock.taken here.
 	given atomic.Pointer[batch]
@@ -115,10 +115,11 @@ func (o *Outbox) giveLocked() (run bool) {
 // core together. The connection is being made: no goroutine runs its outbox yet.
 func (o *Outbox) HoldLocked() { o.given.Store(&o.of.taken) }
 
-// LetGo ends hold.
+// LetGo ends HoldLocked: the actions are carried out.
 func (o *Outbox) LetGo() { o.run() }
 
-// run carries out what was given. The caller is told to by give, or has called hold.
+// run carries out what was given. giveLocked has told the caller to, or the caller has called
+// HoldLocked.
 func (o *Outbox) run() {
 	o.of.Check.MustBeFree("the actions of a connection")
 	if o.of.Outboxes.Enter() {
