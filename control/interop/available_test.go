@@ -135,7 +135,7 @@ func (w *writing) end() {
 	w.over.Store(true)
 	w.writers.Wait()
 	for i, want := range w.last {
-		if got := w.c.run("rados", "--conf", w.c.file("ceph.conf"), "-p", "data", "get", fmt.Sprint("object", i), "-"); !bytes.Equal(got, want) {
+		if got := w.c.rados("get", fmt.Sprint("object", i), "-"); !bytes.Equal(got, want) {
 			w.t.Errorf("the real tool reads %d bytes of object %d that are not the last write", len(got), i)
 		}
 	}

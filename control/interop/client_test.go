@@ -195,15 +195,8 @@ func wantNoSecure(t *testing.T, c *cluster, protocol string, backend uring.Backe
 // waitForComplaint waits until some daemon's log has a complaint.
 func waitForComplaint(t *testing.T, l logs) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for len(l.complaints(t)) == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("no daemon's log says that its peer looked for somebody else")
-		}
+	if !await(patience, func() bool { return len(l.complaints(t)) > 0 }) {
+		t.Fatal("no daemon's log says that its peer looked for somebody else")
 	}
 }
 

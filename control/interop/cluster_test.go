@@ -71,9 +71,9 @@ func enabled(t *testing.T) {
 	if os.Getenv("RINGMSGR_INTEROP") != "1" && os.Getenv("CI") != "true" {
 		t.Skip("needs real Ceph daemons: set RINGMSGR_INTEROP=1 to start some")
 	}
-	for _, p := range []string{"ceph", "ceph-mon", "ceph-osd", "ceph-authtool", "monmaptool"} {
+	for _, p := range []string{"ceph", "ceph-mon", "ceph-osd", "ceph-mgr", "ceph-authtool", "monmaptool"} {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Fatalf("interop tests are asked for, but a program is missing: %v (Debian: apt-get install ceph-mon ceph-osd ceph-common)", err)
+			t.Fatalf("interop tests are asked for, but a program is missing: %v (Debian: apt-get install ceph-mon ceph-osd ceph-mgr ceph-common)", err)
 		}
 	}
 }
@@ -180,13 +180,26 @@ func (c *cluster) keyTypes() (service, admin, allowed []string) {
 	return aes, aes, both("aes")
 }
 
+// home makes the directory of a daemon, with its key.
+func (c *cluster) home(name, profile string) (dir, key string) {
+	dir = c.file(name)
+	check(c.t, os.Mkdir(dir, 0o755))
+	key = filepath.Join(dir, "keyring")
+	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", name, "mon", "allow profile "+profile, "osd", "allow *"), 0o600))
+	return dir, key
+}
+
+// startManager starts a manager without modules. It counts the objects of the pools.
+func (c *cluster) startManager() {
+	home, key := c.home("mgr.x", "mgr")
+	startDaemon(c.t, c.dir, "mgr.x", "ceph-mgr", "--foreground", "--conf", c.file("ceph.conf"), "--id", "x", "--keyring", key,
+		"--mgr-data", home, "--mgr-module-path", home)
+}
+
 func (c *cluster) startOSD(i int) {
-	name := "osd." + strconv.Itoa(i)
-	id, home := uuid(c.t), c.file(name)
-	check(c.t, os.Mkdir(home, 0o755))
+	name, id := "osd."+strconv.Itoa(i), uuid(c.t)
 	c.ceph("osd", "new", id, strconv.Itoa(i))
-	key := filepath.Join(home, "keyring")
-	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", name, "mon", "allow profile osd", "osd", "allow *"), 0o600))
+	_, key := c.home(name, "osd")
 	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", key}
 	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", id)...)
 	type osdStatus struct{ State string }
@@ -347,6 +360,12 @@ func (c *cluster) ceph(args ...string) []byte {
 func (c *cluster) run(program string, args ...string) []byte {
 	c.t.Helper()
 	return runTool(c.t, program, args...)
+}
+
+// rados runs the real tool on the pool of data.
+func (c *cluster) rados(args ...string) []byte {
+	c.t.Helper()
+	return c.run("rados", append([]string{"--conf", c.file("ceph.conf"), "-p", "data"}, args...)...)
 }
 
 // runTool runs a tool and returns what it writes to its standard output.

@@ -45,7 +45,7 @@ func (s *commands) fails(status, line, says string) {
 // rados calls the real tool.
 func (s *commands) rados(line string) string {
 	s.t.Helper()
-	return string(s.c.run("rados", append([]string{"--conf", s.c.file("ceph.conf"), "-p", "data"}, strings.Fields(line)...)...))
+	return string(s.c.rados(strings.Fields(line)...))
 }
 
 // same checks that the real tool says that, whatever the order of its lines.

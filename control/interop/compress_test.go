@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,7 +117,7 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 			if size != 70_000 {
 				continue
 			}
-			c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", "packed", file)
+			c.rados("get", "packed", file)
 			if got, err = os.ReadFile(file); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("the real tool reads %d other bytes of %s: %v", len(got), kind, err)
 			}
@@ -139,12 +138,6 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 	if n := seen.frames.Load(); want == wire.CompressionNone && n > 0 || want != wire.CompressionNone && n < int64(large*2/3) {
 		t.Errorf("%d compressed frames have come, of %d answers of more than 1024 bytes", n, large)
 	}
-}
-
-func noise(n int) []byte {
-	b := make([]byte, n)
-	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)}).Read(b)
-	return b
 }
 
 // unproven takes everybody for a client of method none: the load tool of Ceph says nothing

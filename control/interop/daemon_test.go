@@ -67,11 +67,24 @@ func startTied(cmd *exec.Cmd, ended func(error)) error {
 func (d *daemon) freeze(t *testing.T) {
 	t.Helper()
 	check(t, d.cmd.Process.Signal(syscall.SIGSTOP))
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !d.frozen(t) {
-		<-tick.C
+	if !await(patience, func() bool { return d.frozen(t) }) {
+		t.Fatalf("%s does not stand still", d.name)
 	}
+}
+
+// await asks ok every few milliseconds until it says yes, and returns false at the limit. One question may cost much.
+func await(limit time.Duration, ok func() bool) bool {
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return false
+		}
+	}
+	return true
 }
 
 func (d *daemon) frozen(t *testing.T) bool {

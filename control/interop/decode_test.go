@@ -42,7 +42,7 @@ func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
 			in := filepath.Join(t.TempDir(), "in")
 			check(t, os.WriteFile(in, make([]byte, size), 0o600))
 			for i := range 4 { // in several placement groups, each with a primary
-				c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "put", fmt.Sprint("object", i), in)
+				c.rados("put", fmt.Sprint("object", i), in)
 			}
 			c.wantSessions(t, program, r.file, name, peer, 4*size)
 			r.end(t)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -252,16 +251,8 @@ func (x *duel) silent(words ...string) {
 
 func (x *duel) poll(what string, ok func() bool, found func() string) {
 	x.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			x.t.Fatalf("waited in vain for %s; there is\n%s", what, found())
-		}
+	if !await(patience, ok) {
+		x.t.Fatalf("waited in vain for %s; there is\n%s", what, found())
 	}
 }
 

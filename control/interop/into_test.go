@@ -39,10 +39,7 @@ func readInto(t *testing.T, cl *rados.Cluster, backend uring.Backend) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	pieces := uint64(0)
 	for _, size := range []int{1, 4096, 4<<20 + 1, rados.PieceSize + 4097} {
-		pattern := make([]byte, size)
-		for i := range pattern {
-			pattern[i] = byte(rng.Uint32())
-		}
+		pattern := noise(size)
 		check(t, object(t, cl, name).WriteFull(ctx, pattern))
 		for _, room := range []int{size, size + 10, max(size-10, 0), size / 2} {
 			p := bytes.Repeat([]byte{0xa5}, room+8)

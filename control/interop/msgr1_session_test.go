@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -197,9 +196,7 @@ func (f *fellowMon) data() {
 	for _, theirs := range []bool{false, true} {
 		f.cut.alone.Store(theirs)
 		for _, size := range []int{4 << 10, 4 << 20} {
-			value := make([]byte, size)
-			rand.NewChaCha8([32]byte{byte(size >> 8)}).Read(value)
-			key := fmt.Sprint("value", f.tid)
+			key, value := fmt.Sprint("value", f.tid), noise(size)
 			came := f.cut.came.Load()
 			// The answer is on its way when the socket breaks, so the monitor connects, too.
 			f.cut.read.Store(true)

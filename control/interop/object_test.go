@@ -148,19 +148,21 @@ func osdmapEpoch(ctx context.Context, t *testing.T, cl *rados.Cluster) uint32 {
 	return dump.Epoch
 }
 
+// noise are n random bytes, always the same.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(b)
+	return b
+}
+
 // shareObject has each side read what the other has written.
 func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluster, size int) {
 	t.Helper()
-	pattern := make([]byte, size)
-	rng := rand.New(rand.NewPCG(uint64(size), 77))
-	for i := range pattern {
-		pattern[i] = byte(rng.Uint32())
-	}
-	name := "object with a blank"
+	pattern, name := noise(size), "object with a blank"
 	before := time.Now().Add(-time.Minute)
 	check(t, object(t, cl, name).WriteFull(ctx, pattern))
 	file := filepath.Join(t.TempDir(), "copy")
-	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", name, file)
+	c.rados("get", name, file)
 	got, err := os.ReadFile(file)
 	check(t, err)
 	if !bytes.Equal(got, pattern) {
@@ -169,7 +171,7 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 
 	slices.Reverse(pattern)
 	check(t, os.WriteFile(file, pattern, 0o600))
-	c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "put", name, file)
+	c.rados("put", name, file)
 	got, err = object(t, cl, name).ReadAll(ctx)
 	check(t, err)
 	if !bytes.Equal(got, pattern) {
@@ -181,7 +183,7 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 		t.Errorf("stat: %+v, want %d bytes, written now", info, size)
 	}
 	check(t, object(t, cl, name).Remove(ctx))
-	if list := c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "ls"); len(list) != 0 {
+	if list := c.rados("ls"); len(list) != 0 {
 		t.Errorf("the pool still has %q", list)
 	}
 	var gone *rados.Error

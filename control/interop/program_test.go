@@ -3,7 +3,6 @@ package interop_test
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -57,10 +57,6 @@ func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend,
 		t.Helper()
 		return runTool(t, program, append(flags[:len(flags):len(flags)], args...)...)
 	}
-	rados := func(args ...string) []byte {
-		t.Helper()
-		return c.run("rados", append([]string{"--conf", c.file("ceph.conf"), "-p", "data"}, args...)...)
-	}
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	same := func(who string, want []byte) {
@@ -72,16 +68,15 @@ func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend,
 			t.Errorf("%s reads %d bytes that are not the %d that went in", who, len(got), len(want))
 		}
 	}
-	sizes := []int{0, 1, 4 << 10, 4 << 20, 16<<20 + 1}
-	if backend == backends[0] {
-		sizes = append(sizes, 100<<20)
+	sizes := []int{0, 1, 4 << 10, 4 << 20, rados.PieceSize + 1}
+	if backend == backends[0] { // more than a frame and an OSD take at once
+		sizes = append(sizes, rados.PieceSize-1, rados.PieceSize, 2*rados.PieceSize+12345, 100<<20)
 	}
 	for _, size := range sizes {
-		data := make([]byte, size)
-		rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), 1}).Read(data)
+		data := noise(size)
 		check(t, os.WriteFile(in, data, 0o600))
 		ours("put", "data", "object", in)
-		rados("get", "object", out)
+		c.rados("get", "object", out)
 		same("rados", data)
 		ours("get", "data", "object", out)
 		same("cephclient", data)
@@ -90,20 +85,20 @@ func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend,
 		}
 		var info struct{ Size int }
 		check(t, json.Unmarshal(ours("stat", "data", "object"), &info))
-		if text := string(rados("stat", "object")); info.Size != size || !strings.HasSuffix(strings.TrimSpace(text), "size "+strconv.Itoa(size)) {
+		if text := string(c.rados("stat", "object")); info.Size != size || !strings.HasSuffix(strings.TrimSpace(text), "size "+strconv.Itoa(size)) {
 			t.Errorf("cephclient says %d bytes, rados %q, want %d", info.Size, text, size)
 		}
-		rados("rm", "object")
+		c.rados("rm", "object")
 		if _, err := tryTool(t, program, append(flags, "stat", "data", "object")...); err == nil ||
 			!strings.Contains(err.Error(), "no such file or directory") || !strings.Contains(err.Error(), "exit status 1") {
 			t.Errorf("stat of what rados has removed: %v", err)
 		}
 
-		rados("put", "object", in)
+		c.rados("put", "object", in)
 		ours("get", "data", "object", out)
 		same("cephclient", data)
 		ours("rm", "data", "object")
-		if list := rados("ls"); len(list) != 0 {
+		if list := c.rados("ls"); len(list) != 0 {
 			t.Errorf("the pool still has %q", list)
 		}
 	}

@@ -22,11 +22,7 @@ import (
 func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	dir := clusterDir(t)
-	program := filepath.Join(dir, "ringmsgr")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/ringmsgr").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := buildProgram(t, "ringmsgr")
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			const ttl, renewals = 4 * time.Second, 3
@@ -67,20 +63,14 @@ func renewingClient(t *testing.T, conf, log string, renewals int) string {
 	cmd.Env = cephEnv()
 	check(t, startTied(cmd, func(error) {}))
 	defer func() { check(t, cmd.Process.Kill()) }()
-	deadline := time.After(2 * time.Minute)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		said, err := os.ReadFile(log)
-		if err == nil && strings.Count(string(said), "verify_service_ticket_reply got 3 keys") > renewals {
-			return string(said)
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not renewed %d times; the client says\n%s", renewals, said[max(0, len(said)-5000):])
-		}
+	var said []byte
+	if !await(2*patience, func() bool {
+		said, _ = os.ReadFile(log) // it is not there at once
+		return strings.Count(string(said), "verify_service_ticket_reply got 3 keys") > renewals
+	}) {
+		t.Fatalf("not renewed %d times; the client says\n%s", renewals, said[max(0, len(said)-5000):])
 	}
+	return string(said)
 }
 
 // renewing is what the tool's last client says behind its first renewal. Before it the tool

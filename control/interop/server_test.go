@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,8 +219,7 @@ func (u *monitor) keeps(sizes ...int) {
 	in, out := filepath.Join(u.dir, "in"), filepath.Join(u.dir, "out")
 	for _, size := range sizes {
 		before := u.accepted.Load()
-		key, value := fmt.Sprint("bytes", size), make([]byte, size)
-		rand.NewChaCha8([32]byte{1, byte(size >> 8), byte(size >> 16)}).Read(value)
+		key, value := fmt.Sprint("bytes", size), noise(size)
 		check(u.t, os.WriteFile(in, value, 0o600))
 		ceph("config-key", "set", key, "-i", in)
 		if kept, _ := u.values.Load(key); kept == nil || !bytes.Equal(kept.([]byte), value) {

@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,12 +10,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// worker changes objects that nobody else does, and knows what must be there.
+// worker changes objects that nobody else changes, and knows their content.
 type worker struct {
 	*thrashed
 	*rand.Rand
@@ -22,28 +24,42 @@ type worker struct {
 	done    int
 	slowest time.Duration
 	mark    int // of the last data
+	// Canceled operations: those that no OSD has seen, those of unknown outcome, and how many of the latter were carried out.
+	unsent, unknown, carried int
 }
 
-// model is what must be there of an object.
+// model is an object with the state that it must have.
 type model struct {
 	rados.Object
-	exists  bool
-	content []byte
-	xattrs  map[string][]byte
-	omap    map[string][]byte
+	state
 	history []string
+}
+
+// state is all that an object has. The zero state is that of no object.
+type state struct {
+	exists       bool
+	content      []byte
+	xattrs, omap map[string][]byte
+}
+
+// present is a copy of the state for a change that makes the object.
+func (s state) present() state {
+	if !s.exists {
+		return state{true, nil, map[string][]byte{}, map[string][]byte{}}
+	}
+	return state{true, bytes.Clone(s.content), maps.Clone(s.xattrs), maps.Clone(s.omap)}
 }
 
 func newWorker(x *thrashed, seed uint64, i int) *worker {
 	w := &worker{thrashed: x, Rand: rand.New(rand.NewPCG(seed, uint64(i+1)))}
 	for n := range 8 {
 		p := x.pools[n%len(x.pools)].WithNamespace(pickOf(w.Rand, "", "space"))
-		w.objects = append(w.objects, &model{Object: p.Object(fmt.Sprintf("of worker %d: %d", i, n)), xattrs: map[string][]byte{}, omap: map[string][]byte{}})
+		w.objects = append(w.objects, &model{Object: p.Object(fmt.Sprintf("of worker %d: %d", i, n))})
 	}
 	return w
 }
 
-// did remembers what happened to an object.
+// did adds a line to the history of an object.
 func (m *model) did(format string, args ...any) {
 	m.history = append(m.history, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 	m.history = m.history[max(0, len(m.history)-40):]
@@ -63,26 +79,68 @@ func (w *worker) work() {
 		case 2, 3:
 			w.appendMany(m)
 		case 4:
-			w.remove(m)
+			var op rados.WriteOp
+			op.Remove()
+			w.write(m, "remove", &op, state{})
 		default:
 			w.change(m)
 		}
 	}
 }
 
-// operate carries out an operation, and returns false if that ends the test.
-func (w *worker) operate(m *model, what string, op rados.Op, allowed error) bool {
+// mayCancel is the context of an operation, which one in four times ends soon.
+func (w *worker) mayCancel() (context.Context, context.CancelFunc) {
+	if w.Rand.IntN(4) > 0 {
+		return context.WithCancel(w.ctx)
+	}
+	return context.WithTimeout(w.ctx, time.Duration(w.Rand.IntN(60))*time.Millisecond)
+}
+
+func (w *worker) operate(ctx context.Context, m *model, what string, op rados.Op) error {
 	m.did("%s", what)
 	began := time.Now()
-	_, err := m.Operate(w.ctx, op)
-	w.done++
-	w.slowest = max(w.slowest, time.Since(began))
-	m.did("... after %v: %v", time.Since(began).Round(time.Millisecond), err)
-	if err != nil && (allowed == nil || !errors.Is(err, allowed)) {
-		w.lost(m, "%s: %v", what, err)
-		return false
+	_, err := m.Operate(ctx, op)
+	w.finished(m, 1, began, err)
+	return err
+}
+
+func (w *worker) finished(m *model, n int, began time.Time, errs ...error) {
+	took := time.Since(began)
+	w.done, w.slowest = w.done+n, max(w.slowest, took)
+	m.did("... %d after %v: %v", n, took.Round(time.Millisecond), errs)
+}
+
+// write carries out an operation that leads to another state.
+func (w *worker) write(m *model, what string, op rados.Op, next state) {
+	ctx, cancel := w.mayCancel()
+	defer cancel()
+	err := w.operate(ctx, m, what, op)
+	if errors.Is(err, fs.ErrNotExist) && !m.exists && !next.exists {
+		err = nil
 	}
-	return true
+	w.settle(m, err, m.state, next)
+}
+
+// settle gives an object its state after an operation that may have been canceled. If the outcome is unknown both states are right,
+// until a read tells which of them the object has.
+func (w *worker) settle(m *model, err error, before, after state) {
+	switch {
+	case err == nil:
+		m.state = after
+	case !errors.Is(err, context.DeadlineExceeded) || w.ctx.Err() != nil:
+		w.lost(m, "%v", err)
+	case errors.Is(err, rados.ErrNotSent):
+		m.state, w.unsent = before, w.unsent+1
+	case errors.Is(err, rados.ErrUnknown):
+		got := w.read(m)
+		if m.state, w.unknown = before, w.unknown+1; got.differs(after) == "" {
+			m.state, w.carried = after, w.carried+1
+		} else if text := got.differs(before); text != "" {
+			w.lost(m, "after an unknown outcome it %s, or %s", text, got.differs(after))
+		}
+	default:
+		w.lost(m, "canceled: %v", err)
+	}
 }
 
 // data is like no other.
@@ -91,53 +149,45 @@ func (w *worker) data() []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "<%d>", w.mark), 1+w.Rand.IntN(300))
 }
 
-// appendMany has several appends under way at a time. Their order is that of their beginnings.
+// appendMany has several appends under way at a time. Their order is that of their beginnings. One of them may be canceled.
 func (w *worker) appendMany(m *model) {
-	n := 1 + w.Rand.IntN(5)
-	done := make(chan error, n)
-	for range n {
+	ctx, cancel := w.mayCancel()
+	defer cancel()
+	errs := make([]error, 1+w.Rand.IntN(5))
+	other := w.Rand.IntN(len(errs))
+	without, with := m.state, m.present()
+	var running sync.WaitGroup
+	began := time.Now()
+	for i := range errs {
 		var op rados.WriteOp
-		data := w.data()
+		data, its := w.data(), ctx
 		op.Append(data)
 		m.did("append %.9s... of %d", data, len(data))
-		if err := m.Start(w.ctx, &op, func(_ uint64, err error) { done <- err }); err != nil {
-			w.lost(m, "append: %v", err)
-			return
+		if with.content = append(with.content, data...); i != other {
+			its, without = w.ctx, without.present()
+			without.content = append(without.content, data...)
 		}
-		m.exists, m.content = true, append(m.content, data...)
-	}
-	began := time.Now()
-	for range n {
-		if err := <-done; err != nil {
-			w.lost(m, "append: %v", err)
-			return
+		running.Add(1)
+		over := func(_ uint64, err error) { errs[i] = err; running.Done() }
+		if err := m.Start(its, &op, over); err != nil {
+			over(0, err)
 		}
 	}
-	w.done += n
-	w.slowest = max(w.slowest, time.Since(began))
-	m.did("... %d appends after %v", n, time.Since(began).Round(time.Millisecond))
+	running.Wait()
+	w.finished(m, len(errs), began, errs...)
+	err := errs[other]
+	if errs[other] = nil; errors.Join(errs...) != nil {
+		w.lost(m, "append: %v", errs)
+		return
+	}
+	w.settle(m, err, without, with)
 }
 
-func (w *worker) remove(m *model) {
-	var op rados.WriteOp
-	op.Remove()
-	var allowed error
-	if !m.exists {
-		allowed = fs.ErrNotExist
-	}
-	if w.operate(m, "remove", &op, allowed) {
-		m.exists, m.content = false, nil
-		clear(m.xattrs)
-		clear(m.omap)
-	}
-}
-
-// change has several things happen to an object at once.
+// change has several steps change an object at once.
 func (w *worker) change(m *model) {
 	var op rados.WriteOp
 	op.Create(false)
-	m.exists = true
-	what := []string{}
+	next, what := m.present(), []string{}
 	for range 1 + w.Rand.IntN(4) {
 		data, key := w.data(), fmt.Sprint("key", w.Rand.IntN(8))
 		did := fmt.Sprintf("%.9s... of %d", data, len(data))
@@ -145,68 +195,79 @@ func (w *worker) change(m *model) {
 		case 0:
 			did = "write all " + did
 			op.WriteFull(data)
-			m.content = bytes.Clone(data)
+			next.content = bytes.Clone(data)
 		case 1:
-			at := w.Rand.IntN(len(m.content) + 100)
+			at := w.Rand.IntN(len(next.content) + 100)
 			did = fmt.Sprintf("write at %d %s", at, did)
 			op.Write(uint64(at), data)
-			m.content = append(m.content, make([]byte, max(0, at+len(data)-len(m.content)))...)
-			copy(m.content[at:], data)
+			next.content = append(next.content, make([]byte, max(0, at+len(data)-len(next.content)))...)
+			copy(next.content[at:], data)
 		case 2:
 			did = "append " + did
 			op.Append(data)
-			m.content = append(m.content, data...)
+			next.content = append(next.content, data...)
 		case 3:
-			size := w.Rand.IntN(len(m.content) + 100)
+			size := w.Rand.IntN(len(next.content) + 100)
 			did = fmt.Sprint("truncate at ", size)
 			op.Truncate(uint64(size))
-			m.content = append(m.content, make([]byte, max(0, size-len(m.content)))...)[:size]
+			next.content = append(next.content, make([]byte, max(0, size-len(next.content)))...)[:size]
 		case 4:
 			did = "set xattr " + key
 			op.SetXattr(key, data)
-			m.xattrs[key] = data
+			next.xattrs[key] = data
 		case 5:
 			did = "set omap " + key
 			op.SetOmap(map[string][]byte{key: data})
-			m.omap[key] = data
+			next.omap[key] = data
 		case 6:
 			did = "remove omap " + key
 			op.RemoveOmap(key)
-			delete(m.omap, key)
+			delete(next.omap, key)
 		}
 		what = append(what, did)
 	}
-	w.operate(m, strings.Join(what, ", "), &op, nil)
+	w.write(m, strings.Join(what, ", "), &op, next)
 }
 
-// verify reads all of an object at once.
-func (w *worker) verify(m *model) {
+// read reads all of an object at once.
+func (w *worker) read(m *model) (got state) {
 	var op rados.ReadOp
 	content, xattrs, omap := op.Read(0, 0), op.Xattrs(), op.Omap("", "", 100)
-	if !m.exists {
-		if w.operate(m, "read", &op, fs.ErrNotExist) && content.Err == nil {
-			w.lost(m, "is there again, with %d bytes", len(content.Value))
-		}
-		return
+	err := w.operate(w.ctx, m, "read", &op)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state{}
+	} else if err != nil {
+		w.lost(m, "read: %v", err)
 	}
-	if !w.operate(m, "read", &op, nil) {
-		return
-	}
-	values := map[string][]byte{}
+	got = state{true, content.Value, xattrs.Value, map[string][]byte{}}
 	for _, p := range omap.Value.Pairs {
-		values[p.Key] = p.Value
+		got.omap[p.Key] = p.Value
 	}
-	switch got := content.Value; {
-	case !bytes.Equal(got, m.content):
+	return got
+}
+
+// differs says how a state differs from the one that is wanted; empty: in nothing.
+func (s state) differs(want state) string {
+	switch got := s.content; {
+	case s.exists != want.exists:
+		return fmt.Sprintf("exists: %v, with %d bytes", s.exists, len(got))
+	case !bytes.Equal(got, want.content):
 		at := 0
-		for at < min(len(got), len(m.content)) && got[at] == m.content[at] {
+		for at < min(len(got), len(want.content)) && got[at] == want.content[at] {
 			at++
 		}
-		w.lost(m, "has %d bytes, want %d: at %d %.60q, want %.60q", len(got), len(m.content), at, got[at:], m.content[at:])
-	case !maps.EqualFunc(xattrs.Value, m.xattrs, bytes.Equal):
-		w.lost(m, "has xattrs %v, want %v", slices.Sorted(maps.Keys(xattrs.Value)), slices.Sorted(maps.Keys(m.xattrs)))
-	case !maps.EqualFunc(values, m.omap, bytes.Equal):
-		w.lost(m, "has an omap of %v, want %v", slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(m.omap)))
+		return fmt.Sprintf("has %d bytes, want %d: at %d %.60q, want %.60q", len(got), len(want.content), at, got[at:], want.content[at:])
+	case !maps.EqualFunc(s.xattrs, want.xattrs, bytes.Equal):
+		return fmt.Sprintf("has xattrs %v, want %v", slices.Sorted(maps.Keys(s.xattrs)), slices.Sorted(maps.Keys(want.xattrs)))
+	case !maps.EqualFunc(s.omap, want.omap, bytes.Equal):
+		return fmt.Sprintf("has an omap of %v, want %v", slices.Sorted(maps.Keys(s.omap)), slices.Sorted(maps.Keys(want.omap)))
+	}
+	return ""
+}
+
+func (w *worker) verify(m *model) {
+	if text := w.read(m).differs(m.state); text != "" {
+		w.lost(m, "%s", text)
 	}
 }
 

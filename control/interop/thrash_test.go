@@ -11,12 +11,15 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -36,9 +39,10 @@ type thrashed struct {
 }
 
 // While OSDs and monitors are killed, stopped and started, OSDs go out and in and get other weights, groups split, merge and move, the
-// cluster pauses, a pool is deleted and connections break, no acknowledged write is lost, appends are there exactly once
-// and in order, each operation ends once the cluster is whole, and sessions, goroutines and memory do not grow. It takes
-// 25 seconds, or RINGMSGR_LONG; RINGMSGR_SAMPLE=SEED repeats the choices. No quota is reached: that takes a manager.
+// cluster pauses, a pool reaches its quota, another one is deleted, and connections break, no acknowledged write is lost, appends
+// are there exactly once and in order, each operation ends once the cluster is whole, and sessions, goroutines and memory do not
+// grow. A canceled operation of unknown outcome was carried out once or never. It takes 25 seconds, or RINGMSGR_LONG;
+// RINGMSGR_SAMPLE=SEED repeats the choices.
 // Matrix: IN-15
 func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	enabled(t)
@@ -53,12 +57,15 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	defer cancel()
 	// Disks in memory would forget what a killed OSD has acknowledged.
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", mons: 3, osds: 5, more: "debug ms = 0\n" +
-		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n"})
+		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n" +
+		"mon tick interval = 1\nmgr tick period = 1\n"})
+	c.startManager()
 	x := &thrashed{
 		cluster: c, Rand: rand.New(rand.NewPCG(seed, 0)), t: t, ctx: ctx, cl: dialCluster(t, c, "msgr2.1", uring.Auto),
 		groups: map[string]int{}, failed: make(chan struct{}),
 	}
-	for name, size := range map[string]string{"three": "3", "two": "2"} {
+	for _, size := range []string{"3", "2"} {
+		name := "size" + size
 		c.ceph("osd", "pool", "create", name, "8", "8", "replicated")
 		c.ceph("osd", "pool", "set", name, "size", size)
 		p, err := x.cl.Pool(ctx, name)
@@ -74,6 +81,7 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	}
 	t.Logf("the cluster is there after %v", time.Since(began).Round(time.Second))
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
+	x.fill(x.pools[0])
 	for end := time.Now().Add(long); time.Now().Before(end) && !t.Failed(); {
 		x.happen()
 	}
@@ -82,12 +90,14 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	healed := time.Now()
 	workers.Wait()
 	t.Logf("the workers end %v after the cluster is whole", time.Since(healed).Round(time.Millisecond))
-	done, slowest := 0, time.Duration(0)
+	done, unsent, unknown, carried, slowest := 0, 0, 0, 0, time.Duration(0)
 	for _, w := range all {
 		w.verifyAll()
 		done, slowest = done+w.done, max(slowest, w.slowest)
+		unsent, unknown, carried = unsent+w.unsent, unknown+w.unknown, carried+w.carried
 	}
-	t.Logf("%d operations, the slowest took %v; the cluster: %q", done, slowest.Round(time.Millisecond), x.said)
+	t.Logf("%d operations, the slowest took %v; %d were canceled before they were sent, %d with unknown outcome, of which %d were carried out; the cluster: %q",
+		done, slowest.Round(time.Millisecond), unsent, unknown, carried, x.said)
 	if done < 50 {
 		t.Errorf("%d operations only", done)
 	}
@@ -135,7 +145,7 @@ func (x *thrashed) tell(args ...string) {
 
 // happen has one thing happen to the cluster, and mostly takes it back.
 func (x *thrashed) happen() {
-	osd, pool := x.IntN(len(x.osds)), pickOf(x.Rand, "three", "two")
+	osd, p := x.IntN(len(x.osds)), pickOf(x.Rand, x.pools...)
 	id, d := strconv.Itoa(osd), x.osds[osd]
 	mons := append([]*daemon{x.mon}, x.others...)
 	m := mons[x.IntN(len(mons))]
@@ -152,10 +162,11 @@ func (x *thrashed) happen() {
 		{"out " + id, func() { x.tell("osd", "out", id); x.pass(2000); x.tell("osd", "in", id) }},
 		{"reweight " + id, func() { x.tell("osd", "reweight", id, pickOf(x.Rand, "0.3", "0.7", "1")) }},
 		{"affinity " + id, func() { x.tell("osd", "primary-affinity", "osd."+id, pickOf(x.Rand, "0", "0.5", "1")) }},
-		{"groups of " + pool, func() { x.resize(pool) }},
-		{"groups of " + pool, func() { x.resize(pool) }},
-		{"upmap in " + pool, func() { x.upmap(pool, osd) }},
+		{"groups of " + p.Name(), func() { x.resize(p.Name()) }},
+		{"groups of " + p.Name(), func() { x.resize(p.Name()) }},
+		{"upmap in " + p.Name(), func() { x.upmap(p, osd) }},
 		{"pause", func() { x.tell("osd", "pause"); x.pass(1000); x.tell("osd", "unpause") }},
+		{"fill " + p.Name(), func() { x.fill(p) }},
 		{"delete a pool", x.deletePool},
 		{"hang up", func() { hangUp(x.cl); x.pass(300); hangUp(x.cl) }},
 	}
@@ -173,6 +184,7 @@ func (x *thrashed) resize(pool string) {
 	if n < 4 || n > 32 {
 		return
 	}
+	x.tell("osd", "pool", "set", pool, "pg_num", strconv.Itoa(n)) // or the manager takes it back
 	steps := []string{"pg_num_actual", "pgp_num_actual"}
 	if n < x.groups[pool] {
 		slices.Reverse(steps)
@@ -188,11 +200,7 @@ func (x *thrashed) resize(pool string) {
 }
 
 // upmap moves a group from its first OSD to another one, or back.
-func (x *thrashed) upmap(pool string, to int) {
-	p := x.pools[0]
-	if p.Name() != pool {
-		p = x.pools[1]
-	}
+func (x *thrashed) upmap(p rados.Pool, to int) {
 	pg := fmt.Sprintf("%d.%x", p.ID(), x.IntN(4))
 	var at struct{ Up []int }
 	check(x.t, json.Unmarshal(x.ceph("pg", "map", pg, "--format", "json"), &at))
@@ -201,6 +209,33 @@ func (x *thrashed) upmap(pool string, to int) {
 		return
 	}
 	x.tell("osd", "pg-upmap-items", pg, strconv.Itoa(at.Up[0]), strconv.Itoa(to))
+}
+
+// fill has a pool reach its quota, and lifts it. Meanwhile a write is refused if it asks for that, and else waits.
+func (x *thrashed) fill(p rados.Pool) {
+	x.tell("osd", "pool", "set-quota", p.Name(), "max_objects", "1")
+	ctx, cancel := context.WithTimeout(x.ctx, 2*patience)
+	defer cancel()
+	write := func(flags rados.Flags, limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(x.ctx, limit)
+		defer cancel()
+		return p.WithFlags(flags).Object("filler").Append(ctx, []byte("more"))
+	}
+	var refused, waits error
+	if err := msgrtest.Until(ctx, func() bool { refused = write(rados.FullTry, patience); return errors.Is(refused, syscall.EDQUOT) }); err != nil {
+		x.fail("the quota of pool %s does not count: %v", p.Name(), refused)
+	}
+	if err := msgrtest.Until(ctx, func() bool {
+		waits = write(0, 100*time.Millisecond)
+		return errors.Is(waits, rados.ErrNotSent) && strings.Contains(waits.Error(), "the pool has reached its quota")
+	}); err != nil {
+		x.fail("a write to the full pool %s: %v", p.Name(), waits)
+	}
+	x.pass(1000)
+	x.tell("osd", "pool", "set-quota", p.Name(), "max_objects", "0")
+	if err := write(0, 2*patience); err != nil {
+		x.fail("a write when pool %s has no quota any more: %v", p.Name(), err)
+	}
 }
 
 // deletePool deletes a pool under the writes to it, which succeed or find it gone.

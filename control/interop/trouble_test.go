@@ -64,7 +64,7 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 		c.osds[0].restart(t)
 		c.awaitUp(1)
 		check(t, <-done)
-		if got := c.run("rados", "--conf", c.file("ceph.conf"), "-p", "data", "get", name, "-"); !bytes.Equal(got, c.data) {
+		if got := c.rados("get", name, "-"); !bytes.Equal(got, c.data) {
 			t.Errorf("rados reads %d bytes of %d", len(got), len(c.data))
 		}
 	}
