@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
@@ -437,7 +437,7 @@ func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget
 		Ports:    c.Binding.Ports, Retries: c.Binding.Retries, RetryDelay: c.Binding.RetryDelay,
 		Policies: c.Policies, Default: *c.Default, MaxStandby: c.MaxStandby,
 		AuthClient: c.Auth.Client, AuthServer: c.Auth.Server,
-		Handshake:   handshake.Options{Rev0Only: c.Protocol.Rev0, Modes: c.Auth.Modes, NoDataCRC: c.Protocol.NoDataCRC},
+		Handshake:   handshake2.Options{Rev0Only: c.Protocol.Rev0, Modes: c.Auth.Modes, NoDataCRC: c.Protocol.NoDataCRC},
 		Compression: c.Protocol.Compression, Limits: r.Limits,
 		Timeout: t.Handshake, Backoff: session.Backoff{Initial: t.InitialBackoff, Max: t.MaxBackoff},
 		Door: c.door(),

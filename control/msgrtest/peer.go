@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -163,8 +164,8 @@ func (p *Peer) handshake(by probe.Probe) {
 	if p.err != nil {
 		return
 	}
-	opt := handshake.Options{EntityType: p.cfg.Name.Type, Rev0Only: p.cfg.Rev0, Probe: probe.NewSocket(by, 1, p.accepted, nil)}
-	var s *handshake.Stream
+	opt := handshake2.Options{EntityType: p.cfg.Name.Type, Rev0Only: p.cfg.Rev0, Probe: probe.NewSocket(by, 1, p.accepted, nil)}
+	var s *handshake2.Stream
 	var err error
 	if p.accepted {
 		server := p.cfg.AuthServer
@@ -175,13 +176,13 @@ func (p *Peer) handshake(by probe.Probe) {
 		if a, ok := p.conn.RemoteAddr().(*net.TCPAddr); ok && !remote.IsValid() {
 			remote = a.AddrPort()
 		}
-		s, p.Info, err = handshake.Accept(p.ctx, netLink{p.conn}, handshake.AcceptConfig{Options: opt, PeerAddr: remote, Auth: server})
+		s, p.Info, err = handshake2.Accept(p.ctx, netLink{p.conn}, handshake2.AcceptConfig{Options: opt, PeerAddr: remote, Auth: server})
 	} else {
 		client := p.cfg.AuthClient
 		if client == nil {
 			client = none.NewClient(p.cfg.Name)
 		}
-		s, p.Info, err = handshake.Connect(p.ctx, netLink{p.conn}, handshake.ConnectConfig{Options: opt, Target: p.target, Auth: client})
+		s, p.Info, err = handshake2.Connect(p.ctx, netLink{p.conn}, handshake2.ConnectConfig{Options: opt, Target: p.target, Auth: client})
 	}
 	switch {
 	case by != nil && errors.Is(err, errStopped):

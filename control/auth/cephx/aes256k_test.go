@@ -46,7 +46,7 @@ func TestAES256KVectors(t *testing.T) {
 		t.Fatal("vectors are missing")
 	}
 	k, err := ParseKey(file.Key.Base64)
-	if err != nil || k.Kind() != AES256K || k.Base64() != file.Key.Base64 {
+	if err != nil || k.Kind() != AES256K || k.base64() != file.Key.Base64 {
 		t.Errorf("key of kind %v: %v", k.Kind(), err)
 	}
 	var s aes256kScheme
@@ -289,7 +289,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 		for _, id := range s.IDs() {
 			k, ok := s.Key(id)
 			stored, found := store.Secret(ServiceOSD, id)
-			if want := kind; !ok || !found || !stored.Equal(k) || i != 1 && k.Kind() != want {
+			if want := kind; !ok || !found || !stored.equal(k) || i != 1 && k.Kind() != want {
 				t.Errorf("step %d, secret %d: kind %v", i, id, k.Kind())
 			}
 			cl, err := issueUnder(k, id)
@@ -298,7 +298,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 			must(t, err)
 			p, err := cl.First()
 			must(t, err)
-			p, _, err = server.NewVerifier().Handle(p, auth.CRC)
+			p, _, err = server.newVerifier().Handle(p, auth.CRC)
 			must(t, err)
 			_, err = cl.Answer(p)
 			must(t, err)
@@ -307,7 +307,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 }
 
 // issueUnder is an authorizer with a ticket under a secret.
-func issueUnder(secret Key, id uint64) (*Authorizer, error) {
+func issueUnder(secret Key, id uint64) (*authorizer, error) {
 	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.Kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package cephx
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -254,6 +253,3 @@ func (a *Authority) Wipe() {
 
 // String shows nothing but the type.
 func (a *Authority) String() string { return "cephx authority" }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (a *Authority) LogValue() slog.Value { return slog.StringValue(a.String()) }

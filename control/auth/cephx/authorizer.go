@@ -8,11 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 )
 
-// Authorizer is the connector's side of one exchange with a service. In protocol version
-// 2 a messenger drives it through [Client.Start]; in version 1 its payloads travel in the
-// connect messages. It belongs to one goroutine. Its steps are First, Answer, Done; each
-// error ends it. Call Wipe when it is over.
-type Authorizer struct {
+// authorizer is the connector's side of one exchange with a service, in msgr2 and msgr1
+// alike. It belongs to one goroutine. Its steps are First, Answer, Done; each error ends it.
+// Its owner calls Wipe at the end.
+type authorizer struct {
 	head  authorizerHead
 	key   Key
 	nonce uint64
@@ -30,17 +29,17 @@ const (
 )
 
 // newAuthorizer takes over the key.
-func newAuthorizer(head authorizerHead, key Key, rand io.Reader) (*Authorizer, error) {
+func newAuthorizer(head authorizerHead, key Key, rand io.Reader) (*authorizer, error) {
 	nonce, err := randomU64(rand)
 	if err != nil {
 		key.Wipe()
 		return nil, err
 	}
-	return &Authorizer{head: head, key: key, nonce: nonce, rand: rand}, nil
+	return &authorizer{head: head, key: key, nonce: nonce, rand: rand}, nil
 }
 
 // First returns the authorizer without an answer to a challenge.
-func (a *Authorizer) First() ([]byte, error) {
+func (a *authorizer) First() ([]byte, error) {
 	if a.step != authorizerNew {
 		return nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
 	}
@@ -49,7 +48,7 @@ func (a *Authorizer) First() ([]byte, error) {
 }
 
 // Answer takes the challenge of the service and returns the authorizer that answers it.
-func (a *Authorizer) Answer(challenge []byte) ([]byte, error) {
+func (a *authorizer) Answer(challenge []byte) ([]byte, error) {
 	if a.step != authorizerSent {
 		return nil, fmt.Errorf("authorizer: challenge: %w", ErrOutOfOrder)
 	}
@@ -61,7 +60,7 @@ func (a *Authorizer) Answer(challenge []byte) ([]byte, error) {
 	return a.payload(authorize{nonce: a.nonce, haveChallenge: true, answer: c + 1})
 }
 
-func (a *Authorizer) payload(content authorize) ([]byte, error) {
+func (a *authorizer) payload(content authorize) ([]byte, error) {
 	var buf [32]byte
 	plain := content.appendTo(buf[:0])
 	defer clear(buf[:])
@@ -70,11 +69,10 @@ func (a *Authorizer) payload(content authorize) ([]byte, error) {
 
 // Done verifies the reply of the service, which proves that the service could open the
 // ticket, and returns the connection secret if there is one; the caller wipes it. A
-// service that does not challenge is accepted, as protocol version 1 has them without
-// the feature CEPHX_V2.
-func (a *Authorizer) Done(reply []byte) (secret []byte, err error) {
-	if a.step != authorizerSent && a.step != authorizerAnswered {
-		return nil, fmt.Errorf("authorizer: reply: %w", ErrOutOfOrder)
+// service that has not challenged us is refused.
+func (a *authorizer) Done(reply []byte) (secret []byte, err error) {
+	if a.step != authorizerAnswered {
+		return nil, fmt.Errorf("authorizer: done without a challenge: %w", ErrOutOfOrder)
 	}
 	got, secret, err := openReply(a.key, reply)
 	if err != nil {
@@ -89,16 +87,13 @@ func (a *Authorizer) Done(reply []byte) (secret []byte, err error) {
 	return secret, nil
 }
 
-// SessionKey returns a copy of the ticket's session key.
-func (a *Authorizer) SessionKey() Key { return a.key.Clone() }
-
 // Wipe overwrites the session key of the authorizer. The client keeps its ticket.
-func (a *Authorizer) Wipe() { a.key.Wipe() }
+func (a *authorizer) Wipe() { a.key.Wipe() }
 
-// serviceExchange is an [Authorizer] behind [auth.ClientExchange].
+// serviceExchange is an [authorizer] behind [auth.ClientExchange].
 type serviceExchange struct {
 	c     *Client
-	a     *Authorizer
+	a     *authorizer
 	modes []auth.Mode
 }
 
@@ -121,7 +116,7 @@ func (e *serviceExchange) BadMethod(_ context.Context, m auth.Method, result int
 		}
 		return err
 	}
-	again, err := e.c.NewAuthorizer(e.a.head.service)
+	again, err := e.c.newAuthorizer(e.a.head.service)
 	if err != nil {
 		return err
 	}
@@ -137,9 +132,6 @@ func (e *serviceExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, 
 func (e *serviceExchange) Done(_ context.Context, _ uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
 	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
 		return nil, err
-	}
-	if e.a.step != authorizerAnswered {
-		return nil, fmt.Errorf("authorizer: done without a challenge: %w", ErrOutOfOrder)
 	}
 	secret, err := e.a.Done(payload)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ type ClientConfig struct {
 	Name wire.EntityName
 	// Key is the key of the entity. The client keeps a copy.
 	Key Key
-	// Services are those that tickets are wanted for; 0 means [DefaultServices].
+	// Services are those that tickets are wanted for; 0 means [defaultServices].
 	Services Service
 	// Modes returns the connection modes to offer to a peer of the given type, most
 	// preferred first. It must be safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
@@ -82,7 +81,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("%w: key of %v: %w", errConfig, cfg.Name, err)
 	}
 	if cfg.Services == 0 {
-		cfg.Services = DefaultServices
+		cfg.Services = defaultServices
 	}
 	return &Client{
 		name: cfg.Name, key: cfg.Key.Clone(), services: cfg.Services | ServiceAuth,
@@ -102,7 +101,7 @@ func (c *Client) Start(_ context.Context, peer wire.EntityType) (auth.ClientExch
 	if peer == wire.Mon && c.name.Type != wire.Mon {
 		return &loginExchange{c: c, login: c.NewLogin(), modes: modes}, nil
 	}
-	a, err := c.NewAuthorizer(Service(peer))
+	a, err := c.newAuthorizer(Service(peer))
 	if err != nil {
 		return nil, err
 	}
@@ -219,9 +218,9 @@ func wipeTickets(m map[Service]*heldTicket) {
 	}
 }
 
-// NewAuthorizer begins an authorizer for a service. It fails with [ErrNoTicket] if there
+// newAuthorizer begins an authorizer for a service. It fails with [ErrNoTicket] if there
 // is no valid ticket.
-func (c *Client) NewAuthorizer(s Service) (*Authorizer, error) {
+func (c *Client) newAuthorizer(s Service) (*authorizer, error) {
 	var (
 		head authorizerHead
 		key  Key
@@ -291,9 +290,6 @@ func wallClock(now func() time.Time) func() time.Time {
 
 // String shows the name only.
 func (c *Client) String() string { return "cephx client " + c.name.String() }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (c *Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // seenKeys remembers session keys, as digests, to recognise a reply that is played again.
 type seenKeys struct {

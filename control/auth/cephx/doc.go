@@ -53,15 +53,14 @@
 // An acceptor makes a [Server]: with a SecretStore as a daemon, with an [Authority] as
 // a monitor. The authority has the [Keyring] and makes and rotates the service secrets.
 //
-// [Login], [Authorizer], [Session] and [Verifier] are the four ends of the two
-// exchanges without a messenger around them, for protocol version 1, which carries the
-// same payloads in other places.
+// [Login] and [Session] are the two ends of the first exchange without a messenger around
+// them, for protocol version 1, which carries the same payloads in MAuth messages.
 //
 // # What it protects, and what not
 //
 // Proofs, challenges and paddings are compared in constant time. Keys live behind
-// pointers, print as "[redacted]" in every format of fmt and slog, and are overwritten
-// when they are replaced or when an exchange ends. (The key schedules inside
+// pointers, no format of fmt, slog or JSON shows them, and they are overwritten when they
+// are replaced or when an exchange ends. (The key schedules inside
 // crypto/aes and crypto/hmac are out of reach and left to the garbage collector.)
 //
 // A [Kind] of keys decides about the cipher. That of AES, the kind of all releases, is

@@ -202,7 +202,7 @@ func FuzzExchanges(f *testing.F) {
 			e.Done(ctx, 1, auth.CRC, p)
 		}
 		cl.HandleRotatingReply(p)
-		cl.pending = &pendingRenewal{op: opPrincipalSessionKey, wanted: DefaultServices, key: fuzzKey.Clone()}
+		cl.pending = &pendingRenewal{op: opPrincipalSessionKey, wanted: defaultServices, key: fuzzKey.Clone()}
 		cl.HandleReply(p)
 	})
 }

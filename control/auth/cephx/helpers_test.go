@@ -314,7 +314,7 @@ func (c *cluster) show(cl *Client, held *heldTicket) error {
 	must(c.t, err)
 	p, err := a.First()
 	must(c.t, err)
-	_, _, err = c.osd.NewVerifier().Handle(p, 0)
+	_, _, err = c.osd.newVerifier().Handle(p, 0)
 	return err
 }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -139,7 +138,7 @@ func readAnyKey(r *wire.Reader) Key {
 	return newHandle(d)
 }
 
-// AppendTo appends the binary form, 12 bytes and the secret. The zero Key is written with
+// appendTo appends the binary form, 12 bytes and the secret. The zero Key is written with
 // type 0 and no bytes.
 func (k Key) appendTo(dst []byte) []byte {
 	if k.IsZero() {
@@ -152,8 +151,8 @@ func (k Key) appendTo(dst []byte) []byte {
 	return append(dst, k.data().secret...)
 }
 
-// Base64 returns the form of keyring files. It contains the secret.
-func (k Key) Base64() string {
+// base64 returns the form of keyring files. It contains the secret.
+func (k Key) base64() string {
 	p := k.appendTo(make([]byte, 0, 64))
 	defer clear(p)
 	return base64.StdEncoding.EncodeToString(p)
@@ -179,9 +178,9 @@ func (k Key) Secret() []byte {
 // IsZero reports whether there is no key, or it was wiped.
 func (k Key) IsZero() bool { return k.p == nil || k.data().wiped }
 
-// Equal reports in constant time whether both secrets are the same. A missing key is
+// equal reports in constant time whether both secrets are the same. A missing key is
 // equal to nothing.
-func (k Key) Equal(o Key) bool {
+func (k Key) equal(o Key) bool {
 	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret, o.data().secret) == 1
 }
 
@@ -211,18 +210,8 @@ func (k Key) String() string {
 	return redacted
 }
 
-// GoString is like String.
-func (k Key) GoString() string { return k.String() }
-
 // Format writes what String returns, whatever the verb.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
-
-// MarshalText implements [encoding.TextMarshaler] with what String returns, so that no
-// encoder finds another way. Use Base64 to get the key.
-func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // random fills p from r, or from crypto/rand if r is nil.
 func random(r io.Reader, p []byte) error {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -232,8 +231,8 @@ func (k *Keyring) Lookup(name wire.EntityName) (Entity, bool) {
 	return e, ok
 }
 
-// Names returns the names of all entities, sorted by type and id.
-func (k *Keyring) Names() []wire.EntityName {
+// names returns the names of all entities, sorted by type and id.
+func (k *Keyring) names() []wire.EntityName {
 	return slices.SortedFunc(maps.Keys(k.entities), func(a, b wire.EntityName) int {
 		if a.Type != b.Type {
 			return int(a.Type) - int(b.Type)
@@ -247,9 +246,9 @@ func (k *Keyring) Names() []wire.EntityName {
 func (k *Keyring) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	defer func() { clear(b.Bytes()) }()
-	for _, name := range k.Names() {
+	for _, name := range k.names() {
 		e := k.entities[name]
-		fmt.Fprintf(&b, "[%v]\n\tkey = %s\n", name, e.Key.Base64())
+		fmt.Fprintf(&b, "[%v]\n\tkey = %s\n", name, e.Key.base64())
 		for _, s := range slices.Sorted(maps.Keys(e.Caps)) {
 			fmt.Fprintf(&b, "\tcaps %s = %s\n", s, quote(e.Caps[s]))
 		}
@@ -267,7 +266,4 @@ func (k *Keyring) Wipe() {
 }
 
 // String shows the names only.
-func (k *Keyring) String() string { return fmt.Sprintf("keyring%v", k.Names()) }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (k *Keyring) LogValue() slog.Value { return slog.StringValue(k.String()) }
+func (k *Keyring) String() string { return fmt.Sprintf("keyring%v", k.names()) }

@@ -34,7 +34,7 @@ func TestKeyringFile(t *testing.T) {
 	if !ok || a.Caps["mds"] != `allow "all" \ of it` || a.Caps["osd"] != "allow *" || len(a.Caps) != 2 {
 		t.Errorf("client.admin is %+v", a)
 	}
-	if a.Key.Base64() != vectorEntityKey {
+	if a.Key.base64() != vectorEntityKey {
 		t.Error("key differs")
 	}
 	if _, ok := k.Lookup(osd0); ok {
@@ -47,11 +47,11 @@ func TestKeyringFile(t *testing.T) {
 	must(t, err)
 	_, err = k2.WriteTo(&again)
 	must(t, err)
-	if out.String() != again.String() || len(k2.Names()) != 2 || k2.Names()[0] != monKey {
+	if out.String() != again.String() || len(k2.names()) != 2 || k2.names()[0] != monKey {
 		t.Errorf("written as\n%s\nthen as\n%s", out.String(), again.String())
 	}
 	k.Wipe()
-	if !a.Key.IsZero() || len(k.Names()) != 0 {
+	if !a.Key.IsZero() || len(k.names()) != 0 {
 		t.Error("not wiped")
 	}
 }
@@ -195,7 +195,7 @@ func TestKeyHandles(t *testing.T) {
 	k, err := NewKey(AES, nil, t0)
 	must(t, err)
 	share, clone, secret := k, k.Clone(), k.data().secret
-	if !k.Equal(clone) || k.Equal(Key{}) || (Key{}).Equal(Key{}) {
+	if !k.equal(clone) || k.equal(Key{}) || (Key{}).equal(Key{}) {
 		t.Error("equality")
 	}
 	if !k.created().Equal(t0) {
@@ -299,11 +299,11 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString(p)
 	ring, err := ReadKeyring(strings.NewReader("[client.new]\n\tkey = " + text + "\n[client.admin]\n\tkey = " + vectorEntityKey + "\n"))
 	must(t, err)
-	if e, ok := ring.Lookup(admin); !ok || e.Key.Base64() != vectorEntityKey {
+	if e, ok := ring.Lookup(admin); !ok || e.Key.base64() != vectorEntityKey {
 		t.Error("the entry that is known is lost")
 	}
 	e, ok := ring.Lookup(wire.EntityName{Type: wire.Client, ID: "new"})
-	if !ok || e.Key.IsZero() || e.Key.Kind() != 9 || e.Key.Base64() != text {
+	if !ok || e.Key.IsZero() || e.Key.Kind() != 9 || e.Key.base64() != text {
 		t.Fatalf("entry of an unknown kind: %v %v", ok, e.Key.Kind())
 	}
 	var out bytes.Buffer

@@ -82,7 +82,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 	}
 	secretBlob, err := sealSecret(k, make([]byte, connectionSecretSize), nil)
 	must(t, err)
-	authReq := authenticate{3, 1, 2, old, DefaultServices}
+	authReq := authenticate{3, 1, 2, old, defaultServices}
 	mainEntry := issued{service: ServiceAuth, grant: entry.grant, sealed: entry.sealed}
 	login := wire.AppendBlob(wire.AppendBlob(issuedList(opAuthSessionKey, mainEntry), secretBlob), issuedList(0, entry, wrapped)[6:])
 
@@ -113,7 +113,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		}},
 		{"login reply", login, func(p []byte) error {
 			holder.seen = seenKeys{}
-			_, _, err := holder.openLoginReply(p, DefaultServices|ServiceAuth, k)
+			_, _, err := holder.openLoginReply(p, defaultServices|ServiceAuth, k)
 			return err
 		}},
 		{"grant", (&grant{k, 3600}).appendTo(nil), func(p []byte) error {
@@ -129,13 +129,13 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		}},
 		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(useTicket, p)}, k); return err }},
 		{"authorizer", prefixed(useAuthorize, head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
-			_, _, err := c.osd.NewVerifier().Handle(p, auth.Secure)
+			_, _, err := c.osd.newVerifier().Handle(p, auth.Secure)
 			return err
 		}},
 		{"authorize", authorize{nonce: 1, haveChallenge: true, answer: 9}.appendTo(nil), func(p []byte) error {
 			sealed, err := held.sessionKey.sealPrefixed(useAuthorize, head.appendTo(nil), p, nil)
 			must(t, err)
-			_, _, err = c.osd.NewVerifier().Handle(sealed, auth.Secure)
+			_, _, err = c.osd.newVerifier().Handle(sealed, auth.Secure)
 			return err
 		}},
 		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(useChallenge, p)); return err }},

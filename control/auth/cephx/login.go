@@ -187,12 +187,6 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 	return got, secret, nil
 }
 
-// GlobalID returns the id that the login asks for; 0 for a new one.
-func (l *Login) GlobalID() uint64 { return l.globalID }
-
-// SessionKey returns a copy of the auth session key after Done; the zero Key before.
-func (l *Login) SessionKey() Key { return l.sessionKey.Clone() }
-
 // Wipe overwrites the keys of the login. The client keeps its tickets.
 func (l *Login) Wipe() {
 	l.oldKey.Wipe()

@@ -97,11 +97,11 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	c.login(cl)
 	s, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: script(^uint64(0))})
 	must(t, err)
-	a, err := cl.NewAuthorizer(ServiceOSD)
+	a, err := cl.newAuthorizer(ServiceOSD)
 	must(t, err)
 	p, err := a.First()
 	must(t, err)
-	v := s.NewVerifier()
+	v := s.newVerifier()
 	challenge, _, err := v.Handle(p, 0)
 	must(t, err)
 	if _, principal, err := v.Handle(p, 0); !errors.Is(err, ErrChallenge) || principal != nil {
@@ -118,11 +118,11 @@ func TestVerifierEndsWithTheProof(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
 	c.login(cl)
-	a, err := cl.NewAuthorizer(ServiceOSD)
+	a, err := cl.newAuthorizer(ServiceOSD)
 	must(t, err)
 	p, err := a.First()
 	must(t, err)
-	v := c.osd.NewVerifier()
+	v := c.osd.newVerifier()
 	p, _, err = v.Handle(p, 0)
 	must(t, err)
 	answer, err := a.Answer(p)
@@ -132,7 +132,7 @@ func TestVerifierEndsWithTheProof(t *testing.T) {
 	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
 		t.Errorf("protocol version 1 has a connection secret, or %v", err)
 	}
-	if !a.SessionKey().Equal(principal.SessionKey) {
+	if !a.key.equal(principal.SessionKey) {
 		t.Error("session keys differ")
 	}
 	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {

@@ -27,7 +27,7 @@ func (c *cluster) renew(cl *Client) {
 func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	if due := cl.NeedRenew(t0); due != DefaultServices|ServiceAuth {
+	if due := cl.NeedRenew(t0); due != defaultServices|ServiceAuth {
 		t.Errorf("before the login: %v", due)
 	}
 	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
@@ -45,7 +45,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 		t.Errorf("too early: %v", due)
 	}
 	c.clock.add(1)
-	if due := cl.NeedRenew(c.clock.Now()); due != DefaultServices {
+	if due := cl.NeedRenew(c.clock.Now()); due != defaultServices {
 		t.Errorf("due: %v", due)
 	}
 	if !cl.RenewAt().IsZero() {
@@ -99,7 +99,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 		return append(append([]byte(nil), p[:len(p)-r.Len()]...), 0, 0, 0, 0)
 	}})
 	must(t, errors.Join(cerr, serr))
-	if due := cl.NeedRenew(t0); due != DefaultServices {
+	if due := cl.NeedRenew(t0); due != defaultServices {
 		t.Fatalf("due: %v", due)
 	}
 	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
@@ -209,7 +209,7 @@ func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 		if _, err := r.l.Done(r.s.GlobalID(), 0, r.p); err != nil {
 			t.Fatal(err)
 		}
-		if r.l.SessionKey().IsZero() {
+		if r.l.sessionKey.IsZero() {
 			t.Error("no session key")
 		}
 	}

@@ -3,7 +3,6 @@ package cephx
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -171,6 +170,3 @@ func (s RotatingSecrets) String() string {
 	}
 	return out + "]"
 }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (s RotatingSecrets) LogValue() slog.Value { return slog.StringValue(s.String()) }

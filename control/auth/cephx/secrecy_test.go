@@ -35,7 +35,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	must(t, err)
 	_, _, p, err := e.Request(ctx)
 	must(t, err)
-	v := c.osd.NewVerifier()
+	v := c.osd.newVerifier()
 	p, _, err = v.Handle(p, auth.Secure)
 	must(t, err)
 	p, err = e.ReplyMore(ctx, p)
@@ -55,7 +55,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	var all []string
 	for _, k := range []Key{entity.Key, cl.tickets[ServiceOSD].sessionKey, cl.tickets[ServiceAuth].sessionKey, rotating, c.authority.nobody} {
 		all = append(all, forms(k.Secret())...)
-		all = append(all, k.Base64()[:20]+k.Base64()[20:])
+		all = append(all, k.base64()[:20]+k.base64()[20:])
 	}
 	all = append(all, forms(principal.connectionSecret())...)
 

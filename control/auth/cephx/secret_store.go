@@ -2,7 +2,6 @@ package cephx
 
 import (
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -66,6 +65,3 @@ func (s *SecretStore) String() string {
 	defer s.mu.Unlock()
 	return fmt.Sprintf("%v %v", s.service, s.secrets)
 }
-
-// LogValue implements [slog.LogValuer] with what String returns.
-func (s *SecretStore) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -100,16 +99,13 @@ func (s *Server) Start(_ context.Context, peer wire.EntityType, m auth.Method, m
 // String shows the own type only.
 func (s *Server) String() string { return "cephx server of " + s.cfg.Own.String() }
 
-// LogValue implements [slog.LogValuer] with what String returns.
-func (s *Server) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// serverExchange is a [Session] or a [Verifier], as the first payload demands.
+// serverExchange is a [Session] or a [verifier], as the first payload demands.
 type serverExchange struct {
 	s        *Server
 	peer     wire.EntityType
 	mode     auth.Mode
 	session  *Session
-	verifier *Verifier
+	verifier *verifier
 	over     bool
 }
 
@@ -136,7 +132,7 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 	}
 	switch m := payload[0]; {
 	case m >= modeAuthorizer && m <= modeAuthorizerMax:
-		e.verifier = e.s.NewVerifier()
+		e.verifier = e.s.newVerifier()
 		return e.verify(payload)
 	case m >= modeLogin && m <= modeLoginMax && e.s.cfg.Authority != nil:
 		name, id, err := decodeLoginStart(payload)

@@ -19,8 +19,8 @@ const (
 	ServiceMgr  Service = Service(wire.Mgr)
 	ServiceAuth Service = Service(wire.Auth) // the monitors as the issuer of tickets
 
-	// DefaultServices is what an ordinary client needs.
-	DefaultServices = ServiceMon | ServiceOSD | ServiceMgr
+	// defaultServices is what an ordinary client needs.
+	defaultServices = ServiceMon | ServiceOSD | ServiceMgr
 
 	allServices = ServiceMon | ServiceMDS | ServiceOSD | ServiceMgr | ServiceAuth
 )
@@ -45,5 +45,5 @@ func (s Service) String() string {
 	return strings.Join(names, "|")
 }
 
-// Has reports whether s contains all of o.
+// has reports whether s contains all of o.
 func (s Service) has(o Service) bool { return s&o == o }

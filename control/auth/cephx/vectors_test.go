@@ -54,8 +54,8 @@ func TestCryptoVectors(t *testing.T) {
 				must(t, err)
 				same(t, "binary", k.appendTo(nil), v.Binary)
 				same(t, "secret", k.Secret(), v.Key)
-				if k.Base64() != v.Base64 || !k.created().Equal(time.Unix(int64(v.Created), int64(v.CreatedNs))) {
-					t.Errorf("base64 %s, created %v", k.Base64(), k.created())
+				if k.base64() != v.Base64 || !k.created().Equal(time.Unix(int64(v.Created), int64(v.CreatedNs))) {
+					t.Errorf("base64 %s, created %v", k.base64(), k.created())
 				}
 			case v.Bare != nil:
 				bare, err := k.seal(useTicket, nil, v.Payload, nil)

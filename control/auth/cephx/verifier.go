@@ -7,18 +7,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Verifier is the service's side of one exchange with a connector that shows a ticket.
-// In protocol version 2 a [Server] drives it; in version 1 its payloads travel in the
-// connect messages. It belongs to one goroutine. An error ends it.
-type Verifier struct {
+// verifier is the service's side of one exchange with a connector that shows a ticket, in
+// msgr2 and msgr1 alike. It belongs to one goroutine. An error ends it.
+type verifier struct {
 	s          *Server
 	challenge  uint64
 	challenged bool
 	over       bool
 }
 
-// Principal is who a [Verifier] has proven, and the secrets shared with it.
-type Principal struct {
+// principal is a proven entity, and the secrets that we share with it.
+type principal struct {
 	Entity   wire.EntityName
 	GlobalID uint64
 	// Caps are the encoded capabilities for this service; see [CapsText].
@@ -29,7 +28,7 @@ type Principal struct {
 }
 
 // Wipe overwrites the secrets.
-func (p *Principal) Wipe() {
+func (p *principal) Wipe() {
 	p.SessionKey.Wipe()
 	if p.secret != nil {
 		clear((*p.secret)[:])
@@ -38,20 +37,20 @@ func (p *Principal) Wipe() {
 
 // ConnectionSecret returns a copy of the connection secret, which the caller wipes; nil
 // unless the mode is [auth.Secure].
-func (p *Principal) connectionSecret() []byte {
+func (p *principal) connectionSecret() []byte {
 	if p.secret == nil {
 		return nil
 	}
 	return append([]byte(nil), (*p.secret)[:]...)
 }
 
-// NewVerifier begins an exchange.
-func (s *Server) NewVerifier() *Verifier { return &Verifier{s: s} }
+// newVerifier begins an exchange.
+func (s *Server) newVerifier() *verifier { return &verifier{s: s} }
 
 // Handle takes an authorizer. The first one is answered with a challenge, principal nil;
 // the second one with the authorizer reply and the principal, which the caller wipes.
-// mode is that of the connection, 0 in protocol version 1.
-func (v *Verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *Principal, err error) {
+// mode is that of the connection.
+func (v *verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *principal, err error) {
 	defer func() {
 		if err != nil || p != nil {
 			v.over, v.challenge = true, 0
@@ -77,7 +76,7 @@ func (v *Verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *Prin
 	if !a.haveChallenge || !equalU64(a.answer, v.challenge+1) {
 		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
 	}
-	p = &Principal{Entity: c.name, GlobalID: c.globalID, Caps: c.effectiveCaps(), SessionKey: c.sessionKey.Clone()}
+	p = &principal{Entity: c.name, GlobalID: c.globalID, Caps: c.effectiveCaps(), SessionKey: c.sessionKey.Clone()}
 	var secret []byte
 	if mode == auth.Secure {
 		s := new([connectionSecretSize]byte)
@@ -94,7 +93,7 @@ func (v *Verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *Prin
 	return reply, p, nil
 }
 
-func (v *Verifier) sendChallenge(session Key) ([]byte, error) {
+func (v *verifier) sendChallenge(session Key) ([]byte, error) {
 	c, err := randomU64(v.s.cfg.Rand)
 	if err != nil {
 		return nil, err

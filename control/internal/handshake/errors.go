@@ -1,11 +1,9 @@
 package handshake
 
 import (
+	"context"
 	"errors"
 	"fmt"
-
-	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // Stage is the part of the handshake in which it failed.
@@ -18,8 +16,8 @@ const (
 	StageAuth   Stage = "auth" // up to the signatures and the compression negotiation
 )
 
-// Reasons why a handshake fails, beside those of the packages wire, frame and auth, and
-// of the link.
+// Reasons why a handshake fails, beside those of handshake2, handshake1, wire, frame and
+// auth, and of the link.
 var (
 	// ErrAuth is what every [Error] is whose reason is the authentication: a refusal,
 	// nothing in common, a proof, signature or secret that is wrong, a peer that does not
@@ -33,28 +31,18 @@ var (
 	ErrPeerType = errors.New("wrong peer type")
 	// ErrGaveUp means that the auth client has nothing more to offer. Terminal.
 	ErrGaveUp = errors.New("auth client gave up")
-	// ErrUnexpectedFrame means that the frame is not legal in this state, or is no control
-	// frame at all.
-	ErrUnexpectedFrame = errors.New("unexpected frame")
-	// ErrSignature means that the peer's AUTH_SIGNATURE is wrong: the key differs, or a
-	// byte was changed on the way.
-	ErrSignature = errors.New("wrong signature")
 	// ErrNoSessionKey means that a method that proves identity ended without a key.
 	ErrNoSessionKey = errors.New("no session key")
 	// ErrTooManyRounds means that the authentication does not come to an end.
 	ErrTooManyRounds = errors.New("too many authentication rounds")
-	// ErrTooLong means that the peer sent more than is ever needed before authentication.
-	ErrTooLong = errors.New("handshake is too long")
 	// ErrNoRoom means that other connections hold all the room for what comes before
 	// authentication.
 	ErrNoRoom = errors.New("no room left for handshakes")
 	// ErrConfig means that the handshake cannot start with this configuration.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrReleased means that a stream was used after [Stream.Release].
-	ErrReleased = errors.New("stream was released")
 )
 
-// Error is what [Connect] and [Accept] return, and what those of package handshake1 do.
+// Error is the error of a handshake.
 type Error struct {
 	Stage Stage
 	Peer  string // address of the peer, as configured
@@ -63,8 +51,8 @@ type Error struct {
 	auth  bool
 }
 
-// NewError is an [Error] of the handshake of another protocol, with the address of the
-// peer. failed says that the reason is the authentication.
+// NewError makes an [Error], with the address of the peer. failed says that the reason is
+// the authentication.
 func NewError(stage Stage, peer, state string, err error, failed bool) *Error {
 	return &Error{Stage: stage, Peer: peer, State: state, Err: err, auth: failed}
 }
@@ -88,25 +76,25 @@ func (e *Error) Terminal() bool {
 		errors.Is(e.Err, ErrGaveUp) || errors.Is(e.Err, ErrConfig)
 }
 
-// transportError is what the link or the probe returned, which says nothing about
-// the authentication.
-type transportError struct{ err error }
-
-func (e *transportError) Error() string { return e.err.Error() }
-func (e *transportError) Unwrap() error { return e.err }
-
-func transport(err error) error {
-	if err == nil {
-		return nil
+// GaveUp marks an error of the auth client as terminal. A context that is done says
+// nothing about the next attempt.
+func GaveUp(err error) error {
+	if IsContext(err) {
+		return err
 	}
-	return &transportError{err}
+	return fmt.Errorf("%w: %w", ErrGaveUp, err)
 }
 
-// aboutAuth reports whether an error in the stage of authentication is one of the
-// authentication itself.
-func aboutAuth(err error) bool {
-	var t *transportError
-	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !errors.As(err, &t) && !IsContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
-		!errors.Is(err, ErrNoRoom) && !errors.Is(err, auth.ErrBusy)
+// Cause adds why the context is done to an error that only says that it is.
+func Cause(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && IsContext(err) && !errors.Is(err, why) {
+		return fmt.Errorf("%w (%w)", why, &transportError{err})
+	}
+	return err
+}
+
+// IsContext reports whether err is about the context, which says nothing about the peer
+// or the configuration.
+func IsContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

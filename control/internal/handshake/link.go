@@ -1,6 +1,12 @@
 package handshake
 
-import "context"
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
 
 // Link is one TCP connection. Both calls return when ctx is done at the latest; the
 // connection is of no use after an error. They are never called at the same time.
@@ -14,7 +20,7 @@ type Link interface {
 }
 
 // BufferedLink is a Link that needs a switch to another thread for each call that waits.
-// A [Stream] without a probe makes few of those: it queues what it writes, and waits for
+// A handshake without a probe makes few of those: it queues its writes, and waits for
 // several frames at once where the protocol lets the peer send them without an answer.
 type BufferedLink interface {
 	Link
@@ -29,4 +35,105 @@ type BufferedLink interface {
 	// enough sees the same bytes each time, and more. It runs on any thread, may still run
 	// when Await has returned because of ctx, and does not keep the bytes.
 	Await(ctx context.Context, enough func(unread []byte) bool) error
+}
+
+// Transport is a Link as a handshake uses it. Its zero value is of no use before Begin.
+// Errors of the link, the probe and the context are such that [IsTransport] knows them.
+type Transport struct {
+	link  Link
+	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
+	probe *probe.Socket
+}
+
+// Begin takes the link, and the probe if there is one.
+func (t *Transport) Begin(link Link, p *probe.Socket) {
+	if t.link, t.probe = link, p; p == nil {
+		t.buf, _ = link.(BufferedLink)
+	}
+}
+
+// Queues says that Write leaves bytes to the link, and so does not wait.
+func (t *Transport) Queues() bool { return t.buf != nil }
+
+// ReadFull fills p.
+func (t *Transport) ReadFull(ctx context.Context, p []byte) error {
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
+	}
+	return transport(t.link.ReadFull(ctx, p))
+}
+
+// ReadBanner fills p with the first bytes of the connection. It reads them one at a time, and
+// asks check about all so far: a peer of another protocol is refused at its first wrong byte,
+// as it may wait for our answer and send no more. [io.EOF] means that nothing came.
+func (t *Transport) ReadBanner(ctx context.Context, p []byte, check func(begun []byte) error) error {
+	for n := range p {
+		if err := t.ReadFull(ctx, p[n:n+1]); err != nil {
+			if n > 0 && errors.Is(err, io.EOF) {
+				err = transport(io.ErrUnexpectedEOF)
+			}
+			return err
+		}
+		if err := check(p[:n+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write writes p, or queues it.
+func (t *Transport) Write(ctx context.Context, p []byte) error {
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
+	}
+	if t.buf != nil {
+		t.buf.Queue(p)
+		return nil
+	}
+	return transport(t.link.Write(ctx, p))
+}
+
+// Await is that of a [BufferedLink]. Call it only if the link queues.
+func (t *Transport) Await(ctx context.Context, enough func(unread []byte) bool) error {
+	if ctx.Err() != nil {
+		return transport(context.Cause(ctx))
+	}
+	return transport(t.buf.Await(ctx, enough))
+}
+
+// Flush sends the queued bytes to a peer that is not read any more: they may tell it why.
+// The connection ends then, so the result does not matter.
+func (t *Transport) Flush(ctx context.Context) {
+	if t.buf != nil {
+		_ = t.buf.Flush(ctx)
+	}
+}
+
+// Step asks the probe before or after a step.
+func (t *Transport) Step(ctx context.Context, p probe.Point, w probe.When) error {
+	if t.probe == nil {
+		return nil
+	}
+	return transport(t.probe.Step(ctx, p, w))
+}
+
+// transportError is an error of the link or the probe, which says nothing about the
+// authentication.
+type transportError struct{ err error }
+
+func (e *transportError) Error() string { return e.err.Error() }
+func (e *transportError) Unwrap() error { return e.err }
+
+func transport(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &transportError{err}
+}
+
+// IsTransport reports whether err is one of the link, the probe or the context of a
+// [Transport].
+func IsTransport(err error) bool {
+	var t *transportError
+	return errors.As(err, &t)
 }

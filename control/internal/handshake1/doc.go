@@ -1,12 +1,11 @@
 // Package handshake1 runs the handshake of msgr1 over a link, in both roles: banners and
 // addresses, then connect messages with their authorizers and the answers to them
-// (msgr1.md, sections 3 to 7). It is to msgr1 what package handshake is to msgr2, and
-// uses its Link and Error.
+// (msgr1.md, sections 3 to 7). Package handshake has the rules and types that msgr2 shares.
 //
 // In msgr1 the session is agreed on in the same messages as the authentication, so this
 // package shares the work with the machine of package session1:
 //
-//   - [Connect] and [Accept] exchange banners and addresses: connector.go, acceptor.go.
+//   - [Connect] and [Accept] exchange banners and addresses: connect.go, accept.go.
 //   - The machine says what to connect with. [Connector.Ask] adds the authorizer, answers
 //     a challenge, verifies the acceptor's proof, and returns the answer that the machine
 //     wants.
@@ -20,7 +19,4 @@
 //
 // msgr1 encrypts nothing: everybody on the way can read a connection. So the handshake
 // fails if the auth client or server allows mode secure only.
-//
-// Time limits are the deadline of the context: a peer may stay silent for ever. One
-// handshake belongs to one goroutine. Different handshakes share nothing.
 package handshake1

@@ -6,7 +6,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -35,7 +35,7 @@ type Compression struct {
 
 // compression is a Compression at work.
 type compression struct {
-	negotiate *handshake.Compression // nil: not announced
+	negotiate *handshake2.Compression // nil: not announced
 	min       int
 	methods   map[wire.CompressionMethod]frame.Compressor
 }
@@ -72,7 +72,7 @@ func (c *Compression) start() (*compression, error) {
 	if peers == nil {
 		peers = []wire.EntityType{wire.OSD}
 	}
-	w.negotiate = &handshake.Compression{
+	w.negotiate = &handshake2.Compression{
 		Methods: slices.Clone(c.Methods),
 		Want: func(peer wire.EntityType, mode auth.Mode) bool {
 			return slices.Contains(peers, peer) && (mode == auth.CRC || secure)

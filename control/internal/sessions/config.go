@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -37,7 +37,7 @@ type Config struct {
 
 	AuthClient  auth.Client
 	AuthServer  auth.Server
-	Handshake   handshake.Options // of every socket: Rev0Only, Modes and NoDataCRC
+	Handshake   handshake2.Options // of every socket: Rev0Only, Modes and NoDataCRC
 	Compression Compression
 	Limits      frame.Limits
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
@@ -49,7 +50,7 @@ func (msgr2) connect(d *dialling) error {
 
 // connect2 runs the handshake of a connector.
 func (m *Manager) connect2(ctx context.Context, a *attempt, link *loop.Link, target wire.Addr, peer wire.EntityType) (*talk2, error) {
-	stream, p, err := handshake.Connect(ctx, link, handshake.ConnectConfig{
+	stream, p, err := handshake2.Connect(ctx, link, handshake2.ConnectConfig{
 		Options: m.options2(a), Target: target, PeerType: peer, Auth: m.auth.Load().client,
 	})
 	if err != nil {
@@ -60,7 +61,7 @@ func (m *Manager) connect2(ctx context.Context, a *attempt, link *loop.Link, tar
 
 func (msgr2) accept(a *accepting) error {
 	m := a.m
-	stream, peer, err := handshake.Accept(a.ctx, steps{a.link, a}, handshake.AcceptConfig{
+	stream, peer, err := handshake2.Accept(a.ctx, steps{a.link, a}, handshake2.AcceptConfig{
 		Options: m.options2(a.att), PeerAddr: a.link.PeerAddr(), Auth: m.auth.Load().server, Room: a.room,
 	})
 	if err != nil {
@@ -78,7 +79,7 @@ func (msgr2) accept(a *accepting) error {
 }
 
 // options2 are the options of both roles.
-func (m *Manager) options2(a *attempt) handshake.Options {
+func (m *Manager) options2(a *attempt) handshake2.Options {
 	o := m.cfg.Handshake
 	o.EntityType, o.Compression, o.Probe, o.Tap, o.KeyLog = m.cfg.Name.Type, m.compression.negotiate, a.probe, a.tap, m.keyLog
 	return o
@@ -86,7 +87,7 @@ func (m *Manager) options2(a *attempt) handshake.Options {
 
 // talk2 is the talk of msgr2, in both roles.
 type talk2 struct {
-	*handshake.Stream
+	*handshake2.Stream
 	m    *Manager
 	peer *handshake.Peer
 }

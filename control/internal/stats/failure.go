@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -159,7 +160,7 @@ func (n *FailureCounters) of(err error) *uint64 {
 		return &n.Evicted
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &n.Timeout
-	case errors.Is(err, frame.ErrTooLarge), errors.Is(err, handshake.ErrTooLong), errors.Is(err, handshake.ErrNoRoom), errors.Is(err, handshake.ErrTooManyRounds):
+	case errors.Is(err, frame.ErrTooLarge), errors.Is(err, handshake2.ErrTooLong), errors.Is(err, handshake.ErrNoRoom), errors.Is(err, handshake.ErrTooManyRounds):
 		return &n.Limits
 	case errors.Is(err, handshake.ErrAuth):
 		return &n.Auth

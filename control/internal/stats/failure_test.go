@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -32,7 +33,7 @@ func TestAFailedHandshakeIsCountedByItsCauseOnce(t *testing.T) {
 		{at(handshake.StageHello, wire.ErrTruncated), FailureCounters{Other: 1}},
 		{at(handshake.StageAuth, fmt.Errorf("%w (canceled)", os.ErrDeadlineExceeded)), FailureCounters{Timeout: 1}},
 		{at(handshake.StageAuth, frame.ErrTooLarge), FailureCounters{Limits: 1}},
-		{at(handshake.StageAuth, handshake.ErrTooLong), FailureCounters{Limits: 1}},
+		{at(handshake.StageAuth, handshake2.ErrTooLong), FailureCounters{Limits: 1}},
 		{at(handshake.StageAuth, handshake.ErrTooManyRounds), FailureCounters{Limits: 1}},
 		{fmt.Errorf("read: %w", handshake.ErrAuth), FailureCounters{Auth: 1}},
 		{fmt.Errorf("%w: it is another", session.ErrWrongPeer), FailureCounters{WrongPeer: 1}},

@@ -1,10 +1,11 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
 	"errors"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -49,7 +50,7 @@ func TestDataCRCsOfOneSideOnlyAreAFault(t *testing.T) {
 		if !errors.Is(checks, frame.ErrSegmentCRC) || leaves == nil {
 			t.Errorf("the side that checks: %v; the other one: %v", checks, leaves)
 		}
-		if e := wantError(t, checks); e.Stage != StageHello || e.Terminal() {
+		if e := wantError(t, checks); e.Stage != handshake.StageHello || e.Terminal() {
 			t.Errorf("%v", e)
 		}
 	}

@@ -3,7 +3,6 @@ package handshake1
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -11,7 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -32,27 +30,6 @@ var (
 // challenge, and those with a fresh authorizer after a refusal.
 const maxRounds = 8
 
-// Options are what both roles have in common.
-type Options struct {
-	// EntityType is the own type.
-	EntityType wire.EntityType
-	// Own is the own address; blank, or with a blank IP, if it is not known. A connector
-	// learns the IP then.
-	Own wire.Addr
-	// Unsigned leaves out signatures that both sides could have (cephx_sign_messages =
-	// false). A peer that checks ends the connection with the first message.
-	Unsigned bool
-	// NoHeaderCRC and NoDataCRC are those of frame1.Config.
-	NoHeaderCRC, NoDataCRC bool
-	// Limits of received messages; zero: frame.DefaultLimits.
-	Limits frame.Limits
-	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
-	// to the link when the probe is asked after it, and nothing behind it was written.
-	Probe *probe.Socket
-	// Tap is told of every part of the handshake; nil costs nothing.
-	Tap probe.Tap
-}
-
 // Authorizes says whether a connector of that type shows an authorizer to the acceptor.
 // A monitor wants none of anybody but monitors.
 func Authorizes(connector, acceptor wire.EntityType) bool {
@@ -61,21 +38,13 @@ func Authorizes(connector, acceptor wire.EntityType) bool {
 
 // conn is what both roles share: the link, where they are, and what they have.
 type conn struct {
-	link   handshake.Link
-	buf    handshake.BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
+	link   handshake.Transport
 	opts   *Options
 	peer   string // for errors
 	stage  handshake.Stage
 	state  string
 	remote wire.Addr    // the peer's address, for the old header
 	res    *auth.Result // of the last authorizer that was good; nil: there was none
-}
-
-// setUp begins with a link.
-func (c *conn) setUp(link handshake.Link) {
-	if c.link = link; c.opts.Probe == nil {
-		c.buf, _ = link.(handshake.BufferedLink)
-	}
 }
 
 // at records the stage and what happens in it, for errors.
@@ -85,9 +54,7 @@ func (c *conn) at(stage handshake.Stage, state string) { c.stage, c.state = stag
 // authentication.
 func (c *conn) fail(ctx context.Context, err error, failed bool) error {
 	err = handshake.Cause(ctx, err)
-	if c.buf != nil {
-		_ = c.buf.Flush(ctx) // what is queued may tell the peer why; the connection ends in any case
-	}
+	c.link.Flush(ctx)
 	c.Wipe()
 	return handshake.NewError(c.stage, c.peer, c.state, err, failed && !handshake.IsContext(err) && !errors.Is(err, auth.ErrBusy))
 }
@@ -99,24 +66,6 @@ func (c *conn) Auth() *auth.Result { return c.res }
 // Wipe overwrites the secrets.
 func (c *conn) Wipe() { c.res.Wipe() }
 
-func (c *conn) read(ctx context.Context, p []byte) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return c.link.ReadFull(ctx, p)
-}
-
-func (c *conn) write(ctx context.Context, p []byte) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if c.buf != nil {
-		c.buf.Queue(p)
-		return nil
-	}
-	return c.link.Write(ctx, p)
-}
-
 // tapped says to who watches the link what passes on it.
 func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
 	if c.opts.Tap != nil {
@@ -127,41 +76,31 @@ func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
 // probed does what the probe is asked about.
 func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
 	p := probe.Point{Step: s}
-	if err := c.opts.Probe.Step(ctx, p, probe.Before); err != nil {
+	if err := c.link.Step(ctx, p, probe.Before); err != nil {
 		return err
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	return c.opts.Probe.Step(ctx, p, probe.After)
+	return c.link.Step(ctx, p, probe.After)
 }
 
-// writeAt is write at a point of the probe.
+// writeAt writes at a point of the probe.
 func (c *conn) writeAt(ctx context.Context, s probe.Step, p []byte) error {
-	return c.probed(ctx, s, func() error { return c.write(ctx, p) })
+	return c.probed(ctx, s, func() error { return c.link.Write(ctx, p) })
 }
 
-// readAt is read at a point of the probe.
+// readAt reads at a point of the probe.
 func (c *conn) readAt(ctx context.Context, s probe.Step, p []byte) error {
-	return c.probed(ctx, s, func() error { return c.read(ctx, p) })
+	return c.probed(ctx, s, func() error { return c.link.ReadFull(ctx, p) })
 }
 
-// readHello reads size bytes, which begin with the banner. It reads the banner byte by
-// byte, so that it fails at the first byte that is wrong: a peer that speaks something else
-// may send no more.
+// readHello reads size bytes, which begin with the banner.
 func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
 	c.at(handshake.StageBanner, "read the banner")
 	p := make([]byte, size)
 	err := c.probed(ctx, probe.BannerRead, func() error {
-		for n := range wire1.BannerSize {
-			if err := c.read(ctx, p[n:n+1]); err != nil {
-				return err
-			}
-			if err := wire1.CheckBanner(p[:n+1]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.link.ReadBanner(ctx, p[:wire1.BannerSize], wire1.CheckBanner)
 	})
 	if err != nil {
 		return nil, err
@@ -182,9 +121,9 @@ func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
 
 // adopt checks the outcome of authentication.
 func (c *conn) adopt(res *auth.Result, m auth.Method) error {
-	if res == nil || m != auth.None && len(res.SessionKey) == 0 {
+	if err := handshake.CheckResult(res, m); err != nil {
 		res.Wipe()
-		return fmt.Errorf("%w: method %v", handshake.ErrNoSessionKey, m)
+		return err
 	}
 	if m == auth.Cephx { // what Release needs, while the peer can still be refused
 		key, err := cephx.KeyFromSecret(res.SessionKey, time.Time{})

@@ -12,18 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// ConnectConfig configures [Connect].
-type ConnectConfig struct {
-	Options
-	// Target is the address that was dialled, exactly as it is known, nonce included; a
-	// nonce of 0 stands for whoever is there.
-	Target wire.Addr
-	// PeerType is the type of entity to reach. The acceptor does not say its own.
-	PeerType wire.EntityType
-	// Auth makes the authorizers. Required, unless the peer wants none (Authorizes).
-	Auth auth.Client
-}
-
 // Connector is a connector after the exchange of addresses.
 type Connector struct {
 	conn
@@ -39,7 +27,7 @@ type Connector struct {
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
 	c := &Connector{cfg: cfg}
 	c.conn = conn{opts: &c.cfg.Options, peer: cfg.Target.String(), remote: cfg.Target}
-	c.setUp(link)
+	c.link.Begin(link, cfg.Probe)
 	if err := c.addresses(ctx); err != nil {
 		return nil, c.fail(ctx, err, false)
 	}
@@ -187,7 +175,7 @@ func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []
 // readReply reads an answer, and what belongs to it.
 func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []byte, err error) {
 	var p [wire1.ReplySize]byte
-	if err := c.read(ctx, p[:]); err != nil {
+	if err := c.link.ReadFull(ctx, p[:]); err != nil {
 		return a, nil, err
 	}
 	if a.Reply, err = wire1.DecodeReply(p[:]); err != nil {
@@ -195,7 +183,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 	}
 	c.tapped(false, probe.PartReply, p[:])
 	proof = make([]byte, a.AuthorizerLen) // bounded
-	if err := c.read(ctx, proof); err != nil {
+	if err := c.link.ReadFull(ctx, proof); err != nil {
 		return a, nil, err
 	}
 	a.AuthorizerLen = 0
@@ -203,7 +191,7 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 		return a, proof, nil
 	}
 	var q [wire1.SeqSize]byte
-	if err := c.read(ctx, q[:]); err != nil {
+	if err := c.link.ReadFull(ctx, q[:]); err != nil {
 		return a, nil, err
 	}
 	c.tapped(false, probe.PartSeq, q[:])

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -268,7 +269,7 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 		cc, ac := r.configs(c, w)
 		link := linktest.Scripted(bytes.Join(c2s, nil))
 		_, _, err := Accept(t.Context(), link, ac)
-		if !errors.Is(err, ErrAuth) {
+		if !errors.Is(err, handshake.ErrAuth) {
 			t.Errorf("%v: the acceptor says %v", w, err)
 		}
 		if w.peer == wire.Mon && !errors.Is(err, cephx.ErrProof) || w.peer == wire.OSD && !errors.Is(err, cephx.ErrChallenge) {
@@ -280,7 +281,7 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 		// To the same client, and to one of the same entity that starts.
 		for _, c := range []*cephx.Client{c, r.client("admin", w)} {
 			cc.Auth = c
-			if _, _, err := Connect(t.Context(), linktest.Scripted(bytes.Join(s2c, nil)), cc); !errors.Is(err, ErrAuth) {
+			if _, _, err := Connect(t.Context(), linktest.Scripted(bytes.Join(s2c, nil)), cc); !errors.Is(err, handshake.ErrAuth) {
 				t.Errorf("%v: the connector says %v", w, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -20,13 +21,27 @@ const (
 	maxAuthRounds = 16
 )
 
+// Reasons why a handshake fails, beside those of package handshake.
+var (
+	// ErrUnexpectedFrame means that the frame is not legal in this state, or is no control
+	// frame at all.
+	ErrUnexpectedFrame = errors.New("unexpected frame")
+	// ErrSignature means that the peer's AUTH_SIGNATURE is wrong: the key differs, or a
+	// byte was changed on the way.
+	ErrSignature = errors.New("wrong signature")
+	// ErrTooLong means that the peer sent more than is ever needed before authentication.
+	ErrTooLong = errors.New("handshake is too long")
+	// ErrReleased means that a stream was used after [Stream.Release].
+	ErrReleased = errors.New("stream was released")
+)
+
 // run is what both roles share: where they are, for the error, and what they have.
 type run struct {
 	s        *Stream // own
 	own      Stream
 	opts     *Options
-	peer     Peer
-	stage    Stage
+	peer     handshake.Peer
+	stage    handshake.Stage
 	state    state
 	acceptor bool
 	// refused: the peer was told that its authentication failed.
@@ -50,23 +65,31 @@ func (s state) String() string {
 }
 
 // begin makes the stream.
-func (r *run) begin(link Link, o *Options) {
+func (r *run) begin(link handshake.Link, o *Options) {
 	r.own.begin(link, o.Probe)
 	r.own.tap = o.Tap
 	r.s, r.opts = &r.own, o
 }
 
 // at notes what is going on.
-func (r *run) at(stage Stage, what string) { r.stage, r.state = stage, state{before: what} }
+func (r *run) at(stage handshake.Stage, what string) { r.stage, r.state = stage, state{before: what} }
 
 // fail wraps err with where it happened.
 func (r *run) fail(peer fmt.Stringer, err error) error {
-	failed := r.stage == StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
-	return &Error{Stage: r.stage, Peer: peer.String(), State: r.state.String(), Err: err, auth: failed}
+	failed := r.stage == handshake.StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
+	return handshake.NewError(r.stage, peer.String(), r.state.String(), err, failed)
+}
+
+// aboutAuth reports whether an error in the stage of authentication is one of the
+// authentication itself.
+func aboutAuth(err error) bool {
+	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
+	return !handshake.IsTransport(err) && !handshake.IsContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
+		!errors.Is(err, handshake.ErrNoRoom) && !errors.Is(err, auth.ErrBusy)
 }
 
 func (r *run) banners(ctx context.Context) error {
-	r.at(StageBanner, "exchange banners")
+	r.at(handshake.StageBanner, "exchange banners")
 	features, err := r.s.exchangeBanners(ctx, r.opts.banner())
 	if err == nil && r.opts.NoDataCRC {
 		r.s.enc.SetSegmentCRC(false)
@@ -79,14 +102,14 @@ func (r *run) banners(ctx context.Context) error {
 // hello sends the own HELLO and reads the peer's. Neither side waits for the other.
 func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire2.Hello, error) {
 	own := wire2.Hello{EntityType: r.opts.EntityType, PeerAddr: peerAddr}
-	if err := r.write(ctx, StageHello, frame.TagHello, own.AppendTo(r.s.Scratch())); err != nil {
+	if err := r.write(ctx, handshake.StageHello, frame.TagHello, own.AppendTo(r.s.Scratch())); err != nil {
 		return wire2.Hello{}, err
 	}
 	good := func(p []byte, _ *wire2.AuthSignature) bool { _, err := wire2.DecodeHello(p); return err == nil }
-	if err := r.await(ctx, StageHello, frame.TagHello, wire2.AuthSignature{}, good); err != nil {
+	if err := r.await(ctx, handshake.StageHello, frame.TagHello, wire2.AuthSignature{}, good); err != nil {
 		return wire2.Hello{}, err
 	}
-	r.at(StageHello, "read HELLO")
+	r.at(handshake.StageHello, "read HELLO")
 	_, payload, err := r.expect(ctx, frame.TagHello)
 	if err != nil {
 		return wire2.Hello{}, err
@@ -99,14 +122,12 @@ func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire2.Hello, error
 // adopt checks the outcome of authentication and derives the keys of mode secure. It is
 // called before anything is sent on the strength of that outcome.
 func (r *run) adopt(res *auth.Result, m auth.Method, mode auth.Mode, connector bool) (*frame.Keys, error) {
-	if res == nil {
-		return nil, fmt.Errorf("%w: method %v ended without a result", ErrNoSessionKey, m)
+	if err := handshake.CheckResult(res, m); err != nil {
+		res.Wipe()
+		return nil, err
 	}
 	res.Method, res.Mode = m, mode
 	r.peer.Auth, r.peer.Mode = res, mode
-	if m != auth.None && len(res.SessionKey) == 0 {
-		return nil, fmt.Errorf("%w: method %v", ErrNoSessionKey, m)
-	}
 	if mode != auth.Secure {
 		return nil, nil
 	}
@@ -131,21 +152,21 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	own, want := r.s.log.signatures(r.peer.Auth.SessionKey)
 	r.peer.Auth.Wipe()
 	if keys != nil {
-		r.at(StageAuth, "switch to mode secure")
+		r.at(handshake.StageAuth, "switch to mode secure")
 		err := r.s.secure(keys)
 		keys.Wipe()
 		if err != nil {
 			return err
 		}
 	}
-	if err := r.write(ctx, StageAuth, frame.TagAuthSignature, own.AppendTo(r.s.Scratch())); err != nil {
+	if err := r.write(ctx, handshake.StageAuth, frame.TagAuthSignature, own.AppendTo(r.s.Scratch())); err != nil {
 		return err
 	}
 	good := func(p []byte, want *wire2.AuthSignature) bool { return checkSignature(p, want) == nil }
-	if err := r.await(ctx, StageAuth, frame.TagAuthSignature, want, good); err != nil {
+	if err := r.await(ctx, handshake.StageAuth, frame.TagAuthSignature, want, good); err != nil {
 		return err
 	}
-	r.at(StageAuth, "read AUTH_SIGNATURE")
+	r.at(handshake.StageAuth, "read AUTH_SIGNATURE")
 	_, payload, err := r.expect(ctx, frame.TagAuthSignature)
 	if err != nil {
 		return err
@@ -167,11 +188,11 @@ func checkSignature(payload []byte, want *wire2.AuthSignature) error {
 }
 
 // compression runs the negotiation if both banners have the feature.
-func (r *run) compression(ctx context.Context, negotiate func(*Compression, context.Context, *Stream, *Peer) (wire.CompressionMethod, error)) (err error) {
+func (r *run) compression(ctx context.Context, negotiate func(*Compression, context.Context, *Stream, *handshake.Peer) (wire.CompressionMethod, error)) (err error) {
 	if r.peer.Features&wire.BannerCompression == 0 {
 		return nil
 	}
-	r.at(StageAuth, "negotiate compression")
+	r.at(handshake.StageAuth, "negotiate compression")
 	c := r.opts.Compression
 	r.peer.Compression, err = negotiate(c, ctx, r.s, &r.peer)
 	if err == nil && r.peer.Compression != wire.CompressionNone && c.Install != nil {
@@ -180,7 +201,7 @@ func (r *run) compression(ctx context.Context, negotiate func(*Compression, cont
 	return err
 }
 
-func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []byte) error {
+func (r *run) write(ctx context.Context, stage handshake.Stage, tag frame.Tag, payload []byte) error {
 	r.stage, r.state = stage, state{before: "write ", tag: tag}
 	return r.s.WriteFrame(ctx, tag, payload)
 }
@@ -188,7 +209,7 @@ func (r *run) write(ctx context.Context, stage Stage, tag frame.Tag, payload []b
 // await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
 // AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
 // need not look at them one by one. The reverse does not hold.
-func (r *run) await(ctx context.Context, stage Stage, tag frame.Tag, want wire2.AuthSignature, good check) error {
+func (r *run) await(ctx context.Context, stage handshake.Stage, tag frame.Tag, want wire2.AuthSignature, good check) error {
 	if !r.acceptor {
 		return nil
 	}
@@ -210,23 +231,7 @@ func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte,
 	return 0, nil, unexpected(tag, tags...)
 }
 
-// Wipe tells an exchange that it is not needed any more.
-func Wipe(exchange any) {
-	if w, ok := exchange.(auth.Wiper); ok {
-		w.Wipe()
-	}
-}
-
-// Cause adds why the context is done to an error that only says that it is.
-func Cause(ctx context.Context, err error) error {
-	if why := context.Cause(ctx); why != nil && IsContext(err) && !errors.Is(err, why) {
-		return fmt.Errorf("%w (%w)", why, transport(err))
-	}
-	return err
-}
-
-// IsContext reports whether err is about the context, which says nothing about the peer
-// or the configuration.
-func IsContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+// unexpected makes the error for a frame that is not legal in this state.
+func unexpected(got frame.Tag, want ...frame.Tag) error {
+	return fmt.Errorf("%w: %v, want %v", ErrUnexpectedFrame, got, want)
 }

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -62,10 +63,10 @@ func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
 	for _, role := range []struct {
 		name   string
 		stream []byte
-		run    func(l Link) error
+		run    func(l handshake.Link) error
 	}{
-		{"acceptor", c2s, func(l Link) error { _, _, err := Accept(t.Context(), l, ac); return err }},
-		{"connector", s2c, func(l Link) error { _, _, err := Connect(t.Context(), l, cc); return err }},
+		{"acceptor", c2s, func(l handshake.Link) error { _, _, err := Accept(t.Context(), l, ac); return err }},
+		{"connector", s2c, func(l handshake.Link) error { _, _, err := Connect(t.Context(), l, cc); return err }},
 	} {
 		t.Run(role.name, func(t *testing.T) {
 			list := pieces(t, role.stream)
@@ -163,7 +164,7 @@ func TestAFrameReadsNothingOfTheOneBefore(t *testing.T) {
 		t.Errorf("a payload of 3000 bytes in a frame of %d: %v", len(short), err)
 	}
 	// What a frame gives out ends with the frame.
-	s := newStream(linktest.Scripted(slices.Concat(encode(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short))), nil)
+	s := newStream(linktest.Scripted(slices.Concat(encode(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short))))
 	s.start(frame.Rev1)
 	for _, want := range [][]byte{long, short} {
 		_, p, err := s.ReadFrame(t.Context())

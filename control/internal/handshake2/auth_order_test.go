@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -58,7 +59,7 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		cc.Auth, cc.Probe = spy, probed(seen)
 		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
-		if !errors.Is(x.err, errLast) || !errors.Is(x.err, ErrAuth) || !errors.Is(y.err, io.EOF) {
+		if !errors.Is(x.err, errLast) || !errors.Is(x.err, handshake.ErrAuth) || !errors.Is(y.err, io.EOF) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
 		}
 		wantNothingAfter(t, seen, "after read AUTH_DONE")
@@ -72,7 +73,7 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		ac.Auth, ac.Probe = half, probed(seen)
 		a, b = linktest.New()
 		x, y = both(t, t.Context(), a, b, cc, ac)
-		if !errors.Is(y.err, errLast) || !errors.Is(y.err, ErrAuth) || !errors.Is(x.err, &auth.Refused{}) {
+		if !errors.Is(y.err, errLast) || !errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, &auth.Refused{}) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
 		}
 		// It may tell the peer, and hear that it leaves.
@@ -108,7 +109,7 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 		again := wire2.AuthRequest{Method: uint32(method), PreferredModes: []uint32{1}, Payload: append([]byte{1}, make([]byte, 16)...)}
 		peer := append(join(toAcceptor[:3]), encode(t, frame.TagAuthRequest, again.AppendTo(nil))...)
 		link := linktest.Scripted(peer)
-		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
+		if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, handshake.ErrAuth) {
 			t.Errorf("acceptor, %v: %v", method, err)
 		}
 		sent := pieces(t, link.Out.Content())
@@ -121,7 +122,7 @@ func TestTheMethodCannotChangeInTheMiddle(t *testing.T) {
 		}
 		bad := wire2.AuthBadMethod{Method: uint32(method), Result: auth.EACCES, AllowedMethods: []uint32{uint32(method)}, AllowedModes: []uint32{1}}
 		peer = append(join(toConnector[:3]), encode(t, frame.TagAuthBadMethod, bad.AppendTo(nil))...)
-		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, ErrAuth) {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrUnexpectedFrame) || !errors.Is(err, handshake.ErrAuth) {
 			t.Errorf("connector, %v: %v", method, err)
 		}
 	}
@@ -152,18 +153,18 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 		cc, ac := keyedConfigs(c.connector, c.acceptor)
 		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
-		if got := [2]bool{errors.Is(x.err, ErrAuth), errors.Is(y.err, ErrAuth)}; got != c.want {
+		if got := [2]bool{errors.Is(x.err, handshake.ErrAuth), errors.Is(y.err, handshake.ErrAuth)}; got != c.want {
 			t.Errorf("%s: %v, %v", c.name, x.err, y.err)
 		}
 	}
 	// A stream that ends is the network, wherever it does.
 	for n := range s2c {
-		if _, _, err := Connect(t.Context(), linktest.Scripted(s2c[:n]), cc); errors.Is(err, ErrAuth) {
+		if _, _, err := Connect(t.Context(), linktest.Scripted(s2c[:n]), cc); errors.Is(err, handshake.ErrAuth) {
 			t.Fatalf("connector after %d bytes: %v", n, err)
 		}
 	}
 	for n := range c2s {
-		if _, _, err := Accept(t.Context(), linktest.Scripted(c2s[:n]), ac); errors.Is(err, ErrAuth) {
+		if _, _, err := Accept(t.Context(), linktest.Scripted(c2s[:n]), ac); errors.Is(err, handshake.ErrAuth) {
 			t.Fatalf("acceptor after %d bytes: %v", n, err)
 		}
 	}
@@ -171,7 +172,7 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errLast)
 	a, _ := linktest.New()
-	if _, _, err := Connect(ctx, a, cc); errors.Is(err, ErrAuth) || !errors.Is(err, errLast) {
+	if _, _, err := Connect(ctx, a, cc); errors.Is(err, handshake.ErrAuth) || !errors.Is(err, errLast) {
 		t.Error(err)
 	}
 	for i := 1; ; i++ {
@@ -182,7 +183,7 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 		if x.err == nil {
 			break
 		}
-		if errors.Is(x.err, ErrAuth) {
+		if errors.Is(x.err, handshake.ErrAuth) {
 			t.Errorf("fault at %q: %v", h.points[i-1], x.err)
 		}
 	}

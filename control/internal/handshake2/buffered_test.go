@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -60,7 +61,7 @@ func TestEveryRevisionAndMode(t *testing.T) {
 						if cRev0 || sRev0 {
 							rev = frame.Rev0
 						}
-						for _, p := range []*Peer{x.peer, y.peer} {
+						for _, p := range []*handshake.Peer{x.peer, y.peer} {
 							if p.Revision != rev || p.Mode != want || p.Auth.Mode != want || p.Compression != wire.CompressionNone {
 								t.Errorf("%+v", p)
 							}
@@ -95,7 +96,7 @@ func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	cc, ac := noneConfigs()
 	link := linktest.Scripted(nil)
 	_, _, err := Connect(t.Context(), link, cc)
-	if e := wantError(t, err); e.Stage != StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
+	if e := wantError(t, err); e.Stage != handshake.StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
 		t.Error(err)
 	}
 	if got := link.Out.Content(); !bytes.Equal(got, want) {
@@ -131,11 +132,11 @@ func TestBannerRules(t *testing.T) {
 		{"longer payload", banner(1, 0, 8), 0, nil, false},
 		{"shorter payload", banner(1, 0, -1), 0, wire.ErrTruncated, false},
 		{"unknown supported bits", banner(1|1<<63, 0, 0), 0, nil, false},
-		{"unknown required bit", banner(1|1<<63, 1<<63, 0), 0, ErrFeatures, true},
-		{"requires compression", banner(3, 2, 0), 0, ErrFeatures, true},
+		{"unknown required bit", banner(1|1<<63, 1<<63, 0), 0, handshake.ErrFeatures, true},
+		{"requires compression", banner(3, 2, 0), 0, handshake.ErrFeatures, true},
 		{"requires what we have", banner(1, 1, 0), 0, nil, false},
 		{"we require what it has", banner(1, 0, 0), 1, nil, false},
-		{"we require what it lacks", banner(0, 0, 0), 1, ErrFeatures, true},
+		{"we require what it lacks", banner(0, 0, 0), 1, handshake.ErrFeatures, true},
 		{"older protocol", []byte("ceph v027\x00\x00\x00"), 0, wire.ErrV1Peer, false},
 		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), 0, wire.ErrBadBanner, false},
 		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 0, wire.ErrBadBanner, false},
@@ -146,7 +147,7 @@ func TestBannerRules(t *testing.T) {
 		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
 		for _, err := range []error{err1, err2} {
 			e := wantError(t, err)
-			if c.want == nil && e.Stage != StageHello || c.want != nil && (e.Stage != StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
+			if c.want == nil && e.Stage != handshake.StageHello || c.want != nil && (e.Stage != handshake.StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
@@ -159,13 +160,13 @@ func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	cc.PeerType = wire.OSD
 	c, s := linktest.New()
 	x, y := both(t, t.Context(), c, s, cc, ac)
-	if e := wantError(t, x.err); !errors.Is(x.err, ErrPeerType) || !e.Terminal() || e.Stage != StageHello {
+	if e := wantError(t, x.err); !errors.Is(x.err, handshake.ErrPeerType) || !e.Terminal() || e.Stage != handshake.StageHello {
 		t.Error(x.err)
 	}
 	if !strings.Contains(x.err.Error(), "v2:10.0.0.1:6800/77") {
 		t.Errorf("the peer is not named: %v", x.err)
 	}
-	if e := wantError(t, y.err); e.Terminal() || e.Stage != StageAuth {
+	if e := wantError(t, y.err); e.Terminal() || e.Stage != handshake.StageAuth {
 		t.Error(y.err)
 	}
 	for _, any := range []wire.EntityType{0, wire.Any} {
@@ -254,10 +255,10 @@ func TestCanceledContextIsNotTerminal(t *testing.T) {
 
 func TestConfigurationErrors(t *testing.T) {
 	c, s := linktest.New()
-	if _, _, err := Connect(t.Context(), c, ConnectConfig{}); !errors.Is(err, ErrConfig) || !wantError(t, err).Terminal() {
+	if _, _, err := Connect(t.Context(), c, ConnectConfig{}); !errors.Is(err, handshake.ErrConfig) || !wantError(t, err).Terminal() {
 		t.Error(err)
 	}
-	if _, _, err := Accept(t.Context(), s, AcceptConfig{}); !errors.Is(err, ErrConfig) {
+	if _, _, err := Accept(t.Context(), s, AcceptConfig{}); !errors.Is(err, handshake.ErrConfig) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -33,7 +34,7 @@ func (c *Compression) want(peer wire.EntityType, mode auth.Mode) bool {
 }
 
 // negotiateConnector asks and returns the method to use.
-func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *Peer) (wire.CompressionMethod, error) {
+func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *handshake.Peer) (wire.CompressionMethod, error) {
 	req := wire2.CompressionRequest{Compress: c.want(peer.EntityType, peer.Mode)}
 	for _, m := range c.Methods {
 		req.Preferred = append(req.Preferred, uint32(m))
@@ -63,7 +64,7 @@ func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *P
 }
 
 // negotiateAcceptor answers and returns the method to use.
-func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *Peer) (wire.CompressionMethod, error) {
+func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *handshake.Peer) (wire.CompressionMethod, error) {
 	tag, payload, err := s.ReadFrame(ctx)
 	if err != nil {
 		return 0, err
@@ -86,9 +87,4 @@ func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *Pe
 	}
 	done := wire2.CompressionDone{Compress: method != wire.CompressionNone, Method: uint32(method)}
 	return method, s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(s.Scratch()))
-}
-
-// unexpected makes the error for a frame that is not legal in this state.
-func unexpected(got frame.Tag, want ...frame.Tag) error {
-	return fmt.Errorf("%w: %v, want %v", ErrUnexpectedFrame, got, want)
 }

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -31,15 +32,15 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 	}
 	for _, c := range list {
 		cc, ac := noneConfigs()
-		for name, run := range map[string]func(Link) error{
-			"connector": func(l Link) error { _, _, err := Connect(ctx, l, cc); return err },
-			"acceptor":  func(l Link) error { _, _, err := Accept(ctx, l, ac); return err },
+		for name, run := range map[string]func(handshake.Link) error{
+			"connector": func(l handshake.Link) error { _, _, err := Connect(ctx, l, cc); return err },
+			"acceptor":  func(l handshake.Link) error { _, _, err := Accept(ctx, l, ac); return err },
 		} {
 			for _, more := range []string{"", "more of it"} {
 				link := &end{In: linktest.NewPipe([]byte(c.bytes + more)...), Out: linktest.NewPipe()}
 				err := run(link)
 				e, ok := errors.AsType[*wire2.BannerError](err)
-				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != StageBanner {
+				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != handshake.StageBanner {
 					t.Errorf("%s, %q: %v", name, c.bytes, err)
 				}
 				if left := string(link.In.Content()); left != more {

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -129,6 +130,12 @@ func keyedConfigs(c, s keyed) (ConnectConfig, AcceptConfig) {
 		}
 }
 
+func newStream(link handshake.Link) *Stream {
+	s := new(Stream)
+	s.begin(link, nil)
+	return s
+}
+
 // capture runs a handshake that works and returns what each side has written.
 func capture(t testing.TB, cc ConnectConfig, ac AcceptConfig) (c2s, s2c []byte) {
 	t.Helper()
@@ -158,7 +165,7 @@ func (c *spyClient) Start(ctx context.Context, peer wire.EntityType) (auth.Clien
 	return spyExchange{x, c}, err
 }
 
-func (x spyExchange) Wipe() { Wipe(x.ClientExchange) }
+func (x spyExchange) Wipe() { handshake.Wipe(x.ClientExchange) }
 
 func (x spyExchange) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
 	res, err := x.ClientExchange.Done(ctx, id, mode, p)

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -102,7 +102,7 @@ func TestEveryFrameAboveItsBoundIsRefusedFromItsPreamble(t *testing.T) {
 				t.Fatal(err)
 			}
 			link := linktest.Scripted(wire)
-			s := newStream(link, nil)
+			s := newStream(link)
 			s.start(rev)
 			want := frame.ErrTooLarge
 			if !tag.Known() {
@@ -126,7 +126,7 @@ func TestEveryControlFrameAtItsBoundIsRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newStream(linktest.Scripted(wire), nil)
+			s := newStream(linktest.Scripted(wire))
 			s.start(rev)
 			if got, p, err := s.ReadFrame(t.Context()); err != nil || got != tag || len(p) != int(tag.Bound().Max) {
 				t.Errorf("%v, %v: %v of %d bytes, %v", rev, tag, got, len(p), err)

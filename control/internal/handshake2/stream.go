@@ -1,9 +1,10 @@
-package handshake
+package handshake2
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -14,9 +15,7 @@ import (
 // the session layer uses it until the session is established. It belongs to one
 // goroutine at a time.
 type Stream struct {
-	link  Link
-	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
-	probe *probe.Socket
+	link  handshake.Transport
 	tap   probe.Tap      // nil: nobody watches
 	enc   *frame.Encoder // nil before the banners and after Release
 	dec   *frame.Decoder
@@ -43,19 +42,10 @@ type space struct {
 	body   [256]byte // a payload
 }
 
-func newStream(link Link, p *probe.Socket) *Stream {
-	s := new(Stream)
-	s.begin(link, p)
-	return s
-}
-
 // begin makes a stream of s.
-func (s *Stream) begin(link Link, p *probe.Socket) {
-	s.link, s.probe = link, p
+func (s *Stream) begin(link handshake.Link, p *probe.Socket) {
+	s.link.Begin(link, p)
 	s.log = transcript{on: true, rx: s.first.rx[:0], tx: s.first.tx[:0]}
-	if p == nil {
-		s.buf, _ = link.(BufferedLink)
-	}
 }
 
 // Scratch is empty memory for the payload of the next WriteFrame.
@@ -101,7 +91,7 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 	if err := s.growIn(n + rest); err != nil {
 		return h.Tag, nil, false, fmt.Errorf("%v: %w", h.Tag, err)
 	}
-	if err := s.before(ctx, p); err != nil {
+	if err := s.link.Step(ctx, p, probe.Before); err != nil {
 		return h.Tag, nil, false, err
 	}
 	if rest > 0 {
@@ -119,17 +109,17 @@ func (s *Stream) readFrame(ctx context.Context) (tag frame.Tag, payload []byte, 
 	if h.Num != 1 {
 		return h.Tag, nil, false, fmt.Errorf("%w: %v with %d segments", ErrUnexpectedFrame, h.Tag, h.Num)
 	}
-	return h.Tag, f.Seg[0], f.Aborted, s.after(ctx, p)
+	return h.Tag, f.Seg[0], f.Aborted, s.link.Step(ctx, p, probe.After)
 }
 
-// WriteFrame writes a control frame, or leaves it to a [BufferedLink], which sends it
+// WriteFrame writes a control frame, or leaves it to a [handshake.BufferedLink], which sends it
 // before the next read that has to wait. It does not keep payload.
 func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) error {
 	if s.enc == nil {
 		return ErrReleased
 	}
 	p := probe.Point{Step: probe.FrameWrite, Tag: tag}
-	if err := s.before(ctx, p); err != nil {
+	if err := s.link.Step(ctx, p, probe.Before); err != nil {
 		return err
 	}
 	out, err := s.enc.AppendFrame(s.out[:0], tag, payload)
@@ -143,11 +133,11 @@ func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) 
 	if err := s.write(ctx, out); err != nil {
 		return err
 	}
-	return s.after(ctx, p)
+	return s.link.Step(ctx, p, probe.After)
 }
 
 // Queues says that WriteFrame leaves frames to the link, and so does not wait.
-func (s *Stream) Queues() bool { return s.buf != nil }
+func (s *Stream) Queues() bool { return s.link.Queues() }
 
 // Release gives up the codecs, with the keys and the nonce counters of this connection,
 // and ends the use of the stream. The decoder has the limits for authenticated peers,
@@ -194,7 +184,7 @@ func (s *Stream) secure(k *frame.Keys) error {
 // framing. It returns the features that both sides support.
 func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (features uint64, err error) {
 	p := probe.Point{Step: probe.BannerWrite}
-	if err := s.before(ctx, p); err != nil {
+	if err := s.link.Step(ctx, p, probe.Before); err != nil {
 		return 0, err
 	}
 	if s.tap != nil {
@@ -203,7 +193,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 	if err := s.write(ctx, own.AppendTo(s.Scratch())); err != nil {
 		return 0, err
 	}
-	if err := s.after(ctx, p); err != nil {
+	if err := s.link.Step(ctx, p, probe.After); err != nil {
 		return 0, err
 	}
 	prefix, err := s.readBannerPrefix(ctx)
@@ -226,10 +216,10 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 		s.tap.Banner(false, peer.Supported, peer.Required)
 	}
 	if missing := own.Required &^ peer.Supported; missing != 0 {
-		return 0, fmt.Errorf("%w: peer lacks 0x%x", ErrFeatures, missing)
+		return 0, fmt.Errorf("%w: peer lacks 0x%x", handshake.ErrFeatures, missing)
 	}
 	if missing := peer.Required &^ own.Supported; missing != 0 {
-		return 0, fmt.Errorf("%w: peer requires 0x%x", ErrFeatures, missing)
+		return 0, fmt.Errorf("%w: peer requires 0x%x", handshake.ErrFeatures, missing)
 	}
 	features = own.Supported & peer.Supported
 	s.start(revision(features))
@@ -245,7 +235,7 @@ func revision(features uint64) frame.Revision {
 
 func (s *Stream) readBanner(ctx context.Context, step probe.Step, n int) ([]byte, error) {
 	p := probe.Point{Step: step}
-	if err := s.before(ctx, p); err != nil {
+	if err := s.link.Step(ctx, p, probe.Before); err != nil {
 		return nil, err
 	}
 	if err := s.growIn(n); err != nil {
@@ -254,19 +244,36 @@ func (s *Stream) readBanner(ctx context.Context, step probe.Step, n int) ([]byte
 	if err := s.readFull(ctx, s.in[:n]); err != nil {
 		return nil, err
 	}
-	return s.in[:n], s.after(ctx, p)
+	return s.in[:n], s.link.Step(ctx, p, probe.After)
 }
 
-// readFull reads and records; nothing else reads the link.
+// readBannerPrefix reads the first bytes of the peer's banner, up to its length.
+func (s *Stream) readBannerPrefix(ctx context.Context) ([]byte, error) {
+	p := probe.Point{Step: probe.BannerRead}
+	if err := s.link.Step(ctx, p, probe.Before); err != nil {
+		return nil, err
+	}
+	const size = wire2.BannerPrefixSize
+	if err := s.growIn(size); err != nil {
+		return nil, err
+	}
+	if err := s.record(size); err != nil {
+		return nil, err
+	}
+	if err := s.link.ReadBanner(ctx, s.in[:size], wire2.CheckBanner); err != nil {
+		return nil, err
+	}
+	s.log.received(s.in[:size])
+	return s.in[:size], s.link.Step(ctx, p, probe.After)
+}
+
+// readFull reads and records, as readBannerPrefix does; nothing else reads the link.
 func (s *Stream) readFull(ctx context.Context, p []byte) error {
 	if err := s.record(len(p)); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return transport(context.Cause(ctx))
-	}
 	if err := s.link.ReadFull(ctx, p); err != nil {
-		return transport(err)
+		return err
 	}
 	s.log.received(p)
 	return nil
@@ -277,38 +284,11 @@ func (s *Stream) write(ctx context.Context, p []byte) error {
 	if err := s.record(len(p)); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return transport(context.Cause(ctx))
-	}
-	if s.buf != nil {
-		s.buf.Queue(p)
-	} else if err := s.link.Write(ctx, p); err != nil {
-		return transport(err)
+	if err := s.link.Write(ctx, p); err != nil {
+		return err
 	}
 	s.log.sent(p)
 	return nil
-}
-
-// flush sends what is queued, for a peer that is not read any more. The connection ends
-// then, so the result does not matter.
-func (s *Stream) flush(ctx context.Context) {
-	if s.buf != nil {
-		_ = s.buf.Flush(ctx)
-	}
-}
-
-func (s *Stream) before(ctx context.Context, p probe.Point) error {
-	if s.probe == nil {
-		return nil
-	}
-	return transport(s.probe.Step(ctx, p, probe.Before))
-}
-
-func (s *Stream) after(ctx context.Context, p probe.Point) error {
-	if s.probe == nil {
-		return nil
-	}
-	return transport(s.probe.Step(ctx, p, probe.After))
 }
 
 // record asks for room for n bytes that the transcript is about to keep.

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"context"
@@ -13,11 +13,8 @@ import (
 // makes a mistake is told at once. With a link that has no use for it, or in mode secure,
 // where frames are read in order only, it does nothing.
 func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignature, good check) error {
-	if s.buf == nil || s.dec.IsSecure() {
+	if !s.link.Queues() || s.dec.IsSecure() {
 		return nil
-	}
-	if ctx.Err() != nil {
-		return transport(context.Cause(ctx))
 	}
 	a := &s.ahead
 	if a.ask == nil {
@@ -25,7 +22,7 @@ func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignat
 	}
 	a.dec, a.tag, a.want, a.good, a.size = *frame.NewDecoder(s.dec.Rev(), frame.PreAuthLimits()), tag, want, good, 0
 	a.dec.SetSegmentCRC(s.dec.ChecksSegments())
-	return transport(s.buf.Await(ctx, a.ask))
+	return s.link.Await(ctx, a.ask)
 }
 
 // ahead looks for two frames in mode crc. While a call waits it is the link's, and also

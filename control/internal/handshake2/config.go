@@ -1,14 +1,12 @@
-package handshake
+package handshake2
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -88,33 +86,7 @@ type AcceptConfig struct {
 	// Auth authenticates the peer. Required.
 	Auth auth.Server
 	// Room is asked before the handshake keeps n more bytes of what it sends or
-	// receives, until its end. An error of it, which should wrap [ErrNoRoom], fails the
+	// receives, until its end. An error of it, which should wrap [handshake.ErrNoRoom], fails the
 	// handshake. nil: there is room.
 	Room func(n int) error
-}
-
-// Peer is what a successful handshake knows about the other side.
-type Peer struct {
-	// EntityType is what the peer calls itself. An acceptor must expect unknown values.
-	EntityType wire.EntityType
-	// Revision is the framing that both sides use.
-	Revision frame.Revision
-	// Features are the banner features that both sides support.
-	Features uint64
-	// SeenAs is the own address as an acceptor sees it: source IP and ephemeral port. Only
-	// set on the connector.
-	SeenAs wire.Addr
-	// Target is the address that a connector meant to reach. Only set on the acceptor.
-	Target wire.Addr
-	// Auth is the outcome of authentication. Its secrets have been wiped.
-	Auth *auth.Result
-	// Mode protects the frames from AUTH_SIGNATURE on.
-	Mode auth.Mode
-	// Compression is the method that was agreed; [wire.CompressionNone] without negotiation.
-	Compression wire.CompressionMethod
-}
-
-// String describes the peer for logs.
-func (p *Peer) String() string {
-	return fmt.Sprintf("%v %v %v", p.EntityType, p.Revision, p.Mode)
 }

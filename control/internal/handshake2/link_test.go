@@ -1,10 +1,11 @@
-package handshake
+package handshake2
 
 import (
 	"context"
 	"errors"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
@@ -14,7 +15,7 @@ type end = linktest.End
 // both runs the two sides of one handshake to their ends.
 type outcome struct {
 	stream *Stream
-	peer   *Peer
+	peer   *handshake.Peer
 	err    error
 }
 
@@ -43,9 +44,9 @@ func both(t testing.TB, ctx context.Context, c, s *end, cc ConnectConfig, ac Acc
 }
 
 // wantError checks what holds for every error of the package.
-func wantError(t testing.TB, err error) *Error {
+func wantError(t testing.TB, err error) *handshake.Error {
 	t.Helper()
-	var e *Error
+	var e *handshake.Error
 	if !errors.As(err, &e) || e.Stage == "" || e.State == "" || e.Err == nil {
 		t.Fatalf("not a complete *Error: %#v", err)
 	}

@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -161,7 +162,7 @@ func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
 		x, y := both(t, t.Context(), a, b, cc, ac)
 		switch c.want {
 		case 0:
-			if !errors.Is(x.err, auth.ErrNoMode) || !errors.Is(x.err, ErrGaveUp) || !errors.Is(y.err, auth.ErrNoMode) || fmt.Sprint(*client.results) != "[-95]" {
+			if !errors.Is(x.err, auth.ErrNoMode) || !errors.Is(x.err, handshake.ErrGaveUp) || !errors.Is(y.err, auth.ErrNoMode) || fmt.Sprint(*client.results) != "[-95]" {
 				t.Errorf("%+v: %v, %v, results %v", c, x.err, y.err, *client.results)
 			}
 		case 9:
@@ -206,7 +207,7 @@ func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	cc, ac := keyedConfigs(client, server)
 	a, b := linktest.New()
 	x, y := both(t, t.Context(), a, b, cc, ac)
-	if !errors.Is(x.err, ErrTooManyRounds) || !errors.Is(y.err, ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
+	if !errors.Is(x.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
 		t.Error(x.err, y.err)
 	}
 	if got := len(*client.results); got != maxAuthRequests || slices.Max(*client.results) != auth.EPERM {
@@ -240,7 +241,7 @@ func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 		cc, ac := keyedConfigs(newKeyed(auth.CRC), server)
 		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
-		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, ErrTooManyRounds) {
+		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, handshake.ErrTooManyRounds) {
 			t.Errorf("%d rounds: %v, %v", rounds, x.err, y.err)
 		}
 	}
@@ -252,7 +253,7 @@ func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 	for range maxAuthRounds + 1 {
 		peer = append(peer, list[2].bytes...)
 	}
-	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, ErrTooManyRounds) {
+	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, handshake.ErrTooManyRounds) {
 		t.Error(err)
 	}
 }
@@ -268,7 +269,7 @@ func TestBusyServerClosesWithoutAFrame(t *testing.T) {
 		cc, ac := keyedConfigs(client, server)
 		a, b := linktest.New()
 		x, y := both(t, t.Context(), a, b, cc, ac)
-		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
+		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
 			t.Errorf("start %v: %v, %v", start, x.err, y.err)
 		}
 	}
@@ -289,7 +290,7 @@ func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
 		cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
 		a, b := linktest.New()
 		x, _ := both(t, t.Context(), a, b, cc, ac)
-		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != StageAuth {
+		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != handshake.StageAuth {
 			t.Error(x.err)
 		}
 	}
@@ -323,7 +324,7 @@ func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
 		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
 		bad := wire2.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
 		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
-		if !errors.Is(err, ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
+		if !errors.Is(err, handshake.ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
 			t.Errorf("result %d: %v", result, err)
 		}
 	}
@@ -359,7 +360,7 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	}{
 		{func(k *keyed) { k.secret = auth.ConnectionSecretMin - 1 }, frame.ErrKeys},
 		{func(k *keyed) { k.secret = 0 }, frame.ErrKeys},
-		{func(k *keyed) { k.key = 0 }, ErrNoSessionKey},
+		{func(k *keyed) { k.key = 0 }, handshake.ErrNoSessionKey},
 	} {
 		bad := newKeyed(auth.Secure)
 		c.set(&bad)

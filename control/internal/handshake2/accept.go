@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -19,15 +20,15 @@ import (
 //
 // An error is an [*Error]. The link is of no use then, and the caller closes it without
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.
-func Accept(ctx context.Context, link Link, cfg AcceptConfig) (*Stream, *Peer, error) {
+func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Stream, *handshake.Peer, error) {
 	a := &acceptor{cfg: cfg}
 	a.begin(link, &a.cfg.Options)
 	a.acceptor, a.s.room = true, cfg.Room
 	if err := a.handshake(ctx); err != nil {
-		a.s.flush(ctx) // what is queued may tell the peer why
+		a.s.link.Flush(ctx) // what is queued may tell the peer why
 		a.peer.Auth.Wipe()
 		a.s.Wipe()
-		return nil, nil, a.fail(cfg.PeerAddr, Cause(ctx, err))
+		return nil, nil, a.fail(cfg.PeerAddr, handshake.Cause(ctx, err))
 	}
 	return a.s, &a.peer, nil
 }
@@ -41,9 +42,9 @@ type acceptor struct {
 }
 
 func (a *acceptor) handshake(ctx context.Context) error {
-	a.at(StageBanner, "start")
+	a.at(handshake.StageBanner, "start")
 	if a.cfg.Auth == nil {
-		return fmt.Errorf("%w: no auth server", ErrConfig)
+		return fmt.Errorf("%w: no auth server", handshake.ErrConfig)
 	}
 	if err := a.banners(ctx); err != nil {
 		return err
@@ -68,7 +69,7 @@ func (a *acceptor) handshake(ctx context.Context) error {
 // of mode secure.
 func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 	for range maxAuthRequests {
-		a.at(StageAuth, "read AUTH_REQUEST")
+		a.at(handshake.StageAuth, "read AUTH_REQUEST")
 		_, payload, err := a.expect(ctx, frame.TagAuthRequest)
 		if err != nil {
 			return nil, a.afterRefusal(err)
@@ -87,7 +88,7 @@ func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 			return nil, a.afterRefusal(err)
 		}
 	}
-	return nil, a.afterRefusal(fmt.Errorf("%w: %d requests", ErrTooManyRounds, maxAuthRequests))
+	return nil, a.afterRefusal(fmt.Errorf("%w: %d requests", handshake.ErrTooManyRounds, maxAuthRequests))
 }
 
 // afterRefusal tells, for a peer that leaves after a refusal, what was refused.
@@ -111,7 +112,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 	if err != nil {
 		return nil, refusalOf(err), fatal(err)
 	}
-	defer Wipe(x)
+	defer handshake.Wipe(x)
 	payload := req.Payload
 	for round := 0; ; round++ {
 		reply, res, err := x.Handle(ctx, payload)
@@ -124,12 +125,12 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 			return keys, nil, err
 		}
 		if round == maxAuthRounds {
-			return nil, nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
+			return nil, nil, fmt.Errorf("%w: %d rounds", handshake.ErrTooManyRounds, maxAuthRounds)
 		}
-		if err := a.write(ctx, StageAuth, frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
+		if err := a.write(ctx, handshake.StageAuth, frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
 			return nil, nil, err
 		}
-		a.at(StageAuth, "read AUTH_REQUEST_MORE")
+		a.at(handshake.StageAuth, "read AUTH_REQUEST_MORE")
 		_, p, err := a.expect(ctx, frame.TagAuthRequestMore)
 		if err != nil {
 			return nil, nil, err
@@ -163,7 +164,7 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 	}
 	done := wire2.AuthDone{GlobalID: res.GlobalID, Mode: uint32(mode), Payload: reply}.AppendTo(a.s.Scratch())
 	a.logKeys(keys, done)
-	if err := a.write(ctx, StageAuth, frame.TagAuthDone, done); err != nil {
+	if err := a.write(ctx, handshake.StageAuth, frame.TagAuthDone, done); err != nil {
 		if keys != nil {
 			keys.Wipe()
 		}
@@ -181,13 +182,13 @@ func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) 
 		AllowedMethods: numbers(a.cfg.Auth.Methods(ctx, a.peer.EntityType)),
 		AllowedModes:   numbers(a.opts.restrict(announced)),
 	}
-	return a.write(ctx, StageAuth, frame.TagAuthBadMethod, bad.AppendTo(a.s.Scratch()))
+	return a.write(ctx, handshake.StageAuth, frame.TagAuthBadMethod, bad.AppendTo(a.s.Scratch()))
 }
 
 // An error of the auth server is a refusal, which the peer is told, unless the server is
 // busy or the context is done: then the connection is closed without a frame.
 func fatal(err error) error {
-	if errors.Is(err, auth.ErrBusy) || IsContext(err) {
+	if errors.Is(err, auth.ErrBusy) || handshake.IsContext(err) {
 		return err
 	}
 	return nil

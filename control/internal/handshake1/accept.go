@@ -15,17 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// AcceptConfig configures [Accept].
-type AcceptConfig struct {
-	Options
-	// PeerAddr is the socket address of the peer, as returned by accept.
-	PeerAddr netip.AddrPort
-	// Auth verifies authorizers. Required, unless no peer needs one.
-	Auth auth.Server
-	// Room is that of handshake.AcceptConfig, and is asked for each authorizer.
-	Room func(n int) error
-}
-
 // Acceptor is an acceptor after the exchange of addresses.
 type Acceptor struct {
 	conn
@@ -46,7 +35,7 @@ type Acceptor struct {
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Acceptor, error) {
 	a := &Acceptor{cfg: cfg}
 	a.conn = conn{opts: &a.cfg.Options, peer: cfg.PeerAddr.String()}
-	a.setUp(link)
+	a.link.Begin(link, cfg.Probe)
 	if err := a.addresses(ctx); err != nil {
 		return nil, a.fail(ctx, err, false)
 	}
@@ -99,7 +88,7 @@ func (a *Acceptor) readConnect(ctx context.Context) (err error) {
 	a.proof = nil
 	return a.probed(ctx, probe.ConnectRead, func() error {
 		var p [wire1.ConnectSize]byte
-		if err := a.read(ctx, p[:]); err != nil {
+		if err := a.link.ReadFull(ctx, p[:]); err != nil {
 			return err
 		}
 		if a.connect, err = wire1.DecodeConnect(p[:]); err != nil {
@@ -113,7 +102,7 @@ func (a *Acceptor) readConnect(ctx context.Context) (err error) {
 			}
 		}
 		a.authorizer = make([]byte, n)
-		return a.read(ctx, a.authorizer)
+		return a.link.ReadFull(ctx, a.authorizer)
 	})
 }
 

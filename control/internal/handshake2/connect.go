@@ -1,10 +1,11 @@
-package handshake
+package handshake2
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -16,14 +17,14 @@ import (
 //
 // An error is an [*Error]; ask it whether it is terminal. The link is of no use then,
 // and the caller closes it. Give ctx a deadline.
-func Connect(ctx context.Context, link Link, cfg ConnectConfig) (*Stream, *Peer, error) {
+func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Stream, *handshake.Peer, error) {
 	c := &connector{cfg: cfg}
 	c.begin(link, &c.cfg.Options)
 	if err := c.handshake(ctx); err != nil {
-		c.s.flush(ctx) // what is queued may tell the peer why
+		c.s.link.Flush(ctx) // what is queued may tell the peer why
 		c.peer.Auth.Wipe()
 		c.s.Wipe()
-		return nil, nil, c.fail(cfg.Target, Cause(ctx, err))
+		return nil, nil, c.fail(cfg.Target, handshake.Cause(ctx, err))
 	}
 	return c.s, &c.peer, nil
 }
@@ -34,9 +35,9 @@ type connector struct {
 }
 
 func (c *connector) handshake(ctx context.Context) error {
-	c.at(StageBanner, "start")
+	c.at(handshake.StageBanner, "start")
 	if c.cfg.Auth == nil {
-		return fmt.Errorf("%w: no auth client", ErrConfig)
+		return fmt.Errorf("%w: no auth client", handshake.ErrConfig)
 	}
 	if err := c.banners(ctx); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (c *connector) handshake(ctx context.Context) error {
 	}
 	c.peer.SeenAs = hello.PeerAddr
 	if want := c.cfg.PeerType; want != 0 && want != wire.Any && want != hello.EntityType {
-		return fmt.Errorf("%w: %v, want %v", ErrPeerType, hello.EntityType, want)
+		return fmt.Errorf("%w: %v, want %v", handshake.ErrPeerType, hello.EntityType, want)
 	}
 	keys, err := c.authenticate(ctx)
 	if err != nil {
@@ -61,19 +62,19 @@ func (c *connector) handshake(ctx context.Context) error {
 
 // authenticate runs the exchange up to AUTH_DONE and returns the keys of mode secure.
 func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
-	c.at(StageAuth, "start authentication")
+	c.at(handshake.StageAuth, "start authentication")
 	x, err := c.cfg.Auth.Start(ctx, c.peer.EntityType)
 	if err != nil {
-		return nil, GaveUp(err)
+		return nil, handshake.GaveUp(err)
 	}
-	defer Wipe(x)
+	defer handshake.Wipe(x)
 	method, offered, err := c.request(ctx, x)
 	if err != nil {
 		return nil, err
 	}
 	requests, rounds := 1, 0
 	for {
-		c.at(StageAuth, "read the answer to authentication")
+		c.at(handshake.StageAuth, "read the answer to authentication")
 		tag, payload, err := c.expect(ctx, frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone)
 		if err != nil {
 			return nil, err
@@ -85,7 +86,7 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 				return nil, err
 			}
 			if requests++; requests > maxAuthRequests {
-				return nil, fmt.Errorf("%w: %d requests", ErrTooManyRounds, maxAuthRequests)
+				return nil, fmt.Errorf("%w: %d requests", handshake.ErrTooManyRounds, maxAuthRequests)
 			}
 			if method, offered, err = c.request(ctx, x); err != nil {
 				return nil, err
@@ -93,7 +94,7 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 			rounds = 0
 		case frame.TagAuthReplyMore:
 			if rounds++; rounds > maxAuthRounds {
-				return nil, fmt.Errorf("%w: %d rounds", ErrTooManyRounds, maxAuthRounds)
+				return nil, fmt.Errorf("%w: %d rounds", handshake.ErrTooManyRounds, maxAuthRounds)
 			}
 			if err := c.replyMore(ctx, x, payload); err != nil {
 				return nil, err
@@ -106,17 +107,17 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 
 // request sends AUTH_REQUEST with what the auth client offers next.
 func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Method, []auth.Mode, error) {
-	c.at(StageAuth, "make AUTH_REQUEST")
+	c.at(handshake.StageAuth, "make AUTH_REQUEST")
 	method, modes, payload, err := x.Request(ctx)
 	if err != nil {
-		return 0, nil, GaveUp(err)
+		return 0, nil, handshake.GaveUp(err)
 	}
 	offered := c.opts.restrict(modes)
 	if len(offered) == 0 {
-		return 0, nil, GaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
+		return 0, nil, handshake.GaveUp(fmt.Errorf("%w: method %v has %v, allowed are %v", auth.ErrNoMode, method, modes, c.opts.Modes))
 	}
 	req := wire2.AuthRequest{Method: uint32(method), PreferredModes: numbers(offered), Payload: payload}
-	return method, offered, c.write(ctx, StageAuth, frame.TagAuthRequest, req.AppendTo(c.s.Scratch()))
+	return method, offered, c.write(ctx, handshake.StageAuth, frame.TagAuthRequest, req.AppendTo(c.s.Scratch()))
 }
 
 // badMethod asks the auth client whether it has another offer.
@@ -137,7 +138,7 @@ func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method
 		modes[i] = auth.Mode(m)
 	}
 	if err := x.BadMethod(ctx, method, bad.Result, methods, modes); err != nil {
-		return GaveUp(err)
+		return handshake.GaveUp(err)
 	}
 	return nil
 }
@@ -150,9 +151,9 @@ func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payloa
 	}
 	answer, err := x.ReplyMore(ctx, more.Payload)
 	if err != nil {
-		return GaveUp(err)
+		return handshake.GaveUp(err)
 	}
-	return c.write(ctx, StageAuth, frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
+	return c.write(ctx, handshake.StageAuth, frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
 }
 
 // done takes the acceptor's decision, which must be one that was offered.
@@ -173,15 +174,6 @@ func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth
 	keys, err := c.adopt(res, method, mode, true)
 	c.logKeys(keys, payload)
 	return keys, err
-}
-
-// GaveUp marks an error of the auth client as terminal. A context that is done says
-// nothing about the next attempt.
-func GaveUp(err error) error {
-	if IsContext(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrGaveUp, err)
 }
 
 func numbers[T ~uint32](list []T) []uint32 {

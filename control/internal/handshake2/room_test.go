@@ -1,4 +1,4 @@
-package handshake
+package handshake2
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -16,7 +17,7 @@ func roomOf(ac *AcceptConfig, most int) (kept *int) {
 	kept = new(int)
 	ac.Room = func(n int) error {
 		if *kept+n > most {
-			return fmt.Errorf("%w: test", ErrNoRoom)
+			return fmt.Errorf("%w: test", handshake.ErrNoRoom)
 		}
 		*kept += n
 		return nil
@@ -33,7 +34,7 @@ func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 	kept := roomOf(&ac, 4<<10)
 	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, payload)}
 	link := linktest.Scripted(answer(t, frame.TagAuthRequest, large.AppendTo(nil)))
-	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrAuth) {
+	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, handshake.ErrNoRoom) || errors.Is(err, handshake.ErrAuth) {
 		t.Error(err)
 	}
 	if left := len(link.In.Content()); left < payload {

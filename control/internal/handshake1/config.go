@@ -1,0 +1,54 @@
+package handshake1
+
+import (
+	"net/netip"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+)
+
+// Options are what both roles have in common.
+type Options struct {
+	// EntityType is the own type.
+	EntityType wire.EntityType
+	// Own is the own address; blank, or with a blank IP, if it is not known. A connector
+	// learns the IP then.
+	Own wire.Addr
+	// Unsigned leaves out signatures that both sides could have (cephx_sign_messages =
+	// false). A peer that checks ends the connection with the first message.
+	Unsigned bool
+	// NoHeaderCRC and NoDataCRC are those of frame1.Config.
+	NoHeaderCRC, NoDataCRC bool
+	// Limits of received messages; zero: frame.DefaultLimits.
+	Limits frame.Limits
+	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
+	// to the link when the probe is asked after it, and nothing behind it was written.
+	Probe *probe.Socket
+	// Tap is told of every part of the handshake; nil costs nothing.
+	Tap probe.Tap
+}
+
+// ConnectConfig configures [Connect].
+type ConnectConfig struct {
+	Options
+	// Target is the address that was dialled, exactly as it is known, nonce included; a
+	// nonce of 0 stands for whoever is there.
+	Target wire.Addr
+	// PeerType is the type of entity to reach. The acceptor does not say its own.
+	PeerType wire.EntityType
+	// Auth makes the authorizers. Required, unless the peer wants none (Authorizes).
+	Auth auth.Client
+}
+
+// AcceptConfig configures [Accept].
+type AcceptConfig struct {
+	Options
+	// PeerAddr is the socket address of the peer, as returned by accept.
+	PeerAddr netip.AddrPort
+	// Auth verifies authorizers. Required, unless no peer needs one.
+	Auth auth.Server
+	// Room is that of handshake2.AcceptConfig, and is asked for each authorizer.
+	Room func(n int) error
+}
