@@ -28,7 +28,7 @@ var (
 	ErrSessionLost = errors.New("control: session lost before the reply")
 	// ErrRefused: nothing of the request was written, and the same call fails again: the
 	// connection was over before it (ErrClosed), the request cannot be sent (ErrTooLarge,
-	// ErrTIDInUse, ErrInUse, ErrOnCore), or dialling the peer again is of no use (ErrAuth,
+	// ErrTIDInUse, ErrInUse, loop.ErrOnCore), or dialling the peer again is of no use (ErrAuth,
 	// ErrWrongPeer, ErrPeerType, ErrMissingFeatures).
 	ErrRefused = errors.New("control: request refused")
 	// ErrTooManyCalls: Config.Sending.Calls are under way on the connection.
@@ -60,7 +60,7 @@ var (
 // waits. At the bounds of the queue and at Config.Sending.Calls Call waits for room, as
 // SendContext does.
 //
-// Any goroutine but a core's: there it fails at once with ErrOnCore.
+// Any goroutine but a core's: there it fails at once with loop.ErrOnCore.
 func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Message, error) {
 	w := &waitingCall{done: make(chan callResult, 1)}
 	w.Message, w.Done, w.waiting = msg, (*Request).deliver, w
@@ -253,7 +253,7 @@ func (r *Request) lostError() error {
 // start is Start, but it waits for room.
 func (w *waitingCall) start(ctx context.Context, c *Conn) error {
 	if c.m.plane.OnCore() {
-		return fmt.Errorf("%w: %w", ErrRefused, ErrOnCore)
+		return fmt.Errorf("%w: %w", ErrRefused, loop.ErrOnCore)
 	}
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)

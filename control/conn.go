@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
@@ -124,16 +123,12 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 // wait for it after ErrQueueFull. Any goroutine.
 func (c *Conn) Room() <-chan struct{} { return c.s.Handler().Room() }
 
-// Keepalive sends a KEEPALIVE2. LastKeepaliveAck says which one the peer has
-// answered last.
+// Keepalive sends a KEEPALIVE2. Dispatcher.KeepaliveAck is told of the answer.
 func (c *Conn) Keepalive() {
 	if !c.local {
 		c.s.Handler().Keepalive()
 	}
 }
-
-// LastKeepaliveAck is the time of our last keepalive that the peer answered.
-func (c *Conn) LastKeepaliveAck() time.Time { return c.s.Handler().LastKeepaliveAck().Time() }
 
 // MarkDown closes the connection for good: at once and without a reset event. Messages that
 // are queued for sending, or wait for Dispatcher.Queued, are dropped. For the peer it is a

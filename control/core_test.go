@@ -306,7 +306,7 @@ func TestTheViewShowsTheCores(t *testing.T) {
 	if st, err := v.Stats(1); err != nil || st.Core != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := v.Stats(0); !errors.Is(err, control.ErrNoCore) {
+	if _, err := v.Stats(0); !errors.Is(err, loop.ErrNoCore) {
 		t.Errorf("core 0: %v", err)
 	}
 }

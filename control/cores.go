@@ -29,7 +29,7 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCo
 // RemoveCore takes a core out of service while everything goes on: no new
 // connection is placed on it, its listeners are closed or served by another
 // core, its connections move to the others, and its thread ends. It fails with
-// ErrLastCore for the only core that runs.
+// loop.ErrLastCore for the only core that runs.
 //
 // Connections move with their sockets, lossy ones too: nothing is lost, doubled
 // or reordered, and the peer sees nothing. The user sees Dispatcher.Move and
@@ -71,11 +71,11 @@ func (v PlaneView) Info() uring.Info { return v.plane.Info() }
 
 // Stats takes a snapshot of the core with that number. It waits for the core's
 // next turn: not for a dispatcher on a core. Without such a core the error wraps
-// ErrNoCore.
+// loop.ErrNoCore.
 func (v PlaneView) Stats(core int) (dataplane.CoreStats, error) {
 	c := v.plane.Core(core)
 	if c == nil {
-		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, ErrNoCore)
+		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, loop.ErrNoCore)
 	}
 	return dataplane.StatsOf(c)
 }

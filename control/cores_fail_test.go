@@ -95,10 +95,10 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 				t.Errorf("%d failures logged, want %d", n, failed+1)
 			}
 		}
-		if err := b.server.RemoveCore(b.ctx, cores-1); !errors.Is(err, control.ErrLastCore) {
+		if err := b.server.RemoveCore(b.ctx, cores-1); !errors.Is(err, loop.ErrLastCore) {
 			t.Errorf("the last core that runs: %v", err)
 		}
-		if err := b.server.PinPeer(source(1), 0); !errors.Is(err, control.ErrUnsteered) {
+		if err := b.server.PinPeer(netip.AddrPortFrom(source(1), 0), 0); !errors.Is(err, control.ErrUnsteered) {
 			t.Errorf("pinned: %v", err)
 		}
 		for failed := range cores - 1 {
@@ -226,7 +226,7 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 		}
 		goAhead()
 		for range cap(removed) {
-			if err := <-removed; err != nil && !errors.Is(err, control.ErrNoCore) {
+			if err := <-removed; err != nil && !errors.Is(err, loop.ErrNoCore) {
 				t.Error(err)
 			}
 		}
@@ -290,7 +290,7 @@ func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	for core := range 3 {
-		must(t, next.PinPeer(source(core), core))
+		must(t, next.PinPeer(netip.AddrPortFrom(source(core), 0), core))
 		for range 5 {
 			knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
 		}
@@ -314,7 +314,7 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		}
 		before, _ := arrived(t, m, 0)
 		for core := range 2 {
-			must(t, m.PinPeer(source(core), core))
+			must(t, m.PinPeer(netip.AddrPortFrom(source(core), 0), core))
 			for range 5 {
 				knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
 			}

@@ -21,18 +21,6 @@ func NewMessage(typ uint16, front, data []byte) *Message {
 	return dataplane.NewMessage(typ, front, data)
 }
 
-// Outcome is what became of a message that was sent (Message.Outcome).
-type Outcome = dataplane.Outcome
-
-// The outcomes; see those of package dataplane.
-const (
-	OutcomeNone         = dataplane.OutcomeNone
-	OutcomeWritten      = dataplane.OutcomeWritten
-	OutcomeAcknowledged = dataplane.OutcomeAcknowledged
-	OutcomeDropped      = dataplane.OutcomeDropped
-	OutcomeHandedOver   = dataplane.OutcomeHandedOver
-)
-
 // Dispatcher receives the messages and events of a messenger. Every field is
 // optional. Several form a chain (Messenger.Start): a message goes to the first
 // whose ByType has its type or whose Fast returns true, else to the first that has
@@ -277,7 +265,7 @@ type queuedMessage struct {
 // drop releases a message that never will be dispatched.
 func (e queuedMessage) drop(c *Conn) {
 	if c.local {
-		dataplane.Settle(e.m, OutcomeDropped)
+		dataplane.Settle(e.m, dataplane.OutcomeDropped)
 	}
 	e.done(c)
 }
@@ -342,7 +330,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 			}
 			m.s.MustBeFree("a dispatcher")
 			if c.local { // before the dispatcher can send it on
-				dataplane.Settle(e.m, OutcomeAcknowledged)
+				dataplane.Settle(e.m, dataplane.OutcomeAcknowledged)
 			}
 			e.d.Queued(c, e.m)
 			e.done(c)

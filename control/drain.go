@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // ErrUndelivered: a connection that was drained has ended, or cannot reconnect, and
@@ -26,10 +27,10 @@ var ErrUndelivered = dataplane.ErrUndelivered
 // There is no reset event. The error is ErrUndelivered if the connection ended before
 // everything was delivered, the cause of ctx if that ended first, with the number of
 // replies that were still due, or that of an earlier end (ErrClosed). In each case the
-// connection is over, as after MarkDown. On a core it fails at once with ErrOnCore.
+// connection is over, as after MarkDown. On a core it fails at once with loop.ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
-		return ErrOnCore
+		return loop.ErrOnCore
 	}
 	return c.drain(ctx)
 }
@@ -104,10 +105,10 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 // that have no socket cannot come back: those with something to deliver end with
 // ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all
 // connections are joined, a cause of ctx once, and for each connection to which replies
-// are due. On a core it fails at once with ErrOnCore.
+// are due. On a core it fails at once with loop.ErrOnCore.
 func (m *Messenger) Drain(ctx context.Context) error {
 	if m.plane.OnCore() {
-		return ErrOnCore
+		return loop.ErrOnCore
 	}
 	m.unbound.Store(true)
 	errs := []error{m.Unbind()}

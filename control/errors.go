@@ -11,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Errors of the messenger and its connections. Those of a connection that is
@@ -36,8 +35,6 @@ var (
 	ErrTooLarge = dataplane.ErrTooLarge
 	// ErrInUse: the message is in a queue already.
 	ErrInUse = dataplane.ErrInUse
-	// ErrOnCore: a call that waits was made on a core. Nothing was done.
-	ErrOnCore = loop.ErrOnCore
 	// ErrProtocol: the peer broke the session protocol.
 	ErrProtocol = session.ErrProtocol
 	// ErrWrongPeer: the peer is not the one that was dialled.
@@ -66,10 +63,6 @@ var (
 	// ErrRebound is why connections are over that a Rebind marked down. It wraps
 	// ErrMarkedDown.
 	ErrRebound = sessions.ErrRebound
-	// ErrNoCore: there is no core of that number. ErrLastCore: no other core runs that
-	// could take over.
-	ErrNoCore   = loop.ErrNoCore
-	ErrLastCore = loop.ErrLastCore
 	// ErrExpired is why a connection is over whose peer did not come back in time.
 	ErrExpired = sessions.ErrExpired
 	// ErrUnanswered: Policy.GiveUpAfter has passed. It comes with the error of the last attempt.
@@ -122,7 +115,3 @@ func StageOf(err error) Stage { return stats.StageOf(err) }
 
 // Msgr1 is Info.Protocol of a connection in msgr1.
 const Msgr1 = sessions.Msgr1
-
-// DialsAtOnce is how many connections of a messenger are dialled, or in their handshake, at
-// one address at the same time. Others wait for their turn.
-const DialsAtOnce = sessions.DialsAtOnce

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -285,7 +286,7 @@ func ExampleMessage_Outcome() {
 	try(m.Start())
 	conn, err := m.Connect(addr, wire.OSD)
 	try(err)
-	outcome := make(chan control.Outcome, 1)
+	outcome := make(chan dataplane.Outcome, 1)
 	block := control.NewMessage(1000, nil, []byte("block"))
 	block.Free = func(b *control.Message) { outcome <- b.Outcome() }
 	try(conn.Send(block))

@@ -15,7 +15,7 @@ import (
 // core, reads for replies, and what stops connections while the disk has enough to do.
 
 // OpenFile opens a file for loop.Core.AttachFile. It waits for the disk: on a core it fails
-// with ErrOnCore, and loop.Core.OpenFile does not wait. A loop.CoreFile is open on each
+// with loop.ErrOnCore, and loop.Core.OpenFile does not wait. A loop.CoreFile is open on each
 // core. Any other goroutine.
 func (m *Messenger) OpenFile(path string, opt loop.FileOptions) (*loop.DetachedFile, error) {
 	d, err := m.plane.OpenFile(path, opt)

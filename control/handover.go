@@ -19,7 +19,7 @@ import (
 // is lost or doubled. What Dispatcher.Queued has been given before is finished
 // first, so that its replies pass, too. While the sessions stand still, and
 // after that, Send fails with ErrHandedOver; SendContext waits for the outcome.
-// Message.Context and SetUserData do not pass; Message.Free runs here, with OutcomeHandedOver.
+// Message.Context and SetUserData do not pass; Message.Free runs here, with dataplane.OutcomeHandedOver.
 //
 // The successor decides: until it has confirmed, at the very end, an error of
 // either side, its death, or the end of ctx leave this messenger as it was, but

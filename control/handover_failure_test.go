@@ -178,7 +178,7 @@ func TestSteeringIsHandedOver(t *testing.T) {
 			t.Errorf("%d cores: %+v", cores, st.Steering)
 		}
 		if cores > 1 {
-			check(t, next.PinPeer(netip.MustParseAddr("127.0.0.1"), cores-1))
+			check(t, next.PinPeer(netip.MustParseAddrPort("127.0.0.1:0"), cores-1))
 		}
 		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
 		s.progress(5)

@@ -60,28 +60,26 @@ func (m *Messenger) Unbind() error { return m.s.Unbind() }
 // ErrUnsteered is returned for pins where no table is in force.
 var ErrUnsteered = steering.ErrUnsteered
 
-// PinPeer has new connections from addr, of any port, accepted by core. It
-// needs the table among the rules of Config.Steer, and a messenger that is
+// PinPeer has new connections from peer accepted by core; port 0 stands for any
+// port, and a pin with a port goes before that. It needs the table among the rules of Config.Steer, and a messenger that is
 // bound and steered, else it returns ErrUnsteered. The table forgets the pins
 // that were not used for longest when it is full. A connection that exists
 // stays where it is.
-func (m *Messenger) PinPeer(addr netip.Addr, core int) error {
-	return m.s.Pin(&core, func(p *bpf.Steering) error { return p.Pin(addr, core) })
+func (m *Messenger) PinPeer(peer netip.AddrPort, core int) error {
+	return m.s.Pin(&core, func(p *bpf.Steering) error {
+		if peer.Port() == 0 {
+			return p.Pin(peer.Addr(), core)
+		}
+		return p.PinPort(peer, core)
+	})
 }
 
-// PinPeerPort is PinPeer for one address and source port, which goes before
-// that for the address.
-func (m *Messenger) PinPeerPort(peer netip.AddrPort, core int) error {
-	return m.s.Pin(&core, func(p *bpf.Steering) error { return p.PinPort(peer, core) })
-}
-
-// UnpinPeer takes the pin of addr back. It is no error if there is none.
-func (m *Messenger) UnpinPeer(addr netip.Addr) error {
-	return m.s.Pin(nil, func(p *bpf.Steering) error { return p.Unpin(addr) })
-}
-
-// UnpinPeerPort takes the pin of one address and port back. It is no error if
-// there is none.
-func (m *Messenger) UnpinPeerPort(peer netip.AddrPort) error {
-	return m.s.Pin(nil, func(p *bpf.Steering) error { return p.UnpinPort(peer) })
+// UnpinPeer takes that pin back. It is no error if there is none.
+func (m *Messenger) UnpinPeer(peer netip.AddrPort) error {
+	return m.s.Pin(nil, func(p *bpf.Steering) error {
+		if peer.Port() == 0 {
+			return p.Unpin(peer.Addr())
+		}
+		return p.UnpinPort(peer)
+	})
 }

@@ -165,16 +165,11 @@ func WithEntity(name wire.EntityName) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Entity = name }
 }
 
-// OnCore has core i own the connection.
+// OnCore has core i own the connection. Messages that a dispatcher of another connection sends
+// on it never change threads if that is on the same core (Conn.Core). Without OnCore the core
+// with the fewest connections gets it.
 func OnCore(i int) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Core = &i }
-}
-
-// SameCore has the core that now owns c own the new connection, too: messages that a dispatcher
-// of c sends on it then never change threads. Without SameCore and OnCore the core with the
-// fewest connections gets it.
-func SameCore(c *Conn) ConnectOption {
-	return func(o *sessions.ConnectOptions) { o.With = &c.s }
 }
 
 // Lookup returns the connection of a peer's address, nil if there is none. It takes

@@ -155,7 +155,7 @@ func (p *Posting) Withdraw() {
 // and nobody but the caller touches the memory, unless a message that has it is about to
 // be dispatched, or still held. It fails with the cause of ctx if that ends first, as it may
 // while the core stands still, and the memory is not free then; and at once with
-// ErrOnCore on a core. Any other goroutine, but not at the same time as PostBuffer.
+// loop.ErrOnCore on a core. Any other goroutine, but not at the same time as PostBuffer.
 func (p *Posting) TakeBack(ctx context.Context) error {
 	s := p.state.Load()
 	if p.conn == nil {
@@ -163,7 +163,7 @@ func (p *Posting) TakeBack(ctx context.Context) error {
 	}
 	c := p.conn
 	if c.m.plane.OnCore() {
-		return ErrOnCore
+		return loop.ErrOnCore
 	}
 	done := make(chan struct{})
 	c.s.Handler().Do(func(core *loop.Core) {

@@ -225,7 +225,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 		}
 		third.TID = 3
 		check(t, conn.PostBuffer(third))
-		if err := third.TakeBack(ctx); !errors.Is(err, control.ErrOnCore) {
+		if err := third.TakeBack(ctx); !errors.Is(err, loop.ErrOnCore) {
 			t.Errorf("a core that waits for itself: %v", err)
 		}
 		third.Withdraw()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -114,7 +115,7 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 	var book logText
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
 	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
-	var want control.BannerCounters
+	var want stats.BannerCounters
 	for i, c := range []struct {
 		said string
 		kind *uint64
@@ -160,7 +161,7 @@ func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
 		must(t, conn.Close())
 		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
 	}
-	if n := counters(t, server.m).BadBanners; n != (control.BannerCounters{}) {
+	if n := counters(t, server.m).BadBanners; n != (stats.BannerCounters{}) {
 		t.Errorf("counted %+v", n)
 	}
 }

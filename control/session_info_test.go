@@ -18,6 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/keylog"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -175,7 +176,7 @@ func TestFailedHandshakesAreCountedByCause(t *testing.T) {
 		ci := p.ClientIdent(0, 1)
 		ci.TargetAddr = ci.TargetAddr.WithNonce(999)
 		p.SendPayload(frame.TagClientIdent, ci)
-		want := control.FailureCounters{Timeout: 1, Banner: 2, WrongPeer: 1}
+		want := stats.FailureCounters{Timeout: 1, Banner: 2, WrongPeer: 1}
 		var n control.Counters
 		failures := func(count uint64) func() bool {
 			return func() bool {
@@ -283,7 +284,7 @@ func TestATracerSeesEverythingOfBothSides(t *testing.T) {
 		server.Hit(ctx, cut)
 		receives(t, ctx, client, 1001, 1002)
 		conn.Keepalive()
-		eventually(t, ctx, "an answer to the keepalive", func() bool { return !conn.LastKeepaliveAck().IsZero() })
+		eventually(t, ctx, "an answer to the keepalive", func() bool { return client.Probe.Seen(nodetest.Read(frame.TagKeepalive2Ack)) > 0 })
 		for _, n := range []*nodetest.Node{client, server} {
 			must(t, n.Shutdown(ctx))
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -170,7 +171,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, ctx context.Context, v variant) {
 		mute, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
-		accepted := make(chan net.Conn, control.DialsAtOnce+extra)
+		accepted := make(chan net.Conn, sessions.DialsAtOnce+extra)
 		t.Cleanup(func() {
 			mute.Close()
 			for c := range accepted { // what nobody has taken
@@ -191,7 +192,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
 		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
 		var conns []*control.Conn
-		for range control.DialsAtOnce + extra {
+		for range sessions.DialsAtOnce + extra {
 			c := connect(t, client, at, wire.OSD, control.Anonymous(), control.Once())
 			conns = append(conns, c)
 		}
@@ -204,7 +205,7 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 			}
 			return list
 		}
-		first := take(control.DialsAtOnce)
+		first := take(sessions.DialsAtOnce)
 		must(t, client.Dial(other).WaitReady(ctx))
 		if n := len(accepted); n != 0 {
 			t.Errorf("%d more sockets", n)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
-	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 )
 
 // The statistics of a messenger; package internal/stats has the fields, and the texts.
@@ -27,16 +26,8 @@ type (
 	Counters = stats.Counters
 	// ConnCounters count for one connection.
 	ConnCounters = stats.ConnCounters
-	// FailureCounters count failed handshakes of accepted sockets by cause.
-	FailureCounters = stats.FailureCounters
-	// BannerCounters count peers that sent no banner, by the bytes that they sent.
-	BannerCounters = stats.BannerCounters
-	// PlacementCounters count accepted sockets by where they arrived.
-	PlacementCounters = stats.PlacementCounters
 	// Placement says which core owns a connection, and which was meant to.
 	Placement = stats.Placement
-	// SteeringStats says how new connections find their core.
-	SteeringStats = steering.Stats
 )
 
 // Stats takes a snapshot. It waits for the owning core's next turn: not for a

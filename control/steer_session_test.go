@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -177,7 +178,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	if here, away := moves(st); here != 0 || away != 0 {
 		t.Errorf("%d sessions moved", here)
 	}
-	if p := st.Counters.Placement; p != (control.PlacementCounters{Intended: uint64(2 * n)}) {
+	if p := st.Counters.Placement; p != (stats.PlacementCounters{Intended: uint64(2 * n)}) {
 		t.Errorf("placement %+v, want %d as intended", p, 2*n)
 	}
 	// What the program counted is what the connections say.
@@ -225,7 +226,7 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 	}
 	given := connect(1, control.OnCore(1))
 	for i := range 3 {
-		if c := connect(2+i, control.SameCore(given)); c.Core().ID() != 1 {
+		if c := connect(2+i, control.OnCore(given.Core().ID())); c.Core().ID() != 1 {
 			t.Errorf("same core as core 1: %d", c.Core().ID())
 		}
 	}
@@ -263,7 +264,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
-	must(t, server.PinPeer(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), to))
+	must(t, server.PinPeer(netip.AddrPortFrom(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), 0), to))
 	cut.arm(server.Conns())
 	c.exchange(t, 2)
 	if p := server.Conns()[0].Info().Placement; p != (control.Placement{Core: to, Intended: to, By: "table"}) {
@@ -280,7 +281,7 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 	needSteering(t)
 	nodetest.CheckLeaks(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
-	must(t, m.PinPeer(source(1), 2))
+	must(t, m.PinPeer(netip.AddrPortFrom(source(1), 0), 2))
 	ctx := deadline(t)
 	total, want := 0, make([]int, steerCores)
 	for range 3 {
@@ -301,7 +302,7 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 	must(t, m.Unbind())
 	addrs, err := m.Rebind(ctx)
 	must(t, err)
-	must(t, m.PinPeer(source(1), 3))
+	must(t, m.PinPeer(netip.AddrPortFrom(source(1), 0), 3))
 	knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
 	want[3]++
 	got, _ := arrived(t, m, total+1)
@@ -392,7 +393,7 @@ func TestPinsEndWithTheirCore(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	m, at := steered(t, control.SteerTable, nil)
 	from := netip.AddrPortFrom(source(1), 0)
-	must(t, m.PinPeer(from.Addr(), 2))
+	must(t, m.PinPeer(from, 2))
 	knock(t, from, at)
 	got, _ := arrived(t, m, 1)
 	expectCores(t, got, []int{0, 0, 1, 0})

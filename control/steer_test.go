@@ -20,6 +20,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -172,7 +173,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	const hosts = 100
 	m, at := steered(t, control.SteerTable, nil)
 	for i := range hosts {
-		must(t, m.PinPeer(source(i), i*7%steerCores))
+		must(t, m.PinPeer(netip.AddrPortFrom(source(i), 0), i*7%steerCores))
 	}
 	n := connections()
 	want := make([]int, steerCores)
@@ -190,12 +191,12 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 
 	// The entry for a port goes before the one for the address, and both end.
 	from := netip.AddrPortFrom(source(0), 40123)
-	must(t, m.PinPeerPort(from, 3))
+	must(t, m.PinPeer(from, 3))
 	knock(t, from, at)
 	want[3]++
 	got, _ = arrived(t, m, n+1)
 	expectCores(t, got, want)
-	must(t, errors.Join(m.UnpinPeerPort(from), m.UnpinPeer(source(0))))
+	must(t, errors.Join(m.UnpinPeer(from), m.UnpinPeer(netip.AddrPortFrom(source(0), 0))))
 	knock(t, from, at)
 	_, st = arrived(t, m, n+2)
 	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
@@ -279,7 +280,7 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 
 // worksUnsteered has messages echoed on every core of a server that cannot
 // steer, and returns what it says about that.
-func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) control.SteeringStats {
+func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) steering.Stats {
 	t.Helper()
 	log := &logText{}
 	m := newMessenger(t, control.Config{

@@ -12,8 +12,7 @@ import (
 type ConnectOptions struct {
 	Anonymous bool            // not found by its address
 	Once      bool            // ends with the first attempt that fails
-	Core      *int            // that owns it; nil: With decides
-	With      *Conn           // the core of this connection owns the new one, too; nil: the core with the fewest connections
+	Core      *int            // that owns it; nil: the core with the fewest connections
 	Policy    *Policy         // nil: that of the type of the peer
 	Entity    wire.EntityName // whom the caller wants; zero: anybody of the type
 }

@@ -65,11 +65,6 @@ func (m *Manager) placeable(core int) error {
 // placeLocked chooses the core of an outgoing connection.
 func (m *Manager) placeLocked(o *ConnectOptions) (*loop.Core, string, error) {
 	switch {
-	case o.With != nil:
-		if o.With.m != m {
-			return nil, "", fmt.Errorf("%w: SameCore with a connection of another messenger", ErrConfig)
-		}
-		return m.dialCoreLocked(o.With), stats.BySameCore, nil
 	case o.Core != nil:
 		if err := m.placeable(*o.Core); err != nil {
 			return nil, "", err
@@ -83,7 +78,7 @@ func (m *Manager) placeLocked(o *ConnectOptions) (*loop.Core, string, error) {
 // reason stays, unless an accepted socket came in between.
 func dialledPlace(p stats.Placement, core *loop.Core) stats.Placement {
 	by := steering.BySession
-	if p.By == stats.ByLoad || p.By == stats.ByUser || p.By == stats.BySameCore {
+	if p.By == stats.ByLoad || p.By == stats.ByUser {
 		by = p.By
 	}
 	return stats.Placement{Core: core.ID(), Intended: core.ID(), By: by}

@@ -161,9 +161,8 @@ type Placement struct {
 
 // What chooses the core of a connection that we make.
 const (
-	ByLoad     = "least-loaded"
-	ByUser     = "given"
-	BySameCore = "same-core"
+	ByLoad = "least-loaded"
+	ByUser = "given"
 )
 
 // ByMove is what chooses a core in place of one that is gone.
