@@ -359,7 +359,7 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 // Matrix: RL-02
 func TestAnHonestCrowdOfOneSourceIsNotChargedWithFailures(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const bound, crowd = 64, 300
+		const bound, crowd = 64, 150
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *nodetest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
 		var all sync.WaitGroup
 		for i := range uint64(crowd) {
