@@ -94,7 +94,7 @@ func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
 		return nil, fmt.Errorf("pool %q: %w: %w", p.name, ErrRefused, syscall.ENOENT)
 	}
 	var list []Snap
-	for _, s := range pool.Snaps() {
+	for _, s := range pool.Snaps {
 		list = append(list, Snap(s))
 	}
 	return list, nil

@@ -19,19 +19,9 @@ type view struct {
 	e *Engine
 }
 
-func (v *view) Epoch() uint32 { return v.m.Epoch }
-func (v *view) Flags() uint32 { return v.m.Flags }
-
-func (v *view) Pool(id int64) (machine.Pool, bool) {
-	p := v.m.Pool(id)
-	if p == nil {
-		return machine.Pool{}, false
-	}
-	return machine.Pool{
-		Flags: p.Flags(), ReadTier: p.Tier(false), WriteTier: p.Tier(true), Groups: p.PGNum(), Forced: p.ForcedResend(),
-		Replicated: p.Replicated(), Peering: p.Peering(),
-	}, true
-}
+func (v *view) Epoch() uint32              { return v.m.Epoch }
+func (v *view) Flags() uint32              { return v.m.Flags }
+func (v *view) Pool(id int64) *osdmap.Pool { return v.m.Pool(id) }
 
 func (v *view) Place(o osdop.Object, pick uint64) machine.Place {
 	p := machine.Place{Hash: o.Hash}

@@ -126,14 +126,14 @@ func encodeDaemons(e *encoder, n int) {
 
 func (e *encoder) pool(p *Pool) {
 	e.section(29, 5, func() {
-		e.u8(p.kind, p.size, p.rule, p.objectHash)
-		e.u32(p.pgNum, p.pgpNum)
+		e.u8(p.Kind, p.Size, p.rule, p.objectHash)
+		e.u32(p.PGNum, p.pgpNum)
 		e.zeros(4 + 4 + 4 + 8 + 4 + 4 + 4 + 8)
-		e.u64(p.flags)
+		e.u64(p.Flags)
 		e.zeros(4 + 1 + 8 + 8 + 4)
 		e.u64(1<<64 - 1)
 		e.u8(0)
-		e.u64(uint64(p.readTier), uint64(p.writeTier))
+		e.u64(uint64(p.ReadTier), uint64(p.WriteTier))
 		e.u32(0)
 		e.section(1, 1, func() { e.u8(0) })
 		e.zeros(4 + 4 + 4 + 8 + 8 + 4*4 + 4 + 4 + 4 + 8 + 4 + 4 + 1 + 1 + 4 + 4)
@@ -243,7 +243,7 @@ func tree(rnd *rand.Rand, devices, hosts, racks int, plain bool) []byte {
 	}
 	for i, s := range steps {
 		e.u32(1, uint32(len(s)))
-		kind := uint8(poolReplicated)
+		kind := uint8(PoolReplicated)
 		if slices.Contains(erasureRules, uint32(i)) {
 			kind = poolErasure
 		}

@@ -138,23 +138,23 @@ func randomMap(rnd *rand.Rand) *Map {
 	}
 	for id := int64(1); id < 5; id++ {
 		p := &Pool{
-			kind: poolReplicated, size: uint8(1 + rnd.IntN(6)), rule: uint8(pick(replicatedRules...)), objectHash: hashRjenkins,
-			pgNum: 1 + rnd.Uint32N(40), flags: poolHashed, readTier: -1, writeTier: -1,
+			Kind: PoolReplicated, Peering: Peering{Size: uint8(1 + rnd.IntN(6))}, rule: uint8(pick(replicatedRules...)), objectHash: hashRjenkins,
+			PGNum: 1 + rnd.Uint32N(40), Flags: poolHashed, ReadTier: -1, WriteTier: -1,
 		}
-		p.pgpNum = 1 + rnd.Uint32N(p.pgNum)
+		p.pgpNum = 1 + rnd.Uint32N(p.PGNum)
 		if id%2 == 0 {
-			p.kind, p.rule = poolErasure, uint8(pick(erasureRules...))
+			p.Kind, p.rule = poolErasure, uint8(pick(erasureRules...))
 		}
 		if rnd.IntN(4) == 0 {
-			p.flags = 0
+			p.Flags = 0
 		}
 		m.pools[id], m.names[id] = p, fmt.Sprintf("pool%d", id)
 		for range rnd.IntN(12) {
-			m.upmap[PG{id, rnd.Uint32N(p.pgNum)}] = some()
-			g := PG{id, rnd.Uint32N(p.pgNum)}
+			m.upmap[PG{id, rnd.Uint32N(p.PGNum)}] = some()
+			g := PG{id, rnd.Uint32N(p.PGNum)}
 			m.upmapItems[g] = append(m.upmapItems[g], [2]int32{int32(rnd.IntN(n)), int32(rnd.IntN(n))})
-			m.pgTemp[PG{id, rnd.Uint32N(p.pgNum)}] = some()
-			m.primaryTemp[PG{id, rnd.Uint32N(p.pgNum)}] = int32(rnd.IntN(n))
+			m.pgTemp[PG{id, rnd.Uint32N(p.PGNum)}] = some()
+			m.primaryTemp[PG{id, rnd.Uint32N(p.PGNum)}] = int32(rnd.IntN(n))
 		}
 	}
 	return m

@@ -24,12 +24,12 @@ func (m *Map) Locate(pool int64, namespace, name string) (PG, uint32) {
 		text := append(append(buf[:0], namespace...), 0x1f)
 		hash = hashName(p.objectHash, append(text, name...))
 	}
-	return PG{Pool: pool, Seed: stableMod(hash, p.pgNum)}, hash
+	return PG{Pool: pool, Seed: stableMod(hash, p.PGNum)}, hash
 }
 
 // Group returns the placement group of objects whose names have this hash. The pool is one of m.
 func (m *Map) Group(pool int64, hash uint32) PG {
-	return PG{Pool: pool, Seed: stableMod(hash, m.pools[pool].pgNum)}
+	return PG{Pool: pool, Seed: stableMod(hash, m.pools[pool].PGNum)}
 }
 
 func hashName[T string | []byte](kind uint8, name T) uint32 {

@@ -24,7 +24,7 @@ func cluster(t testing.TB, n int, pgs uint32) (*Map, []byte) {
 	t.Helper()
 	blob := tree(rand.New(rand.NewPCG(1, 2)), n, max(n/10, 3), max(n/100, 1), true)
 	m := &Map{Epoch: 1, names: map[int64]string{1: "data"}, pools: map[int64]*Pool{1: {
-		kind: poolReplicated, size: 3, pgNum: pgs, pgpNum: pgs, objectHash: hashRjenkins, flags: poolHashed, readTier: -1, writeTier: -1,
+		Kind: PoolReplicated, Peering: Peering{Size: 3}, PGNum: pgs, pgpNum: pgs, objectHash: hashRjenkins, Flags: poolHashed, ReadTier: -1, WriteTier: -1,
 	}}}
 	m.osds.resize(n)
 	for i := range n {
@@ -79,7 +79,7 @@ func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
 	fill := func(m *Map) {
 		other := *m
 		other.tables = nil
-		for seed := range m.pools[1].pgNum {
+		for seed := range m.pools[1].PGNum {
 			if got, want := line(m, &s, PG{1, seed}), line(&other, &fresh, PG{1, seed}); got != want {
 				t.Errorf("kept: %s, computed: %s", got, want)
 			}
@@ -98,8 +98,8 @@ func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
 		{"one out", Incremental{weights: map[int32]uint32{7: 0}}, groups - having(7), groups - having(7)},
 		{"one in", Incremental{weights: map[int32]uint32{7: wholeWeight}}, groups / 2, groups - 1},
 		{"more OSDs", Incremental{maxOSD: 200}, groups, groups},
-		{"more groups in the old places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum *= 2 })}}, groups, groups},
-		{"another size", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.size = 2 })}}, 0, 0},
+		{"more groups in the old places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum *= 2 })}}, groups, groups},
+		{"another size", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.Size = 2 })}}, 0, 0},
 		{"other places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum /= 2 })}}, 0, 0},
 		{"no pool", Incremental{oldPools: []int64{1}, pools: map[int64]*Pool{2: m.pools[1]}}, 0, 0},
 	} {
@@ -129,7 +129,7 @@ func TestAPlacementAllocatesNothing(t *testing.T) {
 		s := new(Scratch)
 		var groups []PG
 		for id, p := range m.pools {
-			for seed := range p.pgNum {
+			for seed := range p.PGNum {
 				groups = append(groups, PG{id, seed})
 			}
 		}
@@ -255,9 +255,9 @@ func TestMalformedMapsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(m *Map){
 		"a set of 256":       func(m *Map) { m.pgTemp = map[PG][]int32{{1, 1}: make([]int32, maxSet+1)} },
 		"256 exchanges":      func(m *Map) { m.upmapItems = map[PG][][2]int32{{1, 1}: make([][2]int32, maxSet+1)} },
-		"no groups":          func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum = 0 })} },
+		"no groups":          func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum = 0 })} },
 		"no places":          func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum = 0 })} },
-		"a kind of pool":     func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.kind = 2 })} },
+		"a kind of pool":     func(m *Map) { m.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.Kind = 2 })} },
 		"a long name":        func(m *Map) { m.names = map[int64]string{1: string(make([]byte, maxName+1))} },
 		"too few affinities": func(m *Map) { m.osds.affinity = make([]uint32, 4) },
 	} {
@@ -271,7 +271,7 @@ func TestMalformedMapsAreRefused(t *testing.T) {
 		t.Errorf("half a crush map: %v", err)
 	}
 	large := *m
-	large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgNum, p.pgpNum = 1<<32-1, 1<<32-1 })}
+	large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum, p.pgpNum = 1<<32-1, 1<<32-1 })}
 	got, err := Decode(encodeMap(&large, blob))
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func placeAll(t *testing.T, m *Map, seed uint32) {
 		if n++; n > 3 {
 			break
 		}
-		g := PG{id, stableMod(seed, p.pgNum)}
+		g := PG{id, stableMod(seed, p.PGNum)}
 		first := m.Place(&s, g)
 		for _, osd := range slices.Concat(first.Up, first.Acting) {
 			if osd != crush.None && m.Addrs(osd) == nil && !m.has(osd, stateExists|stateUp) {

@@ -36,13 +36,13 @@ func (m *Map) Place(s *Scratch, g PG) Placement {
 	}
 	seed := p.seed(g)
 	up := m.upmapped(p, g, m.raw(s, p, g, seed), s)
-	up = m.keep(up, p.shifts(), stateUp)
+	up = m.keep(up, p.Replicated(), stateUp)
 	t := Placement{Up: up, UpPrimary: first(up), Shard: -1}
 	t.UpPrimary = m.preferred(p, up, t.UpPrimary, seed)
 	t.Acting, t.Primary = up, t.UpPrimary
 	temp := m.pgTemp[g]
 	if len(temp) > 0 {
-		temp = m.keep(s.acting[:copy(s.acting[:], temp)], p.shifts(), stateUp)
+		temp = m.keep(s.acting[:copy(s.acting[:], temp)], p.Replicated(), stateUp)
 	}
 	if len(temp) > 0 {
 		t.Primary = first(temp)
@@ -53,7 +53,7 @@ func (m *Map) Place(s *Scratch, g PG) Placement {
 			t.Primary = primary
 		}
 	}
-	if !p.shifts() && t.Primary != Nobody {
+	if !p.Replicated() && t.Primary != Nobody {
 		t.Shard = p.shard(t.Acting, t.Primary)
 	}
 	return t
@@ -62,7 +62,7 @@ func (m *Map) Place(s *Scratch, g PG) Placement {
 // seed is the number that CRUSH maps, of a group.
 func (p *Pool) seed(g PG) uint32 {
 	s := stableMod(g.Seed, p.pgpNum)
-	if p.flags&poolHashed != 0 {
+	if p.Flags&poolHashed != 0 {
 		return crush.Hash2(s, uint32(g.Pool))
 	}
 	return s + uint32(g.Pool)
@@ -74,11 +74,11 @@ func (m *Map) raw(s *Scratch, p *Pool, g PG, seed uint32) []int32 {
 	t := m.tables[g.Pool]
 	raw, ok := t.get(row, s.up[:])
 	if !ok {
-		n := m.crush.Do(&s.work, int(p.rule), seed, g.Pool, m.osds.weights, s.up[:p.size])
+		n := m.crush.Do(&s.work, int(p.rule), seed, g.Pool, m.osds.weights, s.up[:p.Size])
 		raw = s.up[:n]
 		t.put(row, raw, s.work.LeftOut())
 	}
-	return m.keep(raw, p.shifts(), 0)
+	return m.keep(raw, p.Replicated(), 0)
 }
 
 // keep drops the OSDs that do not exist, or lack these bits of a state: it shifts the others, or leaves
@@ -178,7 +178,7 @@ func (m *Map) preferred(p *Pool, up []int32, primary int32, seed uint32) int32 {
 		return primary
 	}
 	primary = up[at]
-	if p.shifts() {
+	if p.Replicated() {
 		copy(up[1:at+1], up[:at])
 		up[0] = primary
 	}

@@ -78,10 +78,10 @@ func TestThePoolsOfRealMapsAreReadAsTheToolReadsThem(t *testing.T) {
 			if err := json.Unmarshal([]byte(want.Forced), &resend); err != nil {
 				t.Fatal(err)
 			}
-			if p != nil && p.pending > 0 {
+			if p != nil && p.Pending > 0 {
 				compared++
 			}
-			if p == nil || p.minSize != want.MinSize || p.flags != want.Flags || p.pending != want.Pending || p.resend != resend {
+			if p == nil || p.MinSize != want.MinSize || p.Flags != want.Flags || p.Pending != want.Pending || p.Resend != resend {
 				t.Errorf("%s: pool %d is %+v, the tool says %+v", path, want.Pool, p, want)
 			}
 		}

@@ -96,7 +96,7 @@ func (m *Map) newTables(before *Map) map[int64]*table {
 	}
 	tables := make(map[int64]*table, len(m.pools))
 	for id, p := range m.pools {
-		k := tableKey{id, p.pgpNum, p.size, p.rule, p.flags&poolHashed != 0}
+		k := tableKey{id, p.pgpNum, p.Size, p.rule, p.Flags&poolHashed != 0}
 		if uint64(k.pgpNum)*uint64(k.size) > maxTable {
 			continue
 		}
@@ -118,7 +118,7 @@ func sameKeys(a, b *Map) bool {
 	}
 	for id, p := range b.pools {
 		q := a.pools[id]
-		if q != p && (q == nil || q.pgpNum != p.pgpNum || q.size != p.size || q.rule != p.rule || (p.flags^q.flags)&poolHashed != 0) {
+		if q != p && (q == nil || q.pgpNum != p.pgpNum || q.Size != p.Size || q.rule != p.rule || (p.Flags^q.Flags)&poolHashed != 0) {
 			return false
 		}
 	}

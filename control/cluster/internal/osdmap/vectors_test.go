@@ -142,7 +142,7 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 					t.Fatalf("epoch %d:\n got %+v\nwant %+v", l.Epoch, got, want)
 				}
 				for id, p := range next.pools {
-					for seed := range p.pgNum {
+					for seed := range p.PGNum {
 						g := PG{id, seed}
 						if _, ok := next.tables[id].get(stableMod(seed, p.pgpNum), a.up[:]); ok {
 							kept++
@@ -192,7 +192,7 @@ func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 	}
 	for _, row := range file.Rows {
 		pool := int64(row[0].(float64))
-		m := &Map{pools: map[int64]*Pool{pool: {pgNum: uint32(row[1].(float64)), objectHash: hashRjenkins}}}
+		m := &Map{pools: map[int64]*Pool{pool: {PGNum: uint32(row[1].(float64)), objectHash: hashRjenkins}}}
 		g, hash := m.Locate(pool, row[2].(string), row[3].(string))
 		if got, want := fmt.Sprintf("%x %x", hash, g.Seed), fmt.Sprintf("%s %s", row[4], row[5]); got != want {
 			t.Fatalf("%v: %s", row, got)

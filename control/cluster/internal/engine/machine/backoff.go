@@ -11,10 +11,10 @@ var errBackoffs = errors.New("the OSD refuses too many ranges of objects at once
 
 // covers says whether a back-off holds an operation.
 func covers(b *osdop.Backoff, o *Op) bool {
-	if b.PG != o.at.pg || b.Shard != o.at.shard {
+	if b.PG != o.at.PG || b.Shard != o.at.Shard {
 		return false
 	}
-	h := o.at.object.HObject(o.at.hash)
+	h := o.at.object.HObject(o.at.Hash)
 	at := b.Begin.Compare(&h)
 	return at == 0 || at < 0 && h.Compare(&b.End) < 0
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -130,7 +131,7 @@ func (m *Machine) First() *Op { return m.first }
 // Envelope is what the operation's message needs, for the attempt that is being sent.
 func (m *Machine) Envelope(o *Op) osdop.Envelope {
 	e := osdop.Envelope{
-		Epoch: m.cur.Epoch(), PG: o.at.pg, Hash: o.at.hash, Shard: o.at.shard, Target: &o.at.object, Attempt: o.attempt, Flags: o.flags,
+		Epoch: m.cur.Epoch(), PG: o.at.PG, Hash: o.at.Hash, Shard: o.at.Shard, Target: &o.at.object, Attempt: o.attempt, Flags: o.flags,
 	}
 	if o.attempt > 0 {
 		e.Flags |= osdop.Retry
@@ -273,8 +274,8 @@ const (
 // Map is a map of one epoch, which does not change. Any goroutine may ask it.
 type Map interface {
 	Epoch() uint32
-	Flags() uint32 // osdmap.Full and others
-	Pool(id int64) (Pool, bool)
+	Flags() uint32              // osdmap.Full and others
+	Pool(id int64) *osdmap.Pool // nil: there is none
 	// Place finds an object of a pool that exists, and chooses among its OSDs by a number.
 	Place(o osdop.Object, pick uint64) Place
 	// Addr is the address of an OSD; blank: it is down.

@@ -7,16 +7,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Pool is what the machine needs of a pool of one epoch.
-type Pool struct {
-	Flags               uint64 // osdmap.PoolFull and others
-	ReadTier, WriteTier int64  // where operations go; negative: nowhere else
-	Groups              uint32
-	Forced              uint32 // the newest epoch that has everything sent again
-	Replicated          bool
-	Peering             osdmap.Peering
-}
-
 // Place is where an object is.
 type Place struct {
 	PG                          osdmap.PG
@@ -24,7 +14,7 @@ type Place struct {
 	Shard                       int8
 	Primary, UpPrimary, Replica int32  // Replica: the OSD of the acting set that was chosen; negative: there are no two
 	index                       int    // of the primary in the acting set
-	acting, up                  uint64 // fingerprints
+	acting, up                  uint64 // fingerprints; 0: the set is empty
 }
 
 // Sets says which OSDs serve the object, and which are to. pick chooses among the former.
@@ -37,24 +27,17 @@ func (p *Place) Sets(acting, up []int32, pick uint64) {
 
 // target is the place of an operation, by the newest map.
 type target struct {
-	exists  bool
-	pool    uint64       // flags of the pool that was named
-	object  osdop.Object // in the pool where it goes, which may be a cache
-	pg      osdmap.PG
-	hash    uint32
-	shard   int8
+	exists bool
+	pool   uint64       // flags of the pool that was named
+	object osdop.Object // in the pool where it goes, which may be a cache
+	Place
 	osd     int32 // that gets it; negative: none
-	primary int32
-	index   int // of the primary in the acting set
 	replica bool
 	groups  uint32
 	forced  uint32 // the epoch that had it sent again
-	acting  uint64 // fingerprint of the acting set; 0: it is empty
 	// Of watches, for which each new interval counts.
-	up        uint64
-	upPrimary int32
-	peering   osdmap.Peering
-	flags     uint32
+	peering osdmap.Peering
+	flags   uint32
 }
 
 var nowhere = target{osd: Nobody}
@@ -65,8 +48,8 @@ const intervalFlags = 1<<15 | 1<<19
 
 // locate finds the target of an operation by a map. It does not exist if the pool does not.
 func locate(cur Map, o *Op) target {
-	base, ok := cur.Pool(o.target.Pool)
-	if !ok {
+	base := cur.Pool(o.target.Pool)
+	if base == nil {
 		return nowhere
 	}
 	t := target{exists: true, pool: base.Flags, object: o.target, forced: o.at.forced}
@@ -76,31 +59,27 @@ func locate(cur Map, o *Op) target {
 		t.object.Pool = tier(cur, t.object.Pool, base.WriteTier, write)
 	}
 	if t.object.Pool != o.target.Pool {
-		pool, _ = cur.Pool(t.object.Pool)
+		pool = cur.Pool(t.object.Pool)
 	}
-	p := cur.Place(t.object, o.Pick)
-	t.pg, t.hash, t.shard, t.primary, t.groups = p.PG, p.Hash, p.Shard, p.Primary, pool.Groups
-	t.index, t.acting, t.up = p.index, p.acting, p.up
-	t.upPrimary, t.peering, t.flags = p.UpPrimary, pool.Peering, cur.Flags()&intervalFlags
-	t.osd = p.Primary
-	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated && p.Replica >= 0 && p.Primary >= 0 {
-		t.osd, t.replica = p.Replica, true
+	t.Place = cur.Place(t.object, o.Pick)
+	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
+	t.osd = t.Primary
+	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
+		t.osd, t.replica = t.Replica, true
 	}
 	if t.osd < 0 || cur.Addr(t.osd).IsBlank() {
 		t.osd = Nobody
 	}
-	if base.Forced == cur.Epoch() {
-		t.forced = base.Forced
+	if base.Resend == cur.Epoch() {
+		t.forced = base.Resend
 	}
 	return t
 }
 
 // tier is where an operation goes instead of a pool, if there is one.
 func tier(cur Map, pool, tier int64, applies bool) int64 {
-	if applies && tier >= 0 {
-		if _, ok := cur.Pool(tier); ok {
-			return tier
-		}
+	if applies && tier >= 0 && cur.Pool(tier) != nil {
+		return tier
 	}
 	return pool
 }
@@ -125,7 +104,7 @@ func fingerprint(set []int32) uint64 {
 
 // moves says that an operation which was sent to t must be sent again to u.
 func (t *target) moves(u *target) bool {
-	return t.pg != u.pg || t.osd != u.osd || t.primary != u.primary || t.index != u.index || t.shard != u.shard ||
+	return t.PG != u.PG || t.osd != u.osd || t.Primary != u.Primary || t.index != u.index || t.Shard != u.Shard ||
 		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.acting != u.acting ||
 		t.forced != u.forced || t.splits(u)
 }
@@ -133,15 +112,15 @@ func (t *target) moves(u *target) bool {
 // splits says that the group is split or merged.
 func (t *target) splits(u *target) bool {
 	switch {
-	case t.groups == u.groups || t.pg.Pool != u.pg.Pool:
+	case t.groups == u.groups || t.PG.Pool != u.PG.Pool:
 		return false
 	case t.groups < u.groups:
-		return osdmap.Splits(t.pg.Seed, t.groups, u.groups)
+		return osdmap.Splits(t.PG.Seed, t.groups, u.groups)
 	}
-	return osdmap.Splits(u.pg.Seed, u.groups, t.groups)
+	return osdmap.Splits(u.PG.Seed, u.groups, t.groups)
 }
 
 // begins says that u is another interval of the group: watches must be registered again.
 func (t *target) begins(u *target) bool {
-	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.upPrimary != u.upPrimary || t.peering != u.peering || t.flags != u.flags
+	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary || t.peering != u.peering || t.flags != u.flags
 }

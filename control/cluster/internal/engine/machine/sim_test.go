@@ -25,19 +25,24 @@ var (
 // fakeMap is a map whose groups have the acting sets that the simulation chose.
 type fakeMap struct {
 	epoch, flags uint32
-	pools        map[int64]Pool
+	pools        map[int64]osdmap.Pool
 	acting       map[osdmap.PG][]int32
 	addrs        map[int32]wire.Addr
 }
 
-func (f *fakeMap) Epoch() uint32              { return f.epoch }
-func (f *fakeMap) Flags() uint32              { return f.flags }
-func (f *fakeMap) Pool(id int64) (Pool, bool) { p, ok := f.pools[id]; return p, ok }
-func (f *fakeMap) Addr(osd int32) wire.Addr   { return f.addrs[osd] }
+func (f *fakeMap) Epoch() uint32 { return f.epoch }
+func (f *fakeMap) Flags() uint32 { return f.flags }
+func (f *fakeMap) Pool(id int64) *osdmap.Pool {
+	if p, ok := f.pools[id]; ok {
+		return &p
+	}
+	return nil
+}
+func (f *fakeMap) Addr(osd int32) wire.Addr { return f.addrs[osd] }
 
 func (f *fakeMap) Place(o osdop.Object, pick uint64) Place {
 	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
-	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].Groups), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
+	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].PGNum), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
 	if set := f.acting[p.PG]; len(set) > 0 {
 		p.Primary, p.UpPrimary = set[0], set[0]
 	}
@@ -51,7 +56,7 @@ func group(pool int64, hash, groups uint32) osdmap.PG {
 }
 
 func (f *fakeMap) clone() *fakeMap {
-	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, pools: map[int64]Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for k, v := range f.pools {
 		g.pools[k] = v
 	}
@@ -135,7 +140,7 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]int{}, tids: map[string]uint64{}, coming: map[string]*coming{}, begun: map[string][]*Op{}, seq: map[*Op]int{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
 	}
 	c.f = newFleet(c.now)
-	f := &fakeMap{epoch: 1, pools: map[int64]Pool{pool1: {ReadTier: -1, WriteTier: -1, Groups: 4, Replicated: true}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	f := &fakeMap{epoch: 1, pools: map[int64]osdmap.Pool{pool1: {ReadTier: -1, WriteTier: -1, PGNum: 4, Kind: osdmap.PoolReplicated}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for i := range int32(osds) {
 		f.addrs[i] = c.address(1, i)
 	}
@@ -150,7 +155,7 @@ func (c *cluster) address(epoch uint32, osd int32) wire.Addr {
 
 // fill gives acting sets to groups that have none, of OSDs that are up.
 func (c *cluster) fill(f *fakeMap) {
-	for seed := range f.pools[pool1].Groups {
+	for seed := range f.pools[pool1].PGNum {
 		pg := osdmap.PG{Pool: pool1, Seed: seed}
 		var set []int32
 		for _, osd := range f.acting[pg] {
@@ -174,7 +179,7 @@ func (c *cluster) newest() *fakeMap { return c.maps[len(c.maps)-1] }
 // change publishes a map.
 func (c *cluster) change() {
 	f := c.newest().clone()
-	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].Groups)}
+	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].PGNum)}
 	switch n := c.rng.IntN(9); n {
 	case 0, 1: // another primary
 		f.acting[pg] = nil
@@ -189,14 +194,14 @@ func (c *cluster) change() {
 	case 3: // split or merge
 		p := f.pools[pool1]
 		groups := uint32(4) << c.rng.IntN(3)
-		if groups == p.Groups {
+		if groups == p.PGNum {
 			return
 		}
-		p.Groups = groups
+		p.PGNum = groups
 		f.pools[pool1] = p
 		for seed := range uint32(16) {
 			c.since[osdmap.PG{Pool: pool1, Seed: seed}] = f.epoch
-			if seed >= p.Groups {
+			if seed >= p.PGNum {
 				delete(f.acting, osdmap.PG{Pool: pool1, Seed: seed})
 			}
 		}
@@ -208,7 +213,7 @@ func (c *cluster) change() {
 		f.flags ^= osdmap.Full
 	case 7: // everything is sent again
 		p := f.pools[pool1]
-		p.Forced = f.epoch
+		p.Resend = f.epoch
 		f.pools[pool1] = p
 		for pg := range f.acting {
 			c.since[pg] = f.epoch
@@ -387,7 +392,7 @@ func (c *cluster) full() {
 
 func (c *cluster) block() {
 	f := c.newest()
-	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].Groups)}
+	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].PGNum)}
 	if len(f.acting[pg]) == 0 || c.blocked[pg] != nil {
 		return
 	}
@@ -462,7 +467,7 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 	if m.env.Epoch > f.epoch {
 		c.failf("epoch %d of the future", m.env.Epoch)
 	}
-	pg := group(pool1, m.env.Hash, f.pools[pool1].Groups)
+	pg := group(pool1, m.env.Hash, f.pools[pool1].PGNum)
 	set, since := f.acting[pg], c.since[pg]
 	if m.balance && len(set) > 0 && set[0] != m.s.OSD {
 		since = 0
