@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -115,10 +114,8 @@ func (w *writing) write(i int) {
 
 func (w *writing) until(what string, ok func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 2*patience)
-	defer cancel()
-	if err := msgrtest.Until(ctx, func() bool { return ok() || w.t.Failed() }); err != nil || w.t.Failed() {
-		w.t.Fatalf("waited for %s: %v", what, err)
+	if !await(2*patience, func() bool { return ok() || w.t.Failed() }) || w.t.Failed() {
+		w.t.Fatalf("waited for %s", what)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -55,7 +56,11 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	for _, a := range c.allMons {
-		cfg.Mons = append(cfg.Mons, a.V2())
+		at := a.V2()
+		if protocol == control.Msgr1 {
+			at = a.V1()
+		}
+		cfg.Mons = append(cfg.Mons, at)
 	}
 	if c.auth == "cephx" {
 		cfg.Key = clusterKey(t, c, cfg.Name)

@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -141,16 +139,14 @@ func wantText(t *testing.T, what string, err error, says ...string) {
 // awaitUp waits until the monitor counts so many OSDs that are up.
 func (c *cluster) awaitUp(n int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*patience)
-	defer cancel()
 	var status struct {
 		Up int `json:"num_up_osds"`
 	}
-	if err := msgrtest.Until(ctx, func() bool {
+	if !await(2*patience, func() bool {
 		check(c.t, json.Unmarshal(c.ceph("osd", "stat", "--format", "json"), &status))
 		return status.Up == n
-	}); err != nil {
-		c.t.Fatalf("%d OSDs are up, not %d: %v", status.Up, n, err)
+	}) {
+		c.t.Fatalf("%d OSDs are up, not %d", status.Up, n)
 	}
 }
 
