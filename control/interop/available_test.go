@@ -15,9 +15,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Objects are written and read while one of three monitors is killed, the one that we talk
-// to, and comes back; while an OSD stands still for a while; and while it is restarted.
-// Every write is kept, and no log complains about us.
+// A client writes and reads objects while its monitor, of three, is killed and comes back; while an OSD is frozen for a while; and
+// while the OSD is restarted. The cluster keeps every write, and no log complains about the client.
 // Matrix: IN-12
 func TestObjectsStayAvailable(t *testing.T) {
 	enabled(t)
@@ -126,7 +125,7 @@ func (w *writing) goOn(n int64) {
 	w.until("more writes", func() bool { return w.done.Load() >= due })
 }
 
-// end ends the writers, and has the real tool read what they wrote last.
+// end ends the writers. The real tool then reads the last data of each object.
 func (w *writing) end() {
 	w.t.Helper()
 	w.over.Store(true)

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// "ringmsgr decode" reads what tcpdump records of real daemons that talk to each other:
+// "ringmsgr decode" reads a tcpdump recording of real daemons that talk to each other:
 // an OSD with its monitor, and OSDs with each other, which copy a large object.
 // Matrix: OB-10
 func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
@@ -159,7 +159,7 @@ func (s *decoded) sideOf(addr wire.Addr) trace.Side {
 	return ""
 }
 
-// decoded is what decode says of one TCP connection.
+// decoded is the output of decode about one TCP connection.
 type decoded struct {
 	acceptor, open, protocol string
 	banner                   bool

@@ -63,7 +63,7 @@ func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 	check(t, object(t, cl, "again").Remove(ctx))
 }
 
-// refusedMsgr1 is who the daemons do not let in, or who is at the wrong address.
+// refusedMsgr1 dials wrong addresses, and an OSD without a ticket: daemons refuse each attempt.
 func refusedMsgr1(t *testing.T, c *cluster) {
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},

@@ -96,7 +96,7 @@ func clusterKey(t *testing.T, c *cluster, name wire.EntityName) cephx.Key {
 	return e.Key
 }
 
-// object is one of the cluster's pool of data.
+// object is an object of pool data.
 func object(t *testing.T, cl *rados.Cluster, name string) rados.Object {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -160,7 +160,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// shareObject has each side read what the other has written.
+// shareObject has our client and the real tool read the data of each other.
 func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluster, size int) {
 	t.Helper()
 	pattern, name := noise(size), "object with a blank"

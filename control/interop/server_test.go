@@ -84,7 +84,7 @@ func TestTheRealClientIsRefused(t *testing.T) {
 	}
 }
 
-// monitor is us as mon.a, with a keyring of our own.
+// monitor is our messenger as mon.a, with a keyring of its own.
 type monitor struct {
 	clusterConfig
 	t        *testing.T
@@ -160,7 +160,7 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	return u
 }
 
-// command knows what the tool asks for to show the status, and keeps values. The first
+// command answers the commands by which the tool shows the status, and keeps values. The first
 // time that it asks for anything, its connection is cut instead, so that it has to come
 // back.
 func (u *monitor) command(c *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
@@ -206,8 +206,8 @@ const descriptions = `{
 	"cmd002": {"sig": ["config-key", "get", {"name": "key", "type": "CephString"}], "help": "give", "module": "config-key", "perm": "r", "flags": 0}
 }`
 
-// keeps has the real tool give us values of every size and take them back, across cuts:
-// so many bytes in one message, each way.
+// keeps has the real tool store values of every size at the monitor and read them back, across cuts:
+// each value is in one message.
 func (u *monitor) keeps(sizes ...int) {
 	u.t.Helper()
 	ceph := func(args ...string) []byte {
@@ -248,7 +248,7 @@ func (u *monitor) configure() {
 	check(u.t, os.WriteFile(u.conf(), []byte(text), 0o600))
 }
 
-// pinged has the real tool ping us. It exits with an error if no answer comes,
+// pinged has the real tool ping the monitor. It exits with an error if no answer comes,
 // and has no log: for a ping it does not start its logger.
 //
 // The tool of Ceph 16.2 crashes in about one of 600 pings, with monitors of its
@@ -343,7 +343,7 @@ func (u *monitor) check() {
 	}
 }
 
-// newKeyring has what a monitor and a client need.
+// newKeyring has the keys of a monitor and of a client.
 func newKeyring(t *testing.T, created time.Time) *cephx.Keyring {
 	t.Helper()
 	ring := &cephx.Keyring{}

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What the client program does, and says, where a cluster is not as it should be.
+// The behaviour of the client program where a cluster is in trouble.
 
 // unwell is a cluster with a program of ours and an object in a file.
 type unwell struct {
@@ -41,8 +41,7 @@ func (c *unwell) client(t *testing.T, timeout string, at wire.Addr, args ...stri
 	return tryTool(t, c.program, append(flags, args...)...)
 }
 
-// put waits as "rados put" does: to its deadline where no OSD comes back, and else until
-// one does.
+// put waits as "rados put" does: until an OSD comes back, or to its deadline.
 // Matrix: OB-09
 func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 	enabled(t)
@@ -150,7 +149,7 @@ func (c *cluster) awaitUp(n int) {
 	}
 }
 
-// buildProgram builds one of ours.
+// buildProgram builds a program of cmd.
 func buildProgram(t *testing.T, name string) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), name)
