@@ -11,14 +11,12 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Objects are written and read while one of three monitors is killed, the one that we talk
-// to, and comes back; while an OSD stands still for a while; and while it is restarted.
-// Every write is kept, and no log complains about us.
+// A client writes and reads objects while its monitor, of three, is killed and comes back; while an OSD is frozen for a while; and
+// while the OSD is restarted. The cluster keeps every write, and no log complains about the client.
 // Matrix: IN-12
 func TestObjectsStayAvailable(t *testing.T) {
 	enabled(t)
@@ -115,10 +113,8 @@ func (w *writing) write(i int) {
 
 func (w *writing) until(what string, ok func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 2*patience)
-	defer cancel()
-	if err := msgrtest.Until(ctx, func() bool { return ok() || w.t.Failed() }); err != nil || w.t.Failed() {
-		w.t.Fatalf("waited for %s: %v", what, err)
+	if !await(2*patience, func() bool { return ok() || w.t.Failed() }) || w.t.Failed() {
+		w.t.Fatalf("waited for %s", what)
 	}
 }
 
@@ -129,7 +125,7 @@ func (w *writing) goOn(n int64) {
 	w.until("more writes", func() bool { return w.done.Load() >= due })
 }
 
-// end ends the writers, and has the real tool read what they wrote last.
+// end ends the writers. The real tool then reads the last data of each object.
 func (w *writing) end() {
 	w.t.Helper()
 	w.over.Store(true)

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Every row of this table is one real cluster.
+// clusters are configurations of real clusters.
 var clusters = []clusterConfig{
 	{auth: "none", mode: "crc", osds: 1},
 	{auth: "cephx", mode: "crc", osds: 1},
@@ -39,7 +39,7 @@ func TestWeConnectToRealDaemons(t *testing.T) {
 	tb.log(t)
 }
 
-// weConnect has us connect to a cluster in all ways.
+// weConnect connects our messenger to a cluster by each protocol and backend.
 func weConnect(t *testing.T, tb *table, c *cluster) {
 	cfg := c.clusterConfig
 	osd := c.osdAddr(0)

@@ -22,7 +22,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// clusterConfig says what cluster to make.
+// clusterConfig describes a cluster that a test starts.
 type clusterConfig struct {
 	auth string        // none or cephx
 	mode string        // crc or secure: what the daemons prefer
@@ -49,7 +49,7 @@ func (c clusterConfig) String() string {
 	return fmt.Sprintf("auth=%s,mode=%s", c.auth, c.mode)
 }
 
-// cluster is a running one. All of it ends with the test that started it.
+// cluster is a running cluster. Its daemons end with the test that started them.
 type cluster struct {
 	clusterConfig
 	t       *testing.T
@@ -268,7 +268,7 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("mon mgr inactive grace", "86400")
 	set("log to stderr", "false")
 	set("debug ms", "20")
-	// One copy on one disk in memory is all the storage there is.
+	// Pools have one copy, on a disk in memory.
 	set("osd objectstore", "memstore")
 	set("memstore device bytes", "1073741824")
 	set("osd pool default size", "1")
@@ -419,11 +419,11 @@ func clusterDir(t *testing.T) string {
 	return dir
 }
 
-// portPool hands out ports that nobody uses. They lie below the
+// portPool hands out free ports. They lie below the
 // ephemeral ones, so that no outgoing connection takes one before its daemon
-// does, and above those of OSDs. A port may be bound a while later, and again behind a
+// does, and above those of OSDs. A port may be bound later, and again after a
 // restart: so that no other test process has it meanwhile, each has a block of ports,
-// and listens on the first one as long as it lives.
+// and listens on the first port of it as long as it lives.
 type portPool struct {
 	mu    sync.Mutex
 	block net.Listener // nil: none is taken yet
@@ -438,7 +438,7 @@ var ports portPool
 // portRange are ports in a row.
 type portRange struct{ first, last uint16 }
 
-// An OSD binds eight ports; one that comes back takes spare ones while its own are not free.
+// An OSD binds eight ports. After a restart it takes spare ports while its old ports are not free.
 const portsPerOSD, sparePorts = 8, 24
 
 // base is the first port of the block. The lock is held.
@@ -502,8 +502,8 @@ func (p *portPool) stretch(t *testing.T, n uint16) portRange {
 	return r
 }
 
-// isFree says whether nobody listens at an address. No process is forked meanwhile: until
-// its exec it would have our socket, too, and keep the port from who binds it next.
+// isFree says whether a socket can listen at an address. No process is forked meanwhile: until
+// its exec it would have our socket, too, and the next bind of the port would fail.
 func isFree(t *testing.T, at netip.AddrPort) bool {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -549,7 +549,7 @@ func onLoopback(n uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), n)
 }
 
-// freePorts are loopback addresses on which nobody listens.
+// freePorts are free loopback addresses.
 func freePorts(t *testing.T, n int) (addrs []netip.AddrPort) {
 	t.Helper()
 	for range n {

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
-// commands has our program and the real tool called for one pool.
+// commands calls our program and the real tool for one pool.
 type commands struct {
 	t      *testing.T
 	c      *cluster
@@ -68,7 +68,7 @@ func (s *commands) says(line string, want ...string) {
 	}
 }
 
-// Each command of our program does to a real cluster what the real tool sees there.
+// The real tool sees the effect of each command of our program on a real cluster.
 // Matrix: IN-01
 func TestOurClientProgramHasEveryCommandOnARealCluster(t *testing.T) {
 	enabled(t)

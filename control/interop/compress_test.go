@@ -44,7 +44,7 @@ func (p *packed) Frame(f probe.Frame) {
 	}
 }
 
-// A real OSD and we, under the name of another OSD, compress what we send each other, by
+// A real OSD and our messenger, under the name of another OSD, compress their messages to each other, by
 // each method and in both modes; a client gets nothing compressed. An OSD without
 // compression has its objects all the same.
 // Matrix: FR-31, FR-34, IN-04, IN-11
@@ -152,7 +152,7 @@ func (unproven) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
 	return nil, &auth.Result{Entity: wire.EntityName{Type: wire.Client, ID: "load"}, Mode: auth.CRC, Method: auth.None}, nil
 }
 
-// Real clients that have to compress towards OSDs send us, as one, requests of every size,
+// Real clients that must compress towards OSDs send requests of every size to our messenger, which is an OSD to them,
 // and take our compressed answers.
 // Matrix: FR-31, IN-11
 func TestClientsCompressTowardsUs(t *testing.T) {
@@ -227,7 +227,7 @@ func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod
 	}
 }
 
-// opReply is an MOSDOpReply about one operation with so many bytes.
+// opReply is an MOSDOpReply for one operation with output of size bytes.
 func opReply(size int) []byte {
 	le := binary.LittleEndian
 	b := append(make([]byte, 4), 1)             // no name, and a placement group

@@ -139,7 +139,7 @@ func (d *daemon) ask(prefix string, answer any) error {
 	return d.command(map[string]any{"prefix": prefix, "format": "json"}, answer)
 }
 
-// set changes an option of the running daemon, for what begins from now on.
+// set changes an option of the running daemon. It applies to what the daemon begins later.
 func (d *daemon) set(t *testing.T, option, value string) {
 	t.Helper()
 	var answer any
@@ -182,7 +182,7 @@ func waitFor[A any](t *testing.T, d *daemon, prefix string, limit time.Duration,
 // errEnded: the daemon has ended.
 var errEnded = errors.New("ended")
 
-// awaitAnswer is waitFor for a daemon that may fail. The error says what it said last.
+// awaitAnswer is waitFor for a daemon that may fail. The error has its last answer.
 func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A) bool) error {
 	deadline := time.After(limit)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -205,7 +205,7 @@ func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A
 	}
 }
 
-// tail is the end of what the daemon said.
+// tail is the end of the daemon's output and log.
 func (d *daemon) tail() []byte {
 	out, _ := os.ReadFile(filepath.Join(d.dir, d.name+".out"))
 	log, _ := os.ReadFile(d.logFile())
@@ -213,7 +213,7 @@ func (d *daemon) tail() []byte {
 	return all[max(0, len(all)-4000):]
 }
 
-// cephEnv is our environment without what would change the tools' behaviour.
+// cephEnv is our environment without the variables that change the behaviour of the tools.
 func cephEnv() []string {
 	env := []string{"CEPH_ARGS=", "LC_ALL=C"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {

@@ -1,7 +1,6 @@
 package interop_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,12 +10,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// "ringmsgr decode" reads what tcpdump records of real daemons that talk to each other:
+// "ringmsgr decode" reads a tcpdump recording of real daemons that talk to each other:
 // an OSD with its monitor, and OSDs with each other, which copy a large object.
 // Matrix: OB-10
 func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
@@ -71,12 +69,12 @@ func (c *cluster) record(t *testing.T) *recording {
 	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "-U", "-s", "0", "-B", "262144", "-w", r.file, filter)
 	check(t, startTied(r.cmd, func(error) { close(r.gone) }))
 	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	check(t, msgrtest.Until(ctx, func() bool { // it records once it has written the head of the file
+	if !await(patience, func() bool { // it records once it has written the head of the file
 		info, err := os.Stat(r.file)
 		return err == nil && info.Size() >= 24
-	}))
+	}) {
+		t.Fatal("tcpdump does not begin to record")
+	}
 	return r
 }
 
@@ -94,11 +92,9 @@ func (r *recording) end(t *testing.T) {
 func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, peer wire.Addr, size int) {
 	t.Helper()
 	log := fmt.Sprintf(" <== osd.1 %v ", peer)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var seen recorded
 	dispatched := 0
-	if err := msgrtest.Until(ctx, func() bool {
+	if !await(patience, func() bool {
 		lines, err := tryTool(t, program, "decode", "--json", "--cut", "0", file)
 		if err != nil {
 			return false // half a packet is in the file
@@ -108,7 +104,7 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 		check(t, err)
 		dispatched = strings.Count(string(text), log)
 		return dispatched > 0 && dispatched == seen.messages && seen.data >= size
-	}); err != nil {
+	}) {
 		t.Errorf("decode has %d messages of osd.1 to osd.0, which has dispatched %d; %d bytes of %d", seen.messages, dispatched, seen.data, size)
 	}
 	if seen.toMon == 0 || seen.between == 0 {
@@ -163,7 +159,7 @@ func (s *decoded) sideOf(addr wire.Addr) trace.Side {
 	return ""
 }
 
-// decoded is what decode says of one TCP connection.
+// decoded is the output of decode about one TCP connection.
 type decoded struct {
 	acceptor, open, protocol string
 	banner                   bool

@@ -132,7 +132,7 @@ func (x *duel) mark() {
 	x.before = x.report()
 }
 
-// us is our address as the daemon's log has it.
+// us is our address in the form of the daemon's log.
 func (x *duel) us() string { return fmt.Sprintf("%v/%d", x.cfg.Public, x.cfg.Nonce) }
 
 // storyWords tell lines about sessions from those about bytes.
@@ -140,7 +140,7 @@ var storyWords = []string{
 	"_fault", "reconnect", "ident", "standby", "reset", "existing", "reuse", " idle (", "handle_wait", "<==",
 }
 
-// read adds to said what the log has about our session.
+// read adds new lines of the log about our session to said.
 func (x *duel) read() {
 	x.t.Helper()
 	b, err := io.ReadAll(x.log)

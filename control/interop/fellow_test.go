@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fellowConfig says who the fellow is and how it reaches its peer.
+// fellowConfig has the name of the fellow and the way to its peer.
 type fellowConfig struct {
 	Name    string // osd.7, mon.7
 	Number  int64
@@ -62,7 +62,7 @@ type fellowConfig struct {
 	FSID    string
 }
 
-// fellowReport is what the fellow says when it is asked.
+// fellowReport is the answer of the fellow to "report".
 type fellowReport struct {
 	State    string
 	Sent     uint64 // requests
@@ -89,7 +89,7 @@ type fellow struct {
 // beFellow obeys the lines of in until it ends:
 //
 //	send N   queue N requests
-//	meet A   forget the peer, and connect to the one at address A
+//	meet A   forget the peer, and connect to address A
 //	report   write a fellowReport
 func beFellow(config string, in io.Reader, out io.Writer) error {
 	f := &fellow{}
@@ -150,7 +150,7 @@ func (f *fellow) start() error {
 	return f.meet(f.cfg.Peer)
 }
 
-// peerType is what we are, too.
+// peerType is also the type of the fellow.
 func (f *fellow) peerType() wire.EntityType { return f.m.Name().Type }
 
 func (f *fellow) meet(a wire.Addr) (err error) {
@@ -255,7 +255,7 @@ func (d *detour) Listen(_ netip.AddrPort, opt uring.ListenOptions) (uring.Socket
 	return s, err
 }
 
-// LocalAddr of a listener is what peers are told to dial.
+// LocalAddr of a listener is the address that peers dial.
 func (d *detour) LocalAddr(s uring.Socket) netip.AddrPort {
 	for _, l := range d.listeners {
 		if l == s {

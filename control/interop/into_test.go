@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -23,11 +24,8 @@ func TestObjectsAreReadIntoMemoryOfTheCaller(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, msgr1: true})
 	for _, backend := range backends {
-		for protocol, dial := range map[string]func() *rados.Cluster{
-			"msgr2": func() *rados.Cluster { return dialCluster(t, c, "msgr2.1", backend) },
-			"msgr1": func() *rados.Cluster { return dialMsgr1(t, c, backend) },
-		} {
-			t.Run(protocol+"/"+string(backend), func(t *testing.T) { readInto(t, dial(), backend) })
+		for _, protocol := range []string{"msgr2.1", control.Msgr1} {
+			t.Run(protocol+"/"+string(backend), func(t *testing.T) { readInto(t, dialCluster(t, c, protocol, backend), backend) })
 		}
 	}
 }

@@ -21,7 +21,7 @@ type side struct {
 	snaps []uint64
 }
 
-// run carries an action out. The error is that of one without an outcome.
+// run carries an action out. It returns an error if there is no outcome.
 func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, actionPatience)
 	defer cancel()
@@ -96,7 +96,7 @@ func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
 	return out, out.fails(err)
 }
 
-// fails takes the error of an operation. It returns one that no OSD has given.
+// fails notes the errno of an operation that an OSD refused. It returns any other error.
 func (o *outcome) fails(err error) error {
 	if errors.Is(err, rados.ErrRefused) {
 		o.Errno = errnoOf(err)
@@ -118,7 +118,7 @@ func errnoOf(err error) int {
 	return -1
 }
 
-// results are a ReadOp and what gives the results of its steps, in their order.
+// results are a ReadOp and functions that return the results of its steps, in their order.
 type results struct {
 	rados.ReadOp
 	list []func() (r stepOutcome, ran bool)
@@ -150,7 +150,7 @@ type asserting interface {
 	CompareOmap(key string, c rados.Comparison, value []byte)
 }
 
-// assert adds the step to an operation, if it is one that both kinds have.
+// assert adds a step that reads and writes have in common.
 func (s *step) assert(op asserting) bool {
 	switch s.Kind {
 	case "assert exists":

@@ -54,7 +54,7 @@ type step struct {
 	Key, To, Data  []byte
 }
 
-// outcome is what came of it. Version is that of the object, where it is known.
+// outcome is the result of an action. Version is the version of the object, where it is known.
 type outcome struct {
 	Errno   int
 	Version uint64
@@ -66,7 +66,7 @@ type stepOutcome struct {
 	Outputs [][]byte
 }
 
-// compare tells the outcomes of both sides apart. Nobody promises a version of what failed, and outputs behind a failure.
+// compare says whether both sides have the same outcome. After a failure, version and later outputs do not count.
 func compare(ours, theirs outcome) (same bool) {
 	if theirs.Errno != 0 {
 		ours.Version, theirs.Version = 0, 0
@@ -111,7 +111,7 @@ func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 	}
 }
 
-// createPools makes a pool for each side. Both have the same groups, so that the versions of objects of one name go up alike.
+// createPools makes a pool for each side. Both pools have the same groups, so that the versions of equal names rise alike.
 func (c *cluster) createPools(kind string) {
 	for _, name := range []string{kind + "-ours", kind + "-theirs"} {
 		if kind == "replicated" {

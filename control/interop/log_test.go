@@ -10,15 +10,15 @@ import (
 )
 
 var (
-	// A line that says that something is wrong: an error, or a messenger's or
-	// an authenticator's line with one of these words, at any level.
+	// A complaint is an error, or a line of a messenger or of an authenticator with one of
+	// these words, at any level.
 	isError   = regexp.MustCompile(`^\S+ \S+ +-1 `)
 	isSession = regexp.MustCompile(` (--|--1-|--2-|auth:|cephx:|cephx \w+:) `)
 	isWrong   = regexp.MustCompile(`(?i)\bbad\b|fail|mismatch|unexpected|malformed|unable|wrong|invalid|unsupported|abort|corrupt|refus|reject|denied|missing|truncated|exception|\bnot (us|me|match|valid|allowed|support)|is trying to reach`)
-	// What a daemon says when a connection ends, as ours do: a client's ends
-	// with it, and may come again before the daemon has noticed.
+	// Lines about the end of a connection: a client ends its connections, and may come
+	// again before the daemon has noticed.
 	isEnd = regexp.MustCompile(`process reconnect failed to |read_until read failed|read peer banner (payload )?failed|write [\w ]+ write failed r=-(32|104) |read frame [a-z ]+ failed r=-1\s|write_event send [a-z ]+ failed|fault on lossy channel, failing|replacing on lossy channel, failing existing|send_message inline write is denied, reschedule|handle_message read tag failed|handle_message_footer aborted = 0`)
-	// What is no business of ours: two messengers of one process have one name, and keys are of
+	// Lines that are not about our peers: two messengers of one process have one name, and keys are of
 	// the type that the cluster was made with.
 	isHarmless = regexp.MustCompile(`failed due to a name collision|\(AUTH_INSECURE_\w+\)`)
 )

@@ -10,13 +10,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// trouble is what happens to a session, and what must become of it.
+// trouble disturbs a session, and checks that it goes on or ends as it must.
 type trouble struct {
 	name string
 	act  func(x *duel)
 }
 
-// What happens to the link, to us, and to a daemon that lives on.
+// allTroubles disturb the link, our process, and a daemon that goes on.
 var allTroubles = []trouble{
 	{"nothing", func(x *duel) {
 		x.tell("send 50")
@@ -56,7 +56,7 @@ var allTroubles = []trouble{
 		}
 		x.resumed()
 		x.there.close(false)
-		// A daemon that was slow had no answer to send yet: it stands by until it has one.
+		// A slow daemon has no answer to send yet: it stands by until it has an answer.
 		x.says("initiating reconnect|going to standby", "send_reconnect", "reconnect success")
 	}},
 	{"the link is a black hole", func(x *duel) {
@@ -191,7 +191,7 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 	tb.log(t)
 }
 
-// fight has all troubles happen to one session, one after the other.
+// fight disturbs one session by all troubles, one after the other.
 func fight(t *testing.T, tb *table, c *cluster, d *daemon, policy control.Policy, peer wire.Addr, backend uring.Backend, all []trouble) {
 	d.set(t, "ms_connection_idle_timeout", idleLimit)
 	d.set(t, "ms_max_backoff", "1")

@@ -10,7 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -35,27 +34,9 @@ func TestMsgr1MessengerWithRealDaemons(t *testing.T) {
 	}
 }
 
-// dialMsgr1 is a client of the cluster by msgr1.
-func dialMsgr1(t *testing.T, c *cluster, backend uring.Backend) *rados.Cluster {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cfg := rados.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.monAddr.V1()},
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-	}
-	if c.auth == "cephx" {
-		cfg.Key = clusterKey(t, c, cfg.Name)
-	}
-	cl, err := rados.Dial(ctx, cfg)
-	check(t, err)
-	t.Cleanup(func() { check(t, cl.Close()) })
-	return cl
-}
-
 func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 	quiet(t, c)
-	cl := dialMsgr1(t, c, backend)
+	cl := dialCluster(t, c, control.Msgr1, backend)
 	useObjects(t, c, cl)
 	seen := map[wire.EntityType]bool{}
 	for _, conn := range cl.Messenger().Conns() {
@@ -82,7 +63,7 @@ func useMsgr1(t *testing.T, c *cluster, backend uring.Backend) {
 	check(t, object(t, cl, "again").Remove(ctx))
 }
 
-// refusedMsgr1 is who the daemons do not let in, or who is at the wrong address.
+// refusedMsgr1 dials wrong addresses, and an OSD without a ticket: daemons refuse each attempt.
 func refusedMsgr1(t *testing.T, c *cluster) {
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backends[0]}},

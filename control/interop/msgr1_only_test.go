@@ -30,7 +30,7 @@ func TestMsgr1DaemonsWithoutMsgr2(t *testing.T) {
 					useProgram(t, c, program, backend, "--proto", "v1", "--mon", c.monAddr.V1().String())
 				})
 			}
-			// Our client with msgr2 alone finds nobody.
+			// Our client with msgr2 alone cannot connect.
 			if out, err := tryTool(t, program, "--mon", c.monAddr.V1().WithType(wire.AddrMsgr2).String(), "--timeout", "2s", "monmap"); err == nil {
 				t.Errorf("msgr2 is spoken: %s", out)
 			}

@@ -48,8 +48,8 @@ func (c *cutter) At(_ context.Context, e probe.Event) error {
 	return nil
 }
 
-// fellowMon is us as a monitor that the real one does not know, with a lossless session
-// to it.
+// fellowMon is our messenger as a monitor that the real monitor does not know, with a lossless
+// session to it.
 type fellowMon struct {
 	t       *testing.T
 	c       *cluster
@@ -131,7 +131,7 @@ func (f *fellowMon) answer() answer {
 	}
 }
 
-// command has the monitor carry one out.
+// command has the monitor carry out a command.
 func (f *fellowMon) command(args map[string]string, data []byte) []byte {
 	f.t.Helper()
 	f.tid++
@@ -216,7 +216,7 @@ func (f *fellowMon) data() {
 	f.nothingMore()
 }
 
-// nothingMore checks that no answer comes twice: the ping behind it is the next message.
+// nothingMore checks that no answer comes twice: the answer to a ping is the next message.
 func (f *fellowMon) nothingMore() {
 	f.t.Helper()
 	check(f.t, f.conn.Send(control.NewMessage(msgPing, nil, nil)))

@@ -49,7 +49,7 @@ type v1Peer struct {
 	dec  *frame1.Decoder
 }
 
-// v1Way is who we are, and to whom we connect.
+// v1Way names both ends of a connection.
 type v1Way struct {
 	as, to wire.EntityType
 	own    wire.Addr
@@ -95,7 +95,7 @@ func (w v1Way) fresh() session1.Session {
 	return session1.New(w.as, w.policy, session.Peer{Type: w.to, Target: w.target, Dialled: true}, session.Backoff{})
 }
 
-// next reads what comes: the front of a message, or the body of another tag.
+// next reads the front of a message, or the body of another tag.
 func (p *v1Peer) next() (frame1.Tag, frame1.Header, []byte, error) {
 	tag, err := p.link.r.ReadByte()
 	if err != nil {
@@ -192,7 +192,7 @@ func TestMsgr1SessionWithTheMonitor(t *testing.T) {
 	said(p, "connect_seq=0", "< RETRY_GLOBAL", "> CONNECT", "connect_seq=0", "< READY")
 	check(t, p.ping())
 
-	// And one whose global_seq begins anew, too.
+	// The same with a global_seq that begins anew.
 	p.link.Close()
 	var young session.GlobalSeq
 	p = dialV1(t, w, w.fresh(), &young)

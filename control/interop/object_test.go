@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -55,7 +56,11 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	for _, a := range c.allMons {
-		cfg.Mons = append(cfg.Mons, a.V2())
+		at := a.V2()
+		if protocol == control.Msgr1 {
+			at = a.V1()
+		}
+		cfg.Mons = append(cfg.Mons, at)
 	}
 	if c.auth == "cephx" {
 		cfg.Key = clusterKey(t, c, cfg.Name)
@@ -91,7 +96,7 @@ func clusterKey(t *testing.T, c *cluster, name wire.EntityName) cephx.Key {
 	return e.Key
 }
 
-// object is one of the cluster's pool of data.
+// object is an object of pool data.
 func object(t *testing.T, cl *rados.Cluster, name string) rados.Object {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -155,7 +160,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// shareObject has each side read what the other has written.
+// shareObject has our client and the real tool read the data of each other.
 func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluster, size int) {
 	t.Helper()
 	pattern, name := noise(size), "object with a blank"

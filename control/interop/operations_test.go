@@ -20,7 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Every operation on objects does with a real cluster what its text says.
+// Every operation on objects has the effect on a real cluster that its doc comment promises.
 // Matrix: IN-01
 func TestOperationsOnObjectsDoWhatTheySay(t *testing.T) {
 	enabled(t)

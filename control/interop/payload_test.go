@@ -23,7 +23,7 @@ const (
 	msgCommandReply  = 98
 )
 
-// cursor reads little endian fields; what is missing sets short.
+// cursor reads little endian fields; a missing field sets short.
 type cursor struct {
 	p     []byte
 	short bool
@@ -53,7 +53,7 @@ func fsidBytes(fsid string) ([]byte, error) {
 	return hex.DecodeString(strings.ReplaceAll(fsid, "-", ""))
 }
 
-// appendCommand appends what commands to mons and OSDs have in common: the
+// appendCommand appends the common part of commands to mons and OSDs: the
 // cluster and one JSON object.
 func appendCommand(b []byte, fsid string, command map[string]string) ([]byte, error) {
 	cmd, err := json.Marshal(command)

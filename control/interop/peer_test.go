@@ -153,7 +153,7 @@ func (p *peer) keepalive(conn *control.Conn, n int) {
 	}
 }
 
-// wantInfo checks what was negotiated.
+// wantInfo checks the result of the handshake.
 func wantInfo(t *testing.T, c *cluster, conn *control.Conn, protocol string, typ wire.EntityType, addrs wire.AddrVec) {
 	t.Helper()
 	i := conn.Info()

@@ -46,7 +46,7 @@ func TestTheClientProgramOnARealCluster(t *testing.T) {
 	}
 }
 
-// useProgram has cephclient and rados read what the other has written, byte for byte.
+// useProgram has cephclient and rados read the data of each other, byte for byte.
 func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend, flags ...string) {
 	quiet(t, c)
 	flags = append(flags, "--backend", string(backend), "--timeout", (2 * time.Minute).String())

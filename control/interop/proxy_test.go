@@ -89,8 +89,8 @@ func (p *proxy) close(yes bool) {
 	p.closed = yes
 }
 
-// blackHole swallows what the present connections carry, for ever, and what
-// new ones do while it is on.
+// blackHole drops all bytes of the present connections, for ever, and those of
+// new connections while it is on.
 func (p *proxy) blackHole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *proxy) blackHole(on bool) {
 	}
 }
 
-// swallow has the present connections lose what goes in one direction.
+// swallow drops the bytes of the present connections in one direction.
 func (p *proxy) swallow(direction int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

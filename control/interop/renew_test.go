@@ -25,7 +25,7 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	const (
 		ttl       = 8 * time.Second
 		rotations = 3
-		// The monitor looks for what is due every few seconds only.
+		// The monitor rotates its keys every few seconds only.
 		limit = 2 * time.Minute
 	)
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1, ttl: ttl})

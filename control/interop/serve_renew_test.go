@@ -35,7 +35,7 @@ func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
 				"log file = %s\nlog to stderr = false\ndebug monc = 20\ndebug auth = 20\ndebug ms = 1\n", addr, keyring, log)
 			check(t, os.WriteFile(conf, []byte(text), 0o600))
 
-			// One may find us wrong by a defect of its own; all of them do if we are wrong.
+			// A client may fail by a defect of its own; all clients fail if the server is wrong.
 			for tries := 1; ; tries++ {
 				said := renewingClient(t, conf, log, renewals)
 				if !reconnectedByItself(said) {
@@ -73,8 +73,8 @@ func renewingClient(t *testing.T, conf, log string, renewals int) string {
 	return string(said)
 }
 
-// renewing is what the tool's last client says behind its first renewal. Before it the tool
-// had others, to ask for the configuration; one that takes long renews, too.
+// renewing is the log of the tool's last client after its first renewal. Before it the tool
+// had other clients, which ask for the configuration; a slow one of them renews, too.
 func renewing(log string) (string, bool) {
 	last := log[strings.LastIndex(log, "monclient: shutdown")+1:]
 	_, after, found := strings.Cut(last, "_check_auth_tickets getting new tickets!")
@@ -89,7 +89,7 @@ func reconnectedByItself(log string) bool {
 	return strings.Contains(after, "monclient: no keepalive since") && strings.Contains(after, " (2106-")
 }
 
-// wantOneSession fails if the client has left its session behind its first renewal.
+// wantOneSession fails if the client has left its session after its first renewal.
 func wantOneSession(t *testing.T, log string) {
 	t.Helper()
 	after, found := renewing(log)

@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -86,7 +84,7 @@ func TestTheRealClientIsRefused(t *testing.T) {
 	}
 }
 
-// monitor is us as mon.a, with a keyring of our own.
+// monitor is our messenger as mon.a, with a keyring of its own.
 type monitor struct {
 	clusterConfig
 	t        *testing.T
@@ -162,7 +160,7 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	return u
 }
 
-// command knows what the tool asks for to show the status, and keeps values. The first
+// command answers the commands by which the tool shows the status, and keeps values. The first
 // time that it asks for anything, its connection is cut instead, so that it has to come
 // back.
 func (u *monitor) command(c *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
@@ -208,8 +206,8 @@ const descriptions = `{
 	"cmd002": {"sig": ["config-key", "get", {"name": "key", "type": "CephString"}], "help": "give", "module": "config-key", "perm": "r", "flags": 0}
 }`
 
-// keeps has the real tool give us values of every size and take them back, across cuts:
-// so many bytes in one message, each way.
+// keeps has the real tool store values of every size at the monitor and read them back, across cuts:
+// each value is in one message.
 func (u *monitor) keeps(sizes ...int) {
 	u.t.Helper()
 	ceph := func(args ...string) []byte {
@@ -250,7 +248,7 @@ func (u *monitor) configure() {
 	check(u.t, os.WriteFile(u.conf(), []byte(text), 0o600))
 }
 
-// pinged has the real tool ping us. It exits with an error if no answer comes,
+// pinged has the real tool ping the monitor. It exits with an error if no answer comes,
 // and has no log: for a ping it does not start its logger.
 //
 // The tool of Ceph 16.2 crashes in about one of 600 pings, with monitors of its
@@ -309,15 +307,13 @@ func (u *monitor) refused() {
 	if err == nil {
 		u.t.Fatalf("it got in: %s", out)
 	}
-	ctx, cancel := context.WithTimeout(u.t.Context(), patience)
-	defer cancel()
-	err = msgrtest.Until(ctx, func() bool { // the tool may have ended before we see that it hung up
+	refused := await(patience, func() bool { // the tool may have ended before we see that it hung up
 		st, err := u.m.Stats()
 		check(u.t, err)
 		return st.Counters.AcceptFailures > 0
 	})
-	if n := u.accepted.Load(); n != 0 || err != nil {
-		u.t.Errorf("%d connections accepted, none refused: %v; want only refusals", n, err)
+	if n := u.accepted.Load(); n != 0 || !refused {
+		u.t.Errorf("%d connections accepted, some refused: %v; want only refusals", n, refused)
 	}
 }
 
@@ -347,7 +343,7 @@ func (u *monitor) check() {
 	}
 }
 
-// newKeyring has what a monitor and a client need.
+// newKeyring has the keys of a monitor and of a client.
 func newKeyring(t *testing.T, created time.Time) *cephx.Keyring {
 	t.Helper()
 	ring := &cephx.Keyring{}

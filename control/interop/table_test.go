@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// combo is one row of the table: who connects to whom, and how.
+// combo is one row of the table: a client, a server, and the way between them.
 type combo struct {
 	client, server string
 	clusterConfig
@@ -19,7 +19,7 @@ type combo struct {
 	backend  uring.Backend
 }
 
-// table collects what became of each combo, or of other cases.
+// table collects the outcome of each combo, or of other cases.
 type table struct {
 	header string // columns, with tabs between them; empty: those of combos
 	mu     sync.Mutex

@@ -32,6 +32,7 @@ type worker struct {
 type model struct {
 	rados.Object
 	state
+	coded   bool // of an erasure-coded pool, which has no omap
 	history []string
 }
 
@@ -54,7 +55,7 @@ func newWorker(x *thrashed, seed uint64, i int) *worker {
 	w := &worker{thrashed: x, Rand: rand.New(rand.NewPCG(seed, uint64(i+1)))}
 	for n := range 8 {
 		p := x.pools[n%len(x.pools)].WithNamespace(pickOf(w.Rand, "", "space"))
-		w.objects = append(w.objects, &model{Object: p.Object(fmt.Sprintf("of worker %d: %d", i, n))})
+		w.objects = append(w.objects, &model{Object: p.Object(fmt.Sprintf("of worker %d: %d", i, n)), coded: p.Name() == "coded"})
 	}
 	return w
 }
@@ -122,7 +123,8 @@ func (w *worker) write(m *model, what string, op rados.Op, next state) {
 }
 
 // settle gives an object its state after an operation that may have been canceled. If the outcome is unknown both states are right,
-// until a read tells which of them the object has.
+// until a read tells which of them the object has. An OSD may have another read overtake the operation: one of an object that it
+// recovers.
 func (w *worker) settle(m *model, err error, before, after state) {
 	switch {
 	case err == nil:
@@ -132,7 +134,10 @@ func (w *worker) settle(m *model, err error, before, after state) {
 	case errors.Is(err, rados.ErrNotSent):
 		m.state, w.unsent = before, w.unsent+1
 	case errors.Is(err, rados.ErrUnknown):
+		plain := m.Object
+		m.Object = m.Pool().WithFlags(rados.OrderReads).Object(m.Name())
 		got := w.read(m)
+		m.Object = plain
 		if m.state, w.unknown = before, w.unknown+1; got.differs(after) == "" {
 			m.state, w.carried = after, w.carried+1
 		} else if text := got.differs(before); text != "" {
@@ -188,10 +193,16 @@ func (w *worker) change(m *model) {
 	var op rados.WriteOp
 	op.Create(false)
 	next, what := m.present(), []string{}
-	for range 1 + w.Rand.IntN(4) {
+	for i := range 1 + w.Rand.IntN(4) {
 		data, key := w.data(), fmt.Sprint("key", w.Rand.IntN(8))
 		did := fmt.Sprintf("%.9s... of %d", data, len(data))
-		switch w.Rand.IntN(7) {
+		kind := w.Rand.IntN(7)
+		if m.coded && i > 0 { // OSDs abort at two changes of the size
+			kind = 4
+		} else if m.coded {
+			kind = min(kind, 4)
+		}
+		switch kind {
 		case 0:
 			did = "write all " + did
 			op.WriteFull(data)
@@ -232,7 +243,10 @@ func (w *worker) change(m *model) {
 // read reads all of an object at once.
 func (w *worker) read(m *model) (got state) {
 	var op rados.ReadOp
-	content, xattrs, omap := op.Read(0, 0), op.Xattrs(), op.Omap("", "", 100)
+	content, xattrs, omap := op.Read(0, 0), op.Xattrs(), &rados.Result[rados.Page]{}
+	if !m.coded {
+		omap = op.Omap("", "", 100)
+	}
 	err := w.operate(w.ctx, m, "read", &op)
 	if errors.Is(err, fs.ErrNotExist) {
 		return state{}

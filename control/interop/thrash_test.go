@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -58,16 +57,18 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	// Disks in memory would forget what a killed OSD has acknowledged.
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", mons: 3, osds: 5, more: "debug ms = 0\n" +
 		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n" +
-		"mon tick interval = 1\nmgr tick period = 1\n"})
+		"mon tick interval = 1\nmgr tick period = 1\nosd pool default erasure code profile = plugin=jerasure technique=reed_sol_van k=2 m=1 crush-failure-domain=osd\n"})
 	c.startManager()
 	x := &thrashed{
 		cluster: c, Rand: rand.New(rand.NewPCG(seed, 0)), t: t, ctx: ctx, cl: dialCluster(t, c, "msgr2.1", uring.Auto),
 		groups: map[string]int{}, failed: make(chan struct{}),
 	}
-	for _, size := range []string{"3", "2"} {
-		name := "size" + size
-		c.ceph("osd", "pool", "create", name, "8", "8", "replicated")
-		c.ceph("osd", "pool", "set", name, "size", size)
+	for _, how := range [][]string{
+		{"three", "replicated", "size", "3"}, {"two", "replicated", "size", "2"}, {"coded", "erasure", "allow_ec_overwrites", "true"},
+	} {
+		name := how[0]
+		c.ceph("osd", "pool", "create", name, "8", "8", how[1])
+		c.ceph("osd", "pool", "set", name, how[2], how[3])
 		p, err := x.cl.Pool(ctx, name)
 		check(t, err)
 		x.pools, x.groups[name] = append(x.pools, p), 8
@@ -143,7 +144,7 @@ func (x *thrashed) tell(args ...string) {
 	}
 }
 
-// happen has one thing happen to the cluster, and mostly takes it back.
+// happen makes one change to the cluster, and takes most of them back.
 func (x *thrashed) happen() {
 	osd, p := x.IntN(len(x.osds)), pickOf(x.Rand, x.pools...)
 	id, d := strconv.Itoa(osd), x.osds[osd]
@@ -214,21 +215,19 @@ func (x *thrashed) upmap(p rados.Pool, to int) {
 // fill has a pool reach its quota, and lifts it. Meanwhile a write is refused if it asks for that, and else waits.
 func (x *thrashed) fill(p rados.Pool) {
 	x.tell("osd", "pool", "set-quota", p.Name(), "max_objects", "1")
-	ctx, cancel := context.WithTimeout(x.ctx, 2*patience)
-	defer cancel()
 	write := func(flags rados.Flags, limit time.Duration) error {
 		ctx, cancel := context.WithTimeout(x.ctx, limit)
 		defer cancel()
 		return p.WithFlags(flags).Object("filler").Append(ctx, []byte("more"))
 	}
 	var refused, waits error
-	if err := msgrtest.Until(ctx, func() bool { refused = write(rados.FullTry, patience); return errors.Is(refused, syscall.EDQUOT) }); err != nil {
+	if !await(2*patience, func() bool { refused = write(rados.FullTry, patience); return errors.Is(refused, syscall.EDQUOT) }) {
 		x.fail("the quota of pool %s does not count: %v", p.Name(), refused)
 	}
-	if err := msgrtest.Until(ctx, func() bool {
+	if !await(2*patience, func() bool {
 		waits = write(0, 100*time.Millisecond)
 		return errors.Is(waits, rados.ErrNotSent) && strings.Contains(waits.Error(), "the pool has reached its quota")
-	}); err != nil {
+	}) {
 		x.fail("a write to the full pool %s: %v", p.Name(), waits)
 	}
 	x.pass(1000)
@@ -264,7 +263,7 @@ func (x *thrashed) deletePool() {
 	writes.Wait()
 }
 
-// heal has all daemons run, and takes back what keeps operations from being carried out.
+// heal takes back the changes that hold operations up, and waits until all OSDs are up.
 func (x *thrashed) heal() {
 	x.tell("osd", "unpause")
 	for i := range x.osds {

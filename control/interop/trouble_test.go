@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -13,11 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What the client program does, and says, where a cluster is not as it should be.
+// The behaviour of the client program where a cluster is in trouble.
 
 // unwell is a cluster with a program of ours and an object in a file.
 type unwell struct {
@@ -43,8 +41,7 @@ func (c *unwell) client(t *testing.T, timeout string, at wire.Addr, args ...stri
 	return tryTool(t, c.program, append(flags, args...)...)
 }
 
-// put waits as "rados put" does: to its deadline where no OSD comes back, and else until
-// one does.
+// put waits as "rados put" does: until an OSD comes back, or to its deadline.
 // Matrix: OB-09
 func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 	enabled(t)
@@ -141,20 +138,18 @@ func wantText(t *testing.T, what string, err error, says ...string) {
 // awaitUp waits until the monitor counts so many OSDs that are up.
 func (c *cluster) awaitUp(n int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*patience)
-	defer cancel()
 	var status struct {
 		Up int `json:"num_up_osds"`
 	}
-	if err := msgrtest.Until(ctx, func() bool {
+	if !await(2*patience, func() bool {
 		check(c.t, json.Unmarshal(c.ceph("osd", "stat", "--format", "json"), &status))
 		return status.Up == n
-	}); err != nil {
-		c.t.Fatalf("%d OSDs are up, not %d: %v", status.Up, n, err)
+	}) {
+		c.t.Fatalf("%d OSDs are up, not %d", status.Up, n)
 	}
 }
 
-// buildProgram builds one of ours.
+// buildProgram builds a program of cmd.
 func buildProgram(t *testing.T, name string) (program string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), name)

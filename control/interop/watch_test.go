@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// watched are objects, one in each group at best, that a client watches and another one notifies.
+// watched are objects in different groups. A client watches them, and another client notifies.
 type watched struct {
 	t       *testing.T
 	ctx     context.Context
@@ -117,7 +117,7 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 	w.wantLost("the pool is deleted")
 }
 
-// setGroups does at once what a manager does, step by step, for who sets the number of groups. The ceph tool does not know this.
+// setGroups sets the number of groups at once, where a manager takes steps. The ceph tool has no such option.
 func setGroups(ctx context.Context, cl *rados.Cluster, pool, what string, n int) error {
 	_, err := cl.Mon().Command(ctx, map[string]string{"prefix": "osd pool set", "pool": pool, "var": what, "val": strconv.Itoa(n)})
 	return err

@@ -25,7 +25,8 @@ type Error = engine.Error
 var (
 	// ErrNotSent: no OSD has seen the operation.
 	ErrNotSent = engine.ErrNotSent
-	// ErrUnknown: it was sent, and nobody knows whether it was or will be carried out.
+	// ErrUnknown: it was sent, and nobody knows whether it was or will be carried out. A read that comes next tells if it has
+	// OrderReads; without, an OSD may have it overtake a write.
 	ErrUnknown = engine.ErrUnknown
 	// ErrRefused: an OSD, or the map of the cluster, said no. Nothing has changed.
 	ErrRefused = engine.ErrRefused
