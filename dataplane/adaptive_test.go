@@ -146,8 +146,7 @@ func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
 func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 	ts := &loop.Throttles{Frames: loop.NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Throttles: ts})
-	var kept []*Message
-	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := a.keep()
 	a.small(5)
 	a.expect(loop.ReceiveBuffers, loop.WhySmall)
 	way := a.message(300) // more than one on its way when it is stopped
@@ -167,12 +166,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 	if a.d.Lent != a.d.Released {
 		t.Error("a stopped connection keeps receive buffers")
 	}
-	for len(kept) > 0 {
-		m := kept[0]
-		kept = kept[1:]
-		m.Release()
-		a.settle()
-	}
+	a.releaseEach(kept)
 	a.whole()
 }
 
@@ -180,8 +174,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	ts := &loop.Throttles{Frames: loop.NewThrottle(5)}
 	a := newAdaptive(t, OpenOptions{Lossy: true, Throttles: ts})
-	var kept []*Message
-	a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := a.keep()
 	a.small(5)
 	a.sock.Arrive(append(a.message(300), a.message(300)...))
 	a.sock.HangUp()
@@ -189,12 +182,7 @@ func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	if !a.h.sock.HungUp() || a.own.fault() != nil {
 		t.Fatalf("hung up: %v, fault %v", a.h.sock.HungUp(), a.own.fault())
 	}
-	for len(kept) > 0 {
-		m := kept[0]
-		kept = kept[1:]
-		m.Release()
-		a.settle()
-	}
+	a.releaseEach(kept)
 	a.whole()
 	if !errors.Is(a.own.fault(), io.EOF) {
 		t.Errorf("fault %v", a.own.fault())
@@ -351,12 +339,11 @@ func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			b := newBed(t, receiving(receive))
 			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
-			var kept []*Message
-			a.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+			kept := a.keep()
 			release := func() {
-				for len(kept) > 0 {
-					kept[0].Release()
-					kept = kept[1:]
+				for len(*kept) > 0 {
+					(*kept)[0].Release()
+					*kept = (*kept)[1:]
 				}
 			}
 			for range 100 {
@@ -385,7 +372,7 @@ func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 			for len(a.own.list()) < len(a.sent) && a.own.fault() == nil {
 				before := len(a.own.list())
 				a.settle()
-				if len(kept) == 0 && len(a.own.list()) == before {
+				if len(*kept) == 0 && len(a.own.list()) == before {
 					break
 				}
 				release()

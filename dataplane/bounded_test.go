@@ -15,13 +15,9 @@ func TestCompressedMessagesOfManyConnectionsExceedTheBudgetByOneAtMost(t *testin
 			tc, th := budgetConns(t, 0, limit, 64*kib)
 			for range conns {
 				c := tc.connMode(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
-				c.own.onMessage = func(_ *Handler, m *Message) {
-					m.Retain()
-					tc.kept, tc.order = append(tc.kept, m), append(tc.order, m.TID)
-				}
 				c.h.rx.dec.Decompress(halves{})
 				c.peer.enc.Compress(halves{}, 10)
-				tc.conns = append(tc.conns, c)
+				tc.add(c)
 			}
 			for i, c := range tc.conns {
 				wire := c.peer.message(1, 0, &Message{TID: uint64(i), Data: make([]byte, size)})
@@ -62,9 +58,7 @@ func TestSharesOfAllConnectionsExceedTheBudgetByTheReserveAtMost(t *testing.T) {
 	if n, want := len(tc.order), 1+int(th.Reserve()/share); n != want {
 		t.Fatalf("%d messages, want %d: one that fills the budget, and the reserve in shares", n, want)
 	}
-	for len(tc.kept) > 0 {
-		tc.release()
-	}
+	tc.releaseEach(&tc.kept)
 	if len(tc.order) != conns+1 || th.Used() != 0 || th.Waiting() != 0 {
 		t.Errorf("%d messages of %d, %d bytes held, %d wait", len(tc.order), conns+1, th.Used(), th.Waiting())
 	}

@@ -26,13 +26,7 @@ func budgetConns(t *testing.T, n int, limit, share int64) (*throttledConns, *loo
 	th := loop.NewThrottle(limit)
 	tc := newThrottledConns(t, 0, nil)
 	for range n {
-		c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: share}})
-		c.own.onMessage = func(_ *Handler, m *Message) {
-			m.Retain()
-			tc.kept = append(tc.kept, m)
-			tc.order = append(tc.order, m.TID)
-		}
-		tc.conns = append(tc.conns, c)
+		tc.add(tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: share}}))
 	}
 	return tc, th
 }
@@ -252,9 +246,7 @@ func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
 	th := loop.NewThrottle(150 * kib)
 	tc := newThrottledConns(t, 0, nil)
 	for range 2 {
-		c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true})
-		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); tc.kept = append(tc.kept, m) }
-		tc.conns = append(tc.conns, c)
+		tc.add(tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}, LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Lossy: true}))
 	}
 	tc.conns[0].flow(tc.conns[0].part(1, 140*kib, 0))
 	rest := tc.conns[1].part(2, 200*kib, 90*kib)
@@ -434,12 +426,7 @@ func TestTheLogSaysThatMessagesWhichAreNotReleasedStopConnections(t *testing.T) 
 	if n := lines(); n != 2 {
 		t.Errorf("%d lines in 104 s, want one a minute", n)
 	}
-	for len(kept) > 0 {
-		m := kept[0]
-		kept = kept[1:]
-		m.Release()
-		b.settle()
-	}
+	b.releaseEach(&kept)
 }
 
 // A peer has to take messages whose memory others wait for, as fast as it has to bring them; a

@@ -109,6 +109,26 @@ func (c *conn) arriveInPieces(rng *rand.Rand, stream []byte) {
 	c.settle()
 }
 
+// keep has c retain its messages, in the order of their arrival.
+func (c *conn) keep() *[]*Message {
+	kept := new([]*Message)
+	c.own.onMessage = func(_ *Handler, m *Message) {
+		m.Retain()
+		*kept = append(*kept, m)
+	}
+	return kept
+}
+
+// releaseEach releases one message after the other, with those that come meanwhile.
+func (b *bed) releaseEach(kept *[]*Message) {
+	for len(*kept) > 0 {
+		m := (*kept)[0]
+		*kept = (*kept)[1:]
+		m.Release()
+		b.settle()
+	}
+}
+
 // take decodes what the handler has sent since the last take.
 func (c *conn) take() []parsed {
 	c.t.Helper()

@@ -21,62 +21,74 @@ func tags(frames []parsed) (list []frame.Tag) {
 	return list
 }
 
-// Matrix: KA-12, IO-16
+// A write has keepalives, then messages. msgr2 has acks in messages, and an ack of its own where
+// there is none; msgr1 has one ack, the last of the write.
+// Matrix: KA-12, IO-16, V1-07
 func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
 	for _, one := range []struct {
 		name     string
 		lossy    bool
-		keep     bool // the user asks for a keepalive
-		pinged   bool // the peer sent one
-		received bool // and a message
+		keep     bool   // the user asks for a keepalive
+		pinged   bool   // the peer sent one
+		received uint64 // and so many messages
 		send     int
 		want     []frame.Tag
 	}{
-		{"everything", false, true, true, true, 2, []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagMessage, frame.TagMessage}},
-		{"no message to carry the ack", false, true, true, true, 0, []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck}},
-		{"a lone ack", false, false, false, true, 0, []frame.Tag{frame.TagAck}},
-		{"nothing is acknowledged on a lossy connection", true, false, true, true, 0, []frame.Tag{frame.TagKeepalive2Ack}},
-		{"only messages", false, false, false, false, 3, []frame.Tag{frame.TagMessage, frame.TagMessage, frame.TagMessage}},
+		{"everything", false, true, true, 2, 2, []frame.Tag{tagPing, tagPong, tagMsg, tagMsg}},
+		{"everything, on a lossy connection", true, true, true, 2, 2, []frame.Tag{tagPing, tagPong, tagMsg, tagMsg}},
+		{"no message to carry the ack", false, true, true, 1, 0, []frame.Tag{tagPing, tagPong, tagAck}},
+		{"a lone ack", false, false, false, 1, 0, []frame.Tag{tagAck}},
+		{"nothing is acknowledged on a lossy connection", true, false, true, 1, 0, []frame.Tag{tagPong}},
+		{"only messages", false, false, false, 0, 3, []frame.Tag{tagMsg, tagMsg, tagMsg}},
 	} {
-		t.Run(one.name, func(t *testing.T) {
-			c := newBed(t, nil).conn(OpenOptions{Lossy: one.lossy})
-			c.sock.Park = true
-			must(t, c.h.Send(&Message{TID: 1})) // a write in flight, so that the rest gathers
-			c.settle()
-			if one.keep {
-				c.h.Keepalive()
-			}
-			if one.pinged {
-				c.sock.Arrive(c.peer.frame(frame.TagKeepalive2, ping[:]))
-			}
-			if one.received {
-				c.sock.Arrive(c.peer.message(1, 0, &Message{}))
-			}
-			for i := range one.send {
-				must(t, c.h.Send(&Message{TID: uint64(2 + i)}))
-			}
-			c.settle()
-			c.sock.Park = false
-			c.sock.Finish(0)
-			c.settle()
-			frames := c.take()[1:]
-			if got := tags(frames); !slices.Equal(got, one.want) || c.sock.Writes != 2 {
-				t.Fatalf("%v in %d writes, want %v", got, c.sock.Writes-1, one.want)
-			}
-			for i, f := range frames {
-				switch {
-				case f.tag == frame.TagKeepalive2Ack && !bytes.Equal(f.seg[0], ping[:]):
-					t.Errorf("the answer carries %x, not the peer's stamp", f.seg[0])
-				case f.tag == frame.TagKeepalive2 && !bytes.Equal(f.seg[0], []byte{0xe8, 3, 0, 0, 5, 0, 0, 0}):
-					t.Errorf("the keepalive carries %x, not our wall clock", f.seg[0])
-				case f.tag == frame.TagAck && !bytes.Equal(f.seg[0], []byte{1, 0, 0, 0, 0, 0, 0, 0}):
-					t.Errorf("ack of %x", f.seg[0])
-				case f.tag == frame.TagMessage && one.received && f.hd.AckSeq != 1:
-					t.Errorf("message %d carries ack %d", i, f.hd.AckSeq)
+		for _, mode := range []wireMode{wireModes[1], plain1} {
+			t.Run(mode.name+"/"+one.name, func(t *testing.T) {
+				c := newBed(t, nil).connMode(OpenOptions{Lossy: one.lossy}, mode)
+				c.sock.Park = true
+				must(t, c.h.Send(&Message{TID: 1})) // a write in flight, so that the rest gathers
+				c.settle()
+				if one.keep {
+					c.h.Keepalive()
 				}
-			}
-		})
+				if one.pinged {
+					c.sock.Arrive(c.peer.frame(tagPing, ping[:]))
+				}
+				for seq := range one.received {
+					c.sock.Arrive(c.peer.message(seq+1, 0, &Message{}))
+				}
+				for i := range one.send {
+					must(t, c.h.Send(&Message{TID: uint64(2 + i)}))
+				}
+				c.settle()
+				c.sock.Park = false
+				c.sock.Finish(0)
+				c.settle()
+				want := one.want
+				if mode.msgr1 != nil && one.send > 0 && one.received > 0 && !one.lossy {
+					want = append(slices.Clone(want), tagAck)
+				}
+				frames := c.take()[1:]
+				if got := tags(frames); !slices.Equal(got, want) || c.sock.Writes != 2 {
+					t.Fatalf("%v in %d writes, want %v", got, c.sock.Writes-1, want)
+				}
+				for i, f := range frames {
+					switch {
+					case f.tag == tagPong && !bytes.Equal(f.seg[0], ping[:]):
+						t.Errorf("the answer carries %x, not the peer's stamp", f.seg[0])
+					case f.tag == tagPing && !bytes.Equal(f.seg[0], []byte{0xe8, 3, 0, 0, 5, 0, 0, 0}):
+						t.Errorf("the keepalive carries %x, not our wall clock", f.seg[0])
+					case f.tag == tagAck && !bytes.Equal(f.seg[0], []byte{byte(one.received), 0, 0, 0, 0, 0, 0, 0}):
+						t.Errorf("ack of %x", f.seg[0])
+					case f.tag == tagMsg && mode.msgr1 == nil && f.hd.AckSeq != one.received:
+						t.Errorf("message %d carries ack %d", i, f.hd.AckSeq)
+					}
+				}
+				if lag := c.h.statistics(c.c).AckLag; lag != 0 {
+					t.Errorf("%d messages are still to be acknowledged", lag)
+				}
+			})
+		}
 	}
 }
 

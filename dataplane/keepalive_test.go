@@ -95,8 +95,7 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
 	})
 	c.sock.Park = true // nothing that we send counts as life
-	var kept []*Message
-	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := c.keep()
 	c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
 	for range 100 {
 		c.after(100 * time.Millisecond)
@@ -105,7 +104,7 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 		t.Fatalf("%v while we did not read", c.own.fault())
 	}
 	c.after(430 * time.Millisecond) // shortly before its timer fires
-	kept[0].Release()
+	(*kept)[0].Release()
 	c.settle()
 	c.after(300 * time.Millisecond)
 	if c.own.fault() != nil {

@@ -31,43 +31,6 @@ func (c *conn) tags1() (s string) {
 	return s
 }
 
-// Matrix: V1-07
-func TestAWriteOfMsgr1HasKeepalivesThenMessagesThenOneAck(t *testing.T) {
-	for _, lossy := range []bool{false, true} {
-		c := newBed(t, nil).conn1(OpenOptions{Lossy: lossy})
-		c.sock.Park = true
-		must(t, c.h.Send(&Message{})) // a write in flight, so that the rest gathers
-		c.settle()
-		ping := Timestamp{7, 8}.payload()
-		c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.frame(tagPing, ping[:]), c.peer.message(2, 0, &Message{}))
-		c.h.Keepalive()
-		for range 3 {
-			must(t, c.h.Send(&Message{}))
-		}
-		c.settle()
-		c.sock.Park = false
-		c.sock.Finish(0)
-		c.settle()
-		frames := c.take()
-		want := []frame.Tag{tagMsg, tagPing, tagPong, tagMsg, tagMsg, tagMsg, tagAck}
-		if lossy {
-			want = want[:6]
-		}
-		if got := tags(frames); !slices.Equal(got, want) || c.sock.Writes != 2 {
-			t.Fatalf("lossy=%v: %v in %d writes, want %v in 2", lossy, got, c.sock.Writes, want)
-		}
-		if !lossy && !bytes.Equal(frames[6].seg[0], []byte{2, 0, 0, 0, 0, 0, 0, 0}) {
-			t.Errorf("ack of %x, want 2", frames[6].seg[0])
-		}
-		if !bytes.Equal(frames[2].seg[0], ping[:]) {
-			t.Errorf("the answer carries %x, not the peer's stamp", frames[2].seg[0])
-		}
-		if lag := c.h.statistics(c.c).AckLag; lag != 0 {
-			t.Errorf("lossy=%v: %d messages are still to be acknowledged", lossy, lag)
-		}
-	}
-}
-
 // A queue that never empties must not keep the acks back: the peer would run into its
 // bounds.
 // Matrix: V1-07
@@ -163,19 +126,18 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := loop.NewThrottle(1)
 	c := newBed(t, nil).conn1(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
-	var kept []*Message
-	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := c.keep()
 	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
 	c.settle()
-	if c.own.fault() != nil || len(kept) != 1 {
-		t.Fatalf("fault %v, %d messages", c.own.fault(), len(kept))
+	if c.own.fault() != nil || len(*kept) != 1 {
+		t.Fatalf("fault %v, %d messages", c.own.fault(), len(*kept))
 	}
-	kept[0].Release()
+	(*kept)[0].Release()
 	c.settle()
-	if !errors.Is(c.own.fault(), ErrCloseReceived) || len(kept) != 2 {
-		t.Errorf("fault %v, %d messages", c.own.fault(), len(kept))
+	if !errors.Is(c.own.fault(), ErrCloseReceived) || len(*kept) != 2 {
+		t.Errorf("fault %v, %d messages", c.own.fault(), len(*kept))
 	}
-	kept[1].Release()
+	(*kept)[1].Release()
 }
 
 // The answer to a KEEPALIVE does not exist, so that none must be missed.

@@ -65,12 +65,7 @@ func newPostBed(t *testing.T, receive loop.ReceiveMode, large int) *bed {
 func (b *bed) poster(mode wireMode) (*conn, *loop.Throttles, *[]*Message) {
 	ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(4 << 20), Shared: loop.NewThrottle(4 << 20)}
 	c := b.connMode(OpenOptions{Throttles: ts}, mode)
-	kept := new([]*Message)
-	c.own.onMessage = func(_ *Handler, m *Message) {
-		m.Retain()
-		*kept = append(*kept, m)
-	}
-	return c, ts, kept
+	return c, ts, c.keep()
 }
 
 // nothingHeld checks that all is given back.
@@ -420,8 +415,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 				change := func(cfg *loop.Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
 				a, b := twoBeds(t, change)
 				c := a.connMode(OpenOptions{}, mode)
-				var kept []*Message
-				c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+				kept := c.keep()
 				g := newTarget(7, 110)
 				if when == "another" { // the data lies in memory of the core's
 					g.TID = 8
@@ -449,13 +443,13 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 				withdraw("behind", b.c)
 				c.sock.Arrive(wire[cut:])
 				b.settle()
-				if len(kept) != 1 || !bytes.Equal(kept[0].Data, msg.Data) || !bytes.Equal(kept[0].Front, msg.Front) {
-					t.Fatalf("%s, cut at %d: %d messages, fault %v", when, cut, len(kept), c.own.fault())
+				if len(*kept) != 1 || !bytes.Equal((*kept)[0].Data, msg.Data) || !bytes.Equal((*kept)[0].Front, msg.Front) {
+					t.Fatalf("%s, cut at %d: %d messages, fault %v", when, cut, len(*kept), c.own.fault())
 				}
-				if when == "never" != g.has(kept[0]) || kept[0].Posted() != g.has(kept[0]) {
-					t.Fatalf("%s, cut at %d: posted %v", when, cut, kept[0].Posted())
+				if when == "never" != g.has((*kept)[0]) || (*kept)[0].Posted() != g.has((*kept)[0]) {
+					t.Fatalf("%s, cut at %d: posted %v", when, cut, (*kept)[0].Posted())
 				}
-				kept[0].Release()
+				(*kept)[0].Release()
 				b.settle()
 				if when != "never" && when != "another" && !g.untouched() || a.c.Snapshot().PoolInUse+b.c.Snapshot().PoolInUse != 0 {
 					t.Fatalf("%s, cut at %d: memory was touched, or %d and %d bytes of buffers are held", when, cut, a.c.Snapshot().PoolInUse, b.c.Snapshot().PoolInUse)

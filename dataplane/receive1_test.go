@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -71,23 +70,10 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 	b := newBed(t, nil)
 	p := &pair{bed: b, good: b.conn1(OpenOptions{})}
 	clean := header1(frame1.Header{Seq: 1, TID: 2, Type: 3, Priority: 4, Version: 5})[:1+frame1.NewHeaderSize-4]
-	for _, width := range []int{1, 2, 4, 8} {
-		for at := 0; at+width <= len(clean); at++ {
-			for _, v := range []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1} {
-				var wild [8]byte
-				binary.LittleEndian.PutUint64(wild[:], v)
-				changed := bytes.Clone(clean)
-				copy(changed[at:], wild[:width])
-				changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
-				p.wild = b.conn1(OpenOptions{})
-				p.wild.sock.Arrive(changed, frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendFooter(nil, &frame1.Header{}, frame1.Sums{}))
-				b.settle()
-				p.wild.h.Close(nil)
-				b.settle()
-			}
-		}
-		p.check(fmt.Sprintf("fields of %d bytes", width))
-	}
+	p.wildFields("header", plain1, clean, func(changed []byte) []byte {
+		changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
+		return frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendFooter(changed, &frame1.Header{}, frame1.Sums{})
+	})
 }
 
 // Data begins in memory where it does in its page, so that whole pages of it are pages.
@@ -123,8 +109,7 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 		list := []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared}
 		list[full].SetLimit(1)
 		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
-		var kept []*Message
-		c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+		kept := c.keep()
 		for seq := uint64(1); seq <= 2; seq++ {
 			c.sock.Arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))
 			c.settle()
@@ -137,12 +122,12 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 		if ts.Frames.Used() != 1 || ts.Bytes.Used() != 1000 || ts.Shared.Used() != 1000 {
 			t.Errorf("%d, %d and %d are held by one message", ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used())
 		}
-		kept[0].Release()
+		(*kept)[0].Release()
 		c.settle()
-		if len(kept) != 2 {
+		if len(*kept) != 2 {
 			t.Errorf("throttle %d: the second message does not come", full)
 		}
-		kept[1].Release()
+		(*kept)[1].Release()
 	}
 }
 

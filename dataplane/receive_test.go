@@ -240,18 +240,12 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 	th := loop.NewThrottle(1)
 	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: th}})
-	var kept []*Message
-	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := c.keep()
 	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
 	c.sock.End = true
 	c.sock.Edge(unix.POLLRDHUP)
 	c.settle()
-	for len(kept) > 0 {
-		m := kept[0]
-		kept = kept[1:]
-		m.Release()
-		c.settle()
-	}
+	c.releaseEach(kept)
 	if len(c.own.list()) != 2 || !errors.Is(c.own.fault(), io.EOF) {
 		t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
 	}
@@ -413,8 +407,7 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 		t.Run(string(receive), func(t *testing.T) {
 			ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
 			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
-			var kept []*Message
-			c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+			kept := c.keep()
 			const total = 400
 			list := make([]*Message, total)
 			for i := range list {
@@ -425,12 +418,7 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
 				t.Errorf("%d bytes are held back", held)
 			}
-			for len(kept) > 0 {
-				m := kept[0]
-				kept = kept[1:]
-				m.Release()
-				c.settle()
-			}
+			c.releaseEach(kept)
 			checkReceived(t, c.own.list(), list)
 		})
 	}
@@ -495,6 +483,29 @@ func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
 	checkReceived(t, c.own.list(), list)
 	if reads != 4 || len(c.take()) != 1 {
 		t.Errorf("the probe was asked %d times", reads)
+	}
+}
+
+func TestAStallOfAWriteStopsBehindItsFrameUntilResume(t *testing.T) {
+	by := probed(func(_ frame.Tag, write bool) error {
+		if write {
+			return probe.ErrStall
+		}
+		return nil
+	})
+	for _, mode := range []wireMode{wireModes[1], plain1} {
+		c := newBed(t, nil).connMode(OpenOptions{Lossy: true, Probe: by}, mode)
+		for tid := range uint64(3) {
+			must(t, c.h.Send(&Message{TID: tid}))
+		}
+		c.settle()
+		for tid := range uint64(3) {
+			if got := tids(c.take()); !slices.Equal(got, []uint64{tid}) {
+				t.Fatalf("%s: sent %v, want %d", mode.name, got, tid)
+			}
+			c.h.Resume()
+			c.settle()
+		}
 	}
 }
 

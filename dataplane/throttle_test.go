@@ -24,15 +24,17 @@ type throttledConns struct {
 func newThrottledConns(t *testing.T, n int, ts *loop.Throttles) *throttledConns {
 	tc := &throttledConns{bed: newBed(t, nil)}
 	for range n {
-		c := tc.conn(OpenOptions{Throttles: ts})
-		c.own.onMessage = func(_ *Handler, m *Message) {
-			m.Retain()
-			tc.kept = append(tc.kept, m)
-			tc.order = append(tc.order, m.TID)
-		}
-		tc.conns = append(tc.conns, c)
+		tc.add(tc.conn(OpenOptions{Throttles: ts}))
 	}
 	return tc
+}
+
+func (tc *throttledConns) add(c *conn) {
+	c.own.onMessage = func(_ *Handler, m *Message) {
+		m.Retain()
+		tc.kept, tc.order = append(tc.kept, m), append(tc.order, m.TID)
+	}
+	tc.conns = append(tc.conns, c)
 }
 
 // release gives back the oldest message.
@@ -116,9 +118,7 @@ func TestALargeMessageIsNotPassedByThoseBehindIt(t *testing.T) {
 	if !slices.Equal(tc.order, []uint64{1, 1000}) || th.Used() != 96 {
 		t.Fatalf("dispatched %v, %d of 100 bytes held, %d wait", tc.order, th.Used(), th.Waiting())
 	}
-	for len(tc.kept) > 0 {
-		tc.release()
-	}
+	tc.releaseEach(&tc.kept)
 	if th.Used() != 0 || len(tc.order) != 11 {
 		t.Errorf("%d bytes are held, dispatched %v", th.Used(), tc.order)
 	}
@@ -345,8 +345,7 @@ func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte
 func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	th := loop.NewThrottle(10)
 	c := newBed(t, nil).conn(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
-	var kept []*Message
-	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = append(kept, m) }
+	kept := c.keep()
 	for seq := uint64(1); seq <= 3; seq++ {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 	}
@@ -358,10 +357,10 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 	}
 	c.settle()
-	if th.Used() != 4 || len(kept) != 4 {
-		t.Fatalf("%d units for %d messages", th.Used(), len(kept))
+	if th.Used() != 4 || len(*kept) != 4 {
+		t.Fatalf("%d units for %d messages", th.Used(), len(*kept))
 	}
-	for _, m := range kept {
+	for _, m := range *kept {
 		m.Release()
 	}
 	if th.Used() != 0 {

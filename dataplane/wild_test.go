@@ -57,25 +57,32 @@ func TestAnyWildFieldOfADataFrameIsAFaultOrHarmless(t *testing.T) {
 				b := newBed(t, nil)
 				good := b.connMode(OpenOptions{}, m)
 				p := &pair{bed: b, good: good}
-				for _, width := range []int{1, 2, 4, 8} {
-					for at := 0; at+width <= len(body); at++ {
-						for _, v := range []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1} {
-							var wild [8]byte
-							binary.LittleEndian.PutUint64(wild[:], v)
-							changed := bytes.Clone(body)
-							copy(changed[at:], wild[:width])
-							p.wild = b.connMode(OpenOptions{}, m)
-							p.wild.sock.Arrive(p.wild.peer.frame(tag, changed))
-							b.settle()
-							p.wild.h.Close(nil)
-							b.settle()
-						}
-					}
-					p.check(fmt.Sprintf("%v, fields of %d bytes", tag, width))
-				}
+				p.wildFields(tag, m, body, func(changed []byte) []byte { return p.wild.peer.frame(tag, changed) })
 				b.close()
 			}
 		})
+	}
+}
+
+// wildFields has body arrive with every wild value in every field, each on a connection of its
+// own. framed makes the bytes on the wire.
+func (p *pair) wildFields(what any, m wireMode, body []byte, framed func(changed []byte) []byte) {
+	p.t.Helper()
+	for _, width := range []int{1, 2, 4, 8} {
+		for at := 0; at+width <= len(body); at++ {
+			for _, v := range []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1} {
+				var wild [8]byte
+				binary.LittleEndian.PutUint64(wild[:], v)
+				changed := bytes.Clone(body)
+				copy(changed[at:], wild[:width])
+				p.wild = p.bed.connMode(OpenOptions{}, m)
+				p.wild.sock.Arrive(framed(changed))
+				p.settle()
+				p.wild.h.Close(nil)
+				p.settle()
+			}
+		}
+		p.check(fmt.Sprintf("%v, fields of %d bytes", what, width))
 	}
 }
 
