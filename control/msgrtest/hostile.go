@@ -14,7 +14,7 @@ import (
 
 // HostileProxy is a TCP proxy that cuts, resets, half-closes, stalls and pauses
 // the connections through it, at random offsets in their bytes. The same seed
-// decides the same way, though not at the same places: those depend on how TCP
+// makes the same choices, though not at the same places: those depend on how TCP
 // cuts the streams. All methods may be called by any goroutine.
 type HostileProxy struct {
 	cfg      HostileConfig
@@ -55,7 +55,7 @@ const (
 	troubleKinds
 )
 
-// Troubles counts what a HostileProxy did.
+// Troubles counts the disturbances of a HostileProxy.
 type Troubles struct {
 	Cuts       int64 // both ends see the end of the stream
 	Resets     int64 // both ends see an error
@@ -74,8 +74,8 @@ func (t Troubles) String() string {
 	return fmt.Sprintf("%d cuts, %d resets, %d half-closes, %d stalls, %d pauses", t.Cuts, t.Resets, t.HalfCloses, t.Stalls, t.Pauses)
 }
 
-// NewHostileProxy listens on 127.0.0.1 until the test has ended. It closes what
-// comes before Lead.
+// NewHostileProxy listens on 127.0.0.1 until the test has ended. It closes
+// connections that come before Lead.
 func NewHostileProxy(t testing.TB, cfg HostileConfig) *HostileProxy {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -102,14 +102,14 @@ func NewHostileProxy(t testing.TB, cfg HostileConfig) *HostileProxy {
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr is the address of the proxy.
 func (p *HostileProxy) Addr() netip.AddrPort { return p.listener.Addr().(*net.TCPAddr).AddrPort() }
 
 // Lead has new connections go to a server.
 func (p *HostileProxy) Lead(to netip.AddrPort) { p.to.Store(&to) }
 
-// Calm ends the hostility: from now on everything passes. What stalls goes on
-// doing so.
+// Calm ends the troubles: from now on all bytes pass. A connection that stalls
+// goes on stalling.
 func (p *HostileProxy) Calm() { p.calm.Store(true) }
 
 // CutAll resets all connections that are there now.
@@ -122,7 +122,7 @@ func (p *HostileProxy) CutAll() {
 	}
 }
 
-// Troubles is what it did so far.
+// Troubles are the counts so far.
 func (p *HostileProxy) Troubles() Troubles {
 	return Troubles{
 		p.made[troubleCut].Load(), p.made[troubleReset].Load(), p.made[troubleHalf].Load(),
@@ -202,7 +202,7 @@ func (p *HostileProxy) carry(client *net.TCPConn) {
 	}
 }
 
-// distance is how many bytes pass until the next trouble.
+// distance is the number of bytes until the next trouble.
 func (p *HostileProxy) distance() int {
 	if p.intn(4) == 0 {
 		return p.intn(600)

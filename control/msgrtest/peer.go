@@ -25,7 +25,7 @@ type PeerConfig struct {
 	// Number is its gid.
 	Number int64
 	// Addr is the address that it claims in ident and reconnect frames; it
-	// need not be a real one. A PeerListener's peers claim where it listens.
+	// need not be a real one. The peers of a PeerListener claim its address.
 	Addr wire.Addr
 	// From is the IP that it dials from; zero: the system chooses.
 	From netip.Addr
@@ -40,7 +40,7 @@ type PeerConfig struct {
 // step. The first error ends the script: all later steps do nothing, and Err
 // returns it. A Peer belongs to one goroutine at a time.
 type Peer struct {
-	// Info is what the handshake found out about the other side.
+	// Info has the facts about the other side that the handshake has found.
 	Info *handshake.Peer
 
 	cfg      PeerConfig
@@ -67,8 +67,8 @@ func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
 }
 
 // PeerOn is a Peer on a connection that the caller has made: it dialled to, or, if that is
-// the zero value, accepted. ctx bounds the whole script. The connection stays the caller's,
-// who gets it back behind Codecs.
+// the zero value, accepted. ctx bounds the whole script. The caller owns the connection, and
+// may use it after Codecs.
 func PeerOn(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) *Peer {
 	return newPeer(ctx, cfg, conn, nil, to, to == (wire.Addr{}))
 }
@@ -87,9 +87,9 @@ func newPeer(ctx context.Context, cfg PeerConfig, conn net.Conn, err error, to w
 
 // PeerListener accepts connections for scripts.
 type PeerListener struct {
-	// Addr is what to connect to.
+	// Addr is the address of the listener.
 	Addr wire.Addr
-	// Config is that of the peers that are accepted from now on.
+	// Config configures the peers that are accepted from now on.
 	Config PeerConfig
 	l      *net.TCPListener
 }
@@ -156,8 +156,8 @@ func (p *Peer) Claim(target wire.Addr) { p.target = target }
 // CLIENT_IDENT or SESSION_RECONNECT.
 func (p *Peer) Handshake() { p.handshake(nil) }
 
-// HandshakeUntil runs the handshake up to a point, and stops there. What comes
-// then can only be silence, WriteRaw, or an end.
+// HandshakeUntil runs the handshake up to a point, and stops there. After it a
+// script can only be silent, call WriteRaw, or end.
 func (p *Peer) HandshakeUntil(at probe.Point) { p.handshake(stopAt(at)) }
 
 func (p *Peer) handshake(by probe.Probe) {
@@ -207,8 +207,8 @@ func (l netLink) Write(_ context.Context, b []byte) error {
 	return err
 }
 
-// Codecs are those of the frames that follow. They are the caller's from now on: the Peer
-// reads and sends no frame any more.
+// Codecs are the codecs of the frames that follow. The caller owns them from now on: the Peer
+// reads and sends no more frames.
 func (p *Peer) Codecs() (*frame.Encoder, *frame.Decoder, error) { return p.enc, p.dec, p.err }
 
 // Revision is the framing that was negotiated.

@@ -8,8 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// ClientIdent is what a well-behaved connector would say, with this cookie and
-// global_seq. Change what the script wants different.
+// ClientIdent is the CLIENT_IDENT of a correct connector, with this cookie and
+// global_seq. A script changes fields of it.
 func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire2.ClientIdent {
 	return wire2.ClientIdent{
 		Addrs: wire.AddrVec{p.cfg.Addr}, TargetAddr: p.target, GID: p.cfg.Number, GlobalSeq: globalSeq,
@@ -17,7 +17,7 @@ func (p *Peer) ClientIdent(cookie, globalSeq uint64) wire2.ClientIdent {
 	}
 }
 
-// ServerIdent is what a well-behaved acceptor would say; a cookie of 0 makes
+// ServerIdent is the SERVER_IDENT of a correct acceptor; a cookie of 0 makes
 // the session lossy.
 func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire2.ServerIdent {
 	si := wire2.ServerIdent{
@@ -30,7 +30,7 @@ func (p *Peer) ServerIdent(cookie, globalSeq uint64) wire2.ServerIdent {
 	return si
 }
 
-// SessionReconnect is what a connector with a session would say.
+// SessionReconnect is the SESSION_RECONNECT of a connector with a session.
 func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSeq, msgSeq uint64) wire2.SessionReconnect {
 	return wire2.SessionReconnect{
 		Addrs: wire.AddrVec{p.cfg.Addr}, ClientCookie: clientCookie, ServerCookie: serverCookie,
@@ -38,7 +38,7 @@ func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSe
 	}
 }
 
-// payload is what every payload type of package wire has.
+// payload is a payload type of package wire2, or of this package.
 type payload interface{ AppendTo(dst []byte) []byte }
 
 // SendPayload sends a control frame.

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReservePort is an address of 127.0.0.1 that is the test's alone until its end.
-// Nobody else gets the port from the kernel, though nobody listens there: a connect
-// is refused. Who binds with SO_REUSEADDR, as messengers and package net do, may
-// listen there, give it up, and listen again.
+// ReservePort is an address of 127.0.0.1 that belongs to the test until its end. The
+// kernel gives the port to nobody else, though nobody listens there: a connect is
+// refused. A socket with SO_REUSEADDR, as those of messengers and of package net, may
+// listen there, close, and listen again.
 func ReservePort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Until asks ok every millisecond until it says yes, for what other goroutines
-// bring about and no event tells. The error is the cause of ctx's end.
+// Until calls ok every millisecond until it returns true, for a condition that other
+// goroutines bring about without an event. The error is the cause of the end of ctx.
 func Until(ctx context.Context, ok func() bool) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -14,12 +14,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// Keys is how many keys there are: key-000 and so on.
+// Keys is the number of keys: key-000 and so on.
 const Keys = 30
 
 func keyOf(number int) string { return fmt.Sprintf("key-%03d", number) }
 
-// Act is what is asked for a key.
+// Act is a kind of request for a key.
 type Act int
 
 // The acts.
@@ -32,7 +32,7 @@ const (
 // Random is an act, mostly a Put.
 func Random(rng *rand.Rand) Act { return [...]Act{Put, Put, Put, Get, Delete}[rng.IntN(5)] }
 
-// Durable is what is tested, and how it is asked.
+// Durable is a server under test, with its requests.
 type Durable struct {
 	// Pair has the seed and the configuration of the server's messenger. Its Open is
 	// replaced.
@@ -45,13 +45,13 @@ type Durable struct {
 	Ask func(ctx context.Context, c *control.Conn, act Act, key string, value []byte) ([]byte, error)
 	// List returns all keys, in order. nil: the server cannot.
 	List func(ctx context.Context, c *control.Conn) ([]string, error)
-	// Missing is what the errors of Ask wrap if there is no such key, and Refused if the
-	// server has answered that it could not. With any other there was no answer.
+	// The errors of Ask wrap Missing if there is no such key, and Refused if the server has
+	// answered that it could not. Any other error says that there was no answer.
 	Missing, Refused error
-	// Pause is when the server has recovered from faults that are over, and has done what
-	// it does when nobody asks for anything.
+	// Pause is the time in which the server recovers from faults that are over, and does the
+	// work that it does without requests.
 	Pause time.Duration
-	// Wrong gets what the server must not have done, on any goroutine. nil: the test fails.
+	// Wrong is told of each thing that the server must not have done, on any goroutine. nil: the test fails.
 	Wrong func(err error)
 }
 
@@ -62,7 +62,7 @@ type Audit struct {
 	// Conns lead to the server; a key belongs to one of them. They are changed while nothing
 	// is under way.
 	Conns []*control.Conn
-	// Rand chooses what is asked.
+	// Rand chooses the requests.
 	Rand *rand.Rand
 
 	server  Durable
@@ -72,7 +72,7 @@ type Audit struct {
 	faults  atomic.Bool // requests may be refused
 }
 
-// NewAudit makes the audit of an empty server. ctx ends its requests. What is wrong fails t.
+// NewAudit makes the audit of an empty server. ctx ends its requests. A wrong answer fails t.
 func NewAudit(t testing.TB, ctx context.Context, s Durable, seed uint64) *Audit {
 	if s.Wrong == nil {
 		s.Wrong = func(err error) { t.Error(err) }

@@ -9,8 +9,8 @@
 // Both are whole messengers on a simulated network (dataplane/simnet): handshakes,
 // sessions, cores, queues and bounds are the real ones; sockets and time are not. The
 // test runs in a bubble of testing/synctest, where time passes only when everybody waits:
-// a timeout of minutes takes no time. There are no ports, no descriptors and no privileges
-// to be had, and nothing else on the machine disturbs.
+// a timeout of minutes takes no time. A test needs no ports, no descriptors and no privileges,
+// and nothing else on the machine disturbs it.
 //
 // Faults are injected on the simulated hosts, by Pair.Do: connections that break,
 // directions that are cut, processes that die; Pair.Restart has the server begin anew, with
@@ -23,8 +23,8 @@
 //
 // A Durable is held against the worst that may happen to its disk and its process: kills,
 // power cuts, writes that are torn, lost, late or refused, a full disk, and bits that flip.
-// What must be there is known from its answers alone: what it has acknowledged is there, and
-// what it has refused may be, from the next process on.
+// Its answers alone say which values it must have: those that it has acknowledged. A change
+// that it has refused may be there, too, from the next process on.
 //
 // An Audit asks for keys, at random and many at a time, and judges each answer. It asks a
 // process under test, or the server of a World, which is on a simulated disk. Endure runs a
@@ -38,5 +38,5 @@
 //		return s
 //	}, func(w *pair.World) { w.Flip("/data", errDamaged) })
 //
-// Simulate runs what a test has thought of, such as a full disk.
+// Simulate runs the faults that a test chooses, such as a full disk.
 package pair

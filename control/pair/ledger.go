@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Ledger knows what a durable server must have, for tests that end its process or cut its
-// power at any moment: what was acknowledged is there, and what was asked for without that
-// is there from the next process on, or never. Values are known by their versions, which a
-// test does not use twice for a key; 0 stands for no value. The zero Ledger is of an empty
+// Ledger knows the values that a durable server must have, for tests that end its process or
+// cut its power at any moment: an acknowledged change is there, and a change without an answer
+// is there from the next process on, or never. A value has a version, which a test does not
+// use twice for a key; 0 stands for no value. The zero Ledger is of an empty
 // server. Any goroutine.
 type Ledger struct {
 	mu   sync.Mutex
@@ -54,8 +54,8 @@ func (l *Ledger) Refused(key string, version uint64) {
 	k.maybe = append(k.maybe, attempt{version, l.life})
 }
 
-// Found notes what was read. It is an error if that must not be there, or must not be there
-// any more.
+// Found notes the version that was read. The error says that the server must not have it, or
+// must not have it any more.
 func (l *Ledger) Found(key string, version uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +72,8 @@ func (l *Ledger) Found(key string, version uint64) error {
 	return nil
 }
 
-// Restarted notes that the server's process has ended, and that of what is asked from here
-// on another one hears.
+// Restarted notes that the server's process has ended: the next process gets the requests
+// that follow.
 func (l *Ledger) Restarted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

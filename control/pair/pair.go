@@ -16,7 +16,7 @@ import (
 // Latency is that of the network, if Config says nothing of it.
 const Latency = 100 * time.Microsecond
 
-// patience is how much of the bubble's time Pair.Context lasts.
+// patience is the time of the bubble for which Pair.Context lasts.
 const patience = time.Hour
 
 // Config of a Pair. The zero value will do: a server that takes no message, and a client
@@ -35,7 +35,7 @@ type Config struct {
 	Open func(p *Pair) (*control.Dispatcher, error)
 	// Network has the faults and the latency of the network.
 	Network simnet.Options
-	// Seed chooses between what is due at the same time.
+	// Seed chooses between events that are due at the same time.
 	Seed uint64
 }
 
@@ -44,10 +44,10 @@ type Pair struct {
 	Server, Client *control.Messenger
 	// Conn is the client's connection to the server. It is ready when the test begins.
 	Conn *control.Conn
-	// Addr is where the server accepts, for further connections.
+	// Addr is the address of the server, for further connections.
 	Addr wire.Addr
-	// Context ends with the test, or when that has waited for an hour, so that what
-	// never happens is an error.
+	// Context ends with the test, or when the test has waited for an hour, so that it does
+	// not wait for ever.
 	Context context.Context
 
 	// Network, ServerHost and ClientHost belong to the goroutine of the network: use them
@@ -188,17 +188,16 @@ func (p *Pair) shutdown(m *control.Messenger) error {
 	return m.Shutdown(ctx)
 }
 
-// Do runs f on the goroutine of the network, between two of its steps, and waits for it:
-// for what changes the network or a host, such as ServerHost.ResetAll. Not for a
-// dispatcher.
+// Do runs f on the goroutine of the network, between two of its steps, and waits for it. f
+// may change the network or a host, as ServerHost.ResetAll does. Not for a dispatcher.
 func (p *Pair) Do(f func()) {
 	done := make(chan struct{})
 	p.acts <- func() { f(); close(done) }
 	<-done
 }
 
-// Pass lets d of the bubble's time pass, with whatever the network and everybody else do
-// meanwhile. Not for a dispatcher.
+// Pass lets d of the bubble's time pass, in which the network and all goroutines go on. Not
+// for a dispatcher.
 func (p *Pair) Pass(d time.Duration) {
 	over := make(chan struct{})
 	p.Do(func() { p.Network.After(d, func() { close(over) }) })

@@ -22,7 +22,7 @@ func (p *Pair) opened(c *simnet.Core) {
 	p.cores = append(p.cores, c)
 }
 
-// wake has the network look for what is to be done. Any goroutine.
+// wake has the network look for work. Any goroutine.
 func (p *Pair) wake() {
 	select {
 	case p.woken <- struct{}{}:
@@ -84,7 +84,7 @@ func (p *Pair) running() []*simnet.Core {
 	return list
 }
 
-// step does one of the things that are due now, and says whether there was one.
+// step does one event or turn that is due now, and says whether there was one.
 func (p *Pair) step() bool {
 	p.Network.Advance(time.Since(p.began))
 	now := p.Network.Now()
@@ -110,7 +110,7 @@ func (p *Pair) step() bool {
 	return true
 }
 
-// next is when the next thing is due.
+// next is the time at which the next event or timer is due.
 func (p *Pair) next() (at time.Duration, ok bool) {
 	at, ok = p.Network.Next()
 	for _, c := range p.running() {

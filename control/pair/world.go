@@ -63,7 +63,7 @@ func (w *World) MustRestart(power bool) {
 	}
 }
 
-// Disk changes what the disk does. The server may refuse requests while it has faults, and
+// Disk changes the faults of the disk. The server may refuse requests while it has faults, and
 // when it has none any more recovers, for Durable.Pause.
 func (w *World) Disk(opt simnet.DiskOptions) {
 	w.Do(func() { w.ServerHost.Disk().Configure(opt) })
@@ -81,7 +81,7 @@ func (w *World) Files(dir string) (names []string) {
 }
 
 // Round is some load with some faults, and then perhaps the end of the process or of the
-// power. Behind that everything must be as it was acknowledged.
+// power. Then the server must have every value that it has acknowledged.
 func (w *World) Round() {
 	opt := simnet.DiskOptions{Jitter: time.Duration(1+w.Rand.IntN(2000)) * time.Microsecond}
 	if w.Rand.IntN(4) == 0 {
@@ -127,7 +127,7 @@ func (w *World) Fill() {
 	w.All(Get, Keys)
 }
 
-// flips is how many bits Flip flips.
+// flips is the number of bits that Flip flips.
 const flips = 5
 
 // Flip flips bits of files in dir, one after the other, while nothing is written. Every value
@@ -163,7 +163,7 @@ func (w *World) flip(dir string) {
 // rounds of each seed.
 const rounds = 8
 
-// enough seeds have everything happen that there is.
+// With enough seeds every kind of fault occurs.
 const enough = 20
 
 // Seeds are those that a test runs with, by its flags.
@@ -179,7 +179,7 @@ func SeedFlags(name string, n int) Seeds {
 	return Seeds{name, flag.Int(name+".seeds", n, "seeds that the server is simulated with"), flag.Uint64(name+".first", 1, "the first of them")}
 }
 
-// Enough says whether so many seeds should see everything that may happen.
+// Enough says whether so many seeds should see every kind of fault.
 func (s Seeds) Enough() bool { return *s.n >= enough }
 
 // Endure runs a World for each seed: rounds with all faults, and then f. The test fails as

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Action is what happens at a break.
+// Action is the effect of a break.
 type Action struct {
 	kind  actionKind
 	delay time.Duration

@@ -59,7 +59,7 @@ func (b *Break) Release() {
 	}
 }
 
-// Forget is Release, and the break need not have been reached.
+// Forget is Release, and excuses the break from being reached.
 func (b *Break) Forget() {
 	b.optional.Store(true)
 	b.Release()
@@ -78,8 +78,8 @@ func (b *Break) wasHit() bool {
 	}
 }
 
-// strikes says whether this occurrence of the break's point is the one, total
-// being its number since the probe was made. The lock of the probe is held.
+// strikes says whether the break acts at this occurrence of its point. total is the number of
+// the occurrence since the probe was made. Caller holds the lock of the probe.
 func (b *Break) strikes(total int) bool {
 	if b.behind != nil {
 		if !b.behind.struck.Load() {

@@ -17,8 +17,8 @@ type Received struct {
 	Front string
 }
 
-// Inbox keeps what a node received, and watches the order of what it is told
-// of a connection. All methods may be called by any goroutine.
+// Inbox keeps the messages that a node received, and checks the order of the messages and events
+// of each connection. All methods may be called by any goroutine.
 type Inbox struct {
 	mu      sync.Mutex
 	got     []Received              // guarded by mu
@@ -27,7 +27,7 @@ type Inbox struct {
 	errs    []error                 // guarded by mu
 }
 
-// phase is where a connection is, by its events.
+// phase is the part of its life that a connection is in, by its events.
 type phase uint8
 
 const (
@@ -50,7 +50,7 @@ func (b *Inbox) Check() error {
 	return errors.Join(b.errs...)
 }
 
-// told notes an event or a message, and the phase behind it.
+// told notes an event or a message, and the phase that follows it.
 func (b *Inbox) told(c *control.Conn, what string, next phase) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// leakPatience is how long CheckLeaks waits for the last ones to go.
+// leakPatience is the time for which CheckLeaks waits for the last of them to end.
 const leakPatience = time.Minute
 
 // CheckLeaks notes the goroutines and open descriptors of the process, and
@@ -50,14 +50,14 @@ func checkLeaks(t testing.TB, patience time.Duration) {
 	})
 }
 
-// warmUp has the runtime open what it keeps for good.
+// warmUp has the runtime open the descriptors that it keeps for good.
 func warmUp() {
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		_ = l.Close() // it was only opened for its side effect
 	}
 }
 
-// descriptors maps the number of each open descriptor to what it is.
+// descriptors maps the number of each open descriptor to its file.
 func descriptors() map[string]string {
 	out := make(map[string]string)
 	const dir = "/proc/self/fd"
@@ -73,7 +73,7 @@ func descriptors() map[string]string {
 	return out
 }
 
-// newDescriptors are those that files does not have.
+// newDescriptors are the open descriptors that files does not have.
 func newDescriptors(files map[string]string) []string {
 	now := descriptors()
 	if len(now) <= len(files) {

@@ -21,8 +21,8 @@ const (
 	NodeMaxBackoff       = 200 * time.Millisecond
 )
 
-// nodeStall is how long a core of a Node stands still before it counts as stalled: a
-// busy machine is none.
+// nodeStall is the time after which a core of a Node that stands still counts as stalled. A
+// busy machine is no stall.
 const nodeStall = time.Minute
 
 // shutdownPatience bounds the shutdown of a Node at the end of its test.
@@ -38,15 +38,14 @@ type NodeConfig struct {
 	Unbound bool
 	// Bind are the addresses to accept on; nil: v2:127.0.0.1:0. For port 0 of
 	// 127.0.0.1 the node has a port until the end of the test (ReservePort), so
-	// that its peers reach nobody else behind its shutdown.
+	// that its peers reach nobody else after its shutdown.
 	Bind wire.AddrVec
 	// Chain of dispatchers behind those of the node. They need not take
 	// messages.
 	Chain []*control.Dispatcher
 }
 
-// Node is a messenger under test: it counts by its Probe, and keeps what it
-// receives in its Inbox.
+// Node is a messenger under test: its Probe counts, and its Inbox keeps the received messages.
 type Node struct {
 	*control.Messenger
 	Probe *Probe

@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// End is what has become of an Object so far.
+// End is the state of an Object, or its end.
 type End string
 
 // The ends. Other values are names of states in between, such as "connecting".

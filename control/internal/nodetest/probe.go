@@ -27,7 +27,7 @@ type Probe struct {
 	wants   []want // of the last Await
 	trace   []string
 	begun   time.Time
-	until   context.Context // nothing is counted behind its end
+	until   context.Context // counting stops when it ends
 }
 
 // watched is a socket during its handshake.
@@ -47,8 +47,8 @@ func NewProbe() *Probe {
 	}
 }
 
-// CountUntil ends the counting when ctx ends. With the context of a test, what
-// its clean-up does to connections is not counted any more.
+// CountUntil ends the counting when ctx ends. With the context of a test, the effects of its
+// clean-up on connections are not counted.
 func (p *Probe) CountUntil(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *Probe) Arm(at Point, nth int, a Action) *Break {
 	return p.arm(at, nth, a, nil)
 }
 
-// arm makes a break. The lock is held.
+// arm makes a break. Caller holds mu.
 func (p *Probe) arm(at Point, nth int, a Action, behind *Break) *Break {
 	b := &Break{point: at, nth: nth, action: a, behind: behind, hit: make(chan struct{}), free: make(chan struct{})}
 	p.breaks = append(p.breaks, b)
@@ -86,14 +86,14 @@ func (p *Probe) ArmNext(at Point, a Action) *Break {
 	return p.arm(at, p.seen[at]+1, a, nil)
 }
 
-// Seen is how often a point was reached.
+// Seen is the number of times that a point was reached.
 func (p *Probe) Seen(at Point) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen[at]
 }
 
-// ReleaseAll releases every break, so that nothing is held any more.
+// ReleaseAll releases every break.
 func (p *Probe) ReleaseAll() {
 	p.mu.Lock()
 	breaks := append([]*Break(nil), p.breaks...)
@@ -143,10 +143,9 @@ func (p *Probe) Objects() []Object {
 	return out
 }
 
-// Await waits until there is one object for each line and each is as its line
-// says: an end, then counters as connector C(sockets, idents, reconnects,
+// Await waits until there is one object for each line, and each object matches its line: an end, then counters as connector C(sockets, idents, reconnects,
 // events), as acceptor A(...), and R(reset events, remote reset events).
-// What is missing must be 0; a number may be "*", "2+" or "1-2", and an end
+// A missing group must be 0; a number may be "*", "2+" or "1-2", and an end
 // "closed|standby". Check compares the counters once more.
 func (p *Probe) Await(ctx context.Context, lines ...string) error {
 	wants := make([]want, len(lines))
@@ -202,7 +201,7 @@ func (p *Probe) Trace() string {
 // traceMax bounds the trace, for tests that move many messages.
 const traceMax = 2000
 
-// log adds a line to the trace. The lock is held.
+// log adds a line to the trace. Caller holds mu.
 func (p *Probe) log(format string, args ...any) {
 	if len(p.trace) < traceMax {
 		p.trace = append(p.trace, fmt.Sprintf("%7.1fms ", float64(time.Since(p.begun).Microseconds())/1000)+fmt.Sprintf(format, args...))
@@ -217,8 +216,7 @@ func (p *Probe) describe() string {
 	return list(items)
 }
 
-// reached counts a point and returns the break that is armed for it. The lock
-// is held.
+// reached counts a point and returns the break that is armed for it. Caller holds mu.
 func (p *Probe) reached(at Point) *Break {
 	p.seen[at]++
 	var hit *Break
@@ -285,7 +283,7 @@ func (p *Probe) after(ctx context.Context, e probe.Event) error {
 	return b.after(ctx, e.Socket)
 }
 
-// count notes a step in the counters of its object. The lock is held.
+// count notes a step in the counters of its object. Caller holds mu.
 func (p *Probe) count(w *watched, conn *control.Conn, at Point) {
 	if w.obj == nil {
 		w.obj = &object{} // not counted, unless it says below what it is
@@ -315,7 +313,7 @@ func (p *Probe) count(w *watched, conn *control.Conn, at Point) {
 	}
 }
 
-// object makes the next object. The lock is held.
+// object makes the next object. Caller holds mu.
 func (p *Probe) object(conn *control.Conn) *object {
 	o := &object{Object: Object{Conn: conn}}
 	p.objects = append(p.objects, o)
@@ -338,7 +336,7 @@ func (p *Probe) frame(e probe.Event) error {
 	return b.frame(e.Conn)
 }
 
-// decided is called when it is known what became of an accepted socket.
+// decided is called when an accepted socket has become a connection, or was closed.
 func (p *Probe) decided(e probe.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

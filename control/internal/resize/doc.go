@@ -1,6 +1,6 @@
-// Package resize adds cores to a messenger and takes cores out while everything goes
-// on: the steps, in which order and until when, what is undone when one fails, and
-// which connections leave a core. It knows no messenger: a [Resizer] has a
+// Package resize adds cores to a messenger and removes cores while connections go on. It has
+// the order of the steps, their end by a context, the undoing of a step that fails, and the
+// choice of the connections that leave a core. It knows no messenger: a [Resizer] has a
 // [Messenger] carry out the steps.
 //
 //	Add              what the messenger does                  if it fails, or ctx ends meanwhile
@@ -17,10 +17,9 @@
 //	CloseListeners   closes them, or gives them to others     goes on by itself
 //	AwaitGone        waits until the core has nothing more    what is left faults; goes on by itself
 //
-// For a core that fails there are Unsteer and Evacuate, whatever is under way. A
-// removal goes on, and ends as soon as the core has nothing any more. An addition asks
-// after Listen whether the core has failed, and is undone then.
+// A core that fails has Unsteer and Evacuate at any moment. Its removal goes on, and ends as
+// soon as the core has nothing any more. An addition asks after Listen whether the core has
+// failed, and is undone if it has.
 //
-// Who wants to keep the cores as they are (to bind, to hand over) takes the Lock as
-// well. resize.go has the steps, turn.go the Lock, leave.go which connections leave.
+// A bind or a hand-over, during which the cores must stay as they are, takes the Lock as well. resize.go has the steps, turn.go the Lock, leave.go which connections leave.
 package resize

@@ -1,6 +1,6 @@
 package resize
 
-// Conn is what the decision to leave a core needs to know of a connection.
+// Conn has the facts about a connection that decide whether it leaves its core.
 type Conn struct {
 	Here     bool // the core owns it
 	Boarding bool // an attempt has a socket for it, or is about to, and brings it to that socket's core
@@ -9,7 +9,7 @@ type Conn struct {
 	CoreRuns bool // the core can be given work
 }
 
-// Moment is when it is asked whether a connection leaves a core.
+// Moment is the occasion on which a connection may leave its core.
 type Moment uint8
 
 // The moments.
@@ -21,10 +21,10 @@ const (
 
 // Leaves says whether a connection is to leave the core now.
 //
-// One that is boarding follows when its handshake ends, which is a step. One that is
-// under way is left alone: a second move would break the TCP connection that the
-// first one waits for. At any moment but an evacuation a core that runs keeps what it
-// has.
+// A connection that is boarding follows when its handshake ends, which is a step. A connection
+// that is under way stays as it is: a second move would break the TCP connection that the
+// first one waits for. At any moment but an evacuation a core that runs keeps its
+// connections.
 func (c Conn) Leaves(at Moment) bool {
 	if !c.Here || c.Underway || c.Closing {
 		return false

@@ -10,9 +10,9 @@ import (
 // ErrFailed: a core failed before it was ready.
 var ErrFailed = errors.New("control: the core has failed")
 
-// Messenger is what a messenger must be able to do, with cores of type C, to get more
-// of them and fewer. A Resizer never calls two of these for the same core at the same
-// time, but for Unsteer and Evacuate, which a core that fails does at any moment.
+// Messenger has the steps by which a messenger gets more cores of type C, or fewer. A Resizer
+// never calls two of them for the same core at the same time, except Unsteer and Evacuate,
+// which it calls for a core that fails at any moment.
 type Messenger[C any] interface {
 	// Allowed is the reason why the cores must stay as they are, nil if they may
 	// change.
@@ -44,8 +44,8 @@ type Messenger[C any] interface {
 	AwaitGone(context.Context, C) error
 }
 
-// Resizer changes the cores of a messenger, one change at a time. It owns who may
-// change them (Exclusive). Any goroutine may use it.
+// Resizer changes the cores of a messenger, one change at a time. It owns the lock of these
+// changes (Exclusive). Any goroutine may use it.
 type Resizer[C any] struct {
 	Exclusive
 	m Messenger[C]
@@ -158,12 +158,12 @@ func (r *Resizer[C]) Remove(ctx context.Context, number int) error {
 	}
 }
 
-// leave has what a core has go to others.
+// leave has the connections of a core go to others.
 func (r *Resizer[C]) leave(core C, forget bool) {
 	r.m.Unsteer(core, forget)
 	r.m.Evacuate(core)
 }
 
-// Failed has what a failed core had go to others. The core may be one that is being
-// added or removed.
+// Failed has the connections of a failed core go to others. An addition or a removal of the
+// core may be under way.
 func (r *Resizer[C]) Failed(core C) { r.leave(core, false) }

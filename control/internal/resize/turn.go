@@ -2,9 +2,9 @@ package resize
 
 import "context"
 
-// Exclusive lets one goroutine at a time change the cores of a messenger, or what
-// depends on which there are: listeners, a hand-over. Who has it may hold it over
-// I/O, and give it to another goroutine. Any goroutine may use it.
+// Exclusive lets one goroutine at a time change the cores of a messenger, or the listeners
+// and sessions that depend on them. Its holder may do I/O, and give it to another goroutine.
+// Any goroutine may use it.
 type Exclusive struct {
 	held chan struct{} // capacity 1
 	over context.Context

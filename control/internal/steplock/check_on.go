@@ -43,7 +43,7 @@ func (l *Check) mayLock() {
 	}
 }
 
-// Watch tells of the cores.
+// Watch notes the goroutines of the cores.
 func (l *Check) Watch(p *loop.Plane) { l.plane.Store(p) }
 
 func (l *Check) locked() {
@@ -51,7 +51,7 @@ func (l *Check) locked() {
 	l.taken++
 }
 
-// TakenLocked is how often the lock was taken.
+// TakenLocked is the number of times that the lock was taken.
 func (l *Check) TakenLocked() uint64 { return l.taken }
 
 func (l *Check) unlocked() { l.holder.Store(0) }
@@ -86,7 +86,7 @@ func (l *Check) onCore(on bool) {
 	l.cores[me] = on
 }
 
-// goroutine is the number of the goroutine that calls.
+// goroutine is the number of the calling goroutine.
 func (l *Check) goroutine() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *Check) goroutine() (n uint64) {
 	return n
 }
 
-// Probe is p that must not be called under the lock.
+// Probe is p, with a check that nobody calls it under the lock.
 func (l *Check) Probe(p probe.Probe) probe.Probe {
 	if p == nil {
 		return nil
@@ -116,7 +116,7 @@ func (l *Check) Probe(p probe.Probe) probe.Probe {
 	})
 }
 
-// Logger is l that must not be called under the lock.
+// Logger is l, with a check that nobody calls it under the lock.
 func (l *Check) Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(checkedHandler{log.Handler(), l})
 }

@@ -1,7 +1,7 @@
-// Package steplock is the lock under which sessions are stepped, and what is done once it is
-// free. It knows no session: what a step decides is put into the Outbox of its connection,
-// and runs there in the order of the steps. Check, in builds with the tag "invariants" or the
-// race detector, panics where the promise of the lock is broken.
+// Package steplock has the lock under which sessions take their steps, and runs the actions of
+// a step once the lock is free. It knows no session: a step puts its actions into the Outbox of
+// its connection, where they run in the order of the steps. Check, in builds with the tag
+// "invariants" or the race detector, panics where the promise of the lock is broken.
 //
 // A name that ends with Locked is of a function whose caller holds the lock.
 package steplock
@@ -14,8 +14,8 @@ import (
 )
 
 // Lock guards the sessions of all connections, and the state of their Manager. Its holder
-// changes memory and does nothing else: what has to be done for a change, from a system
-// call to a call of the embedder's code, waits in the outboxes of the connections, or in
+// changes memory and does nothing else: the actions that follow a change, from a system
+// call to a call of the embedder's code, wait in the outboxes of the connections, or in
 // todo, until Unlock has freed the lock. No core takes it, but for a dispatcher that makes
 // a connection (LockAnywhere). Builds with the tag "invariants" check that, for all that
 // runs on a core.
@@ -42,7 +42,7 @@ func (l *Lock) LockAnywhere() {
 	l.Check.locked()
 }
 
-// Unlock frees the lock, and then carries out what was decided under it.
+// Unlock frees the lock, and then runs the actions that were put under it.
 func (l *Lock) Unlock() {
 	var few [4]*Outbox
 	ours, todo := few[:0], l.todo
@@ -66,8 +66,8 @@ func (l *Lock) Unlock() {
 // LaterLocked has f run once the lock is free, on the same goroutine.
 func (l *Lock) LaterLocked(f func()) { l.todo = append(l.todo, f) }
 
-// Outbox is what one connection has to do, in the order of the steps that decided it. All
-// that is put while the lock is held becomes one batch when the lock is freed. The
+// Outbox has the actions of one connection, in the order of their steps. The actions that are
+// put while the lock is held become one batch when the lock is freed. The
 // goroutine that gives a batch to an empty outbox carries it out, and then the batches that
 // others have given meanwhile: one goroutine at a time, so that the handler's events keep
 // their order.
@@ -79,7 +79,7 @@ type Outbox struct {
 	given atomic.Pointer[batch]
 }
 
-// batch is what was put while the lock was held once. It is reused.
+// batch has the actions that were put while the lock was held once. It is reused.
 type batch struct {
 	do   []func()
 	next *batch
@@ -97,8 +97,8 @@ func (o *Outbox) PutLocked(f func()) {
 	o.filled.do = append(o.filled.do, f)
 }
 
-// giveLocked hands over what was put, and says whether the caller has to run it. The lock
-// is held, so that batches are given in the order of the steps.
+// giveLocked hands over the actions that were put, and says whether the caller has to run them.
+// Under the lock batches are given in the order of the steps.
 func (o *Outbox) giveLocked() (run bool) {
 	b := o.filled
 	o.filled = nil
@@ -111,15 +111,14 @@ func (o *Outbox) giveLocked() (run bool) {
 	}
 }
 
-// HoldLocked has what is put wait until LetGo, so that the steps of one goroutine reach the
-// core together. The connection is being made: no goroutine runs its outbox yet.
+// HoldLocked has actions wait until LetGo, so that those of several steps reach the core
+// together. The connection is being made: no goroutine runs its outbox yet.
 func (o *Outbox) HoldLocked() { o.given.Store(&o.of.taken) }
 
-// LetGo ends HoldLocked: the actions are carried out.
+// LetGo ends HoldLocked.
 func (o *Outbox) LetGo() { o.run() }
 
-// run carries out what was given. giveLocked has told the caller to, or the caller has called
-// HoldLocked.
+// run runs the batches that were given. giveLocked has told the caller to, or it has called HoldLocked.
 func (o *Outbox) run() {
 	o.of.Check.MustBeFree("the actions of a connection")
 	if o.of.Outboxes.Enter() {
@@ -133,7 +132,7 @@ func (o *Outbox) run() {
 	}
 }
 
-// carryOut does what is in the batches of a list, the last one of which comes first.
+// carryOut runs the batches of a list, which begins with the last one.
 func (o *Outbox) carryOut(list *batch) {
 	var first *batch
 	for list != nil && list != &o.of.taken {
@@ -152,11 +151,11 @@ func (o *Outbox) carryOut(list *batch) {
 // Of sets the lock of an outbox, once.
 func (o *Outbox) Of(l *Lock) { o.of = l }
 
-// mostKept is for how many actions a batch that is reused has room. A step has rarely
-// more.
+// mostKept is the number of actions for which a batch that is reused has room. A step rarely
+// has more.
 const mostKept = 64
 
-// reuse keeps a batch for another time.
+// reuse keeps a batch for later actions.
 func (l *Lock) reuse(b *batch) {
 	b.next = nil
 	clear(b.do)
