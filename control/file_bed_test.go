@@ -13,9 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/internal/faulty"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 

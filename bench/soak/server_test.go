@@ -19,8 +19,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/internal/faulty"
 )
 
 // childCommand is the first argument of a server process. The directory of its files

@@ -11,9 +11,9 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/internal/faulty"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 

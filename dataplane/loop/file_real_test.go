@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/internal/drivertest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // overFiles runs f over each engine, with direct I/O and through the page cache.

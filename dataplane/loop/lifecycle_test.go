@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
-	"github.com/ringmsgr/ringmsgr/internal/drivertest"
-	"github.com/ringmsgr/ringmsgr/internal/faulty"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestCoresComeAndGo(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
-	"github.com/ringmsgr/ringmsgr/internal/drivertest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {

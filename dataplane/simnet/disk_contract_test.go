@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/internal/drivertest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: ST-01

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/internal/drivertest"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: ST-01

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/internal/faulty"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
