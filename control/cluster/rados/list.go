@@ -22,7 +22,7 @@ func Begin() Cursor { return Cursor{osdop.Min()} }
 // End is behind the last object of a pool.
 func End() Cursor { return Cursor{osdop.HObject{Max: true}} }
 
-// Cursors cuts the pool into n parts for as many goroutines: part i has what List yields between elements i and i+1.
+// Cursors cuts the pool into n parts for as many goroutines: part i has the objects that List yields between elements i and i+1.
 func (p Pool) Cursors(n int) []Cursor {
 	list := []Cursor{Begin()}
 	for i := 1; i < n; i++ {

@@ -62,7 +62,7 @@ func (p Pool) WithLocator(key string) Pool { p.key = key; return p }
 // WithSnap has reads see a snapshot; 0: the present state. A snapshot does not change: writes fail with EROFS.
 func (p Pool) WithSnap(id uint64) Pool { p.snap = id; return p }
 
-// WithSnapContext has writes keep what self-managed snapshots need: seq is the newest id, snaps are all that exist.
+// WithSnapContext has writes keep the data that self-managed snapshots need: seq is the newest id, snaps are all that exist.
 func (p Pool) WithSnapContext(seq uint64, snaps ...uint64) Pool {
 	p.seq, p.snaps = seq, slices.Clone(snaps)
 	slices.Sort(p.snaps)

@@ -6,11 +6,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Reply is what MOSDOpReply says about the request as a whole; what it says about its operations is in them.
+// Reply is MOSDOpReply as far as it concerns the whole request; the results of the operations are in them.
 type Reply struct {
 	Result      int32  // of the first operation that failed; negative: an errno
 	Epoch       uint32 // of the OSD's map
-	UserVersion uint64 // of the object, what AssertVersion compares
+	UserVersion uint64 // of the object, for AssertVersion
 	Flags       uint64
 	Attempt     int32     // that is answered; negative: not said
 	Redirect    *Redirect // where to ask; nil: this is the answer
@@ -36,7 +36,7 @@ func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 	r.Skip(r.Count(1)) // object
 	r.Skip(pgSize)
 	*into = Reply{Flags: r.U64(), Result: r.S32()}
-	r.Skip(12) // a version that is no more
+	r.Skip(12) // a version of older releases
 	into.Epoch = r.U32()
 	n := r.Count(opSize + 4)
 	if r.Err() == nil && n != len(ops) {

@@ -29,7 +29,7 @@ const (
 	WaitBehind        // an earlier operation on the object waits
 )
 
-// waits says it of an operation that was given up: behind "for 5s".
+// waits are the words for a Wait in the error of an operation that was given up; they follow "for 5s".
 var waits = [...]string{
 	WaitReply: "the OSD did not answer", WaitMap: "no monitor has sent an osdmap", WaitPool: "no map has the pool, and no monitor says that it does not exist",
 	WaitReads: "reads are paused (ceph osd unset pauserd)", WaitWrites: "writes are paused (ceph osd unset pausewr)",
@@ -43,7 +43,7 @@ type held struct {
 	full bool // because something is full
 }
 
-// paused says why maps hold an operation.
+// paused is the condition of the map that holds an operation back.
 func (m *Machine) paused(o *Op) Wait {
 	flags := m.cur.Flags()
 	if o.flags&osdop.FlagRead != 0 && flags&osdmap.PauseReads != 0 {
@@ -73,7 +73,7 @@ func (m *Machine) paused(o *Op) Wait {
 // mayExceed says that the operation is sent though something is full.
 func (o *Op) mayExceed() bool { return o.flags&(osdop.FullTry|osdop.FullForce) != 0 }
 
-// why says what holds an operation that is not sent, but for others on its object.
+// why is the condition that holds an operation back, apart from others on its object.
 func (m *Machine) why(o *Op) Wait {
 	switch {
 	case m.cur == nil:

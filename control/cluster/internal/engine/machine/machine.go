@@ -41,7 +41,7 @@ type Machine struct {
 	stale    bool                  // a newer map may be there: a session was lost
 	all      []*Op                 // scratch of each
 	actions  []Action              // since the last Take
-	spare    []Action              // what the last Take returned
+	spare    []Action              // the result of the last Take
 }
 
 // Op is an operation. Its submitter sets the first fields, and does not change them until it is over.
@@ -71,7 +71,7 @@ type Op struct {
 	purpose    purpose
 }
 
-// What is to be done.
+// What is the kind of an action.
 type What uint8
 
 // The kinds of actions.
@@ -87,7 +87,7 @@ const (
 	Tell               // tell the user of Watch: Err, or nil when it is registered
 )
 
-// Action is what the machine wants done. Actions are carried out in their order.
+// Action is one step for the user of the machine, which carries actions out in their order.
 type Action struct {
 	What    What
 	Session *Session
@@ -128,7 +128,7 @@ func (o *Op) Next() *Op { return o.next }
 // First is the oldest operation.
 func (m *Machine) First() *Op { return m.first }
 
-// Envelope is what the operation's message needs, for the attempt that is being sent.
+// Envelope has the fields of the operation's message, for the attempt that is being sent.
 func (m *Machine) Envelope(o *Op) osdop.Envelope {
 	e := osdop.Envelope{
 		Epoch: m.cur.Epoch(), PG: o.at.PG, Hash: o.at.Hash, Shard: o.at.Shard, Target: &o.at.object, Attempt: o.attempt, Flags: o.flags,

@@ -13,7 +13,7 @@ func (m *Machine) Epoch() uint32 {
 }
 
 // Map takes the map that follows. skipped says that others were between it and the one before, which are not
-// known: everything is sent again. Then all machines exchange what leaves them. Settle follows the last of several maps.
+// known: everything is sent again. Then all machines exchange their Leavers. Settle follows the last of several maps.
 func (m *Machine) Map(next Map, skipped bool) {
 	skipped = skipped && m.cur != nil
 	m.cur = next
@@ -31,7 +31,7 @@ func (m *Machine) Map(next Map, skipped bool) {
 	m.moveWatches(skipped)
 }
 
-// Settle sends what the newest map has sent, or lets go.
+// Settle ends a series of maps: operations that nothing holds are sent.
 func (m *Machine) Settle() {
 	m.busy = false
 	m.flush()

@@ -30,7 +30,7 @@ const (
 	closed
 )
 
-// Bounds of what an OSD can do to a session.
+// Bounds of the demands of an OSD on a session.
 const (
 	maxBackoffs  = 4096            // at the same time
 	maxBounced   = 16              // redirects of one operation; refusals of a session
@@ -96,7 +96,7 @@ func (m *Machine) redial(s *Session) {
 	m.do(Action{What: Dial, Session: s})
 }
 
-// Refused says that the OSD does not let us in, and why. It is tried again at the next ticks; in the end its operations
+// Refused says that the OSD refuses the connection, and why. It is tried again at the next ticks; in the end its operations
 // fail.
 func (m *Machine) Refused(s *Session, err error) {
 	m.Lost(s, err)
@@ -125,7 +125,7 @@ func (m *Machine) Room(s *Session) {
 	m.flush()
 }
 
-// Find returns the operation that an answer on a session is for; nil: nobody waits for it.
+// Find returns the operation that an answer on a session is for; nil: no operation waits for it.
 func (m *Machine) Find(s *Session, tid uint64) *Op {
 	if o := m.byTID[tid]; o != nil && o.session == s && o.attempt >= 0 {
 		return o
