@@ -1,6 +1,7 @@
 package rados
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -72,11 +73,7 @@ func (p Pool) before(e Entry, next, to *Cursor) bool {
 	if m.Pool(p.id) == nil {
 		return false
 	}
-	text := e.Name
-	if e.Locator != "" {
-		text = e.Locator
-	}
-	_, hash := m.Locate(p.id, e.Namespace, text)
+	_, hash := m.Locate(p.id, e.Namespace, cmp.Or(e.Locator, e.Name))
 	o := osdop.Object{Pool: p.id, Namespace: e.Namespace, Locator: e.Locator, Name: e.Name}
 	at := o.HObject(hash)
 	return at.Compare(&to.at) < 0

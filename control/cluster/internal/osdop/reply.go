@@ -12,8 +12,8 @@ type Reply struct {
 	Epoch       uint32 // of the OSD's map
 	UserVersion uint64 // of the object, for AssertVersion
 	Flags       uint64
-	Attempt     int32     // that is answered; negative: not said
-	Redirect    *Redirect // where to ask; nil: this is the answer
+	Attempt     int32   // that is answered; negative: not said
+	Redirect    *Object // where to send the request, which keeps its name if this has none; nil: this is the answer
 	// Message has the outputs; nil: there are none that could go away. The engine sets it.
 	Message interface{ Release() }
 }
@@ -25,9 +25,6 @@ func (r *Reply) Release() {
 		r.Message = nil
 	}
 }
-
-// Redirect is where an OSD sends a request: to Target, which keeps the request's name if it has none.
-type Redirect struct{ Target Object }
 
 // DecodeReply reads MOSDOpReply version 8 for a request with these operations, and sets their results. Their outputs
 // alias data.
@@ -68,13 +65,13 @@ func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 	return nil
 }
 
-func readRedirect(r *wire.Reader) *Redirect {
-	d := &Redirect{}
+func readRedirect(r *wire.Reader) *Object {
+	o := &Object{}
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
-		d.Target = readLocator(r)
-		d.Target.Name = r.Str()
+		*o = readLocator(r)
+		o.Name = r.Str()
 	})
-	return d
+	return o
 }
 
 // readLocator reads object_locator_t.

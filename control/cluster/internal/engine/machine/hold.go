@@ -38,11 +38,6 @@ var waits = [...]string{
 	WaitQueue: "the queue of the connection was full", WaitBackoff: "the OSD asked to hold the object back (backoff)", WaitBehind: "an earlier operation on the object waited",
 }
 
-// held is the first operation on an object that waits.
-type held struct {
-	full bool // because something is full
-}
-
 // paused is the condition of the map that holds an operation back.
 func (m *Machine) paused(o *Op) Wait {
 	flags := m.cur.Flags()
@@ -106,7 +101,7 @@ func (m *Machine) try(o *Op) {
 		return
 	}
 	if len(m.held) > 0 {
-		if first, ok := m.held[o.Object]; ok && !(first.full && o.mayExceed()) {
+		if full, ok := m.held[o.Object]; ok && !(full && o.mayExceed()) {
 			o.wait = WaitBehind
 			return
 		}
@@ -117,9 +112,9 @@ func (m *Machine) try(o *Op) {
 	}
 	if _, ok := m.held[o.Object]; !ok {
 		if m.held == nil {
-			m.held = map[osdop.Object]held{}
+			m.held = map[osdop.Object]bool{}
 		}
-		m.held[o.Object] = held{full: o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota}
+		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 	}
 }
 

@@ -3,7 +3,6 @@ package machine
 import (
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -31,8 +30,8 @@ type Machine struct {
 	last     *Op
 	byTID    map[uint64]*Op
 	session  *Session              // nil: there is none
-	held     map[osdop.Object]held // objects of operations that wait, as of the last flush
-	unknown  poolCheck             // of pools that no map has
+	held     map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: the first waits as something is full
+	unknown  bool                  // monitors are asked which map is the newest, as none has a pool
 	watches  []*Watch              // in the order in which they were made
 	leaving  []Leaver              // go to other machines
 	poll     time.Time             // when the connection and maps were last looked after
@@ -263,13 +262,6 @@ func (m *Machine) Close(err error) {
 		m.close()
 	}
 }
-
-// Errors of operations that the machine ends itself.
-const (
-	errNoEntity = syscall.ENOENT
-	errIO       = syscall.EIO
-	errLoop     = syscall.ELOOP
-)
 
 // Map is a map of one epoch, which does not change. Any goroutine may ask it.
 type Map interface {

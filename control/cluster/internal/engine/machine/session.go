@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"syscall"
 	"time"
 
@@ -140,13 +141,11 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 	case r.Attempt >= 0 && r.Attempt != o.attempt:
 		return // to an earlier attempt
 	case r.Redirect != nil && o.bounced >= maxBounced:
-		m.finish(o, errLoop)
+		m.finish(o, syscall.ELOOP)
 	case r.Redirect != nil:
-		name := o.target.Name
-		o.target = r.Redirect.Target
-		if o.target.Name == "" {
-			o.target.Name = name
-		}
+		name := cmp.Or(r.Redirect.Name, o.target.Name)
+		o.target = *r.Redirect
+		o.target.Name = name
 		o.flags |= osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
 		m.resubmit(o)
 	case r.Result == -int32(syscall.EAGAIN) && o.purpose != pinging:

@@ -169,7 +169,7 @@ func (m *Machine) moveWatches(skipped bool) {
 		switch {
 		case !t.exists && w.reg.active: // it waits for the pool
 		case !t.exists:
-			m.lose(w, errNoEntity)
+			m.lose(w, syscall.ENOENT)
 		case t.osd != m.osd:
 			w.at.osd = t.osd
 			m.departWatch(w)
