@@ -109,8 +109,7 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
-	c, err := rados.Dial(ctx, cfg)
-	cfg.Key.Wipe()
+	c, err := connect(ctx, cfg)
 	if err != nil {
 		return o.explain(err)
 	}
@@ -120,6 +119,12 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	e.options = o
 	err = verb.run(ctx, e, c, args)
 	return errors.Join(o.explain(err), c.Close())
+}
+
+// connect connects to the cluster, and wipes the key, of which the cluster has a copy.
+func connect(ctx context.Context, cfg rados.Config) (*rados.Cluster, error) {
+	defer cfg.Key.Wipe()
+	return rados.Dial(ctx, cfg)
 }
 
 // ask makes a command of a question that monitors answer; that of df a manager brings them.

@@ -36,7 +36,7 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 			t.Error(err)
 		}
 	})
-	if err := m.Start(mon.NewServer(mon.ServerConfig{})); err != nil {
+	if err := m.Start(mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return mon.MonMap{Epoch: 1} }})); err != nil {
 		t.Fatal(err)
 	}
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})

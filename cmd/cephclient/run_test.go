@@ -3,15 +3,22 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // bare is an environment without a ceph.conf and a key.
@@ -90,11 +97,55 @@ func TestMonitorsAreAList(t *testing.T) {
 	}
 }
 
-func TestACancelledRunEnds(t *testing.T) {
+func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, err bytes.Buffer
 	if status := run(ctx, env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
 		t.Errorf("status %d, %s", status, err.String())
+	}
+	key, failed := cephx.ParseKey("AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==")
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	cfg := rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: key, Mons: []wire.Addr{{Type: wire.AddrMsgr2}}}
+	if _, err := connect(ctx, cfg); err == nil || !key.IsZero() {
+		t.Errorf("%v, key %v", err, key)
+	}
+}
+
+// A command that takes as long as its data does bounds its steps, all others are bounded as a whole.
+func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
+	mon := monitor(t, nil, nil)
+	for _, long := range []bool{false, true} {
+		o := options{mons: mon, compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
+		o.Session.Register(cli.NewFlags("cephclient"), "client.admin", 10*time.Second, "")
+		bounded := long
+		err := env{getenv: bare}.dialled(t.Context(), &o, command{long: long, run: func(ctx context.Context, _ env, _ *rados.Cluster, _ []string) error {
+			_, bounded = ctx.Deadline()
+			return nil
+		}}, nil)
+		if err != nil || bounded == long {
+			t.Errorf("long %v: bounded %v, %v", long, bounded, err)
+		}
+	}
+}
+
+func TestABenchSaysWhatItHasMeasured(t *testing.T) {
+	n := 0
+	calls, _ := perf.Loop(1, time.Hour, func(int) (string, error) {
+		if n++; n == 3000 {
+			return "write", io.EOF
+		}
+		return "write", nil
+	})
+	r, count := result("write", 3, 4096, &calls, 6*time.Millisecond), int64(0)
+	for _, b := range r.Buckets {
+		count += b.Count
+	}
+	l := []float64{r.Latency.Min, r.Latency.P50, r.Latency.P90, r.Latency.P99, r.Latency.P999, r.Latency.Max}
+	if r.Mode != "write" || r.Threads != 3 || r.Size != 4096 || r.Operations != 3000 || count != 3000 || r.CPU != 2 || r.Seconds != calls.Took.Seconds() ||
+		r.PerSecond != 3000/r.Seconds || r.MBytes != r.PerSecond*4096/1e6 || !slices.IsSorted(l) || r.Latency.Mean < l[0] || r.Latency.Mean > l[5] {
+		t.Errorf("%+v", r)
 	}
 }

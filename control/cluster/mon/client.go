@@ -47,7 +47,7 @@ type Config struct {
 	// Retry is the pause between attempts, and before a renewal is asked for
 	// again that brought nothing; 0: 1 s.
 	Retry time.Duration
-	// Clock is the one that Auth has, for what expires; nil: the machine's.
+	// Clock is the clock of Auth, for times of expiry; nil: the machine's.
 	Clock control.Clock
 	// Logger gets lost sessions and renewals; nil is silent.
 	Logger *slog.Logger
@@ -65,7 +65,7 @@ type Client struct {
 	done chan struct{} // closed when run has ended
 	tid  atomic.Uint64 // of the last command
 
-	// mu guards what follows. Cores take it too: it is never held for long.
+	// mu guards the fields that follow. Cores take it too: it is never held for long.
 	mu      sync.Mutex
 	opened  bool
 	mons    []wire.Addr
@@ -76,12 +76,12 @@ type Client struct {
 	refused chan struct{} // closed when every monitor has refused us, and not known
 	subs    map[string]subscription
 	ready   chan struct{}    // closed, and replaced, when a session is ready
-	osdmaps []chan<- OSDMaps // who waits for a map
+	osdmaps []chan<- OSDMaps // of calls that wait for a map
 	follow  *subscription    // to osdmaps, by FollowOSDMap; nil: none
 	renewed uint64
 }
 
-// Output is what a command answers.
+// Output is the answer to a command.
 type Output struct {
 	Status string // for a person
 	Data   []byte // JSON, or what was asked for; the caller's

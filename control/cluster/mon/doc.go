@@ -1,4 +1,4 @@
-// Package mon has both ends of what monitors and their clients say to each
+// Package mon has both ends of the protocol that monitors and their clients talk with each
 // other beyond the messenger's protocol.
 //
 // A [Client] keeps a session with one of the monitors of a cluster: it logs in,

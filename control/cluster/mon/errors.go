@@ -22,8 +22,8 @@ var (
 // CommandError is a command that a monitor, or a daemon, did not carry out.
 type CommandError struct {
 	Prefix string        // of the command
-	Errno  syscall.Errno // such as ENOENT
-	Status string        // what the daemon says about it
+	Errno  syscall.Errno // ENOENT and others
+	Status string        // the text of the daemon
 }
 
 // Error implements error.

@@ -57,7 +57,7 @@ func (c *Client) login(ctx context.Context, s *session) error {
 	return nil
 }
 
-// loginNone tells who we are.
+// loginNone sends our name.
 func (c *Client) loginNone(ctx context.Context, s *session) error {
 	b := wire.AppendU32s([]byte{1}, []uint32{uint32(auth.None)})
 	b = c.m.Name().AppendTo(b)

@@ -77,7 +77,7 @@ func DecodeMonMap(p []byte) (MonMap, error) {
 	return m, bad("monmap", r.Err())
 }
 
-// readAuth reads what versions 6 to 9 have behind the monitors, and what 10 has of keys.
+// readAuth reads the fields that versions 6 to 9 have behind the monitors, and the fields of keys of version 10.
 func (m *MonMap) readAuth(r *wire.Reader) {
 	texts := func() {
 		for range r.Count(4) {
@@ -172,7 +172,7 @@ func decodeMonMapMessage(front []byte) (MonMap, error) {
 	return DecodeMonMap(blob)
 }
 
-// OSDMaps is what MOSDMap carries: maps as they are stored, by epoch.
+// OSDMaps are the maps of MOSDMap as they are stored, by epoch.
 type OSDMaps struct {
 	FSID           FSID
 	Oldest, Newest uint32 // epochs that the sender has

@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// ServerConfig says what a monitor of ours answers.
+// ServerConfig has the answers of a monitor of ours.
 type ServerConfig struct {
 	// Map is the monmap that clients are given; it must be safe for concurrent
 	// use. Nil: clients get none, which is enough to ping and to renew tickets.
@@ -97,7 +97,7 @@ func (cfg *ServerConfig) status() string {
 	}
 	text, err := json.Marshal(about)
 	if err != nil {
-		return "{}" // what the user gave cannot be JSON
+		return "{}" // the user's value cannot be JSON
 	}
 	return string(text)
 }
@@ -128,7 +128,7 @@ func mapMessage(m MonMap) *control.Message {
 	return message(typeMonMap, 0, 1, 1, wire.AppendBlob(nil, m.AppendTo(nil)))
 }
 
-// subscribe answers what there is now; nothing here ever changes.
+// subscribe answers with the present maps, which never change here.
 func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 	subs, err := decodeSubscribe(front)
 	if err != nil {

@@ -52,7 +52,7 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	return a
 }
 
-// loginNone takes the peer for who it says it is.
+// loginNone believes the name that the peer gives.
 func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 	r := wire.NewReader(payload)
 	r.U8()

@@ -143,7 +143,7 @@ func lost(s *session) error {
 	return control.ErrClosed
 }
 
-// request is what MAuth asks for.
+// request is the demand of MAuth.
 type request uint8
 
 const (
@@ -152,7 +152,7 @@ const (
 	fetchSecrets
 )
 
-// keeper renews what expires, on one session. Its times are those of the
+// keeper renews tickets and secrets, on one session. Its times are those of the
 // configured clock.
 type keeper struct {
 	c        *Client
@@ -167,7 +167,7 @@ type keeper struct {
 // keepMost is how long a keeper sleeps at most, as clocks can be set.
 const keepMost = time.Minute
 
-// keep holds the session and renews what expires.
+// keep holds the session and renews tickets and secrets.
 func (c *Client) keep(ctx context.Context, s *session) error {
 	k := keeper{c: c, s: s}
 	wake := make(chan struct{}, 1)
@@ -200,7 +200,7 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 	}
 }
 
-// tend asks for what is due and says when to look again.
+// tend asks for the renewals that are due, and returns the time of the next look.
 func (k *keeper) tend() (time.Duration, error) {
 	cfg := &k.c.cfg
 	if cfg.Auth == nil {

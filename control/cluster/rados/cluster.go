@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
-// Error is an operation that failed: its object, pool and OSD, the outcome, and what it waited for. It wraps
+// Error is an operation that failed: its object, pool and OSD, the outcome, and the condition for which it waited. It wraps
 // the outcome, which is ErrNotSent, ErrUnknown or ErrRefused, and the reason: a syscall.Errno of the
 // cluster, or the cause of the context.
 type Error = engine.Error
@@ -25,8 +25,8 @@ type Error = engine.Error
 var (
 	// ErrNotSent: no OSD has seen the operation.
 	ErrNotSent = engine.ErrNotSent
-	// ErrUnknown: it was sent, and nobody knows whether it was or will be carried out. A read that comes next tells if it has
-	// OrderReads; without, an OSD may have it overtake a write.
+	// ErrUnknown: it was sent, and it is not known whether it was or will be carried out. A later read tells if it has
+	// OrderReads; without that flag an OSD may have it overtake a write.
 	ErrUnknown = engine.ErrUnknown
 	// ErrRefused: an OSD, or the map of the cluster, said no. Nothing has changed.
 	ErrRefused = engine.ErrRefused
@@ -63,7 +63,7 @@ func New(monitors *mon.Client, o Options) *Cluster {
 	})}
 }
 
-// Dispatcher takes what OSDs send, and maps. It leaves the messages of others to the next in the chain.
+// Dispatcher takes the messages of OSDs, and maps. It leaves all other messages to the next in the chain.
 func (c *Cluster) Dispatcher() *control.Dispatcher { return c.engine.Dispatcher() }
 
 // Open lets operations begin. The monitor client is open by then.

@@ -20,7 +20,7 @@ import (
 
 // Config of Dial.
 type Config struct {
-	// Name is who we are, such as client.admin.
+	// Name is the entity of the client, as client.admin.
 	Name wire.EntityName
 	// Key is the entity's secret key; the zero Key stands for method none.
 	Key cephx.Key
@@ -36,10 +36,10 @@ type Config struct {
 	Compression control.Compression
 	// Plane configures the cores; zero: one core.
 	Plane loop.Config
-	// Operations and Bytes bound what is under way (Options).
+	// Operations and Bytes bound the operations that are under way (Options).
 	Operations int
 	Bytes      int64
-	// Logger gets what is worth knowing; nil is silent.
+	// Logger gets warnings; nil is silent.
 	Logger *slog.Logger
 	// Tracer and KeyLog are those of control.Config; nil: none.
 	Tracer probe.Tracer

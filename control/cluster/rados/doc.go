@@ -11,7 +11,7 @@
 //	text, err := o.ReadAll(ctx)
 //
 // Several steps on one object, which happen together or not at all, are a [ReadOp] or a [WriteOp], carried out by Object.Operate,
-// or by Object.Start for who has no goroutine to wait. Object.File has the interfaces of package io.
+// or by Object.Start for callers that have no goroutine to wait. Object.File has the interfaces of package io.
 // Pool.Objects lists a namespace, and Pool.Cursors cuts a list into parts for several goroutines.
 //
 // # Behaviour

@@ -1,6 +1,7 @@
 package rados
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -22,7 +23,7 @@ func Begin() Cursor { return Cursor{osdop.Min()} }
 // End is behind the last object of a pool.
 func End() Cursor { return Cursor{osdop.HObject{Max: true}} }
 
-// Cursors cuts the pool into n parts for as many goroutines: part i has what List yields between elements i and i+1.
+// Cursors cuts the pool into n parts for as many goroutines: part i has the objects that List yields between elements i and i+1.
 func (p Pool) Cursors(n int) []Cursor {
 	list := []Cursor{Begin()}
 	for i := 1; i < n; i++ {
@@ -72,11 +73,7 @@ func (p Pool) before(e Entry, next, to *Cursor) bool {
 	if m.Pool(p.id) == nil {
 		return false
 	}
-	text := e.Name
-	if e.Locator != "" {
-		text = e.Locator
-	}
-	_, hash := m.Locate(p.id, e.Namespace, text)
+	_, hash := m.Locate(p.id, e.Namespace, cmp.Or(e.Locator, e.Name))
 	o := osdop.Object{Pool: p.id, Namespace: e.Namespace, Locator: e.Locator, Name: e.Name}
 	at := o.HObject(hash)
 	return at.Compare(&to.at) < 0

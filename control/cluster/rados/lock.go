@@ -57,7 +57,7 @@ func (o Object) Unlock(ctx context.Context, name, cookie string) error {
 	return o.callLock(ctx, "unlock", wire.EndEnvelope(b, mark))
 }
 
-// BreakLock takes a lock from an owner, whom Locker names. It does not keep a client that is cut off from writing later.
+// BreakLock takes a lock from the owner that a Locker names. It does not keep a client that is cut off from writing later.
 func (o Object) BreakLock(ctx context.Context, name string, owner Locker) error {
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
 	b = append(wire.AppendString(b, name), uint8(owner.Type))
@@ -69,7 +69,7 @@ func (o Object) callLock(ctx context.Context, method string, in []byte) error {
 	return o.one(ctx, osdop.Call(classLock, method, in), 0)
 }
 
-// Locker is one who has a lock.
+// Locker is an owner of a lock.
 type Locker struct {
 	Type        wire.EntityType `json:"type"`   // client
 	Client      int64           `json:"client"` // its global id
@@ -79,7 +79,7 @@ type Locker struct {
 	Description string          `json:"description"`
 }
 
-// Lockers says who has a lock; nobody: it is free.
+// Lockers returns the owners of a lock; none: it is free.
 func (o Object) Lockers(ctx context.Context, name string) (lockers []Locker, shared bool, tag string, err error) {
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
 	out, err := o.Exec(ctx, classLock, "get_info", wire.EndEnvelope(wire.AppendString(b, name), mark))

@@ -89,7 +89,7 @@ func read[T any](ctx context.Context, o Object, step func(op *ReadOp) *Result[T]
 
 // ReadInto reads from offset on into p, until p is full or the object ends, and returns how many bytes there are. Large reads
 // go from the socket straight into p, if they come neither encrypted nor compressed: p can be pages for
-// direct I/O. Nobody else touches p before or after; what it has behind these bytes, or after an error, is undefined.
+// direct I/O. The client does not touch p before or after; its content behind these bytes, or after an error, is undefined.
 func (o Object) ReadInto(ctx context.Context, offset uint64, p []byte) (int, error) {
 	for n := 0; ; {
 		piece := p[n:min(n+PieceSize, len(p))]
@@ -127,7 +127,7 @@ func (o Object) Read(ctx context.Context, offset uint64, n int) ([]byte, error) 
 	return p[:got:got], nil
 }
 
-// ReadAll returns the whole object. What is written meanwhile may be in one of its pieces and not in another.
+// ReadAll returns the whole object. A write meanwhile may be in one of its pieces and not in another.
 func (o Object) ReadAll(ctx context.Context) ([]byte, error) {
 	piece, err := read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Read(0, PieceSize) })
 	for all := piece; ; all = append(all, piece...) {
@@ -285,7 +285,7 @@ func (o Object) Exec(ctx context.Context, class, method string, in []byte) ([]by
 	return read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Exec(class, method, in) })
 }
 
-// Watchers lists who watches the object.
+// Watchers lists the watchers of the object.
 func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {
 	return read(ctx, o, (*ReadOp).Watchers)
 }

@@ -26,7 +26,7 @@ type Result[T any] struct {
 // a WriteOp. It may be used again, but not by two goroutines at a time.
 type Op interface{ list() *steps }
 
-// steps are the operations and what is to be done with their results.
+// steps are the operations, and the functions that take their results.
 type steps struct {
 	ops    []osdop.Op
 	finish []func(op *osdop.Op, skipped error)
@@ -109,7 +109,7 @@ func (o *ReadOp) Read(offset, length uint64) *Result[[]byte] {
 	return addResult(&o.steps, osdop.Read(offset, length), cloned)
 }
 
-// Sparse is what a sparse read has found.
+// Sparse is the result of a sparse read.
 type Sparse struct {
 	Extents []Extent // that are stored; all between them is zeros
 	Data    []byte   // of the extents, one after the other
@@ -126,7 +126,7 @@ func (o *ReadOp) SparseRead(offset, length uint64) *Result[Sparse] {
 	})
 }
 
-// Info is what Stat says.
+// Info is the result of Stat.
 type Info struct {
 	Size    uint64    `json:"size"` // bytes
 	ModTime time.Time `json:"mtime"`
@@ -204,10 +204,10 @@ func (o *ReadOp) OmapByKeys(keys ...string) *Result[map[string][]byte] {
 // OmapHeader asks for the header of the omap.
 func (o *ReadOp) OmapHeader() *Result[[]byte] { return addResult(&o.steps, osdop.OmapHeader(), cloned) }
 
-// Watcher is one who watches an object.
+// Watcher is a client that watches an object.
 type Watcher = osdop.Watcher
 
-// Watchers asks who watches the object.
+// Watchers asks for the watchers of the object.
 func (o *ReadOp) Watchers() *Result[[]Watcher] {
 	return addResult(&o.steps, osdop.Watchers(), osdop.WatchersOutput)
 }
@@ -292,7 +292,7 @@ func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) 
 	return reply.UserVersion, err
 }
 
-// Start is Operate for who does not wait: done is called once, on a core, which it must not block; it may start others. At the bounds of
+// Start is Operate for callers that do not wait: done is called once, on a core, which it must not block; it may start others. At the bounds of
 // Options Start waits, but on a core. Any goroutine, a core's too.
 func (o Object) Start(ctx context.Context, op Op, done func(version uint64, err error)) error {
 	s := op.list()
@@ -347,7 +347,7 @@ func (e *MismatchError) Error() string { return fmt.Sprintf("byte %d differs", e
 // Unwrap returns ECANCELED.
 func (e *MismatchError) Unwrap() error { return syscall.ECANCELED }
 
-// reason is what a negative result says.
+// reason is the error of a negative result.
 func reason(result int32) error {
 	if result <= osdop.CompareMismatch {
 		return &MismatchError{uint64(osdop.CompareMismatch - int64(result))}

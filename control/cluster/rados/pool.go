@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
@@ -62,7 +62,7 @@ func (p Pool) WithLocator(key string) Pool { p.key = key; return p }
 // WithSnap has reads see a snapshot; 0: the present state. A snapshot does not change: writes fail with EROFS.
 func (p Pool) WithSnap(id uint64) Pool { p.snap = id; return p }
 
-// WithSnapContext has writes keep what self-managed snapshots need: seq is the newest id, snaps are all that exist.
+// WithSnapContext has writes keep the data that self-managed snapshots need: seq is the newest id, snaps are all that exist.
 func (p Pool) WithSnapContext(seq uint64, snaps ...uint64) Pool {
 	p.seq, p.snaps = seq, slices.Clone(snaps)
 	slices.Sort(p.snaps)
@@ -77,11 +77,7 @@ func (p Pool) WithFlags(f Flags) Pool { p.flags |= f; return p }
 func (p Pool) Object(name string) Object { return Object{pool: p, name: name} }
 
 // Snap is a snapshot of a whole pool.
-type Snap struct {
-	ID   uint64
-	Name string
-	Time time.Time
-}
+type Snap = osdmap.Snap
 
 // Snaps lists the snapshots of the pool, the oldest first; not the self-managed ones.
 func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
@@ -93,11 +89,7 @@ func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("pool %q: %w: %w", p.name, ErrRefused, syscall.ENOENT)
 	}
-	var list []Snap
-	for _, s := range pool.Snaps {
-		list = append(list, Snap(s))
-	}
-	return list, nil
+	return slices.Clone(pool.Snaps), nil
 }
 
 // LookupSnap finds a snapshot of the pool by its name; ENOENT: there is none.

@@ -11,13 +11,13 @@ import (
 // Watch is an interest in an object, which outlives restarts of OSDs and changes of the map. Its Close ends it.
 type Watch = engine.Watch
 
-// Handler is told of what happens to a watch: of notifications, and that it is lost.
+// Handler gets the events of a watch: notifications, and its loss.
 type Handler = engine.Handler
 
-// Notification is what somebody notifies.
+// Notification is a message of a notifier to all watchers.
 type Notification = engine.Notification
 
-// Answer is what one who watches says to a notification, or that it did not answer in time.
+// Answer is the answer of one watcher to a notification; Missed: it did not answer in time.
 type Answer = osdop.Answer
 
 // Watch has h told of each notification of the object, which must exist. timeout is how long the OSD keeps the watch of a
@@ -30,8 +30,8 @@ func (o Object) Watch(ctx context.Context, timeout time.Duration, h Handler) (*W
 	return w, o.explained(err)
 }
 
-// Notify tells all who watch the object, and returns their answers when all have answered, or timeout is over; 0: 30 seconds. Who
-// did not answer in time has Missed set, and the error is ETIMEDOUT.
+// Notify sends a payload to all watchers of the object, and returns their answers when all have answered, or timeout is over; 0: 30
+// seconds. Then the answers that did not come have Missed set, and the error is ETIMEDOUT.
 func (o Object) Notify(ctx context.Context, payload []byte, timeout time.Duration) ([]Answer, error) {
 	answers, err := o.pool.c.engine.Notify(ctx, o.target(), payload, timeout)
 	return answers, o.explained(err)

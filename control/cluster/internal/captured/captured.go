@@ -3,8 +3,11 @@
 package captured
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"os"
 	"testing"
 )
@@ -19,6 +22,24 @@ type Message struct {
 	Front   string
 	Data    string
 	DataLen int `json:"data_len"`
+}
+
+// Unzip reads a file that is compressed. What is wrong fails the test.
+func Unzip(t testing.TB, path string) []byte {
+	t.Helper()
+	packed, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	p, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return p
 }
 
 // Read reads testdata/messages.json of the package under test. What is wrong fails

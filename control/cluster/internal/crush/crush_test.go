@@ -3,7 +3,6 @@ package crush
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -45,14 +45,7 @@ func TestMappingsAreThoseOfCrushtool(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		f, err := os.Open(strings.TrimSuffix(path, ".crush") + ".mappings.gz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := bytes.NewReader(captured.Unzip(t, strings.TrimSuffix(path, ".crush")+".mappings.gz"))
 		var w Work
 		n, bad := 0, 0
 		for lines := bufio.NewScanner(text); lines.Scan(); n++ {
@@ -65,7 +58,6 @@ func TestMappingsAreThoseOfCrushtool(t *testing.T) {
 				}
 			}
 		}
-		f.Close()
 		if bad > 0 || n == 0 {
 			t.Errorf("%s: %d of %d mappings differ", path, bad, n)
 		}

@@ -38,7 +38,7 @@ func ln(u uint32) uint64 {
 // item's weight, so that nothing is divided; that is precise for all draws, of at most 2^48.
 type straw struct {
 	factor uint64 // 0: the weight is 0
-	id     uint32 // what is hashed
+	id     uint32 // the input of the hash
 	shift  uint8
 }
 

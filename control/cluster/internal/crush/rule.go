@@ -126,7 +126,7 @@ func (m *Map) Do(w *Work, number int, x uint32, key int64, weights []uint32, out
 	}
 	w.m, w.weights = nil, nil
 	if w.budget < 0 {
-		w.tested = true // nobody knows what else it would find
+		w.tested = true // a device that it did not look at may have a weight
 		return 0
 	}
 	return n
@@ -218,7 +218,7 @@ func (w *Work) choice(s step, chosen, most int) int {
 	return size
 }
 
-// choice is what does not change during a choose step, or during the descent to a leaf in it.
+// choice has the parameters of a choose step, or of the descent to a leaf in it.
 type choice struct {
 	kind             int32 // type of the items that are wanted
 	tries, leafTries int

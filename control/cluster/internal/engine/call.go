@@ -17,10 +17,10 @@ import (
 
 var le = binary.LittleEndian
 
-// Call is an operation that does not keep a goroutine waiting. It is embedded in what it serves, may be used again once Done has
-// run, and must not be copied. What it sends is bounded by the rules of the package.
+// Call is an operation for which no goroutine waits. A user embeds it in its own request, may use it again once Done has
+// run, and must not copy it. The bounds of the package hold for its data.
 type Call struct {
-	// Request is what is wanted. Its operations get their results.
+	// Request has the operations, which get their results.
 	Request osdop.Request
 	// Into is memory for the data of the answer, if only one operation has output: a read. It belongs to the
 	// engine until Done. Without it the outputs lie in the message of the answer, until Reply.Release.
@@ -31,7 +31,7 @@ type Call struct {
 	// Context is the user's own.
 	Context any
 
-	// Reply and Err are how it went, when Done runs.
+	// Reply and Err are the outcome, when Done runs.
 	Reply osdop.Reply
 	Err   error
 
@@ -41,9 +41,9 @@ type Call struct {
 	cost  uint64 // room.charge
 	since time.Time
 	busy  atomic.Bool           // from Start until Done
-	home  atomic.Pointer[shard] // that has it, or that it is handed to
+	home  atomic.Pointer[shard] // the shard that has it, or gets it
 	cause atomic.Pointer[error] // of Cancel
-	holds atomic.Int32          // those who must be done with Into before the call is over
+	holds atomic.Int32          // how many users of Into there are: at 0 the call is over
 
 	// Owner: room.mu.
 	inLine   bool
@@ -151,7 +151,7 @@ func (s *shard) endLocked(c *Call) {
 	s.ended.push(c)
 }
 
-// conclude runs the Done of calls that are over, as soon as nobody else has their memory.
+// conclude runs the Done of calls that are over, as soon as the messenger has given their memory back.
 func (e *Engine) conclude(c *Call) {
 	for c != nil {
 		next := c.next
@@ -168,7 +168,7 @@ func (e *Engine) conclude(c *Call) {
 	}
 }
 
-// let is called by who is done with the memory of a call.
+// let says that a user of the memory of a call does not need it any more.
 func (c *Call) let() {
 	if c.holds.Add(-1) == 0 {
 		c.finish()
@@ -188,7 +188,7 @@ func (c *Call) finish() {
 	c.Done(c)
 }
 
-// deliver brings the outputs to where the caller wants them.
+// deliver brings the outputs into the memory of the caller, if it has given any.
 func (c *Call) deliver(m *control.Message) {
 	switch {
 	case len(c.Into) == 0:
@@ -200,7 +200,7 @@ func (c *Call) deliver(m *control.Message) {
 			c.Err = &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrUnknown, Err: errTooLong}
 		}
 		clearOutputs(c.Request.Ops)
-	case &m.Data[0] == &c.Into[0]: // it came there
+	case &m.Data[0] == &c.Into[0]: // it was received there
 	default:
 		copy(c.Into, m.Data)
 		c.place(c.Into)
@@ -230,7 +230,7 @@ func (c *Call) code() uint16 {
 	return c.Request.Ops[0].Code
 }
 
-// doing is a call of Do.
+// doing is the Call of one Do.
 type doing struct {
 	Call
 	done chan struct{}
@@ -248,7 +248,7 @@ func (e *Engine) Do(ctx context.Context, r *osdop.Request) (osdop.Reply, error) 
 	return e.DoInto(ctx, r, nil)
 }
 
-// DoInto is Do with memory for the data of the answer (Call.Into), which nobody else touches when it has returned.
+// DoInto is Do with memory for the data of the answer (Call.Into), which the engine does not touch after DoInto has returned.
 func (e *Engine) DoInto(ctx context.Context, r *osdop.Request, into []byte) (osdop.Reply, error) {
 	d := doings.Get().(*doing)
 	d.Request, d.Into = *r, into

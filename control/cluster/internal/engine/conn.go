@@ -51,7 +51,7 @@ func (s *shard) dialLocked(session *machine.Session) {
 	}
 	s.link = &link{shard: s, session: session, conn: conn}
 	s.e.links.Store(conn, s.link)
-	if conn.State() == control.StateReady { // somebody else has made it
+	if conn.State() == control.StateReady { // another user of the messenger has made it
 		s.readyLocked()
 	}
 }
@@ -144,7 +144,7 @@ func (s *shard) stallLocked(l *link, o *machine.Op) {
 	}()
 }
 
-// sendOtherLocked sends what is no operation.
+// sendOtherLocked sends a ping, or the answer to a back-off.
 func (s *shard) sendOtherLocked(a *machine.Action) {
 	l := s.link
 	if l == nil || l.session != a.Session {
@@ -238,7 +238,7 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 	s.actAllLocked()
 	s.current, s.answers = nil, nil
 	switch {
-	case c.running: // it goes on, or this was no answer to it
+	case c.running: // the operation goes on, or the answer was to an earlier attempt
 		clearOutputs(c.Request.Ops)
 	case c.message != nil && c.posted:
 		msg.Retain()
@@ -246,7 +246,7 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 	}
 }
 
-// backoff takes what an OSD says about objects that it does not want now.
+// backoff takes MOSDBackoff, by which an OSD refuses and admits ranges of objects.
 func (e *Engine) backoff(conn *control.Conn, msg *control.Message) {
 	b, err := osdop.DecodeBackoff(msg.Front)
 	l := e.lock(conn)

@@ -2,8 +2,7 @@
 // sends it again when the cluster changes, until it is answered. The rules are those of package machine;
 // here are the connections, the maps, the memory and the callers.
 //
-// [Engine.Do] waits for an operation. A [Call], which is embedded in what it serves, does not:
-// its Done runs when it is over.
+// [Engine.Do] waits for an operation. A [Call] does not: its Done runs when it is over.
 //
 // # Shards
 //
@@ -22,7 +21,7 @@
 //
 // At most Config.Operations are under way, with at most Config.Bytes of data. Beyond that callers wait in one line, in
 // the order in which they came; an operation that is over lets the first ones in. One with more data than
-// the bound goes alone. An operation that waits for the cluster, such as for an OSD that is down, counts as
+// the bound goes alone. An operation that waits for the cluster, as for an OSD that is down, counts as
 // under way. A Call that waits in line is linked through itself. Below the bounds the room is one atomic word for all: shares
 // of the shards would make callers wait while others have room.
 //
@@ -37,12 +36,12 @@
 //	an operation that is held  the cluster              a map, an OSD, or the end of its context
 //
 // The order of the locks is moving, shards, then those of the line, of a watch and of the messenger, under which
-// no other is taken. Two shards are locked only by who has moving. No lock is held while a Done runs, and none while somebody
+// no other is taken. Only the holder of moving locks two shards. No lock is held while a Done runs, and none while a call
 // is let in from the line.
 //
 // # Errors
 //
-// All are an *[Error]. ErrNotSent: no OSD has seen the operation. ErrUnknown: it was sent, and nobody knows whether it was carried
+// All are an *[Error]. ErrNotSent: no OSD has seen the operation. ErrUnknown: it was sent, and it is not known whether it was carried
 // out. ErrRefused: an OSD, or the map, says no; the errno is wrapped. Until an operation has ended in
 // one of the ways but ErrUnknown its data must not change; after that never again, as it may be on its way to
 // an OSD still.

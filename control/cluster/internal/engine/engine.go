@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Monitors are what the engine needs of the monitors: *mon.Client.
+// Monitors are the calls of *mon.Client that the engine needs.
 type Monitors interface {
 	// FollowOSDMap has maps sent from an epoch on. A core may call it.
 	FollowOSDMap(epoch uint32) error
@@ -57,7 +57,7 @@ type Engine struct {
 	newest    atomic.Pointer[osdmap.Map]              // nil: none has come
 	badMap    atomic.Pointer[error]                   // why the last map was of no use
 	view      atomic.Pointer[view]                    // of newest, by which operations are placed; or changing
-	changing  *view                                   // stands for a map that is being taken
+	changing  *view                                   // the view while a map is being taken
 	slots     atomic.Pointer[[]atomic.Pointer[shard]] // by OSD + 1
 	asked     atomic.Uint64                           // the epoch + 1 that maps were asked from since the last tick
 	ticked    atomic.Pointer[time.Time]

@@ -2,13 +2,10 @@ package engine
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -80,17 +78,7 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 
 func start(t *testing.T, cfg Config) *cluster {
 	t.Helper()
-	f, err := os.Open("../osdmap/testdata/reef-real-e120.osdmap.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	c := &cluster{t: t}
-	if z, err := gzip.NewReader(f); err != nil {
-		t.Fatal(err)
-	} else if c.whole, err = io.ReadAll(z); err != nil {
-		t.Fatal(err)
-	}
+	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
 	osd, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
 	if err != nil {

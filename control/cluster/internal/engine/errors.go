@@ -35,11 +35,11 @@ type Error struct {
 	Pool    string // its name; empty: no map has it
 	OSD     int32  // that had the operation; -1: none
 	Outcome error  // ErrNotSent, ErrUnknown or ErrRefused
-	// Waiting is what the operation waited for when it was given up, and for how long; empty: it was answered.
+	// Waiting names the condition for which the operation waited when it was given up, For how long; empty: it was answered.
 	Waiting string
 	For     time.Duration
 	Silent  bool  // it waited for the OSD, which said nothing
-	Why     error // what keeps it from the OSD, or from a map; nil: nobody knows
+	Why     error // the error that keeps it from the OSD, or from a map; nil: there is none
 	Err     error // an errno, the cause of a context, or why a message is malformed
 }
 
@@ -81,7 +81,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Outcome, e.Err, e.Why}
 }
 
-// waitingLocked has an error say what an operation waits for, and since when. What to do about it follows in parentheses.
+// waitingLocked sets Waiting, For and Why of an error. The text has the remedy in parentheses.
 func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
 	w, text, osd := o.Status()
 	switch x.OSD = osd; w {

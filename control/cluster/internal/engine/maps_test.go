@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"compress/gzip"
+	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
@@ -14,17 +14,8 @@ import (
 // chain has the maps of a real cluster that changes, from epoch 30 on.
 func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
 	t.Helper()
-	f, err := os.Open("../osdmap/testdata/chain-reef.jsonl.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	incs, wholes = map[uint32][]byte{}, map[uint32][]byte{}
-	lines := json.NewDecoder(z)
+	lines := json.NewDecoder(bytes.NewReader(captured.Unzip(t, "../osdmap/testdata/chain-reef.jsonl.gz")))
 	for range n {
 		var l struct {
 			Epoch     uint32

@@ -41,15 +41,15 @@ func (l *line) remove(c *Call) {
 	c.prev, c.next = nil, nil
 }
 
-// room is what may be under way. Who finds it free takes and returns it by one atomic word, without a lock.
+// room bounds the calls that are under way. A call that finds room takes and returns it by one atomic word, without a lock.
 type room struct {
 	operations int
 	bytes      int64
-	used       atomic.Uint64 // operations, then bytes in the lower bits; and whether somebody is in line
+	used       atomic.Uint64 // operations, then bytes in the lower bits; and whether a call is in line
 
 	mu   sync.Mutex
 	line line
-	lets bool // somebody lets calls in
+	lets bool // a goroutine lets calls in
 }
 
 // The parts of room.used.
@@ -71,7 +71,7 @@ func (c *Call) charge() {
 	c.cost = 1<<opsAt + uint64(min(n, 1<<(opsAt-1)))
 }
 
-// enter takes the room of a call, if there is enough. One that waits in line has precedence, unless the caller lets it in.
+// enter takes the room of a call, if there is enough. Calls in line go before all others: only letIn passes them.
 func (r *room) enter(cost uint64, lets bool) bool {
 	for {
 		u := r.used.Load()
@@ -85,7 +85,7 @@ func (r *room) enter(cost uint64, lets bool) bool {
 	}
 }
 
-// leave returns the room of a call, and lets in those who wait for it.
+// leave returns the room of a call, and lets in the calls that wait for room.
 func (e *Engine) leave(c *Call) {
 	if e.room.used.Add(-c.cost)&waiting != 0 {
 		e.letIn()
@@ -98,7 +98,7 @@ func (e *Engine) letIn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lets {
-		return // and looks again
+		return // that goroutine looks again
 	}
 	r.lets = true
 	for c := r.line.first; c != nil && r.enter(c.cost, true); c = r.line.first {
@@ -139,7 +139,7 @@ func (e *Engine) stand(c *Call, wait bool) (admitted chan struct{}) {
 	return admitted
 }
 
-// clear ends those calls in line for which why says why.
+// clear ends the calls in line for which why returns an error.
 func (e *Engine) clear(why func(c *Call) error) {
 	var out line
 	e.room.mu.Lock()
@@ -159,7 +159,7 @@ func (e *Engine) clear(why func(c *Call) error) {
 	}
 }
 
-// takeOut takes a call out of the line, if it stands there and the channel is its own; nil: whatever that is.
+// takeOut takes a call out of the line, if it stands there and the channel is its own; nil: any channel.
 func (r *room) takeOut(c *Call, admitted <-chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (e *Engine) admittedIn(ctx context.Context, c *Call, admitted <-chan struct
 	case <-ctx.Done():
 	}
 	if !e.room.takeOut(c, admitted) {
-		return nil // it came just before
+		return nil // it was let in just before
 	}
 	e.letIn()
 	c.busy.Store(false)

@@ -14,9 +14,9 @@ import (
 // shard has the operations of one OSD, or those that no OSD has now.
 type shard struct {
 	e    *Engine
-	in   atomic.Pointer[Call]         // what was handed in, the last one first
-	told atomic.Bool                  // somebody is about to take it
-	task loop.Task                    // takes it
+	in   atomic.Pointer[Call]         // the pushed calls, the last one first
+	told atomic.Bool                  // the core, or a caller, is about to take them
+	task loop.Task                    // takes them
 	conn atomic.Pointer[control.Conn] // on whose core; nil: none is ready
 
 	// mu guards all that follows, and the calls and watches whose home the shard is.
@@ -122,7 +122,7 @@ func lock(home *atomic.Pointer[shard]) *shard {
 type rest struct {
 	ended  line            // to be concluded
 	doomed []*control.Conn // to be closed
-	moves  []*shard        // which something leaves
+	moves  []*shard        // which calls or watches leave
 }
 
 // unlock carries out the actions of the machine, frees the lock, and concludes the ended calls.
@@ -190,7 +190,7 @@ func (s *shard) adoptLocked(l machine.Leaver) {
 	s.m.Adopt(l)
 }
 
-// togetherLocked calls f while all shards are locked, have taken what was handed in, and have what belongs to them. Those who submit
+// togetherLocked calls f while all shards are locked, have taken the pushed calls, and have all calls that belong to them. Submissions
 // wait meanwhile. Then all go by the map that is the newest. The caller holds moving.
 func (e *Engine) togetherLocked(f func()) (r rest) {
 	e.view.Store(e.changing)
@@ -212,7 +212,7 @@ func (e *Engine) togetherLocked(f func()) (r rest) {
 	return r
 }
 
-// exchangeLocked brings what leaves shards to others, while all are locked.
+// exchangeLocked brings the calls and watches that leave a shard to their new shards, while all are locked.
 func (e *Engine) exchangeLocked() {
 	for i := 0; i < len(e.shards); i++ {
 		e.bringLocked(e.shards[i], nil)

@@ -15,10 +15,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Notification is what somebody tells those who watch an object.
+// Notification is a message of a notifier to all watchers of an object.
 type Notification struct {
 	ID       uint64
-	Notifier uint64 // the global id of who notifies
+	Notifier uint64 // the global id of the notifier
 	Payload  []byte // the handler's
 }
 
@@ -31,7 +31,7 @@ type Handler struct {
 	Lost func(err error)
 }
 
-// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: who notifies is told that this watch
+// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: the notifier is told that this watch
 // has not answered.
 const (
 	maxEvents     = 1024
@@ -41,7 +41,7 @@ const (
 // defaultTimeout is that of a watch or a notify whose user sets none.
 const defaultTimeout = 30 * time.Second
 
-// Watch is an interest in what others tell about an object. It lasts over restarts of OSDs, and is renewed.
+// Watch receives the notifications of an object. It lasts over restarts of OSDs, and is renewed.
 type Watch struct {
 	e       *Engine
 	handler Handler
@@ -57,7 +57,7 @@ type Watch struct {
 
 	// mu guards all that follows.
 	mu      sync.Mutex
-	told    chan error // registered, or the notify is complete; nil: that was said
+	told    chan error // gets the first event: registered, complete, or an error; nil: it has come
 	answers []osdop.Answer
 	events  []event
 	waiting int  // bytes of their payloads
@@ -98,13 +98,13 @@ func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duratio
 	return w, nil
 }
 
-// Notify tells all who watch an object, and returns their answers when all have come, or when timeout is over, 0: 30 s. Then the
-// error is ETIMEDOUT, and the answers that are missing are among them, too. Any goroutine but a core's.
+// Notify sends a payload to all watchers of an object, and returns their answers when all have come, or when timeout is over, 0: 30 s. Then the
+// error is ETIMEDOUT, and the missing answers are in the list, too (Answer.Missed). Any goroutine but a core's.
 func (e *Engine) Notify(ctx context.Context, o osdop.Object, payload []byte, timeout time.Duration) ([]osdop.Answer, error) {
 	return e.engage(ctx, o, &Watch{timeout: timeout, payload: payload, m: machine.Watch{Notify: true}})
 }
 
-// engage has the machine take a watch, and waits for the first that it tells.
+// engage has the machine take a watch, and waits for its first event.
 func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.Answer, error) {
 	told := make(chan error, 1)
 	w.e, w.told, w.osd, w.m.Object, w.m.User = e, told, -1, o, w
@@ -141,16 +141,16 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	w.mu.Unlock()
 	if registered {
 		if late := <-told; late == nil {
-			return w.answers, nil // it came just before
+			return w.answers, nil // it was registered just before
 		}
 	}
-	if !w.m.Notify { // it may be registered without us knowing
+	if !w.m.Notify { // the OSD may have registered it: the answer was not awaited
 		e.background(func(ctx context.Context) { _ = w.end(ctx) })
 	}
 	return nil, err
 }
 
-// background runs f, which the end of the engine ends.
+// background runs f on a goroutine. The end of the engine ends its context.
 func (e *Engine) background(f func(ctx context.Context)) {
 	e.moving.Lock()
 	defer e.moving.Unlock()
@@ -205,7 +205,7 @@ func (w *Watch) end(ctx context.Context) error {
 	return err
 }
 
-// requestLocked is what an operation for the watch asks.
+// requestLocked is the request of an operation for the watch.
 func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
 	_, kind, gen := o.Serves()
 	seconds := uint32(min(max(w.timeout/time.Second, 1), 1<<20))
@@ -231,7 +231,7 @@ func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 	s.m.Reply(o, &w.reply)
 }
 
-// tell says that the watch is registered, or the notify complete, or that it is over. The lock of its home is held.
+// tell takes an event of the machine: the watch is registered, the notify is complete, or it is over. The caller holds the lock of its home.
 func (w *Watch) tell(err error) {
 	_, _, w.osd = w.m.Registration().Status()
 	w.mu.Lock()
@@ -293,7 +293,7 @@ func (w *Watch) answer(n Notification) {
 	}
 }
 
-// watchEvent takes what an OSD says about a watch, on the core of its connection.
+// watchEvent takes MWatchNotify of an OSD, on the core of its connection.
 func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 	ev, err := osdop.DecodeWatchNotify(msg.Front)
 	var answers []osdop.Answer
@@ -330,7 +330,7 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 			return // of a notify that was sent again
 		}
 		s.m.Forget(m)
-		w.answers = answers // whom told tells reads them
+		w.answers = answers // engage reads them after its receive from told
 		if err = nil; ev.Result < 0 {
 			err = syscall.Errno(-ev.Result)
 		}

@@ -58,7 +58,7 @@ type Map struct {
 	tables       map[int64]*table // by pool
 }
 
-// osds is what a map has of each OSD: slices of the same length.
+// osds has the state of each OSD: slices of the same length.
 type osds struct {
 	states   []uint32
 	weights  []uint32 // in 1/0x10000

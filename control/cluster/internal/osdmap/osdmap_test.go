@@ -15,6 +15,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -337,7 +338,7 @@ func bounded(t *testing.T, n int, f func()) {
 func FuzzDecode(f *testing.F) {
 	paths, _ := filepath.Glob("testdata/*.osdmap.gz")
 	for _, path := range paths {
-		if p := unzip(f, path); len(p) < 20000 {
+		if p := captured.Unzip(f, path); len(p) < 20000 {
 			f.Add(p, uint32(1))
 		}
 	}
@@ -381,7 +382,7 @@ func placeAll(t *testing.T, m *Map, seed uint32) {
 
 func FuzzIncremental(f *testing.F) {
 	var m *Map
-	lines := bufio.NewReader(bytes.NewReader(unzip(f, "testdata/chain-tentacle.jsonl.gz")))
+	lines := bufio.NewReader(bytes.NewReader(captured.Unzip(f, "testdata/chain-tentacle.jsonl.gz")))
 	for n := 0; ; n++ {
 		text, err := lines.ReadBytes('\n')
 		if err != nil {

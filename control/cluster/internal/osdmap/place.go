@@ -167,7 +167,7 @@ func (m *Map) preferred(p *Pool, up []int32, primary int32, seed uint32) int32 {
 		}
 		if a := m.osds.affinity[osd]; a < wholeWeight && crush.Hash2(seed, uint32(osd))>>16 >= a {
 			if at < 0 {
-				at = i // if there is nobody else
+				at = i // the choice if all are passed over
 			}
 			continue
 		}

@@ -1,13 +1,13 @@
 package osdmap
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 )
 
 func TestASplitConcernsTheGroupsThatGiveObjectsAway(t *testing.T) {
@@ -38,19 +38,10 @@ func TestThePoolsOfRealMapsAreReadAsTheToolReadsThem(t *testing.T) {
 	}
 	compared := 0
 	for _, path := range paths {
-		f, err := os.Open(path)
+		whole := captured.Unzip(t, path)
+		m, err := Decode(whole)
 		if err != nil {
 			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		whole, err := io.ReadAll(z)
-		f.Close()
-		m, bad := Decode(whole)
-		if err != nil || bad != nil {
-			t.Fatal(err, bad)
 		}
 		plain := filepath.Join(t.TempDir(), "map")
 		if err := os.WriteFile(plain, whole, 0o600); err != nil {

@@ -19,7 +19,7 @@ type table struct {
 	rows atomic.Pointer[rows] // nil before the first use
 }
 
-// tableKey is what of a pool the results depend on.
+// tableKey has the fields of a pool on which the results depend.
 type tableKey struct {
 	pool   int64
 	pgpNum uint32

@@ -3,40 +3,22 @@ package osdmap
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-func unzip(t testing.TB, path string) []byte {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+)
 
 func decoded(t testing.TB, name string) *Map {
 	t.Helper()
-	m, err := Decode(unzip(t, "testdata/"+name+".osdmap.gz"))
+	m, err := Decode(captured.Unzip(t, "testdata/"+name+".osdmap.gz"))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -67,7 +49,7 @@ func TestPlacementsAreThoseOfOsdmaptool(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(path), ".osdmap.gz")
 		t.Run(name, func(t *testing.T) {
 			m := decoded(t, name)
-			all += judge(t, m, unzip(t, "testdata/"+name+".dump.gz"))
+			all += judge(t, m, captured.Unzip(t, "testdata/"+name+".dump.gz"))
 		})
 	}
 	if all != 17769 {
@@ -112,7 +94,7 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 			var m *Map
 			var a, b Scratch
 			kept := 0
-			lines := json.NewDecoder(bytes.NewReader(unzip(t, "testdata/"+name+".jsonl.gz")))
+			lines := json.NewDecoder(bytes.NewReader(captured.Unzip(t, "testdata/"+name+".jsonl.gz")))
 			n := 0
 			for ; lines.More(); n++ {
 				var l struct {
@@ -187,7 +169,7 @@ func plain(m *Map) Map {
 func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 	t.Parallel()
 	var file struct{ Rows [][]any }
-	if err := json.Unmarshal(unzip(t, "testdata/objects-osd-map.json.gz"), &file); err != nil {
+	if err := json.Unmarshal(captured.Unzip(t, "testdata/objects-osd-map.json.gz"), &file); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range file.Rows {
@@ -199,7 +181,7 @@ func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 		}
 	}
 	rows := len(file.Rows)
-	if err := json.Unmarshal(unzip(t, "testdata/objects-test-map-object.json.gz"), &file); err != nil {
+	if err := json.Unmarshal(captured.Unzip(t, "testdata/objects-test-map-object.json.gz"), &file); err != nil {
 		t.Fatal(err)
 	}
 	maps := map[bool]*Map{false: decoded(t, "reef-dcache"), true: decoded(t, "reef-straw2-jewel")}

@@ -9,7 +9,7 @@
 //	func (r *Request) Append(front []byte, e *Envelope) (out, data []byte, err error)
 //	func Version(f wire.Features) uint16            // of MOSDOp's header; compat is CompatOp
 //	func DecodeReply(front, data []byte, into *Reply, ops []Op) error
-//	func (r *Reply) Release()                       // what the outputs alias
+//	func (r *Reply) Release()                       // the memory of the outputs
 //
 // The data of a message is the input of its operations. If one of them has some it is that, not copied;
 // the outputs of an answer lie in the message too. If the only output is that of a read, it is
@@ -19,7 +19,7 @@
 //
 //	op.go        Op, and operations on data
 //	op_named.go  operations on attributes, omaps and classes, watches and lists
-//	output.go    what operations answer
+//	output.go    the outputs of operations
 //	request.go   Request, Envelope: MOSDOp
 //	reply.go     Reply: MOSDOpReply
 //	hobject.go   HObject: positions in a pool's order of objects

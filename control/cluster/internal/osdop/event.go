@@ -7,7 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What a Backoff says.
+// The kinds of a Backoff.
 const (
 	Block    uint8 = 1
 	AckBlock uint8 = 2
@@ -57,11 +57,11 @@ func (b *Backoff) AppendTo(dst []byte) []byte {
 	return b.End.AppendTo(b.Begin.AppendTo(dst))
 }
 
-// What a WatchNotify says.
+// The kinds of a WatchNotify.
 const (
-	EventNotify     uint8 = 1 // to who watches: somebody notifies
+	EventNotify     uint8 = 1 // to a watcher: a notification
 	EventComplete   uint8 = 2 // to the notifier: all have answered, or their time is over
-	EventDisconnect uint8 = 3 // to who watches: the watch is over
+	EventDisconnect uint8 = 3 // to a watcher: the watch is over
 )
 
 // WatchNotify is MWatchNotify.
@@ -96,9 +96,9 @@ func (w *WatchNotify) AppendTo(dst []byte) []byte {
 	return le.AppendUint64(le.AppendUint32(dst, uint32(w.Result)), w.Notifier)
 }
 
-// Answer is what one who watches says to a notify.
+// Answer is the answer of one watcher to a notify.
 type Answer struct {
-	Client, Cookie uint64 // who: its global id and its watch
+	Client, Cookie uint64 // the watcher's global id, and its watch
 	Data           []byte
 	Missed         bool // it did not answer in time
 }

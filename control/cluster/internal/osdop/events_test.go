@@ -136,7 +136,7 @@ func TestARedirectIsUnderstood(t *testing.T) {
 	b = le.AppendUint32(wire.AppendString(to.appendLocator(b), ""), 0)
 	b = append(wire.EndEnvelope(b, mark), make([]byte, 24)...)
 	var p Reply
-	if err := DecodeReply(b, nil, &p, ops); err != nil || p.Redirect == nil || p.Redirect.Target != to {
+	if err := DecodeReply(b, nil, &p, ops); err != nil || p.Redirect == nil || *p.Redirect != to {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if err := DecodeReply(b, nil, &p, []Op{Zero(0, 1)}); err != nil { // OSDs make truncations of zeros

@@ -116,7 +116,7 @@ func Call(class, method string, in []byte) Op {
 	return op
 }
 
-// What a watch operation does.
+// The kinds of a watch operation.
 const (
 	WatchEnd       uint8 = 0
 	WatchBegin     uint8 = 3
@@ -134,7 +134,7 @@ func Watch(cookie uint64, what uint8, generation, timeout uint32) Op {
 	return op
 }
 
-// Notify sends a payload to all who watch the object. The answer has a notify id (NotifyOutput); WatchNotify follows
+// Notify sends a payload to all watchers of the object. The answer has a notify id (NotifyOutput); WatchNotify follows
 // with the cookie. timeout is in seconds, 0: the OSD's default.
 func Notify(cookie uint64, timeout uint32, payload []byte) Op {
 	b := le.AppendUint32(le.AppendUint32(nil, 1), timeout)
@@ -148,7 +148,7 @@ func NotifyAck(notifyID, cookie uint64, reply []byte) Op {
 	return Op{Code: CodeNotifyAck, Data: wire.AppendBlob(b, reply)}
 }
 
-// Watchers asks who watches the object (WatchersOutput).
+// Watchers asks for the watchers of the object (WatchersOutput).
 func Watchers() Op { return Op{Code: CodeWatchers} }
 
 // ListSnaps asks for the clones of the object (SnapsOutput). Request.Snap is SnapDir.

@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// decode reads the output of an operation; what names it in errors.
+// decode reads the output of the operation that errors call what.
 func decode(what string, out []byte, body func(r *wire.Reader)) error {
 	r := wire.NewReader(out)
 	body(r)
@@ -18,7 +18,7 @@ func decode(what string, out []byte, body func(r *wire.Reader)) error {
 	return nil
 }
 
-// StatOutput is what Stat answers.
+// StatOutput decodes the output of Stat.
 func StatOutput(out []byte) (size uint64, mtime time.Time, err error) {
 	err = decode("stat", out, func(r *wire.Reader) { size, mtime = r.U64(), r.Utime() })
 	return size, mtime, err
@@ -27,7 +27,7 @@ func StatOutput(out []byte) (size uint64, mtime time.Time, err error) {
 // Extent is a part of an object.
 type Extent struct{ Offset, Length uint64 }
 
-// SparseOutput is what SparseRead answers: what is stored, and its bytes one after the other, which alias out.
+// SparseOutput decodes the output of SparseRead: the extents that are stored, and their bytes one after the other, which alias out.
 func SparseOutput(out []byte) (extents []Extent, data []byte, err error) {
 	err = decode("sparse read", out, func(r *wire.Reader) {
 		extents, data = readExtents(r), r.Blob()
@@ -51,7 +51,7 @@ func readExtents(r *wire.Reader) []Extent {
 	return list
 }
 
-// ChecksumOutput is what Checksum answers; empty, where the range lies behind the end of the object.
+// ChecksumOutput decodes the output of Checksum; empty, where the range lies behind the end of the object.
 func ChecksumOutput(kind uint8, out []byte) (sums []uint64, err error) {
 	if len(out) == 0 {
 		return nil, nil
@@ -69,7 +69,7 @@ func ChecksumOutput(kind uint8, out []byte) (sums []uint64, err error) {
 	return sums, err
 }
 
-// MapOutput is what GetXattrs and OmapByKeys answer. It keeps none of out.
+// MapOutput decodes the output of GetXattrs and OmapByKeys. It keeps none of out.
 func MapOutput(out []byte) (values map[string][]byte, err error) {
 	err = decode("map", out, func(r *wire.Reader) {
 		n := r.Count(4 + 4)
@@ -88,7 +88,7 @@ type Pair struct {
 	Value []byte
 }
 
-// OmapOutput is what OmapVals answers, in the order of keys. more: it was cut. It keeps none of out.
+// OmapOutput decodes the output of OmapVals, in the order of keys. more: it was cut. It keeps none of out.
 func OmapOutput(out []byte) (pairs []Pair, more bool, err error) {
 	err = decode("omap values", out, func(r *wire.Reader) {
 		pairs = make([]Pair, r.Count(4+4))
@@ -100,7 +100,7 @@ func OmapOutput(out []byte) (pairs []Pair, more bool, err error) {
 	return pairs, more, err
 }
 
-// KeysOutput is what OmapKeys answers.
+// KeysOutput decodes the output of OmapKeys.
 func KeysOutput(out []byte) (keys []string, more bool, err error) {
 	err = decode("omap keys", out, func(r *wire.Reader) {
 		keys = make([]string, r.Count(4))
@@ -118,7 +118,7 @@ func NotifyOutput(out []byte) (id uint64, err error) {
 	return id, err
 }
 
-// Watcher is one who watches an object.
+// Watcher is a client that watches an object.
 type Watcher struct {
 	Client  wire.EntityType
 	ID      int64 // its global id
@@ -127,7 +127,7 @@ type Watcher struct {
 	Addr    wire.Addr
 }
 
-// WatchersOutput is what Watchers answers.
+// WatchersOutput decodes the output of Watchers.
 func WatchersOutput(out []byte) (list []Watcher, err error) {
 	err = decode("watchers", out, func(r *wire.Reader) {
 		r.Envelope(1, func(_ uint8, r *wire.Reader) {
@@ -151,7 +151,7 @@ type Clone struct {
 	Size    uint64
 }
 
-// SnapsOutput is what ListSnaps answers: the clones, and the newest snapshot of them.
+// SnapsOutput decodes the output of ListSnaps: the clones, and the newest snapshot of them.
 func SnapsOutput(out []byte) (clones []Clone, seq uint64, err error) {
 	err = decode("snapshots", out, func(r *wire.Reader) {
 		r.Envelope(2, func(version uint8, r *wire.Reader) {
@@ -176,7 +176,7 @@ func SnapsOutput(out []byte) (clones []Clone, seq uint64, err error) {
 // Entry is one object of a list.
 type Entry struct{ Namespace, Name, Locator string }
 
-// ListOutput is what List answers: objects, and where to go on.
+// ListOutput decodes the output of List: objects, and the position of the next page.
 func ListOutput(out []byte) (entries []Entry, next HObject, err error) {
 	err = decode("list", out, func(r *wire.Reader) {
 		r.Envelope(1, func(_ uint8, r *wire.Reader) {

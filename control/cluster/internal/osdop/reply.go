@@ -6,14 +6,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Reply is what MOSDOpReply says about the request as a whole; what it says about its operations is in them.
+// Reply is MOSDOpReply as far as it concerns the whole request; the results of the operations are in them.
 type Reply struct {
 	Result      int32  // of the first operation that failed; negative: an errno
 	Epoch       uint32 // of the OSD's map
-	UserVersion uint64 // of the object, what AssertVersion compares
+	UserVersion uint64 // of the object, for AssertVersion
 	Flags       uint64
-	Attempt     int32     // that is answered; negative: not said
-	Redirect    *Redirect // where to ask; nil: this is the answer
+	Attempt     int32   // that is answered; negative: not said
+	Redirect    *Object // where to send the request, which keeps its name if this has none; nil: this is the answer
 	// Message has the outputs; nil: there are none that could go away. The engine sets it.
 	Message interface{ Release() }
 }
@@ -26,9 +26,6 @@ func (r *Reply) Release() {
 	}
 }
 
-// Redirect is where an OSD sends a request: to Target, which keeps the request's name if it has none.
-type Redirect struct{ Target Object }
-
 // DecodeReply reads MOSDOpReply version 8 for a request with these operations, and sets their results. Their outputs
 // alias data.
 func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
@@ -36,7 +33,7 @@ func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 	r.Skip(r.Count(1)) // object
 	r.Skip(pgSize)
 	*into = Reply{Flags: r.U64(), Result: r.S32()}
-	r.Skip(12) // a version that is no more
+	r.Skip(12) // a version of older releases
 	into.Epoch = r.U32()
 	n := r.Count(opSize + 4)
 	if r.Err() == nil && n != len(ops) {
@@ -68,13 +65,13 @@ func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 	return nil
 }
 
-func readRedirect(r *wire.Reader) *Redirect {
-	d := &Redirect{}
+func readRedirect(r *wire.Reader) *Object {
+	o := &Object{}
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
-		d.Target = readLocator(r)
-		d.Target.Name = r.Str()
+		*o = readLocator(r)
+		o.Name = r.Str()
 	})
-	return d
+	return o
 }
 
 // readLocator reads object_locator_t.

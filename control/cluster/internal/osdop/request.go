@@ -50,7 +50,7 @@ const (
 // Snapshots with a meaning of their own.
 const (
 	Head    uint64 = 1<<64 - 2 // the present state
-	SnapDir uint64 = 1<<64 - 1 // what ListSnaps asks
+	SnapDir uint64 = 1<<64 - 1 // the snapshot of a request of ListSnaps
 )
 
 // Object names an object.
@@ -104,7 +104,7 @@ func (r *Request) Writes() bool {
 	return false
 }
 
-// Envelope is what the sender knows. The transaction id is that of the message.
+// Envelope has the fields that the sender adds. The transaction id is that of the message.
 type Envelope struct {
 	Epoch uint32
 	PG    osdmap.PG // the actual one

@@ -2,16 +2,15 @@ package osdop
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -23,8 +22,8 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// captured are messages between librados and a real cluster, in one operation of a user.
-type captured struct {
+// conversation are messages between librados and a real cluster, in one operation of a user.
+type conversation struct {
 	Label    string
 	Ret      *int32
 	Messages []struct {
@@ -37,18 +36,9 @@ type captured struct {
 	}
 }
 
-func readCaptured(t testing.TB, name string) (list []captured) {
+func readCaptured(t testing.TB, name string) (list []conversation) {
 	t.Helper()
-	f, err := os.Open("testdata/" + name + ".json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(z).Decode(&list); err != nil {
+	if err := json.Unmarshal(captured.Unzip(t, "testdata/"+name+".json.gz"), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list

@@ -19,7 +19,7 @@ func covers(b *osdop.Backoff, o *Op) bool {
 	return at == 0 || at < 0 && h.Compare(&b.End) < 0
 }
 
-// refuses says whether the OSD of a session does not want an operation now.
+// refuses says whether a back-off of the session holds an operation.
 func (s *Session) refuses(o *Op) bool {
 	for i := range s.backoffs {
 		if covers(&s.backoffs[i], o) {
@@ -29,8 +29,8 @@ func (s *Session) refuses(o *Op) bool {
 	return false
 }
 
-// Backoff takes what an OSD says about a range of objects. What it refuses it has dropped: that is sent when it
-// takes it again. The error says that the session must end.
+// Backoff takes the back-off of an OSD for a range of objects. The OSD has dropped the operations on them: they are sent when it
+// admits the range again. The error says that the session must end.
 func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
 	if s.state != up {
 		return nil

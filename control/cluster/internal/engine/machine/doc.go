@@ -25,9 +25,9 @@
 //	machine.go  Machine, Op, Action; submit and cancel
 //	place.go    the target of an operation, and whether a map moves it
 //	maps.go     a new map; pools that do not exist
-//	handover.go what goes to the machine of another OSD
-//	hold.go     why an operation waits; what can be sent now is sent
+//	handover.go operations and watches that go to the machine of another OSD
+//	hold.go     why an operation waits, and when it is sent
 //	session.go  the session: up, lost, refused, full; answers
-//	backoff.go  what an OSD does not want now
+//	backoff.go  ranges of objects that an OSD refuses
 //	watch.go    watches and notifies
 package machine

@@ -1,6 +1,6 @@
 package machine
 
-// Leaver is what leaves a machine for that of another OSD: an operation, or a watch with its own.
+// Leaver is an operation, or a watch with its operations, that leaves a machine for the machine of another OSD.
 type Leaver struct {
 	Op    *Op
 	Watch *Watch
@@ -14,7 +14,7 @@ func (l Leaver) Home() int32 {
 	return l.Op.at.osd
 }
 
-// Leaving takes out the first of those that leave. False: nothing does.
+// Leaving takes out the first Leaver. False: there is none.
 func (m *Machine) Leaving() (l Leaver, ok bool) {
 	if len(m.leaving) == 0 {
 		return l, false
@@ -26,7 +26,7 @@ func (m *Machine) Leaving() (l Leaver, ok bool) {
 	return l, true
 }
 
-// Moves says that something leaves.
+// Moves says whether there is a Leaver.
 func (m *Machine) Moves() bool { return len(m.leaving) > 0 }
 
 // depart takes an operation out that belongs to another machine. One for a watch takes the watch along.
@@ -49,7 +49,7 @@ func (m *Machine) departWatch(w *Watch) {
 	m.leaving = append(m.leaving, Leaver{Watch: w})
 }
 
-// Adopt takes what has left another machine of the same map. An operation that a map has moved keeps its id. One that has come to the
+// Adopt takes a Leaver of another machine, which has the same map. An operation that a map has moved keeps its id. One that has come to the
 // wrong machine, or is sent elsewhere as another one, gets a new one.
 func (m *Machine) Adopt(l Leaver) {
 	o := l.Op

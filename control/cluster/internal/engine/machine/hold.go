@@ -29,7 +29,7 @@ const (
 	WaitBehind        // an earlier operation on the object waits
 )
 
-// waits says it of an operation that was given up: behind "for 5s".
+// waits are the words for a Wait in the error of an operation that was given up; they follow "for 5s".
 var waits = [...]string{
 	WaitReply: "the OSD did not answer", WaitMap: "no monitor has sent an osdmap", WaitPool: "no map has the pool, and no monitor says that it does not exist",
 	WaitReads: "reads are paused (ceph osd unset pauserd)", WaitWrites: "writes are paused (ceph osd unset pausewr)",
@@ -38,12 +38,7 @@ var waits = [...]string{
 	WaitQueue: "the queue of the connection was full", WaitBackoff: "the OSD asked to hold the object back (backoff)", WaitBehind: "an earlier operation on the object waited",
 }
 
-// held is the first operation on an object that waits.
-type held struct {
-	full bool // because something is full
-}
-
-// paused says why maps hold an operation.
+// paused is the condition of the map that holds an operation back.
 func (m *Machine) paused(o *Op) Wait {
 	flags := m.cur.Flags()
 	if o.flags&osdop.FlagRead != 0 && flags&osdmap.PauseReads != 0 {
@@ -73,7 +68,7 @@ func (m *Machine) paused(o *Op) Wait {
 // mayExceed says that the operation is sent though something is full.
 func (o *Op) mayExceed() bool { return o.flags&(osdop.FullTry|osdop.FullForce) != 0 }
 
-// why says what holds an operation that is not sent, but for others on its object.
+// why is the condition that holds an operation back, apart from others on its object.
 func (m *Machine) why(o *Op) Wait {
 	switch {
 	case m.cur == nil:
@@ -106,7 +101,7 @@ func (m *Machine) try(o *Op) {
 		return
 	}
 	if len(m.held) > 0 {
-		if first, ok := m.held[o.Object]; ok && !(first.full && o.mayExceed()) {
+		if full, ok := m.held[o.Object]; ok && !(full && o.mayExceed()) {
 			o.wait = WaitBehind
 			return
 		}
@@ -117,9 +112,9 @@ func (m *Machine) try(o *Op) {
 	}
 	if _, ok := m.held[o.Object]; !ok {
 		if m.held == nil {
-			m.held = map[osdop.Object]held{}
+			m.held = map[osdop.Object]bool{}
 		}
-		m.held[o.Object] = held{full: o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota}
+		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 	}
 }
 

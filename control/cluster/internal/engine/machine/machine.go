@@ -3,7 +3,6 @@ package machine
 import (
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -31,8 +30,8 @@ type Machine struct {
 	last     *Op
 	byTID    map[uint64]*Op
 	session  *Session              // nil: there is none
-	held     map[osdop.Object]held // objects of operations that wait, as of the last flush
-	unknown  poolCheck             // of pools that no map has
+	held     map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: the first waits as something is full
+	unknown  bool                  // monitors are asked which map is the newest, as none has a pool
 	watches  []*Watch              // in the order in which they were made
 	leaving  []Leaver              // go to other machines
 	poll     time.Time             // when the connection and maps were last looked after
@@ -41,7 +40,7 @@ type Machine struct {
 	stale    bool                  // a newer map may be there: a session was lost
 	all      []*Op                 // scratch of each
 	actions  []Action              // since the last Take
-	spare    []Action              // what the last Take returned
+	spare    []Action              // the result of the last Take
 }
 
 // Op is an operation. Its submitter sets the first fields, and does not change them until it is over.
@@ -71,7 +70,7 @@ type Op struct {
 	purpose    purpose
 }
 
-// What is to be done.
+// What is the kind of an action.
 type What uint8
 
 // The kinds of actions.
@@ -87,7 +86,7 @@ const (
 	Tell               // tell the user of Watch: Err, or nil when it is registered
 )
 
-// Action is what the machine wants done. Actions are carried out in their order.
+// Action is one step for the user of the machine, which carries actions out in their order.
 type Action struct {
 	What    What
 	Session *Session
@@ -128,7 +127,7 @@ func (o *Op) Next() *Op { return o.next }
 // First is the oldest operation.
 func (m *Machine) First() *Op { return m.first }
 
-// Envelope is what the operation's message needs, for the attempt that is being sent.
+// Envelope has the fields of the operation's message, for the attempt that is being sent.
 func (m *Machine) Envelope(o *Op) osdop.Envelope {
 	e := osdop.Envelope{
 		Epoch: m.cur.Epoch(), PG: o.at.PG, Hash: o.at.Hash, Shard: o.at.Shard, Target: &o.at.object, Attempt: o.attempt, Flags: o.flags,
@@ -263,13 +262,6 @@ func (m *Machine) Close(err error) {
 		m.close()
 	}
 }
-
-// Errors of operations that the machine ends itself.
-const (
-	errNoEntity = syscall.ENOENT
-	errIO       = syscall.EIO
-	errLoop     = syscall.ELOOP
-)
 
 // Map is a map of one epoch, which does not change. Any goroutine may ask it.
 type Map interface {

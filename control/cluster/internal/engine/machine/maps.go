@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"syscall"
+
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 )
 
@@ -13,7 +15,7 @@ func (m *Machine) Epoch() uint32 {
 }
 
 // Map takes the map that follows. skipped says that others were between it and the one before, which are not
-// known: everything is sent again. Then all machines exchange what leaves them. Settle follows the last of several maps.
+// known: everything is sent again. Then all machines exchange their Leavers. Settle follows the last of several maps.
 func (m *Machine) Map(next Map, skipped bool) {
 	skipped = skipped && m.cur != nil
 	m.cur = next
@@ -31,7 +33,7 @@ func (m *Machine) Map(next Map, skipped bool) {
 	m.moveWatches(skipped)
 }
 
-// Settle sends what the newest map has sent, or lets go.
+// Settle ends a series of maps: operations that nothing holds are sent.
 func (m *Machine) Settle() {
 	m.busy = false
 	m.flush()
@@ -57,7 +59,7 @@ func (m *Machine) aim(o *Op, t target) bool {
 	case !t.exists:
 		return m.missing(o)
 	case t.pool&osdmap.PoolEIO != 0:
-		m.finish(o, errIO)
+		m.finish(o, syscall.EIO)
 		return false
 	}
 	if o.at.exists && o.at.moves(&t) {
@@ -75,14 +77,11 @@ func (m *Machine) aim(o *Op, t target) bool {
 	return true
 }
 
-// poolCheck is a question to the monitors: which map is the newest?
-type poolCheck struct{ asked bool }
-
 // missing decides about an operation whose pool is not in the newest map: the pool is deleted, or this map
 // is too old. False: the operation is over, or has left.
 func (m *Machine) missing(o *Op) bool {
 	if o.at.exists || o.check > 0 && o.check <= m.cur.Epoch() {
-		m.finish(o, errNoEntity)
+		m.finish(o, syscall.ENOENT)
 		return false
 	}
 	if m.osd != Nobody {
@@ -90,8 +89,8 @@ func (m *Machine) missing(o *Op) bool {
 		return false
 	}
 	o.session, o.sent = nil, false
-	if o.check == 0 && !m.unknown.asked {
-		m.unknown.asked, o.checking = true, true
+	if o.check == 0 && !m.unknown {
+		m.unknown, o.checking = true, true
 		m.do(Action{What: Newest})
 	}
 	return true
@@ -99,7 +98,7 @@ func (m *Machine) missing(o *Op) bool {
 
 // Newest takes the answer to the action of that name; epoch 0: there is none.
 func (m *Machine) Newest(epoch uint32) {
-	m.unknown.asked = false
+	m.unknown = false
 	if m.cur == nil {
 		return
 	}

@@ -170,7 +170,7 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 	r.submit(o)
 	r.up()
 	tid := o.tid
-	a := r.reply(o, osdop.Reply{Redirect: &osdop.Redirect{Target: osdop.Object{Pool: pool1, Namespace: "n"}}})
+	a := r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1, Namespace: "n"}})
 	e := r.m.Envelope(o)
 	if find(a, Send) == nil || o.tid == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags&osdop.Redirected == 0 || e.Attempt != 0 {
 		t.Fatalf("%+v, %+v", a, e)
@@ -180,7 +180,7 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 			break
 		}
 		r.tick() // from some number on it waits for that
-		a = r.reply(o, osdop.Reply{Redirect: &osdop.Redirect{Target: osdop.Object{Pool: pool1}}})
+		a = r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}})
 	}
 	r.ended(a, o, syscall.ELOOP)
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ const (
 	closed
 )
 
-// Bounds of what an OSD can do to a session.
+// Bounds of the demands of an OSD on a session.
 const (
 	maxBackoffs  = 4096            // at the same time
 	maxBounced   = 16              // redirects of one operation; refusals of a session
@@ -96,7 +97,7 @@ func (m *Machine) redial(s *Session) {
 	m.do(Action{What: Dial, Session: s})
 }
 
-// Refused says that the OSD does not let us in, and why. It is tried again at the next ticks; in the end its operations
+// Refused says that the OSD refuses the connection, and why. It is tried again at the next ticks; in the end its operations
 // fail.
 func (m *Machine) Refused(s *Session, err error) {
 	m.Lost(s, err)
@@ -125,7 +126,7 @@ func (m *Machine) Room(s *Session) {
 	m.flush()
 }
 
-// Find returns the operation that an answer on a session is for; nil: nobody waits for it.
+// Find returns the operation that an answer on a session is for; nil: no operation waits for it.
 func (m *Machine) Find(s *Session, tid uint64) *Op {
 	if o := m.byTID[tid]; o != nil && o.session == s && o.attempt >= 0 {
 		return o
@@ -140,13 +141,11 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 	case r.Attempt >= 0 && r.Attempt != o.attempt:
 		return // to an earlier attempt
 	case r.Redirect != nil && o.bounced >= maxBounced:
-		m.finish(o, errLoop)
+		m.finish(o, syscall.ELOOP)
 	case r.Redirect != nil:
-		name := o.target.Name
-		o.target = r.Redirect.Target
-		if o.target.Name == "" {
-			o.target.Name = name
-		}
+		name := cmp.Or(r.Redirect.Name, o.target.Name)
+		o.target = *r.Redirect
+		o.target.Name = name
 		o.flags |= osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
 		m.resubmit(o)
 	case r.Result == -int32(syscall.EAGAIN) && o.purpose != pinging:

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Watch is an interest in an object that lasts: that of one who watches it, or of one whose notify is not
+// Watch is an interest in an object that lasts: of a watcher, or of a notifier whose notify is not
 // complete. Its user sets the first fields, and has it told by actions (Tell): without an error when the watch is
 // registered, or the notify is complete, with one when it is over.
 type Watch struct {
@@ -29,7 +29,7 @@ type Watch struct {
 	pinged     time.Time
 }
 
-// purpose is what an operation does for a watch.
+// purpose is the task of an operation for a watch.
 type purpose uint8
 
 const (
@@ -102,7 +102,7 @@ func (m *Machine) register(w *Watch) {
 	}
 }
 
-// Forget ends a watch without telling anybody.
+// Forget ends a watch without an action.
 func (m *Machine) Forget(w *Watch) {
 	if w.over {
 		return
@@ -169,7 +169,7 @@ func (m *Machine) moveWatches(skipped bool) {
 		switch {
 		case !t.exists && w.reg.active: // it waits for the pool
 		case !t.exists:
-			m.lose(w, errNoEntity)
+			m.lose(w, syscall.ENOENT)
 		case t.osd != m.osd:
 			w.at.osd = t.osd
 			m.departWatch(w)
