@@ -186,7 +186,9 @@ func (r *results) add(s *step) {
 	case "read":
 		one(r, r.Read(s.Offset, s.Number), raw)
 	case "stat":
-		one(r, r.Stat(), func(i rados.Info) [][]byte { return raw(fmt.Appendf(nil, "%d at %d", i.Size, i.ModTime.Unix())) })
+		one(r, r.Stat(), func(i rados.Info) [][]byte {
+			return raw(fmt.Appendf(nil, "%d at %d", i.Size, min(i.ModTime.Unix(), latest)))
+		})
 	case "xattrs":
 		one(r, r.Xattrs(), pairs)
 	case "checksum":
@@ -283,11 +285,14 @@ var (
 	}
 )
 
+// latest bounds the times that writes set. A later time is that of a rollback, which each client takes from its clock.
+const latest = 1e9 + 1e6
+
 // sizing is how many of changes come first that change data.
 const sizing = 12
 
 func (g *generator) action(snaps int) action {
-	a := action{step: g.step("write"), Snap: -1, Time: 1e9 + g.Int64N(1e6), Namespace: pick(g, "", "", "a namespace", "another/one")}
+	a := action{step: g.step("write"), Snap: -1, Time: 1e9 + g.Int64N(latest-1e9), Namespace: pick(g, "", "", "a namespace", "another/one")}
 	a.Object = []byte(pick(g, "object", "with a blank", "\x02\xff/\n\"", strings.Repeat("long", 100)) + fmt.Sprint(g.IntN(4)))
 	if g.IntN(5) == 0 {
 		a.Object, a.Locator = append(a.Object, " by key"...), "key"

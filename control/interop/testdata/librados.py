@@ -70,7 +70,7 @@ class Op:
         elif kind == "stat":
             length, mtime = u64(), c.c_long()
             self.stat(byref(length), byref(mtime), byref(rval))
-            self.result(rval, lambda: [b"%d at %d" % (length.value, mtime.value)])
+            self.result(rval, lambda: [b"%d at %d" % (length.value, min(mtime.value, 1001000000))])
         elif kind == "xattrs":
             self.getxattrs(byref(it), byref(rval))
             self.result(rval, lambda: attributes(it))
