@@ -64,7 +64,7 @@ func TestErrnoIsAlwaysNegative(t *testing.T) {
 		{&Refused{}, EACCES},
 		{ErrNoMethod, EOPNOTSUPP},
 		{fmt.Errorf("%w: secure only", ErrNoMode), EOPNOTSUPP},
-		{ErrBusy, EBUSY},
+		{ErrBusy, ebusy},
 		{io.ErrUnexpectedEOF, EACCES},
 	} {
 		if got := Errno(c.err); got != c.want {

@@ -11,7 +11,7 @@ import (
 const (
 	EPERM      int32 = -1
 	EACCES     int32 = -13
-	EBUSY      int32 = -16
+	ebusy      int32 = -16
 	EINVAL     int32 = -22
 	EOPNOTSUPP int32 = -95
 )
@@ -58,7 +58,7 @@ func (e *Refused) Is(target error) bool {
 }
 
 // Errno returns the negative errno that AUTH_BAD_METHOD carries for err: the one of a
-// [Refused], EOPNOTSUPP for [ErrNoMethod] and [ErrNoMode], EBUSY for [ErrBusy], EACCES
+// [Refused], EOPNOTSUPP for [ErrNoMethod] and [ErrNoMode], that of busy for [ErrBusy], EACCES
 // for everything else. It never returns 0 or more, which a peer could take for success.
 func Errno(err error) int32 {
 	var r *Refused
@@ -66,7 +66,7 @@ func Errno(err error) int32 {
 	case errors.As(err, &r) && r.Errno < 0:
 		return r.Errno
 	case errors.Is(err, ErrBusy):
-		return EBUSY
+		return ebusy
 	case errors.Is(err, ErrNoMethod), errors.Is(err, ErrNoMode):
 		return EOPNOTSUPP
 	}
@@ -79,7 +79,7 @@ func errnoText(errno int32) string {
 		return "operation not permitted"
 	case EACCES:
 		return "permission denied"
-	case EBUSY:
+	case ebusy:
 		return "busy"
 	case EINVAL:
 		return "invalid argument"

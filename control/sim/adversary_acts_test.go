@@ -125,9 +125,9 @@ var foeActs = []foeAct{
 	{name: "one more round of authentication", do: func(s *foeSocket) {
 		p := s.a.bytes(s.a.rng.IntN(4000))
 		if s.to == nil {
-			s.say(frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: p})
+			s.say(frame.TagAuthReplyMore, wire2.AuthMore{Payload: p})
 		} else {
-			s.say(frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: p})
+			s.say(frame.TagAuthRequestMore, wire2.AuthMore{Payload: p})
 		}
 	}},
 	{name: "bad method", do: func(s *foeSocket) {

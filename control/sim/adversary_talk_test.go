@@ -237,13 +237,13 @@ func (s *foeSocket) heard(f *frame.Frame) {
 			s.requestAuth()
 		}
 	case frame.TagAuthReplyMore:
-		more, _ := wire2.DecodeAuthReplyMore(f.Seg[0])
+		more, _ := wire2.DecodeAuthMore(f.Seg[0])
 		s.key = proofKey(s.name, more.Payload)
 		answer := proofOf(s.key)
 		if s.claim != s.name {
 			answer = s.a.bytes(32)
 		}
-		s.say(frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer})
+		s.say(frame.TagAuthRequestMore, wire2.AuthMore{Payload: answer})
 	case frame.TagAuthBadMethod:
 		if s.a.rng.IntN(2) == 0 {
 			s.requestAuth()
@@ -296,7 +296,7 @@ func (s *foeSocket) authRequested(f *frame.Frame) {
 	}
 	challenge := s.a.bytes(32)
 	s.key = proofKey(wire.NewReader(req.Payload).EntityName(), challenge)
-	s.say(frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: challenge})
+	s.say(frame.TagAuthReplyMore, wire2.AuthMore{Payload: challenge})
 }
 
 func (s *foeSocket) doneAuth() {

@@ -85,11 +85,8 @@ func describe(tag frame.Tag, p []byte) (any, error) {
 			methods[i] = method(m)
 		}
 		return &AuthBadMethod{method(a.Method), a.Result, methods, modes(a.AllowedModes)}, err
-	case frame.TagAuthReplyMore:
-		a, err := wire2.DecodeAuthReplyMore(p)
-		return &authMore{len(a.Payload)}, err
-	case frame.TagAuthRequestMore:
-		a, err := wire2.DecodeAuthRequestMore(p)
+	case frame.TagAuthReplyMore, frame.TagAuthRequestMore:
+		a, err := wire2.DecodeAuthMore(p)
 		return &authMore{len(a.Payload)}, err
 	case frame.TagAuthDone:
 		a, err := wire2.DecodeAuthDone(p)

@@ -199,7 +199,7 @@ func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64, k
 		a.mu.Unlock()
 		return ticket{}, grant{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
-	secret, limit, _ := r.issuing(p.now)
+	secret, limit := r.issuing()
 	p.secretID, p.secret = secret.id, secret.key.Clone()
 	if s != ServiceAuth {
 		p.kind = min(kind, p.secret.Kind())

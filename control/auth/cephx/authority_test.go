@@ -36,19 +36,19 @@ func TestRotationSchedule(t *testing.T) {
 	}
 	rotate(0, true)
 	expect(1, ttl, 2*ttl, 3*ttl)
-	if e, _, ok := s.issuing(t0); !ok || e.id != 2 {
-		t.Errorf("tickets are made with secret %d", e.id)
-	}
 	rotate(2*ttl-1, false)
-	if e, limit, _ := s.issuing(t0.Add(2*ttl + 1)); e.id != 3 || !limit.Equal(t0.Add(3*ttl)) {
-		t.Errorf("after the current one expired: %d until %v", e.id, limit)
+	if e, limit := s.issuing(); e.id != 2 || !limit.Equal(t0.Add(3*ttl)) {
+		t.Errorf("tickets are made with secret %d until %v", e.id, limit)
 	}
 	rotate(2*ttl, true)
 	expect(2, 2*ttl, 3*ttl, 4*ttl)
+	if e, limit := s.issuing(); e.id != 3 || !limit.Equal(t0.Add(4*ttl)) {
+		t.Errorf("after the current one expired: %d until %v", e.id, limit)
+	}
 	// After a long sleep the secrets are all new or useless.
 	rotate(100*ttl, true)
 	expect(4, 4*ttl, 102*ttl, 103*ttl)
-	if e, _, _ := s.issuing(t0.Add(100 * ttl)); e.id != 5 {
+	if e, _ := s.issuing(); e.id != 5 {
 		t.Errorf("after the sleep: %d", e.id)
 	}
 }

@@ -137,13 +137,8 @@ func (e *serviceExchange) Done(_ context.Context, _ uint64, mode auth.Mode, payl
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSecret(mode, secret); err != nil {
-		clear(secret)
+	if secret, err = secretFor(mode, secret); err != nil {
 		return nil, err
-	}
-	if mode != auth.Secure {
-		clear(secret)
-		secret = nil
 	}
 	return &auth.Result{
 		SessionKey: e.a.key.Secret(), ConnectionSecret: secret,

@@ -85,6 +85,24 @@ func overwritten(secret []byte) bool {
 	return len(secret) > 0 && bytes.Equal(secret, make([]byte, len(secret)))
 }
 
+// wantOverwritten is overwritten of several secrets.
+func wantOverwritten(t testing.TB, secrets ...[]byte) {
+	t.Helper()
+	for i, s := range secrets {
+		if !overwritten(s) {
+			t.Errorf("secret %d of %d is kept", i+1, len(secrets))
+		}
+	}
+}
+
+// all are the secrets themselves, which a wipe overwrites.
+func (s *RotatingSecrets) all() (secrets [][]byte) {
+	for _, e := range s.list {
+		secrets = append(secrets, e.key.data().secret)
+	}
+	return secrets
+}
+
 // eachKind runs a test with a cluster all of whose keys are of one kind, for each kind.
 func eachKind(t *testing.T, f func(t *testing.T, c *cluster)) {
 	for _, k := range []Kind{AES, AES256K} {

@@ -151,7 +151,6 @@ func (p *keyringParser) endSection() error {
 		return fmt.Errorf("%v: %w", p.cur.Name, errNoKey)
 	}
 	p.ring.put(p.cur)
-	p.cur = Entity{}
 	return nil
 }
 

@@ -116,14 +116,9 @@ func (l *Login) Done(globalID uint64, mode auth.Mode, payload []byte) (secret []
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSecret(mode, secret); err != nil {
+	if secret, err = secretFor(mode, secret); err != nil {
 		wipeTickets(got)
-		clear(secret)
 		return nil, err
-	}
-	if mode != auth.Secure {
-		clear(secret)
-		secret = nil
 	}
 	l.step = loginDone
 	l.sessionKey = got[ServiceAuth].sessionKey.Clone()

@@ -30,11 +30,15 @@ func modesFor(f func(wire.EntityType) []auth.Mode, own, peer wire.EntityType) []
 	return modes
 }
 
-// checkSecret verifies that there is a connection secret exactly where the mode needs
-// one.
-func checkSecret(mode auth.Mode, secret []byte) error {
-	if mode == auth.Secure && len(secret) < auth.ConnectionSecretMin {
-		return errConnectionSecret
+// secretFor returns the connection secret if the mode needs it. It overwrites one that the
+// mode does not need, or that is too short.
+func secretFor(mode auth.Mode, secret []byte) ([]byte, error) {
+	if mode == auth.Secure && len(secret) >= auth.ConnectionSecretMin {
+		return secret, nil
 	}
-	return nil
+	clear(secret)
+	if mode == auth.Secure {
+		return nil, errConnectionSecret
+	}
+	return nil, nil
 }

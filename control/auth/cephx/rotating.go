@@ -90,18 +90,10 @@ func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r 
 	return changed, nil
 }
 
-// issuing returns the secret that tickets are made with at now, and until when the
-// newest secret lives, beyond which no ticket may.
-func (s *RotatingSecrets) issuing(now time.Time) (e rotatingSecret, limit time.Time, ok bool) {
-	n := len(s.list)
-	if n == 0 {
-		return rotatingSecret{}, time.Time{}, false
-	}
-	i := min(1, n-1)
-	if s.list[i].expires.Before(now) && i+1 < n {
-		i++
-	}
-	return s.list[i], s.list[n-1].expires, true
+// issuing returns the secret that tickets are made with, which is the current one, and until
+// when the newest secret lives, beyond which no ticket may. Rotate has succeeded before.
+func (s *RotatingSecrets) issuing() (e rotatingSecret, limit time.Time) {
+	return s.list[1], s.list[len(s.list)-1].expires
 }
 
 // AppendTo appends the wire form, which contains the keys.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -112,21 +113,100 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 		if !overwritten(held) {
 			t.Error("a replaced ticket keeps its key")
 		}
-		secrets, err := c.authority.Rotating(ServiceOSD)
-		must(t, err)
-		k, _ := secrets.Key(1)
-		secret := k.data().secret
-		store := NewSecretStore(ServiceOSD)
-		store.Update(secrets)
-		store.Update(RotatingSecrets{})
-		if !overwritten(secret) {
-			t.Error("replaced secrets are kept")
-		}
-		c.authority.Wipe()
-		if _, ok := c.authority.Secret(ServiceOSD, 2); ok {
-			t.Error("a wiped authority has secrets")
+		// A renewal that is answered, or sent again, forgets the key of the request.
+		for range 2 {
+			c.clock.add(50 * time.Minute)
+			_, err := cl.RenewRequest()
+			must(t, err)
+			lost := cl.pending.key.data().secret
+			p, err := cl.RenewRequest()
+			must(t, err)
+			wantOverwritten(t, lost)
+			answered := cl.pending.key.data().secret
+			reply, err := c.session().Handle(p)
+			must(t, err)
+			must(t, cl.HandleReply(reply))
+			wantOverwritten(t, answered)
 		}
 	})
+}
+
+// A store and an authority overwrite the secrets that they replace, and all of them at their end.
+func TestSecretsOfServicesAreOverwritten(t *testing.T) {
+	c := newCluster(t)
+	copies := func() (s RotatingSecrets, all [][]byte) {
+		s, err := c.authority.Rotating(ServiceOSD)
+		must(t, err)
+		return s, s.all()
+	}
+	store := NewSecretStore(ServiceOSD)
+	first, replaced := copies()
+	store.Update(first)
+	second, ended := copies()
+	store.Update(second)
+	wantOverwritten(t, replaced...)
+	store.Wipe()
+	wantOverwritten(t, ended...)
+
+	third, _ := copies()
+	replaced = c.authority.secrets[ServiceOSD].all()
+	must(t, c.authority.RestoreSecrets(ServiceOSD, third))
+	wantOverwritten(t, replaced...)
+	ended = [][]byte{c.authority.nobody.data().secret}
+	for _, s := range c.authority.secrets {
+		ended = append(ended, s.all()...)
+	}
+	c.authority.Wipe()
+	wantOverwritten(t, ended...)
+	if _, ok := c.authority.Secret(ServiceOSD, 2); ok {
+		t.Error("a wiped authority has secrets")
+	}
+}
+
+// lent is a source that keeps the copies that it gives away, which their receiver wipes.
+type lent struct {
+	SecretSource
+	keys []Key
+}
+
+func (l *lent) Secret(s Service, id uint64) (Key, bool) {
+	k, ok := l.SecretSource.Secret(s, id)
+	l.keys = append(l.keys, k)
+	return k, ok
+}
+
+// A service overwrites its copy of the secret that opened a ticket, and a principal its keys;
+// a connection secret that the mode does not need, or that is too short, is not kept.
+func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
+	c := newCluster(t)
+	source := &lent{SecretSource: c.authority}
+	c.osd.cfg.Secrets = source
+	cl := c.client(admin, only(auth.Secure))
+	c.login(cl)
+	_, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	if cerr != nil || serr != nil || len(sres.ConnectionSecret) == 0 || len(source.keys) == 0 {
+		t.Fatal(cerr, serr, len(source.keys))
+	}
+	for _, k := range source.keys {
+		if !k.IsZero() {
+			t.Error("the secret of the service is kept")
+		}
+	}
+	p := &principal{SessionKey: key(t, bytes.Repeat([]byte{7}, 16))}
+	secret := new([connectionSecretSize]byte)
+	secret[0], p.secret = 9, &secret
+	session := p.SessionKey.data().secret
+	p.Wipe()
+	wantOverwritten(t, session, secret[:])
+
+	for mode, n := range map[auth.Mode]int{auth.CRC: connectionSecretSize, auth.Secure: auth.ConnectionSecretMin - 1} {
+		sent := bytes.Repeat([]byte{9}, n)
+		kept, err := secretFor(mode, sent)
+		if kept != nil || (err != nil) != (mode == auth.Secure) {
+			t.Errorf("%v: keeps %d bytes, %v", mode, len(kept), err)
+		}
+		wantOverwritten(t, sent)
+	}
 }
 
 func TestSignerDoesNotAllocate(t *testing.T) {

@@ -127,7 +127,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 		if round == maxAuthRounds {
 			return nil, nil, fmt.Errorf("%w: %d rounds", handshake.ErrTooManyRounds, maxAuthRounds)
 		}
-		if err := a.write(ctx, handshake.StageAuth, frame.TagAuthReplyMore, wire2.AuthReplyMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
+		if err := a.write(ctx, handshake.StageAuth, frame.TagAuthReplyMore, wire2.AuthMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
 			return nil, nil, err
 		}
 		a.at(handshake.StageAuth, "read AUTH_REQUEST_MORE")
@@ -135,7 +135,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 		if err != nil {
 			return nil, nil, err
 		}
-		more, err := wire2.DecodeAuthRequestMore(p)
+		more, err := wire2.DecodeAuthMore(p)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -145,7 +145,7 @@ func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method
 
 // replyMore answers one round.
 func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payload []byte) error {
-	more, err := wire2.DecodeAuthReplyMore(payload)
+	more, err := wire2.DecodeAuthMore(payload)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (c *connector) replyMore(ctx context.Context, x auth.ClientExchange, payloa
 	if err != nil {
 		return handshake.GaveUp(err)
 	}
-	return c.write(ctx, handshake.StageAuth, frame.TagAuthRequestMore, wire2.AuthRequestMore{Payload: answer}.AppendTo(c.s.Scratch()))
+	return c.write(ctx, handshake.StageAuth, frame.TagAuthRequestMore, wire2.AuthMore{Payload: answer}.AppendTo(c.s.Scratch()))
 }
 
 // done takes the acceptor's decision, which must be one that was offered.

@@ -198,11 +198,11 @@ func (c *replayClient) BadMethod(_ context.Context, m auth.Method, result int32,
 }
 
 func (c *replayClient) ReplyMore(_ context.Context, p []byte) ([]byte, error) {
-	want, err := wire2.DecodeAuthReplyMore(c.r.payloads("s2c", frame.TagAuthReplyMore)[c.more])
+	want, err := wire2.DecodeAuthMore(c.r.payloads("s2c", frame.TagAuthReplyMore)[c.more])
 	if err != nil || !bytes.Equal(p, want.Payload) {
 		c.t.Errorf("reply more %x, want %x, %v", p, want.Payload, err)
 	}
-	answer, err := wire2.DecodeAuthRequestMore(c.r.payloads("c2s", frame.TagAuthRequestMore)[c.more])
+	answer, err := wire2.DecodeAuthMore(c.r.payloads("c2s", frame.TagAuthRequestMore)[c.more])
 	c.more++
 	return answer.Payload, err
 }
@@ -243,7 +243,7 @@ type replayServerExchange struct {
 func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error) {
 	want := x.r.requests(x.t)[0].Payload
 	if x.round > 0 {
-		more, err := wire2.DecodeAuthRequestMore(x.r.payloads("c2s", frame.TagAuthRequestMore)[x.round-1])
+		more, err := wire2.DecodeAuthMore(x.r.payloads("c2s", frame.TagAuthRequestMore)[x.round-1])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -256,7 +256,7 @@ func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *aut
 	if x.round == len(replies) {
 		return x.done.Payload, x.r.result(x.done.GlobalID), nil
 	}
-	more, err := wire2.DecodeAuthReplyMore(replies[x.round])
+	more, err := wire2.DecodeAuthMore(replies[x.round])
 	x.round++
 	return more.Payload, nil, err
 }

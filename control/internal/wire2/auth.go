@@ -65,34 +65,19 @@ func DecodeAuthBadMethod(p []byte) (AuthBadMethod, error) {
 	return a, wrap("AUTH_BAD_METHOD", r.Err())
 }
 
-// AuthReplyMore is the payload of AUTH_REPLY_MORE.
-type AuthReplyMore struct {
+// AuthMore is the payload of AUTH_REPLY_MORE and AUTH_REQUEST_MORE.
+type AuthMore struct {
 	Payload []byte // of the method; aliases the input when decoded
 }
 
 // AppendTo appends the payload.
-func (a AuthReplyMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
+func (a AuthMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
 
-// DecodeAuthReplyMore reads the payload of AUTH_REPLY_MORE.
-func DecodeAuthReplyMore(p []byte) (AuthReplyMore, error) {
+// DecodeAuthMore reads the payload of AUTH_REPLY_MORE or AUTH_REQUEST_MORE.
+func DecodeAuthMore(p []byte) (AuthMore, error) {
 	r := wire.NewReader(p)
-	a := AuthReplyMore{Payload: r.Blob()}
-	return a, wrap("AUTH_REPLY_MORE", r.Err())
-}
-
-// AuthRequestMore is the payload of AUTH_REQUEST_MORE.
-type AuthRequestMore struct {
-	Payload []byte // of the method; aliases the input when decoded
-}
-
-// AppendTo appends the payload.
-func (a AuthRequestMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
-
-// DecodeAuthRequestMore reads the payload of AUTH_REQUEST_MORE.
-func DecodeAuthRequestMore(p []byte) (AuthRequestMore, error) {
-	r := wire.NewReader(p)
-	a := AuthRequestMore{Payload: r.Blob()}
-	return a, wrap("AUTH_REQUEST_MORE", r.Err())
+	a := AuthMore{Payload: r.Blob()}
+	return a, wrap("AUTH_REPLY_MORE or AUTH_REQUEST_MORE", r.Err())
 }
 
 // AuthDone is the payload of AUTH_DONE.
