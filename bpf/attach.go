@@ -43,9 +43,9 @@ func (s *Steering) attach(fd int) error {
 // Replace puts s in charge of a group that old steers, for instance to change
 // the sizes that Config fixes. listeners are the descriptors of all cores that
 // old has. A socket fits in one slot only, so the listeners move from the slots
-// of old to those of s one by one; a rule that names one on its way is a miss.
-// On an error the moved ones go back and old stays attached. The table does
-// not move: pin in s what is needed before. old can be closed afterwards.
+// of old to the slots of s one by one; a rule that names a listener on its way is a miss.
+// On an error the moved listeners go back and old stays attached. The table does
+// not move: pin the peers in s before. old can be closed afterwards.
 func (s *Steering) Replace(old *Steering, listeners map[int]int) error {
 	var moved []int
 	undo := func(err error) error {

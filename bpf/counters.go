@@ -15,7 +15,7 @@ type Counters struct {
 	// a core.
 	NoCore CoreCounters `json:"no_core"`
 	// Hash counts decisions that were left to the kernel's hash, and
-	// HashMigrated those of them for connections of a closing listener.
+	// HashMigrated counts the decisions among them for connections of a closing listener.
 	Hash         uint64 `json:"hash"`
 	HashMigrated uint64 `json:"hash_migrated"`
 }

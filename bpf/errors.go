@@ -55,7 +55,7 @@ func (e *LoadError) Unwrap() []error {
 	return []error{e.kind, e.Err}
 }
 
-// host is what diagnose needs to know about process and machine.
+// host is the state of process and machine that diagnose needs.
 type host struct {
 	caps          uint64 // effective capabilities, a bit each
 	initialUserNS bool

@@ -13,8 +13,7 @@ import (
 // numFiles is the number of descriptors that a hand-over takes.
 const numFiles = 6
 
-// errFiles is wrapped by the errors of descriptors that are not those of a
-// Steering.
+// errFiles is wrapped by the errors of descriptors that do not belong to a Steering.
 var errFiles = errors.New("not the descriptors of a steering program")
 
 // Files returns duplicates of the descriptors of program and maps, to hand to
@@ -24,8 +23,8 @@ var errFiles = errors.New("not the descriptors of a steering program")
 //
 // For a hand-over, the new process opens its listeners in the same group,
 // calls FromFiles, and Add for each core, which replaces the listener of the
-// old process in its slot in one step. The old process then accepts what is
-// queued and closes its listeners; with migration, what arrived late moves.
+// old process in its slot in one step. The old process then accepts the queued
+// connections and closes its listeners; with migration, late connections move.
 func (s *Steering) Files() ([]*os.File, error) {
 	var files []*os.File
 	err := s.use(func() error {
@@ -60,9 +59,9 @@ func (s *Steering) descriptors() [numFiles]int {
 
 // FromFiles makes a Steering of the descriptors of another one, as Files
 // returned them. It duplicates them: the files stay the caller's. Program,
-// slots, table, policy and counters are those of the other, shared with it. No
-// capability is needed on Linux 5.19 and later. The error wraps ErrFiles if
-// they are something else, or of a version with another layout.
+// slots, table, policy and counters are shared with the other one. No capability is
+// needed on Linux 5.19 and later. It fails if the descriptors are something else, or
+// of a version with another layout.
 func FromFiles(files []*os.File) (*Steering, error) {
 	if len(files) != numFiles {
 		return nil, fmt.Errorf("%w: %d of %d", errFiles, len(files), numFiles)

@@ -124,8 +124,8 @@ func LocalHintRange(cores int, avoid ...PortRange) (PortRange, error) {
 // none of avoid: name the ports that listeners bind there. The largest free
 // stretch above ephemeral is taken if it is comfortable, because few services
 // have their ports up there, else the largest anywhere. The length is a
-// multiple of cores, so that every core has the same number of ports. The
-// error wraps ErrNoHintRange.
+// multiple of cores, so that every core has the same number of ports. It fails
+// if no stretch is long enough.
 func proposeHintRange(cores int, ephemeral PortRange, avoid ...PortRange) (PortRange, error) {
 	if cores < 1 || cores > MaxCores {
 		return PortRange{}, fmt.Errorf("%w: %d cores", errNoHintRange, cores)
@@ -163,9 +163,9 @@ func freePorts(taken []PortRange) []PortRange {
 }
 
 // HintPort returns a source port of range r that the hint rule maps to core of
-// cores. Attempts 0, 1, 2, ... walk through all such ports and start again
-// behind the last: when bind or connect says that a port is taken, try the
-// next attempt, and start at a random one to spread. It returns 0 if r has no
+// cores. Attempts 0, 1, 2, ... walk through all of these ports and start again
+// after the last: when bind or connect says that a port is taken, try the
+// next attempt, and start at a random attempt to spread. It returns 0 if r has no
 // port for core.
 func HintPort(r PortRange, core, cores, attempt int) uint16 {
 	if core < 0 || cores < 1 || core >= cores || attempt < 0 {

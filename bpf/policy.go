@@ -16,7 +16,7 @@ const noCore = 1<<12 - 1
 // errPolicy is wrapped by the errors of a policy that makes no sense.
 var errPolicy = errors.New("bad steering policy")
 
-// Policy says which rules are on and what they work with. The zero value
+// Policy says which rules are on, and has their settings. The zero value
 // leaves all connections to the kernel's hash.
 type Policy struct {
 	// Rules are the enabled rules.

@@ -64,7 +64,7 @@ func (s *Steering) writePolicy(p Policy, without ...int) error {
 // Add puts the listener with descriptor listenerFD in the slot of core and the
 // CPUs of core back to it, both with effect on the next SYN. A listener that
 // is in the slot already is replaced in one step; it stays in the group and
-// serves what it has. The descriptor stays the caller's. The socket must
+// serves its connections. The descriptor stays the caller's. The socket must
 // listen, on the address of the group and with SO_REUSEPORT. It can be in one
 // slot only: it leaves another one of this Steering, which is empty then; in one
 // of another Steering it is an error. A listener of another group is not refused,
@@ -130,8 +130,8 @@ func (s *Steering) fill(core, fd int) error {
 // cores stand in for its CPUs. Table entries for it stay, miss, and count again
 // after the next Add. Connections that wait in the listener's queue are not
 // touched. The listener is still part of the group: connections that no rule
-// places can reach it by the kernel's hash until it closes, so accept what is
-// queued, then close it. Draining an empty slot is no error.
+// places can reach it by the kernel's hash until it closes, so accept the queued
+// connections, then close it. Draining an empty slot is no error.
 func (s *Steering) Drain(core int) error {
 	if err := s.checkCore(core); err != nil {
 		return err

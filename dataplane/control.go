@@ -43,7 +43,6 @@ func (h *Handler) rested(s *loop.Socket) bool {
 	if !s.Resting() {
 		return false
 	}
-	h.asked = s.Core().Now() // the peer was not silent: we did not read
 	s.EndRest()
 	return true
 }

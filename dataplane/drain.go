@@ -73,9 +73,6 @@ func (d *drain) look(c *loop.Core) {
 	switch h := d.h; {
 	case d.bye != nil && h.sock == d.bye:
 		// The peer reads, and has not hung up.
-	case d.bye != nil:
-		d.end(nil)
-		return
 	case h.state == stateDrop:
 		if d.holds {
 			d.end(ErrUndelivered)

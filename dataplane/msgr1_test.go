@@ -209,25 +209,6 @@ func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	}
 }
 
-// A peer may begin with any number, and skip some. What it sends twice is dropped, and not
-// acknowledged once more.
-// Matrix: V1-11
-func TestNumbersOfMsgr1MayBeginAnywhereAndNotGoBack(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
-	var acks []byte
-	for _, seq := range []uint64{1 << 30, 1 << 30, 5, 1<<30 + 1, 1<<30 + 7, 1<<30 + 6} {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
-		c.settle()
-		for _, f := range c.take() {
-			acks = append(acks, f.seg[0][0])
-		}
-	}
-	st := c.h.statistics(c.c)
-	if list := c.own.list(); len(list) != 3 || st.InSeq != 1<<30+7 || st.Duplicates != 3 || st.Gaps != 2 || !bytes.Equal(acks, []byte{0, 1, 7}) {
-		t.Errorf("%d messages, acks %v, %+v", len(list), acks, st)
-	}
-}
-
 // The frames of msgr1 stop at break points under the names that msgr2 has for them.
 // Matrix: V1-10
 func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {

@@ -309,23 +309,37 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	}
 }
 
-// Matrix: SE-26, SE-27, SE-33, OB-02
+// A peer may begin with any number, and skip some. What it sends twice is dropped, and not
+// acknowledged once more.
+// Matrix: SE-26, SE-27, SE-33, OB-02, V1-11
 func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	for _, seq := range []uint64{1, 1, 3, 2, 3, 7, 1, 8} {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
-		c.settle()
-	}
-	var got []uint64
-	for _, m := range c.own.list() {
-		got = append(got, m.seq)
-	}
-	if want := []uint64{1, 3, 7, 8}; !slices.Equal(got, want) {
-		t.Errorf("dispatched %v, want %v", got, want)
-	}
-	st := c.h.statistics(c.c)
-	if st.Duplicates != 4 || st.Gaps != 2 || st.InSeq != 8 {
-		t.Errorf("%d duplicates, %d gaps, in-seq %d", st.Duplicates, st.Gaps, st.InSeq)
+	for _, one := range []struct {
+		seqs, want       []uint64
+		duplicates, gaps uint64
+	}{
+		{[]uint64{1, 1, 3, 2, 3, 7, 1, 8}, []uint64{1, 3, 7, 8}, 4, 2},
+		{[]uint64{1 << 30, 1 << 30, 5, 1<<30 + 1, 1<<30 + 7, 1<<30 + 6}, []uint64{1 << 30, 1<<30 + 1, 1<<30 + 7}, 3, 2},
+	} {
+		for _, mode := range []wireMode{wireModes[1], plain1} {
+			c := newBed(t, nil).connMode(OpenOptions{}, mode)
+			var got, acks []uint64
+			for _, seq := range one.seqs {
+				c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
+				c.settle()
+				for _, f := range c.take() {
+					acks = append(acks, sequenceOf([8]byte(f.seg[0])))
+				}
+			}
+			for _, m := range c.own.list() {
+				got = append(got, m.seq)
+			}
+			if !slices.Equal(got, one.want) || !slices.Equal(acks, one.want) {
+				t.Errorf("%s: dispatched %v, acknowledged %v, want %v", mode.name, got, acks, one.want)
+			}
+			if st := c.h.statistics(c.c); st.Duplicates != one.duplicates || st.Gaps != one.gaps || st.InSeq != one.want[len(one.want)-1] {
+				t.Errorf("%s: %d duplicates, %d gaps, in-seq %d", mode.name, st.Duplicates, st.Gaps, st.InSeq)
+			}
+		}
 	}
 }
 

@@ -181,12 +181,7 @@ type Completion struct {
 }
 
 // Errno is the error of a failed completion, 0 for a success.
-func (c *Completion) Errno() unix.Errno {
-	if c.Res < 0 {
-		return unix.Errno(-c.Res)
-	}
-	return 0
-}
+func (c *Completion) Errno() unix.Errno { return unix.Errno(-min(c.Res, 0)) }
 
 // Buffer names a slice of a driver's receive buffers. The zero Buffer is none.
 type Buffer uint32

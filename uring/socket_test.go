@@ -1,12 +1,24 @@
 package uring
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+func TestTheKernelsFormOfAnAddressOfIPv6(t *testing.T) {
+	var got [sockaddrSize]byte
+	n, err := putSockaddr(&got, netip.MustParseAddrPort("[fe80::1:2%77]:258"))
+	want := [sockaddrSize]byte{2: 1, 3: 2, 8: 0xfe, 9: 0x80, 21: 1, 23: 2}
+	binary.NativeEndian.PutUint16(want[:], unix.AF_INET6)
+	binary.NativeEndian.PutUint32(want[24:], 77)
+	if n != sockaddrSize || err != nil || got != want {
+		t.Errorf("%d bytes of %x, %v, want %x", n, got, err, want)
+	}
+}
 
 func TestTheAddressOfASocketThatNoDriverHas(t *testing.T) {
 	for _, one := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Driver is a driver above another one. It belongs to the thread of that one.
+// Driver is a driver above another driver. It belongs to the thread of the other one.
 type Driver interface {
 	uring.Driver
 	// Pending says whether the next Wait returns something.
@@ -57,8 +57,8 @@ const (
 )
 
 // OpenWith is open with faults: for the field Open of the configuration of a plane.
-// open is what it would be without. ask is asked for each request, on the thread of
-// the core; the zero Fault lets it pass.
+// It calls ask for each request, on the thread of the core; the zero Fault lets the
+// request pass.
 func OpenWith(open func(core int) (uring.Driver, error), ask func(Request) Fault) func(core int) (uring.Driver, error) {
 	return func(core int) (uring.Driver, error) {
 		if f := ask(Open); f.Errno != 0 {
@@ -73,7 +73,7 @@ func OpenWith(open func(core int) (uring.Driver, error), ask func(Request) Fault
 }
 
 // MapWith is uring.Map with faults: for the field Map of the configuration of a plane.
-// ask is asked for each mapping.
+// It calls ask for each mapping.
 func MapWith(ask func(Request) Fault) func(size int) (*uring.Memory, error) {
 	return func(size int) (*uring.Memory, error) {
 		if f := ask(Map); f.Errno != 0 {

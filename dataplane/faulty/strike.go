@@ -27,11 +27,11 @@ func (s *Strike) Ask(r Request) Fault {
 	return s.Fault
 }
 
-// Struck says whether it has come to that.
+// Struck says whether the request has failed.
 func (s *Strike) Struck() bool { return s.struck.Load() }
 
 // Random lets requests fail at random, by any cell of the table. Any goroutine may
-// use it; where one at a time does, the same source gives the same faults.
+// use it; if one goroutine at a time does, the same source gives the same faults.
 type Random struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -40,8 +40,8 @@ type Random struct {
 	count map[Request]int
 }
 
-// NewRandom makes a Random with a source of its own. Of the requests in every, one in so
-// many fails.
+// NewRandom makes a Random with a source of its own. every says for each request how
+// many of them there are for each that fails.
 func NewRandom(rng *rand.Rand, every map[Request]int) *Random {
 	n := &Random{rng: rng, every: every, cells: make(map[Request][]Fault), count: make(map[Request]int)}
 	for _, c := range Table() {

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is what a core asks of its driver, or what it gets as the answer to
-// that.
+// Request is a call of a core to its driver, or the answer to the call.
 type Request string
 
 // The requests by the methods of uring.Driver. Those with End are the answers: a
@@ -64,7 +63,7 @@ func (f Fault) String() string {
 	return strings.TrimSpace(s)
 }
 
-// Outcome is what must become of a fault. Whatever it is, nothing is lost on a
+// Outcome is the required outcome of a fault. With every fault nothing is lost on a
 // lossless session, and the other connections go on.
 type Outcome string
 

@@ -4,12 +4,12 @@ import "fmt"
 
 // Bounds of what a control frame can hold, in bytes (msgr2.md, section 6).
 const (
-	// ControlSlack is what every control frame may have beyond its known
-	// fields: those that a newer peer adds. Authentication frames have none, as
-	// their bound is far above what they need.
+	// ControlSlack is the room of every control frame beyond its known fields, for
+	// the fields that a newer peer adds. Authentication frames have no slack, as
+	// their bound is far above their need.
 	ControlSlack = 1 << 10
 	// MaxAuthFrame bounds the frames that carry the payload of an
-	// authentication method. Those of cephx have a few hundred bytes, and some
+	// authentication method. A frame of cephx has a few hundred bytes, and some
 	// thousand with many tickets.
 	MaxAuthFrame = 64 << 10
 	// maxAddrs is the number of addresses for which an address vector has room.
@@ -24,23 +24,22 @@ const (
 	listBytes    = 4 + 4*maxList
 )
 
-// Bound is what a frame of one tag can hold. The decoder holds every preamble
-// against it, before anything is read or allocated for the body.
+// Bound is the room of a frame of one tag. The decoder compares every preamble
+// with it, before it reads or allocates anything for the body.
 type Bound struct {
-	// Segments is the most that there can be: 1 for control frames, 4 for
-	// MESSAGE. 0 means that there is no such tag.
+	// Segments is the largest number of segments: 1 for control frames, 4 for
+	// MESSAGE. 0 means that the protocol does not have the tag.
 	Segments int
 	// Min and Max are the least and the most bytes of segment 0, once it is
 	// decompressed. They are equal for MESSAGE, whose header has a fixed size.
-	// For control frames Min is 0: their fields are the decoder's of the payload
-	// to count.
+	// For control frames Min is 0: the decoder of the payload counts the fields.
 	Min, Max uint32
 }
 
 // boundTable has a Bound for each value of a tag.
 type boundTable [256]Bound
 
-// tagBounds are those of the protocol. Nothing changes them.
+// tagBounds are the bounds of the protocol. Nothing changes them.
 var tagBounds = boundTable{
 	TagHello:                control(1 + addrBytes),
 	TagAuthRequest:          {Segments: 1, Max: MaxAuthFrame},
@@ -69,13 +68,13 @@ var tagBounds = boundTable{
 // control is the bound of a control frame whose known fields have up to n bytes.
 func control(n uint32) Bound { return Bound{Segments: 1, Max: n + ControlSlack} }
 
-// Bound is what a frame with this tag can hold, the zero Bound if the protocol
-// has no such tag.
+// Bound is the room of a frame with this tag, the zero Bound if the protocol does
+// not have the tag.
 func (t Tag) Bound() Bound { return tagBounds[t] }
 
-// packedMax is the most that n bytes take when they are compressed. What does
-// not compress grows a little: by a sixth and 32 bytes in the worst of the
-// algorithms, and by what the peer's framing adds.
+// packedMax is the largest compressed size of n bytes. Bytes that do not compress
+// grow a little: by a sixth and 32 bytes in the worst of the algorithms, and by
+// the framing of the peer.
 func packedMax(n uint32) uint64 { return uint64(n) + uint64(n)/4 + 256 }
 
 // Packed is the most bytes of segment 0 on the wire if the frame is compressed.

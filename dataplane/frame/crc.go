@@ -19,9 +19,9 @@ func SegmentCRC(crc uint32, p []byte) uint32 {
 // preambleCRC is the crc of a preamble: the same register, started with 0.
 func preambleCRC(p []byte) uint32 { return SegmentCRC(0, p) }
 
-// CRCs are crcs of the segments of one frame, as far as they are known. They are
-// those of SegmentCRC from SegmentCRCInit on, the same in both revisions, so that
-// what was received can be sent on in another frame with them.
+// CRCs are the known crcs of the segments of one frame, made by SegmentCRC from
+// SegmentCRCInit on. They are the same in both revisions, so that a received segment
+// can be sent in another frame with its crc.
 type CRCs struct {
 	Of    [MaxSegments]uint32
 	Known [MaxSegments]bool

@@ -1,8 +1,8 @@
 // Package frame encodes and decodes the frames of messenger v2, revisions 0
 // and 1 (msgr2.0 and msgr2.1), in crc and in secure mode (msgr2.md, sections 5
 // and 6). It is a pure codec: bytes in, bytes out. It reads no socket, keeps no
-// clock, starts no goroutine and knows nothing of sessions; what a tag means
-// and when it is legal is the business of the packages above.
+// clock, starts no goroutine and knows nothing of sessions; the packages above know
+// the meaning of a tag, and when it is legal.
 //
 // # Sending
 //
@@ -19,8 +19,8 @@
 //
 // A Decoder takes a frame in two steps, because only the preamble tells how
 // long the frame is: read HeadSize bytes, call Open, read RestSize bytes, call
-// Finish. Open has checked the tag, what a frame with that tag can hold (Bound),
-// and the limits, before the caller takes memory for the rest. Steps must
+// Finish. Open has checked the tag, the bound of a frame with that tag (Bound), and
+// the limits, before the caller takes memory for the rest. Steps must
 // alternate, in the order of the stream: the nonces of secure mode advance with
 // them. After any error the stream is lost: close the connection.
 //

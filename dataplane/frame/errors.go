@@ -18,13 +18,13 @@ var (
 	// errSegmentCount: no segment, more than four or than the tag can have, or
 	// a last one that is empty.
 	errSegmentCount error = cause("bad number of segments")
-	// ErrTag: the protocol has no such tag.
+	// ErrTag: the protocol does not have the tag.
 	ErrTag error = cause("unknown tag")
 	// errCompressed: a compressed frame where no compression was negotiated,
 	// or where the whole frame is needed to decompress it.
 	errCompressed error = cause("frame is compressed")
-	// ErrTooLarge: a segment beyond the Limits or beyond what its tag can
-	// hold, or a length that no frame can carry.
+	// ErrTooLarge: a segment beyond the Limits or beyond the bound of its tag, or
+	// a length that no frame can carry.
 	ErrTooLarge error = cause("segment too large")
 	// ErrSegmentCRC: the crc of a segment does not match.
 	ErrSegmentCRC error = cause("segment crc does not match")

@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// Gathers tells whether a frame may be sent in pieces, with AppendOpen or AppendMessage
-// before segments that stay where they are, and AppendEnd behind them: only in plain crc
-// mode. Encryption and compression rewrite the segments; AppendFrame does that.
+// Gathers tells whether a frame may be sent in pieces: the bytes of AppendOpen or
+// AppendMessage, then the segments from their own memory, then the bytes of AppendEnd. It
+// is true in plain crc mode only: encryption and compression rewrite the segments, by
+// AppendFrame.
 func (e *Encoder) Gathers() bool { return !e.layout.secure && e.comp == nil }
 
-// AppendOpen appends what stands before segment 1: preamble, segment 0 and, in
+// AppendOpen appends the bytes before segment 1: preamble, segment 0 and, in
 // revision 1, its crc. lens are the lengths of all segments; lens[0] is taken
 // from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendEnd or AppendClose.
 //
@@ -22,8 +23,8 @@ func (e *Encoder) AppendOpen(dst []byte, tag Tag, seg0 []byte, lens [4]int) []by
 	return e.appendSum0(append(append(dst, e.last[:]...), seg0...))
 }
 
-// AppendMessage is AppendOpen for a message with this header, and segments 1, 2 and 3 of so
-// many bytes.
+// AppendMessage is AppendOpen for a message with this header, and with segments 1, 2 and 3
+// of these lengths in bytes.
 func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, front, middle, data int) []byte {
 	l := &e.head
 	if l.Tag != TagMessage || l.Flags != 0 || l.Len[0] != MessageHeaderSize || int(l.Len[1]) != front || int(l.Len[2]) != middle || int(l.Len[3]) != data {
@@ -38,10 +39,10 @@ func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, front, middle, dat
 	return e.appendSum0(dst)
 }
 
-// AppendEnd appends what stands behind the last segment of the frame that was opened last:
+// AppendEnd appends the bytes after the last segment of the frame that was opened last:
 // the epilogue, or nothing for a single segment in revision 1. sums are the crcs of segments
-// 1, 2 and 3 (SegmentCRC from SegmentCRCInit on). Those of empty segments are not looked at,
-// nor any if SumsSegments is false. A wrong one makes a frame that the receiver takes for
+// 1, 2 and 3 (SegmentCRC from SegmentCRCInit on). It ignores the crcs of empty segments, and
+// all of them if SumsSegments is false. With a wrong crc the receiver takes the frame for
 // damaged.
 func (e *Encoder) AppendEnd(dst []byte, sums *[3]uint32) []byte {
 	h := &e.head

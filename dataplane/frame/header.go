@@ -88,9 +88,9 @@ type Frame struct {
 	// Seg are the payloads, nil if empty or absent. They lie in the buffers
 	// that were handed to Finish.
 	Seg [MaxSegments][]byte
-	// CRCs are those of Seg that were checked: of segments that are not empty, in
-	// crc mode, unless that was switched off. The segments of a compressed frame
-	// have none.
+	// CRCs are the checked crcs of Seg: of segments that are not empty, in crc mode,
+	// unless the check was switched off. The segments of a compressed frame have no
+	// crcs.
 	CRCs CRCs
 	// Aborted: the sender gave up in the middle. The frame must be dropped as
 	// if it had never been sent: no dispatch, no sequence number consumed.

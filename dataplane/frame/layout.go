@@ -22,7 +22,7 @@ type layout struct {
 
 func pad(n uint64) uint64 { return (n + blockSize - 1) &^ (blockSize - 1) }
 
-// headSize is what can be read before the lengths are known.
+// headSize is the number of bytes that can be read before the lengths are known.
 func (l layout) headSize() int {
 	if l.secure && l.rev != Rev0 {
 		return headSizeSecure
@@ -30,14 +30,14 @@ func (l layout) headSize() int {
 	return PreambleSize
 }
 
-// restSize is the size behind the head.
+// restSize is the size of the frame without its head.
 func (l layout) restSize(h *Header) uint64 {
 	before, after := l.split(h)
 	return before + uint64(h.Len[3]) + after
 }
 
-// split gives the bytes between the head and segment 3, and those behind
-// segment 3 up to the end of the frame.
+// split gives the number of bytes between the head and segment 3, and from the end
+// of segment 3 to the end of the frame.
 func (l layout) split(h *Header) (before, after uint64) {
 	l0, l1, l2, l3 := uint64(h.Len[0]), uint64(h.Len[1]), uint64(h.Len[2]), uint64(h.Len[3])
 	switch {
@@ -71,7 +71,7 @@ func (l layout) firstInEpilogue() int {
 	return 1
 }
 
-// inlineRest is the size on the wire of what segment 0 has beyond the inline
+// inlineRest is the size on the wire of the part of segment 0 beyond the inline
 // block: operation B of revision 1.
 func (l layout) inlineRest(h *Header) uint64 {
 	if h.Len[0] <= inlineSize {
@@ -97,7 +97,7 @@ func (l layout) operations(h *Header) uint64 {
 	return n
 }
 
-// frameSize is the whole frame; false if it does not fit an int.
+// frameSize is the size of the whole frame; false if it does not fit an int.
 func (l layout) frameSize(h *Header) (int, bool) {
 	n := uint64(l.headSize()) + l.restSize(h)
 	return int(n), n <= math.MaxInt

@@ -4,7 +4,7 @@ import "fmt"
 
 // Limits are the largest segments to accept, in bytes. They apply to the
 // lengths in the preamble and, for compressed frames, to the decompressed
-// lengths as well. They can only narrow what a tag holds by itself (Tag.Bound).
+// lengths as well. They can only narrow the bound of a tag (Tag.Bound).
 // The zero value accepts nothing but empty frames.
 type Limits struct {
 	Control uint32 // segment 0: the payload of a control frame, the header of a message

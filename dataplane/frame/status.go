@@ -9,7 +9,7 @@ const (
 	lateFlagAborted = 0x01
 )
 
-// lateByte is what a sender writes that never gives a frame up.
+// lateByte is the late status of a sender that never gives a frame up.
 func lateByte(rev Revision) byte {
 	if rev == Rev0 {
 		return 0

@@ -62,6 +62,26 @@ func TestRoundTripOfEveryForm(t *testing.T) {
 	}
 }
 
+// The caller has computed them all, as for a message that goes to other peers, too.
+func TestCRCsThatAreSwitchedOffAreSentAsZeros(t *testing.T) {
+	for _, cfg := range []Config{{}, {NoHeaderCRC: true}, {NoDataCRC: true}} {
+		e, h := NewEncoder(cfg, nil, peerAddr), sample()
+		h.CRC = 9 // of an earlier header
+		e.AppendHeader(nil, &h)
+		f, err := parseFooter(e.AppendFooter(nil, &h, Sums{Front: 1, Middle: 2, Data: 3}), cfg.Form)
+		want := Sums{Front: 1, Middle: 2, Data: 3}
+		if cfg.NoHeaderCRC {
+			want.Front, want.Middle = 0, 0
+		}
+		if cfg.NoDataCRC {
+			want.Data = 0
+		}
+		if err != nil || f.Sums != want || (h.CRC == 0) != cfg.NoHeaderCRC {
+			t.Errorf("%+v: header %#x, footer %+v, %v", cfg, h.CRC, f, err)
+		}
+	}
+}
+
 func TestOldHeaderHasTwoInstancesWithThePeersAddress(t *testing.T) {
 	p, h := encoded(Config{Form: Form{OldHeader: true}}, nil, "", "", "")
 	instance := append([]byte{8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, peerAddr[:]...)

@@ -23,11 +23,11 @@ func NewDecoder(cfg Config, signer Signer, lim frame.Limits) *Decoder {
 	return &Decoder{cfg: cfg, signer: signer, limits: lim}
 }
 
-// Form is the form of what it takes.
+// Form is the form of the messages that it decodes.
 func (d *Decoder) Form() Form { return d.cfg.Form }
 
-// Header decodes what follows the tag of a message, and checks its crc and its
-// lengths. Nothing has to be read or allocated for the rest before.
+// Header decodes the bytes after the tag of a message, and checks their crc and the
+// lengths in them. The caller has read and allocated nothing for the rest yet.
 //
 // Errors: [frame.ErrTruncated], [errHeaderCRC], [frame.ErrTooLarge].
 func (d *Decoder) Header(p []byte) (Header, error) {
@@ -51,12 +51,12 @@ func (d *Decoder) Header(p []byte) (Header, error) {
 	return h, nil
 }
 
-// Checks says whose crcs Footer compares: a caller need not compute the others. The
+// Checks says which crcs Footer compares: a caller need not compute the others. The
 // sender may still have left out that of the data.
 func (d *Decoder) Checks() (frontAndMiddle, data bool) { return !d.cfg.NoHeaderCRC, !d.cfg.NoDataCRC }
 
-// Footer decodes the footer p of the message with the header h, and checks it
-// against the sums of what was received.
+// Footer decodes the footer p of the message with the header h, and compares it
+// with the sums of the received bytes.
 //
 // Errors: [frame.ErrTruncated], [errAborted], [frame.ErrSegmentCRC], [errUnsigned],
 // [ErrSignature].

@@ -1,4 +1,4 @@
-// Package frame1 encodes and decodes what travels on an open connection of msgr1,
+// Package frame1 encodes and decodes the frames of an open connection of msgr1:
 // the older protocol: messages with their header, footer and signature, acks and
 // keepalives. It is to msgr1 what package frame is to msgr2, a pure codec: it reads
 // no socket, keeps no clock, and knows nothing of sessions.

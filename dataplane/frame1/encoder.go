@@ -1,10 +1,10 @@
 package frame1
 
-// Config is what both directions of a connection have in common.
+// Config is the part of a connection's settings that both directions share.
 type Config struct {
 	Form
 	// NoHeaderCRC leaves out the crcs of header, front and middle: zeros are sent, and
-	// those of the peer are not looked at (ms_crc_header = false).
+	// the crcs of the peer are ignored (ms_crc_header = false).
 	NoHeaderCRC bool
 	// NoDataCRC leaves out the crc of the data that we send, and tells the peer so
 	// (ms_crc_data = false).
@@ -28,10 +28,10 @@ func NewEncoder(cfg Config, signer Signer, peer [136]byte) *Encoder {
 	return &Encoder{cfg: cfg, signer: signer, peer: peer}
 }
 
-// Form is the form of what it makes.
+// Form is the form of the messages that it makes.
 func (e *Encoder) Form() Form { return e.cfg.Form }
 
-// Overhead is what a message takes besides its payload, in bytes.
+// Overhead is the size of a message without its payload, in bytes.
 func (e *Encoder) Overhead() int { return 1 + e.cfg.HeaderSize() + e.cfg.FooterSize() }
 
 // AppendHeader appends the tag and the header of a message, and sets its CRC, which
@@ -65,11 +65,11 @@ func (e *Encoder) AppendFooter(dst []byte, h *Header, s Sums) []byte {
 	return t.appendTo(dst, e.cfg.Form)
 }
 
-// Checks says whose crcs AppendFooter writes: a caller need not compute the others.
+// Checks says which crcs AppendFooter writes: a caller need not compute the others.
 func (e *Encoder) Checks() (frontAndMiddle, data bool) { return !e.cfg.NoHeaderCRC, !e.cfg.NoDataCRC }
 
-// sums are the crcs of a message as AppendFooter needs them: those that are
-// switched off are not computed.
+// sums are the crcs of a message for AppendFooter. It does not compute the crcs that
+// are switched off.
 func (e *Encoder) sums(front, middle, data []byte) (s Sums) {
 	headers, sum := e.Checks()
 	if headers {

@@ -25,8 +25,8 @@ func SumsOf(front, middle, data []byte) Sums {
 	return Sums{Front: SegmentCRC(0, front), Middle: SegmentCRC(0, middle), Data: SegmentCRC(0, data)}
 }
 
-// Signed is what the signature of a message covers (msgr1.md, section 10.6): the
-// crcs as transmitted, and for the second form the lengths and the number.
+// Signed are the numbers that the signature of a message covers (msgr1.md, section
+// 10.6): the crcs as transmitted, and for the second form the lengths and the seq.
 type Signed struct {
 	HeaderCRC, FrontCRC, MiddleCRC, DataCRC uint32
 	FrontLen, MiddleLen, DataLen            uint32 // bytes
@@ -70,7 +70,7 @@ func parseFooter(p []byte, f Form) (footer, error) {
 	return t, nil
 }
 
-// signed is what the signature of a message covers.
+// signed are the numbers that the signature of a message covers.
 func (t *footer) signed(h *Header) Signed {
 	return Signed{
 		HeaderCRC: h.CRC, FrontCRC: t.Front, MiddleCRC: t.Middle, DataCRC: t.Data,

@@ -26,7 +26,7 @@ type Form struct {
 	OldKeepalive bool // a side lacks MSGR_KEEPALIVE2
 }
 
-// HeaderSize is the size of a message header behind its tag.
+// HeaderSize is the size of a message header without its tag.
 func (f Form) HeaderSize() int {
 	if f.OldHeader {
 		return OldHeaderSize

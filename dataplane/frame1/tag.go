@@ -13,7 +13,7 @@ var le = binary.LittleEndian
 // sections 10 to 12).
 type Tag uint8
 
-// The tags of the open phase. Those of the handshake are in package wire1.
+// The tags of the open phase. The tags of the handshake are in package wire1.
 const (
 	TagClose         Tag = 6  // the sender closes the connection
 	TagMessage       Tag = 7  // a message
@@ -36,7 +36,7 @@ func (t Tag) String() string {
 	return fmt.Sprintf("tag(%d)", uint8(t))
 }
 
-// controlSize is what an ack and the keepalives with a time carry, in bytes.
+// controlSize is the size of an ack, and of a keepalive with a time, without the tag.
 const controlSize = 8
 
 // Size is the number of bytes that follow the tag: of a message, the header alone.
@@ -56,7 +56,7 @@ func (f Form) Size(t Tag) (int, error) {
 // AppendAck appends an ack for every message up to seq.
 func AppendAck(dst []byte, seq uint64) []byte { return le.AppendUint64(append(dst, byte(TagAck)), seq) }
 
-// ParseAck reads what follows the tag of an ack. Error: [frame.ErrTruncated].
+// ParseAck reads the bytes after the tag of an ack. Error: [frame.ErrTruncated].
 func ParseAck(p []byte) (seq uint64, err error) {
 	if len(p) != controlSize {
 		return 0, fmt.Errorf("%w: ACK of %d", frame.ErrTruncated, len(p))
@@ -78,7 +78,7 @@ func AppendKeepaliveAck(dst []byte, stamp [8]byte) []byte {
 	return append(append(dst, byte(TagKeepalive2Ack)), stamp[:]...)
 }
 
-// ParseKeepalive reads what follows the tag of KEEPALIVE2 or its answer. Error:
+// ParseKeepalive reads the bytes after the tag of KEEPALIVE2 or of its answer. Error:
 // [frame.ErrTruncated].
 func ParseKeepalive(p []byte) (stamp [8]byte, err error) {
 	if len(p) != controlSize {

@@ -96,7 +96,7 @@ type Config struct {
 	// the bound (1 MiB at most) even if the others hold all of it; together these shares
 	// exceed it by a quarter at most.
 	FileBytes int64
-	// fileTurn is the bound of defaultFileTurn, 0: that, negative: none. Tests set it.
+	// fileTurn is the bound of defaultFileTurn; 0: that. Tests set it.
 	fileTurn int
 	// Disk opens and names files, nil: uring.Host, that of the machine. A simulated host has
 	// its own. Any goroutine calls it.

@@ -26,7 +26,7 @@ type accountBed struct {
 }
 
 func newAccountBed(t *testing.T, opt FileOptions) *accountBed {
-	b := &accountBed{fileBed: newFileBed(t, opt, func(cfg *Config) { cfg.FileBytes, cfg.fileTurn = bytesOf, -1 })}
+	b := &accountBed{fileBed: newFileBed(t, opt, func(cfg *Config) { cfg.FileBytes = bytesOf })}
 	must(t, b.f.WriteAt(&newRequest().FileOp, make([]byte, 8*piece), 0, Written))
 	b.answer(uring.KindWrite, 0)
 	return b

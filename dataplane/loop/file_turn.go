@@ -54,7 +54,7 @@ func (t *fileTurn) begin(c *Core) {
 		t.since, t.frames, t.asked = c.now, work, 0
 	}
 	t.bytes, t.ops = turnReads, math.MaxInt
-	if t.mixed && c.cfg.fileTurn > 0 {
+	if t.mixed {
 		t.ops = c.cfg.fileTurn
 	}
 }

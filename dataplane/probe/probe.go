@@ -12,8 +12,8 @@ import (
 type Probe interface {
 	// At says what happens at a point; the package text has the answers. In a
 	// handshake it is called on its goroutine and may wait until ctx ends. In the
-	// data phase it is called on a core, and at SocketDecided by whoever decided:
-	// there it must not block, and at SocketDecided it must not call the messenger
+	// data phase it is called on a core, and at SocketDecided by the goroutine that
+	// decided: there it must not block, and at SocketDecided it must not call the messenger
 	// or its connections.
 	At(ctx context.Context, e Event) error
 }
@@ -28,9 +28,9 @@ func (f Func) At(ctx context.Context, e Event) error { return f(ctx, e) }
 var (
 	// ErrReset ends the socket, and the peer sees a TCP reset.
 	ErrReset = errors.New("probe: reset at a break point")
-	// ErrHalfClose ends our direction of the socket and goes on: what is written
-	// from there on fails, what the peer still sends is read. Before there is a
-	// socket it is a fault.
+	// ErrHalfClose ends our direction of the socket and goes on: later writes fail,
+	// and the bytes of the peer are still read. Before there is a socket it is a
+	// fault.
 	ErrHalfClose = errors.New("probe: half-closed at a break point")
 	// ErrHold stops that direction of the data phase before the frame.
 	ErrHold = errors.New("probe: held at a break point")
@@ -52,7 +52,7 @@ type Event struct {
 	TookOver bool
 }
 
-// When says how an event stands to what it is about.
+// When says whether an event comes before or after its step.
 type When uint8
 
 // A step of a handshake is told of twice, unless it fails, a frame of the data phase
@@ -86,7 +86,7 @@ func (p Point) String() string {
 	return p.Step.String()
 }
 
-// Step says what a Point is about.
+// Step is the kind of a Point.
 type Step uint8
 
 // The steps. Before a frame of a handshake is read its tag is not known, so

@@ -8,8 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Socket is one TCP connection that a Probe is told of. Those who run it ask the
-// probe by it; the nil Socket asks nobody. The probe disturbs it by Reset, HalfClose
+// Socket is one TCP connection with a Probe. The handshake and the data phase ask the
+// probe by it; the nil Socket asks no probe. The probe disturbs it by Reset, HalfClose
 // and Shutdown, which have no effect before it is connected and once the data phase
 // has begun; any goroutine may call them, but no dispatcher on a core.
 type Socket struct {
@@ -21,7 +21,7 @@ type Socket struct {
 	decided  bool
 }
 
-// Link is what a Socket does to its TCP connection: a *loop.Link.
+// Link is the TCP connection of a Socket: a *loop.Link.
 type Link interface {
 	PeerAddr() netip.AddrPort
 	Reset()
@@ -76,7 +76,7 @@ func (s *Socket) Connected(l Link) {
 }
 
 // Step asks the probe about a step of a handshake, and returns the fault that it
-// wants, nil for none.
+// asks for, or nil.
 func (s *Socket) Step(ctx context.Context, p Point, w When) error {
 	if s == nil {
 		return nil

@@ -22,18 +22,18 @@ type TracedSocket struct {
 	Peer     netip.AddrPort
 }
 
-// Tap is told of what passes on one socket. During the handshake it is called by one
-// goroutine at a time, in the data phase by the core that owns the connection, which
-// it must not block. What is sent is told before the kernel has it.
+// Tap gets the frames of one socket. During the handshake it is called by one goroutine
+// at a time, in the data phase by the core that owns the connection, which it must not
+// block. It gets a sent frame before the kernel does.
 type Tap interface {
 	// Banner: the features of a banner, a frame of neither direction.
 	Banner(sent bool, supported, required uint64)
 	// Frame: its slices are valid during the call.
 	Frame(f Frame)
-	// Part is Banner and Frame of msgr1; what it points to is valid during the call.
+	// Part is Banner and Frame of msgr1; its slices are valid during the call.
 	Part(p Part)
 	// Ended: the socket is closed, and why. It can come from any goroutine, and again:
-	// the first says why, and what comes behind it is to be passed over.
+	// the first call has the cause, and later calls of any method are to be ignored.
 	Ended(why error)
 }
 
@@ -47,7 +47,7 @@ type Frame struct {
 	Compressed, Aborted bool
 }
 
-// PartKind says what a Part is.
+// PartKind is the kind of a Part.
 type PartKind uint8
 
 // The kinds, in the order in which they come.
@@ -60,7 +60,7 @@ const (
 	PartOpen                               // what has a frame1.Tag
 )
 
-// Part is what msgr1 has in place of a frame.
+// Part is a message of the handshake or a frame of msgr1.
 type Part struct {
 	Sent bool // else received
 	Kind PartKind

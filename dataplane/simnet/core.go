@@ -8,8 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Core is a core of a plane that runs on a Host. It has no thread: who steps the
-// Network also turns the cores, one at a time.
+// Core is a core of a plane that runs on a Host. It has no thread: the goroutine that
+// steps the Network also turns the cores, one at a time.
 type Core struct {
 	*loop.Core
 	by  stepped.Stepper
@@ -29,8 +29,8 @@ func (h *Host) Run(cfg *loop.Config, opened func(c *Core)) {
 	cfg.Stepped = func(c *loop.Core, s stepped.Stepper) { opened(&Core{Core: c, by: s, drv: drv}) }
 }
 
-// Turn does one turn of the core: one task of its mailbox, what is due, what is to
-// be sent, and one completion. It does nothing once the core has ended.
+// Turn does one turn of the core: one task of its mailbox, due timers, pending writes,
+// and one completion. It does nothing once the core has ended.
 func (c *Core) Turn() error { return c.by.Turn() }
 
 // Busy says whether a turn has something to do other than timers.
@@ -40,8 +40,8 @@ func (c *Core) Busy() bool {
 }
 
 // EndInTurn has the core end in a turn once Plane.Close has begun, as a core with a
-// thread does: for who turns the cores on a goroutine of its own. Else Plane.Close ends
-// it where it is called. In the callback of Run only.
+// thread does: for a test that turns the cores on a goroutine of its own. Else Plane.Close
+// ends the core on the goroutine of its caller. In the callback of Run only.
 func (c *Core) EndInTurn() { c.by.EndInTurn() }
 
 // Deadline is when the earliest timer of the core is due, by the clock of the

@@ -44,7 +44,7 @@ type Disk struct {
 
 // DiskOptions of a disk. The zero value is a fast and faultless one.
 type DiskOptions struct {
-	// Latency of every request, and what is added at random.
+	// Latency of every request, and Jitter, the most that is added at random.
 	Latency time.Duration
 	Jitter  time.Duration
 	// ErrorEvery fails one request, change of names or SyncDir in so many with EIO, on
@@ -62,7 +62,7 @@ type DiskOptions struct {
 	StopAt int
 }
 
-// DiskCounts say what the disk did, so that a test sees that its faults happened.
+// DiskCounts count the faults of the disk, so that a test sees that they happened.
 type DiskCounts struct {
 	Reads, Writes, Syncs, Errors int
 	Crashes                      int
@@ -72,7 +72,7 @@ type DiskCounts struct {
 	Unnamed                      int // changes of names that were lost with the power
 }
 
-// sector is what a device writes whole or not at all. Direct I/O is aligned to it.
+// sector is the size that a device writes whole or not at all. Direct I/O is aligned to it.
 const sector = 512
 
 // Disk is the host's.
@@ -85,10 +85,10 @@ func (h *Host) Disk() *Disk {
 	return h.disk
 }
 
-// Configure changes what holds for requests from now on.
+// Configure changes the options for later requests.
 func (k *Disk) Configure(opt DiskOptions) { k.opt = opt }
 
-// Counts says what has happened so far.
+// Counts are the counts up to now.
 func (k *Disk) Counts() DiskCounts { return k.counts }
 
 // InFlight is the number of requests that have not ended.
@@ -145,7 +145,7 @@ func grown(data []byte, size int64) []byte {
 	return data
 }
 
-// write changes what programs see.
+// write changes the bytes that programs see.
 func (i *inode) write(c change) {
 	i.data = c.apply(i.data)
 	i.dirty = append(i.dirty, c)
@@ -169,7 +169,7 @@ func (i *inode) sync(covers func(c *change) bool) {
 	i.dirty = rest
 }
 
-// syncRange makes durable what stands in a range of the file, and its length.
+// syncRange makes the bytes of a range of the file durable, and its length.
 func (i *inode) syncRange(from, to int64) {
 	for _, at := range [...]int64{from, to} {
 		var parts []change // each on one side
@@ -197,7 +197,7 @@ func (i *inode) crash(k *Disk) {
 	i.data = append([]byte(nil), i.disk...)
 }
 
-// settle chooses what becomes of a change that was not durable.
+// settle chooses the outcome of a change that was not durable.
 func (k *Disk) settle(c *change, apply func(change)) {
 	fate := k.host.net.rng.IntN(3)
 	switch {
@@ -218,8 +218,8 @@ func (k *Disk) settle(c *change, apply func(change)) {
 	}
 }
 
-// crash is the loss of power: open files are gone, requests in flight have no end,
-// and the disk holds what was durable, and of the rest what chance has left.
+// crash is the loss of power: open files are gone, requests in flight have no end, and
+// the disk holds all durable changes, and some of the others by chance.
 // Host.Die with silent does it.
 func (k *Disk) crash() {
 	k.host.net.Note("disk of %v: power lost", k.host.ip)
@@ -232,15 +232,15 @@ func (k *Disk) crash() {
 	k.opened = map[int]*handle{}
 }
 
-// killed is the end of the process: what has ended stays, and of what was in flight
-// some is done.
+// killed is the end of the process: ended requests stay done, and of the requests in
+// flight some are done.
 func (k *Disk) killed() {
 	k.abandon((*request).partly)
 	k.opened = map[int]*handle{}
 }
 
-// abandon ends what is in flight without an answer. Requests that change a file, and are not
-// refused, are given to changed.
+// abandon ends the requests in flight without an answer. It calls changed with each
+// request that changes a file and is not refused.
 func (k *Disk) abandon(changed func(r *request)) {
 	for _, r := range k.flying {
 		r.gone = true
