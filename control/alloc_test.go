@@ -96,7 +96,7 @@ func TestRequestsOnAFileThatIsFullDoNotAllocate(t *testing.T) {
 }
 
 func requestsDoNotAllocate(t *testing.T, opt loop.FileOptions) {
-	overRealDisks(t, diskOptions{plain: true, file: opt}, func(t *testing.T, b *blockBed) {
+	overRealDisks(t, diskOptions{file: opt}, func(t *testing.T, b *blockBed) {
 		client := newMessenger(t, oneCore(t, "client.1", uring.Auto))
 		number := binary.LittleEndian.AppendUint32(nil, 3)
 		done := make(chan struct{})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,46 +25,6 @@ func (e *party) call(t *testing.T) net.Conn {
 	t.Cleanup(func() { _ = c.Close() })
 	must(t, c.SetDeadline(time.Now().Add(authPatience)))
 	return c
-}
-
-// Who speaks something else is disconnected after our banner, with at most
-// one line in the log, and no other connection notices.
-// Matrix: HS-06, HS-07, HI-20, HI-30
-func TestWhoSpeaksAnotherProtocolIsDisconnected(t *testing.T) {
-	var book logText
-	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false)}).bind(t)
-	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
-	conn, err := client.dial(t, server, wire.Mon)
-	must(t, err)
-	exchange(t, client, server, conn, []byte("both are ready")) // and have said so in the log
-	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
-	// A warning about the protocol comes once a minute; each socket has a line of its own.
-	lines := func() int { return strings.Count(book.String(), "accepted socket closed") }
-	for i, said := range []string{
-		"ceph v027" + strings.Repeat("\x00", 300),
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 500),
-		"SSH-2.0-OpenSSH_9.2\r\n",
-		strings.Repeat("\x00", 40), strings.Repeat("\xff", 4000), "ceph v3\n\x10\x00" + strings.Repeat("\x00", 16),
-	} {
-		c := server.call(t)
-		_, err := io.WriteString(c, said)
-		must(t, err)
-		got, err := io.ReadAll(c)
-		if !bytes.Equal(got, own) || err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("%q: answered %x, %v; want our banner and the end", said[:8], got, err)
-		}
-		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
-		// The line in the log follows the count.
-		happens(t, "the line in the log", func() bool { return lines() > i })
-		if n := lines() - i; n > 1 {
-			t.Errorf("%q: %d lines in the log:\n%s", said[:8], n, book.String())
-		}
-		exchange(t, client, server, conn, []byte("not disturbed"))
-	}
-	if n := counters(t, server.m).AuthFailures; n != 0 {
-		t.Errorf("%d of them count as failed authentications", n)
-	}
 }
 
 // A peer that can never do is tried once, also by a lossless connection,

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -60,31 +59,6 @@ func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
 			t.Errorf("the client that checks says %v", err)
 		}
 	}
-}
-
-// offset is where p lies within its page.
-func offset(p []byte) uintptr { return reflect.ValueOf(p).Pointer() % 4096 }
-
-func TestBlocksOf4KiBBeginOnAPageWhereThatIsAskedFor(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const blocks = 20
-		got := make(chan uintptr, blocks)
-		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-			got <- offset(m.Data)
-			return true
-		}}), func(c *nodetest.NodeConfig) { c.Receiving.AlignFrom = 4096 })
-		client := nodeOf(t, v, "client.1", "LLC", 2)
-		conn := client.Dial(server)
-		for i := range blocks {
-			m := control.NewMessage(1, make([]byte, i), make([]byte, 4096+i%2*100))
-			must(t, conn.SendContext(ctx, m))
-		}
-		for i := range blocks {
-			if at := arrives(t, "a block", got); at != 0 {
-				t.Errorf("block %d begins %d bytes behind a page", i, at)
-			}
-		}
-	})
 }
 
 // Real OSDs take a peer for the osd of its number, and its transaction ids for that osd's.

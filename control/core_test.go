@@ -44,36 +44,6 @@ func here(t *testing.T, c *loop.Core) {
 	}
 }
 
-// Matrix: KV-09
-func TestOffloadedWorkBlocksNoCore(t *testing.T) {
-	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}}
-	placed(t, &cfg)
-	m := newMessenger(t, cfg)
-	release, back := make(chan struct{}), make(chan bool)
-	m.Core(0).Do(func(c *loop.Core) {
-		thread := spots.Of(c).thread
-		c.Offload(func() {
-			<-release
-			if unix.Gettid() == thread {
-				t.Error("the work runs on the core")
-			}
-		}, func(at *loop.Core) {
-			here(t, at)
-			back <- at == c
-		})
-	})
-	turned := make(chan struct{})
-	m.Core(0).Do(func(*loop.Core) { close(turned) }) // it runs while the work does not end
-	<-turned
-	close(release)
-	if !<-back {
-		t.Error("it came back on another core")
-	}
-	if _, err := m.Disk().List(t.TempDir()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const cores = 3
@@ -248,33 +218,6 @@ func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
 		log.check(t, "2 stops")
 		must(t, m.Shutdown(ctx))
 		log.check(t, "0 stops", "1 stops")
-	})
-}
-
-func TestACoreWhoseHookFailsDoesNotStart(t *testing.T) {
-	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		var log coreLog
-		no := errors.New("no disk")
-		cfg := control.Config{
-			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
-		}
-		log.hooks(&cfg)
-		refused := 1
-		cfg.Plane.Started = func(c *loop.Core) error {
-			if c.ID() == refused {
-				return no
-			}
-			return nil
-		}
-		if _, err := control.New(cfg); !errors.Is(err, no) {
-			t.Fatal(err)
-		}
-		log.check(t, "0 stops")
-		refused = 2
-		m := newMessenger(t, cfg)
-		if _, err := m.AddCore(deadline(t)); !errors.Is(err, no) || len(m.Cores()) != 2 {
-			t.Errorf("%v, %d cores", err, len(m.Cores()))
-		}
 	})
 }
 

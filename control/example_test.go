@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net/netip"
+	"reflect"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
@@ -274,6 +275,9 @@ func ExampleConfig_alignFrom() {
 	try(m.Shutdown(ctx))
 	// Output: 4096 bytes, 0 behind a page
 }
+
+// offset is the place of p within its page.
+func offset(p []byte) uintptr { return reflect.ValueOf(p).Pointer() % 4096 }
 
 // Free is told when the messenger has let go of a message, and Outcome what became of
 // it: only what was acknowledged has reached the peer's dispatcher.

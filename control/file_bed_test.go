@@ -4,16 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
-	"sync/atomic"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -25,8 +21,6 @@ type blockBed struct {
 	ctx    context.Context
 	server *control.Messenger
 	conn   *control.Conn
-	// fail has the next request of that kind end with EIO.
-	fail func(kind uring.Kind)
 }
 
 // diskOptions are those of the tests: everything that a user can choose has its effect.
@@ -34,7 +28,6 @@ type diskOptions struct {
 	file           loop.FileOptions
 	cores          int
 	serve          func(c *control.Conn, m *control.Message) bool
-	plain          bool                // the driver as it is: fail has no effect
 	bytes          int64               // loop.Config.FileBytes
 	queue          int64               // Sending.QueueBytes of the server
 	receive        *control.Dispatcher // of the client; nil: none
@@ -59,29 +52,11 @@ func overRealDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockB
 	}
 }
 
-// fileEnds are the kinds of requests as faulty knows them.
-var fileEnds = map[uring.Kind]faulty.Request{
-	uring.KindRead: faulty.ReadFileEnd, uring.KindWrite: faulty.WriteFileEnd, uring.KindSync: faulty.SyncFileEnd,
-}
-
 func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed {
 	b := &blockBed{t: t, ctx: deadline(t)}
-	var next atomic.Value // the request that fails
-	next.Store(faulty.Request(""))
-	b.fail = func(kind uring.Kind) { next.Store(fileEnds[kind]) }
-	ask := func(at faulty.Request) faulty.Fault {
-		if next.CompareAndSwap(at, faulty.Request("")) {
-			return faulty.Fault{Errno: unix.EIO}
-		}
-		return faulty.Fault{}
-	}
-	open := func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: backend}) }
-	if !opt.plain {
-		open = faulty.OpenWith(open, ask)
-	}
 	server := newMessenger(t, control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Receiving: control.Receiving{AlignFrom: blockSize},
-		Plane:   loop.Config{Cores: max(1, opt.cores), Open: open, FileBytes: opt.bytes},
+		Plane:   loop.Config{Cores: max(1, opt.cores), Driver: uring.Config{Backend: backend}, FileBytes: opt.bytes},
 		Default: opt.server,
 	})
 	b.server = server
@@ -115,19 +90,6 @@ func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *
 	cfg.Server.Default, cfg.Client.Default = opt.server, opt.client
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		b := &blockBed{t: t, ctx: p.Context, server: p.Server, conn: p.Conn}
-		b.fail = func(kind uring.Kind) {
-			p.Do(func() {
-				faults, failed := simulatedDisk, false
-				faults.Fail = func(k uring.Kind, _ string) unix.Errno {
-					if k != kind || failed {
-						return 0
-					}
-					failed = true
-					return unix.EIO
-				}
-				p.ServerHost.Disk().Configure(faults)
-			})
-		}
 		p.Do(func() { p.ServerHost.Disk().Configure(simulatedDisk) })
 		b.open("/blocks", opt.file)
 		f(t, b, p)

@@ -12,15 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
@@ -78,71 +75,6 @@ func TestACRCIsSetForOneMessageOfACoreOnly(t *testing.T) {
 		if st, err := b.conn.Stats(); err != nil || st.Counters.Faults != 0 {
 			t.Errorf("%+v, %v", st.Counters, err)
 		}
-	})
-}
-
-// A write and the sync behind it each take the latency of the disk.
-func TestAnAnswerComesBehindTheSyncThatCoversItsWrite(t *testing.T) {
-	onPair(t, diskOptions{}, func(t *testing.T, b *blockBed, p *pair.Pair) {
-		began := time.Now()
-		if a := b.one(writeBlock, 1); a.err != nil || a.failed != "" {
-			t.Fatalf("%+v", a)
-		}
-		if took := time.Since(began); took < 2*diskLatency {
-			t.Errorf("answered after %v", took)
-		}
-		p.Do(func() {
-			if c := p.ServerHost.Disk().Counts(); c.Syncs != 1 || c.Writes != 1 {
-				t.Errorf("%+v", c)
-			}
-		})
-	})
-}
-
-func TestAnErrorOfTheDiskReachesExactlyItsRequest(t *testing.T) {
-	for kind, typ := range map[uring.Kind]uint16{uring.KindWrite: writeBlock, uring.KindRead: readBlock} {
-		overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
-			b.ask(writeBlock, numbers(16)...)
-			b.fail(kind)
-			failed := 0
-			for _, a := range b.ask(typ, numbers(16)...) {
-				if a.err != nil {
-					t.Fatal(a.err)
-				}
-				if strings.Contains(a.failed, unix.EIO.Error()) {
-					failed++
-				} else if a.failed != "" || typ == readBlock && !bytes.Equal(a.data, blockOf(a.number)) {
-					t.Errorf("%q", a.failed)
-				}
-			}
-			if failed != 1 {
-				t.Errorf("%d requests failed", failed)
-			}
-			if a := b.one(typ, 1); a.failed != "" {
-				t.Errorf("the next one: %s", a.failed)
-			}
-		})
-	}
-}
-
-func TestAFileWhoseSyncFailedTakesNoMoreWrites(t *testing.T) {
-	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
-		b.one(writeBlock, 1)
-		b.fail(uring.KindSync)
-		for range 2 {
-			if a := b.one(writeBlock, 2); !strings.Contains(a.failed, loop.ErrNotDurable.Error()) {
-				t.Errorf("a write: %+v", a.failed)
-			}
-		}
-		if a := b.one(readBlock, 1); a.failed != "" || !bytes.Equal(a.data, blockOf(1)) {
-			t.Errorf("a read: %q", a.failed)
-		}
-		b.on(func(_ *loop.Core, s *blockStore) {
-			var wrong *loop.PoisonError
-			if err := s.file.Poisoned(); !errors.As(err, &wrong) || wrong.Cause != unix.EIO || wrong.File != s.file.Name() {
-				t.Errorf("poisoned: %v", err)
-			}
-		})
 	})
 }
 

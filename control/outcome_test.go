@@ -11,45 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 )
-
-// becomesOf sends a message and waits for what becomes of it.
-func becomesOf(t *testing.T, ctx context.Context, c *control.Conn, then func()) dataplane.Outcome {
-	t.Helper()
-	freed := make(chan dataplane.Outcome, 1)
-	m := control.NewMessage(1, []byte("text"), make([]byte, 100<<10))
-	m.Free = func(m *control.Message) { freed <- m.Outcome() }
-	must(t, c.Send(m))
-	if then != nil {
-		then()
-	}
-	return arrives(t, "the end of the message", freed)
-}
-
-func TestFreeLearnsWhatBecameOfAMessage(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		lossless, lossy := nodeOf(t, v, "osd.1", "SFS", 1), nodeOf(t, v, "osd.2", "SLS", 2)
-		one, two := nodeOf(t, v, "client.3", "LLC", 3), nodeOf(t, v, "client.4", "LC", 4)
-		if o := becomesOf(t, ctx, one.Dial(lossless), nil); o != dataplane.OutcomeAcknowledged {
-			t.Errorf("lossless: %v", o)
-		}
-		if o := becomesOf(t, ctx, two.Dial(lossy), nil); o != dataplane.OutcomeWritten {
-			t.Errorf("lossy: %v", o)
-		}
-		must(t, lossless.Unbind())
-		gone := nodeOf(t, v, "client.5", "LLC", 5)
-		c := gone.Dial(lossless)
-		if o := becomesOf(t, ctx, c, c.MarkDown); o != dataplane.OutcomeDropped {
-			t.Errorf("marked down: %v", o)
-		}
-		self, err := one.Loopback()
-		must(t, err)
-		if o := becomesOf(t, ctx, self, nil); o != dataplane.OutcomeAcknowledged {
-			t.Errorf("to ourselves: %v", o)
-		}
-	})
-}
 
 // followed notes what hooks are told.
 type followed struct {

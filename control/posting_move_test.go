@@ -30,7 +30,7 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	if err := m.Start(); err != nil {
 		t.Fatal(err)
 	}
-	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: 1, AddrPort: fullListener(t)}
+	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: 1, AddrPort: FullListener(t)}
 	c, err := m.Connect(to, wire.OSD)
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +57,9 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	}
 }
 
-// fullListener is the address of a listener whose queue is full: to connect there ends with
+// FullListener is the address of a listener whose queue is full: to connect there ends with
 // no answer.
-func fullListener(t *testing.T) netip.AddrPort {
+func FullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

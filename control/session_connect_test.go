@@ -301,36 +301,9 @@ func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.C
 	})
 }
 
-// Matrix: RA-01, RA-14
-func TestRaceOfIdentsMakesOneSession(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v)
-		start := []*nodetest.Break{
-			us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
-			them.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block()),
-		}
-		a := us.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
-		b := them.Probe.Arm(nodetest.Write(frame.TagClientIdent), 1, nodetest.Block())
-		send(t, us.Dial(them), 1)
-		send(t, them.Dial(us), 2)
-		us.Hit(ctx, start[0])
-		them.Hit(ctx, start[1])
-		start[0].Release()
-		start[1].Release()
-		us.Hit(ctx, a)
-		them.Hit(ctx, b)
-		a.Release()
-		b.Release()
-		receives(t, ctx, them, 1)
-		receives(t, ctx, us, 2)
-		us.Await(ctx, "established C(1,1,0,1)", "closed A(1,0-1,0,0)")
-		them.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-	})
-}
-
-// The side that is told to wait gets its messages over the
+// Both dial. The side that is told to wait gets its messages over the
 // other connection, which opens though its own side has nothing to send.
-// Matrix: RA-08, RA-09
+// Matrix: RA-01, RA-08, RA-09, RA-14
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
 		us, them := racers(t, v)

@@ -110,10 +110,14 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 
 // A peer that sends one wrong byte and then waits holds its place among
 // the half-open connections no longer than that, and is counted by what it was.
-// Matrix: HS-06, HS-07, HI-20
+// Matrix: HS-06, HS-07, HI-20, HI-30
 func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.T) {
 	var book logText
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Logger: book.everything(false), Timeouts: control.Timeouts{Handshake: time.Hour}}).bind(t)
+	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
+	honest, err := client.dial(t, server, wire.Mon)
+	must(t, err)
+	exchange(t, client, server, honest, []byte("both are ready")) // and have said so in the log
 	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want stats.BannerCounters
 	for i, c := range []struct {
@@ -122,6 +126,7 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 	}{
 		{"ceph v0", &want.Msgr1}, {"G", &want.HTTP}, {"GET / HTTP/1.1\r\n\r\n", &want.HTTP}, {"\x16", &want.TLS}, {"\x16\x03\x01", &want.TLS},
 		{"S", &want.SSH}, {"\x00", &want.Other}, {"ceph v2\x00", &want.Other}, {"ceph v3", &want.Other},
+		{"\x16\x03\x01" + strings.Repeat("r", 500), &want.TLS}, {strings.Repeat("\xff", 4000), &want.Other},
 	} {
 		*c.kind++
 		conn := server.call(t)
@@ -135,6 +140,13 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 		if n := counters(t, server.m).BadBanners; n != want {
 			t.Errorf("%q: counted %+v, want %+v", c.said, n, want)
 		}
+		// Each socket has one line, which follows the count; a warning about the protocol comes once a minute.
+		closed := func() int { return book.count("accepted socket closed") }
+		happens(t, "the line in the log", func() bool { return closed() > i })
+		if n := closed(); n != i+1 {
+			t.Errorf("%q: %d sockets closed, want %d:\n%s", c.said, n, i+1, book.String())
+		}
+		exchange(t, client, server, honest, []byte("not disturbed"))
 	}
 	if n := counters(t, server.m).AuthFailures; n != 0 {
 		t.Errorf("%d of them count as failed authentications", n)

@@ -121,6 +121,7 @@ func TestAClaimKeepsNobodyOutOnceItsSocketIsGone(t *testing.T) {
 
 // What was dialled is not taken over by an OSD that proves to be another one,
 // whatever it says.
+// Matrix: SE-24
 func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", true, proves).listens(&chattyServer{modes: crcOnly})

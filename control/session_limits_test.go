@@ -215,26 +215,6 @@ func TestPeersThatNeverAcknowledgeStopNobodyElse(t *testing.T) {
 	})
 }
 
-// Two sockets that announce large messages and bring none of them hold nothing.
-// Matrix: HI-08, HI-29
-func TestAnnouncedMessagesStopNobodyElse(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "SFS", true, withChain(&control.Dispatcher{Fast: answerAll}))
-		for id, size := range []int{64 << 20, 36 << 20} {
-			p := s.another(10 + byte(id))
-			var hd [frame.MessageHeaderSize]byte
-			(&frame.MessageHeader{Seq: 1, TID: 1}).Put(&hd)
-			b := frame.NewEncoder(p.Revision()).AppendOpen(nil, frame.TagMessage, hd[:], [4]int{len(hd), 0, 0, size})
-			p.WriteRaw(b[:77])
-			s.must(p)
-		}
-		s.honest(4 << 20)
-		if used := s.node.DispatchThrottle().Used(); used > 1000 {
-			t.Errorf("154 bytes hold %d", used)
-		}
-	})
-}
-
 // The budget of the messenger has room for the messages of one peer, but not all of
 // it: the other peer is answered.
 func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -41,7 +42,12 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			freed := make(chan uint64, 100)
 			for tid := range uint64(100) {
 				m := control.NewMessage(1, []byte("front"), []byte("data"))
-				m.TID, m.Free = tid, func(m *control.Message) { freed <- m.TID }
+				m.TID, m.Free = tid, func(m *control.Message) {
+					if o := m.Outcome(); o != dataplane.OutcomeAcknowledged {
+						t.Errorf("message %d: %v", m.TID, o)
+					}
+					freed <- m.TID
+				}
 				want = append(want, tid)
 				must(t, c.Send(m))
 			}

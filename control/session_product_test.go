@@ -192,7 +192,7 @@ func (c trial) earlyOutlook() []outlook {
 }
 
 // Matrix: PO-09, FT-01, FT-02, FT-03, FT-04, FT-05, FT-06, FT-07, FT-08, FT-09, FT-10, FT-11, FT-12, FT-13, FT-14
-// Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-25, FT-28, INV-01, INV-02
+// Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-24, FT-25, FT-28, INV-01, INV-02
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	nodetest.CheckLeaks(t)
@@ -275,35 +275,6 @@ func connectorName(policy string) string {
 		return "client.2"
 	}
 	return "osd.2"
-}
-
-// A fault while a message is being handled, by its handler.
-// Matrix: FT-24
-func TestFaultInsideAHandlerCostsOneReconnect(t *testing.T) {
-	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()))
-		var connector *nodetest.Node
-		ready := make(chan struct{})
-		connector = nodeOf(t, v, "client.2", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-			<-ready
-			if m.TID == 1001 {
-				connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
-				again := numbered(2, control.NewMessage(1, nil, nil))
-				if c.Send(again) != nil {
-					t.Error("send inside the handler failed")
-				}
-			}
-			return true
-		}}))
-		close(ready)
-		send(t, connector.Dial(acceptor), 1)
-		receives(t, ctx, acceptor, 1, 2)
-		receives(t, ctx, connector, 1001, 1002)
-		connector.Await(ctx, "established C(2,1,1,2)")
-		if n := connector.Probe.Seen(nodetest.Read(frame.TagSessionReconnectOK)); n != 1 {
-			t.Errorf("%d SESSION_RECONNECT_OK, want 1", n)
-		}
-	})
 }
 
 // What becomes of a session whose peer is gone: killed, frozen, or restarted.

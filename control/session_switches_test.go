@@ -161,38 +161,16 @@ func (s *simulated) do(f func()) {
 // switches, there and from there, or to there.
 func TestAnAcceptedConnectionIsReadyAfterEightSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t)
-		var accepted *control.Conn
-		var got, events int
-		server, core := s.start(1, wire.EntityName{Type: wire.OSD, ID: "0"}, &control.Dispatcher{
-			Accept: func(c *control.Conn, _ int, _ bool) {
-				if events++; got != 0 {
-					t.Error("a message comes before the accept event")
-				}
-				accepted = c
-			},
-			Fast: func(*control.Conn, *control.Message) bool { got++; return true },
-		})
-		client, _ := s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{})
-		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
-		s.do(func() {
-			bound := bind(t, server, to)
-			to = bound[0]
-		})
-		s.asked[core] = 0
-		conn := connect(t, client, to, wire.OSD)
-		must(t, conn.Send(control.NewMessage(1, nil, nil)))
-		s.settle()
-		if events != 1 || got != 1 || accepted.State() != control.StateReady {
-			t.Fatalf("%d accept events, %d messages", events, got)
-		}
-		if n := 2 * s.asked[core]; n > 8 {
+		a := newAccepting(t)
+		core := a.s.cores[0] // the server's
+		a.s.asked[core] = 0
+		a.accept()
+		if n := 2 * a.s.asked[core]; n > 8 {
 			t.Errorf("%d switches until the accepted connection is ready, want at most 8", n)
 		} else {
 			t.Logf("%d switches", n)
 		}
-		s.do(func() { must(t, client.Shutdown(t.Context())) })
-		s.do(func() { must(t, server.Shutdown(t.Context())) })
+		a.end()
 	})
 }
 

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
@@ -147,21 +145,10 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	})
 }
 
-// swallow is an address that answers nothing: its queue of connections is full.
+// swallow is an address that answers nothing.
 func swallow(t *testing.T) wire.Addr {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing is left to be told
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(fd, 0))
-	sa, err := unix.Getsockname(fd)
-	must(t, err)
-	at := loopback(uint16(sa.(*unix.SockaddrInet4).Port))
-	filler, err := net.Dial("tcp", at.String())
-	must(t, err)
-	t.Cleanup(func() { _ = filler.Close() })
-	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(at.Addr(), at.Port())}
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: control.FullListener(t)}
 }
 
 // The server accepts, and says nothing. Those who wait for their turn are not held up by
@@ -284,30 +271,6 @@ func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 	left := server.Conns()
 	if len(left) != 2 || left[0].ID() != 4 || left[1].ID() != 5 {
 		t.Errorf("left are %d", len(left))
-	}
-}
-
-// A client that comes back in time has its session, and the wait begins anew.
-func TestASessionThatIsResumedDoesNotEnd(t *testing.T) {
-	ctx := deadline(t)
-	var resets atomic.Int64
-	clock := &pressedClock{}
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), clock.of)
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-	conn := client.Dial(server)
-	send(t, conn, 1)
-	receives(t, ctx, server, 1)
-	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
-	send(t, conn, 2)
-	client.Hit(ctx, b)
-	receives(t, ctx, server, 1, 2)
-	if n := clock.press(anHour); n != 0 {
-		t.Errorf("%d sessions still wait", n)
-	}
-	send(t, conn, 3)
-	receives(t, ctx, server, 1, 2, 3)
-	if resets.Load() != 0 {
-		t.Error("reset")
 	}
 }
 

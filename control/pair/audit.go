@@ -58,7 +58,7 @@ type Durable struct {
 // Audit makes requests, and judges the answers by its ledger. Of each key it has one request
 // under way. Methods are for the goroutine of the test, but for Ask.
 type Audit struct {
-	Ledger
+	ledger
 	// Conns lead to the server; a key belongs to one of them. They are changed while nothing
 	// is under way.
 	Conns []*control.Conn
@@ -141,16 +141,16 @@ func (a *Audit) All(act Act, n int) {
 	a.under.Wait()
 }
 
-// Load makes n requests, each for another key, and does not wait.
-func (a *Audit) Load(n int) {
+// load makes n requests, each for another key, and does not wait.
+func (a *Audit) load(n int) {
 	for _, number := range a.Rand.Perm(Keys)[:n] {
 		act := Random(a.Rand)
 		a.under.Go(func() { _ = a.Ask(act, number) })
 	}
 }
 
-// Wait waits for all requests to end.
-func (a *Audit) Wait() { a.under.Wait() }
+// wait waits for all requests to end.
+func (a *Audit) wait() { a.under.Wait() }
 
 // Everything reads all keys, and lists them.
 func (a *Audit) Everything() {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// Ledger knows the values that a durable server must have, for tests that end its process or
+// ledger knows the values that a durable server must have, for tests that end its process or
 // cut its power at any moment: an acknowledged change is there, and a change without an answer
 // is there from the next process on, or never. A value has a version, which a test does not
-// use twice for a key; 0 stands for no value. The zero Ledger is of an empty
+// use twice for a key; 0 stands for no value. The zero ledger is of an empty
 // server. Any goroutine.
-type Ledger struct {
+type ledger struct {
 	mu   sync.Mutex
 	keys map[string]*account
 	life int // number of the server's process
@@ -28,7 +28,7 @@ type attempt struct {
 	life    int
 }
 
-func (l *Ledger) account(key string) *account {
+func (l *ledger) account(key string) *account {
 	if l.keys == nil {
 		l.keys = map[string]*account{}
 	}
@@ -40,14 +40,14 @@ func (l *Ledger) account(key string) *account {
 
 // Acknowledged notes a change that the server has confirmed. The changes of a key must be
 // made one behind the other.
-func (l *Ledger) Acknowledged(key string, version uint64) {
+func (l *ledger) Acknowledged(key string, version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*l.account(key) = account{acked: version}
 }
 
 // Refused notes a change that failed, or whose answer never came: it may have happened.
-func (l *Ledger) Refused(key string, version uint64) {
+func (l *ledger) Refused(key string, version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.account(key)
@@ -56,7 +56,7 @@ func (l *Ledger) Refused(key string, version uint64) {
 
 // Found notes the version that was read. The error says that the server must not have it, or
 // must not have it any more.
-func (l *Ledger) Found(key string, version uint64) error {
+func (l *ledger) Found(key string, version uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.account(key)
@@ -74,14 +74,14 @@ func (l *Ledger) Found(key string, version uint64) error {
 
 // Restarted notes that the server's process has ended: the next process gets the requests
 // that follow.
-func (l *Ledger) Restarted() {
+func (l *ledger) Restarted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.life++
 }
 
 // Present are the keys that have a value, in order, once each was Found or Acknowledged.
-func (l *Ledger) Present() (keys []string) {
+func (l *ledger) Present() (keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, k := range l.keys {

@@ -1,15 +1,13 @@
-package pair_test
+package pair
 
 import (
 	"slices"
 	"testing"
-
-	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
 // Matrix: KV-12
 func TestALedgerNoticesWhatMustNotBeThere(t *testing.T) {
-	var l pair.Ledger
+	var l ledger
 	found := func(version uint64, want bool) {
 		t.Helper()
 		if err := l.Found("k", version); (err == nil) != want {

@@ -33,7 +33,7 @@ func Simulate(t *testing.T, s Durable, f func(w *World)) {
 	cfg := s.Pair
 	cfg.Open = func(p *Pair) (*control.Dispatcher, error) {
 		if w.Audit != nil { // it is not the first process
-			w.Wait() // all requests have ended
+			w.wait() // all requests have ended
 			w.Restarted()
 			w.MayRefuse(false)
 		}
@@ -95,14 +95,14 @@ func (w *World) Round() {
 	}
 	w.Disk(opt)
 	for range w.Rand.IntN(12) {
-		w.Load(1 + w.Rand.IntN(24))
-		w.Wait()
+		w.load(1 + w.Rand.IntN(24))
+		w.wait()
 		if w.Rand.IntN(8) == 0 {
 			w.Pass(w.server.Pause)
 		}
 	}
 	if w.Rand.IntN(4) > 0 || opt.StopAt > 0 {
-		w.Load(24)
+		w.load(24)
 		w.Pass(time.Duration(w.Rand.IntN(int(4 * time.Millisecond))))
 		w.MustRestart(w.Rand.IntN(3) > 0)
 	}

@@ -196,7 +196,7 @@ func (w *world) death(n *node) {
 	}
 }
 
-// limits changes the bounds on what a node receives.
+// limits changes the bounds of the messages that a node receives.
 func (w *world) limits(n *node) {
 	for _, t := range []*loop.Throttle{n.policy.Messages, n.policy.Bytes} {
 		if t != nil {

@@ -149,7 +149,7 @@ func (a *adversary) watch() {
 	}
 }
 
-// frameSlack is what a connection may hold of an unfinished control frame, in
+// frameSlack is the size that a connection may hold of an unfinished control frame, in
 // bytes: what its tag holds and stands around that. The bytes of messages are
 // counted (Throttles.Shared).
 const frameSlack = 4 << 10
@@ -184,7 +184,7 @@ func (a *adversary) checkStats(each bool) {
 	}
 }
 
-// checkConns looks at what each connection holds.
+// checkConns compares the memory of each connection with its bounds.
 func (a *adversary) checkConns(n *node) {
 	w := a.w
 	conns := n.m.Conns()
@@ -206,7 +206,7 @@ func (a *adversary) checkConns(n *node) {
 	}
 }
 
-// seeStats counts what the product did about the adversary.
+// seeStats counts the measures of the product against the adversary.
 func (a *adversary) seeStats(st *control.Stats) {
 	seen := func(what string, n uint64) {
 		if n > 0 {

@@ -85,7 +85,7 @@ func (s *foeSocket) begin1() {
 	s.write(wire1.AcceptorHello{Own: own, Seen: seen}.AppendTo(nil))
 }
 
-// hear1 takes one whole piece of the protocol out of what has come, false if there is none.
+// hear1 takes one whole piece of the protocol out of the received bytes, false if there is none.
 func (s *foeSocket) hear1() bool {
 	p := s.in
 	have := func(n int) bool { return len(p) >= n }
@@ -196,7 +196,7 @@ func (s *foeSocket) hearSession1() bool {
 	return true
 }
 
-// connect is a connect message, with what the seed wants in it.
+// connect is a connect message, with fields that the seed chooses.
 func (s *foeSocket) connect() wire1.Connect {
 	a := s.a
 	c := wire1.Connect{
@@ -404,7 +404,7 @@ func (s *foeSocket) opened1() {
 	s.a.did("v1: open a session")
 }
 
-// hearOpen1 takes what comes on an open connection.
+// hearOpen1 takes a piece of the protocol on an open connection.
 func (s *foeSocket) hearOpen1() bool {
 	if len(s.in) == 0 {
 		return false

@@ -40,7 +40,7 @@ type adversary struct {
 	dialled []wire.Addr // by honest nodes: the addresses that it has
 }
 
-// memory is what the adversary has seen, to be used anywhere.
+// memory has values that the adversary has seen, for use anywhere.
 type memory struct {
 	numbers []uint64
 	addrs   []wire.Addr
@@ -282,7 +282,7 @@ func (s *foeSocket) close() {
 	s.on.drv.Close(s.s)
 }
 
-// readable takes what has come, and answers it.
+// readable takes the received bytes, and answers them.
 func (s *foeSocket) readable() {
 	if s.deaf || s.gone {
 		return
@@ -321,7 +321,7 @@ func (s *foeSocket) write(b []byte) {
 	s.flush()
 }
 
-// flush sends what is to be sent.
+// flush sends the bytes that wait.
 func (s *foeSocket) flush() {
 	if s.sending || s.gone || !s.up || len(s.out) == 0 {
 		return
@@ -374,7 +374,7 @@ func (m *memory) address(v ...wire.Addr) {
 	}
 }
 
-// remember keeps some of what it sees.
+// remember keeps some of the values that it sees.
 func (m *memory) remember(f *frame.Frame, raw []byte) {
 	m.piece(raw)
 	switch f.Tag {

@@ -63,7 +63,7 @@ func (h *heard) received(p []byte) {
 	}
 }
 
-// newTalk chooses who a socket says it is.
+// newTalk chooses the identity that a socket claims.
 func (a *adversary) newTalk(v1 bool) talk {
 	t := talk{v1: v1, rev0: a.rng.IntN(6) == 0, addr: a.ownAddr()}
 	types := []wire.EntityType{wire.OSD, wire.OSD, wire.Client, wire.Client, wire.Mon, wire.MDS, wire.Mgr}
@@ -97,7 +97,7 @@ var foeNames = []string{"66", "67"}
 // foeName says whether a name is the adversary's.
 func foeName(n wire.EntityName) bool { return slices.Contains(foeNames, n.ID) }
 
-// begin is what a socket says first.
+// begin sends the first bytes of a socket.
 func (s *foeSocket) begin() {
 	if s.strays() {
 		return
@@ -304,7 +304,7 @@ func (s *foeSocket) doneAuth() {
 	s.sign()
 }
 
-// sign sends the signature of what was received.
+// sign sends the signature of the received bytes.
 func (s *foeSocket) sign() {
 	var sig wire2.AuthSignature
 	if len(s.key) > 0 {
@@ -313,7 +313,7 @@ func (s *foeSocket) sign() {
 	s.say(frame.TagAuthSignature, sig)
 }
 
-// heardSession is a frame behind the signatures.
+// heardSession takes a frame after the signatures.
 func (s *foeSocket) heardSession(f *frame.Frame) {
 	a := s.a
 	switch f.Tag {

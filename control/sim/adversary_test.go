@@ -177,7 +177,7 @@ func runAdversaryIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Wr
 	return w
 }
 
-// calmAct is what the users of honest nodes do where nothing else disturbs them.
+// calmAct is an act of the users of honest nodes, without any other disturbance.
 func (w *world) calmAct() {
 	n := w.nodes[w.rng.IntN(len(w.nodes))]
 	if w.rng.IntN(6) > 0 {
@@ -218,7 +218,7 @@ func (p *adversaryPlan) messageMost() int64 {
 	return int64(p.limits.Front) + int64(p.limits.Middle) + int64(p.limits.Data)
 }
 
-// share is what each connection may hold of a bound, whatever the others hold.
+// share is the part of a bound that each connection may hold, whatever the others hold.
 func share(bound, most int64) int64 { return min(bound/64, most) }
 
 // heldMost is the documented bound of what a messenger with so many connections

@@ -117,7 +117,7 @@ func (w *world) finish() {
 	w.run(time.Second)
 }
 
-// check compares what was sent with what arrived, when all faults are over.
+// check compares the sent messages with those that arrived, when all faults are over.
 func (w *world) check() {
 	w.checkDoubts(true)
 	for _, n := range w.nodes {

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// watch is what a node's user has seen of one connection.
+// watch is the view of a node's user on one connection.
 type watch struct {
 	life    int
 	live    bool   // accept or connect event
@@ -247,7 +247,7 @@ func (n *node) order(c *control.Conn, m *control.Message, v *watch, l *lane, num
 	in.by[number] = v
 }
 
-// throttled checks the bounds on what is held.
+// throttled checks the bounds of held memory.
 func (n *node) throttled(m *control.Message) {
 	size := int64(m.Size())
 	for _, one := range []struct {
@@ -265,7 +265,7 @@ func (n *node) throttled(m *control.Message) {
 	}
 }
 
-// use does what a user does in a dispatcher.
+// use calls the messenger from a dispatcher, as a user does.
 func (n *node) use(c *control.Conn, m *control.Message, l *lane) {
 	w := n.w
 	if n.ending {

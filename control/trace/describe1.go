@@ -50,7 +50,7 @@ func (r *Record) describe1(p *probe.Part, cut int) {
 	}
 }
 
-// describeOpen1 is what has a tag.
+// describeOpen1 describes a frame with a tag.
 func describeOpen1(p *probe.Part) (any, error) {
 	switch p.Tag {
 	case frame1.TagMessage:
@@ -65,7 +65,7 @@ func describeOpen1(p *probe.Part) (any, error) {
 	return nil, nil
 }
 
-// connectOf is what a connect message says.
+// connectOf are the fields of a connect message.
 func connectOf(c *wire1.Connect) *Connect {
 	f := &Connect{
 		Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: c.GlobalSeq, ConnectSeq: c.ConnectSeq, Protocol: c.Protocol,
@@ -84,14 +84,14 @@ func hostType(n uint32) string {
 	return wire.EntityType(n).String()
 }
 
-// replyOf is what the answer to a connect message says.
+// replyOf are the fields of the answer to a connect message.
 func replyOf(a *wire1.Reply) *Reply {
 	return &Reply{
 		Features: a.Features, GlobalSeq: a.GlobalSeq, ConnectSeq: a.ConnectSeq, Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
 	}
 }
 
-// messageOf is what the header of a message of msgr1 says.
+// messageOf are the fields of the header of a message of msgr1.
 func messageOf(h *frame1.Header) *Message {
 	return &Message{
 		Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, Source: source(h.SrcType, h.SrcNum),

@@ -1,12 +1,12 @@
-// Package trace writes down what a messenger sends and receives, frame by frame, those
-// of handshakes included: one JSON object per line, a [Record]. Set Config.Diagnostics.Tracer of a
+// Package trace writes down the frames that a messenger sends and receives, those of
+// handshakes included: one JSON object per line, a [Record]. Set Config.Diagnostics.Tracer of a
 // messenger to a [Log].
 //
 // Payloads are cut: of front, middle and data of a message a record has the lengths and
 // the first few bytes (Options.Cut), and of an authentication method no byte at all. The
-// rest is what the frame says: fields, sequence numbers, flags. Frames are recorded in
-// clear in mode secure as well, so a trace is to be kept like what the connections
-// carry.
+// rest are the fields of the frame, its sequence numbers and flags. Frames are recorded in
+// clear in mode secure as well, so a trace needs the same care as the data of the
+// connections.
 //
 // # Cost and bounds
 //

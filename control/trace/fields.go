@@ -10,7 +10,7 @@ import (
 // What frames say. Those of the handshake of msgr1 are in fields1.go. Numbers without a
 // unit are counts or identifiers of the protocol.
 type (
-	// Features are those of a banner.
+	// Features are the features of a banner.
 	Features struct {
 		Supported uint64 `json:"supported"`
 		Required  uint64 `json:"required"`
@@ -153,7 +153,7 @@ var makers = map[string]func() any{
 	"KEEPALIVE2_ACK":         func() any { return new(Keepalive) },
 }
 
-// fieldsOf is an empty value of what a record can have as fields, nil for none.
+// fieldsOf is an empty value of the type of a record's fields, nil for none.
 func fieldsOf(e Event, protocol, tag string) any {
 	switch {
 	case e == Banner && protocol != Msgr1:

@@ -16,7 +16,7 @@ const (
 
 // What the handshake of msgr1 says.
 type (
-	// Addresses are those that a side tells behind its banner.
+	// Addresses are the addresses that a side sends after its banner.
 	Addresses struct {
 		Own  wire.Addr  `json:"own"`
 		Seen *wire.Addr `json:"seen,omitempty"` // the connector, as the acceptor sees it

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Event says what a record is about.
+// Event is the subject of a record.
 type Event string
 
 // The events.

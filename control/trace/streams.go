@@ -14,8 +14,8 @@ import (
 // TCP is a TCP connection of a recording.
 type TCP struct {
 	Connector, Acceptor netip.AddrPort
-	// Whole says that its first segments were recorded. Otherwise the side that has dialled
-	// is a guess.
+	// Whole says that the first segments of the connection were recorded. Otherwise the side
+	// that has dialled is a guess.
 	Whole bool
 }
 
@@ -60,11 +60,11 @@ type protocol interface {
 	// step consumes from the front of a direction's bytes. It says whether it got any
 	// further; if not it waits for more bytes, or for the other direction.
 	step(d *direction) bool
-	// lost says that bytes are missing behind those that d has.
+	// lost says that bytes are missing after those that d has.
 	lost(d *direction)
 }
 
-// direction is what one side has sent.
+// direction has the bytes that one side has sent.
 type direction struct {
 	side  Side
 	buf   []byte // not consumed yet
@@ -155,7 +155,7 @@ func (c *Streams) run(d *direction) {
 	}
 }
 
-// detect finds out what is spoken.
+// detect finds the protocol.
 func (c *Streams) detect(d *direction) bool {
 	if c.tcp.Whole {
 		// A connection whose beginning was recorded begins with a banner.
@@ -210,7 +210,7 @@ func (c *Streams) bad(d *direction, protocol, tag string, err error) {
 	c.emit(Record{Event: Bad, From: d.side, Protocol: protocol, Tag: tag, Error: err.Error()})
 }
 
-// kill ends what can be read of a direction.
+// kill ends the reading of a direction.
 func (c *Streams) kill(d *direction, why string) {
 	c.emit(Record{Event: Bad, From: d.side, Error: why})
 	d.dead, d.buf = true, nil

@@ -14,7 +14,7 @@ type msgr1 struct {
 	dirs  [2]parts
 }
 
-// phase is what a side sends next.
+// phase is the part of the protocol that a side sends next.
 type phase uint8
 
 const (
@@ -192,7 +192,7 @@ func (m *msgr1) sequence(d *direction, p *parts) bool {
 	return true
 }
 
-// part reads what begins with one tag.
+// part reads a frame, which begins with its tag.
 func (m *msgr1) part(d *direction, p *parts) bool {
 	tag := frame1.Tag(d.buf[0])
 	n, err := p.dec.Form().Size(tag)

@@ -159,7 +159,7 @@ func (m *msgr2) frame(d *direction, f *frames) bool {
 	return true
 }
 
-// damaged reports a frame behind which the stream cannot be read without a search.
+// damaged reports a frame after which the stream cannot be read without a search.
 func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 	if errors.Is(err, frame.ErrAuthTag) && m.other(d).dec != nil {
 		err = fmt.Errorf("%w: the key is not that of this connection, or bytes are damaged", err)
@@ -179,7 +179,7 @@ func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 
 func (m *msgr2) other(d *direction) *frames { return &m.dirs[d.side.Other().index()] }
 
-// follow draws what a frame says about how to read on.
+// follow takes from a frame how the frames after it are read.
 func (m *msgr2) follow(d *direction, f *frames, got *frame.Frame) {
 	switch got.Tag {
 	case frame.TagAuthRequest, frame.TagAuthRequestMore, frame.TagCompressionRequest:
