@@ -82,8 +82,7 @@ type peerReport struct {
 	Type     wire.EntityType `json:"type"`
 	Addrs    wire.AddrVec    `json:"addrs"`
 	GID      int64           `json:"gid"`
-	Features wire.Features   `json:"-"`
-	Hex      string          `json:"features"` // too large for the numbers of many JSON readers
+	Features string          `json:"features"` // in hex: too large for the numbers of many JSON readers
 }
 
 // negotiated is what ping and send say about their connection.
@@ -98,14 +97,14 @@ type negotiated struct {
 
 func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 	return negotiated{
-		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features, Hex: info.Features.String()},
+		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features.String()},
 		Protocol: info.Protocol, Auth: info.Auth.String(), Mode: info.Mode.String(),
 		Backend: string(m.Plane().Info().Backend),
 	}
 }
 
 func (n *negotiated) rows(t *table) {
-	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Hex)
+	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Features)
 	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
 }
 

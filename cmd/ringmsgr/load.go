@@ -113,7 +113,7 @@ func (l *load) transfer(ctx context.Context) error {
 		if uint64(i) < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEnded))
+		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEndedLocked))
 	}
 	begin := l.e.now()
 	for i, lane := range l.lanes {
@@ -134,8 +134,8 @@ func (l *load) transfer(ctx context.Context) error {
 	return err
 }
 
-// laneEnded runs under the lane's lock.
-func (l *load) laneEnded(lane *lane) {
+// laneEndedLocked ends the run with its last lane, or with the first that fails. Caller holds lane.mu.
+func (l *load) laneEndedLocked(lane *lane) {
 	if (lane.err != nil || l.running.Add(-1) == 0) && !l.stopped.Swap(true) {
 		close(l.finished)
 	}

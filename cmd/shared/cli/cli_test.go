@@ -158,7 +158,7 @@ func TestTheVersionNamesTheCommit(t *testing.T) {
 		t.Error(got)
 	}
 	i.Modified = false
-	if got := i.Source(); got != "commit 0123456789ab" {
+	if got := i.String(); got != "v1.2.3, commit 0123456789ab, go1.26 linux/amd64" {
 		t.Error(got)
 	}
 }

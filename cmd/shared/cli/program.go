@@ -64,7 +64,8 @@ func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	return Status(stderr, c.CommandPath(), err)
 }
 
-// Status is the exit status of a program, or of a command, that ended with err. It says on stderr what is wrong.
+// Status is the exit status of a program, or of a command, that ended with err. It says on stderr
+// what is wrong, in one line.
 func Status(stderr io.Writer, name string, err error) int {
 	switch {
 	case err == nil:
