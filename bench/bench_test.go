@@ -20,6 +20,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/original"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // asProgram makes the test binary the benchmark itself, for children and for
@@ -151,9 +153,7 @@ func TestMemoryOfAConnectionIsOverItsServerBeforeTheFirstOne(t *testing.T) {
 // Matrix: BE-05
 func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	if err := enoughDescriptors(int(limit.Max)); !errors.Is(err, errDescriptors) || !strings.Contains(err.Error(), "ulimit -Hn") {
 		t.Errorf("error %v", err)
 	}
@@ -169,10 +169,10 @@ func benchmark(t *testing.T, args ...string) (report.File, string) {
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
 	var stdout, stderr, again bytes.Buffer
-	if status := run(append(args, "--json", path), nil, &stdout, &stderr); status != exitOK {
+	if status := run(append(args, "--json", path), nil, &stdout, &stderr); status != cli.OK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
-	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != exitOK || again.String() != stdout.String() {
+	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != cli.OK || again.String() != stdout.String() {
 		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
 	}
 	return readReport(t, path), stdout.String() + stderr.String()
@@ -183,12 +183,8 @@ func readReport(t *testing.T, path string) report.File {
 	t.Helper()
 	var f report.File
 	p, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &f); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
+	clitest.Must(t, json.Unmarshal(p, &f))
 	return f
 }
 
@@ -207,11 +203,9 @@ func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			parent, children := startLong(t)
 			defer parent.Process.Kill()
-			if err := parent.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, parent.Process.Signal(sig))
 			err := parent.Wait()
-			if sig != syscall.SIGKILL && parent.ProcessState.ExitCode() != exitFailed {
+			if sig != syscall.SIGKILL && parent.ProcessState.ExitCode() != cli.Failed {
 				t.Errorf("ended with %v", err)
 			}
 			for _, fd := range children {
@@ -225,11 +219,9 @@ func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
 	parent, children := startLong(t)
 	defer parent.Process.Kill()
-	if err := unix.PidfdSendSignal(children[0], unix.SIGKILL, nil, 0); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, unix.PidfdSendSignal(children[0], unix.SIGKILL, nil, 0))
 	_ = parent.Wait()
-	if code := parent.ProcessState.ExitCode(); code != exitFailed {
+	if code := parent.ProcessState.ExitCode(); code != cli.Failed {
 		t.Errorf("exit status %d", code)
 	}
 	for _, fd := range children {
@@ -257,12 +249,8 @@ func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []in
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
+	clitest.Must(t, cmd.Start())
 	seen := ""
 	buf := make([]byte, 4096)
 	for !strings.Contains(seen, announced) {
@@ -274,9 +262,7 @@ func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []in
 	}
 	go func() { _, _ = io.Copy(io.Discard, stderr) }()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var fds []int
 	for _, path := range tasks {
 		text, err := os.ReadFile(path)
@@ -285,13 +271,9 @@ func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []in
 		}
 		for _, word := range strings.Fields(string(text)) {
 			pid, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			fd, err := unix.PidfdOpen(pid, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			t.Cleanup(func() { unix.Close(fd) })
 			fds = append(fds, fd)
 		}
@@ -320,7 +302,7 @@ func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	t.Setenv("PATH", t.TempDir())
 	var stderr bytes.Buffer
-	if status := run([]string{"--servers", "net,grpc"}, nil, io.Discard, &stderr); status != exitFailed || !strings.Contains(stderr.String(), "server grpc: ") || !strings.Contains(stderr.String(), `"go"`) {
+	if status := run([]string{"--servers", "net,grpc"}, nil, io.Discard, &stderr); status != cli.Failed || !strings.Contains(stderr.String(), "server grpc: ") || !strings.Contains(stderr.String(), `"go"`) {
 		t.Errorf("without a go command: status %d, %s", status, stderr.String())
 	}
 }
@@ -329,7 +311,7 @@ func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
 func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer
-	if status := run([]string{"--plot", t.TempDir()}, nil, &stdout, &stderr); status != exitFailed || !strings.Contains(stderr.String(), "--plot: ") || stdout.Len() > 0 {
+	if status := run([]string{"--plot", t.TempDir()}, nil, &stdout, &stderr); status != cli.Failed || !strings.Contains(stderr.String(), "--plot: ") || stdout.Len() > 0 {
 		t.Errorf("without a go command: status %d, %s", status, stderr.String())
 	}
 }
@@ -357,7 +339,7 @@ func TestTheOriginalIsMeasured(t *testing.T) {
 func TestWithoutTheProgramsOfCephTheOriginalIsRefused(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var stderr bytes.Buffer
-	if status := run([]string{"--original"}, nil, io.Discard, &stderr); status != exitUsage || !strings.Contains(stderr.String(), "--original: ") || !strings.Contains(stderr.String(), "ceph_perf_msgr_server") {
+	if status := run([]string{"--original"}, nil, io.Discard, &stderr); status != cli.Usage || !strings.Contains(stderr.String(), "--original: ") || !strings.Contains(stderr.String(), "ceph_perf_msgr_server") {
 		t.Errorf("status %d, %s", status, stderr.String())
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -46,30 +45,27 @@ func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // serveServer runs one server until stdin closes.
 func serveServer(name, mode, cores string, stdin io.Reader, stdout io.Writer, gone func()) error {
-	all := variants()
-	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
-	if i < 0 {
-		return fmt.Errorf("server %q is not part of this build", name)
+	v, err := find(variants(), name)
+	if err != nil {
+		return err
 	}
-	cfg := all[i].config
+	cfg := v.config
 	cfg.Secure = mode == child.ModeSecure
-	var err error
 	if cfg.Cores, err = strconv.Atoi(cores); err != nil {
 		return fmt.Errorf("cores of server %s: %w", name, err)
 	}
-	return child.ServeServer(name, func() (child.Server, error) { return all[i].start(cfg) }, stdin, stdout, gone)
+	return child.ServeServer(name, func() (child.Server, error) { return v.start(cfg) }, stdin, stdout, gone)
 }
 
 // serveStorage runs one storage server on a file until stdin closes.
 func serveStorage(name, file string, stdin io.Reader, stdout io.Writer, gone func()) error {
-	all := storageVariants()
-	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
-	if i < 0 {
-		return fmt.Errorf("storage server %q is not part of this build", name)
+	v, err := find(storageVariants(), name)
+	if err != nil {
+		return err
 	}
 	var cfg storage.Config
 	if err := json.Unmarshal([]byte(file), &cfg); err != nil {
 		return fmt.Errorf("file of server %s: %w", name, err)
 	}
-	return child.ServeServer(name, func() (child.Server, error) { return all[i].storage(cfg) }, stdin, stdout, gone)
+	return child.ServeServer(name, func() (child.Server, error) { return v.storage(cfg) }, stdin, stdout, gone)
 }

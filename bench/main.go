@@ -14,16 +14,10 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
-
-// Exit statuses.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 // run is the program; it returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -33,10 +27,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	opt, err := parseOptions(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return exitOK
+		return cli.OK
 	case err != nil:
 		fmt.Fprintln(stderr, "bench:", err)
-		return exitUsage
+		return cli.Usage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -46,9 +40,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err = withPictures(ctx, &opt, stderr, func() error { return execute(ctx, opt, stdout, stderr) })
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
-		return exitFailed
+		return cli.Failed
 	}
-	return exitOK
+	return cli.OK
 }
 
 // execute does what is asked for.

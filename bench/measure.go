@@ -175,7 +175,7 @@ func (r *runner) startClient(ctx context.Context, name, program string, args ...
 	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, &hello)
 }
 
-// clientOf returns who loads t.
+// clientOf returns the process that loads t.
 func (r *runner) clientOf(t *target) *proc.Child {
 	if t.client != nil {
 		return t.client

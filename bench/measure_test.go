@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -122,10 +123,7 @@ func (o *outside) Close() { o.s.slow = false }
 // scripted is a runner of two servers whose children are a script.
 func scripted(t *testing.T, s *script, args ...string) *runner {
 	t.Helper()
-	opt, err := parseOptions(append(args, "--servers", "net,floor"), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opt := parsed(t, strings.Join(args, " ")+" --servers net,floor")
 	r := newRunner(opt, io.Discard)
 	r.askWithin = s.ask
 	for i, v := range opt.servers {
@@ -152,9 +150,7 @@ func TestSystemCallsAreDividedByTheMessagesOfTheWholeSlice(t *testing.T) {
 		r := scripted(t, s, "--rounds", "3")
 		prepare(r, s)
 		cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		for _, res := range cell.Results {
 			want := []float64{sliceCalls / sliceTotal, sliceCalls / sliceTotal}
 			if strings.HasPrefix(name, "not") {
@@ -176,9 +172,7 @@ func TestSwitchingTheGCLoadIsNotCounted(t *testing.T) {
 		r := scripted(t, s)
 		prepare(r, s)
 		var found report.Syscalls
-		if err := r.count(t.Context(), r.targets[0], report.Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}, &found); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, r.count(t.Context(), r.targets[0], report.Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}, &found))
 		if !slices.Equal(found.PerMessage, []float64{sliceCalls / sliceTotal}) {
 			t.Errorf("%s: %v calls per message", name, found.PerMessage)
 		}
@@ -193,9 +187,7 @@ func TestSlicesThatAreCountedAreNotTimed(t *testing.T) {
 	r := scripted(t, s, "--rounds", "3")
 	r.countOutside(s)
 	cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	for _, res := range cell.Results {
 		if len(res.Samples) != 3 || res.Latency.Count() != 3*sliceReplies || res.Latency.Max() > 3*time.Millisecond {
 			t.Errorf("%s: %d samples, %d latencies up to %v", res.Server, len(res.Samples), res.Latency.Count(), res.Latency.Max())
@@ -214,9 +206,7 @@ func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
 	s := newScript(t)
 	r := scripted(t, s, "--rounds", "1")
 	cell, err := r.measureCell(t.Context(), report.Load{Size: 100, Conns: 1, Depth: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	got := cell.Results[0].Samples[0]
 	// 1000 messages of 100 bytes of payload and 150 on the wire in half a second.
 	for name, pair := range map[string][2]float64{

@@ -65,7 +65,7 @@ const (
 	maxFile       = 1 << 40 // bytes
 )
 
-// preset is what a run compares if the command line names nothing else.
+// preset is the comparison of a run, as far as the command line names no other.
 type preset struct {
 	servers, sizes, loads string
 	rounds                int
@@ -345,13 +345,9 @@ func (o *options) parseServer(text string) (variant, error) {
 		all = originalVariants(o.releases)
 	}
 	name, cores, several := strings.Cut(text, "@")
-	i := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
-	if i < 0 {
-		return variant{}, fmt.Errorf("unknown server %q", text)
-	}
-	v := all[i]
-	if !several {
-		return v, nil
+	v, err := find(all, name)
+	if err != nil || !several {
+		return v, err
 	}
 	n, err := strconv.Atoi(cores)
 	switch {

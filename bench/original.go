@@ -76,7 +76,7 @@ func (r *runner) startOriginals(ctx context.Context, exe string, v variant) erro
 	return nil
 }
 
-// in lists who takes part in a cell.
+// in lists the servers of a cell.
 func (r *runner) in(l report.Load) []*target {
 	return slices.DeleteFunc(slices.Clone(r.targets), func(t *target) bool { return t.what != "" && t.what != l.What })
 }

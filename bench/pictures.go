@@ -14,7 +14,7 @@ import (
 // plotModule draws. It is a module of its own for what it draws with.
 const plotModule = "bench/plot"
 
-// withPictures measures, or shows, and draws the results if that is wanted. What draws is
+// withPictures measures, or shows, and draws the results with --plot. The program that draws is
 // built first, so that a long run does not end without its pictures.
 func withPictures(ctx context.Context, opt *options, stderr io.Writer, measure func() error) error {
 	if opt.plot == "" {

@@ -104,8 +104,8 @@ type callCounter interface {
 	Close()
 }
 
-// openCounter finds out whether this process may count the calls of others. What it
-// returns starts a counter for a process.
+// openCounter returns a function that starts a counter for another process. The error says why
+// this process may not count.
 func openCounter() (func(pid int) (callCounter, error), error) {
 	source, err := syscount.Open()
 	if err != nil {

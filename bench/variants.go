@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -77,6 +78,14 @@ func variants() []variant {
 	return append(list, messengerVariants()...)
 }
 
+// find finds a variant by its name.
+func find(all []variant, name string) (variant, error) {
+	if i := slices.IndexFunc(all, func(v variant) bool { return v.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return variant{}, fmt.Errorf("unknown server %q", name)
+}
+
 // usualServers lists the echo servers that are compared if none is named.
 func usualServers(quick bool) string {
 	return names(variants(), func(v variant) bool { return !v.extra && (!quick || !v.detail) })
@@ -85,7 +94,7 @@ func usualServers(quick bool) string {
 // usualStorage lists the storage servers of this build.
 func usualStorage() string { return names(storageVariants(), func(variant) bool { return true }) }
 
-// names lists variants.
+// names lists the names of the variants for which of is true.
 func names(all []variant, of func(variant) bool) string {
 	var list []string
 	for _, v := range all {

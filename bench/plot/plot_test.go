@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
@@ -46,13 +47,9 @@ func measured() *report.File {
 func written(t *testing.T, f *report.File) (path string) {
 	t.Helper()
 	p, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	path = filepath.Join(t.TempDir(), "results.json")
-	if err := os.WriteFile(path, p, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(path, p, 0o600))
 	return path
 }
 
@@ -74,9 +71,7 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 	t.Helper()
 	for name, words := range said {
 		p, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		for d := xml.NewDecoder(bytes.NewReader(p)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break

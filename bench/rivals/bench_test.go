@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // benchmark runs the benchmark as a user does, which builds this module, and returns its
@@ -29,12 +30,8 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p, err := os.ReadFile(results)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &f); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
+	clitest.Must(t, json.Unmarshal(p, &f))
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
 			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 {

@@ -11,15 +11,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/echotest"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // start starts a rival for a test.
 func start(t *testing.T, name string, secure bool) child.Server {
 	t.Helper()
 	s, err := startServer(name, secure, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -97,9 +96,7 @@ func TestAClientReportsARivalThatEnds(t *testing.T) {
 			continue
 		}
 		s, err := startServer(r.Name, false, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		l := connect(t, r, load.Options{Addr: s.Addr().String(), Conns: 2, Depth: 2, Size: 64})
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -113,9 +110,7 @@ func TestAClientReportsARivalThatEnds(t *testing.T) {
 // Matrix: BE-03
 func TestAClientReportsThatNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	if _, err := openClient(t.Context(), "grpc", load.Options{Addr: addr, Conns: 1, Depth: 1, Size: 1}); !errors.Is(err, errNotConnected) {

@@ -1,6 +1,5 @@
-// Package soak is a test that runs everything at once for a long time, and looks
-// whether anything grows: memory, descriptors, goroutines, latencies. There is
-// nothing here to import.
+// Package soak is a test that runs everything at once for a long time, and checks that memory,
+// descriptors, goroutines and latencies do not grow. It has nothing to import.
 //
 //	go test ./bench/soak                                                  some seconds, in the gate
 //	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h                  an hour, with a table
@@ -23,11 +22,11 @@
 //	peers that send garbage, are silent, announce what never   hostile_test.go
 //	comes, never read, or never stop asking
 //
-// What is asserted: each message arrived once and in order in both directions,
-// though everything was cut; each read of a file brought what was acknowledged, and
-// behind a write that failed the old bytes or the new ones; in the end, with the others
-// gone, there are no more descriptors and goroutines than before, and but for what
-// judge_test.go allows no more resident, locked and pinned memory; resident memory never
-// passed the sum of the documented bounds and 64 MiB; and from 200 rows on the last
-// quarter of the run has no more than the second one. Times are measured, and printed.
+// It asserts: each message arrived once and in order in both directions; each read of a
+// file brought the acknowledged bytes, and behind a write that failed the old bytes or the
+// new ones; without the attackers there are in the end no more descriptors and goroutines
+// than before, and no more resident, locked and pinned memory, but for the slack in
+// judge_test.go; resident memory never passed the sum of the documented bounds and 64 MiB;
+// and from 200 rows on the last quarter of the run has no more than the second one. Times
+// are measured, and printed.
 package soak

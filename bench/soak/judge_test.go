@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
-// judgeSessions looks at what the clients saw.
+// judgeSessions checks what the clients saw.
 func (w *world) judgeSessions() {
 	unused := perf.NewHistogram()
 	for _, s := range w.sessions {

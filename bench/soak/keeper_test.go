@@ -33,8 +33,8 @@ type keeper struct {
 	reads, writes [places]atomic.Int64 // that succeeded
 }
 
-// slot is what a worker knows of one slot: the data that was acknowledged last, and behind it
-// what was tried since, of which any byte may be there or not. None: nothing was ever written.
+// slot is what a worker knows of one slot: the data that was acknowledged last, then the data of
+// later writes that failed, of which any byte may be there. None: nothing was ever written.
 type slot struct {
 	place  place
 	number uint32

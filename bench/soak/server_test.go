@@ -212,7 +212,7 @@ func (s *server) become(n int) {
 	}
 }
 
-// fail notes the first thing that must not be.
+// fail keeps the first error.
 func (s *server) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -147,7 +147,7 @@ func (w *world) open() {
 	}
 }
 
-// during calls what every window until the time is over, or a session fails.
+// during calls what in every window until the time is over, or a session fails.
 func (w *world) during(length time.Duration, what func(began time.Time)) {
 	began, end := time.Now(), time.NewTimer(length)
 	defer end.Stop()

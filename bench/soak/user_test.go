@@ -23,7 +23,7 @@ type user struct {
 	c   *control.Conn
 
 	mu    sync.Mutex
-	wrong error // guarded by mu: the first thing that must not be
+	wrong error // guarded by mu: the first error
 }
 
 // detour is a driver whose connections go through a proxy.
@@ -83,7 +83,7 @@ func (u *user) close() error {
 	return u.m.Shutdown(ctx)
 }
 
-// fail keeps the first thing that must not be. The lock is free.
+// fail keeps the first error. It takes mu.
 func (u *user) fail(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -92,7 +92,7 @@ func (u *user) fail(err error) {
 	}
 }
 
-// trouble is the first thing that must not be.
+// trouble is the first error.
 func (u *user) trouble() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

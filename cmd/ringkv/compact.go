@@ -8,9 +8,8 @@ import (
 )
 
 // Compaction frees the oldest segment of a log when more than half of the log is of no use:
-// values that count are appended to the log again, as if they had just been put, and the
-// file is removed. As it is always the oldest one, a record of a delete has nothing left to
-// delete, and goes with it. It runs beside everything else, a few records at a time; the
+// it appends the values that count to the log again, and removes the file. As that is the
+// oldest one, its deletes have nothing left to delete. It takes a few records at a time; the
 // segment is in memory meanwhile.
 
 const (

@@ -50,9 +50,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 					a.Storm(1+a.Rand.IntN(2000), server.Kill)
 					return nil
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				clitest.Must(t, err)
 			}
 		})
 	}
@@ -98,9 +96,7 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	server.Want(cli.OK)
 	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
 	strange, last := logs[0]+".d", logs[len(logs)-1]
-	if err := errors.Join(os.Mkdir(strange, 0o700), os.Truncate(last, 0)); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, errors.Join(os.Mkdir(strange, 0o700), os.Truncate(last, 0)))
 	check("", "serve --cores 3 --dir "+dir, cli.Failed, "", "written with --cores 2")
 	check("", "serve --cores 2 --dir "+dir, cli.Failed, "", "damaged: "+last+" at 0")
 	check("", "serve --cores 2 --dir "+dir, cli.Failed, "", "file="+strange)

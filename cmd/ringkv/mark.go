@@ -11,10 +11,9 @@ import (
 // markAfter is how long the mark may be behind, and what it takes to rename it.
 const markAfter = 100 * time.Millisecond
 
-// marking is the mark of a shard, which says how far its log was acknowledged: what is missing of
-// that at the start is lost, and no torn tail. It is the name of an empty file, which is renamed
-// beside the core, at most every markAfter, and with the last of what was acknowledged: no
-// request waits for it.
+// marking is the mark of a shard, which says how far its log was acknowledged: records below it that
+// are missing at the start are lost, and no torn tail. It is the name of an empty file, which is
+// renamed beside the core, at most every markAfter. No request waits for it.
 type marking struct {
 	known  kvformat.Mark
 	marked string        // its path; empty: there is none
@@ -44,7 +43,7 @@ func (s *shard) mayMark() kvformat.Mark {
 	return kvformat.Mark{Core: s.core.ID(), Cores: len(s.kv.shards), Oldest: oldest, Durable: s.durable}
 }
 
-// setMark has a mark made durable that says all that may be said now, and then called.
+// setMark makes the mark of this moment durable, and then calls then.
 func (s *shard) setMark(then func(error)) {
 	s.thens = append(s.thens, then)
 	s.nextMark()

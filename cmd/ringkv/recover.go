@@ -59,9 +59,9 @@ func (v *server) findFiles() error {
 	return err
 }
 
-// recover makes the index of a shard from its log, beside the core, and then tells ended. What the
-// names of files say must stay once a client has an answer, and the last process may have ended
-// before it was durable: so the mark is set, and the directory synced with it.
+// recover makes the index of a shard from its log, beside the core, and then calls ended. It also
+// sets the mark, which syncs the directory: the last process may have ended before its file names
+// were durable.
 func (s *shard) recover(ended func(error)) {
 	var tail []byte
 	var err error
@@ -92,8 +92,8 @@ func (s *shard) recover(ended func(error)) {
 	})
 }
 
-// readLog finds which segments count, and reads them. The tail is what of the youngest one may
-// not be durable.
+// readLog finds the segments that count, and reads them. tail is the end of the youngest one that
+// may not be durable.
 func (s *shard) readLog() (tail []byte, err error) {
 	if s.marked == "" {
 		if len(s.found) > 0 { // it is durable before there is a segment

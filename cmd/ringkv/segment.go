@@ -72,8 +72,8 @@ func (s *shard) roll() {
 	})
 }
 
-// create makes the file of a segment, and its name durable, and then removes files in which
-// nothing counts: until then their names may be all that says where the log before them ends.
+// create makes the file of a segment and its name durable. Then it removes old files in which
+// nothing counts: before that, their names alone may say where the log before them ends.
 func (v *server) create(g *segment, old []string) (err error) {
 	opt := loop.FileOptions{Write: true, Create: true, Exclusive: true}
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
@@ -86,8 +86,7 @@ func (v *server) create(g *segment, old []string) (err error) {
 	return nil
 }
 
-// remove removes files that do not count, whether they are there or not. What is left of them
-// the next start finds, and has it removed.
+// remove removes files that do not count, if they exist. The next start removes those that stay.
 func (v *server) remove(paths ...string) {
 	for _, path := range paths {
 		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -48,7 +48,7 @@ func (v *server) open(cores int) (err error) {
 	return each(v.shards, (*shard).recover)
 }
 
-// each calls do on the cores of shards, and waits for what they tell ended.
+// each calls do on the cores of shards, and waits until each has called ended.
 func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
 	ended := make(chan error, len(shards))
 	for _, s := range shards {
@@ -61,7 +61,7 @@ func each(shards []*shard, do func(s *shard, ended func(error))) (err error) {
 }
 
 // handle takes a message of a client (Dispatcher.Fast), on the core of its connection, and
-// brings it to the core that has its key. A scan visits all, from the first one on.
+// posts it to the core of its key. A scan visits all cores, from the first one on.
 func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	at := c.Core()
 	if m.Type < kvformat.Put || m.Type > kvformat.Scan || at == nil {
@@ -82,8 +82,8 @@ func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// request is one of a client, or of a shard itself. What it waits for is a part of it, and
-// it is used again, so that nothing is allocated for it.
+// request is one of a client, or of a shard itself. It holds its FileOp and Task and is used
+// again, so that a request allocates nothing.
 type request struct {
 	loop.FileOp        // on the disk
 	loop.Task          // to the core of the key
@@ -92,7 +92,7 @@ type request struct {
 	job
 }
 
-// job is what of a request is new each time.
+// job is the part of a request that is new each time.
 type job struct {
 	msg     *control.Message // of the client; nil: the request is the shard's own
 	due     control.PendingReply

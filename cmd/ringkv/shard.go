@@ -48,8 +48,8 @@ func (s *shard) find(key []byte, add bool) *entry {
 	return n
 }
 
-// place has a record of g count, if err is nil: the key has its value, or none any more. An
-// entry without a value, which is about to get none, goes.
+// place makes the record of g the value of its key, or removes the value if the record deletes
+// it, unless there is an error. An entry without value and pending records goes.
 func (s *shard) place(n *entry, g *segment, rec *kvformat.Record, err error) {
 	if err == nil {
 		s.live -= n.size
@@ -136,7 +136,7 @@ func (s *shard) change(r *request) {
 	s.settle()
 }
 
-// write has a record written behind all others. Without a message it is the shard's own.
+// write appends a record to the log. A request without a message is the shard's own.
 func (s *shard) write(r *request, rec kvformat.Record) {
 	if r.rec, r.entry = rec, s.find(rec.Key, true); r.msg == nil {
 		s.own++

@@ -128,12 +128,9 @@ func newServer(h http.Handler) *http.Server {
 // serve answers until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := newServer(h)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	select {
-	case err := <-ended:
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
-	case <-ctx.Done():
-		return server.Close()
 	}
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -63,16 +64,10 @@ func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
 		t.Errorf("%d before there is a messenger: %s", code, text)
 	}
 	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "7"}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Start(&control.Dispatcher{}); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
+	clitest.Must(t, m.Start(&control.Dispatcher{}))
 	stats, err := m.ServeStats(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	get(t, url) // it says which process it is
 	code, text := get(t, url)
 	for _, want := range []string{`ringmsgr_up{messenger="osd.7"} 1`, "process_resident_memory_bytes"} {
@@ -146,13 +141,9 @@ func TestAConnectionThatNobodyUsesIsClosed(t *testing.T) {
 func get(t *testing.T, url string) (code int, text string) {
 	t.Helper()
 	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer answer.Body.Close()
 	b, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	return answer.StatusCode, string(b)
 }

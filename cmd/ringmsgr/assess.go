@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// What is enough for most: below it, doctor says so.
+// Below these values doctor has a remedy.
 const (
 	enoughFiles   = 4096     // descriptors; each connection takes one
 	enoughMemlock = 64 << 20 // bytes, for zero-copy sends and registered buffers

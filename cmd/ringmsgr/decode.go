@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -71,9 +72,12 @@ type decoding struct {
 }
 
 func (d *decoding) run(ctx context.Context, e env, args []string) error {
-	keys, err := d.readKeys()
-	if err != nil {
-		return err
+	var keys *trace.Keys
+	if d.keys != "" {
+		var err error
+		if keys, err = flags.File("--keys", d.keys, trace.ReadKeys); err != nil {
+			return err
+		}
 	}
 	in := e.stdin
 	if args[0] != "-" {
@@ -118,22 +122,6 @@ func (d *decoding) doubt() error {
 	return nil
 }
 
-func (d *decoding) readKeys() (*trace.Keys, error) {
-	if d.keys == "" {
-		return nil, nil
-	}
-	f, err := os.Open(d.keys)
-	if err != nil {
-		return nil, cli.Usagef("--keys %s: %s", d.keys, scope.Cause(err))
-	}
-	defer f.Close()
-	keys, err := trace.ReadKeys(f)
-	if err != nil {
-		return nil, cli.Usagef("--keys %s: %w", d.keys, err)
-	}
-	return keys, nil
-}
-
 // recording decodes the packets of tcpdump.
 func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
 	segments, err := capture.NewReader(r)
@@ -143,9 +131,7 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys)
 	var last uint64
 	number := func() uint64 { last++; return last }
 	opt := trace.StreamOptions{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
-	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler {
-		return recorded{trace.NewStreams(at, trace.TCP(c), number, opt)}
-	})
+	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
 	defer streams.Close()
 	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
 		segment, err := segments.Next()
@@ -163,15 +149,6 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys)
 	}
 	return nil
 }
-
-// recorded hands the streams of a recorded connection to their decoder.
-type recorded struct{ *trace.Streams }
-
-var sides = [2]trace.Side{capture.Connector: trace.Connector, capture.Acceptor: trace.Acceptor}
-
-func (r recorded) Data(at time.Time, from capture.Side, p []byte) { r.Streams.Data(at, sides[from], p) }
-
-func (r recorded) Gap(at time.Time, from capture.Side, n uint64) { r.Streams.Gap(at, sides[from], n) }
 
 func (d *decoding) cutBytes() int {
 	if d.cut == 0 {

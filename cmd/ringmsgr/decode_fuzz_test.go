@@ -22,9 +22,7 @@ func records(p []byte, keys *trace.Keys) (all []trace.Record) {
 	var last uint64
 	number := func() uint64 { last++; return last }
 	opt := trace.StreamOptions{Keys: keys, Cut: 16, Emit: func(r trace.Record) { all = append(append(all, r), j.Look(&r)...) }}
-	streams := capture.NewAssembler(func(at time.Time, c capture.Conn) capture.Handler {
-		return recorded{trace.NewStreams(at, trace.TCP(c), number, opt)}
-	})
+	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
 	for {
 		s, err := packets.Next()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // The recordings are of real daemons, Ceph 16.2.15, by tcpdump on the loopback: the
@@ -43,9 +44,7 @@ func TestDecodeReadsItsOwnJSON(t *testing.T) {
 func readRecording(t testing.TB, file string) []byte {
 	t.Helper()
 	p, err := os.ReadFile(recordings + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	return p
 }
 
@@ -149,9 +148,7 @@ func TestATraceOfMsgr1IsDecodedLikeARecording(t *testing.T) {
 	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
 	s := serve(t, "--json", "--name", "osd.3", "--policy", "stateful-server", "--listen", "127.0.0.1:0", "--proto", "v1", "--trace", server)
 	var l listening
-	if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
 	ringmsgr(t, "send", "--peer", "osd", "--policy", "lossless-client", "--messages", "5", "--size", "1234", "--trace", client, l.Listening.V1().String()).want(t, cli.OK)
 	s.stop(t)
 	for _, file := range []string{server, client} {

@@ -41,16 +41,16 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	return m, nil
 }
 
-// attemptTime is what one attempt may take if there is only one: a little less
-// than limit, because its own deadline says how far it came.
+// attemptTime bounds the only attempt: a little below limit, as the deadline of an attempt
+// names the stage that it reached.
 func attemptTime(limit time.Duration) time.Duration { return limit - limit/20 }
 
 // attemptGrace is how long the outcome of an attempt may take beyond the limit, on
 // a machine that is short of CPU time.
 const attemptGrace = 2 * time.Second
 
-// waitReady waits until c is ready or over. once says that c makes a single
-// attempt, within attemptTime: its error is worth the wait for it.
+// waitReady waits until c is ready or over. once says that c makes a single attempt, within
+// attemptTime, whose error may come a little behind the deadline of ctx.
 func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	limit, ok := ctx.Deadline()
 	if !once || !ok {
@@ -82,8 +82,7 @@ type peerReport struct {
 	Type     wire.EntityType `json:"type"`
 	Addrs    wire.AddrVec    `json:"addrs"`
 	GID      int64           `json:"gid"`
-	Features wire.Features   `json:"-"`
-	Hex      string          `json:"features"` // too large for the numbers of many JSON readers
+	Features string          `json:"features"` // in hex: too large for the numbers of many JSON readers
 }
 
 // negotiated is what ping and send say about their connection.
@@ -98,14 +97,14 @@ type negotiated struct {
 
 func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 	return negotiated{
-		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features, Hex: info.Features.String()},
+		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features.String()},
 		Protocol: info.Protocol, Auth: info.Auth.String(), Mode: info.Mode.String(),
 		Backend: string(m.Plane().Info().Backend),
 	}
 }
 
 func (n *negotiated) rows(t *table) {
-	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Hex)
+	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Features)
 	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
 }
 
@@ -149,8 +148,8 @@ func (o *networkOptions) apply(cfg *control.Config) error {
 	return nil
 }
 
-// detour is a driver whose connections go to another address than the one that
-// is dialled. The peer sees nothing of it: it is still called by its own.
+// detour is a driver that connects to another address than the dialled one. The handshake
+// still names the dialled one.
 type detour struct {
 	uring.Driver
 	via netip.AddrPort
@@ -169,17 +168,13 @@ type listenFlag struct {
 	addrs wire.AddrVec
 }
 
-func (l *listenFlag) String() string { return "" }
-
-// Set implements flag.Value.
-func (l *listenFlag) Set(s string) error {
-	l.texts = append(l.texts, s)
+func (l *listenFlag) add(text string) error {
+	l.texts = append(l.texts, text)
 	return nil
 }
 
-// read parses the addresses; those that do not say their protocol have this one, empty for
-// v2. A wildcard is refused: peers are told the address and check it against the one that
-// they dialled.
+// read parses the addresses. proto is that of addresses without a protocol; empty is v2. A
+// wildcard is refused, as peers compare the address with the one that they dialled.
 func (l *listenFlag) read(proto string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 	defer cancel()

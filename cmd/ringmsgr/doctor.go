@@ -154,9 +154,9 @@ func (r *diagnosis) print(e env) {
 		width = columns
 	}
 	for _, c := range r.Checks {
-		cli.Hang(e.stdout, fmt.Sprintf("%-12s %-8s", c.Name, c.State), c.Found, width)
+		cli.Hang(e.stdout, fmt.Sprintf("%-12s %-8s ", c.Name, c.State), c.Found, 22, width)
 		if c.Remedy != "" {
-			cli.Hang(e.stdout, strings.Repeat(" ", 21)+" ->", c.Remedy, width)
+			cli.Hang(e.stdout, strings.Repeat(" ", 22)+"-> ", c.Remedy, 25, width)
 		}
 	}
 	verdict := "A messenger cannot run here as asked."
@@ -164,7 +164,7 @@ func (r *diagnosis) print(e env) {
 		verdict = fmt.Sprintf("A messenger can run here: %d cores on %s, receive mode %s (%s).", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 	}
 	fmt.Fprintln(e.stdout)
-	cli.Hang(e.stdout, "", verdict, width)
+	cli.Hang(e.stdout, "", verdict, 0, width)
 }
 
 // limitsReport is the JSON of doctor --limits.

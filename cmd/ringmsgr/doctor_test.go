@@ -124,18 +124,3 @@ func TestDoctorPrintsTheBoundsAsJSON(t *testing.T) {
 		}
 	}
 }
-
-func TestBoundsHaveTheirUnits(t *testing.T) {
-	for want, b := range map[string]control.Bound{
-		"none":     {Unit: "bytes"},
-		"1 MiB":    {Value: 1 << 20, Unit: "bytes"},
-		"64 KiB/s": {Value: 64 << 10, Unit: "bytes/s"},
-		"1 000/s":  {Value: 1000, Unit: "1/s"},
-		"15m0s":    {Value: 9e11, Unit: "ns"},
-		"262 144":  {Value: 1 << 18, Unit: "messages"},
-	} {
-		if got := boundText(b); got != want {
-			t.Errorf("%+v is written %q, want %q", b, got, want)
-		}
-	}
-}

@@ -23,8 +23,8 @@ type failure struct {
 	Stage control.Stage `json:"stage"`
 }
 
-// explain says in words why a connection to a peer failed: what the library
-// reports, with a hint where experience has one. limit is --timeout.
+// explain says why a connection to a peer failed: the error of the library, and a hint if
+// there is one. limit is --timeout.
 func explain(err error, to wire.Addr, limit time.Duration) failure {
 	f := failure{Stage: control.StageConnect}
 	doing, cause := "", err
@@ -54,7 +54,7 @@ func explain(err error, to wire.Addr, limit time.Duration) failure {
 	return f
 }
 
-// explain says it with the detour that --via makes.
+// explain also names the detour of --via.
 func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
 	f := explain(err, to, limit)
 	if o.via != "" && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {

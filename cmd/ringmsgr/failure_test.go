@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -23,9 +24,7 @@ import (
 func pretender(t *testing.T, f func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

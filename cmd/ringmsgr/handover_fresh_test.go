@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -49,7 +48,6 @@ func (h *holder) String() string {
 // fresh is a client whose handshake is under way while the server hands over.
 type fresh struct {
 	*holder
-	m     *control.Messenger
 	c     *control.Conn
 	echos chan uint64
 }
@@ -57,29 +55,16 @@ type fresh struct {
 func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Addr) *fresh {
 	t.Helper()
 	f := &fresh{holder: h, echos: make(chan uint64, 1)}
-	m, err := control.New(control.Config{
+	m := started(t, control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Diagnostics: control.Diagnostics{Probe: h},
 		Timeouts: control.Timeouts{Handshake: time.Hour}, // what waits for that fails the test
-		Plane:    loop.Config{Cores: 1},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.m = m
-	t.Cleanup(func() {
-		if err := scope.Close(m); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, msg *control.Message) bool {
+	}, &control.Dispatcher{Fast: func(_ *control.Conn, msg *control.Message) bool {
 		f.echos <- msg.TID
 		return true
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	if f.c, err = m.Connect(to, wire.OSD); err != nil {
-		t.Fatal(err)
-	}
+	}})
+	var err error
+	f.c, err = m.Connect(to, wire.OSD)
+	clitest.Must(t, err)
 	return f
 }
 
@@ -160,9 +145,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 		t.Run(c.server, func(t *testing.T) {
 			d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", c.server, "--timeout", "1h")
 			to, err := wire.ParseAddr(d.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			var all []*fresh
 			for i, p := range points {
 				for _, after := range []bool{false, true} {
@@ -194,9 +177,7 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
 	d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", "stateful-server", "--timeout", "1h")
 	to, err := wire.ParseAddr(d.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var all []*fresh
 	for i, h := range []*holder{
 		{at: probe.Point{Step: probe.FrameWrite, Tag: frame.TagSessionReconnect}},
@@ -206,9 +187,7 @@ func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
 		h.reached, h.release = make(chan struct{}), make(chan struct{})
 		f := newFresh(t, i, h, control.LosslessClient(), to)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		if err := f.c.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, f.c.WaitReady(ctx))
 		cancel()
 		all = append(all, f)
 	}

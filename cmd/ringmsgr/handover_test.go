@@ -74,9 +74,7 @@ func (d *serverChain) start(args ...string) {
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	return r, w
 }
@@ -238,7 +236,7 @@ func TestLossyClientsAreNotRefusedByAHandOver(t *testing.T) {
 func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "handover")
-	s := serve(t, "--name", "osd.1", "--handover", path, "--log-level", "off")
+	s := serve(t, "--name", "osd.1", "--handover", path, "--log-level", "off", "--drain", "0s", "--linger", "0s")
 	r := ringmsgr(t, "serve", "--name", "osd.2", "--take-over", path, "--handover", path).want(t, cli.Failed)
 	if !strings.Contains(r.stderr, "osd.2") {
 		t.Errorf("stderr %q", r.stderr)

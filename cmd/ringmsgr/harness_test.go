@@ -22,7 +22,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -149,28 +148,27 @@ func (l *lockedBuffer) mustHaveOnly(t testing.TB, allowed func(line string) bool
 	}
 }
 
-// messenger is a peer of the test's own making, and its address.
-func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
+// started is a messenger of the test's own making, which the end of the test closes.
+func started(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
-	cfg.Name = wire.EntityName{Type: wire.Mon, ID: "a"}
-	cfg.Nonce = new(uint32)
-	cfg.Plane = loop.Config{Cores: 1}
+	cfg.Plane.Cores = 1
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() {
 		if err := scope.Close(m); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := m.Start(d); err != nil {
-		t.Fatal(err)
-	}
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, m.Start(chain...))
+	return m
+}
+
+// messenger is a peer that listens, and its address.
+func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
+	t.Helper()
+	cfg.Name, cfg.Nonce = wire.EntityName{Type: wire.Mon, ID: "a"}, new(uint32)
+	addrs, err := started(t, cfg, d).Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	clitest.Must(t, err)
 	return addrs.Front().String()
 }
 
@@ -179,15 +177,11 @@ func golden(t testing.TB, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	if got != string(want) {
 		t.Errorf("%s differs; got:\n%s\nwant:\n%s", file, got, want)
 	}
@@ -222,8 +216,6 @@ func TestABusyMachineIsNoUnexpectedOutput(t *testing.T) {
 func keysOf(t *testing.T, client string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(file, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+client+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(file, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+client+"\n"), 0o600))
 	return file
 }

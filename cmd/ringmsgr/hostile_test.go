@@ -136,9 +136,7 @@ func (p *process) decode(v any) string {
 func freePort(t *testing.T, ip netip.Addr) uint16 {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).AddrPort().Port()
 }

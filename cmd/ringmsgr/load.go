@@ -67,7 +67,7 @@ func (l *load) open(cfg control.Config) error {
 	return nil
 }
 
-// errForgotten: what was under way on a lossless session is gone.
+// errForgotten ends a run whose lossless session the peer has lost.
 var errForgotten = errors.New("the peer has lost the session")
 
 func lost(c *control.Conn, err error) {
@@ -113,13 +113,12 @@ func (l *load) transfer(ctx context.Context) error {
 		if uint64(i) < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEnded))
+		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEndedLocked))
 	}
 	begin := l.e.now()
 	for i, lane := range l.lanes {
 		lane.start(l.conns[i])
-		// No event has told of a connection that ended before it had a
-		// lane.
+		// The reset of a connection that ended before this line found no lane.
 		if l.conns[i].State() == control.StateClosing {
 			lane.fail(l.conns[i].Err())
 		}
@@ -127,7 +126,7 @@ func (l *load) transfer(ctx context.Context) error {
 	err := l.watch(ctx, begin)
 	l.elapsed = l.e.now().Sub(begin)
 	for _, lane := range l.lanes {
-		lane.fail(err) // those that run still; nil: there are none
+		lane.fail(err) // ends those that still run; nil: none does
 		if err == nil {
 			err = lane.err
 		}
@@ -135,8 +134,8 @@ func (l *load) transfer(ctx context.Context) error {
 	return err
 }
 
-// laneEnded runs under the lane's lock.
-func (l *load) laneEnded(lane *lane) {
+// laneEndedLocked ends the run with its last lane, or with the first that fails. Caller holds lane.mu.
+func (l *load) laneEndedLocked(lane *lane) {
 	if (lane.err != nil || l.running.Add(-1) == 0) && !l.stopped.Swap(true) {
 		close(l.finished)
 	}
@@ -175,7 +174,7 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 	}
 }
 
-// stalled says why, if a connection knows.
+// stalled is the error of a run in which nothing moves, with that of a connection if there is one.
 func (l *load) stalled() error {
 	err := fmt.Errorf("%w for %v", errStalled, l.s.Timeout)
 	for _, c := range l.conns {
@@ -252,7 +251,7 @@ func (l *load) part() {
 	all.Wait()
 }
 
-// close ends the messengers; each takes its time, so they end together.
+// close ends all messengers at once, as each takes its time.
 func (l *load) close() error {
 	errs := make(chan error)
 	for _, m := range l.messengers {
@@ -299,7 +298,7 @@ type slot struct {
 // headSize is the front of every message: number of the lane, of the message.
 const headSize = 16
 
-// What an echo can be beside right.
+// The errors of a wrong echo.
 var (
 	errCorrupt   = errors.New("an echo differs from what was sent")
 	errDuplicate = errors.New("an echo came twice")
@@ -322,14 +321,14 @@ func (l *lane) start(c *control.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = c
-	l.pump(l.now())
+	l.pumpLocked(l.now())
 	if l.total == 0 {
-		l.end(nil)
+		l.endLocked(nil)
 	}
 }
 
-// pump sends as much as the depth allows. The lock is held.
-func (l *lane) pump(now time.Time) {
+// pumpLocked sends as much as the depth allows. Caller holds mu.
+func (l *lane) pumpLocked(now time.Time) {
 	depth := uint64(len(l.slots))
 	for !l.over && !l.full && l.next < l.total && l.next-l.got < depth {
 		s := &l.slots[l.next%depth]
@@ -351,7 +350,7 @@ func (l *lane) pump(now time.Time) {
 			}
 		}
 		if err != nil {
-			l.end(err)
+			l.endLocked(err)
 			return
 		}
 		l.next++
@@ -364,7 +363,7 @@ func (l *lane) resume(room <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.full = false
-	l.pump(l.now())
+	l.pumpLocked(l.now())
 }
 
 // stop sends nothing more: the lane ends with the echoes that are due.
@@ -373,7 +372,7 @@ func (l *lane) stop() {
 	defer l.mu.Unlock()
 	l.total = l.next
 	if l.got == l.total {
-		l.end(nil)
+		l.endLocked(nil)
 	}
 }
 
@@ -386,7 +385,7 @@ func (l *lane) freed(m *control.Message) {
 	// The usual case is that the echo is still under way, and there is nothing
 	// to send before it has come.
 	if l.next-l.got < uint64(len(l.slots)) {
-		l.pump(l.now())
+		l.pumpLocked(l.now())
 	}
 }
 
@@ -401,24 +400,24 @@ func (l *lane) echo(m *control.Message) {
 	switch {
 	case m.TID < l.got:
 		l.duplicates++
-		l.end(fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got))
+		l.endLocked(fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got))
 		return
 	case m.TID > l.got:
 		l.losses += m.TID - l.got
-		l.end(fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got))
+		l.endLocked(fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got))
 		return
 	case !l.intact(m):
 		l.corrupt++
-		l.end(fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size()))
+		l.endLocked(fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size()))
 		return
 	}
 	l.times.Record(now.Sub(l.slots[l.got%uint64(len(l.slots))].sent))
 	l.got++
 	if l.got == l.total {
-		l.end(nil)
+		l.endLocked(nil)
 		return
 	}
-	l.pump(now)
+	l.pumpLocked(now)
 }
 
 // intact checks every byte of the echo that is due.
@@ -432,11 +431,11 @@ func (l *lane) intact(m *control.Message) bool {
 func (l *lane) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.end(err)
+	l.endLocked(err)
 }
 
-// end is the last thing that happens. The lock is held.
-func (l *lane) end(err error) {
+// endLocked ends the lane, once. Caller holds mu.
+func (l *lane) endLocked(err error) {
 	if l.over {
 		return
 	}

@@ -12,21 +12,20 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// monitor is the part of a mon without which real clients do not stay: it
-// renews their tickets and gives them the monmap.
+// monitor is the part of a mon that real clients need to stay: it renews their tickets and
+// gives them the monmap.
 type monitor struct {
-	m     atomic.Pointer[control.Messenger] // nil until it is there
+	m     atomic.Pointer[control.Messenger] // nil until it is made
 	since time.Time                         // of the map
-	kinds cephx.Ciphers                     // likewise
+	kinds cephx.Ciphers                     // of the map
 }
 
-// ping is the message that a mon answers with how it is. One that carries
-// something is an echo's.
+// ping is the type of the message that a mon answers with its state. A ping with data is
+// echoed.
 const ping = 2
 
-// attend has d answer as a mon, if cfg makes us one: pings of real tools, and with a
-// keyring what clients ask for that stay. All other messages are left to what d did
-// before.
+// attend has d answer as a mon, if cfg has the name of one: pings of real tools and, with a
+// keyring, the requests of clients that stay. d handles all other messages as before.
 func (n *monitor) attend(cfg *control.Config, d *control.Dispatcher) {
 	if cfg.Name.Type != wire.Mon {
 		return
@@ -50,8 +49,7 @@ func (n *monitor) attend(cfg *control.Config, d *control.Dispatcher) {
 	}
 }
 
-// monStatus is what a ping is answered with, as much of what real monitors say as
-// is true of us.
+// monStatus is the answer to a ping: the fields of real monitors that serve can fill in.
 type monStatus struct {
 	Health mon.Health `json:"health"`
 	Status struct {
@@ -71,8 +69,8 @@ func (n *monitor) status(id string) monStatus {
 	return s
 }
 
-// monMap is a cluster with one monitor: us. There is none before the messenger
-// is there: a client that is early would be left with an empty one for ever.
+// monMap is the map of a cluster with one monitor, this one. It has no epoch before there is
+// a messenger, as an early client would keep an empty map.
 func (n *monitor) monMap(id string) mon.MonMap {
 	m := n.m.Load()
 	if m == nil {

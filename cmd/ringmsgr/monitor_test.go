@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // As a mon with a keyring, serve is one to a client that stays: the client renews its
@@ -22,30 +21,27 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	keyring := keysOf(t, clientKey)
 	s := serve(t, "--auth", "cephx", "--keyring", keyring, "--ticket-life", "10m")
 	addr, err := wire.ParseAddr(s.addr)
-	must(t, err)
+	clitest.Must(t, err)
 
 	// The client's clock goes ahead of the server's, which does not look at it.
 	var ahead atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	name := wire.EntityName{Type: wire.Client, ID: "admin"}
 	key, err := cephx.ParseKey(clientKey)
-	must(t, err)
+	clitest.Must(t, err)
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Now: now})
-	must(t, err)
+	clitest.Must(t, err)
 	client, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Auth: keys, Clock: quickClock{now}})
-	must(t, err)
+	clitest.Must(t, err)
 	defer client.Close()
 	echoes := make(chan string, 1)
-	m, err := control.New(control.Config{Name: name, Auth: control.Auth{Client: keys}, Plane: loop.Config{Cores: 1}})
-	must(t, err)
-	defer func() { must(t, scope.Close(m)) }()
-	must(t, m.Start(client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+	m := started(t, control.Config{Name: name, Auth: control.Auth{Client: keys}}, client.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		echoes <- string(m.Data)
 		return true
-	}}))
+	}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	must(t, client.Open(ctx, m))
+	clitest.Must(t, client.Open(ctx, m))
 	if got := client.MonMap(); len(got.Mons) != 1 || got.Mons[0].Name != "a" || !got.Mons[0].Addrs.Contains(addr) || got.FSID == (mon.FSID{}) {
 		t.Errorf("monmap %+v, want a alone at %v", got, addr)
 	}
@@ -69,7 +65,7 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	if client.Conn() != session {
 		t.Errorf("the session was lost: %v", client.Err())
 	}
-	must(t, session.Send(control.NewMessage(ping, []byte("front"), []byte("still an echo"))))
+	clitest.Must(t, session.Send(control.NewMessage(ping, []byte("front"), []byte("still an echo"))))
 	select {
 	case got := <-echoes:
 		if got != "still an echo" {
@@ -85,19 +81,16 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 func TestServeAnswersAPingAsAMonitor(t *testing.T) {
 	s := serve(t)
 	addr, err := wire.ParseAddr(s.addr)
-	must(t, err)
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1}})
-	must(t, err)
-	defer func() { must(t, scope.Close(m)) }()
+	clitest.Must(t, err)
 	answers := make(chan string, 2)
-	must(t, m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+	m := started(t, control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		answers <- string(m.Front)
 		return true
-	}}))
+	}})
 	c, err := m.Connect(addr, wire.Mon)
-	must(t, err)
-	must(t, c.Send(control.NewMessage(ping, nil, nil)))
-	must(t, c.Send(control.NewMessage(ping, []byte("front"), nil)))
+	clitest.Must(t, err)
+	clitest.Must(t, c.Send(control.NewMessage(ping, nil, nil)))
+	clitest.Must(t, c.Send(control.NewMessage(ping, []byte("front"), nil)))
 	var about struct {
 		Health struct{ Status string }
 		Mon    struct{ Name, State, Addrs string } `json:"mon_status"`
@@ -119,13 +112,6 @@ func (c quickClock) Now() time.Time { return c.now() }
 
 func (c quickClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(min(d, 10*time.Millisecond), f).Stop
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A client that asks before the server has its messenger gets no map, as an

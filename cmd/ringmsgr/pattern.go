@@ -4,13 +4,12 @@ import (
 	"math/rand/v2"
 )
 
-// pattern is random bytes, which are read-only. The payload of a message is a part of them
-// that begins where the numbers of its connection and of itself say, so that bytes of another
-// message, bytes from another place and changed bytes all show.
+// pattern is random bytes, which are read-only. A payload is a part of them, at an offset
+// made of the numbers of its connection and message. So changed bytes, and bytes of another
+// message or offset, are found.
 type pattern []byte
 
-// starts is at how many places a payload can begin: a prime, so that messages which follow
-// each other in any rhythm begin elsewhere.
+// starts is the number of offsets: a prime, so that no period of messages has only one.
 const starts = 4093
 
 // newPattern has room for payloads up to a size.

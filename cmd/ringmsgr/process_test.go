@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -26,9 +27,7 @@ func awaitStopped(t *testing.T, pid int, stopped bool) {
 		_, state, found := bytes.Cut(stat, []byte(") "))
 		return err == nil && found && (state[0] == 'T') == stopped
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 }
 
 // A process that is stopped and goes on, again and again, loses nothing, and
@@ -48,9 +47,7 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 				server.Signal(syscall.SIGSTOP)
 				awaitStopped(t, pid, true)
 				c, err := net.Dial("tcp", at.AddrPort.String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				clitest.Must(t, err)
 				server.Signal(syscall.SIGCONT)
 				awaitStopped(t, pid, false)
 				banner := make([]byte, 8)
@@ -83,9 +80,7 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 			client.decode(&report)
 			client.Want(cli.OK)
 			m, err := perf.ReadMemory(server.PID())
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			if report.Verified == 0 || m.Peak == 0 || m.Peak > 512<<20 {
 				t.Errorf("%d messages, %d MiB", report.Verified, m.Peak>>20)
 			}

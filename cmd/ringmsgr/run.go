@@ -25,7 +25,7 @@ type env struct {
 }
 
 func commands(e env) []cli.Command {
-	return []cli.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e), versionCommand(e)}
+	return []cli.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e)}
 }
 
 // shapes is the part of a help text about the JSON of a command.
@@ -44,25 +44,13 @@ func run(ctx context.Context, e env, args []string) int {
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
-func versionCommand(e env) cli.Command {
-	fs := cli.NewFlags("version")
-	asJSON := fs.Bool("json", false, "write JSON")
-	return cli.Command{
-		Name: "version", Help: "what this program was built from", Flags: fs,
-		Example: "  ringmsgr version --json",
-		Text: "Prints the version of the module, the commit if it is known, and the Go toolchain." +
-			shapes(`{"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}`),
-		Run: func(context.Context, []string) error { return cli.PrintVersion(e.stdout, "ringmsgr", *asJSON) },
-	}
-}
-
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
 		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, nil}, args)
 	})
 }
 
-// table is a report for people: a name and what there is to say about it.
+// table is a report for people: a name and a text in each row.
 type table struct{ w io.Writer }
 
 func (t *table) row(name, format string, args ...any) {
@@ -87,7 +75,7 @@ func round(v float64, n int) float64 {
 	return math.Round(v*p) / p
 }
 
-// fail reports a failure and returns the error that says so.
+// fail reports a failure, and returns ErrReported.
 func fail(e env, name string, asJSON bool, f failure) error {
 	if asJSON {
 		if err := cli.WriteJSON(e.stdout, f); err != nil {

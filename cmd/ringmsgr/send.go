@@ -130,11 +130,11 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
 			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
-	// A peer that comes back should not be kept waiting for long.
+	// A peer that comes back waits a second at most.
 	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
 	cfg.Timeouts.Handshake = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
-		// So that an attempt has failed, and says why, before all time is over.
+		// An attempt fails, and says why, before the whole time is over.
 		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
 

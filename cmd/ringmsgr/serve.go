@@ -215,14 +215,14 @@ func (s *served) count(st *control.Stats) {
 
 // echoer answers every message with itself.
 type echoer struct {
-	behind  sync.Map     // *control.Conn to *echoes: those that have no room now
-	waiting atomic.Int64 // how many those are
+	behind  sync.Map     // *control.Conn to *echoes, if echoes wait for room
+	waiting atomic.Int64 // number of these connections
 }
 
 // echo sends a message back, on the core that received it and without a copy
-// of a large payload. Where the sending queue is full the message waits for
-// room, and those behind it wait with it: they then count against the receive
-// budget, so that the peer is not read until it has acknowledged something.
+// of a large payload. If the sending queue is full the message waits for room, and later
+// ones wait behind it. They count against the receive budget, so that the peer is not read
+// until it acknowledges messages.
 func (e *echoer) echo(c *control.Conn, m *control.Message) bool {
 	m.Retain()
 	if e.waiting.Load() > 0 {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -22,9 +22,7 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			s := serve(t, "--json", "--name", "osd.3", "--listen", "v2:127.0.0.1:0/9", "--cores", "2", "--policy", "stateful-server", "--backend", backend)
 			var l listening
-			if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
 			if l.Name != "osd.3" || l.Policy != "stateful-server" || l.Cores != 2 || l.Listening.Front().Nonce != 9 {
 				t.Errorf("serve says %s", s.ready)
 			}
@@ -62,9 +60,7 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 			}
 			var end served
 			last := s.stop(t)
-			if err := json.Unmarshal([]byte(last), &end); err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, json.Unmarshal([]byte(last), &end))
 			if end.MessagesIn != 3322 || end.MessagesIn != end.MessagesOut || !end.Drained || end.Accepted == 0 {
 				t.Errorf("serve ends with %s", last)
 			}
@@ -141,42 +137,27 @@ func TestCephxInBothModes(t *testing.T) {
 func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 	s := serve(t, "--json", "--drain", "50ms", "--policy", "stateful-server")
 	blocked, release := make(chan struct{}), make(chan struct{})
-	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "slow"}}
-	first := true
-	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer scope.Close(m)
 	defer close(release)
-	if err := m.Start(&control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
+	first := true
+	m := started(t, control.Config{Name: wire.EntityName{Type: wire.Client, ID: "slow"}}, &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool {
 		if first {
 			first = false
 			close(blocked)
 			<-release // the core stands still
 		}
 		return true
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}})
 	to, err := wire.ParseAddr(s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := control.LosslessClient()
-	c, err := m.Connect(to, wire.Mon, control.WithPolicy(p))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
+	c, err := m.Connect(to, wire.Mon, control.WithPolicy(control.LosslessClient()))
+	clitest.Must(t, err)
 	// More than fits into all buffers between here and there.
 	for range 64 {
-		if err := c.Send(control.NewMessage(2, nil, make([]byte, 1<<20))); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, c.Send(control.NewMessage(2, nil, make([]byte, 1<<20))))
 	}
 	<-blocked
-	if rest := s.stop(t); !strings.Contains(rest, `"drained":false`) {
-		t.Errorf("serve ends with %s", rest)
+	if rest := s.stop(t); !strings.Contains(rest, `"drained":false`) || !strings.Contains(s.errs.String(), "replies were not delivered") {
+		t.Errorf("serve ends with %s and logs %s", rest, s.errs)
 	}
 }
 
@@ -188,9 +169,7 @@ func TestPingServeAndSendInMsgr1(t *testing.T) {
 			s := serve(t, "--json", "--name", "osd.3", "--policy", "stateful-server", "--backend", backend,
 				"--listen", "127.0.0.1:0/9", "--listen", "v2:127.0.0.1:0", "--proto", "v1")
 			var l listening
-			if err := json.Unmarshal([]byte(s.ready), &l); err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
 			if v := l.Listening; len(v) != 2 || v[0] != v.V1() || v[1] != v.V2() {
 				t.Fatalf("serve says %s", s.ready)
 			}

@@ -22,11 +22,11 @@ import (
 
 func topCommand(e env) cli.Command {
 	fs := cli.NewFlags("top")
-	t := &top{order: "rate"}
+	t := &top{order: topOrders["rate"]}
 	fs.BoolVar(&t.json, "json", false, "write JSON")
 	fs.BoolVar(&t.once, "once", false, "show one interval and end")
 	fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
-	fs.Var(&t.order, "sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id")
+	fs.Func("sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id (default rate)", t.setOrder)
 	return cli.Command{
 		Name: "top", Args: "PID|SOCKET", Help: "watch the cores and connections of a running process", Flags: fs,
 		Example: "  ringmsgr top --once $(pidof ringmsgr)",
@@ -59,11 +59,10 @@ and by_buffers how many of a core do the former`),
 type top struct {
 	json, once bool
 	every      time.Duration
-	order      topOrder
+	order      topOrder // of connections
 }
 
-// topPatience is how often in a row a process may not answer before it counts
-// as gone.
+// topPatience is the number of failed reads in a row after which a process counts as gone.
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
@@ -153,7 +152,7 @@ func fit(text string, width, height int) string {
 	return strings.Join(lines, "\n")
 }
 
-// ended is nil if the user has ended it.
+// ended is the outcome of top behind err: nil if the user has interrupted it.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -238,8 +237,8 @@ type topConn struct {
 	Error      string `json:"error,omitempty"`
 }
 
-// newTopFrame compares two snapshots. Those of different processes, as after a
-// hand-over, have nothing in common.
+// newTopFrame compares two snapshots. After a hand-over they are of two processes, and the
+// rates are 0.
 func newTopFrame(before, now *control.Snapshot) *topFrame {
 	m := &now.Messenger
 	f := &topFrame{
@@ -282,8 +281,8 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 	return f
 }
 
-// per is the rate of a counter. One that ran backwards, or a stalled core's
-// that is not known, did not move.
+// per is the rate of a counter: 0 if it is lower than before, as the counters of a stalled
+// core, which are not known.
 func (f *topFrame) per(before, now uint64) float64 {
 	if f.Seconds <= 0 || now < before {
 		return 0
@@ -329,10 +328,10 @@ func (r *topRates) add(o topRates) {
 	r.MBIn, r.MBOut = round(r.MBIn+o.MBIn, 3), round(r.MBOut+o.MBOut, 3)
 }
 
-// topOrder is an order of connections.
-type topOrder string
+// topOrder compares two connections.
+type topOrder func(a, b *topConn) int
 
-var topOrders = map[topOrder]func(a, b *topConn) int{
+var topOrders = map[string]topOrder{
 	"rate":  func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) },
 	"bytes": func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) },
 	"queue": func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) },
@@ -342,25 +341,17 @@ var topOrders = map[topOrder]func(a, b *topConn) int{
 	"id":    func(a, b *topConn) int { return 0 },
 }
 
-func (o *topOrder) String() string {
-	if o == nil {
-		return ""
-	}
-	return string(*o)
-}
-
-// Set parses --sort.
-func (o *topOrder) Set(s string) error {
-	if topOrders[topOrder(s)] == nil {
+// setOrder parses --sort.
+func (t *top) setOrder(s string) error {
+	if t.order = topOrders[s]; t.order == nil {
 		return errors.New("want rate, bytes, queue, lag, core, peer or id")
 	}
-	*o = topOrder(s)
 	return nil
 }
 
 // sort orders the connections, equal ones by age.
 func (f *topFrame) sort(o topOrder) {
-	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(topOrders[o](&a, &b), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(o(&a, &b), cmp.Compare(a.ID, b.ID)) })
 }
 
 // render draws the frame as text: a line for each core and for each connection.
@@ -406,7 +397,7 @@ func (c *topCore) cpuText() string {
 	return percent(c.CPU)
 }
 
-// peerText is who the peer is, and where.
+// peerText is the name and the address of the peer.
 func (c *topConn) peerText() string {
 	if c.Entity == "" || c.Remote == "" {
 		return clean(c.Peer)
@@ -414,7 +405,7 @@ func (c *topConn) peerText() string {
 	return clean(c.Entity) + " " + c.Remote
 }
 
-// coreText is the core, and the one that was meant if that is another.
+// coreText is the core, and the intended one if it differs.
 func (c *topConn) coreText() string {
 	if c.Core != c.Intended {
 		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)

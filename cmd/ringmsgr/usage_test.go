@@ -10,29 +10,25 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 const somewhere = "v2:127.0.0.1:1"
 
 func TestWrongCallsAreUsageErrors(t *testing.T) {
 	keyring := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(keyring, []byte("[client.other]\n\tkey = "+clientKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(keyring, []byte("[client.other]\n\tkey = "+clientKey+"\n"), 0o600))
 	for _, c := range []struct{ args, says string }{
 		{"", "no command"},
 		{"sned", `no command "sned": did you mean send?`},
 		{"pong", `no command "pong"`},
 		{"ping", "usage: ringmsgr ping ADDR"},
 		{"ping " + somewhere + " " + somewhere, "usage: ringmsgr ping ADDR"},
-		{"ping --count many " + somewhere, `--count "many": want a number`},
 		{"ping --peer auth " + somewhere, `--peer "auth"`},
 		{"ping v2:nonsense:x", "address"},
 		{"ping --proto v2 v1:127.0.0.1:6789", "only v2 addresses"},
 		{"ping v2:127.0.0.1:0", "the port is 0; want v2:HOST:PORT/NONCE"},
 		{"ping v2:0.0.0.0:3300", "a wildcard, not one that peers dial; want v2:HOST:PORT/NONCE"},
-		{"ping --timeout -1s " + somewhere, "--timeout -1s"},
-		{"ping --timeout 5 " + somewhere, `--timeout "5": the unit is missing`},
 		{"ping --policy stateful-server " + somewhere, "never dials"},
 		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
 		{"ping --auth cephx " + somewhere, "needs --keyring"},
@@ -41,18 +37,14 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping --mode secure " + somewhere, "needs --auth cephx"},
 		{"ping --listen any:127.0.0.1:0 " + somewhere, "only v2"},
 		{"ping --listen v2:0.0.0.0:0 " + somewhere, "IP address"},
-		{"serve --listen v2:127.0.0.1:6800-7568", "--listen"},
 		{"ping --proto v1 " + somewhere, "only v1 addresses"},
 		{"ping --proto msgr1 " + somewhere, "want v1 or v2"},
-		{"ping --protocol v1 " + somewhere, "no flag --protocol"},
 		{"ping --auth cephx --listen v2:127.0.0.1:0 --name client.other --keyring " + keyring + " " + somewhere, "cannot accept with cephx"},
-		{"ping --via somewhere " + somewhere, "--via"},
 		{"serve " + somewhere, "usage: ringmsgr serve"},
 		{"serve --listen v2:127.0.0.1:0/1 --listen v2:127.0.0.1:0/2", "same nonce"},
 		{"serve --name client.other --auth cephx --keyring " + keyring, "cannot accept with cephx"},
 		{"send", "usage: ringmsgr send ADDR"},
 		{"send --size 1TiB " + somewhere, "at most"},
-		{"send --size 1GiB " + somewhere, "at most"},
 		{"send --policy stateless-server " + somewhere, "never dials"},
 		{"send --conns 2 --policy lossless-peer --listen v2:127.0.0.1:0 " + somewhere, "exclude each other"},
 		{"send --conns 2 --policy lossless-client --name mon.b " + somewhere, "--name mon.b, whose nonce is 0, and --conns 2 exclude each other"},
@@ -76,18 +68,6 @@ func TestHelpIsAsDocumented(t *testing.T) {
 		golden(t, "help-"+c, ringmsgr(t, c, "-h").want(t, cli.OK).stdout)
 		golden(t, "help-"+c, ringmsgr(t, c, somewhere, "--help").want(t, cli.OK).stdout)
 	}
-}
-
-func TestTheVersionIsPrinted(t *testing.T) {
-	for _, args := range []string{"version", "--version"} {
-		if r := ringmsgr(t, args).want(t, cli.OK); !strings.HasPrefix(r.stdout, "ringmsgr ") || strings.Count(r.stdout, "\n") != 1 {
-			t.Errorf("%s: %q", args, r.stdout)
-		}
-	}
-	if b := decode[cli.Build](t, ringmsgr(t, "version", "--json").want(t, cli.OK)); b.Go == "" || b.Platform == "" {
-		t.Errorf("%+v", b)
-	}
-	ringmsgr(t, "version", "now").want(t, cli.Usage)
 }
 
 // What fails below a flag is told with its name, and without what lies between.
@@ -118,9 +98,7 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 
 func TestAPortThatNeedsAPrivilegeIsExplained(t *testing.T) {
 	l := listenFlag{texts: []string{"v2:127.0.0.1:80"}}
-	if err := l.read(""); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, l.read(""))
 	if err := l.bindError(fmt.Errorf("bind: %w", syscall.EACCES)); !strings.Contains(err.Error(), "permission denied: a port below 1024 needs CAP_NET_BIND_SERVICE") {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -220,5 +222,33 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	l.Trace(probe.TracedSocket{})
 	if err := l.Close(); err == nil {
 		t.Error("no error")
+	}
+}
+
+// Bytes that only begin like a frame are passed over, and what may be the beginning of one is kept.
+func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
+	old := frame1.Config{}
+	enc, dec := frame1.NewEncoder(old, nil, [136]byte{}), frame1.NewDecoder(old, nil, frame.Limits{})
+	two, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		whole []byte
+		head  int // bytes that tell it
+		find  func(p []byte) (int, bool)
+	}{
+		"msgr2": {two, frame.PreambleSize, preambleAt},
+		"msgr1": {enc.AppendMessage(nil, &frame1.Header{}, nil, nil, nil), 1 + old.HeaderSize(), func(p []byte) (int, bool) { return headerAt(p, dec) }},
+	} {
+		damaged := bytes.Clone(c.whole[:c.head])
+		damaged[c.head-1]++
+		p := append(damaged, c.whole...)
+		if at, ok := c.find(p); at != c.head || !ok {
+			t.Errorf("%s: found at %d, %t; want %d", name, at, ok, c.head)
+		}
+		if at, ok := c.find(p[:2*c.head-1]); at != c.head || ok {
+			t.Errorf("%s: with a byte missing %d bytes are passed over, %t; want %d", name, at, ok, c.head)
+		}
 	}
 }

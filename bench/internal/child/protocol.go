@@ -53,8 +53,8 @@ type Request[O any] struct {
 // ClientRequest is a line to the client of echo servers.
 type ClientRequest = Request[load.Options]
 
-// Main is the whole of a helper process: it does what serve does, which gets the
-// function that ends the process once its parent is gone, and returns the exit status.
+// Main is the main of a helper process. It calls serve with the function that ends the process
+// once its parent is gone, and returns the exit status.
 func Main(serve func(gone func()) error, stdout, stderr io.Writer) int {
 	// Ctrl-C reaches all processes of a terminal; the parent ends its children.
 	signal.Ignore(os.Interrupt)

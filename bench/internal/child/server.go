@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 )
 
-// Server is a running server, whatever it is made of.
+// Server is a running server.
 type Server interface {
 	// Addr returns where it listens.
 	Addr() net.Addr
@@ -27,8 +27,8 @@ type Noncer interface{ Nonce() uint32 }
 // Describer is a server with settings worth reporting, such as its backend.
 type Describer interface{ Settings() map[string]string }
 
-// Limiter is a server that wants its memory to be collected at a limit and not before, as
-// a program does with GOMEMLIMIT and GOGC=off.
+// Limiter is a server whose garbage is collected at a limit alone, as with GOMEMLIMIT and
+// GOGC=off.
 type Limiter interface {
 	// RoomBeforeGC returns how many bytes that limit is above what the process has when
 	// the load on the collector begins; 0: there is no limit.

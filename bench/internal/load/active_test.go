@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // serve accepts connections up to the end of the test, each with a goroutine of its own.
 func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -47,9 +47,7 @@ func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 		})
 		o := Options{Addr: addr, Raw: true, Conns: c.conns, Depth: 2, Size: 64}
 		load, err := Open(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		defer load.Close()
 		r, err := load.Run(Slice{Active: c.active, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second})
 		if err != nil || !r.Steady || r.Total < uint64(2*c.want) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
@@ -87,9 +88,7 @@ func TestOnlyTheWindowIsMeasured(t *testing.T) {
 	s := newScript()
 	for slice := range 3 { // what one slice counted is not in the next one
 		r, err := s.m.Run(tenTurns, s, 50)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		if r.Window != 100*time.Millisecond || !r.Steady {
 			t.Errorf("slice %d: window %v, steady %v", slice, r.Window, r.Steady)
 		}
@@ -111,9 +110,7 @@ func TestOnlyTheWindowIsMeasured(t *testing.T) {
 func TestAResultKeepsItsLatencies(t *testing.T) {
 	s := newScript()
 	r, err := s.m.Run(tenTurns, s, 50)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	s.measured.took = time.Second
 	if _, err := s.m.Run(tenTurns, s, 50); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // echoes starts an echo server, which waits before it answers.
@@ -27,9 +29,7 @@ func echoes(t *testing.T, wait func()) (addr string) {
 func TestPacedRequestsKeepTheirRate(t *testing.T) {
 	const rate, window = 500, 400 * time.Millisecond
 	load, err := Open(t.Context(), Options{Addr: echoes(t, func() {}), Raw: true, Conns: 4, Depth: 2, Size: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer load.Close()
 	for range 2 { // what the first slice leaves behind does not disturb the second
 		began := time.Now()
@@ -46,18 +46,14 @@ func TestPacedRequestsKeepTheirRate(t *testing.T) {
 func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	gate := make(chan struct{})
 	load, err := Open(t.Context(), Options{Addr: echoes(t, func() { <-gate }), Raw: true, Conns: 1, Depth: 1, Size: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer load.Close()
 	load.active, load.pace = load.conns, newPace(1000, load.conns, 1)
 	now := time.Duration(0)
 	load.meter.now = func() time.Duration { return now }
 	load.meter.latency.Reset()
 	load.meter.measured = true
-	if err := load.Fill(); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, load.Fill())
 	if err := load.issueDue(); err != nil || load.open != 1 {
 		t.Fatalf("%d requests open, %v", load.open, err)
 	}
@@ -67,9 +63,7 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	}
 	close(gate)
 	for load.meter.latency.Count() < 11 {
-		if err := load.Turn(); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, load.Turn())
 	}
 	// Due at 0, 1, ... 10 ms, answered at 10 ms.
 	if least, most := load.meter.latency.Quantile(0), load.meter.latency.Quantile(1); least > time.Millisecond/10 || most < 9*time.Millisecond {

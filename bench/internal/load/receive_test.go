@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -19,9 +20,7 @@ func testTemplates(t *testing.T, size int) (list []*template) {
 	t.Helper()
 	for _, msgr1 := range []bool{false, true} {
 		tmpl, err := newTemplate(size, msgr1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		list = append(list, tmpl)
 	}
 	return list
@@ -110,9 +109,7 @@ func skipsControlFrames(t *testing.T, tmpl *template) {
 
 func TestEveryKindOfWrongReplyIsNoticed(t *testing.T) {
 	other, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagWait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	templates := testTemplates(t, 100)
 	noticesWrongReplies(t, templates[0], other, "WAIT", "preamble")
 	noticesWrongReplies(t, templates[1], []byte{byte(frame1.TagClose)}, "CLOSE", "")

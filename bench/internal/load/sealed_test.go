@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -15,9 +16,7 @@ func sealedPair(t *testing.T, size int) (*sealer, *opener) {
 	t.Helper()
 	enc, dec := frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
 	key, nonce := [16]byte{1, 2, 3}, [12]byte{4, 5, 6}
-	if err := errors.Join(enc.Secure(key, nonce), dec.Secure(key, nonce)); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, errors.Join(enc.Secure(key, nonce), dec.Secure(key, nonce)))
 	tmpl := testTemplate(t, size)
 	tmpl.wire = enc.FrameSize(headerLen, 0, 0, size)
 	return &sealer{t: tmpl, enc: enc, tid: 1}, &opener{t: tmpl, frames: frames{dec: dec}, order: order{tid: 1}}
@@ -28,9 +27,7 @@ func encrypted(t *testing.T, s *sealer) []byte {
 	t.Helper()
 	var p []byte
 	for s.pending() {
-		if err := s.seal(); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, s.seal())
 		p = append(p, s.out...)
 		s.sent = len(s.out)
 	}
@@ -77,14 +74,10 @@ func TestEncryptedRequestsGoThroughAFullSocket(t *testing.T) {
 		for range 9 {
 			s.request()
 		}
-		if err := s.flush(from); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, s.flush(from))
 		taken := s.withdraw()
 		n := 0
-		if err := o.take(sendAll(t, s, from, to), 0, func(time.Duration) { n++ }); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, o.take(sendAll(t, s, from, to), 0, func(time.Duration) { n++ }))
 		if n != 9-taken || size == 100000 && taken != 8 {
 			t.Fatalf("size %d: %d arrived, %d taken back", size, n, taken)
 		}
@@ -117,9 +110,7 @@ func TestWrongEncryptedRepliesAreRefused(t *testing.T) {
 	for _, kind := range []frame.Tag{frame.TagWait, frame.TagMessage} {
 		s, o := sealedPair(t, 500)
 		p, err := s.enc.AppendFrame(nil, kind, make([]byte, headerLen), nil, nil, make([]byte, 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		if err := o.take(p, 0, func(time.Duration) {}); !errors.Is(err, ErrReply) {
 			t.Errorf("%v: %v", kind, err)
 		}

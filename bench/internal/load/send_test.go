@@ -6,19 +6,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // socketPair returns two connected non-blocking sockets with small buffers.
 func socketPair(t *testing.T) (a, b int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
-	if err := unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 8192); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 8192))
 	return fds[0], fds[1]
 }
 
@@ -28,9 +26,7 @@ func sendAll(t *testing.T, s outbound, from, to int) []byte {
 	var got []byte
 	buf := make([]byte, 1500)
 	for {
-		if err := s.flush(from); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, s.flush(from))
 		n, err := unix.Read(to, buf)
 		if err == unix.EAGAIN {
 			if s.pending() {
@@ -38,9 +34,7 @@ func sendAll(t *testing.T, s outbound, from, to int) []byte {
 			}
 			return got
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		got = append(got, buf[:n]...)
 	}
 }
@@ -82,9 +76,7 @@ func TestWithdrawTakesBackWhatWasNotBegun(t *testing.T) {
 	s.request()
 	r := newReceiver(tmpl, false, 1)
 	n := 0
-	if err := r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }))
 	if n != 2 {
 		t.Fatalf("%d requests arrived, want 2", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // A server that checks nothing itself is found out by its client: a block of another place
@@ -47,9 +48,7 @@ func TestReadsOfAServerThatChecksNothingAreChecked(t *testing.T) {
 		})
 		o := StorageOptions{Options: Options{Addr: addr, Raw: true, Conns: 1, Depth: 1, Size: blocks.Size}, Kind: blocks.Read, File: size}
 		l, err := OpenStorage(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		_, err = l.Run(Slice{WarmMax: time.Minute, Window: 50 * time.Millisecond, WindowMax: time.Minute})
 		l.Close()
 		if wrong := c.answer > 0; errors.Is(err, ErrReply) != wrong || err != nil && !wrong {

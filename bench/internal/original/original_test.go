@@ -21,13 +21,9 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 // program writes a script that stands for a program of Ceph.
 func program(t *testing.T, dir, name, script string) string {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	return path
 }
 
@@ -89,9 +85,7 @@ echo " Total op $(($2 * $4)) run time $(($4 * 100))us."`)
 func TestTheStartOfAClientIsNotMeasured(t *testing.T) {
 	tool := program(t, t.TempDir(), clientProgram, `echo " Total op $(($2 * $4)) run time $(($4 * 100))us."`)
 	c, err := openTheirs(tool, load.Options{Addr: "127.0.0.1:1", PID: os.Getpid(), Conns: 2, Depth: 1, Size: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	res, err := c.Run(load.Slice{Window: 100 * time.Millisecond})
 	if each := res.Bytes / 2; err != nil || each < 990 || each > 1010 || (res.Window-time.Duration(each)*100*time.Microsecond).Abs() > time.Microsecond {
 		t.Errorf("%+v, %v", res, err)
@@ -105,14 +99,10 @@ func TestTheStartOfAClientIsNotMeasured(t *testing.T) {
 func TestOurClientMeasuresOurServer(t *testing.T) {
 	for _, msgr1 := range []bool{false, true} {
 		s, err := StartServer(string(uring.Epoll), msgr1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		o := load.Options{Addr: s.Addr().String(), Conns: 2, Depth: 3, Size: 100_000, Msgr1: msgr1}
 		c, err := OpenClient(t.Context(), string(uring.Epoll), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		for range 2 {
 			res, err := c.Run(load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second})
 			if err != nil || !res.Steady || res.Total < 8 || res.Bytes == 0 {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // The test binary is its own child: these are the things it can be.
@@ -82,9 +84,7 @@ func start(t *testing.T, role string) (*Child, error) {
 
 func TestCallReturnsTheAnswer(t *testing.T) {
 	c, err := start(t, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var out string
 	if err := c.Call(t.Context(), "abc", &out); err != nil || out != "ABC" {
 		t.Fatalf("%q, %v", out, err)
@@ -93,9 +93,7 @@ func TestCallReturnsTheAnswer(t *testing.T) {
 
 func TestCallReturnsTheChildsErrorWithItsName(t *testing.T) {
 	c, err := start(t, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	err = c.Call(t.Context(), "refuse", nil)
 	if err == nil || err.Error() != "echo: refused for a reason" {
 		t.Fatalf("error %v", err)
@@ -107,9 +105,7 @@ func TestCallReturnsTheChildsErrorWithItsName(t *testing.T) {
 
 func TestTheDeathOfAChildIsReportedWithItsExitStatus(t *testing.T) {
 	c, err := start(t, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	err = c.Call(t.Context(), "die", nil)
 	if !errors.Is(err, ErrChildEnded) || !strings.Contains(err.Error(), "exit status 3") {
 		t.Fatalf("error %v", err)
@@ -125,9 +121,7 @@ func TestAnErrorInPlaceOfTheHelloFailsTheStart(t *testing.T) {
 
 func TestACallThatOutlastsItsContextKillsTheChild(t *testing.T) {
 	c, err := start(t, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := c.Call(ctx, "hang", nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -138,9 +132,7 @@ func TestACallThatOutlastsItsContextKillsTheChild(t *testing.T) {
 
 func TestStopEndsAChildThatDoesNotListen(t *testing.T) {
 	c, err := start(t, "deaf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	c.Stop()
 	select {
 	case <-c.exited:
@@ -157,17 +149,13 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var pid int
 	if _, err := fmt.Fscan(out, &pid); err != nil {
 		t.Fatal(err)
 	}
 	child, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer unix.Close(child)
 	_ = cmd.Process.Kill() // fails only if it has ended already
 	_ = cmd.Wait()

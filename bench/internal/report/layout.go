@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // DefaultWidth is how many columns a report has if File.Width does not say.
@@ -76,23 +78,6 @@ func blocks(widths []int, width, apart int) (list []block) {
 // writeText writes a paragraph, broken between words. It keeps its indentation;
 // lines from the second on have two columns more.
 func writeText(b *bytes.Buffer, text string, width int) {
-	words := strings.Fields(text)
-	indent := strings.Repeat(" ", len(text)-len(strings.TrimLeft(text, " ")))
-	b.WriteString(indent)
-	column := len(indent)
-	for i, word := range words {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case column+1+n > width:
-			b.WriteString("\n" + indent + "  ")
-			column = len(indent) + 2
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	b.WriteByte('\n')
+	indent := len(text) - len(strings.TrimLeft(text, " "))
+	cli.Hang(b, text[:indent], text, indent+2, width)
 }

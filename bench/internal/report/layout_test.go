@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // Matrix: BE-06
@@ -19,9 +21,7 @@ func TestNoLineIsWiderThanTheReport(t *testing.T) {
 	for _, width := range []int{0, 60, 80, 100, 160} {
 		wide.Width = width
 		var b bytes.Buffer
-		if err := wide.WriteTable(&b); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, wide.WriteTable(&b))
 		limit := width
 		if limit == 0 {
 			limit = DefaultWidth
@@ -46,18 +46,5 @@ func TestATableIsCutIntoTablesThatFit(t *testing.T) {
 		if b.String() != want {
 			t.Errorf("width %d:\n%s", width, b.String())
 		}
-	}
-}
-
-func TestTextIsBrokenBetweenWords(t *testing.T) {
-	var b bytes.Buffer
-	writeText(&b, "one two three  four five-and-much-more six", 12)
-	if want := "one two\n  three four\n  five-and-much-more\n  six\n"; b.String() != want {
-		t.Errorf("%q", b.String())
-	}
-	b.Reset()
-	writeText(&b, "  one two three", 9)
-	if want := "  one two\n    three\n"; b.String() != want {
-		t.Errorf("%q", b.String())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -62,19 +64,13 @@ func canned() *File {
 
 func TestTable(t *testing.T) {
 	var got bytes.Buffer
-	if err := canned().WriteTable(&got); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, canned().WriteTable(&got))
 	path := filepath.Join("testdata", "table.golden")
 	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.WriteFile(path, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("the table differs from %s (rewrite with -update):\n%s", path, got.String())
 	}
@@ -84,13 +80,9 @@ func TestTable(t *testing.T) {
 func TestJSONKeepsTheWholeReport(t *testing.T) {
 	f := canned()
 	p, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var back File
-	if err := json.Unmarshal(p, &back); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, json.Unmarshal(p, &back))
 	if !reflect.DeepEqual(f, &back) {
 		t.Error("the report changed")
 	}

@@ -21,9 +21,7 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 	t.Helper()
 	f, err := start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -36,22 +34,16 @@ func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 func dial(t *testing.T, f *Floor) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp4", f.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() }) // the server may have closed it
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }
 
 func newNet(t *testing.T, secure bool) *Listener {
 	t.Helper()
 	n, err := NewNet(secure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -73,9 +65,7 @@ func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, <-written)
 	if !bytes.Equal(got, sent) {
 		t.Fatal("other bytes came back")
 	}
@@ -109,9 +99,7 @@ func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, <-written)
 	if !bytes.Equal(got, sent) {
 		t.Error("other bytes came back")
 	}
@@ -119,9 +107,7 @@ func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
 	if _, err := c.Write(half); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if n, err := c.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%d bytes of half a request came back, %v", n, err)
 	}
@@ -149,9 +135,7 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 		} {
 			o.Addr, o.Raw, o.Secure = c.addr.String(), c.raw, c.secure
 			l, err := load.Open(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			s := load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second}
 			for range 3 { // slices follow each other on the same connections
 				began := time.Now()
@@ -184,14 +168,10 @@ func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
 	f := testFloor(t, NewFloor)
 	o := load.Options{Addr: f.Addr().String(), Raw: true, Conns: 1, Depth: 16, Size: 64, PID: clitest.Sleeper(t)}
 	l, err := load.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer l.Close()
 	r, err := l.Run(load.Slice{Warm: 10 * time.Millisecond, WarmMax: 10 * time.Second, Window: 100 * time.Millisecond, WindowMax: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	if r.ServerCPU > r.ClientCPU/10 {
 		t.Errorf("a process that sleeps used %v, the client %v", r.ServerCPU, r.ClientCPU)
 	}
@@ -199,9 +179,7 @@ func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
 
 func TestTheLoadClientReportsAServerThatCloses(t *testing.T) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer listener.Close()
 	go func() {
 		if c, err := listener.Accept(); err == nil {
@@ -209,9 +187,7 @@ func TestTheLoadClientReportsAServerThatCloses(t *testing.T) {
 		}
 	}()
 	l, err := load.Open(context.Background(), load.Options{Addr: listener.Addr().String(), Raw: true, Conns: 1, Depth: 1, Size: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer l.Close()
 	if _, err := l.Run(load.Slice{Window: time.Hour, WindowMax: time.Hour}); err == nil {
 		t.Fatal("no error")

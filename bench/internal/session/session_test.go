@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -16,18 +17,12 @@ import (
 func pair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer l.Close()
 	client, err = net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	server, err = l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { client.Close(); server.Close() })
 	return client, server
 }
@@ -46,24 +41,16 @@ func TestBothSidesAgreeAndLeaveTheStreamAtTheFirstDataByte(t *testing.T) {
 			accepted <- err
 		}()
 		enc, dec, err := Connect(t.Context(), client, 0, 7, secure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := <-accepted; err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
+		clitest.Must(t, <-accepted)
 		if enc.IsSecure() != secure || dec.IsSecure() != secure {
 			t.Fatalf("secure: %v and %v, want %v", enc.IsSecure(), dec.IsSecure(), secure)
 		}
 		p := make([]byte, 256)
 		n, err := client.Read(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		h, err := dec.Open(p[:dec.HeadSize()])
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		f, err := dec.Finish(h, p[:dec.HeadSize()], p[dec.HeadSize():n])
 		if err != nil || string(f.Seg[0]) != "the time" {
 			t.Fatalf("%q, %v", f.Seg[0], err)

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -26,9 +27,7 @@ func TestTheFloorHearsOfWhatComesBehindTheLastNotice(t *testing.T) {
 	d := new(silent)
 	c := &ringConn{r: &Ring{drv: d, stage: make([]byte, ringStage)}}
 	for _, flags := range []uring.Flags{uring.More, 0} {
-		if err := c.ready(&uring.Completion{Flags: flags}); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, c.ready(&uring.Completion{Flags: flags}))
 		if want := map[uring.Flags]int{uring.More: 0, 0: 1}[flags]; d.armed != want {
 			t.Errorf("flags %d: asked %d times, want %d", flags, d.armed, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // served is a server of any kind.
@@ -41,9 +42,7 @@ func newFile(t *testing.T) *File {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip("the file system has no files without a name")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(f.Close)
 	return f
 }
@@ -70,9 +69,7 @@ func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			s, err := k.start(f.Config())
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			defer func() {
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -85,9 +82,7 @@ func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 							continue
 						}
 						l, err := load.OpenStorage(t.Context(), options(s, k.raw, f, kind, flags, size))
-						if err != nil {
-							t.Fatal(err)
-						}
+						clitest.Must(t, err)
 						res, err := l.Run(slice)
 						l.Close()
 						if err != nil || !res.Steady || res.Total < 12 || res.Bytes%uint64(res.PerReply) != 0 && res.Bytes == 0 {
@@ -104,18 +99,14 @@ func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 func TestReadsAreRightBehindSmallerWrites(t *testing.T) {
 	f := newFile(t)
 	s, err := NewBlocking(f.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer s.Close()
 	for _, c := range []struct {
 		kind blocks.Kind
 		size int
 	}{{blocks.Write, blocks.Size}, {blocks.Read, 16 * blocks.Size}} {
 		l, err := load.OpenStorage(t.Context(), options(s, false, f, c.kind, 0, c.size))
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		defer l.Close()
 		// Of each 64 reads of a place one is compared byte by byte.
 		for replies := uint64(0); replies < 3*4*64; {
@@ -140,15 +131,11 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			s, err := k.start(f.Config())
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			defer s.Close() // it may have ended with the damage
 			o := options(s, k.raw, f, blocks.Read, 0, blocks.Size)
 			l, err := load.OpenStorage(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, err)
 			defer l.Close()
 			// What the client would say of the block itself is not enough.
 			if _, err := l.Run(slice); err == nil || !strings.Contains(err.Error(), "the server says") && !strings.Contains(err.Error(), "the server closed") && !errors.Is(err, unix.ECONNRESET) {
@@ -165,14 +152,10 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	f, elsewhere := newFile(t), newFile(t)
 	s, err := NewBlocking(elsewhere.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer s.Close()
 	l, err := load.OpenStorage(t.Context(), options(s, false, f, blocks.Write, 0, blocks.Size))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer l.Close()
 	if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 func TestCountsTheCallsOfAProcess(t *testing.T) {
@@ -19,22 +21,16 @@ func TestCountsTheCallsOfAProcess(t *testing.T) {
 	runtime.LockOSThread() // a thread that starts beside Start may be unknown to it
 	defer runtime.UnlockOSThread()
 	c, err := s.Start(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer c.Close()
 	before, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	const calls = 10000
 	for range calls {
 		unix.Getppid()
 	}
 	after, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	// The runtime and the reading itself make some calls too.
 	if n := after - before; n < calls || n > calls+1000 {
 		t.Fatalf("%d calls counted, %d made", n, calls)

@@ -1,5 +1,5 @@
-// Package address reads the addresses of messengers as people write them: with
-// a host name, and without what goes without saying.
+// Package address reads the addresses of messengers as people write them: with a host name,
+// and without protocol, port and nonce.
 package address
 
 import (
@@ -15,8 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// DefaultPort is that of a monitor, which is what most addresses belong to, and
-// DefaultPort1 its one for msgr1.
+// DefaultPort is the port of a monitor in msgr2, DefaultPort1 in msgr1.
 const (
 	DefaultPort  = 3300
 	DefaultPort1 = 6789
@@ -61,11 +60,10 @@ func (r Reader) For(proto, text string) (Reader, error) {
 	return r, nil
 }
 
-// Parse reads an address. The type may be left out and is v2, the only one that
-// is taken; without a port it is DefaultPort, without a nonce 0. Of a list in
-// brackets, as Ceph prints it, the first v2 address is taken. With Msgr1 all of that is
-// v1 and DefaultPort1. Errors wrap
-// ErrSyntax, unless a host name is not known.
+// Parse reads an address. Without a type it is v2, without a port it has DefaultPort, without
+// a nonce 0. Of a list in brackets, as Ceph prints it, it takes the first v2 address. With
+// Msgr1 it takes v1 addresses alone, and DefaultPort1. Errors wrap ErrSyntax, unless a host
+// name is not known.
 func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(DefaultPort), Form
 	if r.Msgr1 {
@@ -166,7 +164,7 @@ func isIP(s string) bool {
 	return err == nil
 }
 
-// unknown begins with a protocol that does not exist, and no host that is called like one.
+// unknown matches an address whose protocol does not exist, but no host of such a name.
 var unknown = regexp.MustCompile(`^v[0-9]+:.*[A-Za-z.:]`)
 
 // name is a host name; one of digits and dots only is a mistyped IP address.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
 const (
@@ -18,39 +20,19 @@ const (
 	maxJump = 1 << 30
 )
 
-// Side numbers the directions of a connection by who sends.
-type Side int
-
-// The sides.
-const (
-	Connector Side = iota
-	Acceptor
-)
-
-// Other is the other side.
-func (s Side) Other() Side { return 1 - s }
-
-// Conn is a TCP connection of a recording.
-type Conn struct {
-	Connector, Acceptor netip.AddrPort
-	// Whole says that its first segments were recorded. Else who has dialled is a guess.
-	Whole bool
-}
-
-// Handler gets the streams of one connection.
+// Handler gets the streams of one connection, as [trace.Streams] does.
 type Handler interface {
 	// Data has the next bytes of a direction, valid during the call.
-	Data(at time.Time, from Side, p []byte)
+	Data(at time.Time, from trace.Side, p []byte)
 	// Gap says that n bytes of a direction were not recorded.
-	Gap(at time.Time, from Side, n uint64)
-	// End is the last call: with the side that has reset the connection, or, if both
-	// have closed it, or the recording ends, why is the reason in words.
+	Gap(at time.Time, from trace.Side, n uint64)
+	// End is the last call. It says in words why the connection has ended.
 	End(at time.Time, why string)
 }
 
 // Assembler puts segments together to streams.
 type Assembler struct {
-	begin func(at time.Time, c Conn) Handler
+	begin func(at time.Time, c trace.TCP) Handler
 	conns map[pair]*stream
 	order list.List // of conns as they began, the keys
 	last  time.Time
@@ -60,10 +42,26 @@ type Assembler struct {
 type pair struct{ a, b netip.AddrPort }
 
 type stream struct {
-	Conn
+	trace.TCP
 	at   *list.Element // in the order
 	h    Handler
-	dirs [2]direction
+	dirs [2]direction // of the connector, of the acceptor
+}
+
+// sender is the side that has sent a segment.
+func (st *stream) sender(s Segment) trace.Side {
+	if s.Src == st.Acceptor && s.Dst == st.Connector {
+		return trace.Acceptor
+	}
+	return trace.Connector
+}
+
+// direction is the one in which a side sends.
+func (st *stream) direction(from trace.Side) *direction {
+	if from == trace.Acceptor {
+		return &st.dirs[1]
+	}
+	return &st.dirs[0]
 }
 
 // direction is what one side sends.
@@ -86,7 +84,7 @@ type early struct {
 }
 
 // NewAssembler makes one that calls begin for every connection.
-func NewAssembler(begin func(at time.Time, c Conn) Handler) *Assembler {
+func NewAssembler(begin func(at time.Time, c trace.TCP) Handler) *Assembler {
 	return &Assembler{begin: begin, conns: make(map[pair]*stream)}
 }
 
@@ -108,20 +106,15 @@ func (a *Assembler) Add(s Segment) {
 		}
 		st = a.start(key, s)
 	}
-	from := Connector
-	if s.Src == st.Acceptor && s.Dst == st.Connector {
-		from = Acceptor
-	}
+	from := st.sender(s)
 	st.add(from, s)
 	switch {
 	case s.RST:
-		a.end(key, st, s.Time, "reset by the "+sideNames[from])
+		a.end(key, st, s.Time, "reset by the "+string(from))
 	case st.dirs[0].done && st.dirs[1].done:
 		a.end(key, st, s.Time, "closed")
 	}
 }
-
-var sideNames = [...]string{"connector", "acceptor"}
 
 // Close ends the connections that are open where the recording ends.
 func (a *Assembler) Close() {
@@ -133,11 +126,7 @@ func (a *Assembler) Close() {
 
 // begunAnew says whether a SYN is one of another connection with the same addresses.
 func (st *stream) begunAnew(s Segment) bool {
-	from := Connector
-	if s.Src == st.Acceptor {
-		from = Acceptor
-	}
-	d := &st.dirs[from]
+	d := st.direction(st.sender(s))
 	return d.known && int32(s.Seq+1-d.next) > 0
 }
 
@@ -146,11 +135,11 @@ func (a *Assembler) start(key pair, s Segment) *stream {
 		oldest := a.order.Front().Value.(pair)
 		a.end(oldest, a.conns[oldest], s.Time, "given up: too many connections at a time")
 	}
-	st := &stream{Conn: Conn{Connector: s.Src, Acceptor: s.Dst, Whole: s.SYN}}
+	st := &stream{TCP: trace.TCP{Connector: s.Src, Acceptor: s.Dst, Whole: s.SYN}}
 	if s.SYN && s.HasAck || !s.SYN && s.Src.Port() < s.Dst.Port() {
 		st.Connector, st.Acceptor = s.Dst, s.Src
 	}
-	st.h = a.begin(s.Time, st.Conn)
+	st.h = a.begin(s.Time, st.TCP)
 	a.conns[key] = st
 	st.at = a.order.PushBack(key)
 	return st
@@ -163,8 +152,8 @@ func (a *Assembler) end(key pair, st *stream, at time.Time, why string) {
 	a.order.Remove(st.at)
 }
 
-func (st *stream) add(from Side, s Segment) {
-	d := &st.dirs[from]
+func (st *stream) add(from trace.Side, s Segment) {
+	d := st.direction(from)
 	seq := s.Seq
 	if s.SYN {
 		seq++
@@ -196,8 +185,8 @@ func (st *stream) add(from Side, s Segment) {
 }
 
 // segment takes bytes, in order or early.
-func (st *stream) segment(from Side, at time.Time, e early) {
-	d := &st.dirs[from]
+func (st *stream) segment(from trace.Side, at time.Time, e early) {
+	d := st.direction(from)
 	if int32(e.seq-d.next) <= 0 {
 		st.deliver(from, at, e)
 		st.upTo(from, at, d.next)
@@ -211,9 +200,9 @@ func (st *stream) segment(from Side, at time.Time, e early) {
 	}
 }
 
-// deliver passes on what is new of a segment that begins where the stream is, or before.
-func (st *stream) deliver(from Side, at time.Time, e early) {
-	d := &st.dirs[from]
+// deliver passes on the new bytes of a segment that begins at the next byte, or before it.
+func (st *stream) deliver(from trace.Side, at time.Time, e early) {
+	d := st.direction(from)
 	old := int(d.next - e.seq)
 	if old >= e.size {
 		return
@@ -227,10 +216,10 @@ func (st *stream) deliver(from Side, at time.Time, e early) {
 	}
 }
 
-// upTo delivers what came early before seq, and behind it without a gap. What is missing
-// before seq is given up.
-func (st *stream) upTo(from Side, at time.Time, seq uint32) {
-	d := &st.dirs[from]
+// upTo delivers the early segments below seq, and those that follow without a gap. It reports
+// missing bytes below seq as gaps.
+func (st *stream) upTo(from trace.Side, at time.Time, seq uint32) {
+	d := st.direction(from)
 	for {
 		for len(d.early) > 0 && int32(d.early[0].seq-d.next) <= 0 {
 			e := d.early[0]
@@ -250,10 +239,9 @@ func (st *stream) upTo(from Side, at time.Time, seq uint32) {
 	}
 }
 
-// acked: the other side has everything up to ack. What is missing before that was not
-// recorded, and will not be.
-func (st *stream) acked(from Side, at time.Time, ack uint32) {
-	d := &st.dirs[from]
+// acked handles an ack of the other side: missing bytes below it were not recorded.
+func (st *stream) acked(from trace.Side, at time.Time, ack uint32) {
+	d := st.direction(from)
 	if !d.known {
 		return
 	}
@@ -269,10 +257,10 @@ func (st *stream) acked(from Side, at time.Time, ack uint32) {
 	}
 }
 
-// flush delivers what is left.
+// flush delivers all early segments.
 func (st *stream) flush(at time.Time) {
-	for from := range st.dirs {
-		d := &st.dirs[from]
+	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
+		d := st.direction(from)
 		if !d.known {
 			continue
 		}
@@ -281,8 +269,8 @@ func (st *stream) flush(at time.Time) {
 			end = d.finAt
 		}
 		for len(d.early) > 0 {
-			st.upTo(Side(from), at, d.early[0].seq)
+			st.upTo(from, at, d.early[0].seq)
 		}
-		st.upTo(Side(from), at, end)
+		st.upTo(from, at, end)
 	}
 }

@@ -42,7 +42,7 @@ func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration,
 	s.Recording.Register(fs)
 }
 
-// Read has cfg be what they say. Apply opens the files, when all flags are known to be right.
+// Read sets cfg by the flags. Apply opens the files, once all flags are checked.
 func (s *Session) Read(cfg *control.Config) (err error) {
 	if cfg.Name, err = wire.ParseEntityName(s.Name); err != nil {
 		return cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", s.Name)
@@ -66,20 +66,22 @@ func (s *Session) Read(cfg *control.Config) (err error) {
 }
 
 // Keyring reads the file of --keyring. The caller wipes it.
-func Keyring(file string) (*cephx.Keyring, error) {
+func Keyring(file string) (*cephx.Keyring, error) { return File("--keyring", file, cephx.ReadKeyring) }
+
+// File reads the file of a flag.
+func File[T any](flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, cli.Usagef("--keyring %s: %s", file, scope.Cause(err))
+		return v, cli.Usagef("%s %s: %s", flag, file, scope.Cause(err))
 	}
 	defer f.Close()
-	ring, err := cephx.ReadKeyring(f)
-	if err != nil {
-		return nil, cli.Usagef("--keyring %s: %w", file, err)
+	if v, err = read(f); err != nil {
+		return v, cli.Usagef("%s %s: %w", flag, file, err)
 	}
-	return ring, nil
+	return v, nil
 }
 
-// What the flags of Engine can be, for the completion of a shell.
+// The values of the flags of Engine, for the completion of a shell.
 var (
 	Backends = []string{"auto", "io_uring", "epoll"}
 	Levels   = []string{"debug", "info", "warn", "error", "off"}

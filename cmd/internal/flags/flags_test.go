@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -44,13 +45,9 @@ func TestRightValuesAreRead(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(file, []byte("[client.x]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(file, []byte("[client.x]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"), 0o600))
 	ring, err := Keyring(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	if _, ok := ring.Lookup(wire.EntityName{Type: wire.Client, ID: "x"}); !ok {
 		t.Error("the key is not there")
 	}

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,8 +75,8 @@ func (c *conn) frame2(r *trace.Record) {
 		c.wrong(r.From, "%s before a session is open", r.Tag)
 	case l.step < s.rank, l.step == s.rank && s.tag == r.Tag && slices.Contains(once, r.Tag):
 		c.wrong(r.From, "%s behind %s", r.Tag, s.tag)
-	case l.step > max(s.rank, stepBanner)+1 && !c.skippable(s.rank, l.step) && !c.joined:
-		c.wrong(r.From, "%s behind %s, with steps of the handshake left out", r.Tag, orNothing(s.tag))
+	case l.step > max(s.rank, stepBanner)+1 && !c.joined && (s.rank != stepSign || l.step != stepSession): // not all sides compress
+		c.wrong(r.From, "%s behind %s, with steps of the handshake left out", r.Tag, cmp.Or(s.tag, "the banner"))
 	}
 	s.rank, s.tag = max(s.rank, l.step), r.Tag
 	if l.step == stepData {
@@ -84,17 +85,6 @@ func (c *conn) frame2(r *trace.Record) {
 		return
 	}
 	c.handshake(r, s)
-}
-
-// skippable: compression is negotiated by those who both have it, and an acceptor's
-// first frames of the data phase may follow its last of the handshake.
-func (c *conn) skippable(from, to int) bool { return from == stepSign && to == stepSession }
-
-func orNothing(tag string) string {
-	if tag == "" {
-		return "the banner"
-	}
-	return tag
 }
 
 func (c *conn) banner(r *trace.Record, s *side) {
@@ -175,10 +165,6 @@ func (c *conn) serverIdent(f *trace.ServerIdent, s, peer *side) {
 	s.name(f.GID)
 	meant := s.addrs
 	s.addrs = f.Addrs.String()
-	kind := "lossless"
-	if f.Lossy {
-		kind = "lossy"
-	}
 	if meant != "" && !slices.ContainsFunc(f.Addrs, func(a wire.Addr) bool { return a.String() == meant }) {
 		c.wrong(trace.Acceptor, "it is %s, and the connector has dialled %s: it will hang up", s.addrs, meant)
 	}
@@ -186,7 +172,15 @@ func (c *conn) serverIdent(f *trace.ServerIdent, s, peer *side) {
 		s.expect(1)
 		peer.expect(1)
 	}
-	c.open("open: %s session of %s at %s with %s at %s", kind, peer.entity, peer.addrs, s.entity, s.addrs)
+	c.open("open: %s session of %s at %s with %s at %s", kind(f.Lossy), peer.entity, peer.addrs, s.entity, s.addrs)
+}
+
+// kind is that of a session.
+func kind(lossy bool) string {
+	if lossy {
+		return "lossy"
+	}
+	return "lossless"
 }
 
 // name adds the number of an entity to its type.
@@ -199,19 +193,9 @@ func (s *side) name(gid int64) {
 	s.entity = fmt.Sprintf("%s.%d", typ, gid)
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
-func list(words []string) string {
-	if len(words) == 0 {
-		return "nothing"
-	}
-	return strings.Join(words, ", ")
-}
+func list(words []string) string { return cmp.Or(strings.Join(words, ", "), "nothing") }
 
 // errno names a negative error number.
 func errno(n int32) string {
@@ -221,7 +205,7 @@ func errno(n int32) string {
 	return syscall.Errno(-n).Error()
 }
 
-// frame1 looks at what msgr1 has in place of frames.
+// frame1 looks at a part of msgr1.
 func (c *conn) frame1(r *trace.Record) {
 	s, peer := c.of(r.From), c.of(r.From.Other())
 	switch f := r.Fields.(type) {
@@ -249,26 +233,14 @@ func (c *conn) frame1(r *trace.Record) {
 	}
 }
 
-// refusals1 are the replies that end an attempt.
-var refusals1 = map[string]string{
-	"BADPROTOVER":   "the versions of the protocol differ: the acceptor has %d",
-	"BADAUTHORIZER": "the acceptor does not accept the authorizer, or misses one",
-	"FEATURES":      "the connector lacks features that the acceptor requires",
-	"RESETSESSION":  "the acceptor does not know the session: what was queued is lost",
-}
-
 func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
-	switch name := strings.TrimPrefix(r.Tag, trace.TagReply); name {
+	switch strings.TrimPrefix(r.Tag, trace.TagReply) {
 	case "READY", "SEQ":
-		kind := "lossless"
-		if f.Lossy {
-			kind = "lossy"
-		}
 		how := "without authorizer"
 		if c.method != "" {
 			how = "authorizer of " + c.method
 		}
-		c.open("open: %s session of %s at %s with %s, connection %d, %s", kind, orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+		c.open("open: %s session of %s at %s with %s, connection %d, %s", kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
 	case "WAIT":
 		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
 	case "RETRY_SESSION":
@@ -278,10 +250,12 @@ func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
 	case "CHALLENGE_AUTHORIZER":
 		c.enter(c.state, "the acceptor wants proof of the authorizer")
 	case "BADPROTOVER":
-		c.wrong(r.From, refusals1[name], f.Protocol)
-	default:
-		if text, ok := refusals1[name]; ok {
-			c.wrong(r.From, "%s", text)
-		}
+		c.wrong(r.From, "the versions of the protocol differ: the acceptor has %d", f.Protocol)
+	case "BADAUTHORIZER":
+		c.wrong(r.From, "the acceptor does not accept the authorizer, or misses one")
+	case "FEATURES":
+		c.wrong(r.From, "the connector lacks features that the acceptor requires")
+	case "RESETSESSION":
+		c.wrong(r.From, "the acceptor does not know the session: what was queued is lost")
 	}
 }

@@ -6,12 +6,13 @@
 //     which both protocols share.
 //   - handshake.go has the order of their handshakes.
 //
-// What it says is what an administrator would look for: refusals, sequence numbers that
-// are missing or come twice, acks of what was not sent, frames where they do not belong,
-// ends before a session is open. Behind a gap it does not claim what the gap may explain.
+// It finds refusals, sequence numbers that are missing or come twice, acks of messages that
+// were not sent, frames out of place, and ends before a session is open. Behind a gap it
+// claims nothing that the gap may explain.
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,7 +46,7 @@ type conn struct {
 	mode   string
 }
 
-// side is what one end has said.
+// side is the state of one end.
 type side struct {
 	rank   int    // how far it is in the handshake
 	tag    string // its last frame there
@@ -78,9 +79,7 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 	switch r.Event {
 	case trace.Banner, trace.Frame:
 		c.frame(r)
-	case trace.Lost:
-		c.lost(r.From)
-	case trace.Bad:
+	case trace.Lost, trace.Bad:
 		c.lost(r.From)
 	case trace.End:
 		c.end(r)
@@ -89,7 +88,7 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 	return j.notes
 }
 
-// lostAll: records of nobody knows which connections are missing.
+// lostAll handles a gap that any connection may have.
 func (j *Judge) lostAll() {
 	for _, c := range j.conns {
 		c.lost(trace.Connector)
@@ -138,22 +137,16 @@ func (c *conn) frame(r *trace.Record) {
 	c.frame2(r)
 }
 
-// lost: something of a side is missing.
+// lost handles a gap in the records of a side.
 func (c *conn) lost(from trace.Side) {
-	s := c.of(from)
 	c.joined = true
-	s.seq = sequence{}
-	c.of(from.Other()).beats = nil
-	s.beats = nil
+	c.of(from).seq = sequence{}
+	c.of(from.Other()).beats = nil // it may have the answer
 }
 
 func (c *conn) end(r *trace.Record) {
 	if !c.opened && !c.joined {
-		why := r.Error
-		if why == "" {
-			why = "closed"
-		}
-		c.wrong("", "it ended before a session was open, in state %s: %s", c.state, why)
+		c.wrong("", "it ended before a session was open, in state %s: %s", c.state, cmp.Or(r.Error, "closed"))
 		return
 	}
 	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
@@ -164,7 +157,7 @@ func (c *conn) end(r *trace.Record) {
 	}
 }
 
-// open has messages flow from here on.
+// open notes that messages may be sent.
 func (c *conn) open(format string, args ...any) {
 	c.opened = true
 	c.enter("open", format, args...)
@@ -220,7 +213,7 @@ func (c *conn) message(from trace.Side, s *side, seq uint64) {
 	s.seq = sequence{true, seq}
 }
 
-// ack: a side has everything up to seq that the peer has sent.
+// ack checks that the peer has sent the message that a side acknowledges.
 func (c *conn) ack(from trace.Side, peer *side, seq uint64) {
 	if q := peer.seq; q.known && seq > q.last {
 		c.wrong(from, "it acknowledges message %d, and the last that was sent is %d", seq, q.last)

@@ -1,4 +1,4 @@
-// Package scope gives a program a messenger for as long as it has a use for it.
+// Package scope makes the messenger of a program, and ends it.
 package scope
 
 import (
@@ -63,8 +63,8 @@ func Stats(m *control.Messenger, path string, f func() error) error {
 	return errors.Join(f(), stats.Close())
 }
 
-// Cause is what the kernel said, if err has that, for whoever says where: it is in several
-// layers, each of which has said so.
+// Cause is the error number in err, if there is one. The caller names the file or the address,
+// in place of the layers that wrapped it.
 func Cause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -14,7 +14,6 @@ const (
 	Done                          // Data: the value; of a scan records without values
 	NotFound                      // there is no such key
 	Failed                        // Front: why
-	Stats                         // of the store; it is answered with Done, Data: JSON
 )
 
 // What a record holds, in bytes.

@@ -88,23 +88,14 @@ func (i *Build) fill(b *debug.BuildInfo) {
 	}
 }
 
-// Source is the commit in a few characters, and whether it was changed; empty if
-// it is not known.
-func (i Build) Source() string {
-	switch {
-	case i.Commit == "":
-		return ""
-	case i.Modified:
-		return fmt.Sprintf("commit %.12s with changes", i.Commit)
-	}
-	return fmt.Sprintf("commit %.12s", i.Commit)
-}
-
 // String is one line for people.
 func (i Build) String() string {
-	source := i.Source()
-	if source == "" {
-		source = "commit not known (\"go build -buildvcs=true\" in a clone notes it)"
+	source := "commit not known (\"go build -buildvcs=true\" in a clone notes it)"
+	if i.Commit != "" {
+		source = fmt.Sprintf("commit %.12s", i.Commit)
+		if i.Modified {
+			source += " with changes"
+		}
 	}
 	return i.Version + ", " + source + ", " + i.Go + " " + i.Platform
 }

@@ -101,7 +101,7 @@ func TestATextHangsBehindItsHead(t *testing.T) {
 	for _, width := range []int{40, 80, 100} {
 		for _, head := range []string{"", "scheduler    note    "} {
 			var b strings.Builder
-			Hang(&b, head, text, width)
+			Hang(&b, head, text, len(head), width)
 			if got := strings.Fields(strings.TrimPrefix(b.String(), head)); strings.Join(got, " ") != text {
 				t.Errorf("%d columns: %q", width, got)
 			}
@@ -111,6 +111,15 @@ func TestATextHangsBehindItsHead(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestLinesOfATextAreIndented(t *testing.T) {
+	var b strings.Builder
+	Hang(&b, "", "one two three  four five-and-much-more six", 2, 12)
+	Hang(&b, "  ", "one two three", 4, 9)
+	if want := "one two\n  three four\n  five-and-much-more\n  six\n  one two\n    three\n"; b.String() != want {
+		t.Errorf("%q", b.String())
 	}
 }
 
@@ -149,7 +158,7 @@ func TestTheVersionNamesTheCommit(t *testing.T) {
 		t.Error(got)
 	}
 	i.Modified = false
-	if got := i.Source(); got != "commit 0123456789ab" {
+	if got := i.String(); got != "v1.2.3, commit 0123456789ab, go1.26 linux/amd64" {
 		t.Error(got)
 	}
 }

@@ -13,7 +13,7 @@ func TestCommandsFlagsAndTheirValuesAreCompleted(t *testing.T) {
 		"":                   "completion help put version :4",
 		"completion ":        "bash fish powershell zsh :4",
 		"p":                  "put :4",
-		"help ":              "put :4",
+		"help ":              "put version :4",
 		"put --":             "--engine --help --json --key :4",
 		"put --json --e":     "--engine :4",
 		"put --engine ":      "auto epoll :4",

@@ -73,8 +73,8 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	return &UsageError{err}
 }
 
-// Nearest is a question behind the error about a word that is none of some names: whether one
-// was meant that begins alike, or differs in a letter or two. It is empty if there is none.
+// Nearest ends the error about an unknown word: it asks for the nearest of names, if that one
+// begins alike or differs in a letter or two. Else it is empty.
 func Nearest(word, dashes string, names []string) string {
 	best, least := "", 3
 	for _, name := range names {
@@ -134,24 +134,21 @@ func PrintFlags(w io.Writer, fs *flag.FlagSet) {
 	fmt.Fprint(w, twoDashes(fs).FlagUsagesWrapped(Width))
 }
 
-// Hang writes a text behind a head, in lines of at most width columns that begin below each
-// other. A word that is longer than that has a line of its own.
-func Hang(w io.Writer, head, text string, width int) {
-	fmt.Fprint(w, head)
-	indent := utf8.RuneCountInString(head)
-	column := indent
-	for _, word := range strings.Fields(text) {
+// Hang writes a text behind a head, in lines of at most width columns. Those from the second on are
+// indented. A word that is longer than a line has a line of its own.
+func Hang(w io.Writer, head, text string, indent, width int) {
+	line, column := head, utf8.RuneCountInString(head)
+	for i, word := range strings.Fields(text) {
 		n := utf8.RuneCountInString(word)
-		if column > indent && column+1+n > width {
-			fmt.Fprint(w, "\n"+strings.Repeat(" ", indent))
-			column = indent
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			fmt.Fprintln(w, line)
+			line, column = strings.Repeat(" ", indent), indent
+		default:
+			line, column = line+" ", column+1
 		}
-		if column > 0 {
-			word = " " + word
-			n++
-		}
-		fmt.Fprint(w, word)
-		column += n
+		line, column = line+word, column+n
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(w, line)
 }

@@ -31,8 +31,8 @@ type Program struct {
 	Name, About string        // About is one line without a full stop
 	Flags       *flag.FlagSet // those of all commands; nil: each has its own
 	Commands    []Command
-	// Values are what the value of a flag can be, by the word in capitals that stands for it,
-	// for the completion of arguments. FILE, PATH, DIR and DIRECTORY are files.
+	// Values are the values of flags, for completion, by the word in capitals that stands for
+	// the value in the help. FILE, PATH, DIR and DIRECTORY are files.
 	Values map[string][]string
 	// Letters stand for flags, behind one dash, by the names of the flags.
 	Letters map[string]string
@@ -64,7 +64,8 @@ func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	return Status(stderr, c.CommandPath(), err)
 }
 
-// Status is the exit status of a program, or of a command, that ended with err. It says on stderr what is wrong.
+// Status is the exit status of a program, or of a command, that ended with err. It says on stderr
+// what is wrong, in one line.
 func Status(stderr io.Writer, name string, err error) int {
 	switch {
 	case err == nil:
@@ -106,11 +107,8 @@ func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
 		names = append(names, c.Name)
 		root.AddCommand(p.cobra(c))
 	}
-	if !slices.Contains(names, "version") {
-		root.AddCommand(p.cobra(Command{Name: "version", Help: "what this program was built from", Run: func(context.Context, []string) error {
-			return PrintVersion(stdout, p.Name, false)
-		}}))
-	}
+	names = append(names, "version")
+	root.AddCommand(p.cobra(version(p.Name, stdout)))
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "this text, or that of a command", ValidArgs: names,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -129,6 +127,20 @@ func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
 		c.RunE = func(*cobra.Command, []string) error { return Usagef("want one shell: bash, zsh, fish or powershell") }
 	}
 	return root
+}
+
+// version is the command that every program has.
+func version(program string, stdout io.Writer) Command {
+	fs := NewFlags("version")
+	asJSON := fs.Bool("json", false, "write JSON")
+	return Command{
+		Name: "version", Help: "what this program was built from", Flags: fs, Example: "  " + program + " version --json",
+		Text: `Prints the version of the module, the commit if it is known, and the Go toolchain.
+
+With --json, one object per line:
+  {"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}`,
+		Run: func(context.Context, []string) error { return PrintVersion(stdout, program, *asJSON) },
+	}
 }
 
 // cobra is a command as the library has it.

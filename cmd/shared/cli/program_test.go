@@ -23,6 +23,7 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A B", cli.OK, "", ""},
 		{"many A B C", cli.OK, "", ""},
 		{"version", cli.OK, "tool ", ""},
+		{"version --json", cli.OK, `"platform":"`, ""},
 		{"--version", cli.OK, "tool ", ""},
 		{"help", cli.OK, "many A B...", ""},
 		{"help some", cli.OK, "takes one or two", ""},

@@ -6,6 +6,14 @@ import (
 	"testing"
 )
 
+// Must ends a test that cannot go on.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Check calls a program, which returns its exit status, with the words of args, and fails the test unless the status is
 // that, and stdout and stderr are part of what it writes. If stderr is empty nothing may be
 // written there.

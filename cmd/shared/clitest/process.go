@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// asProgram marks a process of the test binary that is the program. What that starts is, too.
+// asProgram marks a process of the test binary that is the program. Its children inherit it.
 const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
 
 // Program is the TestMain of a program whose tests start it by Command or Start: in such a

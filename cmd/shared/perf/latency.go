@@ -62,8 +62,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // Mean returns the average; 0 if there are none.
 func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
 
-// Doublings calls f for each power of two, in microseconds, with how many durations are up to it and above the one before,
-// where there are some.
+// Doublings calls f for each power of two, in microseconds, with the number of durations up
+// to it and above the power before, if there are any.
 func (h *Histogram) Doublings(f func(us int, count int64)) {
 	us, count := 1, int64(0)
 	for _, bar := range h.h.Distribution() {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 func TestAQuantileIsRightToOnePercent(t *testing.T) {
@@ -70,46 +72,15 @@ func TestDoublingsCountEachDurationOnce(t *testing.T) {
 	}
 }
 
-func TestAddEqualsRecordingBoth(t *testing.T) {
-	a, b, both := NewHistogram(), NewHistogram(), NewHistogram()
-	for i := range 1000 {
-		d := time.Duration(i * i)
-		both.Record(d)
-		if i%3 == 0 {
-			a.Record(d)
-		} else {
-			b.Record(d)
-		}
-	}
-	a.Add(b)
-	if !a.h.Equals(both.h) {
-		t.Fatal("the sum of two histograms differs from one with all durations")
-	}
-}
-
-func TestACloneIsOnItsOwn(t *testing.T) {
-	h := NewHistogram()
-	h.Record(time.Millisecond)
-	c := h.Clone()
-	h.Reset()
-	if h.Count() != 0 || c.Count() != 1 || c.Max() < time.Millisecond {
-		t.Fatalf("%d and %d durations", h.Count(), c.Count())
-	}
-}
-
 func TestJSONKeepsTheHistogram(t *testing.T) {
 	h := NewHistogram()
 	for i := range 100000 {
 		h.Record(time.Duration(i * 37))
 	}
 	p, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	var back Histogram
-	if err := json.Unmarshal(p, &back); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, json.Unmarshal(p, &back))
 	if !h.h.Equals(back.h) {
 		t.Error("it changed")
 	}

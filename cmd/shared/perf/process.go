@@ -21,10 +21,15 @@ type Memory struct {
 
 // ReadMemory returns the memory of process pid.
 func ReadMemory(pid int) (Memory, error) {
-	status, err := readStatus(filepath.Join(root(pid), "status"))
+	process := "self"
+	if pid != 0 {
+		process = strconv.Itoa(pid)
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", process, "status"))
 	if err != nil {
 		return Memory{}, err
 	}
+	status := status(text)
 	return Memory{Resident: 1024 * status.number("VmRSS:"), Peak: 1024 * status.number("VmHWM:"),
 		Locked: 1024 * (status.number("VmLck:") + status.number("VmPin:"))}, nil
 }
@@ -41,22 +46,9 @@ func ReadCPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// root is the directory of a process.
-func root(pid int) string {
-	if pid == 0 {
-		return "/proc/self"
-	}
-	return filepath.Join("/proc", strconv.Itoa(pid))
-}
-
 // status is the text of a status file: a name, a number and perhaps a unit on
 // each line.
 type status string
-
-func readStatus(path string) (status, error) {
-	text, err := os.ReadFile(path)
-	return status(text), err
-}
 
 // number is the one behind a name, 0 if it is not there.
 func (s status) number(name string) int64 {

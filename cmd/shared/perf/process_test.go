@@ -17,9 +17,7 @@ func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
 	read := func(pid int) time.Duration {
 		t.Helper()
 		d, err := ReadCPU(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, err)
 		return d
 	}
 	own, other := read(0), read(pid)
@@ -36,17 +34,13 @@ func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
 func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 	const size = 64 << 20
 	before, err := ReadMemory(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	block := mapped(t, size)
 	for i := 0; i < len(block); i += 4096 {
 		block[i] = 1
 	}
 	after, err := ReadMemory(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	if grown := after.Resident - before.Resident; grown < size*9/10 || after.Peak < after.Resident {
 		t.Errorf("%+v, then %+v", before, after)
 	}
@@ -60,13 +54,9 @@ func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
 	const size = 16 << 10 // anybody may lock as much
 	before, err := ReadMemory(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	block := mapped(t, size)
-	if err := unix.Mlock(block); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, unix.Mlock(block))
 	if after, err := ReadMemory(0); err != nil || after.Locked-before.Locked != size {
 		t.Errorf("%+v, then %+v, %v", before, after, err)
 	}
@@ -93,9 +83,7 @@ func TestAStatusHasNumbers(t *testing.T) {
 func mapped(t *testing.T, size int) []byte {
 	t.Helper()
 	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(block) }) // the process ends with it
 	return block
 }
