@@ -77,7 +77,7 @@ type Wiper interface {
 // 5.8).
 const ConnectionSecretMin = 16 + 12 + 12
 
-// Result is what both sides know when authentication is done.
+// Result is the outcome of authentication, on both sides.
 type Result struct {
 	// SessionKey signs the handshake; empty for methods without a key.
 	SessionKey []byte

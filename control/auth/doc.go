@@ -5,7 +5,7 @@
 // The methods themselves are packages of their own, auth/none and auth/cephx. This
 // package knows neither of them, nor frames, nor sockets.
 //
-// # Who calls what, and when
+// # The calls
 //
 // A [Client] or [Server] is one value per messenger identity. The handshake of each TCP
 // connection calls Start once and drives the exchange that it gets, on one goroutine,

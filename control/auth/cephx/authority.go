@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Life of tickets and of the secrets that they are made with, as the reference has it.
+// Life of tickets and of the secrets that make them, as the reference has it.
 const (
 	defaultAuthTTL    = 72 * time.Hour
 	DefaultServiceTTL = time.Hour
@@ -19,7 +19,7 @@ const (
 // numbers look like those of daemons in a log.
 const firstGlobalID = 4096
 
-// AuthorityConfig says what an [Authority] knows.
+// AuthorityConfig configures an [Authority].
 type AuthorityConfig struct {
 	// Entities are the entities and their keys; the entity "mon." has the key that the
 	// monitors share.

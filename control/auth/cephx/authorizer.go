@@ -102,8 +102,8 @@ func (e *serviceExchange) Request(context.Context) (auth.Method, []auth.Mode, []
 	return auth.Cephx, e.modes, p, err
 }
 
-// BadMethod tries again with the modes that both sides have, if they are fewer. A service that refuses the
-// ticket may have lost the secret that it was made with; the ticket is then renewed
+// BadMethod tries again with the modes that both sides have, if they are fewer. A service
+// that refuses the ticket may have lost the secret that made it; the ticket is then renewed
 // before its time.
 func (e *serviceExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
 	if m != auth.Cephx {

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// ClientConfig says who a [Client] is.
+// ClientConfig configures a [Client].
 type ClientConfig struct {
 	// Name is the own entity name. For a monitor, such as mon.a, Key is the key of
 	// "mon.".
@@ -153,7 +153,7 @@ func (c *Client) dropTickets() {
 	}
 }
 
-// adopt takes over what a login that began in the given epoch has brought. If meanwhile
+// adopt takes over the tickets of a login that began in the given epoch. If meanwhile
 // another login gave the client another global id, its tickets stay: those of two ids
 // must not be mixed.
 func (c *Client) adopt(epoch, globalID, challenge uint64, got map[Service]*heldTicket) {
@@ -270,7 +270,7 @@ func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
 	return authorizerHead{0, s, t}, g.sessionKey, err
 }
 
-// invalidate has a ticket renewed soon that a service refused.
+// invalidate makes a ticket that a service refused due for renewal.
 func (c *Client) invalidate(s Service, refused ticket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

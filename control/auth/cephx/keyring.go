@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Entity is what a keyring knows about an entity.
+// Entity is an entry of a keyring.
 type Entity struct {
 	Name wire.EntityName
 	Key  Key

@@ -39,8 +39,7 @@ func (k Kind) String() string {
 // MarshalText implements [encoding.TextMarshaler] with what String returns.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// scheme is what the keys of one kind do with their secret. Nothing else differs
-// between kinds.
+// scheme has the functions of the keys of one kind. Nothing else differs between kinds.
 type scheme interface {
 	// size is that of a secret, in bytes.
 	size() int
@@ -67,7 +66,7 @@ func (k Kind) scheme() scheme {
 	return nil
 }
 
-// usage is what something is encrypted for. Kinds that derive keys have one for each.
+// usage is the purpose of an encryption. Kinds that derive keys have a key for each.
 type usage uint32
 
 const (
@@ -81,7 +80,7 @@ const (
 	useTicket    usage = 0x30
 )
 
-// String says what is encrypted, for errors.
+// String names the encrypted structure, for errors.
 func (u usage) String() string {
 	switch u {
 	case useSecret:

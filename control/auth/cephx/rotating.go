@@ -46,7 +46,7 @@ func (s *RotatingSecrets) IDs() []uint64 {
 	return ids
 }
 
-// Len returns the number of secrets.
+// len returns the number of secrets.
 func (s *RotatingSecrets) len() int { return len(s.list) }
 
 // CurrentExpires returns when the current secret, the second one, expires; that is when
@@ -96,7 +96,7 @@ func (s *RotatingSecrets) issuing() (e rotatingSecret, limit time.Time) {
 	return s.list[1], s.list[len(s.list)-1].expires
 }
 
-// AppendTo appends the wire form, which contains the keys.
+// appendTo appends the wire form, which contains the keys.
 func (s *RotatingSecrets) appendTo(dst []byte) []byte {
 	dst = append(dst, structVersion)
 	dst = le.AppendUint32(dst, uint32(len(s.list)))
@@ -134,7 +134,7 @@ func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
 	return s
 }
 
-// Clone returns an independent copy.
+// clone returns an independent copy.
 func (s *RotatingSecrets) clone() RotatingSecrets {
 	c := RotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
 	for i := range c.list {

@@ -14,7 +14,7 @@ import (
 // may differ.
 const defaultTicketGrace = 5 * time.Minute
 
-// ServerConfig says what a [Server] accepts.
+// ServerConfig configures a [Server].
 type ServerConfig struct {
 	// Own is the own entity type, which is also the service that authorizers must be for.
 	Own wire.EntityType

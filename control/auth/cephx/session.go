@@ -14,7 +14,7 @@ import (
 // in version 1, come in MAuth messages. It belongs to one goroutine at a time.
 //
 // The first call is StartMAuth or that of the server; then each further payload of the
-// peer goes to Handle, or to HandleLogin while [Session.LoggedIn] is false and a
+// peer goes to Handle, or to handleLogin while [Session.LoggedIn] is false and a
 // connection secret is needed. The errno for the peer is [auth.Errno] of the error. A
 // refused login has to start again.
 type Session struct {
@@ -38,7 +38,7 @@ func (s *Session) GlobalID() uint64 { return s.globalID }
 // LoggedIn reports whether the peer has proven its name.
 func (s *Session) LoggedIn() bool { return s.loggedIn }
 
-// Result is what the login has found, without its keys, which no connection of msgr1
+// Result is the outcome of the login, without its keys, which no connection of msgr1
 // needs; nil before.
 func (s *Session) Result() *auth.Result {
 	if !s.loggedIn {
@@ -116,7 +116,7 @@ func (s *Session) Handle(payload []byte) (reply []byte, err error) {
 	return nil, inval(fmt.Sprintf("unknown cephx request 0x%04x", op))
 }
 
-// HandleLogin takes the proof of a login and returns the reply, a copy of the auth
+// handleLogin takes the proof of a login and returns the reply, a copy of the auth
 // session key, and in mode secure the connection secret. The caller wipes both.
 func (s *Session) handleLogin(payload []byte, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
 	r := wire.NewReader(payload)

@@ -57,7 +57,7 @@ func readVersion(r *wire.Reader, what string, least uint8) uint8 {
 	return v
 }
 
-// ticketContent is what a service finds in a ticket.
+// ticketContent is the content of a ticket, which a service decrypts.
 type ticketContent struct {
 	name       wire.EntityName
 	globalID   uint64
@@ -126,7 +126,7 @@ func openTicket(t ticket, secret Key) (ticketContent, error) {
 	return c, err
 }
 
-// grant is "part A": what the owner of a ticket learns about it.
+// grant is "part A": the key and the life of a ticket, for its owner.
 type grant struct {
 	sessionKey Key
 	validity   time.Duration

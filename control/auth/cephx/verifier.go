@@ -35,7 +35,7 @@ func (p *principal) Wipe() {
 	}
 }
 
-// ConnectionSecret returns a copy of the connection secret, which the caller wipes; nil
+// connectionSecret returns a copy of the connection secret, which the caller wipes; nil
 // unless the mode is [auth.Secure].
 func (p *principal) connectionSecret() []byte {
 	if p.secret == nil {

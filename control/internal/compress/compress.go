@@ -11,7 +11,7 @@ import (
 var (
 	// ErrMethod: there is no such algorithm here.
 	ErrMethod = errors.New("compress: unknown method")
-	// ErrCorrupt: what was received is no output of the algorithm.
+	// ErrCorrupt: the received bytes are no output of the algorithm.
 	ErrCorrupt = errors.New("compress: corrupt input")
 	// ErrTooLarge: the original is larger than allowed.
 	ErrTooLarge = errors.New("compress: original is too large")
@@ -41,7 +41,7 @@ func New(m wire.CompressionMethod) (frame.Compressor, error) {
 	return nil, fmt.Errorf("%w: %v", ErrMethod, m)
 }
 
-// corrupt wraps what an algorithm complains about.
+// corrupt wraps the error of an algorithm.
 func corrupt(err error) error { return fmt.Errorf("%w: %w", ErrCorrupt, err) }
 
 // grow makes room for n bytes behind dst and returns dst and the room.

@@ -19,10 +19,10 @@ const (
 // Reasons why a handshake fails, beside those of handshake2, handshake1, wire, frame and
 // auth, and of the link.
 var (
-	// ErrAuth is what every [Error] is whose reason is the authentication: a refusal,
-	// nothing in common, a proof, signature or secret that is wrong, a peer that does not
-	// keep to the rules. A connection that broke, a time limit, a frame that was damaged, or
-	// a server that was busy is not. Ask for it with [errors.Is]; nothing wraps it.
+	// ErrAuth says that the reason of an [Error] is the authentication: a refusal, nothing
+	// in common, a wrong proof, signature or secret, a peer that breaks the rules. A broken
+	// connection, a time limit, a damaged frame and a busy server are other reasons. Ask for
+	// it with [errors.Is]; nothing wraps it.
 	ErrAuth = errors.New("authentication failed")
 	// ErrFeatures means that one side requires a banner feature that the other one lacks.
 	// Terminal.
@@ -46,7 +46,7 @@ var (
 type Error struct {
 	Stage Stage
 	Peer  string // address of the peer, as configured
-	State string // what was going on, such as "read HELLO"
+	State string // the step that failed, as "read HELLO"
 	Err   error  // the reason
 	auth  bool
 }

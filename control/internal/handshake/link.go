@@ -11,8 +11,8 @@ import (
 // Link is one TCP connection. Both calls return when ctx is done at the latest; the
 // connection is of no use after an error. They are never called at the same time.
 type Link interface {
-	// ReadFull fills p. A link may prefetch, but what it has beyond p must still be there
-	// for the next reader.
+	// ReadFull fills p. A link may prefetch, but keeps the bytes beyond p for the next
+	// reader.
 	ReadFull(ctx context.Context, p []byte) error
 	// Write writes all of p and does not keep it. It must not wait for the peer to send
 	// something first, as both sides begin with a write.
@@ -25,12 +25,12 @@ type Link interface {
 type BufferedLink interface {
 	Link
 	// Queue leaves p, which it does not keep, to the next call that waits: a ReadFull or an
-	// Await that has to wait sends it before, and so does a Write or a Flush. Whoever takes
-	// the connection over sends what is left.
+	// Await that has to wait sends it before, and so does a Write or a Flush. The next owner
+	// of the connection sends the rest.
 	Queue(p []byte)
-	// Flush writes what was queued.
+	// Flush writes the queued bytes.
 	Flush(ctx context.Context) error
-	// Await sends what was queued and returns when enough says so of the bytes that
+	// Await sends the queued bytes. It returns when enough reports true for the bytes that
 	// ReadFull would return next, and also when no more of them come. It consumes nothing.
 	// enough sees the same bytes each time, and more. It runs on any thread, may still run
 	// when Await has returned because of ctx, and does not keep the bytes.
@@ -38,7 +38,7 @@ type BufferedLink interface {
 }
 
 // Transport is a Link as a handshake uses it. Its zero value is of no use before Begin.
-// Errors of the link, the probe and the context are such that [IsTransport] knows them.
+// [IsTransport] knows its errors: those of the link, the probe and the context.
 type Transport struct {
 	link  Link
 	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own

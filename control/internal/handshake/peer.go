@@ -11,7 +11,7 @@ import (
 // Peer is the other side of a handshake, as far as it is known. msgr1 has no revision,
 // features or compression.
 type Peer struct {
-	// EntityType is what the peer calls itself. An acceptor must expect unknown values.
+	// EntityType is the type that the peer claims. An acceptor must expect unknown values.
 	EntityType wire.EntityType
 	// Revision is the framing that both sides use.
 	Revision frame.Revision

@@ -71,7 +71,7 @@ func (a *Acceptor) addresses(ctx context.Context) error {
 	return nil
 }
 
-// ReadConnect reads the peer's next connect message, and the authorizer behind it, which
+// ReadConnect reads the peer's next connect message, and the authorizer that follows it, which
 // waits for Verify.
 func (a *Acceptor) ReadConnect(ctx context.Context) (wire1.Connect, error) {
 	if err := a.readConnect(ctx); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Options are what both roles have in common.
+// Options are those of both roles.
 type Options struct {
 	// EntityType is the own type.
 	EntityType wire.EntityType
@@ -23,8 +23,8 @@ type Options struct {
 	NoHeaderCRC, NoDataCRC bool
 	// Limits of received messages; zero: frame.DefaultLimits.
 	Limits frame.Limits
-	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
-	// to the link when the probe is asked after it, and nothing behind it was written.
+	// Probe sees and disturbs every read and write; nil costs nothing. When the
+	// probe is asked after a write, the link has it, and nothing later was written.
 	Probe *probe.Socket
 	// Tap is told of every part of the handshake; nil costs nothing.
 	Tap probe.Tap
@@ -34,7 +34,7 @@ type Options struct {
 type ConnectConfig struct {
 	Options
 	// Target is the address that was dialled, exactly as it is known, nonce included; a
-	// nonce of 0 stands for whoever is there.
+	// nonce of 0 accepts any acceptor.
 	Target wire.Addr
 	// PeerType is the type of entity to reach. The acceptor does not say its own.
 	PeerType wire.EntityType

@@ -66,8 +66,8 @@ func (c *Connector) addresses(ctx context.Context) error {
 	return c.writeAt(ctx, probe.BannerWrite, hello)
 }
 
-// sameAcceptor compares what the acceptor says with what was dialled. It may not know its
-// IP. A nonce of 0 stands for whoever is there.
+// sameAcceptor compares the address that the acceptor claims with the dialled one. The
+// acceptor may not know its IP. A dialled nonce of 0 accepts any acceptor.
 func sameAcceptor(said, dialled wire.Addr) bool {
 	if dialled.Nonce == 0 {
 		said.Nonce = 0
@@ -172,7 +172,7 @@ func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []
 	return a, proof, err
 }
 
-// readReply reads an answer, and what belongs to it.
+// readReply reads an answer, with its proof and sequence.
 func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []byte, err error) {
 	var p [wire1.ReplySize]byte
 	if err := c.link.ReadFull(ctx, p[:]); err != nil {

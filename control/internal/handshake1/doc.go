@@ -6,15 +6,15 @@
 // package shares the work with the machine of package session1:
 //
 //   - [Connect] and [Accept] exchange banners and addresses: connect.go, accept.go.
-//   - The machine says what to connect with. [Connector.Ask] adds the authorizer, answers
+//   - The machine makes the connect message. [Connector.Ask] adds the authorizer, answers
 //     a challenge, verifies the acceptor's proof, and returns the answer that the machine
 //     wants.
 //   - [Acceptor.ReadConnect] and [Acceptor.Verify] are the other side, [Acceptor.Reply]
-//     sends what the machine answers.
+//     sends the answer of the machine.
 //   - When the connection is open, Release gives up the codecs for its features, which
 //     sign if both sides can: codec.go.
 //
-// [Authorizes] says who needs an authorizer: all but those who connect to a monitor. They
+// [Authorizes] says which connectors need an authorizer: all but those of a monitor, which
 // authenticate by messages on the open connection.
 //
 // msgr1 encrypts nothing: everybody on the way can read a connection. So the handshake

@@ -36,7 +36,7 @@ func Authorizes(connector, acceptor wire.EntityType) bool {
 	return acceptor != wire.Mon || connector == wire.Mon
 }
 
-// conn is what both roles share: the link, where they are, and what they have.
+// conn is the part of both roles: the link, the current step, and the outcome.
 type conn struct {
 	link   handshake.Transport
 	opts   *Options
@@ -47,7 +47,7 @@ type conn struct {
 	res    *auth.Result // of the last authorizer that was good; nil: there was none
 }
 
-// at records the stage and what happens in it, for errors.
+// at records the current step, for errors.
 func (c *conn) at(stage handshake.Stage, state string) { c.stage, c.state = stage, state }
 
 // fail wraps err with where it happened. failed says that the reason is the
@@ -66,14 +66,14 @@ func (c *conn) Auth() *auth.Result { return c.res }
 // Wipe overwrites the secrets.
 func (c *conn) Wipe() { c.res.Wipe() }
 
-// tapped says to who watches the link what passes on it.
+// tapped shows a part of the handshake to the tap.
 func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
 	if c.opts.Tap != nil {
 		c.opts.Tap.Part(probe.Part{Sent: sent, Kind: kind, Bytes: p})
 	}
 }
 
-// probed does what the probe is asked about.
+// probed asks the probe before and after a step.
 func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
 	p := probe.Point{Step: s}
 	if err := c.link.Step(ctx, p, probe.Before); err != nil {
@@ -125,7 +125,7 @@ func (c *conn) adopt(res *auth.Result, m auth.Method) error {
 		res.Wipe()
 		return err
 	}
-	if m == auth.Cephx { // what Release needs, while the peer can still be refused
+	if m == auth.Cephx { // Release needs a key; the peer can still be refused here
 		key, err := cephx.KeyFromSecret(res.SessionKey, time.Time{})
 		if err != nil {
 			res.Wipe()

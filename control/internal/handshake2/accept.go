@@ -25,7 +25,7 @@ func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Stream
 	a.begin(link, &a.cfg.Options)
 	a.acceptor, a.s.room = true, cfg.Room
 	if err := a.handshake(ctx); err != nil {
-		a.s.link.Flush(ctx) // what is queued may tell the peer why
+		a.s.link.Flush(ctx) // the queued bytes may tell the peer why
 		a.peer.Auth.Wipe()
 		a.s.Wipe()
 		return nil, nil, a.fail(cfg.PeerAddr, handshake.Cause(ctx, err))
@@ -91,7 +91,7 @@ func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 	return nil, a.afterRefusal(fmt.Errorf("%w: %d requests", handshake.ErrTooManyRounds, maxAuthRequests))
 }
 
-// afterRefusal tells, for a peer that leaves after a refusal, what was refused.
+// afterRefusal adds the refusal to the error of a peer that leaves after it.
 func (a *acceptor) afterRefusal(err error) error {
 	if a.refusal == nil {
 		return err
@@ -173,7 +173,7 @@ func (a *acceptor) done(ctx context.Context, res *auth.Result, method auth.Metho
 	return keys, nil
 }
 
-// badMethod tells the peer that it was refused and what it may try instead.
+// badMethod tells the peer of its refusal, with the methods and modes that are allowed.
 func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) error {
 	_, announced := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
 	bad := wire2.AuthBadMethod{

@@ -7,11 +7,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// await waits in one go for two frames that the peer sends without an answer in between:
-// one with the tag, whose payload must be good, and whatever follows it. It reads neither.
-// If the first one is anything else it does not wait for the second, so that a peer that
-// makes a mistake is told at once. With a link that has no use for it, or in mode secure,
-// where frames are read in order only, it does nothing.
+// await waits once for two frames that the peer sends without an answer in between: one with
+// the tag and a good payload, and any next one. It reads neither. If the first frame is
+// another one, it does not wait for the second: a peer that breaks the rules is refused at
+// once. With a link that does not queue, or in mode secure, where frames are read in order
+// only, it does nothing.
 func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignature, good check) error {
 	if !s.link.Queues() || s.dec.IsSecure() {
 		return nil
@@ -25,8 +25,8 @@ func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignat
 	return s.link.Await(ctx, a.ask)
 }
 
-// ahead looks for two frames in mode crc. While a call waits it is the link's, and also
-// when that has failed: the link may still ask it when the stream has given up waiting.
+// ahead looks for two frames in mode crc. The link owns it while a call waits, and also after
+// a call that failed: the link may still ask it when the stream has given up.
 type ahead struct {
 	dec  frame.Decoder
 	tag  frame.Tag
@@ -36,7 +36,7 @@ type ahead struct {
 	ask  func(unread []byte) bool // enough
 }
 
-// check looks at a payload; want is the signature that it has to have, if it has one.
+// check judges a payload; want is the signature that it must have, if it is one.
 type check func(payload []byte, want *wire2.AuthSignature) bool
 
 // enough reports whether both frames are in b, or there is no point in waiting.

@@ -19,7 +19,7 @@ type Compression struct {
 	Methods []wire.CompressionMethod
 	// Want reports whether to compress towards a peer of that type on a connection with
 	// that mode. Nil stands for the default of the protocol: only towards OSDs, and not in
-	// mode secure, where compression can leak what encryption hides.
+	// mode secure, where compression can leak the content.
 	Want func(peer wire.EntityType, mode auth.Mode) bool
 	// Install switches the agreed method on: frames of the session that follow may come
 	// compressed, a short ident too if the peer's least size is small.

@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Options are what both roles have in common. The zero value offers both revisions and
+// Options are those of both roles. The zero value offers both revisions and
 // no compression, and requires nothing.
 type Options struct {
 	// EntityType is the own type.
@@ -30,13 +30,13 @@ type Options struct {
 	// ignores those of the peer; mode secure has none. The peer must be set alike
 	// (ms_crc_data = false of later releases): one that checks refuses the first frame.
 	NoDataCRC bool
-	// Probe sees and disturbs every read and write; nil costs nothing. A write has gone
-	// to the link when the probe is asked after it, and nothing behind it was written.
+	// Probe sees and disturbs every read and write; nil costs nothing. When the
+	// probe is asked after a write, the link has it, and nothing later was written.
 	Probe *probe.Socket
 	// Tap is told of both banners and of each frame; nil costs nothing.
 	Tap probe.Tap
-	// KeyLog gets what a recorded connection in mode secure can be decrypted with: the
-	// payload of its AUTH_DONE, which names it, and the secret of the connection. Both
+	// KeyLog gets the key that decrypts a recorded connection in mode secure: the payload
+	// of its AUTH_DONE, which names it, and the secret of the connection. Both
 	// are valid during the call. nil: nobody gets it.
 	KeyLog func(authDone, secret []byte)
 }

@@ -21,7 +21,7 @@ func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Stre
 	c := &connector{cfg: cfg}
 	c.begin(link, &c.cfg.Options)
 	if err := c.handshake(ctx); err != nil {
-		c.s.link.Flush(ctx) // what is queued may tell the peer why
+		c.s.link.Flush(ctx) // the queued bytes may tell the peer why
 		c.peer.Auth.Wipe()
 		c.s.Wipe()
 		return nil, nil, c.fail(cfg.Target, handshake.Cause(ctx, err))
@@ -105,7 +105,7 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 	}
 }
 
-// request sends AUTH_REQUEST with what the auth client offers next.
+// request sends AUTH_REQUEST with the next offer of the auth client.
 func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Method, []auth.Mode, error) {
 	c.at(handshake.StageAuth, "make AUTH_REQUEST")
 	method, modes, payload, err := x.Request(ctx)

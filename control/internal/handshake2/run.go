@@ -35,7 +35,7 @@ var (
 	ErrReleased = errors.New("stream was released")
 )
 
-// run is what both roles share: where they are, for the error, and what they have.
+// run is the part of both roles: the stream, the current step, and the outcome.
 type run struct {
 	s        *Stream // own
 	own      Stream
@@ -46,11 +46,11 @@ type run struct {
 	acceptor bool
 	// refused: the peer was told that its authentication failed.
 	refused bool
-	// authenticated: what can still fail is the compression negotiation.
+	// authenticated: only the compression negotiation can still fail.
 	authenticated bool
 }
 
-// state is what is going on, put into words when a handshake fails.
+// state is the current step. Its text is made when a handshake fails.
 type state struct {
 	before string
 	tag    frame.Tag // 0: before says it all
@@ -71,7 +71,7 @@ func (r *run) begin(link handshake.Link, o *Options) {
 	r.s, r.opts = &r.own, o
 }
 
-// at notes what is going on.
+// at records the current step, for errors.
 func (r *run) at(stage handshake.Stage, what string) { r.stage, r.state = stage, state{before: what} }
 
 // fail wraps err with where it happened.
@@ -206,7 +206,7 @@ func (r *run) write(ctx context.Context, stage handshake.Stage, tag frame.Tag, p
 	return r.s.WriteFrame(ctx, tag, payload)
 }
 
-// await waits for a frame of a connector and for the one behind it. Behind HELLO and behind
+// await waits for a frame of a connector and for the next one. After HELLO and after
 // AUTH_SIGNATURE a connector sends another frame without an answer to them, so an acceptor
 // need not look at them one by one. The reverse does not hold.
 func (r *run) await(ctx context.Context, stage handshake.Stage, tag frame.Tag, want wire2.AuthSignature, good check) error {

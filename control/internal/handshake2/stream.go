@@ -28,14 +28,14 @@ type Stream struct {
 	space *space // nil before the banners
 }
 
-// firstSpace is memory for the banners. Many a peer says nothing, and its connection is to
-// take little until then.
+// firstSpace is memory for the banners. The connection of a peer that sends nothing takes
+// no more.
 type firstSpace struct {
 	rx, tx, body [48]byte
 	in           [leastIn]byte
 }
 
-// space is memory for what is usual behind the banners; what needs more gets its own.
+// space is memory for the usual frames after the banners; larger ones get their own.
 type space struct {
 	rx, tx [384]byte // transcript
 	out    [320]byte
@@ -141,8 +141,8 @@ func (s *Stream) Queues() bool { return s.link.Queues() }
 
 // Release gives up the codecs, with the keys and the nonce counters of this connection,
 // and ends the use of the stream. The decoder has the limits for authenticated peers,
-// [frame.DefaultLimits]. Whoever takes them reads and writes the link from now on, what is
-// queued there first, and wipes them when the connection ends.
+// [frame.DefaultLimits]. The caller reads and writes the link from now on, beginning with
+// the queued bytes, and wipes the codecs when the connection ends.
 func (s *Stream) Release() (*frame.Encoder, *frame.Decoder) {
 	enc, dec := s.enc, s.dec
 	if dec != nil {

@@ -13,8 +13,8 @@ import (
 const maxTranscript = 256 << 10
 
 // transcript records the raw bytes of both directions from the first byte of the banner
-// up to AUTH_DONE (protocol section 7.4). What is received is recorded when it is
-// consumed, not when it arrives: the peer's signature may be in the link already.
+// up to AUTH_DONE (protocol section 7.4). Received bytes are recorded when they are
+// consumed, not when they arrive: the peer's signature may be in the link already.
 type transcript struct {
 	on bool
 	rx []byte
@@ -41,8 +41,8 @@ func (t *transcript) sent(p []byte) {
 	}
 }
 
-// signatures ends the recording and returns the signature to send, which covers what
-// was received, and the one to expect, which covers what was sent. Both are zero without
+// signatures ends the recording and returns the signature to send, which covers the
+// received bytes, and the one to expect, which covers the sent bytes. Both are zero without
 // a key.
 func (t *transcript) signatures(key []byte) (own, peer wire2.AuthSignature) {
 	if len(key) > 0 {
@@ -52,7 +52,7 @@ func (t *transcript) signatures(key []byte) (own, peer wire2.AuthSignature) {
 	return own, peer
 }
 
-// stop ends the recording and drops what was recorded.
+// stop ends the recording and drops it.
 func (t *transcript) stop() { *t = transcript{} }
 
 func sign(key, p []byte) (sig wire2.AuthSignature) {

@@ -39,7 +39,7 @@ func CheckBanner(got []byte) error {
 	return &wire2.BannerError{Speech: speech, Got: bytes.Clone(got[:n])}
 }
 
-// AcceptorHello is what an acceptor sends at once.
+// AcceptorHello is the first message of an acceptor, which it sends at once.
 type AcceptorHello struct {
 	Own  wire.Addr // its own address
 	Seen wire.Addr // the connector's, as the socket has it

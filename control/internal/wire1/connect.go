@@ -24,7 +24,7 @@ const (
 	historicBit      wire.Features = 1 << 63
 )
 
-// Connect is what a connector asks for. AuthorizerLen bytes follow it.
+// Connect is the request of a connector. AuthorizerLen bytes follow it.
 type Connect struct {
 	Features      wire.Features // that the connector supports
 	HostType      uint32        // its entity type
@@ -81,7 +81,7 @@ const (
 	TagBadProtoVer         Tag = 10 // another protocol version
 	TagBadAuthorizer       Tag = 11 // no authorizer, or a wrong one
 	TagFeatures            Tag = 12 // the connector lacks features
-	TagSeq                 Tag = 13 // READY, with the exchange of sequences behind it
+	TagSeq                 Tag = 13 // READY; the exchange of sequences follows
 	TagChallengeAuthorizer Tag = 16 // the authorizer is to be extended
 )
 

@@ -24,8 +24,8 @@ const (
 
 // Banner is the first thing that each side sends (protocol section 4).
 type Banner struct {
-	Supported uint64 // what the sender can do
-	Required  uint64 // what the sender insists on
+	Supported uint64 // features of the sender
+	Required  uint64 // features that the sender needs of its peer
 }
 
 // AppendTo appends the whole banner, prefix included.
