@@ -165,6 +165,33 @@ func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
 	}
 }
 
+// A CLIENT_IDENT that is held up while the session it asks for is opened on
+// another socket, used, and marked down: to open it again would give the peer a
+// session under the cookie of the one that it knows, with other sequences.
+func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false)
+		late := s.dial()
+		late.Handshake()
+		p, si := s.establish(clientCookie, 6)
+		s.talks(p, 1)
+		s.node.Lookup(s.addr).MarkDown()
+		p.ExpectEnd()
+		s.must(p)
+		late.SendPayload(frame.TagClientIdent, late.ClientIdent(clientCookie, 5))
+		late.ExpectEnd()
+		s.must(late)
+
+		p = s.reconnect(clientCookie, si.Cookie, 7, 1, 1)
+		if full := p.ExpectReset(); !full {
+			t.Error("SESSION_RESET(partial) without a session")
+		}
+		s.must(p)
+		fresh, _ := s.establish(clientCookie, 8)
+		s.talks(fresh, 1)
+	})
+}
+
 // The type in HELLO decides about the policy and the session, and is only
 // claimed.
 // Matrix: HI-12

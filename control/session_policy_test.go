@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -72,6 +73,27 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 func policyOf(t *testing.T, c *control.Conn) string {
 	st := connStats(t, c)
 	return st.Policy
+}
+
+// Matrix: PO-17
+func TestConnectTwiceIsOneConnection(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
+		connector := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+		conns := make([]*control.Conn, 16)
+		var wg sync.WaitGroup
+		for i := range conns {
+			wg.Go(func() { conns[i], _ = connector.Connect(acceptor.Addr, wire.OSD) })
+		}
+		wg.Wait()
+		for _, c := range conns {
+			if c == nil || c != conns[0] {
+				t.Fatalf("connections %v", conns)
+			}
+		}
+		connector.Await(ctx, "established C(1,1,0,1)")
+		acceptor.Await(ctx, "established A(1,1,0,1)")
+	})
 }
 
 var updateSessionGolden = flag.Bool("session.update", false, "write the golden files of the session tests")
