@@ -250,7 +250,7 @@ func ParseSteer(s string) (Steer, error) {
 	return st, nil
 }
 
-// Compression of frames on the wire (msgr2.md 7.6).
+// Compression of frames on the wire (Ceph's compression_onwire.cc).
 type Compression = sessions.Compression
 
 // Clock is the time of the control plane: back-off, deadlines of handshakes.
@@ -354,8 +354,8 @@ func setBound[T int | int64 | time.Duration](n *T, standard T) {
 	*n = max(*n, 0)
 }
 
-// withDefaults fills in the defaults, those of real daemons if they have one (msgr2.md 11);
-// from then on 0 stands for no bound.
+// withDefaults fills in the defaults, those of real daemons if they have one (Ceph's
+// ProtocolV2.cc); from then on 0 stands for no bound.
 func (c Config) withDefaults() Config {
 	setBound(&c.Binding.RetryDelay, 5*time.Second)
 	setBound(&c.MaxStandby, 16384)

@@ -77,7 +77,7 @@ var (
 	ErrElsewhere = session.ErrElsewhere
 )
 
-// State is the state of a connection (msgr2.md 9.8). Package session has the
+// State is the state of a connection (Ceph's ProtocolV2.cc). Package session has the
 // table of the transitions.
 type State = session.State
 

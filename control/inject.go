@@ -13,7 +13,7 @@ import (
 )
 
 // Inject has a messenger disturb itself at random, for tests of programs on it: its sockets
-// fail, its handshakes take time, and it reads messages late (msgr1.md, section 22, for both
+// fail, its handshakes take time, and it reads messages late (Ceph's ProtocolV1.cc, for both
 // protocols). The promises of sessions still hold. The zero value does nothing and costs
 // nothing.
 type Inject struct {

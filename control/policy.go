@@ -7,8 +7,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 )
 
-// Policy is the behaviour of a connection after faults and towards other connections (msgr2.md
-// 9.2). It is data: take a named one and change fields. testdata/policy_pairs.md has the
+// Policy is the behaviour of a connection after faults and towards other connections (Ceph's
+// Policy.h). It is data: take a named one and change fields. testdata/policy_pairs.md has the
 // outcome of every pair of named policies; each row is a test.
 type Policy = sessions.Policy
 

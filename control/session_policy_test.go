@@ -176,7 +176,7 @@ type outcome struct {
 	idle, connector1, accept1 string
 }
 
-// outcomeOf derives a row from the flags of the policies (msgr2.md 9.2, 9.8).
+// outcomeOf derives a row from the flags of the policies (Ceph's Policy.h and ProtocolV2.cc).
 func outcomeOf(connector, acceptor string) outcome {
 	a, b := shortPolicies[connector](), shortPolicies[acceptor]()
 	o := outcome{connector: a.Name, acceptor: b.Name, lossy: b.Lossy}

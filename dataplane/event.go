@@ -8,7 +8,7 @@ import (
 )
 
 // Protocol and handler are joined by numbered events in both directions, as
-// the two may be on different cores and the handler may move (msgr2.md 10.3).
+// the two may be on different cores and the handler may move (Ceph's io_handler.cc).
 // The sender numbers an event at the moment of the decision, the receiver runs
 // them in the order of their numbers (Ordered).
 
@@ -166,7 +166,7 @@ func (h *Handler) ResetSession(full bool) {
 }
 
 // BeginAfter has a session begin after the number seq: its first message has the next one
-// (msgr1.md, section 11). Call it after ResetSession(true); without it a session begins
+// (Ceph's ProtocolV1.cc). Call it after ResetSession(true); without it a session begins
 // with 1. It does nothing if messages have a number already.
 func (h *Handler) BeginAfter(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
@@ -192,9 +192,9 @@ func (h *Handler) RequeueSent() {
 }
 
 // RequeueSentUpTo drops the sent messages up to seq, which the peer has received, and queues
-// the others again. A number that the peer has acknowledged is never used again (msgr2.md
-// 9.12, msgr1.md 11): with nothing to send again, a number above our own is taken over. The
-// caller bounds it.
+// the others again. A number that the peer has acknowledged is never used again (Ceph's
+// ProtocolV2.cc, ProtocolV1.cc): with nothing to send again, a number above our own is taken
+// over. The caller bounds it.
 func (h *Handler) RequeueSentUpTo(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && (h.queue.replay.n == 0 || h.outSeq == 0) {

@@ -58,7 +58,7 @@ func span(from, to uint64) (list []uint64) {
 	return list
 }
 
-// The rows of msgr2.md 9.11: 5 messages were sent and 2 acknowledged, 2 more are queued
+// The rows of ProtocolV2.cc: 5 messages were sent and 2 acknowledged, 2 more are queued
 // while the connection is down, the peer had sent 3.
 // Matrix: SE-25, FT-31, V1-11
 func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {

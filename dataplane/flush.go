@@ -6,7 +6,7 @@ import (
 )
 
 // gather builds one gathered write of everything that h has to send, in the order of
-// msgr2.md 10.4 and msgr1.md 16: KEEPALIVE2, KEEPALIVE2_ACK, messages, and an ACK unless a
+// io_handler.cc and ProtocolV1.cc: KEEPALIVE2, KEEPALIVE2_ACK, messages, and an ACK unless a
 // message carries it. Each framer appends the bytes of its protocol.
 func (h *Handler) gather(s *loop.Socket, w *loop.Write) error {
 	b := &h.local.flush // it would escape

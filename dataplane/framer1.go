@@ -15,7 +15,7 @@ import (
 // session.
 var ErrCloseReceived = errors.New("dataplane: the peer has sent CLOSE")
 
-// Source says who sends a message, in the header of msgr1 (msgr1.md, section 10.1).
+// Source says who sends a message, in the header of msgr1 (Ceph's msgr.h).
 type Source struct {
 	Type uint8 // entity type
 	Num  int64 // its number, -1 while it has none
@@ -125,7 +125,7 @@ func (r *framer1) open(s *loop.Socket, head []byte) bool {
 func (r *framer1) payload() int64 { return int64(r.hd.PayloadSize()) }
 
 // gather sets a buffer for the rest of the message. Large data begins in it where the
-// header says that it does in a page (msgr1.md, section 10.5).
+// header says that it does in a page (Ceph's msgr.h).
 func (r *framer1) gather(s *loop.Socket) bool {
 	at, before, off := 0, int(r.hd.FrontLen+r.hd.MiddleLen), 0
 	if r.aligned {

@@ -170,7 +170,7 @@ func (r *framer2) deliver(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 	}
 	var err error
 	switch {
-	case f.Aborted: // it counts as not sent (msgr2.md 5.7)
+	case f.Aborted: // it counts as not sent (Ceph's frames_v2.h)
 		h.local.counts.Aborted++
 		h.useless(c)
 	case f.Tag == frame.TagMessage:

@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// ioState is the I/O state of a handler (msgr2.md 10.2).
+// ioState is the I/O state of a handler (Ceph's io_handler.cc).
 type ioState uint8
 
 // The I/O states. Legal changes: none to delay or drop; delay to open, drop or

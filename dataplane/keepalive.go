@@ -18,7 +18,7 @@ var (
 )
 
 // Timestamp is the wall-clock time that keepalive frames carry (utime,
-// msgr2.md 1.1).
+// utime.h).
 type Timestamp struct {
 	Sec, Nsec uint32
 }

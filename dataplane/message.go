@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Priorities of messages (msgr2.md, section 6, MESSAGE).
+// Priorities of messages (Ceph's frames_v2.h, MESSAGE).
 const (
 	PriorityLow     uint16 = 64
 	PriorityDefault uint16 = 127

@@ -7,7 +7,7 @@ import (
 
 // outQueue has the messages to send of a handler: first the replayed messages of an earlier
 // connection, in their old order, then the others, highest priority first and in the order of
-// Send within a priority (msgr2.md 9.11). Owner: the handler's core.
+// Send within a priority (Ceph's ProtocolV2.cc). Owner: the handler's core.
 //
 // The messages of one priority are a class, a linked list. The first message of
 // each class is a node of a binary tree in which no class stands below one of a

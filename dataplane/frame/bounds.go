@@ -2,7 +2,7 @@ package frame
 
 import "fmt"
 
-// Bounds of what a control frame can hold, in bytes (msgr2.md, section 6).
+// Bounds of what a control frame can hold, in bytes (Ceph's frames_v2.h).
 const (
 	// ControlSlack is the room of every control frame beyond its known fields, for
 	// the fields that a newer peer adds. Authentication frames have no slack, as

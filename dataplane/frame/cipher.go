@@ -73,7 +73,7 @@ func (d *direction) open(p []byte) ([]byte, error) {
 
 // peek decrypts the first bytes of an operation without authenticating them
 // and without advancing the nonce. dst and src have the same length, a multiple
-// of blockSize (msgr2.md, section 5.6).
+// of blockSize (Ceph's crypto_onwire.cc).
 func (d *direction) peek(dst, src []byte) error {
 	if err := d.ready(1); err != nil {
 		return err

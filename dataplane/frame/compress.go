@@ -3,7 +3,7 @@ package frame
 import "fmt"
 
 // Compressor compresses segments. It is the hook for the algorithms that
-// COMPRESSION_REQUEST and COMPRESSION_DONE can agree on (msgr2.md, section 7.6);
+// COMPRESSION_REQUEST and COMPRESSION_DONE can agree on (Ceph's compression_onwire.cc);
 // this package contains none. An implementation is used by one Encoder and
 // one Decoder; if it shares state between them it must lock.
 type Compressor interface {

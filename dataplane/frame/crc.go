@@ -9,7 +9,7 @@ const SegmentCRCInit uint32 = 0xFFFFFFFF
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // SegmentCRC continues the running crc of a segment with p and returns the new
-// value, ready to go on the wire (msgr2.md, section 5.2: CRC-32C as a plain
+// value, ready to go on the wire (Ceph's frames_v2.h: CRC-32C as a plain
 // shift register, no final inversion).
 func SegmentCRC(crc uint32, p []byte) uint32 {
 	// The library inverts on entry and on exit; the wire does neither.

@@ -1,8 +1,7 @@
-// Package frame encodes and decodes the frames of messenger v2, revisions 0
-// and 1 (msgr2.0 and msgr2.1), in crc and in secure mode (msgr2.md, sections 5
-// and 6). It is a pure codec: bytes in, bytes out. It reads no socket, keeps no
-// clock, starts no goroutine and knows nothing of sessions; the packages above know
-// the meaning of a tag, and when it is legal.
+// Package frame encodes and decodes the frames of messenger v2, revisions 0 and 1 (msgr2.0 and
+// msgr2.1), in crc and in secure mode (Ceph's frames_v2.h). It is a pure codec: bytes in, bytes
+// out. It reads no socket, keeps no clock, starts no goroutine and knows nothing of sessions;
+// the packages above know the meaning of a tag, and when it is legal.
 //
 // # Sending
 //

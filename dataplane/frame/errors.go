@@ -4,7 +4,7 @@ import "errors"
 
 // ErrFrame is wrapped by every error of this package. On the receiving side it
 // means that the stream is not usable any more: the connection must be closed
-// (a "fault" of msgr2.md).
+// (a "fault" of ProtocolV2.cc).
 var ErrFrame = errors.New("bad frame")
 
 // Finer causes; all of them wrap ErrFrame.

@@ -19,7 +19,7 @@ const preambleCRCOffset = PreambleSize - 4
 // alignments are the receive-buffer hints that every known peer sends.
 var alignments = [MaxSegments]uint16{8, 8, 8, 4096}
 
-// Header is a decoded preamble (msgr2.md, section 5.1).
+// Header is a decoded preamble (Ceph's frames_v2.h).
 type Header struct {
 	Tag Tag
 	// Num is the number of segments, 1 to 4.
@@ -94,6 +94,6 @@ type Frame struct {
 	CRCs CRCs
 	// Aborted: the sender gave up in the middle. The frame must be dropped as
 	// if it had never been sent: no dispatch, no sequence number consumed.
-	// Seg is all nil (msgr2.md, section 5.7).
+	// Seg is all nil (Ceph's frames_v2.h).
 	Aborted bool
 }

@@ -2,9 +2,9 @@ package frame
 
 import "fmt"
 
-// Keys is the key material of one TCP connection in secure mode (msgr2.md,
-// section 5.8). It belongs to the connection on which it was negotiated, in the
-// role that was played there, for as long as the connection lives.
+// Keys is the key material of one TCP connection in secure mode (Ceph's crypto_onwire.cc). It
+// belongs to the connection on which it was negotiated, in the role that was played there, for
+// as long as the connection lives.
 type Keys struct {
 	Key     [16]byte // AES-128, both directions
 	RxNonce [12]byte // of the first frame received

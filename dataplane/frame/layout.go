@@ -2,7 +2,7 @@ package frame
 
 import "math"
 
-// Sizes of the parts around the segments (msgr2.md, sections 5.3 to 5.6).
+// Sizes of the parts around the segments (Ceph's frames_v2.h and crypto_onwire.cc).
 const (
 	crcSize        = 4
 	epilogueRev0   = 1 + 4*crcSize // late_flags, crcs of segments 0..3

@@ -8,7 +8,7 @@ import (
 // MessageHeaderSize is the length in bytes of segment 0 of a MESSAGE frame.
 const MessageHeaderSize = 41
 
-// MessageHeader is segment 0 of a MESSAGE frame (msgr2.md, section 6).
+// MessageHeader is segment 0 of a MESSAGE frame (Ceph's frames_v2.h).
 type MessageHeader struct {
 	Seq           uint64 // 1, 2, 3, ... per session and direction
 	TID           uint64 // application's transaction id

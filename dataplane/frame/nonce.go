@@ -6,7 +6,7 @@ import (
 )
 
 // nonce is the nonce of one direction. It advances after every AEAD operation
-// and never comes back to the value it started with (msgr2.md, section 5.8).
+// and never comes back to the value it started with (Ceph's crypto_onwire.cc).
 // The start is random, so the counter wraps in normal operation.
 type nonce struct {
 	b    [12]byte

@@ -1,6 +1,6 @@
 package frame
 
-// sealRev1 writes a frame of one to three operations (msgr2.md, section 5.5).
+// sealRev1 writes a frame of one to three operations (Ceph's crypto_onwire.cc).
 func (e *Encoder) sealRev1(b []byte, h *Header, segs *[MaxSegments][]byte) {
 	op := b[:headSizeSecure]
 	putPreamble((*[PreambleSize]byte)(op), h)
@@ -18,7 +18,7 @@ func (e *Encoder) sealRev1(b []byte, h *Header, segs *[MaxSegments][]byte) {
 	}
 }
 
-// sealRev0 writes a frame of one operation (msgr2.md, section 5.6).
+// sealRev0 writes a frame of one operation (Ceph's crypto_onwire.cc).
 func (e *Encoder) sealRev0(b []byte, h *Header, segs *[MaxSegments][]byte) {
 	putPreamble((*[PreambleSize]byte)(b), h)
 	e.sealBody(b, PreambleSize, segs[:h.Num])

@@ -8,8 +8,7 @@ import (
 // keepScratch is the largest scratch buffer in bytes that a Decoder keeps.
 const keepScratch = 256 << 10
 
-// finishSecureRev1 opens operations B and C, each only if present (msgr2.md,
-// section 5.5).
+// finishSecureRev1 opens operations B and C, each only if present (Ceph's crypto_onwire.cc).
 func (d *Decoder) finishSecureRev1(f *Frame, head, rest []byte) error {
 	if len(head) != headSizeSecure {
 		return fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), headSizeSecure)
@@ -54,8 +53,7 @@ func joinInline(head, tail []byte, n int) []byte {
 	return append(seg, tail[:n-inlineSize]...)
 }
 
-// finishSecureRev0 opens the whole frame as one operation (msgr2.md, section
-// 5.6).
+// finishSecureRev0 opens the whole frame as one operation (Ceph's crypto_onwire.cc).
 func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
 	if len(head) != PreambleSize {
 		return fmt.Errorf("%w: head of %d, need %d", ErrTruncated, len(head), PreambleSize)

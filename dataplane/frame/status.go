@@ -1,7 +1,7 @@
 package frame
 
 // late_status of revision 1 counts in its low nibble, late_flags of revision 0
-// in bit 0 (msgr2.md, section 5.7).
+// in bit 0 (Ceph's frames_v2.h).
 const (
 	lateComplete    = 0x0E
 	lateAborted     = 0x01

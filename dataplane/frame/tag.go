@@ -2,7 +2,7 @@ package frame
 
 import "strconv"
 
-// Tag is the type of a frame (msgr2.md, section 6). A Decoder refuses unknown
+// Tag is the type of a frame (Ceph's frames_v2.h). A Decoder refuses unknown
 // tags; when a known one is legal is up to the state machine above.
 type Tag uint8
 
@@ -68,8 +68,7 @@ func (t Tag) String() string {
 	return "tag " + strconv.Itoa(int(t))
 }
 
-// Revision is the framing revision that the banners agreed on (msgr2.md,
-// section 4).
+// Revision is the framing revision that the banners agreed on (Ceph's ProtocolV2.cc).
 type Revision uint8
 
 // Revisions of the framing.

@@ -14,7 +14,7 @@ const (
 )
 
 // Sums are the crcs of the three segments of a message: CRC-32C without inversion,
-// from 0 (msgr1.md, section 10.4). [SegmentCRC] makes them.
+// from 0 (Ceph's msgr.h). [SegmentCRC] makes them.
 type Sums struct{ Front, Middle, Data uint32 }
 
 // SegmentCRC continues the running crc of a segment with p. It begins with 0.
@@ -25,8 +25,8 @@ func SumsOf(front, middle, data []byte) Sums {
 	return Sums{Front: SegmentCRC(0, front), Middle: SegmentCRC(0, middle), Data: SegmentCRC(0, data)}
 }
 
-// Signed are the numbers that the signature of a message covers (msgr1.md, section
-// 10.6): the crcs as transmitted, and for the second form the lengths and the seq.
+// Signed are the numbers that the signature of a message covers (Ceph's msgr.h): the crcs as
+// transmitted, and for the second form the lengths and the seq.
 type Signed struct {
 	HeaderCRC, FrontCRC, MiddleCRC, DataCRC uint32
 	FrontLen, MiddleLen, DataLen            uint32 // bytes

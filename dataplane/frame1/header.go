@@ -6,7 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Sizes of headers and footers, in bytes (msgr1.md, section 10).
+// Sizes of headers and footers, in bytes (Ceph's msgr.h).
 const (
 	NewHeaderSize = 53
 	OldHeaderSize = 334
@@ -42,7 +42,7 @@ func (f Form) FooterSize() int {
 	return NewFooterSize
 }
 
-// Header is the header of a message (msgr1.md, sections 10.1 and 10.2).
+// Header is the header of a message (Ceph's msgr.h).
 type Header struct {
 	Seq           uint64 // 1, 2, 3, ... per session and direction
 	TID           uint64 // application's transaction id

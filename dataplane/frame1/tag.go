@@ -9,8 +9,8 @@ import (
 
 var le = binary.LittleEndian
 
-// Tag is the byte that everything on an open connection begins with (msgr1.md,
-// sections 10 to 12).
+// Tag is the byte that everything on an open connection begins with (Ceph's msgr.h and
+// ProtocolV1.cc).
 type Tag uint8
 
 // The tags of the open phase. The tags of the handshake are in package wire1.

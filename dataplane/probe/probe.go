@@ -72,7 +72,7 @@ type Conn interface {
 	Resume()
 }
 
-// Point is a place at which a connection can be disturbed (msgr2.md 10.12).
+// Point is a place at which a connection can be disturbed (Ceph's Interceptor.h).
 type Point struct {
 	Step Step
 	Tag  frame.Tag // with FrameWrite and FrameRead only

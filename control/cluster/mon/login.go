@@ -10,7 +10,7 @@ import (
 )
 
 // A monitor that is reached by msgr1 takes nobody's authorizer: who connects
-// authenticates by messages (MAuth) once the connection is open (msgr1.md, section 6).
+// authenticates by messages (MAuth) once the connection is open (Ceph's ProtocolV1.cc).
 
 // login authenticates on a connection of msgr1.
 func (c *Client) login(ctx context.Context, s *session) error {

@@ -1,4 +1,4 @@
-// Package compress has the algorithms of on-wire compression (msgr2.md 7.6) as
+// Package compress has the algorithms of on-wire compression (Ceph's compression_onwire.cc) as
 // Ceph's daemons frame their output: snappy, zlib, zstd and lz4. It is used
 // through the Compression of a messenger's configuration, which decides for what
 // peers and sizes.

@@ -1,6 +1,6 @@
 // Package handshake1 runs the handshake of msgr1 over a link, in both roles: banners and
 // addresses, then connect messages with their authorizers and the answers to them
-// (msgr1.md, sections 3 to 7). Package handshake has the rules and types that msgr2 shares.
+// (Ceph's msgr.h and ProtocolV1.cc). Package handshake has the rules and types that msgr2 shares.
 //
 // In msgr1 the session is agreed on in the same messages as the authentication, so this
 // package shares the work with the machine of package session1:

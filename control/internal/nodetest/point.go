@@ -8,7 +8,7 @@ import (
 )
 
 // Point is a place at which a connection can be disturbed: a step that is
-// about to happen (msgr2.md 10.12). Points of frames exist for every tag, in
+// about to happen (Ceph's Interceptor.h). Points of frames exist for every tag, in
 // the handshake and in the data phase.
 type Point = probe.Point
 

@@ -94,7 +94,7 @@ type (
 	// ResetPeer prepares for a peer that knows nothing of the session.
 	ResetPeer struct{}
 	// ResetIO forgets the session; Full: with its queues. Anywhere: its messages are numbered
-	// from a random number on (msgr1.md, section 15).
+	// from a random number on (Ceph's ProtocolV1.cc).
 	ResetIO struct{ Full, Anywhere bool }
 	// TellReset tells the user that the connection is over, among the events of
 	// the handler.

@@ -122,7 +122,7 @@ type (
 	// SocketEnded says that the socket has ended, or has to, before it belonged to a
 	// connection.
 	SocketEnded struct{ Err error }
-	// Replace has an accepted socket take the connection over (msgr2.md 9.7).
+	// Replace has an accepted socket take the connection over (Ceph's ProtocolV2.cc).
 	Replace struct {
 		Frame  Frame           // of the Request
 		Reset  bool            // the session is reset first

@@ -60,7 +60,7 @@ const (
 	Redial                      // dial again at once
 )
 
-// FaultRule is the fault rule (msgr2.md 9.8) as a table: the rows are tested in
+// FaultRule is the fault rule (Ceph's ProtocolV2.cc) as a table: the rows are tested in
 // order, the first that matches decides.
 func FaultRule(p Policy, f Failure) FaultAction {
 	attempt := f.From == Connecting
@@ -87,7 +87,7 @@ func FaultRule(p Policy, f Failure) FaultAction {
 	}
 }
 
-// Backoff is the pause between failed attempts (msgr2.md 9.10): it doubles from
+// Backoff is the pause between failed attempts (Ceph's ProtocolV2.cc): it doubles from
 // Initial up to Max, and is Max at once after WAIT. There is no jitter.
 type Backoff struct {
 	Initial, Max time.Duration

@@ -11,7 +11,7 @@ func (Connect) Live(l *Lifecycle, p Protocol, r *Run) {
 	l.dial(r, p, OnConnect)
 }
 
-// dial begins an attempt of our own (msgr2.md 9.8).
+// dial begins an attempt of our own (Ceph's ProtocolV2.cc).
 func (l *Lifecycle) dial(r *Run, p Protocol, t Trigger) {
 	if !l.move(r, t) {
 		return

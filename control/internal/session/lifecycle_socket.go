@@ -236,7 +236,7 @@ func (l *Lifecycle) check(r *Run, p Protocol, err error) {
 	}
 }
 
-// Forget forgets the session (msgr2.md 9.4): all of it, with the queue, or the state that
+// Forget forgets the session (Ceph's ProtocolV2.cc): all of it, with the queue, or the state that
 // depends on the peer's memory. After a full reset messages may have any first number.
 func (l *Lifecycle) Forget(r *Run, full, anywhere bool) {
 	l.ConnectSeq = 0

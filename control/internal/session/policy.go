@@ -6,7 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Policy is the part of a connection's policy (msgr2.md 9.2) that concerns the protocol.
+// Policy is the part of a connection's policy (Ceph's Policy.h) that concerns the protocol.
 type Policy struct {
 	Lossy      bool // a fault ends the connection; nothing is sent again
 	Server     bool // never dials: after a fault it waits for the peer
@@ -63,7 +63,7 @@ func (s Snapshot) Requeued() Snapshot {
 	return s
 }
 
-// GlobalSeq is a messenger's count of connection attempts (msgr2.md 9.1). Its
+// GlobalSeq is a messenger's count of connection attempts (Ceph's ProtocolV2.cc). Its
 // owner guards it.
 type GlobalSeq uint64
 
@@ -74,7 +74,7 @@ func (g *GlobalSeq) Next(atLeast uint64) uint64 {
 }
 
 // PeerWins says which connection survives when both ends dial at once
-// (msgr2.md 9.6): the one that the end with the lower address dialled, and always
+// (Ceph's ProtocolV2.cc): the one that the end with the lower address dialled, and always
 // the peer's if our own policy is that of a server. Both ends come to the same
 // result.
 func PeerWins(p Policy, ours, theirs wire.Addr) bool {

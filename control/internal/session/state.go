@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// State is the state of a connection (msgr2.md 9.8). The states and the table
+// State is the state of a connection (Ceph's ProtocolV2.cc). The states and the table
 // below hold for every protocol of a messenger.
 type State uint8
 
@@ -38,7 +38,7 @@ func (s State) String() string {
 // Trigger is the cause of a change of state: a column of the table.
 type Trigger uint8
 
-// The triggers. The faults of msgr2.md 9.8 appear as the results of the fault rule
+// The triggers. The faults of ProtocolV2.cc appear as the results of the fault rule
 // (FaultRule): standby, redial, backoff or close.
 const (
 	OnConnect   Trigger = iota // the user connects

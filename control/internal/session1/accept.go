@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The acceptor of msgr1 (msgr1.md, sections 8 and 9). READY and SEQ open the connection.
+// The acceptor of msgr1 (Ceph's ProtocolV1.cc). READY and SEQ open the connection.
 // After any other answer the peer may send another connect message on the same socket.
 
 // Asked implements session.Protocol: it answers a connect message of an accepted socket.
@@ -203,7 +203,7 @@ func (s *Session) received(r *session.Run, q wire1.Seq) error {
 	return nil
 }
 
-// What an acceptor refuses before it looks for a session (msgr1.md, section 8, rows 1
+// What an acceptor refuses before it looks for a session (Ceph's ProtocolV1.cc, rows 1
 // to 4). The peer may connect again on the same socket.
 
 // Refuse is the tag with which a connect message is refused for what it contains, 0 if it

@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The connector of msgr1 (msgr1.md, section 7): its connect messages, and the answers to them.
+// The connector of msgr1 (Ceph's ProtocolV1.cc): its connect messages, and the answers to them.
 // And the frames of an attempt of either role.
 
 // Start implements session.Protocol.

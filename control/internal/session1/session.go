@@ -6,7 +6,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Session is the protocol of one msgr1 connection (msgr1.md, sections 7 to 9), or of an
+// Session is the protocol of one msgr1 connection (Ceph's ProtocolV1.cc), or of an
 // accepted socket that is not a connection yet. Its owner guards it.
 type Session struct {
 	session.Lifecycle

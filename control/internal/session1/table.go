@@ -3,7 +3,7 @@ package session1
 import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
 // The acceptor's decision about a peer that it may know already, as a pure function of the
-// numbers of both sides (msgr1.md, section 8). The rows are tested in order, the first that
+// numbers of both sides (Ceph's ProtocolV1.cc). The rows are tested in order, the first that
 // matches decides; they have the numbers of the protocol text. It follows the Pacific release.
 
 // View has the facts for the table about the acceptor's connection for the peer's address.
@@ -91,5 +91,5 @@ var numbers = session.Numbers{Max: 1<<32 - 1<<24, Lead: 1 << 24}
 
 // maxReceived bounds what a peer may have received before our first message, which has 64 bits:
 // without reset check the peer resumes the session that it had with the connection before, and
-// drops the messages up to that number (msgr1.md 11).
+// drops the messages up to that number (Ceph's ProtocolV1.cc).
 const maxReceived = 1 << 62

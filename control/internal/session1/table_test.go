@@ -10,7 +10,7 @@ import (
 )
 
 // What table.go says about every combination of what it looks at, from a second,
-// independent wording of the rows of msgr1.md, section 8: each row with its condition,
+// independent wording of the rows of ProtocolV1.cc: each row with its condition,
 // the first that holds decides.
 
 // asking is what a peer says, with what is known of it.

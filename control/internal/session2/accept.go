@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The accepted socket of msgr2, until the decision about its connection (msgr2.md 9.5 and
-// 9.6). After RETRY and RETRY_GLOBAL it expects another SESSION_RECONNECT, after RESET a
+// The accepted socket of msgr2, until the decision about its connection (Ceph's ProtocolV2.cc).
+// After RETRY and RETRY_GLOBAL it expects another SESSION_RECONNECT, after RESET a
 // CLIENT_IDENT, as the sharded implementation does; after IDENT_MISSING_FEATURES it takes a
 // better CLIENT_IDENT, as the classic one does.
 
@@ -177,7 +177,7 @@ func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName
 	}
 }
 
-// Resume implements session.Protocol (msgr2.md 9.7).
+// Resume implements session.Protocol (Ceph's ProtocolV2.cc).
 func (s *Session) Resume(r *session.Run, by session.Replace) error {
 	if by.Reset {
 		s.reset(r, true)

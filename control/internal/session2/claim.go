@@ -8,11 +8,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The check of a claim. A peer came and said that it is at an address. We dial that
-// address and send a SESSION_RECONNECT for the session, with a global_seq that is too low,
-// so that it is refused in any case. A process that has the session answers RETRY_GLOBAL
-// with the number that it knows from our SERVER_IDENT; one that does not have it answers
-// RESET (msgr2.md 9.6). Then the socket is closed, and nothing has changed on either side.
+// The check of a claim. A peer came and said that it is at an address. We dial that address and
+// send a SESSION_RECONNECT for the session, with a global_seq that is too low, so that it is
+// refused in any case. A process that has the session answers RETRY_GLOBAL with the number that
+// it knows from our SERVER_IDENT; one that does not have it answers RESET (Ceph's
+// ProtocolV2.cc). Then the socket is closed, and nothing has changed on either side.
 
 // Question implements session.Protocol.
 func (s *Session) Question(ours wire.AddrVec) session.Frame {

@@ -8,8 +8,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The connector of msgr2 (msgr2.md 9.4): CLIENT_IDENT or SESSION_RECONNECT, and the answers to
-// them.
+// The connector of msgr2 (Ceph's ProtocolV2.cc): CLIENT_IDENT or SESSION_RECONNECT, and the
+// answers to them.
 
 // Start implements session.Protocol.
 func (s *Session) Start(r *session.Run) error {
@@ -144,8 +144,8 @@ func (s *Session) Arrived(r *session.Run) {
 	s.Ready(r)
 }
 
-// reset forgets the session (msgr2.md 9.4): all of it, or the state that depends on the peer's
-// memory.
+// reset forgets the session (Ceph's ProtocolV2.cc): all of it, or the state that depends on the
+// peer's memory.
 func (s *Session) reset(r *session.Run, full bool) {
 	s.ServerCookie = 0
 	if full {

@@ -5,7 +5,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Session is the protocol of one msgr2 connection (msgr2.md 9.1), or of an
+// Session is the protocol of one msgr2 connection (Ceph's ProtocolV2.cc), or of an
 // accepted socket that is not a connection yet. Its owner guards it.
 type Session struct {
 	session.Lifecycle

@@ -3,7 +3,7 @@ package session2
 import "github.com/ringmsgr/ringmsgr/control/internal/session"
 
 // The decisions of an acceptor of msgr2 about a peer that it may know already: two tables, as
-// pure functions of the numbers of both sides (msgr2.md 9.5 and 9.6). The rows are tested in
+// pure functions of the numbers of both sides (Ceph's ProtocolV2.cc). The rows are tested in
 // order, the first that matches decides. Both follow the sharded implementation; the classic one
 // differs only in ways that a peer cannot see, and looks for the whole address vector instead of
 // its first address.

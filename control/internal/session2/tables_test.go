@@ -7,7 +7,7 @@ import (
 )
 
 // What both tables of table.go say about every combination of what they look
-// at, from a second, independent wording of the rows of msgr2.md 9.5 and 9.6:
+// at, from a second, independent wording of the rows of ProtocolV2.cc:
 // each row with its condition, the first that holds decides.
 
 // asked is what a peer says, with what is known of it.

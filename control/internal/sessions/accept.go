@@ -248,7 +248,7 @@ func (a *accepting) giveLocked(e *Conn, ev session.Replace) {
 
 // takeOver is the replacing routine: the interrupted one ends first, then the
 // handler moves to the socket's core, then the session is brought up to date and
-// the peer answered (msgr2.md 9.7).
+// the peer answered (Ceph's ProtocolV2.cc).
 func (a *accepting) takeOver() error {
 	a.att.interrupt()
 	snap := <-a.att.suspended

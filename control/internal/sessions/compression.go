@@ -15,9 +15,9 @@ import (
 // its segments, as the daemons have it.
 const DefaultCompressionMin = 1024
 
-// Compression of frames on the wire (msgr2.md 7.6). It is off unless Methods has a method,
-// and then used with peers that have that method and want compression: daemons of release
-// 17 and later may, those of 16 and earlier cannot.
+// Compression of frames on the wire (Ceph's compression_onwire.cc). It is off unless Methods
+// has a method, and then used with peers that have that method and want compression: daemons of
+// release 17 and later may, those of 16 and earlier cannot.
 type Compression struct {
 	// Methods that may be used, most preferred first; the connector's order
 	// decides. Empty: the feature is not announced to anybody.

@@ -102,8 +102,8 @@ func (d *dialling) wrapAt(stage stats.Stage, err error) error {
 	return d.wrap(stage, err)
 }
 
-// session opens or resumes the session on the authenticated stream (msgr2.md 9.4): the machine
-// chooses the frame, and takes the answer.
+// session opens or resumes the session on the authenticated stream (Ceph's ProtocolV2.cc): the
+// machine chooses the frame, and takes the answer.
 func (d *dialling) session() error {
 	select {
 	case snap := <-d.a.suspended:

@@ -91,7 +91,7 @@ func withIP(a, b wire.Addr) wire.Addr {
 // socket, or the one under which the peer sees us if the kernel does not know.
 // An unbound messenger has no address of its own, and takes that under which
 // its first peer sees it, as a translation between the two may require. Of an
-// address only the IP is learned, never the port or the nonce (msgr2.md 7.2.1,
+// address only the IP is learned, never the port or the nonce (Ceph's ProtocolV2.cc,
 // as the classic implementation does it). It says whether an address that we had
 // is another one now.
 func (id *identity) learn(local netip.AddrPort, seen wire.Addr) (changed bool) {

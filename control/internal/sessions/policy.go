@@ -8,9 +8,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Policy is the behaviour of a connection after faults and towards other connections (msgr2.md
-// 9.2). It is data: take a named one and change fields. control/testdata/policy_pairs.md has the
-// outcome of every pair of named policies; each row is a test.
+// Policy is the behaviour of a connection after faults and towards other connections (Ceph's
+// Policy.h). It is data: take a named one and change fields. control/testdata/policy_pairs.md
+// has the outcome of every pair of named policies; each row is a test.
 type Policy struct {
 	Name string // for logs and statistics
 

@@ -289,7 +289,7 @@ func (r *runner) prepareLocked(a session.Action) {
 		c.out.PutLocked(func() {
 			h.ResetSession(a.Full)
 			if a.Anywhere {
-				h.BeginAfter(m.random.next() & (1<<31 - 1)) // msgr1.md, section 15
+				h.BeginAfter(m.random.next() & (1<<31 - 1)) // ProtocolV1.cc
 			}
 		})
 	case session.TellReset: // it and CloseIO wait for the messages that are queued here

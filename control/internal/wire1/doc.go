@@ -1,6 +1,6 @@
 // Package wire1 encodes and decodes the handshake of msgr1, the older protocol: its
 // banner, the exchange of addresses, and the connect messages and their replies
-// (msgr1.md, sections 2 to 4). It is to msgr1 what package wire2 is to msgr2, and uses
+// (Ceph's msgr.h). It is to msgr1 what package wire2 is to msgr2, and uses
 // its addresses, entity types and features. What follows the handshake is in package
 // frame1.
 //

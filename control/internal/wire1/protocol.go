@@ -3,7 +3,7 @@ package wire1
 import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // Protocol is the protocol version that a connector and an acceptor of these types
-// must agree on (msgr1.md, section 1): among daemons of one type that of their own
+// must agree on (Ceph's msgr.h): among daemons of one type that of their own
 // protocol, else that of the acceptor's type. Unequal numbers end in BADPROTOVER.
 func Protocol(connector, acceptor wire.EntityType) uint32 {
 	if connector == acceptor {
