@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 90700,
-	"lines of the library":                72950,
-	"lines of bench":                      9000,
-	"lines of cmd":                        8770,
-	"lines of tests":                      90870,
-	"root of control, lines":              3730,
+	"lines without tests":                 89950,
+	"lines of the library":                72300,
+	"lines of bench":                      8980,
+	"lines of cmd":                        8680,
+	"lines of tests":                      89550,
+	"root of control, lines":              3680,
 	"root of control, files":              19,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
 	"public packages":                     21,
-	"exported names of public packages":   1731,
+	"exported names of public packages":   1667,
 	"words in comments that name nothing": 0,
 }
 
