@@ -26,11 +26,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 89950,
+	"lines without tests":                 89900,
 	"lines of the library":                72300,
 	"lines of bench":                      8980,
 	"lines of cmd":                        8680,
-	"lines of tests":                      89550,
+	"lines of tests":                      89600,
 	"root of control, lines":              3680,
 	"root of control, files":              19,
 	"root of control, files in a circle":  10,

@@ -88,3 +88,7 @@ func (m *Model) Decide(a Connection) Decision {
 	d.Rule, d.Core = RuleHash, -1
 	return d
 }
+
+func normalizePort(p netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
+}

@@ -151,7 +151,3 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 // Normalize returns addr in the form in which the table keeps it: IPv4 instead
 // of IPv4-mapped IPv6, and without a zone.
 func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
-func normalizePort(p netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
-}

@@ -13,9 +13,6 @@ import (
 // The time of no operation depends on a value: there is no branch and no table.
 type gf128 struct{ hi, lo uint64 }
 
-// gfOne is the neutral element of mul.
-var gfOne = gf128{hi: 1 << 63}
-
 func loadGF(p []byte) gf128 {
 	return gf128{binary.BigEndian.Uint64(p), binary.BigEndian.Uint64(p[8:])}
 }

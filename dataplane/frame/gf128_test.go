@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// gfOne is the neutral element of mul.
+var gfOne = gf128{hi: 1 << 63}
+
 // refClmul and refMul go bit by bit, as the definitions do.
 func refClmul(x, y uint64) (hi, lo uint64) {
 	for i := range 64 {

@@ -319,13 +319,6 @@ func (g *Guest) Leave() {
 	}
 }
 
-// Inside is how many are let in and have neither left nor given way.
-func (d *Door) Inside() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.all.n
-}
-
 // Counters takes a snapshot.
 func (d *Door) Counters() Counters {
 	d.mu.Lock()

@@ -33,10 +33,3 @@ func (d *Door) release(g *Guest) {
 	d.beyond -= max(g.held-OwnBytes, 0)
 	g.held = 0
 }
-
-// Beyond is the number of bytes that all guests hold beyond OwnBytes each.
-func (d *Door) Beyond() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.beyond
-}

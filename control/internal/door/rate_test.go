@@ -340,3 +340,10 @@ func TestWithoutARateNobodyWaits(t *testing.T) {
 		t.Error("something is counted")
 	}
 }
+
+// Inside is how many are let in and have neither left nor given way.
+func (d *Door) Inside() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all.n
+}

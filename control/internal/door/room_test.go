@@ -251,3 +251,10 @@ func TestNoBoundOfBytesIsNone(t *testing.T) {
 		t.Error("no guest has no room")
 	}
 }
+
+// Beyond is the number of bytes that all guests hold beyond OwnBytes each.
+func (d *Door) Beyond() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.beyond
+}
