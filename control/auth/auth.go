@@ -24,7 +24,7 @@ type ClientExchange interface {
 	Request(ctx context.Context) (Method, []Mode, []byte, error)
 	// BadMethod reports that the acceptor refused method m with result, a negative
 	// errno, and lists what the acceptor allows for this peer. The list of modes is not
-	// filtered by method (protocol section 8.3). It returns nil if Request has something
+	// filtered by method (Ceph's ProtocolV2.cc). It returns nil if Request has something
 	// else to offer; an error wrapping [ErrNoMethod], [ErrNoMode] or [Refused] if not.
 	BadMethod(ctx context.Context, m Method, result int32, methods []Method, modes []Mode) error
 	// ReplyMore takes the payload of AUTH_REPLY_MORE and returns the payload of the

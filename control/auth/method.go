@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Method is an authentication method (protocol section 8.1).
+// Method is an authentication method (Ceph's ceph_fs.h).
 type Method uint32
 
 // The authentication methods.
@@ -48,8 +48,8 @@ func (m *Method) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Mode is a connection mode: what protects the frames behind the handshake (protocol
-// section 8.1).
+// Mode is a connection mode: what protects the frames behind the handshake (Ceph's
+// ceph_fs.h).
 type Mode uint32
 
 // The connection modes.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// PickMode makes the acceptor's choice (protocol section 8.2): the first of the
+// PickMode makes the acceptor's choice (Ceph's AuthRegistry.cc): the first of the
 // connector's preferred modes that is allowed. Method [None] has no keys and can only
 // have [CRC]. It returns an error wrapping [ErrNoMode] if nothing fits.
 func PickMode(m Method, preferred, allowed []Mode) (Mode, error) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// AddrType says which protocol an address speaks (protocol section 1.6).
+// AddrType says which protocol an address speaks (Ceph's msg_types.h).
 type AddrType uint32
 
 // The address types.
@@ -93,7 +93,7 @@ func (a Addr) Equal(b Addr) bool { return a.Compare(b) == 0 }
 
 // Compare orders addresses as every implementation must, because the outcome of
 // connect races hangs on it: unsigned byte-wise comparison of the canonical 36-byte
-// image (protocol section 1.6), in which the nonce starts with its least significant
+// image (Ceph's msg_types.h), in which the nonce starts with its least significant
 // byte. It returns -1, 0 or 1.
 func (a Addr) Compare(b Addr) int {
 	x, y := a.image(), b.image()

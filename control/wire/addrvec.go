@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// AddrVec lists all addresses of one process, the preferred one first (protocol
-// section 1.7).
+// AddrVec lists all addresses of one process, the preferred one first (Ceph's msg_types.h).
 type AddrVec []Addr
 
 // Front returns the first address, or the blank one.

@@ -44,7 +44,7 @@ func AppendUtime(dst []byte, t time.Time) []byte {
 	return le.AppendUint32(dst, uint32(t.Nanosecond()))
 }
 
-// BeginEnvelope appends the head of a versioned envelope (protocol section 1.2). Append
+// BeginEnvelope appends the head of a versioned envelope (Ceph's encoding.h). Append
 // the body behind it, then call [EndEnvelope] with the returned mark.
 func BeginEnvelope(dst []byte, version, compat uint8) (out []byte, mark int) {
 	dst = append(dst, version, compat, 0, 0, 0, 0)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CompressionMethod is a method of on-wire compression (protocol section 7.6).
+// CompressionMethod is a method of on-wire compression (Ceph's ProtocolV2.cc).
 type CompressionMethod uint32
 
 // The compression methods.

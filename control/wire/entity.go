@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// EntityType says what kind of process an entity is (protocol section 1.3).
+// EntityType says what kind of process an entity is (Ceph's msgr.h).
 type EntityType uint8
 
 // The entity types.
@@ -60,7 +60,7 @@ func (t *EntityType) UnmarshalText(text []byte) error {
 }
 
 // EntityName is the name under which an entity authenticates, such as client.admin
-// (protocol section 1.5). The zero value is no name.
+// (Ceph's entity_name.h). The zero value is no name.
 type EntityName struct {
 	Type EntityType
 	ID   string

@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// Features is the 64-bit set of the ident frames (protocol section 2). Bits were recycled
+// Features is the 64-bit set of the ident frames (Ceph's ceph_features.h). Bits were recycled
 // over the years: the mask of a newer feature also has the bits of its incarnation.
 type Features uint64
 
@@ -27,7 +27,7 @@ func (f Features) Missing(required Features) Features { return required &^ f }
 // String returns the set in hexadecimal, the way logs show it.
 func (f Features) String() string { return fmt.Sprintf("0x%016x", uint64(f)) }
 
-// The features of the banner (protocol section 4), a set of its own.
+// The features of the banner (Ceph's msgr.h), a set of its own.
 const (
 	// BannerRevision1 selects msgr2.1 when both sides have it.
 	BannerRevision1 uint64 = 1 << 0

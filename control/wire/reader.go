@@ -151,7 +151,7 @@ func (r *Reader) Utime() time.Time {
 	return time.Unix(int64(sec), int64(nsec)).UTC()
 }
 
-// Envelope reads a versioned envelope (protocol section 1.2): it calls body with the
+// Envelope reads a versioned envelope (Ceph's encoding.h): it calls body with the
 // version that the writer used and a reader that ends where the envelope ends, and
 // then skips whatever the body left unread. It fails with [ErrVersion], without
 // calling body, if the writer demands a reader newer than known. An error in the body

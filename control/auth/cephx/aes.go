@@ -16,7 +16,7 @@ const (
 )
 
 // aesScheme is the first kind: AES-128-CBC with PKCS#7 padding and a constant IV, for
-// every usage alike (protocol section 2).
+// every usage alike (Ceph's Crypto.cc).
 type aesScheme struct{}
 
 func (aesScheme) size() int       { return 16 }

@@ -22,9 +22,9 @@ const (
 	deriveIntegrity = 0x55
 )
 
-// aes256kScheme is the second kind: aes256-cts-hmac-sha384-192 of RFC 8009 (protocol
-// section 12.2). A cipher text is AES-256-CBC with ciphertext stealing of a random block
-// and the plain text, then an HMAC. It is as long as the plain text and 40 bytes.
+// aes256kScheme is the second kind: aes256-cts-hmac-sha384-192 of RFC 8009 (Ceph's Crypto.cc).
+// A cipher text is AES-256-CBC with ciphertext stealing of a random block and the plain text,
+// then an HMAC. It is as long as the plain text and 40 bytes.
 type aes256kScheme struct{}
 
 func (aes256kScheme) size() int       { return 32 }

@@ -249,7 +249,7 @@ func (c *Client) heldTicket(s Service) (authorizerHead, Key, error) {
 }
 
 // ownTicket makes a ticket as monitors do: for each other with the key of "mon.", for
-// other services with the secrets that they rotate (protocol section 5).
+// other services with the secrets that they rotate (Ceph's CephxProtocol.cc).
 func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
 	var (
 		t   ticket

@@ -16,8 +16,7 @@ import (
 var le = binary.LittleEndian
 
 const (
-	// keyHeadSize is what the binary form of a key has before the secret (protocol
-	// section 1).
+	// keyHeadSize is what the binary form of a key has before the secret (Ceph's Crypto.cc).
 	keyHeadSize = 2 + 8 + 2
 	redacted    = "[redacted]"
 )
@@ -97,7 +96,7 @@ func parseKey(s string, read func(*wire.Reader) Key) (Key, error) {
 	return decodeKey(p, read)
 }
 
-// decodeKey decodes the binary form of a key (protocol section 1) by a function that reads it.
+// decodeKey decodes the binary form of a key (Ceph's Crypto.cc) by a function that reads it.
 func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 	r := wire.NewReader(p)
 	k := read(r)

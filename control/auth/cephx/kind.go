@@ -141,7 +141,7 @@ func xorWords(p []byte) (x uint64) {
 	return x
 }
 
-// NewSigner returns a signer of messages of protocol version 1 (section 10.6 of its text)
+// NewSigner returns a signer of messages of protocol version 1 (Ceph's CephxSessionHandler.cc)
 // with the session key of a service ticket, of which it keeps only a key schedule. It
 // belongs to one goroutine, and allocates nothing. second chooses the form: the second one
 // is used if both sides have the feature CEPHX_V2; keys of kind AES256K have no other.

@@ -37,7 +37,7 @@ const (
 )
 
 // NewLogin begins a login. If the client has a global id and an auth ticket, the login
-// claims the same id again with that ticket (protocol section 4.5).
+// claims the same id again with that ticket (Ceph's CephxServiceHandler.cc).
 func (c *Client) NewLogin() *Login {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 )
 
 // defaultModes returns the connection modes that an entity of type own uses with a peer,
-// most preferred first, with the reference's default options (protocol section 8.2):
+// most preferred first, with the reference's default options (Ceph's AuthRegistry.cc):
 // secure first for every connection of a monitor and for a client's connection to a
 // monitor, crc first for all others. The same list holds for connecting and accepting.
 func defaultModes(own, peer wire.EntityType) []auth.Mode {

@@ -59,9 +59,8 @@ func (s *RotatingSecrets) CurrentExpires() time.Time {
 }
 
 // Rotate makes the secrets that are due at now, with random keys of a kind from r (or
-// [crypto/rand] if r is nil), drops the oldest ones, and reports whether anything
-// changed. Each lives for ttl, which is positive, beyond the one before it (protocol
-// section 6.1).
+// [crypto/rand] if r is nil), drops the oldest ones, and reports whether anything changed. Each
+// lives for ttl, which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
 func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
 	if ttl <= 0 {
 		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)

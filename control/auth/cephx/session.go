@@ -186,7 +186,7 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 	return entity, nil
 }
 
-// checkReclaim applies the rules of keeping a global id (protocol section 4.5), and
+// checkReclaim applies the rules of keeping a global id (Ceph's CephxServiceHandler.cc), and
 // returns the session key of the old ticket if there is a valid one.
 func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 	strict := req.version >= 3

@@ -103,7 +103,7 @@ func (v *verifier) sendChallenge(session Key) ([]byte, error) {
 }
 
 // checkAuthorizer opens a ticket and verifies that the one who shows it has its session
-// key (protocol section 5).
+// key (Ceph's CephxProtocol.cc).
 func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
 	if h.service != Service(s.cfg.Own) {
 		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)

@@ -3,7 +3,7 @@ package handshake
 import "github.com/ringmsgr/ringmsgr/control/wire"
 
 // LearnClassic returns the own address after a HELLO that shows it as seen, by the rules
-// of the threaded messenger (protocol section 7.2.1). Only an unknown IP is filled in; a
+// of the threaded messenger (Ceph's ProtocolV2.cc). Only an unknown IP is filled in; a
 // known one stays whatever the peer says. Port and nonce are never learned. The type of
 // a process that is not bound, that is without a port, becomes [wire.AddrAny].
 func LearnClassic(own, seen wire.Addr) wire.Addr {

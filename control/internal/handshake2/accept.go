@@ -14,9 +14,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Accept runs the acceptor's side of the handshake over link (protocol section 7.3,
-// steps 1 to 8). The next frame to read from the stream is CLIENT_IDENT or
-// SESSION_RECONNECT.
+// Accept runs the acceptor's side of the handshake over link (Ceph's ProtocolV2.cc). The next
+// frame to read from the stream is CLIENT_IDENT or SESSION_RECONNECT.
 //
 // An error is an [*Error]. The link is of no use then, and the caller closes it without
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.

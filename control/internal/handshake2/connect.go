@@ -11,9 +11,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Connect runs the connector's side of the handshake over link (protocol section 7.2,
-// steps 3 to 11). The next frame to write to the stream is CLIENT_IDENT or
-// SESSION_RECONNECT.
+// Connect runs the connector's side of the handshake over link (Ceph's ProtocolV2.cc). The next
+// frame to write to the stream is CLIENT_IDENT or SESSION_RECONNECT.
 //
 // An error is an [*Error]; ask it whether it is terminal. The link is of no use then,
 // and the caller closes it. Give ctx a deadline.

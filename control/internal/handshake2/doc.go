@@ -1,6 +1,6 @@
 // Package handshake2 runs the handshake of msgr2, the part of a connection before any
 // session: from the banner to the end of AUTH_SIGNATURE, and then the compression
-// negotiation if both sides have it (protocol sections 4, 7 and 8). It serves both
+// negotiation if both sides have it (Ceph's ProtocolV2.cc). It serves both
 // revisions, msgr2.0 and msgr2.1, and both roles. Package handshake has the rules and types
 // that msgr1 shares.
 //

@@ -58,10 +58,9 @@ func (s *Stream) Scratch() []byte {
 
 // ReadFrame reads the next control frame. The payload is valid until the next call.
 //
-// An error wraps [ErrUnexpectedFrame] if the frame has more than one segment,
-// [frame.ErrFrame] if it is damaged, or is the one of the link or the probe. The stream
-// is of no use after an error. Frames that the sender aborted are passed over (protocol
-// section 5.7).
+// An error wraps [ErrUnexpectedFrame] if the frame has more than one segment, [frame.ErrFrame]
+// if it is damaged, or is the one of the link or the probe. The stream is of no use after an
+// error. Frames that the sender aborted are passed over (Ceph's frames_v2.h).
 func (s *Stream) ReadFrame(ctx context.Context) (frame.Tag, []byte, error) {
 	for {
 		tag, payload, aborted, err := s.readFrame(ctx)

@@ -13,7 +13,7 @@ import (
 const maxTranscript = 256 << 10
 
 // transcript records the raw bytes of both directions from the first byte of the banner
-// up to AUTH_DONE (protocol section 7.4). Received bytes are recorded when they are
+// up to AUTH_DONE (Ceph's ProtocolV2.cc). Received bytes are recorded when they are
 // consumed, not when they arrive: the peer's signature may be in the link already.
 type transcript struct {
 	on bool

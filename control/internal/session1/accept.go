@@ -112,7 +112,7 @@ func (s *Session) establish(r *session.Run, a *Asked, ev *session.Request, inste
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: instead})
 }
 
-// Resume implements session.Protocol (section 9.2): the peer has to connect again.
+// Resume implements session.Protocol: the peer has to connect again.
 func (s *Session) Resume(r *session.Run, by session.Replace) error {
 	a, ok := by.Frame.(Asked)
 	if !ok {

@@ -22,7 +22,7 @@ const (
 	BannerSize = BannerPrefixSize + BannerPayloadSize
 )
 
-// Banner is the first thing that each side sends (protocol section 4).
+// Banner is the first thing that each side sends (Ceph's ProtocolV2.cc).
 type Banner struct {
 	Supported uint64 // features of the sender
 	Required  uint64 // features that the sender needs of its peer
