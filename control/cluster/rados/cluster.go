@@ -16,8 +16,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
-// Error is an operation that failed: its object, pool and OSD, the outcome, and the condition for which it waited. It wraps
-// the outcome, which is ErrNotSent, ErrUnknown or ErrRefused, and the reason: a syscall.Errno of the
+// Error is an operation that failed: Object, Pool, OSD (-1: none had it), Outcome, and the condition for which it was Waiting,
+// For how long. It wraps the Outcome, which is ErrNotSent, ErrUnknown or ErrRefused, and the reason Err: a syscall.Errno of the
 // cluster, or the cause of the context.
 type Error = engine.Error
 

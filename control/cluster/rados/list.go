@@ -10,7 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Entry is an object in a list.
+// Entry is an object in a list: its Namespace, its Name, and the Locator that decides about its place in the name's stead, empty as
+// a rule.
 type Entry = osdop.Entry
 
 // Cursor is a position in the order in which OSDs keep the objects of a pool, which is that of their hashes. It stays valid when

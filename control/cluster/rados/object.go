@@ -290,7 +290,8 @@ func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {
 	return read(ctx, o, (*ReadOp).Watchers)
 }
 
-// Clone is a state of an object that snapshots keep.
+// Clone is a state of an object that snapshots keep. ID is that of the clone, 1<<64 - 2 for the present object; Snaps are the
+// snapshots that have this state, Overlap the extents in which the next state is the same, Size its bytes.
 type Clone = osdop.Clone
 
 // Clones lists the states of the object that snapshots keep, the present one last, and the newest of the snapshots.

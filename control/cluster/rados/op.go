@@ -115,7 +115,7 @@ type Sparse struct {
 	Data    []byte   // of the extents, one after the other
 }
 
-// Extent is a part of an object.
+// Extent is a part of an object: Offset and Length, in bytes.
 type Extent = osdop.Extent
 
 // SparseRead reads the extents that are stored.
@@ -167,7 +167,7 @@ func (o *ReadOp) Xattrs() *Result[map[string][]byte] {
 	return addResult(&o.steps, osdop.GetXattrs(), osdop.MapOutput)
 }
 
-// Pair is a value of an omap.
+// Pair is a value of an omap: its Key, and the Value, which is the caller's.
 type Pair = osdop.Pair
 
 // Page is a part of an omap, in the order of its keys.
@@ -204,7 +204,8 @@ func (o *ReadOp) OmapByKeys(keys ...string) *Result[map[string][]byte] {
 // OmapHeader asks for the header of the omap.
 func (o *ReadOp) OmapHeader() *Result[[]byte] { return addResult(&o.steps, osdop.OmapHeader(), cloned) }
 
-// Watcher is a client that watches an object.
+// Watcher is a client that watches an object: Client and ID are its type and global id, Cookie tells its watches of the object
+// apart, Addr is its address, and the OSD forgets it when it has not heard from it for Timeout.
 type Watcher = osdop.Watcher
 
 // Watchers asks for the watchers of the object.

@@ -76,7 +76,7 @@ func (p Pool) WithFlags(f Flags) Pool { p.flags |= f; return p }
 // Object names an object. It need not exist.
 func (p Pool) Object(name string) Object { return Object{pool: p, name: name} }
 
-// Snap is a snapshot of a whole pool.
+// Snap is a snapshot of a whole pool: its ID, its Name, and the Time at which it was made.
 type Snap = osdmap.Snap
 
 // Snaps lists the snapshots of the pool, the oldest first; not the self-managed ones.

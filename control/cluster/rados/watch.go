@@ -8,16 +8,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Watch is an interest in an object, which outlives restarts of OSDs and changes of the map. Its Close ends it.
+// Watch is an interest in an object, which outlives restarts of OSDs and changes of the map. Close ends it, Confirmed is when the
+// OSD was last known to have it, Cookie is the number by which the OSD lists it.
 type Watch = engine.Watch
 
-// Handler gets the events of a watch: notifications, and its loss.
+// Handler gets the events of a watch, one after the other, on a goroutine that exists while there are events. Notified gets a
+// Notification and returns the answer, for which the notifier waits. Lost gets the last event, unless Close was called: the object was
+// removed, or notifications may be missing. Its error wraps ENOTCONN.
 type Handler = engine.Handler
 
-// Notification is a message of a notifier to all watchers.
+// Notification is a message of a notifier to all watchers: its ID, the global id of the Notifier, and the Payload, which is the
+// handler's.
 type Notification = engine.Notification
 
-// Answer is the answer of one watcher to a notification; Missed: it did not answer in time.
+// Answer is the answer of one watcher to a notification: Client is its global id, Cookie its watch, Data the answer. Missed: it did
+// not answer in time.
 type Answer = osdop.Answer
 
 // Watch has h told of each notification of the object, which must exist. timeout is how long the OSD keeps the watch of a
