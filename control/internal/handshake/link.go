@@ -63,20 +63,26 @@ func (t *Transport) ReadFull(ctx context.Context, p []byte) error {
 	return transport(t.link.ReadFull(ctx, p))
 }
 
-// ReadBanner fills p with the first bytes of the connection. It reads them one at a time, and
-// asks check about all so far: a peer of another protocol is refused at its first wrong byte,
-// as it may wait for our answer and send no more. [io.EOF] means that nothing came.
-func (t *Transport) ReadBanner(ctx context.Context, p []byte, check func(begun []byte) error) error {
-	for n := range p {
-		if err := t.ReadFull(ctx, p[n:n+1]); err != nil {
+// ReadBanner fills p with the first bytes of the connection. It reads those of the magic one
+// at a time, and asks check about all so far: a peer of another protocol is refused at its first
+// wrong byte, as it may wait for our answer and send no more. The bytes after the magic can be
+// anything and come together. [io.EOF] means that nothing came.
+func (t *Transport) ReadBanner(ctx context.Context, p []byte, magic int, check func(begun []byte) error) error {
+	for n := 0; n < len(p); {
+		next := n + 1
+		if n == magic {
+			next = len(p)
+		}
+		if err := t.ReadFull(ctx, p[n:next]); err != nil {
 			if n > 0 && errors.Is(err, io.EOF) {
 				err = transport(io.ErrUnexpectedEOF)
 			}
 			return err
 		}
-		if err := check(p[:n+1]); err != nil {
+		if err := check(p[:next]); err != nil {
 			return err
 		}
+		n = next
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
 	c.at(handshake.StageBanner, "read the banner")
 	p := make([]byte, size)
 	err := c.probed(ctx, probe.BannerRead, func() error {
-		return c.link.ReadBanner(ctx, p[:wire1.BannerSize], wire1.CheckBanner)
+		return c.link.ReadBanner(ctx, p[:wire1.BannerSize], wire1.BannerSize, wire1.CheckBanner)
 	})
 	if err != nil {
 		return nil, err

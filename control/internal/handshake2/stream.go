@@ -252,14 +252,14 @@ func (s *Stream) readBannerPrefix(ctx context.Context) ([]byte, error) {
 	if err := s.link.Step(ctx, p, probe.Before); err != nil {
 		return nil, err
 	}
-	const size = wire2.BannerPrefixSize
+	const size, length = wire2.BannerPrefixSize, 2
 	if err := s.growIn(size); err != nil {
 		return nil, err
 	}
 	if err := s.record(size); err != nil {
 		return nil, err
 	}
-	if err := s.link.ReadBanner(ctx, s.in[:size], wire2.CheckBanner); err != nil {
+	if err := s.link.ReadBanner(ctx, s.in[:size], size-length, wire2.CheckBanner); err != nil {
 		return nil, err
 	}
 	s.log.received(s.in[:size])
