@@ -44,6 +44,7 @@ var simRegressions = []struct {
 	{287, simMsgr2, "a connection that its user had marked down acknowledged messages that nobody got"},
 	{10672, simMsgr2, "a session followed a socket to a core that had been removed, and was accepted by no core"},
 	{93874, simMsgr2, "the same, of a core that ended while the session was on its way"},
+	// Worlds have changed since: TestIdentOfASessionThatHasEndedIsStale of control notices this bug now.
 	{10117, simMsgr2, "a session that a held up CLIENT_IDENT had opened was resumed with the sequences of the one before"},
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
