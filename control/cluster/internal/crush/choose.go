@@ -1,5 +1,7 @@
 package crush
 
+import "math/bits"
+
 // Algorithms of buckets.
 const (
 	algUniform = 1
@@ -60,21 +62,31 @@ func (w *Work) choose(b *bucket, r uint32, position int) int32 {
 	return b.items[w.draw(straws, r)]
 }
 
-// draw is straw2: the item with the longest straw, which is its logarithm divided by its weight.
+// straw is an item of a straw2 bucket as it takes part in a draw.
+type straw struct {
+	id     uint32 // the input of the hash
+	weight uint32 // 0: it is never drawn
+}
+
+// draw is straw2: the item whose draw, divided by its weight, is the lowest; the first of several.
+//
+// An item with a hash and a weight that are not above those of the best has no lower quotient:
+// most items need no logarithm, and only a new best needs a division.
 func (w *Work) draw(straws []straw, r uint32) int {
 	if len(straws) == 1 {
 		return 0 // as many levels of small clusters
 	}
-	best, low := 0, ^uint64(0)
-	logs, x := w.m.draws, w.x
-	for i := range straws {
-		s := &straws[i]
-		if s.factor == 0 {
+	best, low, weight, high := 0, ^uint64(0), uint32(0), uint32(0)
+	for i, s := range straws {
+		u := hash3(w.x, s.id, r) & 0xffff
+		if u <= high && s.weight <= weight || s.weight == 0 {
 			continue
 		}
-		if q := s.divide(logs[hash3(x, s.id, r)&0xffff]); q < low {
-			best, low = i, q
+		n := drawOf(u)
+		if over, least := bits.Mul64(low, uint64(s.weight)); over == 0 && n >= least {
+			continue // n / s.weight >= low
 		}
+		best, low, weight, high = i, n/uint64(s.weight), s.weight, min(u, ordered)
 	}
 	return best
 }

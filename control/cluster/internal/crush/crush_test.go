@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -126,22 +127,40 @@ func TestLogarithmsAndHashesAreThoseOfAllImplementations(t *testing.T) {
 	}
 }
 
-// The multiplication that stands for a division has its result, for each draw there is and all
-// kinds of weights.
-func TestADrawIsDividedByItsWeightExactly(t *testing.T) {
+// draw skips items by this, whatever other errors the logarithm has.
+func TestAHigherHashNeverHasAHigherDraw(t *testing.T) {
 	t.Parallel()
-	weights := []uint32{1, 2, 3, 5, 7, 0x1000, 0xffff, 0x10000, 0x10001, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe, 0xffffffff}
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
-		weights = append(weights, rnd.Uint32()>>rnd.IntN(32)|1)
+	for u := range uint32(1<<16 - 1) {
+		if before, draw := drawOf(min(u, ordered)), drawOf(u+1); draw > before {
+			t.Errorf("hash %d draws %d, a lower one %d", u+1, draw, before)
+		}
 	}
-	for _, weight := range weights {
-		s := strawOf(0, weight)
-		for u, draw := range draws() {
-			n := 1<<48 - ln(uint32(u))
-			if got, want := s.divide(draw), n/uint64(weight); got != want {
-				t.Fatalf("%d / %d: %d, want %d", n, weight, got, want)
+}
+
+// Few weights and hashes, so that equal quotients are common: the draw is that of a plain search.
+func TestTheFirstOfTheLowestQuotientsIsDrawn(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var w Work
+	weights := []uint32{0, 1, 0x8000, 0x10000, 0x10000, 0x20000, 0xffffffff}
+	for range 20000 {
+		straws := make([]straw, 2+rnd.IntN(8))
+		for i := range straws {
+			straws[i] = straw{rnd.Uint32N(20), weights[rnd.IntN(len(weights))]}
+		}
+		w.x = rnd.Uint32N(1000)
+		r := rnd.Uint32N(50)
+		want, low := 0, uint64(math.MaxUint64)
+		for i, s := range straws {
+			if s.weight == 0 {
+				continue
 			}
+			if q := drawOf(hash3(w.x, s.id, r)&0xffff) / uint64(s.weight); q < low {
+				want, low = i, q
+			}
+		}
+		if got := w.draw(straws, r); got != want {
+			t.Fatalf("%v at %d, %d: drew %d, want %d", straws, w.x, r, got, want)
 		}
 	}
 }

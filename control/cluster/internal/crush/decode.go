@@ -17,7 +17,7 @@ func Decode(p []byte) (*Map, error) {
 	if v := r.U32(); v != magic && r.Err() == nil {
 		return nil, fmt.Errorf("%w: crush map: magic number %#x", wire.ErrMalformed, v)
 	}
-	m := &Map{tunables: legacy, draws: draws(), budget: budget}
+	m := &Map{tunables: legacy, budget: budget}
 	slots := func(n int64) int { // each has at least 4 bytes
 		if n < 0 || n > int64(r.Len())/4 {
 			r.Fail(fmt.Errorf("%w: %d slots in %d bytes", wire.ErrTruncated, n, r.Len()))
@@ -88,7 +88,7 @@ func decodeBucket(r *wire.Reader, id int32, alg uint32) *bucket {
 		}
 		b.straw2 = make([]straw, len(b.items))
 		for i, item := range b.items {
-			b.straw2[i] = strawOf(uint32(item), r.U32())
+			b.straw2[i] = straw{uint32(item), r.U32()}
 		}
 	default:
 		r.Fail(fmt.Errorf("%w: bucket %d has algorithm %d", wire.ErrMalformed, id, b.alg))
@@ -215,7 +215,7 @@ func (b *bucket) addSet(set int32, weights [][]uint32, ids []uint32) bool {
 				return false
 			}
 			for i, weight := range weights[p] {
-				straws[i] = strawOf(straws[i].id, weight)
+				straws[i].weight = weight
 			}
 		}
 		for i, id := range ids {

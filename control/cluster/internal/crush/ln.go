@@ -1,69 +1,32 @@
 package crush
 
-import (
-	"math/bits"
-	"sync"
-)
+import "math/bits"
 
-// A draw of a straw2 bucket is the logarithm of a hash of 16 bits, divided by the weight of an
-// item. All implementations have the same fixed-point logarithm, with the same errors.
+// drawOf is 2^48 less the logarithm of a hash of 16 bits: the lower the better.
+func drawOf(u uint32) uint64 { return 1<<48 - ln(u) }
 
-// draws has, for each hash u of 16 bits, 2^48 less ln(u), in the upper 49 of 64 bits: the lower
-// the better. It is made with the first map, and never changed.
-var draws = sync.OnceValue(func() *[1 << 16]uint64 {
-	t := new([1 << 16]uint64)
-	for u := range t {
-		t[u] = (1<<48 - ln(uint32(u))) << drawShift
-	}
-	return t
-})
+// ordered is the last hash up to which a higher one has a lower draw. The draw of the very last
+// hash is between those of the two before it, by an error of the logarithm.
+const ordered = 1<<16 - 3
 
-const drawShift = 15
-
-// ln is 2^44 times the binary logarithm of u+1, for u below 2^16.
+// ln is 2^44 times the binary logarithm of u+1, for u below 2^16, in fixed point: all
+// implementations have the same errors.
 func ln(u uint32) uint64 {
-	x, e := u+1, uint64(15)
-	if x&0x18000 == 0 {
-		b := 16 - bits.Len32(x)
-		x <<= b
-		e -= uint64(b)
-	}
+	x := u + 1
+	b := max(16-bits.Len32(x), 0)
+	x <<= b
 	k := x>>8 - 128
-	reciprocal := (1<<55 + uint64(k) + 127) / (uint64(k) + 128) // 2^48 * 128/(128+k), rounded up
-	j := uint64(x) * reciprocal >> 48 & 0xff
-	return e<<44 + (lnHigh[k]+lnLow[j])>>4
+	j := uint64(x) * reciprocals[k] >> 48 & 0xff
+	return uint64(15-b)<<44 + (lnHigh[k]+lnLow[j])>>4
 }
 
-// straw is an item of a straw2 bucket as it takes part in a draw. It has the reciprocal of the
-// item's weight, so that nothing is divided; that is precise for all draws, of at most 2^48.
-type straw struct {
-	factor uint64 // 0: the weight is 0
-	id     uint32 // the input of the hash
-	shift  uint8
-}
-
-func strawOf(id, weight uint32) straw {
-	if weight == 0 {
-		return straw{id: id}
+// reciprocals are 2^48 times 128/(128+k), rounded up.
+var reciprocals = func() (r [129]uint64) {
+	for k := range uint64(len(r)) {
+		r[k] = (1<<55 + k + 127) / (k + 128)
 	}
-	l := bits.Len32(weight - 1) // weight is at most 1<<l
-	hi, lo := uint64(0), uint64(1)<<(48+l)
-	if l >= 16 {
-		hi, lo = 1<<(l-16), 0
-	}
-	q, rest := bits.Div64(hi, lo, uint64(weight))
-	if rest != 0 {
-		q++
-	}
-	const free = 14 // bits above q, which is at most 2^49
-	return straw{factor: q << free, id: id, shift: uint8(48 + l + drawShift + free - 64)}
-}
-
-// divide is a draw of draws divided by the weight, rounded down.
-func (s *straw) divide(draw uint64) uint64 {
-	hi, _ := bits.Mul64(draw, s.factor)
-	return hi >> s.shift
-}
+	return r
+}()
 
 // lnHigh is 2^48 times the logarithm of (128+k)/128; the last value is historic.
 var lnHigh = [129]uint64{

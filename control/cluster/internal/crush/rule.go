@@ -66,7 +66,6 @@ type Map struct {
 	sets       map[int64]int32
 	maxDevices int32
 	tunables   tunables
-	draws      *[1 << 16]uint64
 	budget     int
 }
 
