@@ -69,26 +69,42 @@ type straw struct {
 }
 
 // draw is straw2: the item whose draw, divided by its weight, is the lowest; the first of several.
-//
-// An item with a hash and a weight that are not above those of the best has no lower quotient:
-// most items need no logarithm, and only a new best needs a division.
 func (w *Work) draw(straws []straw, r uint32) int {
-	if len(straws) == 1 {
+	last := len(straws) - 1
+	if last == 0 {
 		return 0 // as many levels of small clusters
 	}
-	best, low, weight, high := 0, ^uint64(0), uint32(0), uint32(0)
-	for i, s := range straws {
-		u := hash3(w.x, s.id, r) & 0xffff
-		if u <= high && s.weight <= weight || s.weight == 0 {
-			continue
-		}
-		n := drawOf(u)
-		if over, least := bits.Mul64(low, uint64(s.weight)); over == 0 && n >= least {
-			continue // n / s.weight >= low
-		}
-		best, low, weight, high = i, n/uint64(s.weight), s.weight, min(u, ordered)
+	d := drawing{low: ^uint64(0)}
+	for i := 0; i <= last; i += 2 {
+		s, t := straws[i], straws[min(i+1, last)]
+		u, v := hash3Twice(w.x, s.id, t.id, r)
+		d.take(i, s.weight, u&0xffff)
+		d.take(min(i+1, last), t.weight, v&0xffff)
 	}
-	return best
+	return d.best
+}
+
+// drawing is the best item of a draw so far.
+type drawing struct {
+	best         int
+	low          uint64 // its draw by its weight
+	weight, high uint32 // its weight, and its hash up to ordered
+}
+
+// take takes an item with its weight and its hash. An item with a hash and a weight that are not
+// above those of the best has no lower quotient: most items need no logarithm.
+func (d *drawing) take(i int, weight, u uint32) {
+	if u > d.high && weight != 0 || weight > d.weight {
+		d.compare(i, weight, u)
+	}
+}
+
+func (d *drawing) compare(i int, weight, u uint32) {
+	n := drawOf(u)
+	if over, least := bits.Mul64(d.low, uint64(weight)); over == 0 && n >= least {
+		return // n / weight >= d.low
+	}
+	*d = drawing{i, n / uint64(weight), weight, min(u, ordered)}
 }
 
 // permuted is the item at place r of a permutation of b, which is made as far as it is needed.

@@ -116,6 +116,10 @@ func TestLogarithmsAndHashesAreThoseOfAllImplementations(t *testing.T) {
 		if got := hash3(v[0], v[1], v[2]); got != v[3] {
 			t.Errorf("hash of %v: %d", v, got)
 		}
+		other := hash3(v[0], ^v[1], v[2])
+		if one, two := hash3Twice(v[0], v[1], ^v[1], v[2]); one != v[3] || two != other {
+			t.Errorf("hashes of %v and another: %d, %d, want %d", v, one, two, other)
+		}
 	}
 	for _, v := range want.Hash4 {
 		if got := hash4(v[0], v[1], v[2], v[3]); got != v[4] {

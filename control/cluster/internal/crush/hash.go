@@ -47,6 +47,35 @@ func hash3(a, b, c uint32) uint32 {
 	return h
 }
 
+// hash3Twice is hash3 of two values in the place of b. The steps of one wait for each other, so that
+// two at a time take two thirds of the time.
+func hash3Twice(a, b1, b2, c uint32) (uint32, uint32) {
+	h1, h2 := hashSeed^a^b1^c, hashSeed^a^b2^c
+	a1, a2, c1, c2 := a, a, c, c
+	x1, x2, y1, y2 := uint32(hashX), uint32(hashX), uint32(hashY), uint32(hashY)
+	a1, b1, h1 = mixFirst(a1, b1, h1)
+	a2, b2, h2 = mixFirst(a2, b2, h2)
+	a1, b1, h1 = mixLast(a1, b1, h1)
+	a2, b2, h2 = mixLast(a2, b2, h2)
+	c1, x1, h1 = mixFirst(c1, x1, h1)
+	c2, x2, h2 = mixFirst(c2, x2, h2)
+	c1, x1, h1 = mixLast(c1, x1, h1)
+	c2, x2, h2 = mixLast(c2, x2, h2)
+	y1, a1, h1 = mixFirst(y1, a1, h1)
+	y2, a2, h2 = mixFirst(y2, a2, h2)
+	y1, _, h1 = mixLast(y1, a1, h1)
+	y2, _, h2 = mixLast(y2, a2, h2)
+	b1, x1, h1 = mixFirst(b1, x1, h1)
+	b2, x2, h2 = mixFirst(b2, x2, h2)
+	_, _, h1 = mixLast(b1, x1, h1)
+	_, _, h2 = mixLast(b2, x2, h2)
+	y1, c1, h1 = mixFirst(y1, c1, h1)
+	y2, c2, h2 = mixFirst(y2, c2, h2)
+	_, _, h1 = mixLast(y1, c1, h1)
+	_, _, h2 = mixLast(y2, c2, h2)
+	return h1, h2
+}
+
 func hash4(a, b, c, d uint32) uint32 {
 	h := hashSeed ^ a ^ b ^ c ^ d
 	x, y := uint32(hashX), uint32(hashY)
