@@ -109,8 +109,7 @@ func (p *peerCodec) stream(list []*Message) []byte {
 	var out []byte
 	for i, m := range list {
 		if i%3 == 1 {
-			at := Timestamp{uint32(i), 1}.payload()
-			out = append(out, p.frame(frame.TagKeepalive2Ack, at[:])...)
+			out = append(out, p.stamped(frame.TagKeepalive2Ack, Timestamp{uint32(i), 1})...)
 		}
 		out = append(out, p.message(uint64(i+1), 0, m)...)
 	}
@@ -142,18 +141,15 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 		for at := 0; at <= size; at += coarse(receive) {
 			c := b.connMode(OpenOptions{Lossy: true}, m)
 			all := c.peer.stream(list)
-			c.sock.Arrive(all[:at])
-			c.settle()
+			c.arrive(all[:at])
 			if at < size {
-				c.sock.Arrive(all[at:])
-				c.settle()
+				c.arrive(all[at:])
 			}
 			checkReceived(t, c.own.list(), list)
 			if got := c.h.stats.unaskedAcks; got != 2 {
 				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
 			}
-			c.h.Close(nil)
-			c.settle()
+			c.closeHandler()
 		}
 	})
 }
@@ -302,8 +298,7 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
 	enc := frame.NewEncoder(frame.Rev0)
 	stamp := Timestamp{1, 2}.payload()
-	c.sock.Arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
-	c.settle()
+	c.arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
 	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
 		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}
@@ -324,8 +319,7 @@ func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 			c := newBed(t, nil).connMode(OpenOptions{}, mode)
 			var got, acks []uint64
 			for _, seq := range one.seqs {
-				c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
-				c.settle()
+				c.arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
 				for _, f := range c.take() {
 					acks = append(acks, sequenceOf([8]byte(f.seg[0])))
 				}
@@ -350,8 +344,7 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 			continue
 		}
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.Arrive(c.peer.frame(tag, make([]byte, 32)))
-		c.settle()
+		c.arrive(c.peer.frame(tag, make([]byte, 32)))
 		want := errUnexpectedFrame
 		if !tag.Known() {
 			want = frame.ErrTag
@@ -363,8 +356,7 @@ func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
 	}
 	for _, tag := range []frame.Tag{frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.Arrive(c.peer.frame(tag, make([]byte, 7)))
-		c.settle()
+		c.arrive(c.peer.frame(tag, make([]byte, 7)))
 		if !errors.Is(c.own.fault(), errUnexpectedFrame) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
@@ -426,8 +418,7 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 			list := make([]*Message, total)
 			for i := range list {
 				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
-				c.sock.Arrive(c.peer.message(uint64(i+1), 0, list[i]))
-				c.settle()
+				c.arrive(c.peer.message(uint64(i+1), 0, list[i]))
 			}
 			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
 				t.Errorf("%d bytes are held back", held)
@@ -487,8 +478,7 @@ func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
 		all = append(all, c.peer.message(uint64(i+1), 0, m)...)
 	}
 	c.sock.Arrive(all)
-	must(t, c.h.Send(&Message{TID: 5}))
-	c.settle()
+	c.send(&Message{TID: 5})
 	if n := len(c.own.list()); n != 2 {
 		t.Fatalf("%d messages in spite of the stall behind 2", n)
 	}
