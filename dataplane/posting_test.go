@@ -85,40 +85,68 @@ func nothingHeld(t *testing.T, c *conn, ts *loop.Throttles, where string) {
 	}
 }
 
-// Matrix: V1-13
-func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
+// cutPosting is a connection with a posting, for which a part of a message has come.
+type cutPosting struct {
+	*conn
+	ts    *loop.Throttles
+	kept  *[]*Message
+	g     *target
+	msg   *Message
+	wire  []byte // of msg
+	cut   int    // what has come of it
+	where string
+	mode  wireMode
+}
+
+// overCuts has a part of a message arrive, cut anywhere, on a connection of each framing and
+// receive mode. Behind run nothing of it is held.
+func overCuts(t *testing.T, run func(t *testing.T, c *cutPosting)) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
 			b := newPostBed(t, receive, large)
 			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := b.poster(mode)
-				g, other := c.post(7, 160), c.post(8, 160)
-				wire := c.peer.message(1, 0, msg)
-				c.arrive(wire[:cut])
-				c.arrive(wire[cut:])
-				where := fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)
-				if len(*kept) != 1 || c.own.fault() != nil {
-					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
-				}
-				m := (*kept)[0]
-				if !m.Posted() || !g.has(m) || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
-					t.Fatalf("%s: posted %v, in place %v", where, m.Posted(), g.has(m))
-				}
-				if g.used != 1 || other.used != 0 || !g.fenced() || bytes.Count(g.Buffer[110:], []byte{0xee}) != 50 {
-					t.Fatalf("%s: used %d times, memory behind the data was written", where, g.used)
-				}
-				if st := c.h.statistics(c.c); st.Posted != 1 || st.Postings != 1 || c.h.RemovePosting(c.c, &g.Posting) {
-					t.Fatalf("%s: %+v", where, st)
-				}
-				c.releaseEach(kept)
-				nothingHeld(t, c, ts, where)
-				if !bytes.Equal(g.Buffer[:110], msg.Data) {
-					t.Fatalf("%s: memory of the user's was changed when the message was released", where)
-				}
+				c := &cutPosting{msg: msg, cut: cut, mode: mode, where: fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)}
+				c.conn, c.ts, c.kept = b.poster(mode)
+				c.g, c.wire = c.post(7, 160), c.peer.message(1, 0, msg)
+				c.arrive(c.wire[:cut])
+				run(t, c)
+				c.releaseEach(c.kept)
+				nothingHeld(t, c.conn, c.ts, c.where)
 				c.closeHandler()
 			}
+		}
+	})
+}
+
+// came wants the message to have come whole, into the posting or elsewhere.
+func (c *cutPosting) came(posted bool) {
+	c.t.Helper()
+	if len(*c.kept) != 1 || c.own.fault() != nil {
+		c.t.Fatalf("%s: %d messages, fault %v", c.where, len(*c.kept), c.own.fault())
+	}
+	m := (*c.kept)[0]
+	if m.Posted() != posted || c.g.has(m) != posted || !bytes.Equal(m.Data, c.msg.Data) || !bytes.Equal(m.Front, c.msg.Front) || !bytes.Equal(m.Middle, c.msg.Middle) {
+		c.t.Fatalf("%s: posted %v, in place %v", c.where, m.Posted(), c.g.has(m))
+	}
+}
+
+// Matrix: V1-13
+func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		other := c.post(8, 160)
+		c.arrive(c.wire[c.cut:])
+		c.came(true)
+		if c.g.used != 1 || other.used != 0 || !c.g.fenced() || bytes.Count(c.g.Buffer[110:], []byte{0xee}) != 50 {
+			t.Fatalf("%s: used %d times, memory behind the data was written", c.where, c.g.used)
+		}
+		if st := c.h.statistics(c.c); st.Posted != 1 || st.Postings != 1 || c.h.RemovePosting(c.c, &c.g.Posting) {
+			t.Fatalf("%s: %+v", c.where, st)
+		}
+		c.releaseEach(c.kept)
+		if !bytes.Equal(c.g.Buffer[:110], c.msg.Data) {
+			t.Fatalf("%s: memory of the user's was changed when the message was released", c.where)
 		}
 	})
 }
@@ -148,36 +176,19 @@ func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 // The memory is the owner's again from the withdrawal on, and the message comes whole.
 // Matrix: V1-13
 func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		for _, large := range []int{100, 1 << 20} {
-			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
-			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			b := newPostBed(t, receive, large)
-			for cut := 0; cut < size; cut += coarse(receive) {
-				c, ts, kept := b.poster(mode)
-				g := c.post(7, 160)
-				wire := c.peer.message(1, 0, msg)
-				c.arrive(wire[:cut])
-				where := fmt.Sprintf("withdrawn at %d of %d, large from %d", cut, size, large)
-				if !c.h.RemovePosting(c.c, &g.Posting) || c.h.RemovePosting(c.c, &g.Posting) {
-					t.Fatalf("%s: not once", where)
-				}
-				g.fill()
-				c.arrive(wire[cut:])
-				if len(*kept) != 1 || c.own.fault() != nil {
-					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
-				}
-				m := (*kept)[0]
-				if m.Posted() || g.used != 0 || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
-					t.Fatalf("%s: posted %v, data equal: %v", where, m.Posted(), bytes.Equal(m.Data, msg.Data))
-				}
-				c.releaseEach(kept)
-				if !g.untouched() {
-					t.Fatalf("%s: memory of the user's was touched", where)
-				}
-				nothingHeld(t, c, ts, where)
-				c.closeHandler()
-			}
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		if c.cut == len(c.wire) {
+			return // it is used
+		}
+		if !c.h.RemovePosting(c.c, &c.g.Posting) || c.h.RemovePosting(c.c, &c.g.Posting) {
+			t.Fatalf("%s: not once", c.where)
+		}
+		c.g.fill()
+		c.arrive(c.wire[c.cut:])
+		c.came(false)
+		c.releaseEach(c.kept)
+		if c.g.used != 0 || !c.g.untouched() {
+			t.Fatalf("%s: memory of the user's was touched", c.where)
 		}
 	})
 }
@@ -213,36 +224,25 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 // one that comes twice does not touch it.
 // Matrix: V1-13
 func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		for _, large := range []int{100, 1 << 20} {
-			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
-			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			b := newPostBed(t, receive, large)
-			for cut := 0; cut < size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := b.poster(mode)
-				g := c.post(7, 160)
-				c.arrive(c.peer.message(1, 0, msg)[:cut])
-				c.hangUp()
-				where := fmt.Sprintf("lost at %d of %d", cut, size)
-				nothingHeld(t, c, ts, where)
-				if g.used != 0 || !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) {
-					t.Fatalf("%s: used %d times, %d armed", where, g.used, len(c.h.Postings()))
-				}
-				c.openMode(OpenOptions{Throttles: ts}, mode)
-				c.arrive(c.peer.message(1, 0, msg))
-				if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, msg.Data) || g.used != 1 {
-					t.Fatalf("%s: %d messages, used %d times", where, len(*kept), g.used)
-				}
-				c.releaseEach(kept)
-				again := c.post(7, 160)
-				again.fill()
-				c.arrive(c.peer.message(1, 0, msg))
-				if st := c.h.statistics(c.c); st.Duplicates != 1 || again.used != 0 || !again.untouched() || !c.h.RemovePosting(c.c, &again.Posting) {
-					t.Fatalf("%s: %d duplicates, used %d times", where, st.Duplicates, again.used)
-				}
-				nothingHeld(t, c, ts, where)
-				c.closeHandler()
-			}
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		if c.cut == len(c.wire) {
+			return // it has come
+		}
+		c.hangUp()
+		nothingHeld(t, c.conn, c.ts, c.where)
+		if c.g.used != 0 || !slices.Equal(c.h.Postings(), []*Posting{&c.g.Posting}) {
+			t.Fatalf("%s: used %d times, %d armed", c.where, c.g.used, len(c.h.Postings()))
+		}
+		c.own.faults = nil
+		c.openMode(OpenOptions{Throttles: c.ts}, c.mode)
+		c.arrive(c.peer.message(1, 0, c.msg))
+		c.came(true)
+		c.releaseEach(c.kept)
+		again := c.post(7, 160)
+		again.fill()
+		c.arrive(c.peer.message(1, 0, c.msg))
+		if st := c.h.statistics(c.c); st.Duplicates != 1 || again.used != 0 || !again.untouched() || !c.h.RemovePosting(c.c, &again.Posting) {
+			t.Fatalf("%s: %d duplicates, used %d times", c.where, st.Duplicates, again.used)
 		}
 	})
 }
