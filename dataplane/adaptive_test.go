@@ -27,8 +27,7 @@ func newAdaptive(t *testing.T, opt OpenOptions) *adaptive {
 func (a *adaptive) arrive(sizes ...int) {
 	a.t.Helper()
 	for _, n := range sizes {
-		a.sock.Arrive(a.message(n))
-		a.settle()
+		a.conn.arrive(a.message(n))
 	}
 }
 
@@ -153,8 +152,7 @@ func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
 	for range 20 {
 		way = append(way, a.message(300)...)
 	}
-	a.sock.Arrive(way)
-	a.settle()
+	a.conn.arrive(way)
 	a.expect(loop.ReceiveReady, loop.WhyStopped)
 	held := a.h.sock.Backlog()
 	for range 300 {
@@ -177,8 +175,7 @@ func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	kept := a.keep()
 	a.small(5)
 	a.sock.Arrive(append(a.message(300), a.message(300)...))
-	a.sock.HangUp()
-	a.settle()
+	a.hangUp()
 	if !a.h.sock.HungUp() || a.own.fault() != nil {
 		t.Fatalf("hung up: %v, fault %v", a.h.sock.HungUp(), a.own.fault())
 	}
@@ -266,8 +263,7 @@ func TestAReceiveThatEndsWhereItFallsBehindIsFollowedByAWatch(t *testing.T) {
 		t.Fatalf("%d bytes are held back", n)
 	}
 	a.settle()
-	a.sock.Arrive(large[100:])
-	a.settle()
+	a.conn.arrive(large[100:])
 	a.whole()
 }
 

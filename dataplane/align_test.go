@@ -60,17 +60,14 @@ func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
 // Small data that is aligned does not change how the connection is read.
 func TestAlignedDataLeavesTheReceiveModeAsItIs(t *testing.T) {
 	c := newBed(t, receiving(loop.ReceiveBuffers)).conn(OpenOptions{Lossy: true, AlignFrom: pageSize})
-	c.sock.Arrive(c.peer.stream(messagesOf([][3]int{{10, 0, pageSize}})))
-	c.settle()
+	c.arrive(c.peer.stream(messagesOf([][3]int{{10, 0, pageSize}})))
 	if !c.sock.Receiving || len(c.own.list()) != 1 {
 		t.Errorf("%d messages, receives into buffers: %v", len(c.own.list()), c.sock.Receiving)
 	}
 }
 
 func TestDataBeginsOnAPageOnTheCoreThatAConnectionMovesTo(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *loop.Plane) {
 		oa, ob := &recorder{}, &recorder{}
 		checkAligned(t, ob, pageSize)
 		ha, hb := couple(t, p.Core(0), p.Core(0), oa, ob, OpenOptions{Lossy: true, AlignFrom: pageSize})

@@ -181,12 +181,9 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 				t.Errorf("queued: %d bytes count as received, %d as sent", th.Used(), send.Used())
 			}
 		}
-		c.sock.Arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 900)}))
-		c.settle()
+		c.arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 900)}))
 		if !lossy {
-			ack := seqPayload(1)
-			c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-			c.settle()
+			c.arrive(c.peer.ack(1))
 		}
 		if th.Used() != 900 || send.Used() != 0 {
 			t.Errorf("lossy %v: kept by the user: %d bytes count as received, %d as sent", lossy, th.Used(), send.Used())

@@ -67,8 +67,7 @@ func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
 			m = got
 			one.do(h, got)
 		}
-		l.sock.Arrive(l.peer.message(1, 0, &Message{Front: make([]byte, size)}))
-		l.settle()
+		l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, size)}))
 		if n := l.held(size); n != one.kept {
 			t.Errorf("%s, near %v: %d messages count behind the dispatch, want %d", one.name, near, n, one.kept)
 		}
@@ -88,8 +87,7 @@ func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
 	var m *Message
 	l.own.discard = true
 	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain(); m.Retain() } // for us, and for the queue
-	l.sock.Arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
-	l.settle()
+	l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -209,8 +207,7 @@ func TestWhatOneWriteTakesLeavesTheQueueBeforeAnybodyIsTold(t *testing.T) {
 	for seq := range 10 {
 		stream = append(stream, c.peer.message(uint64(seq+1), 0, &Message{Front: make([]byte, 100)})...)
 	}
-	c.sock.Arrive(stream)
-	c.settle()
+	c.arrive(stream)
 	if n, bytes := c.h.QueuedOut(); own == nil || n != 0 || bytes != 0 || c.h.held.total.Used() != 0 {
 		t.Errorf("%d messages and %d bytes are queued, %d count", n, bytes, c.h.held.total.Used())
 	}

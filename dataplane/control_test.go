@@ -12,16 +12,13 @@ import (
 // uselessFrames are frames that bring nothing, each made for a number.
 var uselessFrames = map[string]func(c *conn, i int) []byte{
 	"keepalives": func(c *conn, i int) []byte {
-		p := Timestamp{uint32(i), 0}.payload()
-		return c.peer.frame(frame.TagKeepalive2, p[:])
+		return c.peer.stamped(frame.TagKeepalive2, Timestamp{uint32(i), 0})
 	},
 	"acks of nothing": func(c *conn, _ int) []byte {
-		p := seqPayload(0)
-		return c.peer.frame(frame.TagAck, p[:])
+		return c.peer.ack(0)
 	},
 	"answers to nothing": func(c *conn, i int) []byte {
-		p := Timestamp{uint32(i), 0}.payload()
-		return c.peer.frame(frame.TagKeepalive2Ack, p[:])
+		return c.peer.stamped(frame.TagKeepalive2Ack, Timestamp{uint32(i), 0})
 	},
 }
 
@@ -41,8 +38,7 @@ func flood(c *conn, useless func(c *conn, i int) []byte, n int) *conn {
 	for i := range n {
 		all = append(all, useless(c, i)...)
 	}
-	c.sock.Arrive(append(all, c.peer.message(2, 0, &Message{TID: 2})...))
-	c.settle()
+	c.arrive(append(all, c.peer.message(2, 0, &Message{TID: 2})...))
 	return c
 }
 
@@ -94,8 +90,7 @@ func TestAMessageBetweenFramesWithoutUseKeepsTheConnectionReading(t *testing.T) 
 		for i := range floodRate {
 			all = append(all, uselessFrames["keepalives"](c, i)...)
 		}
-		c.sock.Arrive(append(all, c.peer.message(uint64(seq+1), 0, &Message{})...))
-		c.settle()
+		c.arrive(append(all, c.peer.message(uint64(seq+1), 0, &Message{})...))
 	}
 	if n := len(c.own.list()); n != 20 || c.h.stats.controlPauses != 0 {
 		t.Errorf("%d messages of 20, %d pauses", n, c.h.stats.controlPauses)
@@ -105,11 +100,8 @@ func TestAMessageBetweenFramesWithoutUseKeepsTheConnectionReading(t *testing.T) 
 func TestAcksAndAnswersThatAreAwaitedAreNoFramesWithoutUse(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{ControlRate: 1, KeepaliveEvery: time.Second})
 	for i := range 20 {
-		must(t, c.h.Send(&Message{}))
-		c.settle()
-		p := seqPayload(uint64(i + 1))
-		c.sock.Arrive(c.peer.frame(frame.TagAck, p[:]))
-		c.settle()
+		c.send(&Message{})
+		c.arrive(c.peer.ack(uint64(i + 1)))
 	}
 	for range 20 {
 		for _, at := range c.asked(1) {
@@ -158,8 +150,7 @@ func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {
 
 func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
 	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	if c.after(time.Second); c.h.sock != nil || c.h.state != stateDelay || c.h.progress.Armed() {
 		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
 	}
@@ -187,8 +178,7 @@ func TestAKeepaliveBehindMessagesThatAreHereIsAnsweredAtOnce(t *testing.T) {
 	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
 		again := func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) }
 		c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), again, 100*floodRate)
-		c.sock.Arrive(uselessFrames["keepalives"](c, 7))
-		c.settle()
+		c.arrive(uselessFrames["keepalives"](c, 7))
 		if got := c.h.seen.Received; got != (Timestamp{7, 0}) || c.h.stats.duplicates != 100*floodRate || len(c.own.list()) != 2 {
 			t.Errorf("keepalive %v, %d duplicates, %d messages", got, c.h.stats.duplicates, len(c.own.list()))
 		}

@@ -87,14 +87,12 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 				c.sock.Arrive(c.peer.message(seq, 2, &Message{}))
 			}
 			c.settle()
-			c.sock.HangUp()
-			c.settle()
+			c.hangUp()
 			if m := c.own.snapshots[0]; m != (Snapshot{InSeq: 3, OutSeq: 5, Queued: m.Queued, Sent: true, Useful: true, Notifications: 1}) {
 				t.Fatalf("snapshot %+v", m)
 			}
 			must(t, c.h.Send(&Message{TID: 6}))
-			must(t, c.h.Send(&Message{TID: 7}))
-			c.settle()
+			c.send(&Message{TID: 7})
 			one.event(c.h)
 			c.open(OpenOptions{}, frame.Rev1, false)
 			frames := c.take()
@@ -104,8 +102,7 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			if len(one.seqs) > 0 && frames[0].hd.AckSeq != one.acked {
 				t.Errorf("acknowledges %d, want %d", frames[0].hd.AckSeq, one.acked)
 			}
-			must(t, c.h.Send(&Message{TID: 8}))
-			c.settle()
+			c.send(&Message{TID: 8})
 			next := uint64(1)
 			if n := len(one.seqs); n > 0 {
 				next = one.seqs[n-1] + 1
@@ -122,8 +119,7 @@ func TestAReconnectWithNothingToSendTakesOverThePeersNumber(t *testing.T) {
 	c.h.Delay(false, nil)
 	c.h.RequeueSentUpTo(41)
 	c.open(OpenOptions{}, frame.Rev1, false)
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	if got := seqs(c.take()); !slices.Equal(got, []uint64{42}) {
 		t.Errorf("seq %v, want 42", got)
 	}
@@ -133,8 +129,7 @@ func TestWhatWaitsToBeSentForTheFirstTimeHasNumbersAboveThePeers(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(false, nil)
 	must(t, c.h.Send(&Message{TID: 1}))
-	must(t, c.h.Send(&Message{TID: 2}))
-	c.settle()
+	c.send(&Message{TID: 2})
 	c.h.RequeueSentUpTo(41)
 	c.open(OpenOptions{}, frame.Rev1, false)
 	if got := seqs(c.take()); !slices.Equal(got, []uint64{42, 43}) {
@@ -144,10 +139,8 @@ func TestWhatWaitsToBeSentForTheFirstTimeHasNumbersAboveThePeers(t *testing.T) {
 
 func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
-	must(t, c.h.Send(&Message{TID: 1, Priority: PriorityLow}))
-	c.settle()
-	c.sock.HangUp()
-	c.settle()
+	c.send(&Message{TID: 1, Priority: PriorityLow})
+	c.hangUp()
 	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
 	c.h.RequeueSentUpTo(0)
 	c.open(OpenOptions{}, frame.Rev1, false)
@@ -165,8 +158,7 @@ func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
 		t.Fatalf("told %v with an empty queue", log)
 	}
 	for range 3 {
-		must(t, c.h.Send(&Message{}))
-		c.settle()
+		c.send(&Message{})
 	}
 	if log := c.own.log(); !slices.Equal(log, []string{"queued"}) {
 		t.Fatalf("told %v", log)
@@ -178,14 +170,12 @@ func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
 		t.Fatalf("told %v, snapshot %+v", log, m)
 	}
 	c.h.Delay(false, nil)
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	if log := c.own.log(); len(log) != 2 {
 		t.Fatalf("told %v without having asked", log)
 	}
 	c.h.Delay(true, nil)
-	c.h.Close(nil)
-	c.settle()
+	c.closeHandler()
 	if !slices.Equal(c.own.outs, []uint64{1, 2, 3}) {
 		t.Errorf("numbers %v", c.own.outs)
 	}
@@ -207,8 +197,7 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 
 func TestDelayIsNoFault(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	if c.own.fault() != nil || c.sock.CloseCalls != 1 {
 		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.CloseCalls)
 	}

@@ -109,8 +109,7 @@ func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
 func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	old := c.sock.User
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	c.open(OpenOptions{}, frame.Rev1, false)
 	if uint32(c.sock.User) != uint32(old) || c.sock.User == old {
 		t.Fatal("the slot was not used again")

@@ -95,6 +95,48 @@ func (c *conn) openMode(opt OpenOptions, m wireMode) {
 	c.settle()
 }
 
+// arrive has the socket read each piece, and the core rest.
+func (c *conn) arrive(pieces ...[]byte) {
+	c.t.Helper()
+	c.sock.Arrive(pieces...)
+	c.settle()
+}
+
+// send has the handler send m, and the core rest.
+func (c *conn) send(m *Message) {
+	c.t.Helper()
+	must(c.t, c.h.Send(m))
+	c.settle()
+}
+
+// finish ends the write in flight with a result, 0: all of it.
+func (c *conn) finish(res int32) {
+	c.t.Helper()
+	c.sock.Finish(res)
+	c.settle()
+}
+
+// hangUp ends the stream of the peer.
+func (c *conn) hangUp() {
+	c.t.Helper()
+	c.sock.HangUp()
+	c.settle()
+}
+
+// delay takes the socket from the handler.
+func (c *conn) delay() {
+	c.t.Helper()
+	c.h.Delay(false, nil)
+	c.settle()
+}
+
+// closeHandler ends the handler with its socket.
+func (c *conn) closeHandler() {
+	c.t.Helper()
+	c.h.Close(nil)
+	c.settle()
+}
+
 // arriveInPieces has a stream arrive cut by chance, also between turns.
 func (c *conn) arriveInPieces(rng *rand.Rand, stream []byte) {
 	c.t.Helper()
@@ -218,6 +260,18 @@ func (p *peerCodec) frame(tag frame.Tag, segs ...[]byte) []byte {
 	b, err := p.enc.AppendFrame(nil, tag, segs...)
 	must(p.t, err)
 	return b
+}
+
+// ack is the frame that acknowledges all messages up to a number.
+func (p *peerCodec) ack(seq uint64) []byte {
+	b := seqPayload(seq)
+	return p.frame(frame.TagAck, b[:])
+}
+
+// stamped is a frame that has a time.
+func (p *peerCodec) stamped(tag frame.Tag, at Timestamp) []byte {
+	b := at.payload()
+	return p.frame(tag, b[:])
 }
 
 // parsed is one frame that the peer received.

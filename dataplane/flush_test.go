@@ -62,8 +62,7 @@ func TestOneSweepWritesControlFramesBeforeMessages(t *testing.T) {
 				}
 				c.settle()
 				c.sock.Park = false
-				c.sock.Finish(0)
-				c.settle()
+				c.finish(0)
 				want := one.want
 				if mode.msgr1 != nil && one.send > 0 && one.received > 0 && !one.lossy {
 					want = append(slices.Clone(want), tagAck)
@@ -97,11 +96,9 @@ func TestOnlyTheLatestKeepaliveIsAnswered(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	var all []byte
 	for i := range 5 {
-		p := Timestamp{uint32(i), 0}.payload()
-		all = append(all, c.peer.frame(frame.TagKeepalive2, p[:])...)
+		all = append(all, c.peer.stamped(frame.TagKeepalive2, Timestamp{uint32(i), 0})...)
 	}
-	c.sock.Arrive(all)
-	c.settle()
+	c.arrive(all)
 	frames := c.take()
 	if len(frames) != 1 || frames[0].seg[0][0] != 4 {
 		t.Fatalf("answers: %v", frames)
@@ -138,8 +135,7 @@ func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 	for _, size := range []int{from - 1, from} {
 		freed := 0
 		m := &Message{Front: payload(1, size), Middle: payload(2, size), Data: payload(3, size), Free: func(*Message) { freed++ }}
-		must(t, c.h.Send(m))
-		c.settle()
+		c.send(m)
 		v := c.sock.InFlight
 		before := v.AppendTo(nil)
 		m.Front[5]++
@@ -158,8 +154,7 @@ func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 		if freed != map[bool]int{false: 1, true: 0}[gathered] {
 			t.Errorf("%d bytes: freed %d times while the write is in flight", size, freed)
 		}
-		c.sock.Finish(0)
-		c.settle()
+		c.finish(0)
 		if freed != 1 {
 			t.Errorf("%d bytes: freed %d times after the write", size, freed)
 		}
@@ -184,9 +179,7 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 		{4, []int{0, 1, 1, 1, 1, 0}},
 		{999, []int{0, 1, 1, 1, 1, 1}}, // more than was sent
 	} {
-		ack := seqPayload(one.ack)
-		c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-		c.settle()
+		c.arrive(c.peer.ack(one.ack))
 		if !slices.Equal(freed, one.want) {
 			t.Fatalf("ack %d: freed %v, want %v", one.ack, freed, one.want)
 		}
@@ -201,16 +194,12 @@ func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.sock.Park = true
 	freed := 0
-	must(t, c.h.Send(&Message{Data: make([]byte, 100000), Free: func(*Message) { freed++ }}))
-	c.settle()
-	ack := seqPayload(1)
-	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-	c.settle()
+	c.send(&Message{Data: make([]byte, 100000), Free: func(*Message) { freed++ }})
+	c.arrive(c.peer.ack(1))
 	if freed != 0 {
 		t.Fatal("freed while the kernel reads it")
 	}
-	c.sock.Finish(0)
-	c.settle()
+	c.finish(0)
 	if freed != 1 {
 		t.Fatalf("freed %d times", freed)
 	}
@@ -219,9 +208,7 @@ func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 // Whatever becomes of a message that was sent, Free runs exactly once.
 func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 	ackAll := func(c *conn) {
-		ack := seqPayload(1 << 40)
-		c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-		c.settle()
+		c.arrive(c.peer.ack(1 << 40))
 	}
 	for _, lossy := range []bool{false, true} {
 		for _, size := range []int{10, 100000} {
@@ -236,15 +223,13 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 				{"reset in the write", func(c *conn) {
 					c.sock.Park = true
 					c.settle()
-					c.sock.Finish(-int32(unix.ECONNRESET))
-					c.settle()
+					c.finish(-int32(unix.ECONNRESET))
 					c.h.Close(nil)
 				}},
 				{"written in part", func(c *conn) {
 					c.sock.Park = true
 					c.settle()
-					c.sock.Finish(5)
-					c.settle()
+					c.finish(5)
 					c.h.Close(nil)
 				}},
 				{"full reset of the session", func(c *conn) { c.settle(); c.h.Delay(false, nil); c.h.ResetSession(true) }},
@@ -328,8 +313,7 @@ func TestAWriteErrorIsAFaultAndNothingIsLost(t *testing.T) {
 			must(t, c.h.Send(&Message{TID: uint64(i), Data: make([]byte, 3000)}))
 		}
 		c.settle()
-		c.sock.Finish(res)
-		c.settle()
+		c.finish(res)
 		if !errors.Is(c.own.fault(), unix.EPIPE) {
 			t.Fatalf("result %d: fault %v", res, c.own.fault())
 		}

@@ -36,8 +36,7 @@ func (c *conn) arriveCut(stream, cuts []byte) {
 		}
 	}
 	c.settle()
-	c.sock.HangUp()
-	c.settle()
+	c.hangUp()
 }
 
 // fuzzModes are the framings whose damage no key hides.

@@ -15,8 +15,7 @@ func TestALargeMessageIsReadInPlaceWithItsHeadBehindOneLikeIt(t *testing.T) {
 		list := messagesOf([][3]int{{10, 0, size}, {10, 0, size}, {10, 0, size}})
 		for i, m := range list {
 			reads, behind := c.sock.Reads, c.sock.Behind
-			c.sock.Arrive(c.peer.message(uint64(i+1), 0, m))
-			c.settle()
+			c.arrive(c.peer.message(uint64(i+1), 0, m))
 			want := max(1, (size+pieceBytes)/pieceBytes)
 			if n := c.sock.Reads - reads; i > 0 && (n > want || c.sock.Behind > behind) {
 				t.Errorf("message %d of %d bytes took %d reads, want %d; %d bytes were copied", i, size, n, want, c.sock.Behind-behind)

@@ -8,9 +8,7 @@ import (
 )
 
 func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *loop.Plane) {
 		h := NewHandler(p.Core(0), HandlerConfig{Owner: nil, QueueMessages: 3})
 		freeze := func() HandlerState {
 			answer := make(chan HandlerState, 1)
@@ -56,9 +54,7 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 }
 
 func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *loop.Plane) {
 		m := make([]*Message, 6)
 		for i := range m {
 			m[i] = NewMessage(uint16(i), make([]byte, 10), nil)

@@ -113,13 +113,11 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 func TestTheNextAckIsAskedForAfterAHeldOneWasCarried(t *testing.T) {
 	held := &holdProbe{hold: []int{0}}
 	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
-	c.sock.Arrive(c.peer.message(1, 0, &Message{}))
-	c.settle()
+	c.arrive(c.peer.message(1, 0, &Message{}))
 	must(t, c.h.Send(&Message{}))
 	c.h.Resume()
 	c.settle()
-	c.sock.Arrive(c.peer.message(2, 0, &Message{}))
-	c.settle()
+	c.arrive(c.peer.message(2, 0, &Message{}))
 	if want := []frame.Tag{tagAck, tagMsg, tagAck}; !slices.Equal(held.asked, want) {
 		t.Errorf("asked for %v, want %v", held.asked, want)
 	}
@@ -139,8 +137,7 @@ func TestAMessageThatWaitsForRoomIsAskedForOnce(t *testing.T) {
 	for c.sock.InFlight != nil && c.h.queue.n > 0 {
 		c.h.Keepalive()
 		c.settle()
-		c.sock.Finish(0)
-		c.settle()
+		c.finish(0)
 	}
 	messages := 0
 	for _, tag := range held.asked {
@@ -157,8 +154,7 @@ func TestAMessageThatWaitsForRoomIsAskedForOnce(t *testing.T) {
 func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
 	held := &holdProbe{hold: []int{0}}
 	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	c.h.Delay(false, nil)
 	c.open(OpenOptions{Probe: held.socket()}, frame.Rev1, false)
 	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(held.asked, want) || len(c.take()) != 1 {

@@ -28,9 +28,7 @@ func (c *conn) asked(n int) (list []Timestamp) {
 func (c *conn) answered(at Timestamp) bool {
 	c.t.Helper()
 	believed, unasked := len(c.own.acks), c.h.stats.unaskedAcks
-	p := at.payload()
-	c.sock.Arrive(c.peer.frame(frame.TagKeepalive2Ack, p[:]))
-	c.settle()
+	c.arrive(c.peer.stamped(frame.TagKeepalive2Ack, at))
 	if c.own.fault() != nil {
 		c.t.Fatal(c.own.fault())
 	}
@@ -116,8 +114,7 @@ func TestAPeerFarBehindIsBelieved(t *testing.T) {
 func TestAnAnswerToAKeepaliveOfAnEarlierSocketIsIgnored(t *testing.T) {
 	c := newBed(t, nil).conn(everySecond)
 	old := c.asked(1)[0]
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	c.open(everySecond, frame.Rev1, false)
 	if c.answered(old) {
 		t.Error("believed on another socket")

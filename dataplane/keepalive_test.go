@@ -120,8 +120,7 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second})
 	c.after(1100 * time.Millisecond)
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	c.after(10 * time.Second)
 	if _, armed := c.By.Deadline(); c.own.fault() != nil || armed {
 		t.Fatalf("a closed connection: fault %v, a timer is armed: %v", c.own.fault(), armed)

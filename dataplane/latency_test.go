@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -30,9 +29,7 @@ func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
 	lat := countsOf(b.c).Latency
 	one(t, "queue", &lat.Queue, 3*time.Millisecond)
 	b.Time += 5 * time.Millisecond
-	ack := seqPayload(1)
-	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-	c.settle()
+	c.arrive(c.peer.ack(1))
 	lat = countsOf(b.c).Latency
 	one(t, "queue", &lat.Queue, 3*time.Millisecond)
 	one(t, "ack", &lat.Ack, 5*time.Millisecond)
@@ -42,8 +39,7 @@ func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
 func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
 	b := newBed(t, timingEvery(1))
 	c := b.conn(OpenOptions{})
-	must(t, c.h.Send(NewMessage(1, nil, nil)))
-	c.settle()
+	c.send(NewMessage(1, nil, nil))
 	b.Time += time.Second
 	c.h.Delay(false, nil)
 	c.h.RequeueSent()
@@ -64,8 +60,7 @@ func TestOnALossySessionNoAckIsTimed(t *testing.T) {
 	b := newBed(t, timingEvery(1))
 	c := b.conn(OpenOptions{Lossy: true})
 	for range 5 {
-		must(t, c.h.Send(NewMessage(1, nil, nil)))
-		c.settle()
+		c.send(NewMessage(1, nil, nil))
 	}
 	if lat := countsOf(b.c).Latency; lat.Queue.Count() != 5 || lat.Ack.Count() != 0 {
 		t.Errorf("%d queued, %d acknowledged", lat.Queue.Count(), lat.Ack.Count())
@@ -119,8 +114,7 @@ func TestDispatchersAreTimed(t *testing.T) {
 	c := b.conn(OpenOptions{Lossy: true})
 	c.own.onMessage = func(*Handler, *Message) { b.Time += time.Millisecond }
 	for i := range uint64(100) {
-		c.sock.Arrive(c.peer.message(i+1, 0, NewMessage(1, nil, nil)))
-		c.settle()
+		c.arrive(c.peer.message(i+1, 0, NewMessage(1, nil, nil)))
 	}
 	d := countsOf(b.c).Latency.Dispatch
 	if d.Count() == 0 || d.Sum != time.Duration(d.Count())*time.Millisecond {

@@ -50,8 +50,7 @@ func TestAMessageIsValidOnlyDuringItsDispatch(t *testing.T) {
 		}
 		seen = m.Front
 	}
-	c.sock.Arrive(c.peer.message(1, 0, &Message{Front: payload}))
-	c.settle()
+	c.arrive(c.peer.message(1, 0, &Message{Front: payload}))
 	if invariants.Enabled && bytes.Contains(seen, []byte{0x5a}) {
 		t.Error("the payload survives its dispatch unpoisoned")
 	}
@@ -71,12 +70,10 @@ func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
 		m.Release()
 		kept = m
 	}
-	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 9, Front: front, Data: data}))
-	c.settle()
+	c.arrive(c.peer.message(1, 0, &Message{TID: 9, Front: front, Data: data}))
 	c.own.onMessage = nil
 	for seq := uint64(2); seq < 50; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{Front: bytes.Repeat([]byte{3}, 1000)}))
-		c.settle()
+		c.arrive(c.peer.message(seq, 0, &Message{Front: bytes.Repeat([]byte{3}, 1000)}))
 	}
 	if !bytes.Equal(kept.Front, front) || !bytes.Equal(kept.Data, data) || kept.Middle != nil || kept.TID != 9 {
 		t.Error("what was retained has changed")
@@ -91,9 +88,7 @@ func TestRetainMovesASmallPayloadOutOfTheReceiveBuffer(t *testing.T) {
 
 // Matrix: XC-13
 func TestReceivedMessagesReturnToTheirCoreFromAnyGoroutine(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *loop.Plane) {
 		const messages = 500
 		ob := &recorder{discard: true}
 		var releasing sync.WaitGroup
@@ -134,8 +129,7 @@ func TestAMessageIsReleasedElsewhereWhileItsCoreOpensAConnection(t *testing.T) {
 	c := b.conn(OpenOptions{})
 	var kept *Message
 	c.own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept = m }
-	c.sock.Arrive(c.peer.message(1, 0, &Message{Type: 5, Front: []byte("kept")}))
-	c.settle()
+	c.arrive(c.peer.message(1, 0, &Message{Type: 5, Front: []byte("kept")}))
 	var releasing sync.WaitGroup
 	// With the race detector: nothing orders the two.
 	releasing.Go(kept.Release)
@@ -173,10 +167,8 @@ func TestAMessageIsAcknowledgedIfAndOnlyIfItIsDispatched(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	sent := NewMessage(1, nil, nil)
 	sent.Free = func(*Message) { c.h.Refuse() }
-	must(t, c.h.Send(sent))
-	c.settle()
-	c.sock.Arrive(c.peer.message(1, 1, &Message{TID: 7}))
-	c.settle()
+	c.send(sent)
+	c.arrive(c.peer.message(1, 1, &Message{TID: 7}))
 	dispatched, acknowledged := len(c.own.messages) > 0, c.h.inSeq == 1
 	if dispatched != acknowledged || dispatched {
 		t.Errorf("dispatched %v, acknowledged %v", dispatched, acknowledged)

@@ -224,9 +224,7 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 // A connection that stands in the line of a throttle stands there again on its
 // new core, and gets its share when others give back.
 func TestAThrottledConnectionChangesCores(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 3
-		p := newPlane(t, cfg)
+	overPlanes(t, 3, func(t *testing.T, p *loop.Plane) {
 		kept := make(chan *Message, 100)
 		oa := &recorder{}
 		ob := &recorder{onMessage: func(_ *Handler, m *Message) { m.Retain(); kept <- m }}

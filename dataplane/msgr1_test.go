@@ -42,13 +42,10 @@ func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
 	}
 	c.settle()
 	for seq := uint64(1); seq <= 3; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
-		c.settle()
-		c.sock.Finish(0)
-		c.settle()
+		c.arrive(c.peer.message(seq, 0, &Message{}))
+		c.finish(0)
 	}
-	c.sock.Finish(0)
-	c.settle()
+	c.finish(0)
 	if st := c.h.statistics(c.c); st.AcksOut != 3 || st.Queued == 0 {
 		t.Errorf("%d acks while %d messages are queued, want 3", st.AcksOut, st.Queued)
 	}
@@ -70,8 +67,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		}
 		c.h.Keepalive()
 		c.settle()
-		c.sock.Arrive(c.peer.message(1, 0, &Message{}))
-		c.settle()
+		c.arrive(c.peer.message(1, 0, &Message{}))
 		c.take()
 		switch tag {
 		case frame1.TagMessage:
@@ -116,8 +112,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		if got := c.tags1(); got != sent || len(c.own.list()) != received {
 			t.Errorf("%v: sent %q, want %q; %d messages", tag, got, sent, len(c.own.list()))
 		}
-		c.h.Close(nil)
-		c.settle()
+		c.closeHandler()
 	}
 }
 
@@ -127,8 +122,7 @@ func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := loop.NewThrottle(1)
 	c := newBed(t, nil).conn1(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
 	kept := c.keep()
-	c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
-	c.settle()
+	c.arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
 	if c.own.fault() != nil || len(*kept) != 1 {
 		t.Fatalf("fault %v, %d messages", c.own.fault(), len(*kept))
 	}
@@ -167,8 +161,7 @@ func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 
 func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
-	must(t, c.h.Send(&Message{TID: 9, Type: 8, Version: 7, CompatVersion: 6, DataOff: 5, Front: []byte("front"), Middle: []byte("mid"), Data: []byte("d")}))
-	c.settle()
+	c.send(&Message{TID: 9, Type: 8, Version: 7, CompatVersion: 6, DataOff: 5, Front: []byte("front"), Middle: []byte("mid"), Data: []byte("d")})
 	got := c.take()[0].hd1
 	want := frame1.Header{
 		Seq: 1, TID: 9, Type: 8, Priority: PriorityDefault, Version: 7, FrontLen: 5, MiddleLen: 3, DataLen: 1, DataOff: 5,
@@ -182,28 +175,23 @@ func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 // Matrix: V1-11
 func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	c.h.BeginAfter(500) // too late: a message has its number
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	if f := c.take(); len(f) != 2 || f[1].hd.Seq != 2 {
 		t.Fatalf("%d messages, the last with %d", len(f), f[len(f)-1].hd.Seq)
 	}
-	c.sock.HangUp()
-	c.settle()
+	c.hangUp()
 	c.h.ResetSession(true)
 	c.h.BeginAfter(1<<31 - 1)
 	c.h.RequeueSentUpTo(0) // the exchange of sequences: the peer has nothing
 	c.openMode(OpenOptions{}, plain1)
 	must(t, c.h.Send(&Message{}))
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	if f := c.take(); len(f) != 2 || f[0].hd.Seq != 1<<31 || f[1].hd.Seq != 1<<31+1 {
 		t.Errorf("%d messages from %d on", len(f), f[0].hd.Seq)
 	}
-	c.sock.Arrive(frame1.AppendAck(nil, 1<<31+1))
-	c.settle()
+	c.arrive(frame1.AppendAck(nil, 1<<31+1))
 	if n, _ := c.h.QueuedOut(); n != 0 {
 		t.Errorf("%d messages are not acknowledged", n)
 	}
@@ -231,10 +219,8 @@ func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
 				})})
 				must(t, c.h.Send(&Message{TID: 1}))
 				c.h.Keepalive()
-				c.sock.Arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
-				c.settle()
-				c.sock.Arrive(c.peer.message(2, 0, &Message{TID: 2}))
-				c.settle()
+				c.arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
+				c.arrive(c.peer.message(2, 0, &Message{TID: 2}))
 				done := func() bool {
 					st := c.h.statistics(c.c)
 					return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1 && st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
@@ -261,16 +247,14 @@ func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
 			c.openMode(OpenOptions{}, mode)
 		}
 		must(t, c.h.Send(&Message{TID: uint64(i)}))
-		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
-		c.settle()
+		c.arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
 		if list := c.own.list(); len(list) != i+1 || list[i].tid != uint64(i) {
 			t.Fatalf("%s: %d messages, fault %v", mode.name, len(list), c.own.fault())
 		}
 		if f := c.take(); f[0].hd.TID != uint64(i) {
 			t.Fatalf("%s: sent %v", mode.name, tags(f))
 		}
-		c.sock.HangUp()
-		c.settle()
+		c.hangUp()
 	}
 }
 
@@ -279,18 +263,14 @@ func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
 func TestALossySocketOfMsgr1AcknowledgesNothingOfAnEarlierOne(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	c.sock.Park = true
-	must(t, c.h.Send(&Message{}))
-	c.settle()
-	c.sock.Arrive(c.peer.message(1, 0, &Message{}))
-	c.settle()
-	c.sock.HangUp()
-	c.settle()
+	c.send(&Message{})
+	c.arrive(c.peer.message(1, 0, &Message{}))
+	c.hangUp()
 	if c.h.unacked != 1 {
 		t.Fatalf("%d acks are owed", c.h.unacked)
 	}
 	c.openMode(OpenOptions{Lossy: true}, plain1)
-	must(t, c.h.Send(&Message{}))
-	c.settle()
+	c.send(&Message{})
 	if got := c.tags1(); got != "msg " || c.h.unacked != 0 {
 		t.Errorf("sent %q, %d acks are owed", got, c.h.unacked)
 	}
@@ -309,8 +289,7 @@ func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
 				return nil
 			})}, mode)
 			c.sock.Park = true
-			must(t, c.h.Send(&Message{}))
-			c.settle()
+			c.send(&Message{})
 			b, err := c.c.Lend(loop.SlabBytes)
 			must(t, err)
 			room := cap(b.Bytes()) // the pool rounds up
@@ -325,8 +304,7 @@ func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
 					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 				}
 				c.settle()
-				c.sock.Finish(0)
-				c.settle()
+				c.finish(0)
 				if v := c.sock.InFlight; v != nil {
 					writes, most = writes+1, max(most, v.Size())
 				}

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -30,8 +29,7 @@ func (o outcomes) check(t *testing.T, want outcomes) {
 // Matrix: SE-29
 func TestFreeLearnsThatTheSocketOfALossySessionTookAMessage(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{Lossy: true}), outcomes{}
-	must(t, c.h.Send(got.message(1)))
-	c.settle()
+	c.send(got.message(1))
 	got.check(t, outcomes{1: OutcomeWritten})
 }
 
@@ -42,12 +40,9 @@ func TestFreeTellsAcknowledgedFromDropped(t *testing.T) {
 	}
 	c.settle()
 	got.check(t, outcomes{})
-	ack := seqPayload(2)
-	c.sock.Arrive(c.peer.frame(frame.TagAck, ack[:]))
-	c.settle()
+	c.arrive(c.peer.ack(2))
 	got.check(t, outcomes{1: OutcomeAcknowledged, 2: OutcomeAcknowledged})
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	must(t, c.h.Send(got.message(4))) // never written
 	c.h.ResetSession(true)
 	c.settle()
@@ -58,8 +53,7 @@ func TestFreeTellsAcknowledgedFromDropped(t *testing.T) {
 func TestFreeLearnsOfAnAcknowledgementThatTheReconnectBrings(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
 	must(t, c.h.Send(got.message(1)))
-	must(t, c.h.Send(got.message(2)))
-	c.settle()
+	c.send(got.message(2))
 	c.h.Delay(false, nil)
 	c.h.RequeueSentUpTo(1)
 	c.settle()
@@ -69,16 +63,14 @@ func TestFreeLearnsOfAnAcknowledgementThatTheReconnectBrings(t *testing.T) {
 func TestFreeLearnsThatAClosedConnectionDroppedAMessage(t *testing.T) {
 	for _, handed := range []bool{false, true} {
 		c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-		must(t, c.h.Send(got.message(1)))
-		c.settle()
+		c.send(got.message(1))
 		must(t, c.h.Send(got.message(2))) // in the inbox when the handler closes
 		want := OutcomeDropped
 		if handed {
 			c.h.HandedOver()
 			want = OutcomeHandedOver
 		}
-		c.h.Close(nil)
-		c.settle()
+		c.closeHandler()
 		got.check(t, outcomes{1: want, 2: want})
 	}
 }
@@ -107,8 +99,7 @@ func TestATrackedMessageOutlivesAResetUnlessItWasWritten(t *testing.T) {
 	c.h.Delay(false, nil)
 	c.h.RequeueSent()
 	must(t, c.h.SendTracked(got.message(2), &waits))
-	must(t, c.h.Send(got.message(3)))
-	c.settle()
+	c.send(got.message(3))
 	must(t, c.h.SendTracked(got.message(4), &last)) // in the inbox when the session ends
 	c.h.ResetSession(true)
 	c.settle()
@@ -118,28 +109,24 @@ func TestATrackedMessageOutlivesAResetUnlessItWasWritten(t *testing.T) {
 	if held, _ := c.h.QueuedOut(); held != 2 || c.h.queue.n != 2 || c.h.queue.peek().TID != 2 {
 		t.Errorf("%d messages are held, %d queued, want 2 with the older one first", held, c.h.queue.n)
 	}
-	c.h.Close(nil)
-	c.settle()
+	c.closeHandler()
 	waits.check(t, OutcomeDropped)
 	last.check(t, OutcomeDropped)
 }
 
 func TestATrackerLearnsThatAnotherProcessHasItsMessage(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	var f follower
 	must(t, c.h.SendTracked(got.message(1), &f))
 	c.h.HandedOver()
-	c.h.Close(nil)
-	c.settle()
+	c.closeHandler()
 	f.check(t, OutcomeHandedOver)
 }
 
 func TestFreeLearnsThatAMessageWasWithdrawn(t *testing.T) {
 	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	c.h.Delay(false, nil)
-	c.settle()
+	c.delay()
 	m := got.message(1)
 	must(t, c.h.SendTracked(m, &follower{}))
 	c.h.Do(func(*loop.Core) { c.h.Withdraw(m) })
@@ -151,15 +138,12 @@ func TestAMessageThatIsSentAgainHasNoOutcomeMeanwhile(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
 	m := NewMessage(1, nil, nil)
 	m.Retain()
-	must(t, c.h.Send(m))
-	c.settle()
+	c.send(m)
 	if m.Outcome() != OutcomeWritten {
 		t.Errorf("%v", m.Outcome())
 	}
-	c.h.Delay(false, nil)
-	c.settle()
-	must(t, c.h.Send(m))
-	c.settle()
+	c.delay()
+	c.send(m)
 	if m.Outcome() != OutcomeNone {
 		t.Errorf("queued again: %v", m.Outcome())
 	}

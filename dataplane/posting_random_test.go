@@ -17,8 +17,7 @@ func TestPostedDataIsSentOnFromWhereItLies(t *testing.T) {
 	for _, mode := range allModes {
 		for _, size := range []int{100, 100_000} {
 			r := newRelay(t, mode, slices.Concat(wireModes[:2], msgr1Modes)...)
-			g := newTarget(7, size)
-			must(t, r.in.h.AddPosting(&g.Posting))
+			g := r.in.post(7, size)
 			r.in.own.onMessage = func(_ *Handler, m *Message) {
 				for _, c := range r.out {
 					must(t, c.h.Send(m.Clone()))
@@ -87,10 +86,7 @@ func TestPostingsAtRandomChangeNoMessage(t *testing.T) {
 					c.settle()
 				}
 			}
-			for c.own.fault() == nil && len(*kept) > 0 {
-				releaseAll(kept)
-				c.settle()
-			}
+			c.releaseEach(kept)
 			checkReceived(t, c.own.list(), list)
 			for _, g := range free {
 				if !g.untouched() {

@@ -29,6 +29,14 @@ func newTarget(tid uint64, size int) *target {
 
 func (g *target) Used() { g.used++ }
 
+// post posts memory of so many bytes for the data of a message.
+func (c *conn) post(tid uint64, size int) *target {
+	c.t.Helper()
+	g := newTarget(tid, size)
+	must(c.t, c.h.AddPosting(&g.Posting))
+	return g
+}
+
 // fill is what the owner writes into memory that is his again.
 func (g *target) fill() {
 	for i := range g.Buffer {
@@ -77,53 +85,68 @@ func nothingHeld(t *testing.T, c *conn, ts *loop.Throttles, where string) {
 	}
 }
 
-func releaseAll(kept *[]*Message) {
-	for _, m := range *kept {
-		m.Release()
-	}
-	*kept = nil
+// cutPosting is a connection with a posting, for which a part of a message has come.
+type cutPosting struct {
+	*conn
+	ts    *loop.Throttles
+	kept  *[]*Message
+	g     *target
+	msg   *Message
+	wire  []byte // of msg
+	cut   int    // what has come of it
+	where string
+	mode  wireMode
 }
 
-// Matrix: V1-13
-func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
+// overCuts has a part of a message arrive, cut anywhere, on a connection of each framing and
+// receive mode. Behind run nothing of it is held.
+func overCuts(t *testing.T, run func(t *testing.T, c *cutPosting)) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
 			size := len(newModeCodec(t, mode).message(1, 0, msg))
 			b := newPostBed(t, receive, large)
 			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := b.poster(mode)
-				g, other := newTarget(7, 160), newTarget(8, 160)
-				must(t, c.h.AddPosting(&g.Posting))
-				must(t, c.h.AddPosting(&other.Posting))
-				wire := c.peer.message(1, 0, msg)
-				c.sock.Arrive(wire[:cut])
-				c.settle()
-				c.sock.Arrive(wire[cut:])
-				c.settle()
-				where := fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)
-				if len(*kept) != 1 || c.own.fault() != nil {
-					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
-				}
-				m := (*kept)[0]
-				if !m.Posted() || !g.has(m) || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
-					t.Fatalf("%s: posted %v, in place %v", where, m.Posted(), g.has(m))
-				}
-				if g.used != 1 || other.used != 0 || !g.fenced() || bytes.Count(g.Buffer[110:], []byte{0xee}) != 50 {
-					t.Fatalf("%s: used %d times, memory behind the data was written", where, g.used)
-				}
-				if st := c.h.statistics(c.c); st.Posted != 1 || st.Postings != 1 || c.h.RemovePosting(c.c, &g.Posting) {
-					t.Fatalf("%s: %+v", where, st)
-				}
-				releaseAll(kept)
-				c.settle()
-				nothingHeld(t, c, ts, where)
-				if !bytes.Equal(g.Buffer[:110], msg.Data) {
-					t.Fatalf("%s: memory of the user's was changed when the message was released", where)
-				}
-				c.h.Close(nil)
-				c.settle()
+				c := &cutPosting{msg: msg, cut: cut, mode: mode, where: fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)}
+				c.conn, c.ts, c.kept = b.poster(mode)
+				c.g, c.wire = c.post(7, 160), c.peer.message(1, 0, msg)
+				c.arrive(c.wire[:cut])
+				run(t, c)
+				c.releaseEach(c.kept)
+				nothingHeld(t, c.conn, c.ts, c.where)
+				c.closeHandler()
 			}
+		}
+	})
+}
+
+// came wants the message to have come whole, into the posting or elsewhere.
+func (c *cutPosting) came(posted bool) {
+	c.t.Helper()
+	if len(*c.kept) != 1 || c.own.fault() != nil {
+		c.t.Fatalf("%s: %d messages, fault %v", c.where, len(*c.kept), c.own.fault())
+	}
+	m := (*c.kept)[0]
+	if m.Posted() != posted || c.g.has(m) != posted || !bytes.Equal(m.Data, c.msg.Data) || !bytes.Equal(m.Front, c.msg.Front) || !bytes.Equal(m.Middle, c.msg.Middle) {
+		c.t.Fatalf("%s: posted %v, in place %v", c.where, m.Posted(), c.g.has(m))
+	}
+}
+
+// Matrix: V1-13
+func TestPostedDataLiesInTheMemoryOfTheUserWhereverTheStreamIsCut(t *testing.T) {
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		other := c.post(8, 160)
+		c.arrive(c.wire[c.cut:])
+		c.came(true)
+		if c.g.used != 1 || other.used != 0 || !c.g.fenced() || bytes.Count(c.g.Buffer[110:], []byte{0xee}) != 50 {
+			t.Fatalf("%s: used %d times, memory behind the data was written", c.where, c.g.used)
+		}
+		if st := c.h.statistics(c.c); st.Posted != 1 || st.Postings != 1 || c.h.RemovePosting(c.c, &c.g.Posting) {
+			t.Fatalf("%s: %+v", c.where, st)
+		}
+		c.releaseEach(c.kept)
+		if !bytes.Equal(c.g.Buffer[:110], c.msg.Data) {
+			t.Fatalf("%s: memory of the user's was changed when the message was released", c.where)
 		}
 	})
 }
@@ -134,11 +157,9 @@ func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 	for _, mode := range slices.Concat(wireModes[:2], msgr1Modes) {
 		const size = 1 << 20
 		c, _, kept := postBed(t, mode, loop.ReceiveReady, 0)
-		g := newTarget(7, size)
-		must(t, c.h.AddPosting(&g.Posting))
+		g := c.post(7, size)
 		wire := c.peer.message(1, 0, &Message{TID: 7, Front: payload(1, 100), Data: payload(3, size)})
-		c.sock.Arrive(wire[:size/2])
-		c.settle()
+		c.arrive(wire[:size/2])
 		if n := c.c.Snapshot().PoolInUse; n > 8<<10 {
 			t.Errorf("%s: %d bytes of buffers while half is there", mode.name, n)
 		}
@@ -148,48 +169,26 @@ func TestLargePostedDataIsReadIntoItsPlace(t *testing.T) {
 		if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, payload(3, size)) || c.sock.Behind > 64<<10 || c.sock.Reads > 8 {
 			t.Errorf("%s: %d messages in %d reads, %d bytes behind the data; fault %v", mode.name, len(*kept), c.sock.Reads, c.sock.Behind, c.own.fault())
 		}
-		releaseAll(kept)
+		c.releaseEach(kept)
 	}
 }
 
 // The memory is the owner's again from the withdrawal on, and the message comes whole.
 // Matrix: V1-13
 func TestAPostingIsWithdrawnAtEveryByte(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		for _, large := range []int{100, 1 << 20} {
-			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
-			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			b := newPostBed(t, receive, large)
-			for cut := 0; cut < size; cut += coarse(receive) {
-				c, ts, kept := b.poster(mode)
-				g := newTarget(7, 160)
-				must(t, c.h.AddPosting(&g.Posting))
-				wire := c.peer.message(1, 0, msg)
-				c.sock.Arrive(wire[:cut])
-				c.settle()
-				where := fmt.Sprintf("withdrawn at %d of %d, large from %d", cut, size, large)
-				if !c.h.RemovePosting(c.c, &g.Posting) || c.h.RemovePosting(c.c, &g.Posting) {
-					t.Fatalf("%s: not once", where)
-				}
-				g.fill()
-				c.sock.Arrive(wire[cut:])
-				c.settle()
-				if len(*kept) != 1 || c.own.fault() != nil {
-					t.Fatalf("%s: %d messages, fault %v", where, len(*kept), c.own.fault())
-				}
-				m := (*kept)[0]
-				if m.Posted() || g.used != 0 || !bytes.Equal(m.Data, msg.Data) || !bytes.Equal(m.Front, msg.Front) || !bytes.Equal(m.Middle, msg.Middle) {
-					t.Fatalf("%s: posted %v, data equal: %v", where, m.Posted(), bytes.Equal(m.Data, msg.Data))
-				}
-				releaseAll(kept)
-				c.settle()
-				if !g.untouched() {
-					t.Fatalf("%s: memory of the user's was touched", where)
-				}
-				nothingHeld(t, c, ts, where)
-				c.h.Close(nil)
-				c.settle()
-			}
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		if c.cut == len(c.wire) {
+			return // it is used
+		}
+		if !c.h.RemovePosting(c.c, &c.g.Posting) || c.h.RemovePosting(c.c, &c.g.Posting) {
+			t.Fatalf("%s: not once", c.where)
+		}
+		c.g.fill()
+		c.arrive(c.wire[c.cut:])
+		c.came(false)
+		c.releaseEach(c.kept)
+		if c.g.used != 0 || !c.g.untouched() {
+			t.Fatalf("%s: memory of the user's was touched", c.where)
 		}
 	})
 }
@@ -201,8 +200,7 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 	for _, size := range []int{100, 100_000} {
 		for _, mode := range wireModes {
 			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
-			g := newTarget(7, size)
-			must(t, c.h.AddPosting(&g.Posting))
+			g := c.post(7, size)
 			freed := false
 			must(t, c.h.Send(&Message{Free: func(*Message) {
 				freed = c.h.RemovePosting(c.c, &g.Posting)
@@ -216,8 +214,7 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 			if m := (*kept)[0]; m.Posted() || !bytes.Equal(m.Data, payload(3, size)) || !bytes.Equal(m.Front, payload(1, 10)) || !g.untouched() || g.used != 0 {
 				t.Errorf("%s: posted %v", mode.name, m.Posted())
 			}
-			releaseAll(kept)
-			c.settle()
+			c.releaseEach(kept)
 			nothingHeld(t, c, ts, mode.name)
 		}
 	}
@@ -227,43 +224,25 @@ func TestAPostingIsWithdrawnWhileItsMessageIsHandedOver(t *testing.T) {
 // one that comes twice does not touch it.
 // Matrix: V1-13
 func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		for _, large := range []int{100, 1 << 20} {
-			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, 110)}
-			size := len(newModeCodec(t, mode).message(1, 0, msg))
-			b := newPostBed(t, receive, large)
-			for cut := 0; cut < size; cut += coarse(receive) + cut%3 {
-				c, ts, kept := b.poster(mode)
-				g := newTarget(7, 160)
-				must(t, c.h.AddPosting(&g.Posting))
-				c.sock.Arrive(c.peer.message(1, 0, msg)[:cut])
-				c.settle()
-				c.sock.HangUp()
-				c.settle()
-				where := fmt.Sprintf("lost at %d of %d", cut, size)
-				nothingHeld(t, c, ts, where)
-				if g.used != 0 || !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) {
-					t.Fatalf("%s: used %d times, %d armed", where, g.used, len(c.h.Postings()))
-				}
-				c.openMode(OpenOptions{Throttles: ts}, mode)
-				c.sock.Arrive(c.peer.message(1, 0, msg))
-				c.settle()
-				if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, msg.Data) || g.used != 1 {
-					t.Fatalf("%s: %d messages, used %d times", where, len(*kept), g.used)
-				}
-				releaseAll(kept)
-				again := newTarget(7, 160)
-				again.fill()
-				must(t, c.h.AddPosting(&again.Posting))
-				c.sock.Arrive(c.peer.message(1, 0, msg))
-				c.settle()
-				if st := c.h.statistics(c.c); st.Duplicates != 1 || again.used != 0 || !again.untouched() || !c.h.RemovePosting(c.c, &again.Posting) {
-					t.Fatalf("%s: %d duplicates, used %d times", where, st.Duplicates, again.used)
-				}
-				nothingHeld(t, c, ts, where)
-				c.h.Close(nil)
-				c.settle()
-			}
+	overCuts(t, func(t *testing.T, c *cutPosting) {
+		if c.cut == len(c.wire) {
+			return // it has come
+		}
+		c.hangUp()
+		nothingHeld(t, c.conn, c.ts, c.where)
+		if c.g.used != 0 || !slices.Equal(c.h.Postings(), []*Posting{&c.g.Posting}) {
+			t.Fatalf("%s: used %d times, %d armed", c.where, c.g.used, len(c.h.Postings()))
+		}
+		c.own.faults = nil
+		c.openMode(OpenOptions{Throttles: c.ts}, c.mode)
+		c.arrive(c.peer.message(1, 0, c.msg))
+		c.came(true)
+		c.releaseEach(c.kept)
+		again := c.post(7, 160)
+		again.fill()
+		c.arrive(c.peer.message(1, 0, c.msg))
+		if st := c.h.statistics(c.c); st.Duplicates != 1 || again.used != 0 || !again.untouched() || !c.h.RemovePosting(c.c, &again.Posting) {
+			t.Fatalf("%s: %d duplicates, used %d times", c.where, st.Duplicates, again.used)
 		}
 	})
 }
@@ -272,9 +251,8 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, size := range []int{101, 5000, 300_000} {
 			c, ts, kept := postBed(t, mode, receive, 0)
-			g := newTarget(7, 100)
+			g := c.post(7, 100)
 			g.fill()
-			must(t, c.h.AddPosting(&g.Posting))
 			c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, size)}))
 			c.flow(c.peer.message(2, 0, &Message{TID: 7, Front: payload(2, 50)})) // no data
 			c.flow(c.peer.message(3, 0, &Message{TID: 6, Data: payload(3, 100)})) // for another one
@@ -293,8 +271,7 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 			if len(*kept) != 4 || !g.has((*kept)[3]) || !g.fenced() || g.used != 1 {
 				t.Errorf("%d bytes: the posting is not used by what fits", size)
 			}
-			releaseAll(kept)
-			c.settle()
+			c.releaseEach(kept)
 			nothingHeld(t, c, ts, fmt.Sprint(size))
 			c.close()
 		}
@@ -306,7 +283,7 @@ func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 	for _, mode := range allModes {
 		for _, off := range []uint16{0, 9, 4095} {
 			c, _, kept := postBed(t, mode, loop.ReceiveReady, 0)
-			must(t, c.h.AddPosting(&newTarget(8, 10).Posting))
+			c.post(8, 10)
 			for i, size := range []int{70_000, 1 << 20} {
 				c.flow(c.peer.message(uint64(i+1), 0, &Message{TID: 7, DataOff: off, Front: payload(1, 5000), Data: payload(3, size)}))
 				want := uintptr(0)
@@ -317,7 +294,7 @@ func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
 					t.Errorf("%s: data of %d bytes begins at byte %d of a page, want %d", mode.name, size, reflect.ValueOf(m.Data).Pointer()%pageSize, want)
 				}
 			}
-			releaseAll(kept)
+			c.releaseEach(kept)
 			c.close()
 		}
 	}
@@ -329,8 +306,7 @@ func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 		for _, size := range []int{300, 100_000} {
 			msg := &Message{TID: 7, Front: payload(1, 21), Data: payload(3, size)}
 			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
-			g := newTarget(7, size)
-			must(t, c.h.AddPosting(&g.Posting))
+			g := c.post(7, size)
 			wire := c.peer.message(1, 0, msg)
 			wire[len(wire)-40-size/2] ^= 1 // in the data
 			c.flow(wire)
@@ -352,8 +328,7 @@ func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 			if len(*kept) != 1 || !g.has((*kept)[0]) || !bytes.Equal((*kept)[0].Data, msg.Data) {
 				t.Errorf("%s: %d messages, fault %v", mode.name, len(*kept), c.own.fault())
 			}
-			releaseAll(kept)
-			c.settle()
+			c.releaseEach(kept)
 			nothingHeld(t, c, ts, mode.name)
 		}
 	}
@@ -387,8 +362,7 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 			c, ts, kept := postBed(t, mode, loop.ReceiveReady, 0)
 			c.h.rx.dec.Decompress(halves{})
 			c.peer.enc.Compress(halves{}, 10)
-			g := newTarget(7, size)
-			must(t, c.h.AddPosting(&g.Posting))
+			g := c.post(7, size)
 			wire := c.peer.message(1, 0, &Message{TID: 7, Data: make([]byte, size)})
 			if len(wire) > size/2 {
 				t.Fatal("it was not compressed")
@@ -398,8 +372,7 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 			if len(*kept) != 1 || !g.has((*kept)[0]) || bytes.Count(g.Buffer, []byte{0}) != size || !g.fenced() {
 				t.Fatalf("%s: %d messages, fault %v", mode.name, len(*kept), c.own.fault())
 			}
-			releaseAll(kept)
-			c.settle()
+			c.releaseEach(kept)
 			nothingHeld(t, c, ts, mode.name)
 		}
 	}
@@ -467,8 +440,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
 	for _, mode := range allModes {
 		c, ts, _ := postBed(t, mode, loop.ReceiveReady, 0)
-		g := newTarget(7, 100_000)
-		must(t, c.h.AddPosting(&g.Posting))
+		g := c.post(7, 100_000)
 		c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, 100_000)})[:60_000])
 		c.h.Freeze(func(HandlerState) {})
 		c.settle()
@@ -477,8 +449,7 @@ func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
 		if !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) || !c.h.RemovePosting(c.c, &g.Posting) || !g.untouched() {
 			t.Errorf("%s: %d postings", mode.name, len(c.h.Postings()))
 		}
-		c.h.Close(nil)
-		c.settle()
+		c.closeHandler()
 		if err := c.h.AddPosting(&g.Posting); !errors.Is(err, ErrDropped) {
 			t.Errorf("%s: a closed handler takes a posting: %v", mode.name, err)
 		}
@@ -490,8 +461,7 @@ func TestAPostingNeedsAnIDOfItsOwnAndMemory(t *testing.T) {
 	if c.h.Postings() != nil {
 		t.Error("there are postings")
 	}
-	g := newTarget(7, 10)
-	must(t, c.h.AddPosting(&g.Posting))
+	c.post(7, 10)
 	for _, one := range []struct {
 		p    Posting
 		want error

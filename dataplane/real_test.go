@@ -34,6 +34,15 @@ func newPlane(t testing.TB, cfg loop.Config) *loop.Plane {
 	return planetest.Start(t, cfg.Driver.Backend, func() (*loop.Plane, error) { return loop.New(cfg) })
 }
 
+// overPlanes runs f over a plane of each engine of the build.
+func overPlanes(t *testing.T, cores int, f func(t *testing.T, p *loop.Plane)) {
+	t.Helper()
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
+		cfg.Cores = cores
+		f(t, newPlane(t, cfg))
+	})
+}
+
 // couple opens a handler on each core, joined by a connection.
 func couple(t testing.TB, a, b *loop.Core, oa, ob *recorder, opt OpenOptions) (ha, hb *Handler) {
 	t.Helper()

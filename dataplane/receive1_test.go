@@ -38,8 +38,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}
 			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
 			lent := c.c.Snapshot().PoolLent
-			c.sock.Arrive(header1(one.hd))
-			c.settle()
+			c.arrive(header1(one.hd))
 			if err := c.own.fault(); !errors.Is(err, one.want) {
 				t.Errorf("%s: fault %v, want %v", one.name, err, one.want)
 			}
@@ -57,8 +56,7 @@ func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 	c := newBed(t, nil).conn1(OpenOptions{})
 	const most = 1<<32 - 1
 	c.h.framer.(*framer1).dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
-	c.sock.Arrive(header1(frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}))
-	c.settle()
+	c.arrive(header1(frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}))
 	if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
 		t.Errorf("fault %v", c.own.fault())
 	}
@@ -94,8 +92,7 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 				if at%pageSize != uintptr(off)%pageSize {
 					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
 				}
-				c.h.Close(nil)
-				c.settle()
+				c.closeHandler()
 			}
 		}
 	}
@@ -111,8 +108,7 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
 		kept := c.keep()
 		for seq := uint64(1); seq <= 2; seq++ {
-			c.sock.Arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))
-			c.settle()
+			c.arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))
 		}
 		for i, th := range list {
 			if want := map[bool]int64{true: 1}[i == full]; th.Waiting() != want {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"reflect"
@@ -109,8 +110,7 @@ func (p *peerCodec) stream(list []*Message) []byte {
 	var out []byte
 	for i, m := range list {
 		if i%3 == 1 {
-			at := Timestamp{uint32(i), 1}.payload()
-			out = append(out, p.frame(frame.TagKeepalive2Ack, at[:])...)
+			out = append(out, p.stamped(frame.TagKeepalive2Ack, Timestamp{uint32(i), 1})...)
 		}
 		out = append(out, p.message(uint64(i+1), 0, m)...)
 	}
@@ -142,18 +142,15 @@ func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 		for at := 0; at <= size; at += coarse(receive) {
 			c := b.connMode(OpenOptions{Lossy: true}, m)
 			all := c.peer.stream(list)
-			c.sock.Arrive(all[:at])
-			c.settle()
+			c.arrive(all[:at])
 			if at < size {
-				c.sock.Arrive(all[at:])
-				c.settle()
+				c.arrive(all[at:])
 			}
 			checkReceived(t, c.own.list(), list)
 			if got := c.h.stats.unaskedAcks; got != 2 {
 				t.Fatalf("cut at %d: %d control frames, want 2", at, got)
 			}
-			c.h.Close(nil)
-			c.settle()
+			c.closeHandler()
 		}
 	})
 }
@@ -254,47 +251,26 @@ func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
 // Matrix: V1-05
 func TestDamageEndsOnlyItsConnection(t *testing.T) {
 	for _, m := range allModes {
-		t.Run(m.name, func(t *testing.T) {
-			b := newBed(t, nil)
-			good := b.connMode(OpenOptions{}, m)
-			bad := b.connMode(OpenOptions{}, m)
-			list := messagesOf([][3]int{{100, 20, 80000}, {3000, 0, 0}})
-			all := bad.peer.stream(list)
-			all[len(all)-2000] ^= 0x10 // in the front of the last frame
-			bad.sock.Arrive(all)
-			good.sock.Arrive(good.peer.stream(list))
-			b.settle()
-			checkReceived(t, good.own.list(), list)
-			checkReceived(t, bad.own.list(), list[:1])
-			if err := bad.own.fault(); !errors.Is(err, frame.ErrFrame) {
-				t.Errorf("fault %v, want a bad frame", err)
-			}
-			if err := good.own.fault(); err != nil {
-				t.Errorf("the other connection: %v", err)
-			}
-			if bad.sock.CloseCalls != 1 {
-				t.Errorf("socket closed %d times", bad.sock.CloseCalls)
-			}
-		})
-	}
-}
-
-func TestDamageInALargeSegmentIsFound(t *testing.T) {
-	for _, m := range allModes {
-		t.Run(m.name, func(t *testing.T) {
-			c := newBed(t, nil).connMode(OpenOptions{}, m)
-			all := c.peer.message(1, 0, &Message{Data: payload(1, 200<<10)})
-			all[len(all)/2] ^= 1
-			c.sock.Whole = all
-			c.sock.Edge(0)
-			c.settle()
-			if len(c.own.list()) != 0 || !errors.Is(c.own.fault(), frame.ErrFrame) {
-				t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
-			}
-			if c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("%d bytes are lent", c.c.Snapshot().PoolInUse)
-			}
-		})
+		for _, size := range []int{3000, 200 << 10} { // the second in a large segment, read into its place
+			t.Run(fmt.Sprint(m.name, size), func(t *testing.T) {
+				b := newBed(t, nil)
+				good, bad := b.connMode(OpenOptions{}, m), b.connMode(OpenOptions{}, m)
+				list := messagesOf([][3]int{{100, 20, 80000}, {0, 0, size}})
+				all := bad.peer.stream(list)
+				all[len(all)-2000] ^= 0x10 // in the data of the last frame
+				bad.sock.Whole = all
+				bad.sock.Edge(0)
+				good.arrive(good.peer.stream(list))
+				checkReceived(t, good.own.list(), list)
+				checkReceived(t, bad.own.list(), list[:1])
+				if err := bad.own.fault(); !errors.Is(err, frame.ErrFrame) || bad.sock.CloseCalls != 1 {
+					t.Errorf("fault %v, want a bad frame; closed %d times", err, bad.sock.CloseCalls)
+				}
+				if err := good.own.fault(); err != nil || b.c.Snapshot().PoolInUse != 0 {
+					t.Errorf("the other connection: %v; %d bytes are lent", err, b.c.Snapshot().PoolInUse)
+				}
+			})
+		}
 	}
 }
 
@@ -302,8 +278,7 @@ func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
 	enc := frame.NewEncoder(frame.Rev0)
 	stamp := Timestamp{1, 2}.payload()
-	c.sock.Arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
-	c.settle()
+	c.arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
 	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
 		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}
@@ -324,8 +299,7 @@ func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 			c := newBed(t, nil).connMode(OpenOptions{}, mode)
 			var got, acks []uint64
 			for _, seq := range one.seqs {
-				c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
-				c.settle()
+				c.arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
 				for _, f := range c.take() {
 					acks = append(acks, sequenceOf([8]byte(f.seg[0])))
 				}
@@ -343,28 +317,10 @@ func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 	}
 }
 
-func TestFramesWithoutAPlaceInTheDataPhaseAreFaults(t *testing.T) {
-	for tag := range frame.Tag(30) {
-		switch tag {
-		case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
-			continue
-		}
-		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.Arrive(c.peer.frame(tag, make([]byte, 32)))
-		c.settle()
-		want := errUnexpectedFrame
-		if !tag.Known() {
-			want = frame.ErrTag
-		}
-		if !errors.Is(c.own.fault(), want) {
-			t.Errorf("%v: fault %v", tag, c.own.fault())
-		}
-		c.close()
-	}
+func TestControlFramesThatAreTooShortAreFaults(t *testing.T) {
 	for _, tag := range []frame.Tag{frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
 		c := newBed(t, nil).conn(OpenOptions{})
-		c.sock.Arrive(c.peer.frame(tag, make([]byte, 7)))
-		c.settle()
+		c.arrive(c.peer.frame(tag, make([]byte, 7)))
 		if !errors.Is(c.own.fault(), errUnexpectedFrame) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
@@ -426,8 +382,7 @@ func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
 			list := make([]*Message, total)
 			for i := range list {
 				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
-				c.sock.Arrive(c.peer.message(uint64(i+1), 0, list[i]))
-				c.settle()
+				c.arrive(c.peer.message(uint64(i+1), 0, list[i]))
 			}
 			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
 				t.Errorf("%d bytes are held back", held)
@@ -469,34 +424,39 @@ func probed(rule func(tag frame.Tag, write bool) error) *probe.Socket {
 	}), 1, false, nil)
 }
 
-func TestAStallStopsBehindItsFrameUntilResume(t *testing.T) {
-	reads := 0
-	by := probed(func(tag frame.Tag, write bool) error {
-		if write || tag != frame.TagMessage {
-			return nil
+// A stall stops the socket behind its frame, and a hold before it.
+func TestTheProbeStopsReadsUntilResume(t *testing.T) {
+	for _, one := range []struct {
+		answer error
+		before int // messages that come before Resume
+	}{{probe.ErrStall, 2}, {probe.ErrHold, 1}} {
+		for _, size := range []int{10, 200 << 10} {
+			asked := 0
+			c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: probed(func(tag frame.Tag, write bool) error {
+				if write || tag != frame.TagMessage {
+					return nil
+				}
+				if asked++; asked == 2 {
+					return one.answer
+				}
+				return nil
+			})})
+			list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
+			for i, m := range list {
+				c.sock.Whole = append(c.sock.Whole, c.peer.message(uint64(i+1), 0, m)...)
+			}
+			c.sock.Edge(0)
+			c.send(&Message{TID: 5})
+			if n := len(c.own.list()); n != one.before || len(c.take()) != 1 {
+				t.Fatalf("%v: %d messages, want %d; or a write waits for a read", one.answer, n, one.before)
+			}
+			c.h.Resume()
+			c.settle()
+			checkReceived(t, c.own.list(), list)
+			if asked != 3 {
+				t.Errorf("%v: the probe was asked %d times", one.answer, asked)
+			}
 		}
-		if reads++; reads == 2 {
-			return probe.ErrStall
-		}
-		return nil
-	})
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: by})
-	list := messagesOf([][3]int{{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}})
-	var all []byte
-	for i, m := range list {
-		all = append(all, c.peer.message(uint64(i+1), 0, m)...)
-	}
-	c.sock.Arrive(all)
-	must(t, c.h.Send(&Message{TID: 5}))
-	c.settle()
-	if n := len(c.own.list()); n != 2 {
-		t.Fatalf("%d messages in spite of the stall behind 2", n)
-	}
-	c.h.Resume()
-	c.settle()
-	checkReceived(t, c.own.list(), list)
-	if reads != 4 || len(c.take()) != 1 {
-		t.Errorf("the probe was asked %d times", reads)
 	}
 }
 
@@ -519,37 +479,6 @@ func TestAStallOfAWriteStopsBehindItsFrameUntilResume(t *testing.T) {
 			}
 			c.h.Resume()
 			c.settle()
-		}
-	}
-}
-
-func TestAHoldStopsBeforeItsFrameUntilResume(t *testing.T) {
-	asked := 0
-	by := probed(func(tag frame.Tag, write bool) error {
-		if asked++; asked == 2 {
-			return probe.ErrHold
-		}
-		return nil
-	})
-	for _, size := range []int{10, 200 << 10} {
-		asked = 0
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: by})
-		list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
-		var all []byte
-		for i, m := range list {
-			all = append(all, c.peer.message(uint64(i+1), 0, m)...)
-		}
-		c.sock.Whole = all
-		c.sock.Edge(0)
-		c.settle()
-		if n := len(c.own.list()); n != 1 {
-			t.Fatalf("%d messages in spite of the hold before 2", n)
-		}
-		c.h.Resume()
-		c.settle()
-		checkReceived(t, c.own.list(), list)
-		if asked != 3 {
-			t.Errorf("the probe was asked %d times", asked)
 		}
 	}
 }

@@ -60,8 +60,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 				default: // behind its head
 					c.sock.Arrive(c.peer.abort(c.peer.message(2, 0, given), 2))
 				}
-				c.sock.Arrive(c.peer.message(2, 0, second))
-				c.settle()
+				c.arrive(c.peer.message(2, 0, second))
 				must(t, c.own.fault())
 				checkReceived(t, c.own.list(), []*Message{first, second})
 				if st := c.h.statistics(c.c); st.InSeq != 2 || st.Gaps != 0 || st.Duplicates != 0 || countsOf(c.c).Aborted != 1 {
@@ -82,8 +81,7 @@ func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 		for _, size := range []int{10, 100 << 10} {
 			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
 			c.h.rx.enc.Wipe()
-			must(t, c.h.Send(&Message{Data: payload(1, size)}))
-			c.settle()
+			c.send(&Message{Data: payload(1, size)})
 			if err := c.own.fault(); !errors.Is(err, frame.ErrKeys) {
 				t.Errorf("fault %v", err)
 			}
@@ -100,8 +98,7 @@ func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
 		msg := &Message{TID: 3, Front: payload(1, 100), Data: payload(2, 100<<10)}
-		must(t, c.h.Send(msg))
-		c.settle()
+		c.send(msg)
 		first := c.take()
 		c.sock.Arrive([]byte("no frame of ours: the connection is lost, and so are its keys. " +
 			"This is longer than any head that a receiver waits for."))

@@ -233,15 +233,13 @@ func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
 		{"aborted", func(c *conn) { c.sock.Arrive(c.peer.aborted(1, msg)) }},
 		{"reset in the body", func(c *conn) {
 			b := c.peer.message(1, 0, msg)
-			c.sock.Arrive(b[:len(b)-20])
-			c.settle()
+			c.arrive(b[:len(b)-20])
 			c.sock.Errno = unix.ECONNRESET
 			c.sock.Edge(0)
 		}},
 		{"plane closed in the body", func(c *conn) {
 			b := c.peer.message(1, 0, msg)
-			c.sock.Arrive(b[:len(b)-20])
-			c.settle()
+			c.arrive(b[:len(b)-20])
 			c.bed.close()
 		}},
 	} {
@@ -279,14 +277,13 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 						ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
 						c := b.connMode(OpenOptions{Throttles: ts}, mode)
 						if (cut+i)%2 == 0 {
-							must(t, c.h.AddPosting(&newTarget(8, 400).Posting))
+							c.post(8, 400)
 						}
 						if way == "old" {
 							c.h.inSeq = 7
 						}
 						wire := c.peer.message(1, 0, msg)
-						c.sock.Arrive(wire[:cut])
-						c.settle()
+						c.arrive(wire[:cut])
 						switch way {
 						case "close":
 							c.h.Close(nil)
@@ -298,16 +295,14 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 						}
 						c.settle()
 						if way == "hang-up" {
-							c.sock.HangUp()
-							c.settle()
+							c.hangUp()
 						}
 						where := fmt.Sprintf("%s at %d of %d", way, cut, size)
 						if got := len(c.own.list()); got > 1 || got == 1 && cut < size {
 							t.Fatalf("%s: %d messages", where, got)
 						}
 						nothingHeld(t, c, ts, where)
-						c.h.Close(nil)
-						c.settle()
+						c.closeHandler()
 					}
 				}
 			}
@@ -350,8 +345,7 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 	}
 	c.settle()
-	c.sock.HangUp()
-	c.settle()
+	c.hangUp()
 	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}}, frame.Rev1, false)
 	for seq := uint64(1); seq <= 4; seq++ { // three of them once more
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))

@@ -3,7 +3,6 @@ package uring_test
 import (
 	"errors"
 	"os"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,10 +35,7 @@ func TestFilesKeepTheContract(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		before := openDescriptors(t)
 		drivertest.Files(t, func(t *testing.T) *drivertest.Bed {
-			runtime.LockOSThread()
-			r := newRig(t, cfg)
-			t.Cleanup(func() { r.finish(); runtime.UnlockOSThread() })
-			return &drivertest.Bed{Driver: r.d, Disk: uring.Host(), Dir: t.TempDir(), Direct: direct}
+			return &drivertest.Bed{Driver: lockedRig(t, cfg).d, Disk: uring.Host(), Dir: t.TempDir(), Direct: direct}
 		})
 		if after := openDescriptors(t); after != before {
 			t.Errorf("%d descriptors before, %d after", before, after)
@@ -120,10 +116,7 @@ func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
 // Requests on files cost no allocation, whichever way they take.
 func TestFileRequestsCostNoAllocation(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		r := newRig(t, cfg)
-		defer r.finish()
+		r := lockedRig(t, cfg)
 		f := r.newFile(t, direct)
 		mem, err := uring.Map(8192)
 		must(t, err)
@@ -156,10 +149,7 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 // A result is 31 bits: no request asks for more.
 func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		r := newRig(t, cfg)
-		defer r.finish()
+		r := lockedRig(t, cfg)
 		f := r.newFile(t, direct)
 		mem, err := uring.Map(1 << 30) // nobody touches it
 		must(t, err)

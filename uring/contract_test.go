@@ -38,12 +38,8 @@ func overDrivers(t *testing.T, cfg uring.Config, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
 			cfg.Backend = backend
-			r := newRig(t, cfg)
-			defer r.finish()
-			f(t, r)
+			f(t, lockedRig(t, cfg))
 		})
 	}
 }
@@ -87,6 +83,16 @@ func newRig(t testing.TB, cfg uring.Config) *rig {
 		collected: map[uint64][]uring.Completion{},
 		ops:       map[uring.Op]*tracked{},
 	}
+}
+
+// lockedRig is a rig of this thread, which ends with the test.
+func lockedRig(t *testing.T, cfg uring.Config) *rig {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	r := newRig(t, cfg)
+	t.Cleanup(r.finish)
+	return r
 }
 
 // finish closes the driver and what the test left open.

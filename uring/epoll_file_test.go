@@ -53,13 +53,9 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	if err == nil && again != fd {
 		err = errors.Join(unix.Dup3(again, fd, unix.O_CLOEXEC), unix.Close(again))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := d.AdoptFile(fd) // another file with this number
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := d.SyncFile(f, 3, 0); !errors.Is(err, unix.EBADF) {
 		t.Errorf("a request on a file that was closed: %v", err)
 	}

@@ -2,7 +2,6 @@ package uring_test
 
 import (
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
@@ -13,12 +12,8 @@ import (
 
 func epollRig(t *testing.T, cfg uring.Config) *rig {
 	t.Helper()
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
 	cfg.Backend = uring.Epoll
-	r := newRig(t, cfg)
-	t.Cleanup(r.finish)
-	return r
+	return lockedRig(t, cfg)
 }
 
 // A duplicate of the descriptor, such as a forked child holds, keeps the

@@ -3,7 +3,6 @@
 package uring_test
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -15,12 +14,8 @@ import (
 // onRing runs f over the ring of this build.
 func onRing(t *testing.T, cfg uring.Config, f func(t *testing.T, r *rig)) {
 	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	cfg.Backend = uring.Flavour
-	r := newRig(t, cfg)
-	defer r.finish()
-	f(t, r)
+	f(t, lockedRig(t, cfg))
 }
 
 // Old kernels lack features one by one, newest first: each alone and all from

@@ -101,30 +101,6 @@ func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.
 	})
 }
 
-func TestLimitsNarrowWhatATagCanHold(t *testing.T) {
-	forTags(t, func(t *testing.T, m mode, tag Tag) {
-		most := tag.Bound().Max
-		for _, limit := range []uint32{0, most - 1, most} {
-			d := m.strict(t)
-			d.SetLimits(Limits{Control: limit})
-			_, err := opens(t, m, d, Header{Tag: tag, Num: 1, Len: [4]uint32{most}})
-			if limit < most {
-				wantErr(t, err, ErrTooLarge)
-			} else if err != nil {
-				t.Fatalf("%v of %d bytes: %v", tag, most, err)
-			}
-		}
-	})
-}
-
-func TestEveryTagFitsTheLimitsBeforeAuthentication(t *testing.T) {
-	for tag := TagHello; tag.Known(); tag++ {
-		if most, limit := tag.Bound().Max, PreAuthLimits().Control; most > limit {
-			t.Errorf("%v holds %d bytes, the limit is %d", tag, most, limit)
-		}
-	}
-}
-
 // verbatim is a compressor whose output has a prefix, so that it always grows.
 type verbatim struct{ prefix int }
 

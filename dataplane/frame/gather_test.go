@@ -166,31 +166,6 @@ func TestFinishSplitChecksItsArguments(t *testing.T) {
 	wantErr(t, err, errMisuse)
 }
 
-// In every mode segment 3 lies where Split says, so that a caller can put it on
-// a page boundary.
-func TestSplitTellsWhereTheDataIs(t *testing.T) {
-	forModes(t, func(t *testing.T, m mode) {
-		for _, lens := range shapes {
-			segs := shaped(lens)
-			wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-			must(t, err)
-			d := m.decoder(t)
-			h, err := d.Open(wire[:d.HeadSize()])
-			must(t, err)
-			rest := wire[d.HeadSize():]
-			prefix, suffix := d.Split(h)
-			if prefix+lens[3]+suffix != len(rest) || len(rest) != d.RestSize(h) {
-				t.Fatalf("%v: %d + %d + %d, rest %d", lens, prefix, lens[3], suffix, len(rest))
-			}
-			f, err := d.Finish(h, wire[:d.HeadSize()], rest)
-			must(t, err)
-			if lens[3] > 0 && &f.Seg[3][0] != &rest[prefix] {
-				t.Fatalf("%v: data elsewhere", lens)
-			}
-		}
-	})
-}
-
 // With the check off any crc passes, zeros included; the preamble is still
 // checked. A checking receiver refuses zeros.
 // Matrix: FR-16

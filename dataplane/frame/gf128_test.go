@@ -1,8 +1,6 @@
 package frame
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"math/rand/v2"
 	"testing"
 )
@@ -65,39 +63,5 @@ func TestFieldMultiplicationAgreesWithItsDefinition(t *testing.T) {
 				t.Fatalf("%x * %x = %x, want %x", a, b, got, want)
 			}
 		}
-	}
-}
-
-func TestFieldInverse(t *testing.T) {
-	for _, a := range gfSamples() {
-		want := gfOne
-		if a == (gf128{}) {
-			want = gf128{}
-		}
-		if got := a.mul(a.inverse()); got != want {
-			t.Fatalf("%x * 1/%x = %x", a, a, got)
-		}
-	}
-}
-
-// The tag of nothing but one block of additional data is E(J) + (X*H + L)*H.
-func TestFieldIsThatOfGHASH(t *testing.T) {
-	block, err := aes.NewCipher(testKey[:])
-	must(t, err)
-	g, err := cipher.NewGCM(block)
-	must(t, err)
-	h, mask := make([]byte, blockSize), append(make([]byte, 12), 0, 0, 0, 1)
-	block.Encrypt(h, h)
-	block.Encrypt(mask, mask)
-	x := pattern(blockSize, 9)
-	tag := g.Seal(nil, make([]byte, 12), nil, x)
-	want := loadGF(tag).add(loadGF(mask))
-	if got := loadGF(x).mul(loadGF(h)).add(lengths(blockSize, 0)).mul(loadGF(h)); got != want {
-		t.Fatalf("%x, want %x", got, want)
-	}
-	var out [blockSize]byte
-	loadGF(x).put(out[:])
-	if string(out[:]) != string(x) {
-		t.Fatal("a block does not survive")
 	}
 }

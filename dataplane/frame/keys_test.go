@@ -75,32 +75,6 @@ func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 }
 
 // Matrix: FR-21
-func TestNonceWrapsWithoutCarryIntoTheConstantPart(t *testing.T) {
-	all := [12]byte(bytes.Repeat([]byte{0xFF}, 12))
-	n := newNonce(all, Rev0)
-	n.advance()
-	if want := append(make([]byte, 4), all[4:]...); !bytes.Equal(n.b[:], want) {
-		t.Errorf("revision 0: %x", n.b)
-	}
-	n = newNonce(all, Rev1)
-	n.advance()
-	if want := append(bytes.Clone(all[:4]), make([]byte, 8)...); !bytes.Equal(n.b[:], want) {
-		t.Errorf("revision 1: %x", n.b)
-	}
-	if n.left() != math.MaxUint64 {
-		t.Errorf("%d left", n.left())
-	}
-	n = newNonce(all, Rev0)
-	if n.left() != 1<<32 {
-		t.Errorf("%d left at the start", n.left())
-	}
-	n.advance()
-	if n.left() != 1<<32-1 {
-		t.Errorf("%d left after one", n.left())
-	}
-}
-
-// Matrix: FR-21
 func TestKeysFromSecret(t *testing.T) {
 	secret := pattern(64, 1)
 	c, err := KeysFromSecret(secret, true)

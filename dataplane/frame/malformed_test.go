@@ -8,30 +8,6 @@ import (
 
 var threeFull = [4][]byte{pattern(60, 1), pattern(20, 2), nil, pattern(33, 3)}
 
-// The checks have an order: a frame with all faults at once fails on the first
-// one, and so on.
-// Matrix: FR-13
-func TestChecksOfThePreambleInOrder(t *testing.T) {
-	forModes(t, func(t *testing.T, m mode) {
-		f := newRefFrame(m.rev, TagMessage, pattern(10, 1), pattern(10, 2))
-		f.badCRC, f.num, f.flags = true, 5, 1
-		try := func(want error) {
-			t.Helper()
-			d := m.decoder(t)
-			d.SetLimits(Limits{Control: 9, Front: 10})
-			_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
-			wantErr(t, err, want)
-		}
-		try(ErrPreambleCRC)
-		f.badCRC = false
-		try(errSegmentCount)
-		f.num = 2
-		try(errCompressed)
-		f.flags = 0
-		try(ErrTooLarge)
-	})
-}
-
 // Every single bit of a frame matters, except those that the protocol tells
 // receivers to ignore: padding is under the tag, too.
 // Matrix: FR-13, FR-14, FR-15

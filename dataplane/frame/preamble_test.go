@@ -57,23 +57,3 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 		}
 	}
 }
-
-func TestPreamblesOfDifferentFramesInTurn(t *testing.T) {
-	for _, rev := range []Revision{Rev0, Rev1} {
-		e := NewEncoder(rev)
-		for i := range 60 {
-			tag := []Tag{TagMessage, TagMessage, TagAck, TagKeepalive2}[i%4]
-			segs := [][]byte{pattern(41, 1), nil, nil, pattern(i/8, 2)}
-			if tag != TagMessage {
-				segs = [][]byte{pattern(8, 3)}
-			}
-			got, err := e.AppendFrame(nil, tag, segs...)
-			must(t, err)
-			want, err := NewEncoder(rev).AppendFrame(nil, tag, segs...)
-			must(t, err)
-			if !bytes.Equal(got, want) {
-				t.Fatalf("%v, frame %d: %x, want %x", rev, i, got, want)
-			}
-		}
-	}
-}

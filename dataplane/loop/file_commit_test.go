@@ -91,10 +91,7 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 // Matrix: ST-07
 func TestAPoisonedFileWithNothingUnderWayTellsThatThereIsRoom(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 1 })
-	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
-	must(t, err)
-	g, err := b.c.AttachFile(d)
-	must(t, err)
+	g := b.open("/g", FileOptions{})
 	b.write(Committed, 0)
 	b.answer(uring.KindWrite, 0) // its sync is under way
 	other := newRequest()
@@ -124,7 +121,6 @@ func TestAGroupThatWaitsEndsWithItsFile(t *testing.T) {
 		t.Fatal("nothing bounds how long the group waits")
 	}
 	b.f.Close()
-	b.settle()
 	b.ended(w, ErrNotDurable)
 	if when, ok := b.c.timers.next(); ok {
 		t.Errorf("a timer is left, for %v", when)

@@ -38,12 +38,19 @@ func newFileBed(t testing.TB, opt FileOptions, change func(*Config)) *fileBed {
 		}
 	})}
 	b.d.ParkFiles, b.d.RegisterErr = true, nil
-	opt.Write, opt.Create = true, true
-	d, err := b.p.OpenFile("/f", opt)
-	must(t, err)
-	b.f, err = b.c.AttachFile(d)
-	must(t, err)
+	b.f = b.open("/f", opt)
 	return b
+}
+
+// open makes a file of the core.
+func (b *bed) open(path string, opt FileOptions) *File {
+	b.t.Helper()
+	opt.Write, opt.Create = true, true
+	d, err := b.p.OpenFile(path, opt)
+	must(b.t, err)
+	f, err := b.c.AttachFile(d)
+	must(b.t, err)
+	return f
 }
 
 // noted is a FileOp that notes its end.
@@ -95,9 +102,10 @@ func (b *fileBed) answer(kind uring.Kind, errno unix.Errno) {
 	b.settle()
 }
 
-// ended wants the request to have ended with err; nil: it succeeded.
+// ended wants the request to have ended with err when the core rests; nil: it succeeded.
 func (b *fileBed) ended(r *noted, err error) {
 	b.t.Helper()
+	b.settle()
 	if r.done != 1 || !errors.Is(r.Err, err) {
 		b.t.Fatalf("ended %d times with %v, want once with %v", r.done, r.Err, err)
 	}
@@ -120,7 +128,6 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	if err := b.f.WriteAt(&w.FileOp, nil, 0, Written); !errors.Is(err, errOpInUse) {
 		t.Errorf("a request under way is asked again: %v", err)
 	}
-	b.settle()
 	b.ended(w, nil)
 	if w.N != unit {
 		t.Errorf("%d bytes", w.N)
@@ -156,7 +163,6 @@ func TestAFailedRequestHarmsNoOther(t *testing.T) {
 				}
 				bad, good := ask(), ask()
 				b.d.AnswerWith(b.d.Files[0], -int32(errno))
-				b.settle()
 				b.ended(bad, errno)
 				b.pending(good)
 				b.d.AnswerWith(b.d.Files[0], map[uring.Kind]int32{uring.KindAllocate: 0}[kind]+unit)
@@ -176,7 +182,6 @@ func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 	b.d.FileErr = unix.ENOMEM
 	w, r := b.write(Committed, 0), b.read(0)
 	b.pending(w, r)
-	b.settle()
 	b.ended(w, unix.ENOMEM)
 	b.ended(r, unix.ENOMEM)
 	b.d.FileErr = 0
@@ -196,10 +201,7 @@ func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 // Matrix: ST-08
 func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 4}, func(cfg *Config) { cfg.FileOps = 6 })
-	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
-	must(t, err)
-	g, err := b.c.AttachFile(d)
-	must(t, err)
+	g := b.open("/g", FileOptions{})
 	room, under := 0, 0
 	b.f.AwaitRoom(onRoom(func() { room++; under = b.f.under() }))
 	var order []int
@@ -250,10 +252,7 @@ func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 // Matrix: ST-08
 func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 2 })
-	d, err := b.p.OpenFile("/g", FileOptions{Write: true, Create: true})
-	must(t, err)
-	g, err := b.c.AttachFile(d)
-	must(t, err)
+	g := b.open("/g", FileOptions{})
 	done := map[*File]int{}
 	for _, f := range []*File{b.f, g} {
 		for range 10 {
@@ -303,7 +302,6 @@ func TestClosingAFileEndsItsRequests(t *testing.T) {
 	b.f.Close()
 	b.f.Close()
 	b.pending(covered, waiting, flying, read, inLine)
-	b.settle()
 	b.ended(inLine, ErrFileClosed)
 	b.ended(waiting, ErrNotDurable)
 	b.pending(covered, flying, read)
@@ -315,10 +313,8 @@ func TestClosingAFileEndsItsRequests(t *testing.T) {
 	b.answer(uring.KindRead, unix.ECANCELED)
 	b.ended(read, ErrFileClosed)
 	b.d.AnswerWith(b.parked(uring.KindWrite)[0], unit) // it came too late
-	b.settle()
 	b.ended(flying, ErrNotDurable)
 	b.d.AnswerWith(b.parked(uring.KindSync)[0], 0)
-	b.settle()
 	b.ended(covered, nil)
 	if err := b.f.ReadAt(&newRequest().FileOp, nil, 0); !errors.Is(err, ErrFileClosed) {
 		t.Errorf("a closed file is read: %v", err)

@@ -16,11 +16,7 @@ type cachedBed struct {
 
 func newCachedBed(t *testing.T, opt FileOptions, change func(*Config)) *cachedBed {
 	b := &cachedBed{fileBed: newFileBed(t, opt, change)}
-	opt.Write, opt.Create = true, true
-	d, err := b.p.OpenFile("/other", opt)
-	must(t, err)
-	b.other, err = b.c.AttachFile(d)
-	must(t, err)
+	b.other = b.open("/other", opt)
 	must(t, b.f.WriteAt(&newRequest().FileOp, make([]byte, 1<<20), 0, Written))
 	must(t, b.other.WriteAt(&newRequest().FileOp, make([]byte, 1<<20), 0, Written))
 	b.answer(uring.KindWrite, 0)

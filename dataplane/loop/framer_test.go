@@ -357,9 +357,7 @@ func TestAFramerKeepsAHalfClosedSocketForAnswersThatComeLater(t *testing.T) {
 
 // Matrix: IO-25
 func TestClientsThatHalfCloseGetTheirAnswers(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(link *Link) {
 			_ = link.Carry(new(lengths)) // fails if the peer is gone already
 		})

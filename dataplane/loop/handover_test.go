@@ -74,9 +74,7 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 }
 
 func TestAdoptListenerRefusesWhatDoesNotListen(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		for name, family := range map[string][2]int{
 			"datagram": {unix.AF_INET, unix.SOCK_DGRAM}, "not listening": {unix.AF_INET, unix.SOCK_STREAM}, "unix": {unix.AF_UNIX, unix.SOCK_STREAM},
 		} {

@@ -153,9 +153,7 @@ func greet(t *testing.T) func(*Link) {
 
 // Matrix: IO-04
 func TestAListenerChangesCoresAndRefusesNobody(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
 		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, greet(t))
 		must(t, err)
 		stop := knocking(t, l.Addr().String())

@@ -26,9 +26,7 @@ func payload(tag, n int) []byte {
 }
 
 func TestLinksReadAndWriteExactly(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
 		a, b := linkPair(t, p.Core(0), p.Core(1))
 		if a.LocalAddr() != b.PeerAddr() || a.PeerAddr() != b.LocalAddr() || a.Core() != p.Core(0) || b.Core() != p.Core(1) {
 			t.Errorf("%v-%v and %v-%v", a.LocalAddr(), a.PeerAddr(), b.LocalAddr(), b.PeerAddr())
@@ -70,9 +68,7 @@ func TestLinksReadAndWriteExactly(t *testing.T) {
 }
 
 func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		for _, first := range []bool{false, true} { // the bytes come before or in the read
 			l, c := netPair(t, p.Core(0))
 			result := make(chan error, 1)
@@ -96,9 +92,7 @@ func TestAnEndInTheMiddleOfAReadIsUnexpected(t *testing.T) {
 // After the end of its context a call has let go of the caller's memory: the
 // race detector sees whether the core still writes to it.
 func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		cause := errors.New("enough")
 		for i := range 30 {
 			l, c := netPair(t, p.Core(0))
@@ -143,9 +137,7 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 }
 
 func TestDialReportsWhatTheKernelSays(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		to := netip.MustParseAddrPort(ln.Addr().String())
@@ -181,9 +173,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		to := fullListener(t)
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
@@ -197,9 +187,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 }
 
 func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		reading, _ := netPair(t, p.Core(0))
 		writing, _ := netPair(t, p.Core(0))
 		to := fullListener(t)
@@ -244,9 +232,7 @@ func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
 }
 
 func TestALinkThatNobodyReadsHoldsBackABoundedAmount(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		l, c := netPair(t, p.Core(0))
 		sent := payload(3, 8<<20)
 		go func() { _, _ = c.Write(sent); c.CloseWrite() }()

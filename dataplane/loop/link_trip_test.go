@@ -62,9 +62,7 @@ func TestAQueuedWriteLeavesWithTheNextCallThatWaits(t *testing.T) {
 }
 
 func TestAwaitEndsWithEnoughOrTheEndOrAFullLink(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		p := newPlane(t, cfg)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		l, c := netPair(t, p.Core(0))
 		_, err := c.Write([]byte("some"))
 		must(t, err)

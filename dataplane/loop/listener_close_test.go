@@ -1,8 +1,11 @@
 package loop
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,11 +21,31 @@ type doorDriver struct {
 	user  uint64
 	op    uring.Op
 	armed bool
+
+	arms, adopts       int
+	arm, adopt, detach error // what Accept, Adopt and Detach fail with
 }
 
 func (d *doorDriver) Accept(_ uring.Socket, user uint64) (uring.Op, error) {
+	if d.arms++; d.arm != nil {
+		return 0, d.arm
+	}
 	d.user, d.op, d.armed = user, d.Op(), true
 	return d.op, nil
+}
+
+func (d *doorDriver) Adopt(fd int) (uring.Socket, error) {
+	if d.adopts++; d.adopt != nil {
+		return uring.Socket{}, d.adopt
+	}
+	return d.Driver.Adopt(fd)
+}
+
+func (d *doorDriver) Detach(s uring.Socket) (int, error) {
+	if d.detach != nil {
+		return -1, d.detach
+	}
+	return d.Driver.Detach(s)
 }
 
 func (d *doorDriver) Cancel(op uring.Op) {
@@ -52,27 +75,36 @@ func (d *doorDriver) connects() *fakedriver.Sock {
 	return f
 }
 
-// door is a bed with a listener.
+// door is a bed with a listener, and what the log says of it.
 type door struct {
 	*bed
-	d     *doorDriver
-	l     *Listener
-	links []*Link
+	d      *doorDriver
+	l      *Listener
+	links  []*Link
+	refuse bool // everybody
+	log    *bytes.Buffer
 }
 
 func newDoor(t *testing.T) *door {
 	t.Helper()
-	o := &door{}
+	o := &door{log: &bytes.Buffer{}}
 	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
 		o.d = &doorDriver{Driver: d}
 		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
+		cfg.Logger = slog.New(slog.NewTextHandler(o.log, nil))
 	})
 	o.during(func() (err error) {
-		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) { o.links = append(o.links, l) })
+		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) {
+			if o.links = append(o.links, l); o.refuse {
+				l.Refuse()
+			}
+		})
 		return err
 	})
 	return o
 }
+
+func (o *door) logged(what string) int { return strings.Count(o.log.String(), what) }
 
 // during runs f, which must succeed, while the core turns.
 func (o *door) during(f func() error) {
@@ -153,9 +185,8 @@ func TestAListenerCloses(t *testing.T) {
 
 // The driver says for each backend when an accept has really ended.
 func TestNothingOfAListenerComesAfterItsClose(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		c := newPlane(t, cfg).Core(0)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
+		c := p.Core(0)
 		for range 20 {
 			given := make(chan *Link, 8)
 			l, err := c.Listen(loopback, uring.ListenOptions{}, func(l *Link) { given <- l })

@@ -1,35 +1,14 @@
 package loop
 
 import (
-	"net/netip"
 	"testing"
 	"time"
-
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// refusing is a listener that refuses everybody while refuse is set.
-type refusing struct {
-	*door
-	refuse bool
-}
-
-func newRefusing(t *testing.T) *refusing {
-	t.Helper()
-	o := &refusing{door: &door{}, refuse: true}
-	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
-		o.d = &doorDriver{Driver: d}
-		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
-	})
-	o.during(func() (err error) {
-		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) {
-			if o.links = append(o.links, l); o.refuse {
-				l.Refuse()
-			}
-		})
-		return err
-	})
+// newRefusing makes a listener that refuses everybody.
+func newRefusing(t *testing.T) *door {
+	o := newDoor(t)
+	o.refuse = true
 	return o
 }
 
@@ -77,8 +56,7 @@ func TestManyAtOnceAreAllRefusedAndFollowedByALongPause(t *testing.T) {
 }
 
 func TestAListenerThatLetsEverybodyInDoesNotPause(t *testing.T) {
-	o := newRefusing(t)
-	o.refuse = false
+	o := newDoor(t)
 	for range 2000 {
 		f := o.d.connects()
 		o.settle()

@@ -1,79 +1,20 @@
 package loop
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// shortDriver lacks something.
-type shortDriver struct {
-	*doorDriver
-	arms, adopts       int
-	arm, adopt, detach error // what Accept, Adopt and Detach fail with
-}
-
-func (d *shortDriver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
-	if d.arms++; d.arm != nil {
-		return 0, d.arm
-	}
-	return d.doorDriver.Accept(s, user)
-}
-
-func (d *shortDriver) Adopt(fd int) (uring.Socket, error) {
-	if d.adopts++; d.adopt != nil {
-		return uring.Socket{}, d.adopt
-	}
-	return d.doorDriver.Adopt(fd)
-}
-
-func (d *shortDriver) Detach(s uring.Socket) (int, error) {
-	if d.detach != nil {
-		return -1, d.detach
-	}
-	return d.doorDriver.Detach(s)
-}
-
-// shortDoor is a listener that lacks something, and what the log says of it.
-type shortDoor struct {
-	*door
-	d   *shortDriver
-	log *bytes.Buffer
-}
-
-func newShortDoor(t *testing.T) *shortDoor {
-	t.Helper()
-	o := &shortDoor{door: &door{}, log: &bytes.Buffer{}}
-	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
-		o.door.d = &doorDriver{Driver: d}
-		o.d = &shortDriver{doorDriver: o.door.d}
-		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
-		cfg.Logger = slog.New(slog.NewTextHandler(o.log, nil))
-	})
-	o.during(func() (err error) {
-		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) { o.links = append(o.links, l) })
-		return err
-	})
-	return o
-}
-
-func (o *shortDoor) logged(what string) int { return strings.Count(o.log.String(), what) }
 
 // Whatever an accept fails with, when it is armed or later, the log has it once,
 // however often it is tried again, and once more that it is over.
 func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 	const tries = 600 // a minute
-	for name, fail := range map[string]func(o *shortDoor, on bool){
-		"armed": func(o *shortDoor, on bool) {
+	for name, fail := range map[string]func(o *door, on bool){
+		"armed": func(o *door, on bool) {
 			o.d.arm = nil
 			if on {
 				o.d.arm = unix.ENOMEM
@@ -82,12 +23,12 @@ func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 				}
 			}
 		},
-		"completed": func(o *shortDoor, on bool) {
+		"completed": func(o *door, on bool) {
 			if on && o.d.armed {
 				o.d.finish(unix.ENOMEM)
 			}
 		},
-		"adopted": func(o *shortDoor, on bool) {
+		"adopted": func(o *door, on bool) {
 			o.d.adopt = nil
 			if on {
 				o.d.adopt = unix.ENOMEM
@@ -96,7 +37,7 @@ func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newShortDoor(t)
+			o := newDoor(t)
 			before := o.d.arms
 			for range tries {
 				fail(o, true)
@@ -124,7 +65,7 @@ func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 // Descriptors come back one by one, each just enough for one connection: the log
 // does not get a line for each of them.
 func TestAListenerAtTheLimitWritesTenLinesAMinute(t *testing.T) {
-	o := newShortDoor(t)
+	o := newDoor(t)
 	for range 10 * 600 {
 		o.d.finish(unix.EMFILE)
 		o.settle()
@@ -145,8 +86,8 @@ func TestAListenerAtTheLimitWritesTenLinesAMinute(t *testing.T) {
 
 // The driver of its new core does not take a listener: it is tried until it does.
 func TestAListenerThatItsNewCoreRefusesIsTriedAgain(t *testing.T) {
-	b := newShortDoor(t)
-	other := newShortDoor(t)
+	b := newDoor(t)
+	other := newDoor(t)
 	file, err := os.Open(os.DevNull)
 	must(t, err)
 	defer file.Close()
@@ -187,7 +128,7 @@ func TestAListenerThatItsNewCoreRefusesIsTriedAgain(t *testing.T) {
 // the listener is closed.
 func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 	for _, closed := range []bool{false, true} {
-		b, other := newShortDoor(t), newShortDoor(t)
+		b, other := newDoor(t), newDoor(t)
 		other.d.Socks = b.d.Socks // one machine
 		b.d.detach = unix.ENOMEM
 		moved := make(chan error, 1)

@@ -48,9 +48,7 @@ func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 
 // Matrix: XC-09, IO-11
 func TestAWakeUpIsNeverLost(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
 		const rounds = 2000 // to each of two cores
 		ran := make(chan struct{}, 1)
 		timeout := time.NewTimer(patience)

@@ -28,9 +28,7 @@ func onCore(t *testing.T, c *Core, what string, f func()) {
 }
 
 func TestCallsThatWaitForACoreFailAtOnceOnOne(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 2
-		p := newPlane(t, cfg)
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
 		here := p.Core(0)
 		ctx := deadline(t)
 		for _, c := range p.All() { // its own, and another

@@ -81,10 +81,7 @@ func TestBuffersLentBeforeTheFirstFileAreRegisteredWhenTheyAreLentAgain(t *testi
 	}
 	b.c.TakeBack(buf)
 	b.c.TakeBack(block)
-	d, err := b.p.OpenFile("/direct", FileOptions{Write: true, Create: true, Direct: uring.Direct})
-	must(t, err)
-	_, err = b.c.AttachFile(d)
-	must(t, err)
+	b.open("/direct", FileOptions{Direct: uring.Direct})
 	if buf, block = b.lend(64<<10), b.lend(unit); b.d.Registered[buf.mem] != 1 || b.d.Registered[block.chunk] != 1 {
 		t.Error("they are not registered")
 	}
@@ -100,7 +97,6 @@ func TestMemoryThatCannotBeRegisteredIsTriedOnce(t *testing.T) {
 	b.d.RegisterErr = nil
 	w := newRequest()
 	must(t, b.f.WriteAt(&w.FileOp, buf.Bytes()[:64<<10], 0, Written))
-	b.settle()
 	b.ended(w, nil)
 	b.c.TakeBack(buf)
 	if again := b.lend(64 << 10); again != buf || len(b.d.Registered) != 0 {

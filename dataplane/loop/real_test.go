@@ -33,3 +33,12 @@ func newPlane(t testing.TB, cfg Config) *Plane {
 	t.Helper()
 	return planetest.Start(t, cfg.Driver.Backend, func() (*Plane, error) { return New(cfg) })
 }
+
+// overPlanes runs f over a plane of each engine of the build.
+func overPlanes(t *testing.T, cores int, f func(t *testing.T, p *Plane)) {
+	t.Helper()
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores = cores
+		f(t, newPlane(t, cfg))
+	})
+}

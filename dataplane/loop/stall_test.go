@@ -56,6 +56,14 @@ func (l *logLines) with(text string) []string {
 	return out
 }
 
+// watched is a plane whose stalls the test looks for itself, and what the log says of them.
+func watched(t *testing.T, cores int) (*Plane, *stallWatch, *logLines) {
+	t.Helper()
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: cores, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	return p, newStallWatch(p), lines
+}
+
 // block keeps a core in a task until the test calls release.
 func block(t testing.TB, c *Core) (release func()) {
 	t.Helper()
@@ -81,9 +89,7 @@ func standStill(end chan struct{}) { <-end }
 
 // Matrix: INV-08
 func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
-	lines := newLogLines()
-	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
-	w := newStallWatch(p)
+	p, w, lines := watched(t, 2)
 	now := time.Unix(0, 0)
 	look := func() { now = now.Add(time.Second); w.look(now, false) }
 
@@ -127,8 +133,8 @@ func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 // A machine that is busy for a second stalls a core for as long: whoever asks it as soon
 // as it turns has its answer, and the last counts are not lost if it stops then.
 func TestACoreThatTurnsAgainAnswersBeforeTheWatchLooks(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(newLogLines())})
-	c, w := p.Core(0), newStallWatch(p)
+	p, w, _ := watched(t, 1)
+	c := p.Core(0)
 	now := time.Unix(0, 0)
 	for round := range uint64(2) {
 		release := block(t, c)
@@ -160,8 +166,8 @@ func TestACoreThatTurnsAgainAnswersBeforeTheWatchLooks(t *testing.T) {
 }
 
 func TestAStalledCoreThatStopsTellsItsLastCounts(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(newLogLines())})
-	c, w := p.Core(0), newStallWatch(p)
+	p, w, _ := watched(t, 1)
+	c := p.Core(0)
 	release := block(t, c)
 	for i := range 3 {
 		w.look(time.Unix(int64(i), 0), false)
@@ -176,31 +182,22 @@ func TestAStalledCoreThatStopsTellsItsLastCounts(t *testing.T) {
 	}
 }
 
-func TestAnIdleCoreIsNotStalled(t *testing.T) {
-	lines := newLogLines()
-	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
-	c := p.Core(0)
-	asleep(t, c)
-	w := newStallWatch(p)
-	for i := range 4 {
-		w.look(time.Unix(int64(i), 0), false)
-	}
-	if got := lines.with("stalled"); len(got) != 0 {
-		t.Errorf("logged %q", got)
-	}
-}
-
+// A core that waits for work stands still, and so does one whose process was suspended.
 // Matrix: IO-19
-func TestAProcessThatWasSuspendedSeesNoStall(t *testing.T) {
-	lines := newLogLines()
-	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
-	block(t, p.Core(0))
-	w := newStallWatch(p)
-	for i := range 4 {
-		w.look(time.Unix(int64(i), 0), true)
-	}
-	if got := lines.with("stalled"); len(got) != 0 {
-		t.Errorf("logged %q", got)
+func TestAnIdleOrSuspendedCoreIsNotStalled(t *testing.T) {
+	for _, suspended := range []bool{false, true} {
+		p, w, lines := watched(t, 1)
+		if suspended {
+			block(t, p.Core(0))
+		} else {
+			asleep(t, p.Core(0))
+		}
+		for i := range 4 {
+			w.look(time.Unix(int64(i), 0), suspended)
+		}
+		if got := lines.with("stalled"); len(got) != 0 {
+			t.Errorf("suspended %v: logged %q", suspended, got)
+		}
 	}
 }
 
@@ -221,7 +218,7 @@ func TestTheWatchFindsAStallByItself(t *testing.T) {
 
 // A snapshot that waits already when its core is found stalled comes back, too.
 func TestStatsDoNotHangOnACoreThatStalls(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
+	p, w, _ := watched(t, 1)
 	block(t, p.Core(0))
 	answer := make(chan CoreStats, 1)
 	go func() {
@@ -238,7 +235,6 @@ func TestStatsDoNotHangOnACoreThatStalls(t *testing.T) {
 		default:
 		}
 	}
-	w := newStallWatch(p)
 	w.look(time.Unix(1, 0), false)
 	w.look(time.Unix(2, 0), false)
 	select {
@@ -291,9 +287,8 @@ func TestFindStack(t *testing.T) {
 // waits, so time outside of that call says nothing.
 // Matrix: OB-03
 func TestTheCPUOfACoreIsThatOfItsThread(t *testing.T) {
-	overBackends(t, func(t *testing.T, cfg Config) {
-		cfg.Cores = 1
-		c := newPlane(t, cfg).Core(0)
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
+		c := p.Core(0)
 		clock := func(id int32) time.Duration {
 			var at unix.Timespec
 			must(t, unix.ClockGettime(id, &at))

@@ -174,8 +174,7 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 			a.rand = script(v.ServerChallenge, v.AuthSessionKey, ticketOf, grantOf, v.Secret, secretOf)
 			s, err := NewServer(ServerConfig{Own: wire.Mon, Authority: a})
 			must(t, err)
-			e, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
-			must(t, err)
+			e := serving(t, s, mode)
 			p, _, err := e.Handle(ctx, v.Request)
 			must(t, err)
 			same(t, "challenge", p, v.ReplyMore)
@@ -254,20 +253,12 @@ func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
 			}
 			// The same for tickets that are asked for later, and for all together.
 			cl.RenewAll()
-			p, err := cl.RenewRequest()
-			must(t, err)
-			p, err = c.session().Handle(p)
-			must(t, err)
-			must(t, cl.HandleReply(p))
+			c.renew(cl)
 			if due := cl.NeedRenew(c.clock.Now()); due != 0 {
 				t.Errorf("still due: %v", due)
 			}
 			delete(cl.tickets, ServiceMgr)
-			p, err = cl.RenewRequest()
-			must(t, err)
-			p, err = c.session().Handle(p)
-			must(t, err)
-			must(t, cl.HandleReply(p))
+			c.renew(cl)
 			if k := cl.tickets[ServiceMgr].sessionKey.Kind(); k != min(entity, service) {
 				t.Errorf("%v entity, %v secrets: renewed session key %v", entity, service, k)
 			}

@@ -57,8 +57,7 @@ func TestRotationSchedule(t *testing.T) {
 func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	c := newCluster(t)
 	c.osd.cfg.TicketGrace = -1
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	accepted := func() error { return c.show(cl, cl.tickets[ServiceOSD]) }
 	// The ticket was made with secret 2 of 1, 2, 3.
 	must(t, accepted())
@@ -108,8 +107,7 @@ func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
 
 func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 	c := newCluster(t)
-	daemon := c.client(osd0)
-	c.login(daemon)
+	daemon := c.loggedIn(osd0)
 	store := NewSecretStore(ServiceOSD)
 	if !store.NeedRefresh(t0) {
 		t.Error("an empty store needs nothing")
@@ -123,8 +121,7 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 		t.Error("a fresh store needs a refresh")
 	}
 	c.osd.cfg.Secrets = store
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
 	must(t, errors.Join(cerr, serr))
 	if _, ok := store.Secret(ServiceMgr, 2); ok {
@@ -174,22 +171,29 @@ func TestClientTakesANewIDWhenTheOldOneIsRefused(t *testing.T) {
 	}
 }
 
-// claim runs a login with a claimed global id and a chosen request.
-func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
+// challenged is a session that has challenged an entity, and the proof that it waits for.
+func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session, proof uint64) {
 	c.t.Helper()
 	e, ok := c.ring.Lookup(name)
 	if !ok {
 		c.t.Fatal("no such entity")
 	}
-	s := c.authority.NewSession()
+	s = c.authority.NewSession()
 	p, err := s.start(name, id)
 	must(c.t, err)
 	challenge, err := decodeServerChallenge(p)
 	must(c.t, err)
-	proof, err := e.Key.proof(challenge, 77)
+	proof, err = e.Key.proof(challenge, ours)
 	must(c.t, err)
+	return s, proof
+}
+
+// claim runs a login with a claimed global id and a chosen request.
+func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
+	c.t.Helper()
+	s, proof := c.challenged(name, id, 77)
 	a := authenticate{version, 77, proof, old, ServiceAuth}
-	_, err = s.Handle(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)))
+	_, err := s.Handle(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)))
 	return s, err
 }
 
@@ -245,8 +249,7 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 
 func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	delete(cl.tickets, ServiceOSD)
 	p, err := cl.RenewRequest()
 	must(t, err)
@@ -260,8 +263,7 @@ func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 		t.Errorf("unknown request: %v", err)
 	}
 	// With the session of another entity the ticket is of no use.
-	other := c.client(wire.EntityName{Type: wire.Client, ID: "other"})
-	c.login(other)
+	c.loggedIn(wire.EntityName{Type: wire.Client, ID: "other"})
 	if _, err := c.session().Handle(p); !errors.Is(err, errForeignTicket) {
 		t.Errorf("ticket of another: %v", err)
 	}
@@ -279,14 +281,7 @@ func TestMAuthNegotiatesCephxOnly(t *testing.T) {
 
 func TestSecureLoginMustLeaveRoomForTheSecret(t *testing.T) {
 	c := newCluster(t)
-	s := c.authority.NewSession()
-	p, err := s.start(admin, 0)
-	must(t, err)
-	challenge, err := decodeServerChallenge(p)
-	must(t, err)
-	e, _ := c.ring.Lookup(admin)
-	proof, err := e.Key.proof(challenge, 1)
-	must(t, err)
+	s, proof := c.challenged(admin, 0, 1)
 	a := authenticate{1, 1, proof, ticket{}, 0}
 	if _, _, _, err := s.handleLogin(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), auth.Secure); auth.Errno(err) != auth.EINVAL {
 		t.Error(err)
@@ -314,8 +309,7 @@ func TestConfigErrors(t *testing.T) {
 	broken := ServerConfig{Own: wire.OSD, Secrets: c.authority, Rand: script(), Now: c.clock.Now}
 	s, err := NewServer(broken)
 	must(t, err)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	if _, _, _, serr := connect(cl, wire.Client, s, wire.OSD, wires{}); serr == nil {
 		t.Error("a server without random numbers accepts")
 	}

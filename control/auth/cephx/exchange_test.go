@@ -124,14 +124,10 @@ func TestDefaultModes(t *testing.T) {
 
 func TestModeThatWasNotOfferedIsADowngrade(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin, only(auth.Secure))
-	c.login(cl)
+	cl := c.loggedIn(admin, only(auth.Secure))
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		for _, mode := range []auth.Mode{0, auth.CRC, 3} {
-			e, err := cl.Start(ctx, peer)
-			must(t, err)
-			_, _, _, err = e.Request(ctx)
-			must(t, err)
+			e, _ := asked(t, cl, peer)
 			if _, err := e.Done(ctx, 1, mode, nil); !errors.Is(err, auth.ErrDowngrade) {
 				t.Errorf("%v mode %v: %v", peer, mode, err)
 			}
@@ -141,8 +137,7 @@ func TestModeThatWasNotOfferedIsADowngrade(t *testing.T) {
 
 func TestStepsOutOfOrderAreErrors(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	challenge := appendServerChallenge(nil, 5)
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		e, err := cl.Start(ctx, peer)
@@ -162,11 +157,8 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 			t.Errorf("%v: second request: %v", peer, err)
 		}
 	}
-	e, err := cl.Start(ctx, wire.Mon)
-	must(t, err)
-	_, _, _, err = e.Request(ctx)
-	must(t, err)
-	_, err = e.ReplyMore(ctx, challenge)
+	e, _ := asked(t, cl, wire.Mon)
+	_, err := e.ReplyMore(ctx, challenge)
 	must(t, err)
 	if _, err := e.ReplyMore(ctx, challenge); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("second challenge: %v", err)
@@ -176,10 +168,8 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 // Matrix: AU-12
 func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
-	other := c.client(wire.EntityName{Type: wire.Client, ID: "other"})
-	c.login(other)
+	cl := c.loggedIn(admin)
+	other := c.loggedIn(wire.EntityName{Type: wire.Client, ID: "other"})
 
 	mgr := cl.tickets[ServiceMgr]
 	osd := cl.tickets[ServiceOSD]
@@ -203,8 +193,7 @@ func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
 		must(t, err)
 		p, err := a.First()
 		must(t, err)
-		e, err := c.osd.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
-		must(t, err)
+		e := serving(t, c.osd, auth.CRC)
 		if _, _, err := e.Handle(ctx, p); !errors.Is(err, tc.want) || auth.Errno(err) != auth.EACCES {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -226,8 +215,7 @@ func TestServerRefusesWhatItDoesNotSpeak(t *testing.T) {
 		"login without a name": {c.mon, []byte{10}},
 		"name of 5 KB":         {c.mon, appendLoginStart(nil, wire.EntityName{Type: 8, ID: string(make([]byte, 5000))}, 0)},
 	} {
-		e, err := tc.s.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
-		must(t, err)
+		e := serving(t, tc.s, auth.CRC)
 		if _, res, err := e.Handle(ctx, tc.p); err == nil || res != nil || auth.Errno(err) != auth.EACCES {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -266,8 +254,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 
 func TestAcceptHasTheLastWord(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	n := len(c.sessions)
 	refuse := func(peer wire.EntityType, name wire.EntityName) error {
 		if peer != wire.Client || name != admin {
@@ -288,8 +275,7 @@ func TestAcceptHasTheLastWord(t *testing.T) {
 
 func TestTicketExpiry(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	held := *cl.tickets[ServiceOSD]
 	show := func() error { return c.show(cl, &held) }
 	c.clock.add(DefaultServiceTTL)

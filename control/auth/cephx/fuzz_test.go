@@ -167,18 +167,15 @@ func (cfg *ClientConfig) rotating(t *testing.T, p []byte) {
 func FuzzExchanges(f *testing.F) {
 	seed(f)
 	c := newCluster(f)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	f.Fuzz(func(t *testing.T, p []byte) {
 		for _, s := range []*Server{c.mon, c.osd} {
-			e, err := s.Start(ctx, wire.Client, auth.Cephx, auth.Secure)
-			must(t, err)
+			e := serving(t, s, auth.Secure)
 			e.Handle(ctx, p)
 			e.Handle(ctx, p)
 		}
-		e, err := c.mon.Start(ctx, wire.Client, auth.Cephx, auth.Secure)
-		must(t, err)
-		_, _, err = e.Handle(ctx, appendLoginStart(nil, admin, 0))
+		e := serving(t, c.mon, auth.Secure)
+		_, _, err := e.Handle(ctx, appendLoginStart(nil, admin, 0))
 		must(t, err)
 		if _, res, err := e.Handle(ctx, p); err == nil || res != nil {
 			t.Error("login without a proof")
@@ -189,10 +186,7 @@ func FuzzExchanges(f *testing.F) {
 		s.StartMAuth(p)
 
 		for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
-			e, err := cl.Start(ctx, peer)
-			must(t, err)
-			_, _, _, err = e.Request(ctx)
-			must(t, err)
+			e, _ := asked(t, cl, peer)
 			e.ReplyMore(ctx, p)
 			if peer == wire.Mon {
 				e.(*loginExchange).login.step = loginProven

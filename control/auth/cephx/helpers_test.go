@@ -325,6 +325,32 @@ func (c *cluster) login(cl *Client) (cres, sres *auth.Result) {
 	return cres, sres
 }
 
+// loggedIn is a client that has logged in.
+func (c *cluster) loggedIn(name wire.EntityName, change ...func(*ClientConfig)) *Client {
+	c.t.Helper()
+	cl := c.client(name, change...)
+	c.login(cl)
+	return cl
+}
+
+// asked is an exchange of a client, and the request that it begins with.
+func asked(t testing.TB, cl *Client, peer wire.EntityType) (auth.ClientExchange, []byte) {
+	t.Helper()
+	x, err := cl.Start(ctx, peer)
+	must(t, err)
+	_, _, p, err := x.Request(ctx)
+	must(t, err)
+	return x, p
+}
+
+// serving is an exchange of a server with a client.
+func serving(t testing.TB, s *Server, mode auth.Mode) auth.ServerExchange {
+	t.Helper()
+	x, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
+	must(t, err)
+	return x
+}
+
 // show presents a ticket of a client to the osd.
 func (c *cluster) show(cl *Client, held *heldTicket) error {
 	c.t.Helper()

@@ -49,8 +49,7 @@ func TestEveryInnerLengthIsChecked(t *testing.T) {
 }
 
 func checkInnerLengths(t *testing.T, c *cluster) {
-	cl := c.client(admin, only(auth.Secure))
-	c.login(cl)
+	cl := c.loggedIn(admin, only(auth.Secure))
 	k := fuzzKeys[c.cfg.Ciphers.Preferred-AES]
 	seal := func(u usage, p []byte) []byte {
 		b, err := k.seal(u, nil, p, nil)
@@ -189,8 +188,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 // Matrix: AU-20
 func TestOddStatusesAreErrors(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(osd0)
-	c.login(cl)
+	cl := c.loggedIn(osd0)
 	for _, status := range []int32{1, 2, 16, 1 << 16, 1<<31 - 1, -1, -13, -4095, -4096, -1 << 31} {
 		p := le.AppendUint32(le.AppendUint16(nil, opRotatingKey), uint32(status))
 		if _, err := cl.HandleRotatingReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) {
@@ -215,10 +213,7 @@ func TestOddStatusesAreErrors(t *testing.T) {
 		}
 		l.Wipe()
 		for _, peer := range []wire.EntityType{wire.Mon, wire.Mgr} {
-			x, err := cl.Start(ctx, peer)
-			must(t, err)
-			_, _, _, err = x.Request(ctx)
-			must(t, err)
+			x, _ := asked(t, cl, peer)
 			err = x.BadMethod(ctx, auth.Cephx, status, []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC})
 			var refused *auth.Refused
 			if err != nil && (!errors.As(err, &refused) || refused.Errno >= 0) {

@@ -12,8 +12,7 @@ import (
 
 func TestUnprovenSessionGetsNothing(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	delete(cl.tickets, ServiceOSD)
 	tickets, err := cl.RenewRequest()
 	must(t, err)
@@ -29,14 +28,7 @@ func TestUnprovenSessionGetsNothing(t *testing.T) {
 
 func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
-	e, _ := c.ring.Lookup(admin)
-	s := c.authority.NewSession()
-	p, err := s.start(admin, 0)
-	must(t, err)
-	challenge, err := decodeServerChallenge(p)
-	must(t, err)
-	proof, err := e.Key.proof(challenge, 1)
-	must(t, err)
+	s, proof := c.challenged(admin, 0, 1)
 	request := func(proof uint64) []byte {
 		a := authenticate{3, 1, proof, ticket{}, ServiceAuth}
 		return a.appendTo(le.AppendUint16(nil, opAuthSessionKey))
@@ -47,7 +39,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 	if _, err := s.Handle(request(proof)); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("second try: %v", err)
 	}
-	_, err = s.start(admin, 0)
+	_, err := s.start(admin, 0)
 	must(t, err)
 	if _, _, _, err := s.handleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("another request instead of the proof: %v", err)
@@ -59,8 +51,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 
 func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	main, osd := cl.tickets[ServiceAuth], cl.tickets[ServiceOSD]
 	ask := func(h authorizerHead, k Key) error {
 		a, err := newAuthorizer(h, k.Clone(), c.rand)
@@ -93,8 +84,7 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 
 func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	s, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: script(^uint64(0))})
 	must(t, err)
 	a, err := cl.newAuthorizer(ServiceOSD)
@@ -116,8 +106,7 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 
 func TestVerifierEndsWithTheProof(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	a, err := cl.newAuthorizer(ServiceOSD)
 	must(t, err)
 	p, err := a.First()
@@ -166,8 +155,7 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 
 func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	delete(cl.tickets, ServiceOSD)
 	mgr := cl.tickets[ServiceMgr]
 	_, err := cl.RenewRequest() // for osd
@@ -183,8 +171,7 @@ func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 
 func TestTicketTimesFollowTheWallClock(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Now = time.Now })
-	c.login(cl)
+	cl := c.loggedIn(admin, func(cfg *ClientConfig) { cfg.Now = time.Now })
 	for _, info := range cl.Tickets() {
 		if strings.Contains(info.Expires.String()+info.RenewAt.String(), "m=") {
 			t.Errorf("ticket for %v has a monotonic time", info.Service)
@@ -194,8 +181,7 @@ func TestTicketTimesFollowTheWallClock(t *testing.T) {
 
 func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	content, err := openTicket(cl.tickets[ServiceOSD].ticket, func() Key { k, _ := c.authority.Secret(ServiceOSD, 2); return k }())
 	must(t, err)
 	p := append(content.appendTo(nil), 1, 2, 3)
@@ -218,13 +204,11 @@ func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
 
 func TestServerExchangeEndsWhenDone(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
 		ce, err := cl.Start(ctx, peer)
 		must(t, err)
-		se, err := server.Start(ctx, wire.Client, auth.Cephx, auth.CRC)
-		must(t, err)
+		se := serving(t, server, auth.CRC)
 		_, _, p, err := ce.Request(ctx)
 		must(t, err)
 		p, _, err = se.Handle(ctx, p)

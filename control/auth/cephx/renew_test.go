@@ -65,8 +65,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 
 func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	id := cl.GlobalID()
 	for range 5 {
 		c.clock.add(defaultAuthTTL * 3 / 4)
@@ -112,8 +111,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 
 func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	c.osd.cfg.Secrets = NewSecretStore(ServiceOSD) // an osd that lost its secrets
 	if _, _, cerr, _ := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(cerr)
@@ -125,8 +123,7 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 
 func TestBadRepliesChangeNothing(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	if err := cl.HandleReply([]byte{0, 2, 0, 0, 0, 0}); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("reply without a request: %v", err)
 	}
@@ -222,8 +219,7 @@ func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 
 func TestBadMethodDoesNotLoop(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	cephx, both := []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC, auth.Secure}
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		for name, tc := range map[string]struct {
@@ -264,8 +260,7 @@ func TestBadMethodDoesNotLoop(t *testing.T) {
 func TestClientIsSafeForConcurrentUse(t *testing.T) {
 	c := newCluster(t)
 	c.mon.cfg.LoggedIn = nil
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -287,8 +282,7 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 
 func TestWipedClientHasNothingLeft(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
-	c.login(cl)
+	cl := c.loggedIn(admin)
 	c.clock.add(50 * time.Minute)
 	_, err := cl.RenewRequest()
 	must(t, err)

@@ -30,14 +30,10 @@ func forms(secret []byte) []string {
 // Matrix: AU-15
 func TestKeysAreNeverPrinted(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin, only(auth.Secure))
-	c.login(cl)
-	e, err := cl.Start(ctx, wire.OSD)
-	must(t, err)
-	_, _, p, err := e.Request(ctx)
-	must(t, err)
+	cl := c.loggedIn(admin, only(auth.Secure))
+	e, p := asked(t, cl, wire.OSD)
 	v := c.osd.newVerifier()
-	p, _, err = v.Handle(p, auth.Secure)
+	p, _, err := v.Handle(p, auth.Secure)
 	must(t, err)
 	p, err = e.ReplyMore(ctx, p)
 	must(t, err)
@@ -89,8 +85,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 
 func TestExchangesWipeTheirKeys(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
-		cl := c.client(admin)
-		c.login(cl)
+		cl := c.loggedIn(admin)
 		e, err := cl.Start(ctx, wire.Mon)
 		must(t, err)
 		old := e.(*loginExchange).login.oldKey.data().secret
@@ -181,8 +176,7 @@ func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 	c := newCluster(t)
 	source := &lent{SecretSource: c.authority}
 	c.osd.cfg.Secrets = source
-	cl := c.client(admin, only(auth.Secure))
-	c.login(cl)
+	cl := c.loggedIn(admin, only(auth.Secure))
 	_, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
 	if cerr != nil || serr != nil || len(sres.ConnectionSecret) == 0 || len(source.keys) == 0 {
 		t.Fatal(cerr, serr, len(source.keys))

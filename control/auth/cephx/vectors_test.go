@@ -318,10 +318,7 @@ func replayClient(t *testing.T, name wire.EntityName, mon, osd msgr2Vector, mode
 		v.check(t, c.tickets[v.Service])
 	}
 
-	e, err = c.Start(ctx, wire.OSD)
-	must(t, err)
-	_, _, p, err = e.Request(ctx)
-	must(t, err)
+	e, p = asked(t, c, wire.OSD)
 	same(t, "authorizer", p, osd.Authorizer1)
 	p, err = e.ReplyMore(ctx, osd.Challenge)
 	must(t, err)
@@ -347,8 +344,7 @@ func replayService(t *testing.T, name wire.EntityName, v msgr2Vector, mode auth.
 		Rand: script(rand...),
 	})
 	must(t, err)
-	e, err := s.Start(ctx, wire.Client, auth.Cephx, mode)
-	must(t, err)
+	e := serving(t, s, mode)
 	p, res, err := e.Handle(ctx, v.Authorizer1)
 	must(t, err)
 	same(t, "challenge", p, v.Challenge)

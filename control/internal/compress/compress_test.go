@@ -26,9 +26,7 @@ func forMethods(t *testing.T, f func(t *testing.T, c frame.Compressor, m wire.Co
 func newCompressor(t testing.TB, m wire.CompressionMethod) frame.Compressor {
 	t.Helper()
 	c, err := compress.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -74,9 +72,7 @@ func TestWhatIsCompressedComesBack(t *testing.T) {
 func TestABombIsStoppedAtTheLimit(t *testing.T) {
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
 		bomb, err := c.Compress(nil, make([]byte, 16<<20))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, limit := range []int{0, 1, 100, 1 << 20, 16<<20 - 1} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -107,9 +103,7 @@ func TestAFalseClaimTakesNoMemory(t *testing.T) {
 	}
 	for m, text := range claims {
 		p, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c := newCompressor(t, m)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -130,9 +124,7 @@ func TestDamagedInputFails(t *testing.T) {
 	forMethods(t, func(t *testing.T, c frame.Compressor, m wire.CompressionMethod) {
 		p := []byte(strings.Repeat("0123456789 and more ", 60))
 		packed, err := c.Compress(nil, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := range packed {
 			if got, err := c.Decompress(nil, packed[:n], len(p)); err == nil {
 				t.Errorf("the first %d of %d bytes give %d", n, len(packed), len(got))
@@ -239,11 +231,16 @@ func FuzzDecompress(f *testing.F) {
 			return
 		}
 		packed, err := c.Compress(nil, got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if again, err := c.Decompress(nil, packed, limit); err != nil || !bytes.Equal(again, got) {
 			t.Fatalf("%v, %d bytes of %d", err, len(again), len(got))
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -32,15 +32,11 @@ func sendForged(t *testing.T, c frame.Compressor, data []byte, limit uint32, for
 	enc := frame.NewEncoder(frame.Rev1)
 	enc.Compress(forger{c, forge}, 0)
 	wire, err := enc.AppendFrame(nil, frame.TagMessage, bytes.Repeat([]byte{1}, 41), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dec := frame.NewDecoder(frame.Rev1, frame.Limits{Control: limit, Front: limit, Middle: limit, Data: limit})
 	dec.Decompress(c)
 	h, err := dec.Open(wire[:dec.HeadSize()])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if h.Flags&frame.FlagCompressed == 0 {
 		t.Fatal("the frame is not compressed")
 	}
@@ -55,9 +51,7 @@ func TestDamagedSegmentsInGoodFramesAreRefused(t *testing.T) {
 	data := []byte(strings.Repeat("some text that compresses; ", 40))
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
 		packed, err := c.Compress(nil, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		refused := 0
 		for i := range packed {
 			for _, to := range []byte{0, 0xff, packed[i] ^ 0x10} {
@@ -93,9 +87,7 @@ func TestABombInAGoodFrameTakesNoMemory(t *testing.T) {
 	const limit = 1 << 20
 	forMethods(t, func(t *testing.T, c frame.Compressor, _ wire.CompressionMethod) {
 		bomb, err := c.Compress(nil, make([]byte, 16<<20))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var before, after runtime.MemStats
 		first := true
 		_, err = sendForged(t, c, make([]byte, 2*len(bomb)+4096), limit, func(p []byte) []byte {
@@ -139,9 +131,7 @@ func TestNoMethodGrowsAFrameBeyondTheBoundOfItsTag(t *testing.T) {
 			enc.Compress(c, 0)
 			dec.Decompress(c)
 			wire, err := enc.AppendFrame(nil, tag, seg, make([]byte, 10000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			head := dec.HeadSize()
 			h, err := dec.Open(wire[:head])
 			if err != nil || !h.Compressed() {

@@ -44,12 +44,8 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 func recordings(t testing.TB) (all []recording) {
 	t.Helper()
 	p, err := os.ReadFile("testdata/handshakes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(p, &all))
 	if len(all) != 4 {
 		t.Fatalf("%d recordings", len(all))
 	}
@@ -60,15 +56,11 @@ func recordings(t testing.TB) (all []recording) {
 func (r *recording) features(t testing.TB) (own, both wire.Features) {
 	t.Helper()
 	m, err := wire1.DecodeConnect(r.C2S[wire1.ConnectorHelloSize:][:wire1.ConnectSize])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	both = m.Features
 	if r.Features != "" {
 		n, err := strconv.ParseUint(r.Features, 0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		both = wire.Features(n)
 	}
 	return m.Features, both
@@ -77,9 +69,7 @@ func (r *recording) features(t testing.TB) (own, both wire.Features) {
 func (r *recording) peerType(t testing.TB) wire.EntityType {
 	t.Helper()
 	typ, err := wire.ParseEntityType(r.Peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return typ
 }
 
@@ -151,13 +141,9 @@ func (s replayServer) Handle(_ context.Context, p []byte) ([]byte, *auth.Result,
 func (r *recording) connectorOf(t testing.TB, x auth.Client) (handshake1.ConnectConfig, session1.Session, session.Env) {
 	t.Helper()
 	acceptor, err := wire1.DecodeAcceptorHello(r.S2C[:wire1.AcceptorHelloSize])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	connector, err := wire1.DecodeConnectorHello(r.C2S[:wire1.ConnectorHelloSize])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own, _ := r.features(t)
 	peer := r.peerType(t)
 	s := session1.New(wire.Client, session.Policy{Lossy: true, Supported: own}, session.Peer{Type: peer, Target: acceptor.Own}, session.Backoff{})
@@ -176,9 +162,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 			cfg, s, env := r.connectorOf(t, x)
 			link := linktest.Scripted(r.S2C)
 			c, err := handshake1.Connect(t.Context(), link, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s, said, err := drive1.Connect(t.Context(), c, s, env)
 			if err != nil {
 				t.Fatal(err, said)
@@ -193,9 +177,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 				t.Errorf("features %v, want %v", s.Features, both)
 			}
 			enc, dec, err := c.Release(s.Features)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if c.Auth() != nil && (c.Auth().SessionKey != nil || x.wiped == 0) {
 				t.Error("secrets were kept")
 			}
@@ -233,9 +215,7 @@ func (r *recording) accepts(t *testing.T, dec *frame1.Decoder, p []byte) {
 func (r *recording) parts(t *testing.T, form frame1.Form, p []byte) (m frame1.Header, front, middle, data, footer []byte) {
 	t.Helper()
 	m, err := frame1.NewDecoder(frame1.Config{Form: form}, nil, limits).Header(p[1:][:form.HeaderSize()])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p = p[1+form.HeaderSize():]
 	f, d := int(m.FrontLen), int(m.DataLen)
 	return m, p[:f], nil, p[f:][:d], p[f+d:]
@@ -247,17 +227,13 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 		t.Run(r.Name, func(t *testing.T) {
 			x := &replay{t: t, r: &r}
 			hello, err := wire1.DecodeAcceptorHello(r.S2C[:wire1.AcceptorHelloSize])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			own := r.peerType(t)
 			link := linktest.Scripted(r.C2S)
 			a, err := handshake1.Accept(t.Context(), link, handshake1.AcceptConfig{
 				Options: handshake1.Options{EntityType: own, Own: hello.Own}, PeerAddr: hello.Seen.AddrPort, Auth: replayServer{x},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			// The number of the answer that opened the connection.
 			at := len(r.S2C) - wire1.SeqSize - len(r.lastProof()) - wire1.ReplySize
 			last, err := wire1.DecodeReply(r.S2C[at:][:wire1.ReplySize])
@@ -278,9 +254,7 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 				t.Errorf("from %v", a.From())
 			}
 			enc, dec, err := a.Release(s.Features)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(r.SessionKey) > 0 {
 				r.accepts(t, dec, r.Message.C2S)
 				if r.Features != "0x1f01cfbdff7dffff" { // daemons flag old footers as signed

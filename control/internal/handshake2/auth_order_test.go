@@ -56,8 +56,7 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		cc, ac := keyedConfigs(client, newKeyed(mode))
 		seen := &recorder{}
 		cc.Auth, cc.Probe = spy, probed(seen)
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		if !errors.Is(x.err, errLast) || !errors.Is(x.err, handshake.ErrAuth) || !errors.Is(y.err, io.EOF) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
 		}
@@ -70,8 +69,7 @@ func TestAnErrorOfTheLastCallStopsEverything(t *testing.T) {
 		cc, ac = keyedConfigs(newKeyed(mode), keyed{})
 		seen = &recorder{}
 		ac.Auth, ac.Probe = half, probed(seen)
-		a, b = linktest.New()
-		x, y = both(t, t.Context(), a, b, cc, ac)
+		x, y = meet(t, cc, ac)
 		if !errors.Is(y.err, errLast) || !errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, &auth.Refused{}) {
 			t.Errorf("%v: connector %v, acceptor %v", mode, x.err, y.err)
 		}
@@ -157,8 +155,7 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 		{"short secret of the acceptor", newKeyed(auth.Secure), short, [2]bool{false, true}},
 	} {
 		cc, ac := keyedConfigs(c.connector, c.acceptor)
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		if got := [2]bool{errors.Is(x.err, handshake.ErrAuth), errors.Is(y.err, handshake.ErrAuth)}; got != c.want {
 			t.Errorf("%s: %v, %v", c.name, x.err, y.err)
 		}
@@ -184,8 +181,7 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 	for i := 1; ; i++ {
 		h := &recorder{failAt: i}
 		cc.Probe = probed(h)
-		a, b := linktest.New()
-		x, _ := both(t, t.Context(), a, b, cc, ac)
+		x, _ := meet(t, cc, ac)
 		if x.err == nil {
 			break
 		}

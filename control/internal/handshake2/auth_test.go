@@ -34,14 +34,10 @@ func pieces(t testing.TB, stream []byte) []piece {
 	dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
 	for rest := stream[wire2.BannerSize:]; len(rest) > 0; {
 		h, err := dec.Open(rest[:dec.HeadSize()])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := dec.HeadSize() + dec.RestSize(h)
 		f, err := dec.Finish(h, rest[:dec.HeadSize()], rest[dec.HeadSize():n])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out = append(out, piece{h.Tag, rest[:n], f.Seg[0]})
 		rest = rest[n:]
 	}
@@ -58,9 +54,7 @@ func join(list []piece) (out []byte) {
 func encode(t testing.TB, tag frame.Tag, segs ...[]byte) []byte {
 	t.Helper()
 	p, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, tag, segs...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -158,8 +152,7 @@ func TestModeIsTheConnectorsFirstThatIsAllowed(t *testing.T) {
 		client := newKeyed(c.offered...)
 		cc, ac := keyedConfigs(client, newKeyed(c.allowed...))
 		cc.Modes, ac.Modes = c.limitC, c.limitS
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		switch c.want {
 		case 0:
 			if !errors.Is(x.err, auth.ErrNoMode) || !errors.Is(x.err, handshake.ErrGaveUp) || !errors.Is(y.err, auth.ErrNoMode) || fmt.Sprint(*client.results) != "[-95]" {
@@ -184,7 +177,7 @@ func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 	_, ac := noneConfigs()
 	a, b := linktest.New()
 	var s2c []byte
-	b.Tamper = func(_ int, p []byte) { s2c = append(s2c, p...) }
+	b.Tamper = collecting(&s2c)
 	x, y := both(t, t.Context(), a, b, cc, ac)
 	if e := wantError(t, x.err); !errors.Is(x.err, auth.ErrNoMethod) || !errors.Is(x.err, &auth.Refused{Errno: auth.EOPNOTSUPP}) || !e.Terminal() {
 		t.Error(x.err)
@@ -205,8 +198,7 @@ func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
 	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
 	cc, ac := keyedConfigs(client, server)
-	a, b := linktest.New()
-	x, y := both(t, t.Context(), a, b, cc, ac)
+	x, y := meet(t, cc, ac)
 	if !errors.Is(x.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
 		t.Error(x.err, y.err)
 	}
@@ -225,8 +217,7 @@ func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
 		if !strings.HasPrefix(r.name, "08") {
 			continue
 		}
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, r.connectConfig(t), r.acceptConfig(t))
+		x, y := meet(t, r.connectConfig(t), r.acceptConfig(t))
 		if x.err != nil || y.err != nil || x.peer.Auth.Method != auth.None || y.peer.Auth.Entity.String() != "client.admin" {
 			t.Error(x.err, y.err)
 		}
@@ -239,8 +230,7 @@ func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 		server := newKeyed(auth.CRC)
 		server.rounds = rounds
 		cc, ac := keyedConfigs(newKeyed(auth.CRC), server)
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, handshake.ErrTooManyRounds) {
 			t.Errorf("%d rounds: %v, %v", rounds, x.err, y.err)
 		}
@@ -267,8 +257,7 @@ func TestBusyServerClosesWithoutAFrame(t *testing.T) {
 			server.refuse = auth.ErrBusy
 		}
 		cc, ac := keyedConfigs(client, server)
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
 			t.Errorf("start %v: %v, %v", start, x.err, y.err)
 		}
@@ -288,8 +277,7 @@ func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
 		client := newKeyed(auth.CRC)
 		c.set(&client)
 		cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
-		a, b := linktest.New()
-		x, _ := both(t, t.Context(), a, b, cc, ac)
+		x, _ := meet(t, cc, ac)
 		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != handshake.StageAuth {
 			t.Error(x.err)
 		}
@@ -365,14 +353,12 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 		bad := newKeyed(auth.Secure)
 		c.set(&bad)
 		cc, ac := keyedConfigs(bad, good)
-		a, b := linktest.New()
-		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, c.want) {
+		if x, _ := meet(t, cc, ac); !errors.Is(x.err, c.want) {
 			t.Errorf("connector: %v, want %v", x.err, c.want)
 		}
 		// The acceptor notices before it says AUTH_DONE.
 		cc, ac = keyedConfigs(good, bad)
-		a, b = linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		if !errors.Is(y.err, c.want) || !errors.Is(x.err, io.EOF) {
 			t.Errorf("acceptor: %v, want %v; connector: %v", y.err, c.want, x.err)
 		}
@@ -380,8 +366,7 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	k := newKeyed(auth.Secure)
 	k.secret = auth.ConnectionSecretMin
 	cc, ac := keyedConfigs(k, k)
-	a, b := linktest.New()
-	if x, y := both(t, t.Context(), a, b, cc, ac); x.err != nil || y.err != nil {
+	if x, y := meet(t, cc, ac); x.err != nil || y.err != nil {
 		t.Error(x.err, y.err)
 	}
 }
@@ -392,8 +377,7 @@ func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
 		other := newKeyed(mode)
 		other.key = 8
 		cc, ac := keyedConfigs(newKeyed(mode), other)
-		a, b := linktest.New()
-		x, y := both(t, t.Context(), a, b, cc, ac)
+		x, y := meet(t, cc, ac)
 		for _, err := range []error{x.err, y.err} {
 			if !errors.Is(err, ErrSignature) || wantError(t, err).Terminal() {
 				t.Errorf("%v: %v", mode, err)
@@ -406,11 +390,12 @@ func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
 func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
 	// The banner has no checksum, and unknown feature bits are ignored: only the
 	// signatures can tell.
-	flip := func(at int) func(int, []byte) {
-		return func(off int, p []byte) {
+	flip := func(at int) func(int, []byte) []byte {
+		return func(off int, p []byte) []byte {
 			if at >= off && at < off+len(p) {
 				p[at-off] ^= 0x80
 			}
+			return p
 		}
 	}
 	const unknownBit = wire2.BannerPrefixSize + 7

@@ -49,9 +49,7 @@ func TestAbortedFrameIsPassedOver(t *testing.T) {
 	c2s, _ := capture(t, cc, ac)
 	hello := wire2.Hello{EntityType: wire.Client, PeerAddr: target}
 	f, err := frame.NewEncoder(frame.Rev0).AppendFrame(nil, frame.TagHello, hello.AppendTo(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f[len(f)-17] = 1
 	peer := slices.Concat(c2s[:wire2.BannerSize], f, c2s[wire2.BannerSize:])
 	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); err != nil {
@@ -69,8 +67,7 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 		spy := &spyClient{keyedClient: keyedClient{client}}
 		cc, ac := keyedConfigs(client, newKeyed(auth.Secure))
 		cc.Auth = spy
-		a, b := linktest.New()
-		both(t, t.Context(), a, b, cc, ac)
+		meet(t, cc, ac)
 		if len(spy.key) == 0 || !bytes.Equal(spy.key, make([]byte, len(spy.key))) || !bytes.Equal(spy.secret, make([]byte, len(spy.secret))) {
 			t.Errorf("right key %v: left %x %x", rightKey, spy.key, spy.secret)
 		}
@@ -81,11 +78,10 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 	// Also when the authentication itself fails half way.
 	_, ac := noneConfigs()
 	ac.Auth = none.NewServer(none.ServerConfig{})
-	a, b := linktest.New()
 	client := newKeyed(auth.Secure)
 	cc, _ := keyedConfigs(client, keyed{})
 	cc.PeerType = 0
-	both(t, t.Context(), a, b, cc, ac)
+	meet(t, cc, ac)
 	if client.wiped.Load() != 1 {
 		t.Errorf("exchange wiped %d times", client.wiped.Load())
 	}
@@ -98,9 +94,7 @@ func TestEveryFrameAboveItsBoundIsRefusedFromItsPreamble(t *testing.T) {
 		for tag := range frame.Tag(32) {
 			body := make([]byte, tag.Bound().Max+1)
 			wire, err := frame.NewEncoder(rev).AppendFrame(nil, tag, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			link := linktest.Scripted(wire)
 			s := newStream(link)
 			s.start(rev)
@@ -123,9 +117,7 @@ func TestEveryControlFrameAtItsBoundIsRead(t *testing.T) {
 	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
 		for tag := frame.TagHello; tag.Known(); tag++ {
 			wire, err := frame.NewEncoder(rev).AppendFrame(nil, tag, make([]byte, tag.Bound().Max))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s := newStream(linktest.Scripted(wire))
 			s.start(rev)
 			if got, p, err := s.ReadFrame(t.Context()); err != nil || got != tag || len(p) != int(tag.Bound().Max) {

@@ -205,12 +205,8 @@ func TestTheAcceptorWaitsNoMoreForAPeerThatSendsFramesOneByOne(t *testing.T) {
 		if x.err != nil {
 			t.Fatal(x.err)
 		}
-		if err := x.stream.WriteFrame(ctx, frame.TagClientIdent, []byte("hello")); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.stream.WriteFrame(ctx, frame.TagClientIdent, []byte("hello")))
+		must(t, <-done)
 		if s.waits != 2 {
 			t.Errorf("single %v: the acceptor waits %d times after the banner, want 2", single, s.waits)
 		}
@@ -224,12 +220,10 @@ func TestABufferedLinkCarriesTheSameBytes(t *testing.T) {
 		c2s, s2c := capture(t, cc, ac)
 		a, b := newBufferedLink()
 		var gotC, gotS []byte
-		a.Tamper = func(_ int, p []byte) { gotC = append(gotC, p...) }
-		b.Tamper = func(_ int, p []byte) { gotS = append(gotS, p...) }
+		a.Tamper = collecting(&gotC)
+		b.Tamper = collecting(&gotS)
 		x, y := meetBuffered(t, a, b, cc, ac)
-		if x.err != nil || y.err != nil {
-			t.Fatal(x.err, y.err)
-		}
+		must(t, errors.Join(x.err, y.err))
 		if !bytes.HasPrefix(gotC, c2s) || !bytes.HasPrefix(gotS, s2c) {
 			t.Errorf("%v: the connector sends %d bytes instead of %d, the acceptor %d instead of %d", mode, len(gotC), len(c2s), len(gotS), len(s2c))
 		}
@@ -298,7 +292,7 @@ func TestAProbeSeesEachWriteOnItsOwn(t *testing.T) {
 		ac.Probe = probed(stopBehind{probe.Point{Step: probe.FrameWrite, Tag: last.tag}})
 		a, b := newBufferedLink()
 		var sent []byte
-		b.Tamper = func(_ int, p []byte) { sent = append(sent, p...) }
+		b.Tamper = collecting(&sent)
 		x, y := meetBuffered(t, a, b, cc, ac)
 		if !errors.Is(y.err, errStopped) || x.err == nil {
 			t.Errorf("%v: connector %v, acceptor %v", last.tag, x.err, y.err)

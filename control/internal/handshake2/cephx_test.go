@@ -20,24 +20,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// rewriter is a link whose writer's bytes are changed on the way. Each write is
-// a banner or a frame.
-type rewriter struct {
-	*end
-	n       int
-	written [][]byte
-	rewrite func(n int, p []byte) []byte // nil: leave them
-}
-
-func (r *rewriter) Write(ctx context.Context, p []byte) error {
-	r.written = append(r.written, bytes.Clone(p))
-	if r.rewrite != nil {
-		p = r.rewrite(r.n, bytes.Clone(p))
-	}
-	r.n++
-	return r.end.Write(ctx, p)
-}
-
 // realm has a monitor and an osd that authenticate with cephx, and clients.
 type realm struct {
 	t        testing.TB
@@ -56,20 +38,14 @@ func newRealm(t testing.TB) *realm {
 [client.other]
 	key = AQAlMgppkIuaGRAANl25pRpdkMKe16ETnRsIhA==
 `))
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	check(err)
+	must(t, err)
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
-	check(err)
+	must(t, err)
 	both := func(wire.EntityType) []auth.Mode { return bothMode }
 	mon, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: both})
-	check(err)
+	must(t, err)
 	osd, err := cephx.NewServer(cephx.ServerConfig{Own: wire.OSD, Secrets: authority, Modes: both})
-	check(err)
+	must(t, err)
 	return &realm{t, ring, mon, osd}
 }
 
@@ -107,16 +83,10 @@ func (r *realm) client(id string, w way) *cephx.Client {
 	c, err := cephx.NewClient(cephx.ClientConfig{
 		Name: entity.Name, Key: entity.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{w.mode} },
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	if w.peer != wire.Mon {
-		login := way{wire.Mon, w.mode, false}
-		cc, ac := r.configs(c, login)
-		a, b := linktest.New()
-		if x, y := both(r.t, context.Background(), a, b, cc, ac); x.err != nil || y.err != nil {
-			r.t.Fatal(x.err, y.err)
-		}
+		cc, ac := r.configs(c, way{wire.Mon, w.mode, false})
+		writesOf(r.t, cc, ac)
 	}
 	return c
 }
@@ -135,37 +105,21 @@ func (r *realm) configs(c auth.Client, w way) (ConnectConfig, AcceptConfig) {
 
 // meet runs a handshake of which each side's writes are changed by a function,
 // or not. The limit ends a side that waits for bytes that a change took away.
-func (r *realm) meet(t testing.TB, c auth.Client, w way, toAcceptor, toConnector func(int, []byte) []byte) (x, y outcome, c2s, s2c [][]byte) {
+func (r *realm) meet(t testing.TB, c auth.Client, w way, toAcceptor, toConnector func(int, []byte) []byte) (x, y outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	a, b := linktest.New()
+	a.Tamper, b.Tamper = noting(new([][]byte), toAcceptor), noting(new([][]byte), toConnector)
 	cc, ac := r.configs(c, w)
-	one, two := &rewriter{end: a, rewrite: toAcceptor}, &rewriter{end: b, rewrite: toConnector}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		y.stream, y.peer, y.err = Accept(ctx, two, ac)
-		if y.err != nil {
-			b.Out.Close()
-		}
-	}()
-	x.stream, x.peer, x.err = Connect(ctx, one, cc)
-	if x.err != nil {
-		a.Out.Close()
-	}
-	<-done
-	return x, y, one.written, two.written
+	return both(t, ctx, a, b, cc, ac)
 }
 
 // normal is a handshake that nobody disturbs.
 func (r *realm) normal(id string, w way) (c2s, s2c [][]byte) {
 	r.t.Helper()
-	x, y, c2s, s2c := r.meet(r.t, r.client(id, w), w, nil, nil)
-	if x.err != nil || y.err != nil {
-		r.t.Fatalf("%v: %v, %v", w, x.err, y.err)
-	}
-	return c2s, s2c
+	cc, ac := r.configs(r.client(id, w), w)
+	return writesOf(r.t, cc, ac)
 }
 
 // unusedSums is the room for the checksums of three segments at the end of a
@@ -186,7 +140,7 @@ func TestEveryChangedByteOfACephxHandshakeIsFound(t *testing.T) {
 				if w.peer == wire.Mon {
 					c = r.client("admin", w) // one that has not logged in yet
 				}
-				if x, y, _, _ := r.meet(t, c, w, toAcceptor, toConnector); x.err == nil && y.err == nil {
+				if x, y := r.meet(t, c, w, toAcceptor, toConnector); x.err == nil && y.err == nil {
 					t.Errorf("%v: %s was not found", w, what)
 				}
 			}
@@ -237,21 +191,15 @@ func changePayload(t testing.TB, rev frame.Revision, p []byte, at int, mask byte
 	dec := frame.NewDecoder(rev, frame.DefaultLimits())
 	p = bytes.Clone(p)
 	h, err := dec.Open(p[:dec.HeadSize()])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := dec.Finish(h, p[:dec.HeadSize()], p[dec.HeadSize():])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if at >= len(f.Seg[0]) {
 		return nil
 	}
 	f.Seg[0][at] ^= mask
 	out, err := frame.NewEncoder(rev).AppendFrame(nil, h.Tag, f.Seg[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -262,11 +210,8 @@ func TestARecordedCephxHandshakeIsRefused(t *testing.T) {
 	r := newRealm(t)
 	for _, w := range ways() {
 		c := r.client("admin", w)
-		x, y, c2s, s2c := r.meet(t, c, w, nil, nil)
-		if x.err != nil || y.err != nil {
-			t.Fatal(x.err, y.err)
-		}
 		cc, ac := r.configs(c, w)
+		c2s, s2c := writesOf(t, cc, ac)
 		link := linktest.Scripted(bytes.Join(c2s, nil))
 		_, _, err := Accept(t.Context(), link, ac)
 		if !errors.Is(err, handshake.ErrAuth) {
@@ -314,7 +259,7 @@ func TestFramesOfAnotherCephxSessionDoNotFit(t *testing.T) {
 						}
 						to := [2]func(int, []byte) []byte{}
 						to[dir] = splice
-						x, y, _, _ := r.meet(t, own, w, to[0], to[1])
+						x, y := r.meet(t, own, w, to[0], to[1])
 						ok := x.err == nil && y.err == nil
 						if ok != same {
 							t.Errorf("%v, session of %s, direction %d, write %d, same bytes %v: %v, %v", w, id, dir, n, same, x.err, y.err)

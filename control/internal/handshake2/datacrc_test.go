@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -41,8 +40,7 @@ func TestDataCRCsOfOneSideOnlyAreAFault(t *testing.T) {
 	for _, connector := range []bool{true, false} {
 		cc, ac := noneConfigs()
 		cc.NoDataCRC, ac.NoDataCRC = connector, !connector
-		c, s := linktest.New()
-		x, y := both(t, t.Context(), c, s, cc, ac)
+		x, y := meet(t, cc, ac)
 		checks, leaves := y.err, x.err
 		if !connector {
 			checks, leaves = leaves, checks

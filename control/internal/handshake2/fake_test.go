@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -139,14 +140,37 @@ func newStream(link handshake.Link) *Stream {
 // capture runs a handshake that works and returns what each side has written.
 func capture(t testing.TB, cc ConnectConfig, ac AcceptConfig) (c2s, s2c []byte) {
 	t.Helper()
+	x, y := writesOf(t, cc, ac)
+	return slices.Concat(x...), slices.Concat(y...)
+}
+
+// writesOf is capture, write by write: the banner and single frames.
+func writesOf(t testing.TB, cc ConnectConfig, ac AcceptConfig) (c2s, s2c [][]byte) {
+	t.Helper()
 	c, s := linktest.New()
-	c.Tamper = func(_ int, b []byte) { c2s = append(c2s, b...) }
-	s.Tamper = func(_ int, b []byte) { s2c = append(s2c, b...) }
+	c.Tamper, s.Tamper = noting(&c2s, nil), noting(&s2c, nil)
 	x, y := both(t, context.Background(), c, s, cc, ac)
-	if x.err != nil || y.err != nil {
-		t.Fatal(x.err, y.err)
-	}
+	must(t, errors.Join(x.err, y.err))
 	return c2s, s2c
+}
+
+// noting keeps each write of an end, and has it changed, unless change is nil.
+func noting(writes *[][]byte, change func(n int, p []byte) []byte) func(int, []byte) []byte {
+	return func(_ int, p []byte) []byte {
+		*writes = append(*writes, bytes.Clone(p))
+		if change == nil {
+			return p
+		}
+		return change(len(*writes)-1, p)
+	}
+}
+
+// collecting keeps all that an end writes.
+func collecting(all *[]byte) func(int, []byte) []byte {
+	return func(_ int, p []byte) []byte {
+		*all = append(*all, p...)
+		return p
+	}
 }
 
 // spyClient keeps the slices of the result that it gave away.

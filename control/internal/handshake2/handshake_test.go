@@ -27,9 +27,7 @@ func echo(t *testing.T, a, b outcome) {
 	t.Helper()
 	for i, pair := range [][2]*Stream{{a.stream, b.stream}, {b.stream, a.stream}, {a.stream, b.stream}} {
 		want := bytes.Repeat([]byte{byte(i + 1)}, 40*i+1)
-		if err := pair[0].WriteFrame(t.Context(), frame.TagClientIdent, want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, pair[0].WriteFrame(t.Context(), frame.TagClientIdent, want))
 		tag, got, err := pair[1].ReadFrame(t.Context())
 		if err != nil || tag != frame.TagClientIdent || !bytes.Equal(got, want) {
 			t.Fatalf("%v %x, %v", tag, got, err)
@@ -54,9 +52,7 @@ func TestEveryRevisionAndMode(t *testing.T) {
 						c, s := linktest.New()
 						c.Single, s.Single = single, single
 						x, y := both(t, t.Context(), c, s, cc, ac)
-						if x.err != nil || y.err != nil {
-							t.Fatal(x.err, y.err)
-						}
+						must(t, errors.Join(x.err, y.err))
 						rev := frame.Rev1
 						if cRev0 || sRev0 {
 							rev = frame.Rev0
@@ -158,8 +154,7 @@ func TestBannerRules(t *testing.T) {
 func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	cc, ac := noneConfigs()
 	cc.PeerType = wire.OSD
-	c, s := linktest.New()
-	x, y := both(t, t.Context(), c, s, cc, ac)
+	x, y := meet(t, cc, ac)
 	if e := wantError(t, x.err); !errors.Is(x.err, handshake.ErrPeerType) || !e.Terminal() || e.Stage != handshake.StageHello {
 		t.Error(x.err)
 	}
@@ -172,8 +167,7 @@ func TestWrongPeerTypeIsTerminal(t *testing.T) {
 	for _, any := range []wire.EntityType{0, wire.Any} {
 		cc, ac := noneConfigs()
 		cc.PeerType, ac.EntityType = any, 0x77
-		c, s := linktest.New()
-		if x, y := both(t, t.Context(), c, s, cc, ac); x.err != nil || y.err != nil || x.peer.EntityType != 0x77 {
+		if x, y := meet(t, cc, ac); x.err != nil || y.err != nil || x.peer.EntityType != 0x77 {
 			t.Error(x.err, y.err)
 		}
 	}
@@ -185,15 +179,11 @@ func TestWholeHandshakeInOneSegment(t *testing.T) {
 	cc, ac := noneConfigs()
 	c2s, s2c := capture(t, cc, ac)
 	keepalive, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagKeepalive2, make([]byte, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ac.Auth = none.NewServer(none.ServerConfig{Monitor: true})
 	link := linktest.Scripted(append(bytes.Clone(c2s), keepalive...))
 	s, _, err := Accept(t.Context(), link, ac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := link.Out.Content(); !bytes.Equal(got, s2c) {
 		t.Errorf("answers\n%x\nwant\n%x", got, s2c)
 	}
@@ -296,11 +286,8 @@ func TestCompressionNegotiation(t *testing.T) {
 					side.Install = func(_ *frame.Encoder, _ *frame.Decoder, m wire.CompressionMethod) { installed[i] = m }
 				}
 			}
-			a, b := linktest.New()
-			x, y := both(t, t.Context(), a, b, cc, ac)
-			if x.err != nil || y.err != nil {
-				t.Fatal(x.err, y.err)
-			}
+			x, y := meet(t, cc, ac)
+			must(t, errors.Join(x.err, y.err))
 			if got := [2]wire.CompressionMethod{x.peer.Compression, y.peer.Compression}; got != c.want || installed != c.want {
 				t.Errorf("got %v, installed %v, want %v", got, installed, c.want)
 			}
@@ -341,8 +328,7 @@ func TestAProbeSeesEveryStepAndCanFailIt(t *testing.T) {
 	run := func(c, s *recorder) (x, y outcome) {
 		cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
 		cc.Probe, ac.Probe = probed(c), probed(s)
-		a, b := linktest.New()
-		return both(t, t.Context(), a, b, cc, ac)
+		return meet(t, cc, ac)
 	}
 	c, s := &recorder{}, &recorder{}
 	if x, y := run(c, s); x.err != nil || y.err != nil {

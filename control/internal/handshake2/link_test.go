@@ -12,13 +12,21 @@ import (
 // end is one end of a connection in memory.
 type end = linktest.End
 
-// both runs the two sides of one handshake to their ends.
+// outcome is what a side has in the end.
 type outcome struct {
 	stream *Stream
 	peer   *handshake.Peer
 	err    error
 }
 
+// meet runs the two sides of one handshake to their ends.
+func meet(t testing.TB, cc ConnectConfig, ac AcceptConfig) (connector, acceptor outcome) {
+	t.Helper()
+	c, s := linktest.New()
+	return both(t, t.Context(), c, s, cc, ac)
+}
+
+// both is meet over a connection of the test's.
 func both(t testing.TB, ctx context.Context, c, s *end, cc ConnectConfig, ac AcceptConfig) (connector, acceptor outcome) {
 	t.Helper()
 	done := make(chan outcome)
@@ -51,4 +59,11 @@ func wantError(t testing.TB, err error) *handshake.Error {
 		t.Fatalf("not a complete *Error: %#v", err)
 	}
 	return e
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -65,12 +65,3 @@ func TestABannerThatEndsEarlyIsToldFromNoneAtAll(t *testing.T) {
 		}
 	}
 }
-
-func TestABannerThatComesInPartsIsRead(t *testing.T) {
-	cc, ac := noneConfigs()
-	c, s := linktest.New()
-	c.Single, s.Single = true, true
-	if x, y := both(t, context.Background(), c, s, cc, ac); x.err != nil || y.err != nil {
-		t.Error(x.err, y.err)
-	}
-}

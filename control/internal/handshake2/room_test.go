@@ -67,8 +67,7 @@ func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 	// A handshake as real ones are needs little.
 	cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
 	kept = roomOf(&ac, 4<<10)
-	a, b := linktest.New()
-	if x, y := both(t, t.Context(), a, b, cc, ac); x.err != nil || y.err != nil || *kept == 0 {
+	if x, y := meet(t, cc, ac); x.err != nil || y.err != nil || *kept == 0 {
 		t.Errorf("%v, %v, %d bytes", x.err, y.err, *kept)
 	}
 }

@@ -48,13 +48,9 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 func recordings(t testing.TB) []*recording {
 	t.Helper()
 	p, err := os.ReadFile("testdata/handshakes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	byName := map[string]*recording{}
-	if err := json.Unmarshal(p, &byName); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(p, &byName))
 	var all []*recording
 	for name, r := range byName {
 		r.name = name
@@ -79,9 +75,7 @@ func (r *recording) payloads(dir string, tag frame.Tag) (out [][]byte) {
 func (r *recording) hello(t testing.TB, dir string) wire2.Hello {
 	t.Helper()
 	h, err := wire2.DecodeHello(r.payloads(dir, frame.TagHello)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -89,9 +83,7 @@ func (r *recording) requests(t testing.TB) (out []wire2.AuthRequest) {
 	t.Helper()
 	for _, p := range r.payloads("c2s", frame.TagAuthRequest) {
 		q, err := wire2.DecodeAuthRequest(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out = append(out, q)
 	}
 	return out
@@ -130,9 +122,7 @@ func (r *recording) options(t testing.TB, dir string) Options {
 		banner = r.S2C
 	}
 	b, err := wire2.DecodeBanner(banner[wire2.BannerPrefixSize:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o.Rev0Only = b.Supported&wire.BannerRevision1 == 0
 	return o
 }
@@ -152,9 +142,7 @@ func (r *recording) connectConfig(t testing.TB) ConnectConfig {
 func (r *recording) acceptConfig(t testing.TB) AcceptConfig {
 	cfg := AcceptConfig{Options: r.options(t, "s2c"), PeerAddr: r.hello(t, "s2c").PeerAddr.AddrPort}
 	done, err := wire2.DecodeAuthDone(r.payloads("s2c", frame.TagAuthDone)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(r.SessionKey) > 0 {
 		cfg.Auth = &replayServer{t: t, r: r, done: done}
 		return cfg
@@ -278,9 +266,7 @@ func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []re
 		}
 	}
 	for _, f := range txFrames {
-		if err := s.WriteFrame(t.Context(), f.Tag, f.Payload); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.WriteFrame(t.Context(), f.Tag, f.Payload))
 	}
 	if got := link.Out.Content(); !bytes.Equal(got, slices.Concat(txHead, txTail)) {
 		t.Errorf("after the handshake wrote\n%x\nwant\n%x", got[len(txHead):], txTail)
@@ -294,9 +280,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 			link := linktest.Scripted(r.S2C)
 			cfg := r.connectConfig(t)
 			s, peer, err := Connect(t.Context(), link, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			hello := r.hello(t, "s2c")
 			if peer.EntityType != hello.EntityType || peer.SeenAs != hello.PeerAddr || peer.Revision != r.Revision || peer.Mode != r.Mode {
 				t.Errorf("peer %+v", peer)
@@ -320,9 +304,7 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			link := linktest.Scripted(r.C2S)
 			s, peer, err := Accept(t.Context(), link, r.acceptConfig(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			hello := r.hello(t, "c2s")
 			if peer.EntityType != hello.EntityType || peer.Target != hello.PeerAddr || peer.Revision != r.Revision || peer.Mode != r.Mode {
 				t.Errorf("peer %+v", peer)

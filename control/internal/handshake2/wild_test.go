@@ -2,7 +2,6 @@ package handshake2
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -92,19 +91,6 @@ func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
 			}
 		})
 	}
-}
-
-// writesOf runs a handshake that works and returns the writes of each side, which
-// are the banner and single frames.
-func writesOf(t *testing.T, cc ConnectConfig, ac AcceptConfig) (c2s, s2c [][]byte) {
-	t.Helper()
-	c, s := linktest.New()
-	c.Tamper = func(_ int, b []byte) { c2s = append(c2s, bytes.Clone(b)) }
-	s.Tamper = func(_ int, b []byte) { s2c = append(s2c, bytes.Clone(b)) }
-	if x, y := both(t, context.Background(), c, s, cc, ac); x.err != nil || y.err != nil {
-		t.Fatal(x.err, y.err)
-	}
-	return c2s, s2c
 }
 
 // Whatever comes behind whichever part of a handshake that is in

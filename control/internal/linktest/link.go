@@ -97,8 +97,8 @@ func (p *Pipe) Content() []byte {
 // End is one end of a connection. One goroutine at a time writes.
 type End struct {
 	In, Out *Pipe
-	Single  bool                    // deliver each byte on its own
-	Tamper  func(off int, b []byte) // change what is written, at an offset in the whole
+	Single  bool                           // deliver each byte on its own
+	Tamper  func(off int, b []byte) []byte // what becomes of a write, at an offset in the whole
 	wrote   int
 }
 
@@ -120,10 +120,11 @@ func (e *End) ReadFull(ctx context.Context, b []byte) error { return e.In.ReadFu
 // Write never waits.
 func (e *End) Write(_ context.Context, b []byte) error {
 	b = bytes.Clone(b)
-	if e.Tamper != nil {
-		e.Tamper(e.wrote, b)
-	}
+	off := e.wrote
 	e.wrote += len(b)
+	if e.Tamper != nil {
+		b = e.Tamper(off, b)
+	}
 	if !e.Single {
 		e.Out.Write(b)
 		return nil

@@ -19,9 +19,8 @@ type Driver struct {
 	Whole     bool          // with buffers that connections cannot share
 	Socks     map[int]*Sock // by descriptor
 	Queue     []uring.Completion
-	WaitErr   error // what Wait fails with
-	Lent      int   // receive buffers
-	Released  int   // and those that came back
+	Lent      int // receive buffers
+	Released  int // and those that came back
 	Closed    bool
 	Disk      *Disk      // of its files
 	Files     []*Request // on files, not answered
@@ -245,9 +244,6 @@ func (d *Driver) PeerAddr(uring.Socket) netip.AddrPort {
 
 // Wait implements uring.Driver.
 func (d *Driver) Wait(time.Duration) ([]uring.Completion, error) {
-	if d.WaitErr != nil {
-		return nil, d.WaitErr
-	}
 	// Two lists, so that the one handed out stays valid until the next Wait.
 	d.Queue, d.last = d.last[:0], d.Queue
 	d.delivered()

@@ -1,9 +1,6 @@
 package fakedriver
 
 import (
-	"io"
-	"maps"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -25,8 +22,10 @@ type Request struct {
 	op uring.Op
 }
 
-// Disk keeps files in memory. What Cores open through it their drivers share.
+// Disk keeps files in memory. What Cores open through it their drivers share. It has the
+// calls of uring.Disk that a loop makes to open and close a file, and no others.
 type Disk struct {
+	uring.Disk
 	Align  uring.Alignment // of files that are opened with direct I/O
 	files  map[string]*content
 	opened map[int]*handle
@@ -37,22 +36,16 @@ type content struct{ data []byte }
 
 type handle struct {
 	*content
-	path  string
 	write bool
 	align uring.Alignment
 	busy  int // requests whose completion Wait has not returned
 	owner *Driver
 }
 
-var _ uring.Disk = (*Disk)(nil)
-
 // NewDisk makes an empty disk.
 func NewDisk() *Disk {
 	return &Disk{files: map[string]*content{}, opened: map[int]*handle{}, next: firstFD << 1}
 }
-
-// Content is what a file holds.
-func (k *Disk) Content(path string) []byte { return k.files[path].data }
 
 // Opened is how many descriptors are open.
 func (k *Disk) Opened() int { return len(k.opened) }
@@ -63,16 +56,11 @@ func (k *Disk) Open(path string, opt uring.FileOptions) (int, error) {
 	switch {
 	case c == nil && !opt.Create:
 		return -1, unix.ENOENT
-	case c != nil && opt.Create && opt.Exclusive:
-		return -1, unix.EEXIST
 	case c == nil:
 		c = new(content)
 		k.files[path] = c
 	}
-	if opt.Truncate {
-		c.data = nil
-	}
-	h := &handle{content: c, path: path, write: opt.Write}
+	h := &handle{content: c, write: opt.Write}
 	if opt.Direct != uring.Buffered {
 		h.align = k.Align
 	}
@@ -98,62 +86,6 @@ func (k *Disk) Stat(fd int) (uring.FileInfo, error) {
 	}
 	return uring.FileInfo{Size: int64(len(h.data)), Alignment: h.align}, nil
 }
-
-// ReadAt implements uring.Disk.
-func (k *Disk) ReadAt(fd int, p []byte, off int64) (int, error) {
-	h := k.opened[fd]
-	if h == nil {
-		return 0, unix.EBADF
-	}
-	n := copy(p, h.data[min(off, int64(len(h.data))):])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-// Truncate implements uring.Disk.
-func (k *Disk) Truncate(fd int, size int64) error {
-	if h := k.opened[fd]; h != nil {
-		h.data = append(h.data, make([]byte, max(0, int(size)-len(h.data)))...)[:size]
-	}
-	return nil
-}
-
-// List implements uring.Disk.
-func (k *Disk) List(dir string) (names []string, err error) {
-	for _, path := range slices.Sorted(maps.Keys(k.files)) {
-		if filepath.Dir(path) == filepath.Clean(dir) {
-			names = append(names, filepath.Base(path))
-		}
-	}
-	return names, nil
-}
-
-// Rename implements uring.Disk.
-func (k *Disk) Rename(from, to string) error {
-	if k.files[from] == nil {
-		return unix.ENOENT
-	}
-	k.files[to] = k.files[from]
-	delete(k.files, from)
-	return nil
-}
-
-// Remove implements uring.Disk.
-func (k *Disk) Remove(path string) error {
-	if k.files[path] == nil {
-		return unix.ENOENT
-	}
-	delete(k.files, path)
-	return nil
-}
-
-// MakeDir implements uring.Disk.
-func (k *Disk) MakeDir(string) error { return nil }
-
-// SyncDir implements uring.Disk.
-func (k *Disk) SyncDir(string) error { return nil }
 
 // AdoptFile implements uring.Driver.
 func (d *Driver) AdoptFile(fd int) (uring.File, error) {
