@@ -22,5 +22,3 @@ require (
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	golang.org/x/net v0.55.0 // indirect
 )
-
-tool github.com/cilium/ebpf/cmd/bpf2go

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -90,7 +91,7 @@ func (s *messenger) Settings() map[string]string {
 	if s.cfg.Msgr1 {
 		set["protocol"] = control.Msgr1
 	}
-	if st, err := s.Plane().Stats(0); err == nil {
+	if st, err := dataplane.StatsOf(s.Core(0)); err == nil {
 		set["receive"] = st.Receive + ": " + st.ReceiveWhy
 	}
 	return set

@@ -3,8 +3,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,38 +36,4 @@ func (s *Steering) attach(fd int) error {
 		return fmt.Errorf("attach steering program: %w: %w", errListener, err)
 	}
 	return fmt.Errorf("attach steering program: %w", err)
-}
-
-// Replace puts s in charge of a group that old steers, for instance to change
-// the sizes that Config fixes. listeners are the descriptors of all cores that
-// old has. A socket fits in one slot only, so the listeners move from the slots
-// of old to the slots of s one by one; a rule that names a listener on its way is a miss.
-// On an error the moved listeners go back and old stays attached. The table does
-// not move: pin the peers in s before. old can be closed afterwards.
-func (s *Steering) Replace(old *Steering, listeners map[int]int) error {
-	var moved []int
-	undo := func(err error) error {
-		errs := []error{fmt.Errorf("replace steering program: %w", err)}
-		for _, core := range moved {
-			errs = append(errs, s.Drain(core), old.Add(core, listeners[core]))
-		}
-		return errors.Join(errs...)
-	}
-	cores := slices.Sorted(maps.Keys(listeners))
-	for _, core := range cores {
-		if err := old.Drain(core); err != nil {
-			return undo(err)
-		}
-		moved = append(moved, core)
-		if err := s.Add(core, listeners[core]); err != nil {
-			return undo(err)
-		}
-	}
-	if len(cores) == 0 {
-		return fmt.Errorf("replace steering program: %w: none given", errListener)
-	}
-	if err := s.Attach(listeners[cores[0]]); err != nil {
-		return undo(err)
-	}
-	return nil
 }

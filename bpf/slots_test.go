@@ -234,43 +234,6 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-func TestReplaceMovesTheGroup(t *testing.T) {
-	peer := "127.81.4.3"
-	old := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
-	g := listen(t, "127.0.0.1", 2)
-	g.steer(t, old)
-	must(t, old.Pin(netip.MustParseAddr(peer), 0))
-	wider := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
-	must(t, wider.Pin(netip.MustParseAddr(peer), 1))
-	must(t, wider.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1]}))
-	wantCores(t, wider, 0, 1)
-	wantCores(t, old)
-	must(t, old.Close())
-	if core := reach(t, g, peer); core != 1 {
-		t.Errorf("core %d", core)
-	}
-}
-
-func TestFailedReplaceUndoesItself(t *testing.T) {
-	peer := "127.81.4.4"
-	old := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
-	g := listen(t, "127.0.0.1", 3)
-	g.steer(t, old)
-	must(t, old.Pin(netip.MustParseAddr(peer), 1))
-	narrow := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
-	if err := narrow.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1], 2: g.fds[2]}); !errors.Is(err, errCore) {
-		t.Fatal(err)
-	}
-	wantCores(t, narrow)
-	wantCores(t, old, 0, 1, 2)
-	if core := reach(t, g, peer); core != 1 {
-		t.Errorf("core %d", core)
-	}
-	if err := narrow.Replace(old, nil); !errors.Is(err, errListener) {
-		t.Error(err)
-	}
-}
-
 func TestPolicyIsReadBack(t *testing.T) {
 	s := mustLoad(t, Config{MaxCores: 4})
 	_, b := someCPUs(t)

@@ -76,7 +76,7 @@ func addrKey(addr netip.Addr) (steerAddr, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return steerAddr{}, fmt.Errorf("%w: %v", errAddr, addr)
 	}
-	return steerAddr{Ip: addr.As16()}, nil
+	return steerAddr{IP: addr.As16()}, nil
 }
 
 func addrPortKey(peer netip.AddrPort) (steerAddrPort, error) {

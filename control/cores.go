@@ -2,9 +2,7 @@ package control
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -59,28 +57,10 @@ func (m *Messenger) Cores() []*loop.Core { return m.plane.All() }
 // core's too.
 func (m *Messenger) Core(i int) *loop.Core { return m.plane.Core(i) }
 
-// PlaneView shows the cores of a messenger. It changes nothing: that is for
-// AddCore, RemoveCore and Shutdown. Any goroutine may use it.
-type PlaneView struct{ plane *loop.Plane }
-
-// Plane shows the messenger's cores.
-func (m *Messenger) Plane() PlaneView { return PlaneView{m.plane} }
-
-// Info says what the cores opened: rings or epoll. All of them opened the same.
-func (v PlaneView) Info() uring.Info { return v.plane.Info() }
-
-// Stats takes a snapshot of the core with that number. It waits for the core's
-// next turn: not for a dispatcher on a core. Without such a core the error wraps
-// loop.ErrNoCore.
-func (v PlaneView) Stats(core int) (dataplane.CoreStats, error) {
-	c := v.plane.Core(core)
-	if c == nil {
-		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, loop.ErrNoCore)
-	}
-	return dataplane.StatsOf(c)
-}
+// Driver says what the cores opened: rings or epoll. All of them opened the same. Any goroutine.
+func (m *Messenger) Driver() uring.Info { return m.plane.Info() }
 
 // Failures yields the error of a core whose driver broke. What it had has gone to
 // the other cores, or was reset. Of several failures that nobody reads some are
-// dropped.
-func (v PlaneView) Failures() <-chan error { return v.plane.Failures() }
+// dropped. Any goroutine.
+func (m *Messenger) Failures() <-chan error { return m.plane.Failures() }

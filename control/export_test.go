@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -111,7 +112,7 @@ func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
 	if err := l.AwaitReady(); err != nil || step == 2 {
 		return err
 	}
-	s := handover.Session{Target: o.Addrs[0]}
+	s := handover.Session{Peer: session.Peer{Target: o.Addrs[0]}}
 	s.IO.Queued = []*Message{NewMessage(1, nil, make([]byte, 100))}
 	var b bytes.Buffer
 	if _, err := s.Write(&b); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
@@ -128,7 +129,7 @@ func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 func (b *blockBed) drains() {
 	b.t.Helper()
 	eventually(b.t, b.ctx, "the removal to begin", func() bool {
-		st, err := b.server.Plane().Stats(0)
+		st, err := dataplane.StatsOf(b.server.Core(0))
 		return err == nil && st.State == "draining"
 	})
 }

@@ -10,7 +10,6 @@ const (
 	featureSubmitAll      = "submit_all"
 	featureNoSQArray      = "no_sqarray"
 	featureRegisteredRing = "registered_ring"
-	featureExtArg         = "ext_arg_timeout"
 	featureFileTable      = "file_table"
 	// featureRegisteredBuffers is memory that stays pinned (RegisterMemory).
 	featureRegisteredBuffers = "registered_buffers"
@@ -33,7 +32,6 @@ func ringFeatures() []Feature {
 		{Name: featureSubmitAll, Since: "5.18"},
 		{Name: featureNoSQArray, Since: "6.6"},
 		{Name: featureRegisteredRing, Since: "5.18"},
-		{Name: featureExtArg, Since: "5.11"},
 		{Name: featureFileTable, Since: "5.19"},
 		{Name: featureRegisteredBuffers, Since: "5.19"},
 		{Name: featureCQESkip, Since: "5.17"},

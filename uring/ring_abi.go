@@ -13,9 +13,9 @@ const (
 	setupDeferTaskrun = 1 << 13
 	setupNoSQArray    = 1 << 16
 
-	featSingleMmap = 1 << 0
-	featNoDrop     = 1 << 1
-	featExtArg     = 1 << 8
+	// featNeeded are features that a ring here cannot do without: one mapping for both queues,
+	// no lost answers, and a timeout in the call that waits. All kernels since 5.11 have them.
+	featNeeded = 1<<0 | 1<<1 | 1<<8
 
 	enterGetEvents      = 1 << 0
 	enterExtArg         = 1 << 3
@@ -24,7 +24,6 @@ const (
 	sqCQOverflow = 1 << 1 // in the flags of the submission queue
 
 	offSQRing = 0
-	offCQRing = 0x8000000
 	offSQEs   = 0x10000000
 )
 
@@ -37,7 +36,6 @@ const (
 	opcodeWriteFixed  = 5
 	opcodePollAdd     = 6
 	opcodeSendmsg     = 9
-	opcodeTimeout     = 11
 	opcodeAccept      = 13
 	opcodeAsyncCancel = 14
 	opcodeConnect     = 16

@@ -8,7 +8,7 @@ import "golang.org/x/sys/unix"
 // queue may be full, and flushing it would come back here.
 func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint32) {
 	if user&ownBit != 0 {
-		d.ownAnswer(user, res, flags)
+		d.ownAnswer(user, flags)
 		return
 	}
 	op := Op(user)
@@ -44,19 +44,16 @@ func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint
 	*to = append(*to, c)
 }
 
-func (d *ringDriver) ownAnswer(user uint64, res int32, flags uint32) {
-	switch user & (1<<32 - 1) {
-	case ownWake:
-		d.wakeArmed = flags&cqeMore != 0
-		if d.state == stateOpen {
-			d.wake.lower()
-			d.woken = true
-			d.stats.Wakes++
-		}
-	case ownTimer:
-		if uint32(user>>32) == d.timerID {
-			d.timerArmed = false
-		}
+// ownAnswer deals with an answer to a request of the driver itself.
+func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
+	if user != ownWake {
+		return
+	}
+	d.wakeArmed = flags&cqeMore != 0
+	if d.state == stateOpen {
+		d.wake.lower()
+		d.woken = true
+		d.stats.Wakes++
 	}
 }
 

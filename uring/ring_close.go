@@ -33,9 +33,6 @@ func (d *ringDriver) cancelAll() {
 	if d.wakeArmed {
 		d.queueCancel(ownWake)
 	}
-	if d.timerArmed {
-		d.queueCancel(ownTimer | uint64(d.timerID)<<32)
-	}
 	d.flushAll()
 }
 
@@ -69,7 +66,7 @@ func (d *ringDriver) drain() bool {
 		closeAccepted(d.out)
 		closeAccepted(d.early)
 		d.early = d.early[:0]
-		if d.ops.inFlight == 0 && !d.wakeArmed && !d.timerArmed {
+		if d.ops.inFlight == 0 && !d.wakeArmed {
 			return true
 		}
 		if d.err != nil || step == closeSteps {

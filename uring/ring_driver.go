@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,11 +32,6 @@ type ringDriver struct {
 	wakeArmed bool // its poll is in flight
 	woken     bool // since Wait began
 
-	timer      *kernelTimespec // where the kernel lacks ext_arg: see ring_enter.go
-	timerMem   *Memory
-	timerID    uint32
-	timerArmed bool
-
 	info  Info
 	stats Stats
 	can   ringCan
@@ -47,7 +41,7 @@ type ringDriver struct {
 
 // ringCan are the features that requests ask for.
 type ringCan struct {
-	extArg, skip, acceptMulti, sendZC, reportUsage bool
+	skip, acceptMulti, sendZC, reportUsage bool
 }
 
 type driverState uint8
@@ -69,7 +63,6 @@ const (
 	ownBit   = 1 << 31
 	ownNone  = ownBit + iota // nothing to do with the answer
 	ownWake                  // poll of the wake-up event
-	ownTimer                 // timeout of Wait, with timerID above
 	ownProbe                 // see ring_probe.go
 )
 
@@ -99,11 +92,7 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 	d.openBuffers(cfg, set)
 	d.openFiles(cfg, set)
 	d.openRegistered(cfg, set)
-	if err = d.openTimer(set); err != nil {
-		return err
-	}
 	d.can = ringCan{
-		extArg:      set.have(featureExtArg),
 		skip:        set.have(featureCQESkip),
 		acceptMulti: set.have(featureAcceptMulti),
 		sendZC:      set.have(featureSendZC),
@@ -180,17 +169,6 @@ func (d *ringDriver) openFiles(cfg *Config, set featureSet) {
 	set.found(featureFileTable)
 }
 
-func (d *ringDriver) openTimer(set featureSet) (err error) {
-	if set.have(featureExtArg) {
-		return nil
-	}
-	if d.timerMem, err = Map(int(unsafe.Sizeof(kernelTimespec{}))); err != nil {
-		return err
-	}
-	d.timer = (*kernelTimespec)(unsafe.Pointer(&d.timerMem.Bytes()[0]))
-	return nil
-}
-
 // release frees everything. No operation may be in flight.
 func (d *ringDriver) release() error {
 	var errs []error
@@ -204,7 +182,7 @@ func (d *ringDriver) release() error {
 		}
 		d.ring.close()
 	}
-	errs = append(errs, d.fixed.forget(), d.files.unmap(), d.addrs.Unmap(), d.timerMem.Unmap())
+	errs = append(errs, d.fixed.forget(), d.files.unmap(), d.addrs.Unmap())
 	d.state = stateClosed
 	return errors.Join(errs...)
 }

@@ -5,7 +5,6 @@ package uring
 import (
 	"math"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,22 +13,15 @@ import (
 // kernel finish requests, and sleeps for at most timeout (negative: no limit) unless that
 // is zero. ETIME says that the timeout passed.
 func (d *ringDriver) enter(timeout time.Duration) unix.Errno {
-	if timeout > 0 && !d.can.extArg {
-		d.armTimer(timeout)
-	}
 	before := d.ring.unsubmitted()
 	d.stats.Syscalls++
 	d.stats.Enters++
 	var errno unix.Errno
-	switch {
-	case timeout == 0:
+	if timeout == 0 {
 		errno = d.ring.poll()
-	case timeout > 0 && d.can.extArg:
+	} else {
 		d.stats.Sleeps++
 		errno = d.ring.sleep(timeout)
-	default:
-		d.stats.Sleeps++
-		errno = d.ring.sleep(-1)
 	}
 	d.stats.Submitted += uint64(before - d.ring.unsubmitted())
 	return errno
@@ -166,28 +158,6 @@ func (d *ringDriver) armWake() error {
 	e.user = ownWake
 	d.wakeArmed = true
 	return nil
-}
-
-// armTimer queues a timeout as a request of its own, for kernels where enter
-// takes none. The one before is called off: its answer is ignored by number.
-func (d *ringDriver) armTimer(timeout time.Duration) {
-	if d.timerArmed {
-		d.queueCancel(ownTimer | uint64(d.timerID)<<32)
-		d.timerArmed = false
-	}
-	e, _ := d.request()
-	if e == nil {
-		return
-	}
-	d.timerID++
-	// The kernel copies the value when it takes the request, which is before
-	// the next one can be queued.
-	*d.timer = kernelTimespec{int64(timeout / time.Second), int64(timeout % time.Second)}
-	e.opcode = opcodeTimeout
-	e.addr = uint64(uintptr(unsafe.Pointer(d.timer)))
-	e.len = 1
-	e.user = ownTimer | uint64(d.timerID)<<32
-	d.timerArmed = true
 }
 
 // queueCancel asks for the end of the request with this user word.

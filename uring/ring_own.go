@@ -32,7 +32,7 @@ type ring struct {
 	head           uint32 // answers read so far
 	seen           uint32 // value of cqTail when last looked at
 
-	maps    [3][]byte
+	maps    [2][]byte
 	scratch *Memory // waitArg, then the timespec
 	arg     *waitArg
 	until   *kernelTimespec
@@ -70,34 +70,24 @@ func (r *ring) mapQueues(p *ringParams) error {
 		sqSize = int(p.sq.entries) + 4 // the last of the header's fields that are used
 	}
 	cqSize := int(p.cq.cqes) + int(p.cqEntries)*int(unsafe.Sizeof(cqe{}))
-	if p.features&featSingleMmap != 0 {
-		sqSize = max(sqSize, cqSize)
-		cqSize = sqSize
-	}
-	sq, err := r.mapQueue(0, offSQRing, sqSize)
+	queues, err := r.mapQueue(0, offSQRing, max(sqSize, cqSize)) // both are one mapping
 	if err != nil {
 		return err
 	}
-	cq := sq
-	if p.features&featSingleMmap == 0 {
-		if cq, err = r.mapQueue(1, offCQRing, cqSize); err != nil {
-			return err
-		}
-	}
-	sqes, err := r.mapQueue(2, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})))
+	sqes, err := r.mapQueue(1, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})))
 	if err != nil {
 		return err
 	}
-	r.sqHead, r.sqTail, r.sqFlags = word(sq, p.sq.head), word(sq, p.sq.tail), word(sq, p.sq.flags)
+	r.sqHead, r.sqTail, r.sqFlags = word(queues, p.sq.head), word(queues, p.sq.tail), word(queues, p.sq.flags)
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&sqes[0])), p.sqEntries)
 	if p.flags&setupNoSQArray == 0 {
-		r.sqArray = unsafe.Slice(word(sq, p.sq.array), p.sqEntries)
+		r.sqArray = unsafe.Slice(word(queues, p.sq.array), p.sqEntries)
 		for i := range r.sqArray {
 			r.sqArray[i] = uint32(i)
 		}
 	}
-	r.cqHead, r.cqTail = word(cq, p.cq.head), word(cq, p.cq.tail)
-	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&cq[p.cq.cqes])), p.cqEntries)
+	r.cqHead, r.cqTail = word(queues, p.cq.head), word(queues, p.cq.tail)
+	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&queues[p.cq.cqes])), p.cqEntries)
 	r.tail = atomic.LoadUint32(r.sqTail)
 	r.shown = r.tail
 	r.head = atomic.LoadUint32(r.cqHead)

@@ -25,13 +25,6 @@ func (d *ringDriver) probe(set featureSet) {
 			set.found(featureRegisteredRing)
 		}
 	}
-	if set.wanted(featureExtArg) {
-		if d.ring.features&featExtArg != 0 {
-			set.found(featureExtArg)
-		} else {
-			set.lacks(featureExtArg, whyOld)
-		}
-	}
 	d.probeSkip(set)
 	d.probeOperation(set, featureAcceptMulti, func(e *sqe) {
 		e.opcode, e.ioprio = opcodeAccept, acceptMultishot

@@ -41,7 +41,7 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 		var errno unix.Errno
 		switch {
 		case err == nil:
-			if r.features&featNoDrop == 0 { // would lose answers
+			if r.features&featNeeded != featNeeded {
 				r.close()
 				return nil, newSetupError("io_uring_setup", unix.EINVAL, "")
 			}

@@ -3,7 +3,6 @@ package trace
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -36,10 +35,12 @@ func (r *Record) Describe(tag frame.Tag, seg *segments, cut int) {
 	if r.Aborted {
 		return
 	}
-	var err error
-	if r.Fields, err = describe(tag, seg[0]); err != nil {
-		r.Fields, r.Error = nil, err.Error()
-		return
+	if k, ok := kinds[tag]; ok {
+		var err error
+		if r.Fields, err = k.describe(seg[0]); err != nil {
+			r.Fields, r.Error = nil, err.Error()
+			return
+		}
 	}
 	if tag == frame.TagMessage {
 		r.Payload = cutAll(seg[1:], cut)
@@ -64,103 +65,94 @@ func cutAll(segs [][]byte, cut int) []string {
 	return out
 }
 
-// cutPayload is Payload for the three parts of a message.
-func cutPayload(front, middle, data []byte, cut int) []string {
-	return cutAll([][]byte{front, middle, data}, cut)
+// kind is the content of the frames with one tag.
+type kind struct {
+	empty    func() any                  // fields without values
+	describe func(p []byte) (any, error) // the fields of a payload; of a message, of its header
 }
 
-// describe decodes the payload of a control frame, or the header of a message.
-func describe(tag frame.Tag, p []byte) (any, error) {
-	switch tag {
-	case frame.TagHello:
-		h, err := wire2.DecodeHello(p)
-		return &Hello{h.EntityType.String(), h.PeerAddr}, err
-	case frame.TagAuthRequest:
-		a, err := wire2.DecodeAuthRequest(p)
-		return &AuthRequest{method(a.Method), modes(a.PreferredModes), len(a.Payload)}, err
-	case frame.TagAuthBadMethod:
-		a, err := wire2.DecodeAuthBadMethod(p)
-		methods := make([]string, len(a.AllowedMethods))
-		for i, m := range a.AllowedMethods {
-			methods[i] = method(m)
-		}
-		return &AuthBadMethod{method(a.Method), a.Result, methods, modes(a.AllowedModes)}, err
-	case frame.TagAuthReplyMore, frame.TagAuthRequestMore:
-		a, err := wire2.DecodeAuthMore(p)
-		return &authMore{len(a.Payload)}, err
-	case frame.TagAuthDone:
-		a, err := wire2.DecodeAuthDone(p)
-		return &AuthDone{a.GlobalID, auth.Mode(a.Mode).String(), len(a.Payload)}, err
-	case frame.TagAuthSignature:
-		a, err := wire2.DecodeAuthSignature(p)
-		return &AuthSignature{a != wire2.AuthSignature{}}, err
-	case frame.TagCompressionRequest:
-		c, err := wire2.DecodeCompressionRequest(p)
-		methods := make([]string, len(c.Preferred))
-		for i, m := range c.Preferred {
-			methods[i] = wire.CompressionMethod(m).String()
-		}
-		return &compressionRequest{c.Compress, methods}, err
-	case frame.TagCompressionDone:
-		c, err := wire2.DecodeCompressionDone(p)
-		return &CompressionDone{c.Compress, wire.CompressionMethod(c.Method).String()}, err
-	case frame.TagMessage:
-		h, err := frame.ParseMessageHeader(p)
-		return &Message{Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq}, err
-	case frame.TagAck:
-		r := wire.NewReader(p)
-		return &Ack{r.U64()}, r.Err()
-	case frame.TagKeepalive2, frame.TagKeepalive2Ack:
-		if len(p) < 8 {
-			return nil, fmt.Errorf("%w: keepalive of %d bytes", wire.ErrTruncated, len(p))
-		}
-		return &Keepalive{stampTime([8]byte(p))}, nil
+// says is a kind of frames whose payload decode reads, and whose fields describe makes of it.
+func says[W, F any](decode func([]byte) (W, error), describe func(W) F) kind {
+	return kind{
+		func() any { return new(F) },
+		func(p []byte) (any, error) {
+			w, err := decode(p)
+			f := describe(w)
+			return &f, err
+		},
 	}
-	return describeSession(tag, p)
 }
 
-// describeSession decodes the frames that open and resume sessions.
-func describeSession(tag frame.Tag, p []byte) (any, error) {
-	switch tag {
-	case frame.TagClientIdent:
-		c, err := wire2.DecodeClientIdent(p)
-		return &ClientIdent{c.Addrs, c.TargetAddr, c.GID, c.GlobalSeq, c.Supported, c.Required, c.Flags&wire.IdentLossy != 0, c.Cookie}, err
-	case frame.TagServerIdent:
-		s, err := wire2.DecodeServerIdent(p)
-		return &ServerIdent{s.Addrs, s.GID, s.GlobalSeq, s.Supported, s.Required, s.Flags&wire.IdentLossy != 0, s.Cookie}, err
-	case frame.TagIdentMissingFeatures:
-		m, err := wire2.DecodeIdentMissingFeatures(p)
-		return &MissingFeatures{m.Features}, err
-	case frame.TagSessionReconnect:
-		s, err := wire2.DecodeSessionReconnect(p)
-		return &Reconnect{s.Addrs, s.ClientCookie, s.ServerCookie, s.GlobalSeq, s.ConnectSeq, s.MsgSeq}, err
-	case frame.TagSessionReconnectOK:
-		s, err := wire2.DecodeSessionReconnectOK(p)
-		return &ReconnectOK{s.MsgSeq}, err
-	case frame.TagSessionRetry:
-		s, err := wire2.DecodeSessionRetry(p)
-		return &Retry{s.ConnectSeq}, err
-	case frame.TagSessionRetryGlobal:
-		s, err := wire2.DecodeSessionRetryGlobal(p)
-		return &RetryGlobal{s.GlobalSeq}, err
-	case frame.TagSessionReset:
-		s, err := wire2.DecodeSessionReset(p)
-		return &Reset{s.Full}, err
-	}
-	return nil, nil // WAIT, or a tag of a later version
+// kinds are those of msgr2, but for WAIT, which has no fields.
+var kinds = map[frame.Tag]kind{
+	frame.TagHello: says(wire2.DecodeHello, func(h wire2.Hello) Hello { return Hello{h.EntityType.String(), h.PeerAddr} }),
+	frame.TagAuthRequest: says(wire2.DecodeAuthRequest, func(a wire2.AuthRequest) AuthRequest {
+		return AuthRequest{method(a.Method), names(a.PreferredModes, mode), len(a.Payload)}
+	}),
+	frame.TagAuthBadMethod: says(wire2.DecodeAuthBadMethod, func(a wire2.AuthBadMethod) AuthBadMethod {
+		return AuthBadMethod{method(a.Method), a.Result, names(a.AllowedMethods, method), names(a.AllowedModes, mode)}
+	}),
+	frame.TagAuthReplyMore:   more,
+	frame.TagAuthRequestMore: more,
+	frame.TagAuthDone: says(wire2.DecodeAuthDone, func(a wire2.AuthDone) AuthDone {
+		return AuthDone{a.GlobalID, mode(a.Mode), len(a.Payload)}
+	}),
+	frame.TagAuthSignature: says(wire2.DecodeAuthSignature, func(a wire2.AuthSignature) AuthSignature {
+		return AuthSignature{a != wire2.AuthSignature{}}
+	}),
+	frame.TagClientIdent: says(wire2.DecodeClientIdent, func(c wire2.ClientIdent) ClientIdent {
+		return ClientIdent{c.Addrs, c.TargetAddr, c.GID, c.GlobalSeq, c.Supported, c.Required, c.Flags&wire.IdentLossy != 0, c.Cookie}
+	}),
+	frame.TagServerIdent: says(wire2.DecodeServerIdent, func(s wire2.ServerIdent) ServerIdent {
+		return ServerIdent{s.Addrs, s.GID, s.GlobalSeq, s.Supported, s.Required, s.Flags&wire.IdentLossy != 0, s.Cookie}
+	}),
+	frame.TagIdentMissingFeatures: says(wire2.DecodeIdentMissingFeatures, func(m wire2.IdentMissingFeatures) MissingFeatures { return MissingFeatures(m) }),
+	frame.TagSessionReconnect:     says(wire2.DecodeSessionReconnect, func(s wire2.SessionReconnect) Reconnect { return Reconnect(s) }),
+	frame.TagSessionReconnectOK:   says(wire2.DecodeSessionReconnectOK, func(s wire2.SessionReconnectOK) ReconnectOK { return ReconnectOK(s) }),
+	frame.TagSessionRetry:         says(wire2.DecodeSessionRetry, func(s wire2.SessionRetry) Retry { return Retry(s) }),
+	frame.TagSessionRetryGlobal:   says(wire2.DecodeSessionRetryGlobal, func(s wire2.SessionRetryGlobal) RetryGlobal { return RetryGlobal(s) }),
+	frame.TagSessionReset:         says(wire2.DecodeSessionReset, func(s wire2.SessionReset) Reset { return Reset(s) }),
+	frame.TagCompressionRequest: says(wire2.DecodeCompressionRequest, func(c wire2.CompressionRequest) compressionRequest {
+		return compressionRequest{c.Compress, names(c.Preferred, compression)}
+	}),
+	frame.TagCompressionDone: says(wire2.DecodeCompressionDone, func(c wire2.CompressionDone) CompressionDone {
+		return CompressionDone{c.Compress, compression(c.Method)}
+	}),
+	frame.TagMessage: says(frame.ParseMessageHeader, func(h frame.MessageHeader) Message {
+		return Message{Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq}
+	}),
+	frame.TagAck:           says(number, func(p [8]byte) Ack { return Ack{binary.LittleEndian.Uint64(p[:])} }),
+	frame.TagKeepalive2:    alive,
+	frame.TagKeepalive2Ack: alive,
 }
 
-func method(m uint32) string { return auth.Method(m).String() }
+// Kinds of two tags each.
+var (
+	more  = says(wire2.DecodeAuthMore, func(a wire2.AuthMore) authMore { return authMore{len(a.Payload)} })
+	alive = says(number, func(p [8]byte) Keepalive { return Keepalive{stampTime(p)} })
+)
 
-func modes(list []uint32) []string {
+// number reads the payload of an ack or a keepalive.
+func number(p []byte) (n [8]byte, err error) {
+	r := wire.NewReader(p)
+	r.Copy(n[:])
+	return n, r.Err()
+}
+
+func method(m uint32) string      { return auth.Method(m).String() }
+func mode(m uint32) string        { return auth.Mode(m).String() }
+func compression(m uint32) string { return wire.CompressionMethod(m).String() }
+
+// names are the names of the numbers in a list.
+func names(list []uint32, name func(uint32) string) []string {
 	out := make([]string, len(list))
-	for i, m := range list {
-		out[i] = auth.Mode(m).String()
+	for i, n := range list {
+		out[i] = name(n)
 	}
 	return out
 }
 
-// Stamp is the time of a keepalive, the zero time for zeros.
+// stampTime is the time of a keepalive, the zero time for zeros.
 func stampTime(p [8]byte) time.Time {
 	sec, nsec := binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])
 	if sec == 0 && nsec == 0 {

@@ -12,10 +12,9 @@ import (
 
 // What a record says of msgr1.
 
-// describe1 is Describe for msgr1.
-func (r *Record) describe1(p *probe.Part, cut int) {
+// describe1 is Describe for msgr1. If p is malformed it returns an error.
+func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 	r.Event, r.Protocol = Frame, Msgr1
-	var err error
 	switch p.Kind {
 	case probe.PartAcceptorHello:
 		var h wire1.AcceptorHello
@@ -45,9 +44,7 @@ func (r *Record) describe1(p *probe.Part, cut int) {
 			r.Payload = cutAll(p.Seg[:], cut)
 		}
 	}
-	if err != nil {
-		r.Fields, r.Error = nil, err.Error()
-	}
+	return err
 }
 
 // describeOpen1 describes a frame with a tag.

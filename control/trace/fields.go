@@ -128,31 +128,6 @@ type (
 	}
 )
 
-// makers give the fields of each tag of msgr2.
-var makers = map[string]func() any{
-	"HELLO":                  func() any { return new(Hello) },
-	"AUTH_REQUEST":           func() any { return new(AuthRequest) },
-	"AUTH_BAD_METHOD":        func() any { return new(AuthBadMethod) },
-	"AUTH_REPLY_MORE":        func() any { return new(authMore) },
-	"AUTH_REQUEST_MORE":      func() any { return new(authMore) },
-	"AUTH_DONE":              func() any { return new(AuthDone) },
-	"AUTH_SIGNATURE":         func() any { return new(AuthSignature) },
-	"CLIENT_IDENT":           func() any { return new(ClientIdent) },
-	"SERVER_IDENT":           func() any { return new(ServerIdent) },
-	"IDENT_MISSING_FEATURES": func() any { return new(MissingFeatures) },
-	"SESSION_RECONNECT":      func() any { return new(Reconnect) },
-	"SESSION_RECONNECT_OK":   func() any { return new(ReconnectOK) },
-	"SESSION_RETRY":          func() any { return new(Retry) },
-	"SESSION_RETRY_GLOBAL":   func() any { return new(RetryGlobal) },
-	"SESSION_RESET":          func() any { return new(Reset) },
-	"COMPRESSION_REQUEST":    func() any { return new(compressionRequest) },
-	"COMPRESSION_DONE":       func() any { return new(CompressionDone) },
-	"MESSAGE":                func() any { return new(Message) },
-	"ACK":                    func() any { return new(Ack) },
-	"KEEPALIVE2":             func() any { return new(Keepalive) },
-	"KEEPALIVE2_ACK":         func() any { return new(Keepalive) },
-}
-
 // fieldsOf is an empty value of the type of a record's fields, nil for none.
 func fieldsOf(e Event, protocol, tag string) any {
 	switch {
@@ -166,8 +141,10 @@ func fieldsOf(e Event, protocol, tag string) any {
 			return m()
 		}
 	case e == Frame:
-		if m := makers[tag]; m != nil {
-			return m()
+		for t, k := range kinds {
+			if t.String() == tag {
+				return k.empty()
+			}
 		}
 	}
 	return nil

@@ -189,7 +189,9 @@ func (t *socket) Part(p probe.Part) {
 		return
 	}
 	r := Record{From: t.from(p.Sent)}
-	r.describe1(&p, t.log.opt.Cut)
+	if err := r.describe1(&p, t.log.opt.Cut); err != nil {
+		r.Fields, r.Error = nil, err.Error()
+	}
 	t.put(r)
 }
 

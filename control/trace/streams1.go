@@ -5,6 +5,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // msgr1 decodes the older protocol.
@@ -91,8 +92,14 @@ func (m *msgr1) step(d *direction) bool {
 	return m.part(d, p)
 }
 
-func (m *msgr1) emit(d *direction, tag string, fields any) {
-	m.c.emit(Record{Event: Frame, From: d.side, Protocol: Msgr1, Tag: tag, Fields: fields})
+// say makes the record of a part.
+func (m *msgr1) say(d *direction, p probe.Part) bool {
+	r := Record{From: d.side}
+	if err := r.describe1(&p, m.c.opt.Cut); err != nil {
+		return m.fail(d, err)
+	}
+	m.c.emit(r)
+	return true
 }
 
 func (m *msgr1) fail(d *direction, err error) bool {
@@ -101,31 +108,16 @@ func (m *msgr1) fail(d *direction, err error) bool {
 }
 
 func (m *msgr1) greeting(d *direction, p *parts) bool {
-	size := wire1.ConnectorHelloSize
+	kind, size := probe.PartConnectorHello, wire1.ConnectorHelloSize
 	if d.side == Acceptor {
-		size = wire1.AcceptorHelloSize
+		kind, size = probe.PartAcceptorHello, wire1.AcceptorHelloSize
 	}
 	if err := wire1.CheckBanner(d.buf); err != nil {
 		return m.fail(d, err)
 	}
-	if len(d.buf) < size {
+	if len(d.buf) < size || !m.say(d, probe.Part{Kind: kind, Bytes: d.take(size)}) {
 		return false
 	}
-	var a Addresses
-	var err error
-	if d.side == Acceptor {
-		var h wire1.AcceptorHello
-		h, err = wire1.DecodeAcceptorHello(d.take(size))
-		a = Addresses{Own: h.Own, Seen: &h.Seen}
-	} else {
-		var h wire1.ConnectorHello
-		h, err = wire1.DecodeConnectorHello(d.take(size))
-		a.Own = h.Own
-	}
-	if err != nil {
-		return m.fail(d, err)
-	}
-	m.c.emit(Record{Event: Banner, From: d.side, Protocol: Msgr1, Tag: tagAddresses, Fields: &a})
 	p.phase = asks
 	return true
 }
@@ -142,10 +134,8 @@ func (m *msgr1) connect(d *direction, p *parts) bool {
 	if len(d.buf) < size {
 		return false
 	}
-	d.take(size)
-	m.emit(d, TagConnect, connectOf(&c))
 	m.asked, p.phase = c, awaits
-	return true
+	return m.say(d, probe.Part{Kind: probe.PartConnect, Bytes: d.take(size)[:wire1.ConnectSize]})
 }
 
 func (m *msgr1) reply(d *direction, p *parts) bool {
@@ -160,8 +150,7 @@ func (m *msgr1) reply(d *direction, p *parts) bool {
 	if len(d.buf) < size {
 		return false
 	}
-	d.take(size)
-	m.emit(d, TagReply+a.Tag.String(), replyOf(&a))
+	m.say(d, probe.Part{Kind: probe.PartReply, Bytes: d.take(size)[:wire1.ReplySize]})
 	other := &m.dirs[d.side.Other().index()]
 	switch a.Tag {
 	case wire1.TagReady, wire1.TagSeq:
@@ -183,13 +172,8 @@ func (m *msgr1) sequence(d *direction, p *parts) bool {
 	if len(d.buf) < wire1.SeqSize {
 		return false
 	}
-	s, err := wire1.DecodeSeq(d.take(wire1.SeqSize))
-	if err != nil {
-		return m.fail(d, err)
-	}
-	m.emit(d, TagSeqs, &Seqs{Received: s.Received})
 	p.phase = open
-	return true
+	return m.say(d, probe.Part{Kind: probe.PartSeq, Bytes: d.take(wire1.SeqSize)})
 }
 
 // part reads a frame, which begins with its tag.
@@ -203,19 +187,11 @@ func (m *msgr1) part(d *direction, p *parts) bool {
 		return false
 	}
 	body := d.buf[1 : 1+n]
-	switch tag {
-	case frame1.TagMessage:
+	if tag == frame1.TagMessage {
 		return m.message(d, p, body)
-	case frame1.TagAck:
-		seq, _ := frame1.ParseAck(body) // its size is right
-		m.emit(d, tag.String(), &Ack{Seq: seq})
-	case frame1.TagKeepalive2, frame1.TagKeepalive2Ack:
-		m.emit(d, tag.String(), &Keepalive{Stamp: stampTime([8]byte(body))})
-	default:
-		m.emit(d, tag.String(), nil)
 	}
 	d.take(1 + n)
-	return true
+	return m.say(d, probe.Part{Kind: probe.PartOpen, Tag: tag, Bytes: body})
 }
 
 // message reads a message, whose header is there.
@@ -237,13 +213,9 @@ func (m *msgr1) message(d *direction, p *parts, header []byte) bool {
 		m.c.bad(d, Msgr1, frame1.TagMessage.String(), err)
 		return true // its length is known
 	}
-	m.c.emit(Record{
-		Event: Frame, From: d.side, Protocol: Msgr1, Tag: frame1.TagMessage.String(),
-		Segments: []int{len(header), len(front), len(middle), len(data)},
-		Fields:   messageOf(&h),
-		Payload:  cutPayload(front, middle, data, m.c.opt.Cut),
+	return m.say(d, probe.Part{
+		Kind: probe.PartOpen, Tag: frame1.TagMessage, Form: p.dec.Form(), Header: &h, Seg: [3][]byte{front, middle, data},
 	})
-	return true
 }
 
 func (m *msgr1) damaged(d *direction, p *parts, tag frame1.Tag, err error) bool {

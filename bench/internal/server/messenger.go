@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // closeTimeout bounds the shutdown of a messenger at the end of a benchmark.
@@ -52,7 +53,7 @@ func (s *Messenger) Nonce() uint32 { return s.addr.Nonce }
 
 // Syscalls returns how many system calls its first core has made.
 func (s *Messenger) Syscalls() uint64 {
-	st, err := s.Plane().Stats(0)
+	st, err := dataplane.StatsOf(s.Core(0))
 	if err != nil {
 		return 0
 	}
@@ -61,7 +62,7 @@ func (s *Messenger) Syscalls() uint64 {
 
 // Settings says what it runs on.
 func (s *Messenger) Settings() map[string]string {
-	return map[string]string{"backend": string(s.Plane().Info().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
+	return map[string]string{"backend": string(s.Driver().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
 }
 
 // Close ends it and all connections, within a bound.

@@ -162,9 +162,9 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 			must(t, ring.Set(Entity{Name: admin, Key: entityKey}))
 			a, err := NewAuthority(AuthorityConfig{
 				Entities: &ring, AuthTTL: g.validity, Ciphers: Ciphers{Allowed: []Kind{AES256K}, Service: AES256K}, Now: func() time.Time { return now },
-				NextGlobalID: func() (uint64, error) { return v.GlobalID, nil },
 			})
 			must(t, err)
+			a.lastID = v.GlobalID - 1
 			secrets := RotatingSecrets{newest: 3}
 			for id := uint64(1); id <= 3; id++ {
 				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * defaultAuthTTL)})

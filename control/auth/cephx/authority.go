@@ -15,7 +15,7 @@ const (
 	DefaultServiceTTL = time.Hour
 )
 
-// firstGlobalID is where the built-in allocator begins, as real monitors do; smaller
+// firstGlobalID is where global ids begin, as real monitors do; smaller
 // numbers look like those of daemons in a log.
 const firstGlobalID = 4096
 
@@ -30,14 +30,6 @@ type AuthorityConfig struct {
 	AuthTTL time.Duration
 	// ServiceTTL is the life of service tickets; 0 means [DefaultServiceTTL].
 	ServiceTTL time.Duration
-	// AllowInsecureReclaim lets old connectors (authenticate of version 1 or 2) keep a
-	// global id without showing a ticket for it. Anybody with any key can then take over
-	// the id of another entity; leave it off.
-	AllowInsecureReclaim bool
-	// NextGlobalID returns a number other than 0 that was never returned before. It must
-	// be safe for concurrent use. Nil means a counter that begins at 4096, which is right
-	// as long as there is a single authority and its secrets do not outlive it.
-	NextGlobalID func() (uint64, error)
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 	// Rand is the source of keys and challenges; nil means [crypto/rand]. It must be safe
@@ -53,8 +45,6 @@ type Authority struct {
 	ciphers  Ciphers
 	authTTL  time.Duration
 	ttl      time.Duration
-	insecure bool
-	nextID   func() (uint64, error)
 	now      func() time.Time
 	rand     io.Reader
 	// nobody is the key that the proof of an unknown entity is compared with, so that it
@@ -63,7 +53,7 @@ type Authority struct {
 
 	mu      sync.Mutex
 	secrets map[Service]*RotatingSecrets
-	counter uint64
+	lastID  uint64
 }
 
 // NewAuthority returns an authority with fresh service secrets.
@@ -80,17 +70,13 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	}
 	a := &Authority{
 		entities: cfg.Entities, ciphers: ciphers, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
-		insecure: cfg.AllowInsecureReclaim, nextID: cfg.NextGlobalID, now: wallClock(cfg.Now), rand: cfg.Rand,
-		secrets: make(map[Service]*RotatingSecrets), counter: firstGlobalID,
+		now: wallClock(cfg.Now), rand: cfg.Rand, secrets: make(map[Service]*RotatingSecrets), lastID: firstGlobalID,
 	}
 	if a.authTTL == 0 {
 		a.authTTL = defaultAuthTTL
 	}
 	if a.ttl == 0 {
 		a.ttl = DefaultServiceTTL
-	}
-	if a.nextID == nil {
-		a.nextID = a.countID
 	}
 	if a.nobody, err = NewKey(ciphers.Preferred, a.rand, a.now()); err != nil {
 		return nil, err
@@ -101,11 +87,13 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 // maxTTL is what the wire can carry three times over until 2106.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
-func (a *Authority) countID() (uint64, error) {
+// nextID is a global id that was never given out before. Another authority of the same
+// cluster would give out the same.
+func (a *Authority) nextID() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counter++
-	return a.counter, nil
+	a.lastID++
+	return a.lastID
 }
 
 // rotate makes the service secrets that are due. Every use of the authority does it.

@@ -237,14 +237,6 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 			t.Errorf("%s: logged in %v", name, s.LoggedIn())
 		}
 	}
-
-	c = newCluster(t, func(cfg *AuthorityConfig) { cfg.AllowInsecureReclaim = true })
-	if _, err := c.claim(5000, admin, 1, ticket{}); err != nil {
-		t.Errorf("insecure reclaim when allowed: %v", err)
-	}
-	if _, err := c.claim(5000, admin, 3, ticket{}); !errors.Is(err, errReclaim) {
-		t.Errorf("insecure reclaim with version 3: %v", err)
-	}
 }
 
 func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {

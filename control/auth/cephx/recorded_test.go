@@ -62,11 +62,9 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 		must(t, err)
 
 		now := content.created
-		a, err := NewAuthority(AuthorityConfig{
-			Entities: ring, AuthTTL: g.validity, Now: func() time.Time { return now },
-			NextGlobalID: func() (uint64, error) { return globalID, nil },
-		})
+		a, err := NewAuthority(AuthorityConfig{Entities: ring, AuthTTL: g.validity, Now: func() time.Time { return now }})
 		must(t, err)
+		a.lastID = globalID - 1
 		var secrets RotatingSecrets
 		for id := uint64(1); id <= 3; id++ {
 			secrets.list = append(secrets.list, rotatingSecret{id, key(t, file.Secrets[id]), now.Add(time.Duration(id) * defaultAuthTTL)})

@@ -69,19 +69,10 @@ func (s *Session) StartMAuth(payload []byte) ([]byte, error) {
 // before the proof.
 func (s *Session) start(name wire.EntityName, wantedID uint64) ([]byte, error) {
 	s.loggedIn, s.challenge = false, 0
-	if wantedID == 0 {
-		id, err := s.a.nextID()
-		if err != nil {
-			return nil, fmt.Errorf("allocate a global id: %w", err)
-		}
-		if id == 0 {
-			return nil, fmt.Errorf("%w: allocated global id is zero", errConfig)
-		}
-		s.globalID, s.newID = id, true
-	} else {
-		s.globalID, s.newID = wantedID, false
+	s.name, s.globalID, s.newID = name, wantedID, wantedID == 0
+	if s.newID {
+		s.globalID = s.a.nextID()
 	}
-	s.name = name
 	for s.challenge == 0 {
 		c, err := randomU64(s.a.rand)
 		if err != nil {
@@ -189,17 +180,13 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 // checkReclaim applies the rules of keeping a global id (Ceph's CephxServiceHandler.cc), and
 // returns the session key of the old ticket if there is a valid one.
 func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
-	strict := req.version >= 3
 	if s.newID {
-		if strict && !req.oldTicket.isZero() {
+		if req.version >= 3 && !req.oldTicket.isZero() {
 			return Key{}, inval("new global id with an old ticket")
 		}
 		return Key{}, nil
 	}
 	if req.oldTicket.isZero() {
-		if s.a.insecure && !strict {
-			return Key{}, nil
-		}
 		return Key{}, errReclaim
 	}
 	c, err := s.a.openAuthTicket(req.oldTicket)

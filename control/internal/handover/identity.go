@@ -89,25 +89,20 @@ func decodeOffer(p []byte) (o Offer, err error) {
 
 // Done ends the sessions, and has their number.
 type Done struct {
-	GlobalSeq uint64
-	Sessions  uint32
-	Messages  uint64
-	// GlobalSeq1 is that of msgr1; 0 from a process that does not know it.
-	GlobalSeq1 uint64
+	Last     Attempts
+	Sessions uint32
+	Messages uint64
 }
 
 func (d *Done) appendTo(dst []byte) []byte {
-	dst = le.AppendUint64(dst, d.GlobalSeq)
+	dst = le.AppendUint64(dst, d.Last.Msgr2)
+	dst = le.AppendUint64(dst, d.Last.Msgr1)
 	dst = le.AppendUint32(dst, d.Sessions)
-	dst = le.AppendUint64(dst, d.Messages)
-	return le.AppendUint64(dst, d.GlobalSeq1)
+	return le.AppendUint64(dst, d.Messages)
 }
 
 func decodeDone(p []byte) (d Done, err error) {
 	r := wire.NewReader(p)
-	d = Done{GlobalSeq: r.U64(), Sessions: r.U32(), Messages: r.U64()}
-	if r.Len() > 0 {
-		d.GlobalSeq1 = r.U64()
-	}
+	d = Done{Last: Attempts{Msgr2: r.U64(), Msgr1: r.U64()}, Sessions: r.U32(), Messages: r.U64()}
 	return d, broken(recordDone, r)
 }

@@ -64,10 +64,10 @@ func TestAConversationBringsEverythingAcross(t *testing.T) {
 	p, s := links(t)
 	must(t, p.SameUser(), s.SameUser())
 	session := someSession()
-	must(t, s.SendHello(Hello{Entity: session.PeerEntity, AnyNonce: true}))
+	must(t, s.SendHello(Hello{Entity: session.Peer.Entity, AnyNonce: true}))
 	h, err := p.ReadHello()
 	must(t, err)
-	if h.Entity != session.PeerEntity || !h.AnyNonce {
+	if h.Entity != session.Peer.Entity || !h.AnyNonce {
 		t.Errorf("%+v", h)
 	}
 
@@ -102,11 +102,11 @@ func TestAConversationBringsEverythingAcross(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() {
 		n, err := p.SendSession(&session)
-		sent <- errors.Join(err, p.SendDone(Done{GlobalSeq: 7, Sessions: 1, Messages: n}))
+		sent <- errors.Join(err, p.SendDone(Done{Last: Attempts{Msgr2: 7}, Sessions: 1, Messages: n}))
 	}()
 	list, d, err := s.ReadSessions()
 	must(t, err, <-sent)
-	if len(list) != 1 || d.GlobalSeq != 7 || list[0].Target != session.Target {
+	if len(list) != 1 || d.Last.Msgr2 != 7 || list[0].Peer.Target != session.Peer.Target {
 		t.Errorf("%+v, %+v", list, d)
 	}
 	must(t, s.Commit(), p.AwaitCommitted())
@@ -169,7 +169,7 @@ func (l *fakeOffer) ReadSteering(n int) ([]int, error) {
 }
 func (l *fakeOffer) SendReady() error { return l.call("send ready") }
 func (l *fakeOffer) ReadSessions() ([]Session, Done, error) {
-	return make([]Session, 4), Done{GlobalSeq: 1000}, l.call("read sessions")
+	return make([]Session, 4), Done{Last: Attempts{Msgr2: 1000}}, l.call("read sessions")
 }
 func (l *fakeOffer) Commit() error { return l.call("commit") }
 func (l *fakeOffer) Refuse(error)  { _ = l.call("refuse") }

@@ -254,14 +254,15 @@ func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []
 		d.Sessions++
 		d.Messages += n
 	}
-	last, closed, err := p.Settle(passed)
+	var closed int
+	var err error
+	d.Last, closed, err = p.Settle(passed)
 	if err == nil && closed > 0 {
 		err = Errorf("%d sessions that were passed on already have been closed", closed)
 	}
 	if err != nil {
 		return err
 	}
-	d.GlobalSeq, d.GlobalSeq1 = last.Msgr2, last.Msgr1
 	return l.SendDone(d)
 }
 

@@ -59,8 +59,8 @@ func (l *fakeLink) SendListeners(fds []int) error { return l.call("send listener
 func (l *fakeLink) SendSteering(fds []int) error  { return l.call("send steering", fds) }
 func (l *fakeLink) AwaitReady() error             { return l.call("await ready") }
 func (l *fakeLink) SendSession(s *Session) (uint64, error) {
-	l.frozen = append(l.frozen, s.Policy)
-	return uint64(len(s.IO.Sent)), l.call("send session", s.Policy)
+	l.frozen = append(l.frozen, s.PolicyName)
+	return uint64(len(s.IO.Sent)), l.call("send session", s.PolicyName)
 }
 func (l *fakeLink) SendDone(d Done) error { l.done = d; return l.call("send done") }
 func (l *fakeLink) AwaitCommitted() error { return l.call("await committed") }
@@ -125,7 +125,7 @@ func (s *fakeSession) Record(st dataplane.HandlerState) (Session, bool) {
 		st.Release()
 		return Session{}, false
 	}
-	return Session{Policy: s.name, IO: st}, true
+	return Session{PolicyName: s.name, IO: st}, true
 }
 
 // fakePredecessor can do everything.
@@ -201,7 +201,7 @@ func TestThePredecessorTakesItsStepsInTheirOrder(t *testing.T) {
 	if !slices.Equal(p.calls, want) {
 		t.Errorf("%q", p.calls)
 	}
-	if l.done != (Done{GlobalSeq: 77, GlobalSeq1: 78, Sessions: 2, Messages: 2}) {
+	if l.done != (Done{Last: Attempts{77, 78}, Sessions: 2, Messages: 2}) {
 		t.Errorf("%+v", l.done)
 	}
 }

@@ -43,7 +43,7 @@ func (t recordType) String() string {
 
 const (
 	handoverMagic   = 0x52564f48474d4e52 // "RNMGHOVR"
-	handoverVersion = 1
+	handoverVersion = 2
 
 	recordHead  = 5
 	recordMax   = 1 << 20   // payload of one record

@@ -101,7 +101,7 @@ func receive(l toPredecessor, s Successor) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Restore(o, sessions, Attempts{Msgr2: d.GlobalSeq + seqMargin, Msgr1: d.GlobalSeq1 + seqMargin}); err != nil {
+	if err := s.Restore(o, sessions, Attempts{Msgr2: d.Last.Msgr2 + seqMargin, Msgr1: d.Last.Msgr1 + seqMargin}); err != nil {
 		return err
 	}
 	return l.Commit()

@@ -18,10 +18,6 @@ type Break struct {
 	hit    chan struct{} // closed when reached
 	free   chan struct{} // closed when released
 
-	behind *Break // counts only behind this one; nil: from the start
-	seen   int    // occurrences behind it; guarded by the lock of the probe
-
-	struck   atomic.Bool // reached
 	optional atomic.Bool // Forget was called
 
 	mu   sync.Mutex
@@ -76,19 +72,6 @@ func (b *Break) wasHit() bool {
 	default:
 		return false
 	}
-}
-
-// strikes says whether the break acts at this occurrence of its point. total is the number of
-// the occurrence since the probe was made. Caller holds the lock of the probe.
-func (b *Break) strikes(total int) bool {
-	if b.behind != nil {
-		if !b.behind.struck.Load() {
-			return false
-		}
-		b.seen++
-		total = b.seen
-	}
-	return total == b.nth
 }
 
 // before acts ahead of a step of a handshake.

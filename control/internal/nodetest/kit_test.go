@@ -160,30 +160,6 @@ func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	}
 }
 
-// A break behind another one counts from there, whatever node the first one is
-// of.
-func TestABreakBehindAnotherCountsFromThere(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		a := node(t, "osd.1", control.LosslessPeer(), backend)
-		b := node(t, "osd.2", control.LosslessPeer(), backend)
-		// The first banner fails, the next two attempts and the fourth end at
-		// AUTH_REQUEST, the fifth at its banner: it is the second one behind the
-		// break at which the third attempt ended.
-		b.Probe.Arm(nodetest.BannerWrite(), 1, nodetest.Fault())
-		a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 1, nodetest.Fault())
-		first := a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 2, nodetest.Fault())
-		a.Probe.Arm(nodetest.Read(frame.TagAuthRequest), 3, nodetest.Fault())
-		second := b.Probe.ArmBehind(first, nodetest.BannerWrite(), 2, nodetest.Fault())
-		conn := b.Dial(a)
-		must(t, conn.Send(control.NewMessage(1, nil, nil)))
-		b.Hit(ctx, second)
-		if n := b.Probe.Seen(nodetest.BannerWrite()); n < 5 {
-			t.Errorf("reached at banner %d", n)
-		}
-		b.Await(ctx, "established C(6,1,0,1)")
-	})
-}
-
 // raw opens a plain TCP connection to a node, reads its banner, and sends as
 // much of one as brings it to BANNER_PAYLOAD_READ.
 func raw(t *testing.T, n *nodetest.Node) net.Conn {

@@ -60,22 +60,14 @@ func (p *Probe) CountUntil(ctx context.Context) {
 func (p *Probe) Arm(at Point, nth int, a Action) *Break {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.arm(at, nth, a, nil)
+	return p.arm(at, nth, a)
 }
 
 // arm makes a break. Caller holds mu.
-func (p *Probe) arm(at Point, nth int, a Action, behind *Break) *Break {
-	b := &Break{point: at, nth: nth, action: a, behind: behind, hit: make(chan struct{}), free: make(chan struct{})}
+func (p *Probe) arm(at Point, nth int, a Action) *Break {
+	b := &Break{point: at, nth: nth, action: a, hit: make(chan struct{}), free: make(chan struct{})}
 	p.breaks = append(p.breaks, b)
 	return b
-}
-
-// ArmBehind sets an action at the nth occurrence of a point behind another
-// break, which may be one of another probe.
-func (p *Probe) ArmBehind(first *Break, at Point, nth int, a Action) *Break {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.arm(at, nth, a, first)
 }
 
 // ArmNext is Arm for the next occurrence. One that comes at the same moment is
@@ -83,7 +75,7 @@ func (p *Probe) ArmBehind(first *Break, at Point, nth int, a Action) *Break {
 func (p *Probe) ArmNext(at Point, a Action) *Break {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.arm(at, p.seen[at]+1, a, nil)
+	return p.arm(at, p.seen[at]+1, a)
 }
 
 // Seen is the number of times that a point was reached.
@@ -221,12 +213,11 @@ func (p *Probe) reached(at Point) *Break {
 	p.seen[at]++
 	var hit *Break
 	for _, b := range p.breaks {
-		if b.point == at && b.strikes(p.seen[at]) && hit == nil {
+		if b.point == at && b.nth == p.seen[at] && hit == nil {
 			hit = b
 		}
 	}
 	if hit != nil {
-		hit.struck.Store(true)
 		p.log("  %v", hit)
 	}
 	return hit

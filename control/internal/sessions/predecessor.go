@@ -242,15 +242,9 @@ func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
 
 // recordLocked is everything of a connection that its successor needs.
 func recordLocked(c *Conn, st dataplane.HandlerState) handover.Session {
-	p, s := c.policy, &c.s
-	r := handover.Session{
-		Target: s.Peer.Target, Dialled: s.Peer.Dialled, Near: s.Peer.Near, Anonymous: s.Peer.Anonymous, Once: s.Once, PeerType: s.Peer.Type, PeerAddrs: s.Peer.Addrs,
-		PeerEntity: s.Peer.Entity, Proven: s.Peer.Proven, PeerNumber: s.Peer.Number, NumberKnown: s.Peer.NumberKnown,
-		Policy: p.Name, Server: p.Server, Standby: p.Standby, ResetCheck: p.ResetCheck, Register: p.Register,
-		Supported: p.Supported, Required: p.Required,
+	s := &c.s
+	return handover.Session{
+		Peer: s.Peer, Once: s.Once, PolicyName: c.policy.Name, Policy: s.Policy, Record: s.rules.Record(),
 		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: st,
 	}
-	own := s.rules.Record()
-	r.ClientCookie, r.ServerCookie, r.ToldSeq, r.Told, r.OpenedSeq = own.ClientCookie, own.ServerCookie, own.ToldSeq, own.Told, own.Opened
-	return r
 }

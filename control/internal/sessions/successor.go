@@ -98,34 +98,29 @@ func (s *Successor) Restore(o handover.Offer, sessions []handover.Session, last 
 
 // restoreLocked makes one session.
 func (m *Manager) restoreLocked(s *handover.Session) (*Conn, error) {
-	if old := m.names.found(s.Target); !s.Anonymous && old != nil && old.s.Peer.Entity == s.PeerEntity {
-		return nil, handover.Errorf("two sessions with %v", s.Target)
+	peer := &s.Peer
+	if old := m.names.found(peer.Target); !peer.Anonymous && old != nil && old.s.Peer.Entity == peer.Entity {
+		return nil, handover.Errorf("two sessions with %v", peer.Target)
 	}
+	ours := m.policies.get(peer.Type)
 	p := Policy{
-		Name: s.Policy, Server: s.Server, Standby: s.Standby, ResetCheck: s.ResetCheck, Register: s.Register,
-		Supported: s.Supported, Required: s.Required,
+		Name: s.PolicyName, Server: s.Policy.Server, Standby: s.Policy.Standby, ResetCheck: s.Policy.ResetCheck, Register: s.Policy.Register,
+		Supported: s.Policy.Supported, Required: s.Policy.Required, Messages: ours.Messages, Bytes: ours.Bytes,
 	}
-	ours := m.policies.get(s.PeerType)
-	p.Messages, p.Bytes = ours.Messages, ours.Bytes
-	peer := session.Peer{
-		Target: s.Target, Dialled: s.Dialled, Near: s.Near, Anonymous: s.Anonymous, Addrs: s.PeerAddrs, Type: s.PeerType,
-		Entity: s.PeerEntity, Proven: s.Proven, Number: s.PeerNumber, NumberKnown: s.NumberKnown,
-	}
-	ns := m.newSession(&p, peer)
+	ns := m.newSession(&p, *peer)
 	ns.Once = s.Once
 	c := m.newConnLocked(m.pickCore(), &p, ns, false)
 	c.s.stepLocked(session.Restore{
-		Record:        session.Record{ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie, ToldSeq: s.ToldSeq, Told: s.Told, Opened: s.OpenedSeq},
-		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: frozenSnapshot(&s.IO),
+		Record: s.Record, PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: frozenSnapshot(&s.IO),
 	})
 	if err := c.h.Restore(s.IO); err != nil {
 		return nil, fmt.Errorf("%w: %w", handover.ErrHandOver, err)
 	}
-	front := s.PeerAddrs.Front()
-	if !s.Anonymous && s.Target != front {
-		m.names.addLocked(s.Target, c)
+	front := peer.Addrs.Front()
+	if !peer.Anonymous && peer.Target != front {
+		m.names.addLocked(peer.Target, c)
 	}
-	m.names.renamedLocked(c, session.Renamed{From: s.Target, To: front, Also: !s.Anonymous})
+	m.names.renamedLocked(c, session.Renamed{From: peer.Target, To: front, Also: !peer.Anonymous})
 	return c, nil
 }
 

@@ -77,9 +77,7 @@ func (s *Steerer) Continue(groups []Group) {
 		s.inherited = nil
 		if s.err != nil || len(inherited) < len(groups) {
 			for _, g := range inherited {
-				if err := g.retire(); err != nil {
-					s.log(s.cfg.Logger.Warn, "steering program of the predecessor still in force", "addr", g.addr, "err", err)
-				}
+				s.retire(g)
 			}
 			inherited = nil
 		}
@@ -92,19 +90,21 @@ func (s *Steerer) Continue(groups []Group) {
 	})
 }
 
-// continueGroup steers the listeners of one address: by the program in charge of them, by
-// another that replaces it if it has too few slots, or by a new one. Listener i of a group
-// is in slot i, and on core i if there is such a core.
+// continueGroup steers the listeners of one address: by the program in charge of them, or by
+// a new one if there is none, or one with too few slots, whose table is lost. Listener i of a
+// group is in slot i, and on core i if there is such a core.
 func (s *Steerer) continueGroup(to Group, inherited []*group) {
 	list := to.Listeners
 	i := slices.IndexFunc(inherited, func(g *group) bool { return g.addr == to.Addr })
+	if i >= 0 && inherited[i].prog.Info().MaxCores < s.policy.Cores {
+		s.retire(inherited[i])
+		i = -1
+	}
 	if i < 0 {
 		s.start(to.Addr, list[0].FD)
-	} else if old := inherited[i]; old.prog.Info().MaxCores >= s.policy.Cores {
-		s.fail(old.clearSlots(len(list)))
-		s.groups = append(s.groups, old)
 	} else {
-		s.fail(s.enlarge(old, list))
+		s.fail(inherited[i].clearSlots(len(list)))
+		s.groups = append(s.groups, inherited[i])
 	}
 	for i, l := range list[:min(len(list), s.policy.Cores)] {
 		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there
@@ -128,40 +128,18 @@ func (g *group) clearSlots(listeners int) error {
 	return errors.Join(errs...)
 }
 
-// enlarge replaces a program by one with slots for all of our cores. Its table
-// ends with it.
-func (s *Steerer) enlarge(old *group, list []Listener) error {
-	prog, err := s.cfg.Load(bpf.Config{MaxCores: s.policy.Cores, TableSize: TableSize})
-	if err != nil {
-		return errors.Join(err, old.prog.Close())
-	}
-	s.groups = append(s.groups, &group{addr: old.addr, prog: prog})
-	live, err := old.prog.Cores()
-	if err == nil {
-		err = s.apply(prog)
-	}
-	if err == nil {
-		fds := make(map[int]int)
-		for _, slot := range live {
-			if slot < len(list) {
-				fds[slot] = list[slot].FD
-			}
-		}
-		err = prog.Replace(old.prog, fds)
-	}
-	return errors.Join(err, old.prog.Close())
-}
-
-// retire takes a program out of service: it decides nothing any more, and its
-// listeners are free for another one.
-func (g *group) retire() error {
+// retire takes a program of the predecessor out of service: it decides nothing any more, and
+// its listeners are free for another one.
+func (s *Steerer) retire(g *group) {
 	errs := []error{g.prog.SetPolicy(bpf.Policy{})}
 	live, err := g.prog.Cores()
 	errs = append(errs, err)
 	for _, slot := range live {
 		errs = append(errs, g.prog.Drain(slot))
 	}
-	return errors.Join(append(errs, g.prog.Close())...)
+	if err := errors.Join(append(errs, g.prog.Close())...); err != nil {
+		s.log(s.cfg.Logger.Warn, "steering program of the predecessor still in force", "addr", g.addr, "err", err)
+	}
 }
 
 // discard closes inherited programs that are not used.
