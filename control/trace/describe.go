@@ -12,15 +12,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// DefaultCut is how many bytes of front, middle and data are recorded each.
+// DefaultCut is the number of recorded bytes of front, of middle and of data.
 const DefaultCut = 16
 
-// segments are those of one frame in clear.
+// segments are the segments of one frame, in clear.
 type segments = [frame.MaxSegments][]byte
 
-// Describe fills in what r says of a frame of msgr2: tag, lengths, fields, and cut bytes
-// of front, middle and data each. Nothing of seg is kept. If the frame is malformed
-// Error says so.
+// Describe fills in r for a frame of msgr2: tag, lengths, fields, and the first cut bytes of
+// front, of middle and of data. It keeps no memory of seg. For a malformed frame it sets
+// Error.
 func (r *Record) Describe(tag frame.Tag, seg *segments, cut int) {
 	r.Event, r.Tag = Frame, tag.String()
 	n := 1
@@ -160,7 +160,7 @@ func modes(list []uint32) []string {
 	return out
 }
 
-// Stamp is the time of a keepalive, the zero time for zeros.
+// stampTime is the time of a keepalive, the zero time for zeros.
 func stampTime(p [8]byte) time.Time {
 	sec, nsec := binary.LittleEndian.Uint32(p[:]), binary.LittleEndian.Uint32(p[4:])
 	if sec == 0 && nsec == 0 {

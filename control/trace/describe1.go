@@ -10,8 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// What a record says of msgr1.
-
 // describe1 is Describe for msgr1.
 func (r *Record) describe1(p *probe.Part, cut int) {
 	r.Event, r.Protocol = Frame, Msgr1
