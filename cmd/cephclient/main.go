@@ -30,7 +30,7 @@ func main() {
 	})
 }
 
-// env is what the program gets from its surroundings, and from its flags.
+// env are the inputs and outputs of the program, and its flags.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -38,7 +38,7 @@ type env struct {
 	options        *options
 }
 
-// verb is what a command does.
+// verb is the function of a command.
 type verb func(ctx context.Context, e env, c *rados.Cluster, args []string) error
 
 // command is one of the program's verbs.

@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// options are the flags, and what is known without them.
+// options are the flags, and the settings that need no flags.
 type options struct {
 	known    settings
 	mons     string
@@ -40,7 +40,7 @@ type options struct {
 // letters are the flags that Ceph's own tools have by a letter.
 var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
 
-// register makes the flags. What the environment says is their default.
+// register makes the flags. Their defaults come from the environment.
 func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
@@ -70,7 +70,7 @@ const (
 	maxSize    = 64 << 20
 )
 
-// quantity defines a flag that is a number of bytes, such as 4M.
+// quantity defines a flag that is a number of bytes, for example 4M.
 func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage string) {
 	*v = preset
 	fs.Func(name, fmt.Sprintf("%s (default %s)", usage, cli.Bytes(preset)), func(text string) (err error) {
@@ -79,8 +79,8 @@ func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage strin
 	})
 }
 
-// config is what the flags say, of which of has those that every session has. Its errors are
-// usage errors, but for a host that is not known, and for files to write.
+// config makes the configuration of the cluster; of has the flags of every session. Its errors
+// are usage errors, but for an unknown host, and for files to write.
 func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg rados.Config, err error) {
 	switch {
 	case o.threads < 1 || o.threads > maxThreads:

@@ -23,7 +23,7 @@ func main() {
 	cli.Main((&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}).run)
 }
 
-// env is what the program gets from its surroundings, and its flags.
+// env are the inputs and outputs of the program, and its flags.
 type env struct {
 	stdin                     io.Reader
 	stdout, stderr            io.Writer
@@ -109,7 +109,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 			if err := scope.Wait(ctx, m); err != nil {
 				return err
 			}
-			return each(v.shards, (*shard).setMark) // so that whatever is missing is noticed
+			return each(v.shards, (*shard).setMark) // so that the next start notices every missing record
 		})
 	})
 }

@@ -1,11 +1,11 @@
-// Command ringmsgr-exporter shows the statistics of a running messenger to Prometheus. It
-// reads them where the process serves them, such as "ringmsgr serve --stats auto", so that
-// this process needs nothing of Prometheus:
+// Command ringmsgr-exporter shows the statistics of a running messenger to Prometheus. It reads
+// them from the socket of that process, for example of "ringmsgr serve --stats auto", which
+// needs no package of Prometheus:
 //
 //	ringmsgr-exporter --listen 127.0.0.1:9720 PID|SOCKET
 //
-// The metrics are those of package prom, and those of the process. It is a module of its
-// own for what it depends on.
+// The metrics are the metrics of package prom, and of the process. Prometheus' packages make it
+// a module of its own.
 package main
 
 import (
@@ -116,9 +116,9 @@ func handler(path string, conns bool) http.Handler {
 	return mux
 }
 
-// newServer bounds how long a connection may stay that does nothing, or takes its answer
-// slowly: each holds a descriptor. A scrape comes every minute or more often, and
-// waits for the messenger for 5 s at most.
+// newServer bounds the time of a connection that is idle, or takes its answer slowly: each
+// holds a descriptor. A scrape comes every minute or more often, and waits for the messenger
+// for 5 s at most.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,

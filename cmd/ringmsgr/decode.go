@@ -157,7 +157,7 @@ func (d *decoding) cutBytes() int {
 	return int(d.cut)
 }
 
-// maxLine is how long a line of a trace can be, in bytes.
+// maxLine bounds a line of a trace, in bytes.
 const maxLine = 1 << 20
 
 // trace reads the records of --trace.
@@ -182,7 +182,7 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	return lines.Err()
 }
 
-// record prints a record and what it means.
+// record prints a record and its conclusions.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
 	switch r.Event {
@@ -257,7 +257,7 @@ func about[S ~string](name S) string {
 	return clean(string(name)) + ": "
 }
 
-// lostText says how many records or bytes are missing.
+// lostText has the number of missing records or bytes.
 func lostText(r *trace.Record) string {
 	if r.Socket == 0 {
 		return fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
@@ -268,7 +268,7 @@ func lostText(r *trace.Record) string {
 	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
-// frameText is a frame and what it says.
+// frameText is a frame and its fields.
 func frameText(r *trace.Record) string {
 	name := r.Tag
 	if r.Event == trace.Banner {
@@ -310,8 +310,8 @@ func payloadText(text string, size int) string {
 	return clean(text)
 }
 
-// fieldsText is what a frame says: the names of the JSON and their values, without what is
-// false or left out there.
+// fieldsText are the fields of a frame: the names of the JSON and their values, without false
+// and omitted fields.
 func fieldsText(fields any) string {
 	v := reflect.Indirect(reflect.ValueOf(fields))
 	if v.Kind() != reflect.Struct {
@@ -346,7 +346,7 @@ func fieldsText(fields any) string {
 	return clean(strings.Join(parts, " "))
 }
 
-// clean keeps what a hostile file says from controlling a terminal.
+// clean keeps the bytes of a hostile file from controlling a terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

@@ -98,7 +98,7 @@ func (d *doctor) run(e env) error {
 	return err
 }
 
-// findings is what examine saw.
+// findings are the results of examine.
 type findings struct {
 	cfg     loop.Config
 	machine uring.Machine
@@ -114,7 +114,7 @@ type findings struct {
 	procs       int
 }
 
-// examine looks at the machine by doing what a messenger would do.
+// examine tries the calls of a messenger on the machine.
 func examine(cfg loop.Config) *findings {
 	f := &findings{cfg: cfg, machine: uring.Probe(nil), procs: runtime.GOMAXPROCS(0)}
 	f.tryCores()

@@ -22,8 +22,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Session are the flags of every program that talks to a peer: who we are, what we speak, and
-// how long we wait.
+// Session are the flags of every program that talks to a peer: our name, the protocol, and how
+// long we wait.
 type Session struct {
 	Name, Proto string
 	Timeout     time.Duration
@@ -32,7 +32,7 @@ type Session struct {
 	Recording
 }
 
-// Register makes the flags. bound is what --timeout bounds.
+// Register makes the flags. bound is the effect of --timeout, for the help.
 func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration, bound string) {
 	fs.StringVar(&s.Name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
 	fs.StringVar(&s.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default what both sides prefer)")

@@ -22,7 +22,7 @@ const (
 	stepData
 )
 
-// legal is where a tag belongs, and who may send it; "" is both.
+// legal is the step of a tag, and the side that may send it; "" is both.
 type legal struct {
 	step int
 	from trace.Side
@@ -106,7 +106,7 @@ func (c *conn) banner(r *trace.Record, s *side) {
 	}
 }
 
-// handshake looks at what a frame says.
+// handshake draws conclusions from a frame of the handshake.
 func (c *conn) handshake(r *trace.Record, s *side) {
 	peer := c.of(r.From.Other())
 	switch f := r.Fields.(type) {
