@@ -135,8 +135,8 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 			gone = append(gone, key)
 		}
 	}
-	// A table that changes all the time cannot be walked to its end; what
-	// was found goes all the same.
+	// A table that changes all the time cannot be walked to its end; the entries found so far
+	// are removed.
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("forget core %d: %w", core, err)
 	}

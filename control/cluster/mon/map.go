@@ -77,7 +77,8 @@ func DecodeMonMap(p []byte) (MonMap, error) {
 	return m, bad("monmap", r.Err())
 }
 
-// readAuth reads the fields that versions 6 to 9 have behind the monitors, and the fields of keys of version 10.
+// readAuth reads the fields of versions 6 to 9 after the monitors, and the fields of keys of
+// version 10.
 func (m *MonMap) readAuth(r *wire.Reader) {
 	texts := func() {
 		for range r.Count(4) {

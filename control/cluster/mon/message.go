@@ -92,7 +92,7 @@ func decodeSubscribe(front []byte) (map[string]subscription, error) {
 	return subs, bad("MMonSubscribe", r.Err())
 }
 
-// commandMessage makes MMonCommand. command is one JSON object, data what goes along.
+// commandMessage makes MMonCommand. command is one JSON object, data its input.
 func commandMessage(tid uint64, fsid FSID, command, data []byte) *control.Message {
 	b := append(appendPaxos(nil), fsid[:]...)
 	b = le.AppendUint32(b, 1)
