@@ -89,7 +89,7 @@ func (s *messenger) Settings() map[string]string {
 	if s.cfg.Msgr1 {
 		set["protocol"] = control.Msgr1
 	}
-	if st, err := s.Plane().Stats(0); err == nil {
+	if st, err := s.Core(0).Stats(); err == nil {
 		set["receive"] = st.Receive + ": " + st.ReceiveWhy
 	}
 	return set

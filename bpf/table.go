@@ -148,6 +148,6 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 	return nil
 }
 
-// Normalize returns addr in the form in which the table keeps it: IPv4 instead
+// normalize returns addr in the form in which the table keeps it: IPv4 instead
 // of IPv4-mapped IPv6, and without a zone.
-func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }

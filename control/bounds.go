@@ -134,6 +134,3 @@ func (c *Config) otherBounds() []Bound {
 		{"Plane.PoolKeep", poolKeep, "bytes", "core", "free buffers kept, or as many as were in use"},
 	}
 }
-
-// Unlimited reports whether there is no bound.
-func (b Bound) Unlimited() bool { return b.Value == 0 }

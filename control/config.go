@@ -236,14 +236,12 @@ type Compression = sessions.Compression
 // their own.
 type Clock = sessions.Clock
 
-// MachineClock is the Clock of the machine.
-type MachineClock struct{}
+// machineClock is the Clock of the machine.
+type machineClock struct{}
 
-// Now is time.Now.
-func (MachineClock) Now() time.Time { return time.Now() }
+func (machineClock) Now() time.Time { return time.Now() }
 
-// AfterFunc is time.AfterFunc.
-func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
@@ -385,7 +383,7 @@ func (c Config) withDefaults() Config {
 		c.Auth.Server = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
 	if c.Clock == nil {
-		c.Clock = MachineClock{}
+		c.Clock = machineClock{}
 	}
 	if c.Rand == nil {
 		c.Rand = crand.Reader

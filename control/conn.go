@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -156,9 +155,6 @@ func (c *Conn) Post(t *loop.Task) { c.s.Handler().Post(t) }
 // ID numbers the connection within its messenger, from 1.
 func (c *Conn) ID() uint64 { return c.s.ID() }
 
-// PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType { return c.s.PeerType() }
-
 // State is the present state.
 func (c *Conn) State() State { return c.s.State() }
 
@@ -168,15 +164,15 @@ func (c *Conn) Err() error { return c.s.Err() }
 
 // WaitReady waits until the connection is ready. It returns the error that ended the
 // connection; ErrStuck where dialling again does not help; or the cause of ctx with the error
-// of the last attempt. StageOf names its stage, and Error.Advice the remedy. Not on a core.
+// of the last attempt. An *Error in it has the stage and the remedy. Not on a core.
 func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) }
 
 // Info are the results of the last handshake of a Conn.
 type Info = sessions.Info
 
-// Info are the results of the last handshake; before the first only Unanswered is set. The
-// Accept and Connect events have it already; Handshake is the time up to them. It takes no
-// lock.
+// Info are the results of the last handshake; before the first only PeerType and Unanswered are
+// set. The Accept and Connect events have it already; Handshake is the time up to them. It
+// takes no lock.
 func (c *Conn) Info() Info { return c.s.Info() }
 
 // Auth is the result of the last authentication, with its secrets wiped; nil before the first.

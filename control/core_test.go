@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -238,18 +237,17 @@ func TestTheViewShowsTheCores(t *testing.T) {
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	v := m.Plane()
-	if len(m.Cores()) != 2 || v.Info().Backend != uring.Epoll {
-		t.Errorf("%d cores, %+v", len(m.Cores()), v.Info())
+	if len(m.Cores()) != 2 || m.Engine().Backend != uring.Epoll {
+		t.Errorf("%d cores, %+v", len(m.Cores()), m.Engine())
 	}
 	must(t, m.RemoveCore(t.Context(), 0))
 	if len(m.Cores()) != 1 {
 		t.Errorf("%d cores, one was removed", len(m.Cores()))
 	}
-	if st, err := v.Stats(1); err != nil || st.Core != 1 {
-		t.Errorf("%+v, %v", st, err)
+	if c := m.Core(1); c == nil || c.ID() != 1 {
+		t.Errorf("core 1: %v", c)
 	}
-	if _, err := v.Stats(0); !errors.Is(err, loop.ErrNoCore) {
-		t.Errorf("core 0: %v", err)
+	if c := m.Core(0); c != nil {
+		t.Errorf("core 0: %v", c)
 	}
 }

@@ -2,9 +2,7 @@ package control
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -46,26 +44,9 @@ func (m *Messenger) Cores() []*loop.Core { return m.plane.All() }
 // Core is the core with a number, or nil. It takes no lock. Any goroutine, a core's too.
 func (m *Messenger) Core(i int) *loop.Core { return m.plane.Core(i) }
 
-// PlaneView shows the cores of a messenger. It changes nothing: that is for
-// AddCore, RemoveCore and Shutdown. Any goroutine may use it.
-type PlaneView struct{ plane *loop.Plane }
-
-// Plane shows the messenger's cores.
-func (m *Messenger) Plane() PlaneView { return PlaneView{m.plane} }
-
-// Info has the I/O engine, which is the same on all cores.
-func (v PlaneView) Info() uring.Info { return v.plane.Info() }
-
-// Stats takes a snapshot of a core, at its next turn: not on a core. Without that core the
-// error wraps loop.ErrNoCore.
-func (v PlaneView) Stats(core int) (dataplane.CoreStats, error) {
-	c := v.plane.Core(core)
-	if c == nil {
-		return dataplane.CoreStats{}, fmt.Errorf("control: core %d: %w", core, loop.ErrNoCore)
-	}
-	return dataplane.StatsOf(c)
-}
+// Engine is the I/O engine of the cores, the same on all of them. Any goroutine, a core's too.
+func (m *Messenger) Engine() uring.Info { return m.plane.Info() }
 
 // Failures yields the error of a core whose driver broke. Its connections have moved to other
 // cores, or were reset. Without a reader some errors are dropped.
-func (v PlaneView) Failures() <-chan error { return v.plane.Failures() }
+func (m *Messenger) Failures() <-chan error { return m.plane.Failures() }

@@ -136,7 +136,7 @@ func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
 			t.FailNow()
 		}
 		fail(b.server, 0)
-		<-b.server.Plane().Failures()
+		<-b.server.Failures()
 		if id, err := b.server.AddCore(b.ctx); err != nil || id != 1 {
 			t.Fatalf("added core %d, %v", id, err)
 		}

@@ -66,7 +66,8 @@ func (c *Conn) drain(ctx context.Context) error {
 // undrained is the error of a Drain whose ctx has ended.
 func (c *Conn) undrained(ctx context.Context) error {
 	if n := c.due.Load(); n > 0 {
-		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, c.PeerType(), c.Info().Peer)
+		info := c.Info()
+		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, info.PeerType, info.Peer)
 	}
 	return fmt.Errorf("control: drain: %w", context.Cause(ctx))
 }

@@ -103,8 +103,5 @@ const (
 // Error is a failed connection attempt or a fault of a session. Its Advice names the remedy.
 type Error = stats.Error
 
-// StageOf is the stage at which err happened, empty if it is not known.
-func StageOf(err error) Stage { return stats.StageOf(err) }
-
 // Msgr1 is Info.Protocol of a connection in msgr1.
 const Msgr1 = sessions.Msgr1

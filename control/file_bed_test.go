@@ -177,7 +177,7 @@ func blockOf(n uint32) []byte {
 // files are the counts of core 0.
 func (b *blockBed) files() dataplane.CoreStats {
 	b.t.Helper()
-	st, err := b.server.Plane().Stats(0)
+	st, err := dataplane.StatsOf(b.server.Core(0))
 	must(b.t, err)
 	return st
 }

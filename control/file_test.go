@@ -128,7 +128,11 @@ func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
 func (b *blockBed) drains() {
 	b.t.Helper()
 	eventually(b.t, b.ctx, "the removal to begin", func() bool {
-		st, err := b.server.Plane().Stats(0)
+		core := b.server.Core(0)
+		if core == nil {
+			return false
+		}
+		st, err := core.Stats()
 		return err == nil && st.State == "draining"
 	})
 }

@@ -76,11 +76,15 @@ func (m *Messenger) Name() wire.EntityName { return m.cfg.Name }
 // none yet. Any goroutine, a core's too.
 func (m *Messenger) Addrs() wire.AddrVec { return m.s.Addrs() }
 
-// SetPolicy changes the policy for new connections with peers of type t.
-func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) { m.s.SetPolicy(t, p) }
-
-// SetDefaultPolicy changes the policy for new connections with peers of other types.
-func (m *Messenger) SetDefaultPolicy(p Policy) { m.s.SetDefaultPolicy(p) }
+// SetPolicy changes the policy for new connections with peers of type t. wire.Any changes
+// Config.Default.
+func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
+	if t == wire.Any {
+		m.s.SetDefaultPolicy(p)
+		return
+	}
+	m.s.SetPolicy(t, p)
+}
 
 // SetNumber sets the number that a monitor has given a client in messages, as in msgr1; the
 // handshake of msgr2 sets it by itself. A known number stays.
@@ -93,7 +97,8 @@ func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 // way and authenticated connections do not change. Config.Auth.Modes still holds.
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
-// DispatchThrottle bounds the received payload that is not released yet.
+// DispatchThrottle is the bound Config.Receiving.Bytes: Used is the received payload that is
+// not released, and SetLimit changes the bound. Any goroutine, a core's too.
 func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 
 // Connect returns the connection to an address: the existing one, or a new one, which begins to

@@ -24,10 +24,6 @@ type (
 	Snapshot = stats.Snapshot
 	// Counters count for a whole messenger.
 	Counters = stats.Counters
-	// ConnCounters count for one connection.
-	ConnCounters = stats.ConnCounters
-	// Placement has the core that owns a connection, and the intended one.
-	Placement = stats.Placement
 )
 
 // Stats takes a snapshot, at the next turn of the owning core: not on a core.

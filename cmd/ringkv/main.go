@@ -104,7 +104,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		if err != nil {
 			return fmt.Errorf("--listen %s: %w", e.listen, scope.Cause(err))
 		}
-		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Plane().Info().Backend)
+		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Engine().Backend)
 		return scope.Stats(m, e.stats, func() error {
 			if err := scope.Wait(ctx, m); err != nil {
 				return err

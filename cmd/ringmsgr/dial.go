@@ -99,7 +99,7 @@ func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 	return negotiated{
 		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features.String()},
 		Protocol: info.Protocol, Auth: info.Auth.String(), Mode: info.Mode.String(),
-		Backend: string(m.Plane().Info().Backend),
+		Backend: string(m.Engine().Backend),
 	}
 }
 

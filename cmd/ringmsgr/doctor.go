@@ -185,7 +185,7 @@ func printLimits(w io.Writer, bounds []control.Bound) error {
 
 // boundText is the value of a bound with its unit.
 func boundText(b control.Bound) string {
-	if b.Unlimited() {
+	if b.Value == 0 {
 		return "none"
 	}
 	switch b.Unit {

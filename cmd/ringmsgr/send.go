@@ -239,7 +239,7 @@ func (l *load) warn() {
 // failure explains the error that ended a run.
 func (l *load) failure(err error) failure {
 	f := l.s.explain(err, l.to, l.s.Timeout)
-	if control.StageOf(err) == "" {
+	if ce := (*control.Error)(nil); !errors.As(err, &ce) {
 		f.Stage = control.StageSession
 	}
 	return f

@@ -152,7 +152,7 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	case <-successors.handed:
 		end.HandedOver = true
 		s.lingers(ctx, e, m)
-	case err = <-m.Plane().Failures():
+	case err = <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
 	draining, cancel := context.WithTimeout(context.Background(), s.drain)
@@ -185,7 +185,7 @@ func (s *served) print(e env) error {
 
 // ready says where we listen.
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
-	info := m.Plane().Info()
+	info := m.Engine()
 	l := listening{
 		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: len(m.Cores()),
 		Backend: string(info.Backend), Fallback: info.Fallback,

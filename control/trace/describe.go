@@ -18,10 +18,10 @@ const DefaultCut = 16
 // segments are the segments of one frame, in clear.
 type segments = [frame.MaxSegments][]byte
 
-// Describe fills in r for a frame of msgr2: tag, lengths, fields, and the first cut bytes of
+// describe2 fills in r for a frame of msgr2: tag, lengths, fields, and the first cut bytes of
 // front, of middle and of data. It keeps no memory of seg. For a malformed frame it sets
 // Error.
-func (r *Record) Describe(tag frame.Tag, seg *segments, cut int) {
+func (r *Record) describe2(tag frame.Tag, seg *segments, cut int) {
 	r.Event, r.Tag = Frame, tag.String()
 	n := 1
 	for i := range seg {

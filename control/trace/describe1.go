@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// describe1 is Describe for msgr1.
+// describe1 is describe2 for msgr1.
 func (r *Record) describe1(p *probe.Part, cut int) {
 	r.Event, r.Protocol = Frame, Msgr1
 	var err error

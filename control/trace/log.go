@@ -179,7 +179,7 @@ func (t *socket) Frame(f probe.Frame) {
 	if p := t.protocol.Load(); p != nil {
 		r.Protocol = *p
 	}
-	r.Describe(f.Tag, &f.Seg, t.log.opt.Cut)
+	r.describe2(f.Tag, &f.Seg, t.log.opt.Cut)
 	t.put(r)
 }
 

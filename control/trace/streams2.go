@@ -151,7 +151,7 @@ func (m *msgr2) frame(d *direction, f *frames) bool {
 		return true
 	}
 	r := Record{From: d.side, Protocol: m.rev.String(), Compressed: got.Compressed(), Aborted: got.Aborted}
-	r.Describe(got.Tag, &got.Seg, m.c.opt.Cut)
+	r.describe2(got.Tag, &got.Seg, m.c.opt.Cut)
 	m.c.emit(r)
 	if !got.Aborted {
 		m.follow(d, f, &got)

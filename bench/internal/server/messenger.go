@@ -52,7 +52,7 @@ func (s *Messenger) Nonce() uint32 { return s.addr.Nonce }
 
 // Syscalls returns the number of system calls of its first core.
 func (s *Messenger) Syscalls() uint64 {
-	st, err := s.Plane().Stats(0)
+	st, err := s.Core(0).Stats()
 	if err != nil {
 		return 0
 	}
@@ -61,7 +61,7 @@ func (s *Messenger) Syscalls() uint64 {
 
 // Settings has the backend.
 func (s *Messenger) Settings() map[string]string {
-	return map[string]string{"backend": string(s.Plane().Info().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
+	return map[string]string{"backend": string(s.Engine().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
 }
 
 // Close ends it and all connections, within a bound.

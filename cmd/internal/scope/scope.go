@@ -40,7 +40,7 @@ func Wait(ctx context.Context, m *control.Messenger) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-m.Plane().Failures():
+	case err := <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
 }

@@ -22,8 +22,8 @@ import (
 
 // Defaults of a [Config].
 const (
-	DefaultTimeout = 10 * time.Second
-	DefaultRetry   = time.Second
+	defaultTimeout = 10 * time.Second
+	defaultRetry   = time.Second
 )
 
 // Config of a Client. Only Mons is required.
@@ -97,13 +97,13 @@ func NewClient(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("%w: negative time", ErrConfig)
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Retry == 0 {
-		cfg.Retry = DefaultRetry
+		cfg.Retry = defaultRetry
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = control.MachineClock{}
+		cfg.Clock = machineClock{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -317,7 +317,7 @@ func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
 	r.U64()
 	newest := r.U64()
 	if m.Type != typeVersion || newest > math.MaxUint32 {
-		return 0, fmt.Errorf("%w: message of type %d in place of MMonGetVersionReply, epoch %d", ErrMessage, m.Type, newest)
+		return 0, fmt.Errorf("%w: message of type %d in place of MMonGetVersionReply, epoch %d", errMessage, m.Type, newest)
 	}
 	return uint32(newest), bad("MMonGetVersionReply", r.Err())
 }
@@ -362,7 +362,7 @@ func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
 func commandOutput(prefix string, m *control.Message) (Output, error) {
 	defer m.Release()
 	if m.Type != typeCommandAck {
-		return Output{}, fmt.Errorf("%w: message of type %d in place of MMonCommandAck", ErrMessage, m.Type)
+		return Output{}, fmt.Errorf("%w: message of type %d in place of MMonCommandAck", errMessage, m.Type)
 	}
 	result, status, err := decodeCommandAck(m.Front)
 	out := Output{Status: status, Data: bytes.Clone(m.Data)}
@@ -420,7 +420,7 @@ func (c *Client) newMonMap(front []byte) error {
 		return err
 	}
 	if c.monmap.Epoch != 0 && (m.FSID != c.monmap.FSID || m.Epoch < c.monmap.Epoch) {
-		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", ErrMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
+		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", errMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
 	}
 	if c.monmap.Epoch != 0 && m.AuthEpoch > c.monmap.AuthEpoch && c.cfg.Auth != nil {
 		c.cfg.Auth.RenewAll()

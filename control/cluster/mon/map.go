@@ -41,8 +41,8 @@ type Mon struct {
 	Addrs wire.AddrVec `json:"addrs"`
 }
 
-// DecodeMonMap reads a monmap as MMonMap and monmaptool have it.
-func DecodeMonMap(p []byte) (MonMap, error) {
+// decodeMonMap reads a monmap as MMonMap and monmaptool have it.
+func decodeMonMap(p []byte) (MonMap, error) {
 	var m MonMap
 	r := wire.NewReader(p)
 	r.Envelope(9, func(version uint8, r *wire.Reader) {
@@ -100,7 +100,7 @@ func (m *MonMap) readAuth(r *wire.Reader) {
 	m.Ciphers.Preferred = cephx.Kind(r.U32())
 }
 
-// AppendTo appends the encoding of DecodeMonMap.
+// AppendTo appends the encoding of decodeMonMap.
 func (m *MonMap) AppendTo(dst []byte) []byte {
 	version := uint8(9)
 	if m.Ciphers.Service != 0 {
@@ -170,7 +170,7 @@ func decodeMonMapMessage(front []byte) (MonMap, error) {
 	if err := r.Err(); err != nil {
 		return MonMap{}, bad("MMonMap", err)
 	}
-	return DecodeMonMap(blob)
+	return decodeMonMap(blob)
 }
 
 // OSDMaps are the maps of MOSDMap as they are stored, by epoch.

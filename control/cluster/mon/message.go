@@ -52,7 +52,7 @@ func bad(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %w", ErrMessage, what, err)
+	return fmt.Errorf("%w: %s: %w", errMessage, what, err)
 }
 
 // subscription is one entry of MMonSubscribe.

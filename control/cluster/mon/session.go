@@ -283,3 +283,12 @@ func (k *keeper) reply(r authReply) error {
 	}
 	return nil
 }
+
+// machineClock is the Clock of the machine.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
