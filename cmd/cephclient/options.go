@@ -47,11 +47,11 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	o.known.args = args
 	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")), "`FILE` that names the monitors and the place of the key, or a list of which the first is taken (default ceph.conf in /etc/ceph, ~/.ceph or here)")
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf)")
-	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, which is a list of files in /etc/ceph if it does not say so; without any there is no authentication)")
-	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
+	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no authentication)")
+	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
-	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each behind its own")
+	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
 	quantity(fs, &o.offset, "offset", 0, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
@@ -59,8 +59,8 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
 	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
-	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it is over (default never)")
-	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command; of those that take as long as their data does, of each step")
+	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it ends (default never)")
+	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
 }
 

@@ -78,7 +78,7 @@ func (s *shard) keepMark() {
 // markSet is told of the mark that the timer has set.
 func (s *shard) markSet(err error) {
 	if err != nil && !s.core.Gone() {
-		s.log.Warn("no mark: what is lost from now on may look like a torn tail", "err", err, "retry", retryAfter)
+		s.log.Warn("no mark: later losses may look like a torn tail", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.timer, s.core.Now()+retryAfter)
 	}
 	s.remove()

@@ -41,7 +41,7 @@ process serves them at a Unix socket, as "ringmsgr serve --stats auto" does: a P
 @ringmsgr-stats-PID, anything else is the path of the socket, or an abstract name that
 begins with @. It has to be a process of the same user, or this one runs as root.
 
-The process may come later, and may be replaced: each scrape asks whoever is there.
+The process may come later, and may be replaced: each scrape asks the one that is there.
 
 example:
   ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)
@@ -56,9 +56,9 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
 
 func execute(ctx context.Context, stdout io.Writer, args []string) error {
 	fs := cli.NewFlags("ringmsgr-exporter")
-	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT; whoever reaches it sees the metrics")
-	conns := fs.Bool("conns", true, "also what the connections hold, by the type of the peer and the state")
-	version := fs.Bool("version", false, "print what this program was built from")
+	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT, without authentication")
+	conns := fs.Bool("conns", true, "also sums over the connections, by the type of the peer and the state")
+	version := fs.Bool("version", false, "print the sources of this program")
 	rest, err := cli.Parse(fs, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -26,21 +26,21 @@ func decodeCommand(e env) cli.Command {
 	d := &decoding{}
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
+	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
 	d.cut = trace.DefaultCut
 	fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
 	return cli.Command{
-		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and what is wrong", Flags: fs,
+		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
 		Example: "  ringmsgr decode --brief FILE.pcap",
 		Text: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
-and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states that each
-connection goes through, and what is wrong: refusals, damaged frames, sequence
-numbers that are missing or come twice, acks of what was not sent, frames where
-they do not belong, keepalives without an answer. - reads standard input.
+and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states of each
+connection, and errors: refusals, damaged frames, sequence numbers that are missing
+or come twice, acks of messages that were not sent, frames out of place, keepalives
+without an answer. - reads standard input.
 
 A line begins with the number of the connection and the seconds since the first
-record; > is what the side sends that has dialled, < what the other one does,
-= a state, ! what is wrong, ~ what is missing.
+record; > is a frame of the side that has dialled, < a frame of the other side,
+= a state, ! an error, ~ a gap.
 
 Connections in mode secure are decrypted if their keys were logged: by --keylog of
 a command on one side, with --keys FILE here. Payloads are cut to --cut bytes.

@@ -115,9 +115,9 @@ type networkOptions struct {
 }
 
 func (o *networkOptions) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.via, "via", "", "`IP:PORT` to connect to, whatever the address of the peer: a tunnel or a proxy that leads there")
+	fs.StringVar(&o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer")
 	fs.DurationVar(&o.keepalive, "keepalive", 0,
-		"`DURATION` between keepalives; a connection without an answer for five of them is given up (default none)")
+		"`DURATION` between keepalives; five without an answer end the connection (default none)")
 }
 
 // silentKeepalives is the number of keepalives without an answer that end a connection.

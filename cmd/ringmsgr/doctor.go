@@ -24,12 +24,12 @@ func doctorCommand(e env) cli.Command {
 	d.machineOptions.register(fs, 0)
 	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
 	return cli.Command{
-		Name: "doctor", Help: "what this machine offers, what will be used, what helps", Flags: fs,
+		Name: "doctor", Help: "the features of this machine, their use, and remedies", Flags: fs,
 		Example: "  ringmsgr doctor --cores 4 --pin",
-		Text: `Starts cores as the flags say, and stops them again; tries what the kernel
-offers; and reports what will be used, what will not and why, and what helps.
-Status 0 means that a messenger can run. With --limits it prints instead what a
-messenger bounds, whatever its peers do.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
+		Text: `Starts cores as the flags say, and stops them again; tries the features of the
+kernel; and reports which are used, which are not and why, and the remedies.
+Status 0 means that a messenger can run. With --limits it prints the bounds of a
+messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
  "receive_why":"...","cores":N,
  "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
  "machine":{...}}

@@ -142,7 +142,7 @@ func split(s string, standard uint16) (host string, port uint16, why string) {
 		}
 		host, portText = s[:colon], s[colon+1:]
 		if portText == "" {
-			return "", 0, "the port is missing behind the colon"
+			return "", 0, "the port is missing after the colon"
 		}
 		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 			host = host[1 : len(host)-1]

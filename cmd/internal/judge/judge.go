@@ -204,7 +204,7 @@ func (c *conn) data(r *trace.Record) bool {
 func (c *conn) message(from trace.Side, s *side, seq uint64) {
 	switch q := &s.seq; {
 	case q.known && seq <= q.last:
-		c.wrong(from, "message %d comes again, or out of order, behind %d", seq, q.last)
+		c.wrong(from, "message %d comes again, or out of order, after %d", seq, q.last)
 		return
 	case q.known && seq > q.last+1:
 		c.wrong(from, "messages %d to %d are missing", q.last+1, seq-1)

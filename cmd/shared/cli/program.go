@@ -134,7 +134,7 @@ func version(program string, stdout io.Writer) Command {
 	fs := NewFlags("version")
 	asJSON := fs.Bool("json", false, "write JSON")
 	return Command{
-		Name: "version", Help: "what this program was built from", Flags: fs, Example: "  " + program + " version --json",
+		Name: "version", Help: "the sources of this program", Flags: fs, Example: "  " + program + " version --json",
 		Text: `Prints the version of the module, the commit if it is known, and the Go toolchain.
 
 With --json, one object per line:

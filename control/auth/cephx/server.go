@@ -112,7 +112,7 @@ type serverExchange struct {
 // Handle implements [auth.ServerExchange].
 func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
 	if e.over {
-		return nil, nil, fmt.Errorf("payload behind the end: %w", ErrOutOfOrder)
+		return nil, nil, fmt.Errorf("payload after the end: %w", ErrOutOfOrder)
 	}
 	switch {
 	case e.session != nil:
