@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// library is the module of what is measured.
+// library is the module that the benchmark measures.
 const library = "github.com/ringmsgr/ringmsgr"
 
 // rivalModule has the servers that the library does not depend on.
@@ -22,12 +22,12 @@ type modules struct {
 	built    map[string]string // by the directory of the module
 }
 
-// newModules builds nothing yet.
+// newModules builds no program yet.
 func newModules(p *progress) *modules { return &modules{progress: p, built: map[string]string{}} }
 
-// build returns the program of a module, named by its directory in the library's. The go
-// command is needed, the source of the library, of which the working directory is a part,
-// and what the module depends on.
+// build returns the program of a module, named by its directory in the library's. It needs the
+// go command, the source of the library around the working directory, and the dependencies of
+// the module.
 func (f *modules) build(ctx context.Context, dir string) (string, error) {
 	if path, ok := f.built[dir]; ok {
 		return path, nil
@@ -66,7 +66,7 @@ func (f *modules) prepare() (goTool string, err error) {
 	return goTool, err
 }
 
-// remove deletes what was built. Running programs keep running.
+// remove deletes the programs. Running programs keep running.
 func (f *modules) remove() {
 	if f.dir != "" {
 		_ = os.RemoveAll(f.dir)

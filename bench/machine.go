@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-// machine describes where this program runs and what it was built from.
+// machine describes the machine, and the sources of this program.
 func machine() report.Machine {
 	built := cli.ReadBuild()
 	m := report.Machine{

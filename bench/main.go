@@ -45,7 +45,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return cli.OK
 }
 
-// execute does what is asked for.
+// execute carries out opt.
 func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
 	if opt.show != "" {
 		return show(opt.show, stdout)
@@ -53,7 +53,7 @@ func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
 	return measure(ctx, opt, stdout, stderr)
 }
 
-// errOrphaned ends a run whose go command is gone.
+// errOrphaned ends a run after the go command has ended.
 var errOrphaned = errors.New("the go command that started this was ended")
 
 // watchGoTool cancels when the go tool that runs this program ends: "go run"

@@ -51,11 +51,11 @@ type runner struct {
 // askFunc asks a child, with a bound on its answer.
 type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error
 
-// newRunner starts nothing yet.
+// newRunner starts no process yet.
 func newRunner(opt options, stderr io.Writer) *runner {
 	r := &runner{opt: opt, stderr: stderr, progress: &progress{w: stderr}, plan: newPlan(opt, time.Now)}
 	if _, ok := stderr.(*os.File); !ok {
-		r.stderr = r.progress // a pipe would copy what the children write
+		r.stderr = r.progress // a pipe would copy the output of the children
 	}
 	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
 	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error {
@@ -66,7 +66,7 @@ func newRunner(opt options, stderr io.Writer) *runner {
 	return r
 }
 
-// ask asks a child for what takes no longer than a slice.
+// ask sends a child a request that takes no longer than a slice.
 func (r *runner) ask(ctx context.Context, c *proc.Child, request, result any) error {
 	return r.askWithin(ctx, callTimeout+r.opt.slice, c, request, result)
 }
@@ -311,7 +311,7 @@ func (r *runner) rounds(ctx context.Context, cell *report.Cell) error {
 		}
 		took = time.Since(began)
 	}
-	if r.opt.quick || r.opt.original { // whose starts take long
+	if r.opt.quick || r.opt.original { // their starts take long
 		return nil
 	}
 	return r.countRound(ctx, cell)
@@ -330,8 +330,7 @@ func (r *runner) load(ctx context.Context, t *target, l report.Load, s load.Slic
 	return res, err
 }
 
-// withGCLoad does something while the load on the garbage collector of a
-// server is on, if l has it.
+// withGCLoad calls do while the load on the garbage collector of a server is on, if l has it.
 func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do func() error) error {
 	if !l.GCLoad {
 		return do()
@@ -341,7 +340,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 		return err
 	}
 	err := do()
-	// Off in any case; what failed before tells more.
+	// It is switched off in any case; an earlier error tells more.
 	if e := r.ask(ctx, t.child, child.ServerRequest{GCLoad: &off}, nil); err == nil {
 		err = e
 	}
@@ -353,8 +352,8 @@ func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result,
 	var res load.Result
 	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
 	r.restarts += res.Restarts
-	// Every request is answered in the end. A window that only counts is not
-	// made longer until something came; one that is timed must not be empty.
+	// Every request is answered in the end. A window that only counts does not grow once a
+	// reply has come; a timed window must not be empty.
 	timed := s.WindowMax > s.Window
 	if err == nil && (res.Latency == nil || res.Total == 0 || timed && res.Bytes == 0) {
 		err = fmt.Errorf("nothing was received within %v", res.Window)
@@ -362,7 +361,7 @@ func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result,
 	return res, err
 }
 
-// sample turns what the client measured into the figures of the report.
+// sample turns the measurement of a client into figures of the report.
 func sample(res load.Result, size int) report.Sample {
 	n, window := float64(res.Bytes)/float64(res.PerReply), res.Window.Seconds()
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// memoryFrom is from how many connections on memory is divided by them: with fewer, the
+	// memoryFrom is the least number of connections by which memory is divided: with fewer, the
 	// heap of the process hides them.
 	memoryFrom = 100
-	// settle is how long a server needs to end what handshakes have started.
+	// settle is the time for a server to end the work of handshakes.
 	settle = time.Second
-	// descriptorReserve is what a process needs besides its connections.
+	// descriptorReserve is the number of descriptors of a process beside its connections.
 	descriptorReserve = 100
 	// openEach bounds the opening of a connection among many.
 	openEach = 5 * time.Millisecond
@@ -45,7 +45,7 @@ func enoughDescriptors(conns int) error {
 // weighs says whether the memory of the connections of a load is measured.
 func (r *runner) weighs(l report.Load) bool { return r.opt.growth && l.Conns >= memoryFrom }
 
-// memoryAtRest has all servers give back what they do not need, and returns the resident
+// memoryAtRest has all servers give back memory that they do not need, and returns the resident
 // memory of each, in bytes.
 func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
 	if err := pause(ctx, settle); err != nil {
@@ -70,8 +70,8 @@ func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
 	return all, nil
 }
 
-// weigh notes what each connection of a cell takes: the memory at rest with all of them
-// open, against the memory at rest before the first one was.
+// weigh notes the memory of each connection of a cell: the memory at rest with all of them
+// open, less the memory at rest before the first one was open.
 func weigh(cell *report.Cell, before, open []int64) {
 	for i := range cell.Results {
 		cell.Results[i].BytesPerConn = (open[i] - before[i]) / int64(cell.Load.Conns)

@@ -22,13 +22,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-// options is what the command line asks for.
+// options are the choices of the command line.
 type options struct {
 	quick       bool
 	growth      bool
 	storage     bool
 	original    bool
-	releases    []original.Release // those that were found
+	releases    []original.Release // the releases that were found
 	storageDir  string
 	storageSize int64 // bytes of the file
 	plot        string
@@ -75,7 +75,7 @@ type preset struct {
 	whats                 []string
 }
 
-// preset returns the one that the flags choose. A quick run has fewer cells, but as many
+// preset returns the preset that the flags choose. A quick run has fewer cells, but as many
 // rounds: the summary judges rounds that agree.
 func (o *options) preset(rivals bool) preset {
 	ours := "net,io_uring,epoll"
@@ -124,8 +124,7 @@ func (o *options) preset(rivals bool) preset {
 	return p
 }
 
-// parseOptions reads the command line. Help, if that is what it asks for, goes
-// to stdout.
+// parseOptions reads the command line. Help goes to stdout.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{args: args}
 	fs := cli.NewFlags("bench")
@@ -165,7 +164,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	}
 	chosen := o.preset(*rivals)
 	if !o.quick && (cmp.Or(*servers, *sizes, *shapes) != "" || o.rounds != 0 || o.slice != 0) {
-		chosen.total = 0 // the user has said how long the run takes
+		chosen.total = 0 // the user has set the length of the run
 	}
 	o.rounds, o.slice, o.total, o.whats = cmp.Or(o.rounds, chosen.rounds), cmp.Or(o.slice, chosen.slice), chosen.total, chosen.whats
 	o.warm = defaultWarm
@@ -216,7 +215,7 @@ func (p *problems) of(flag string, err error) {
 	}
 }
 
-// check fills in the base and reports what does not fit together.
+// check fills in the base and reports options that exclude each other.
 func (o *options) check(errs *problems) {
 	if o.rounds < 1 || o.rounds > 1000 {
 		errs.of(fmt.Sprintf("--rounds %d", o.rounds), errors.New("is not in 1..1000"))
@@ -260,8 +259,8 @@ func (o *options) check(errs *problems) {
 	}
 }
 
-// checkStorage chooses the directory of the file, and checks what the servers of a file
-// cannot do.
+// checkStorage chooses the directory of the file, and refuses options that storage servers do
+// not have.
 func (o *options) checkStorage(errs *problems, size string) {
 	if o.storageDir == "" {
 		o.storageDir = "/var/tmp"
@@ -373,7 +372,7 @@ func parseList[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	return items, nil
 }
 
-// parseSize reads a payload size such as 64, 4KiB or 1MiB.
+// parseSize reads a payload size, for example 64, 4KiB or 1MiB.
 func parseSize(text string) (int, error) {
 	n, err := cli.ParseBytes(text, maxSize)
 	if err == nil && n == 0 {
@@ -382,7 +381,7 @@ func parseSize(text string) (int, error) {
 	return int(n), err
 }
 
-// parseShape reads connections x depth, such as 16x16, or 1000x1:10.
+// parseShape reads connections x depth, for example 16x16, or 1000x1:10.
 func parseShape(text string) (shape, error) {
 	load, active, some := strings.Cut(text, ":")
 	conns, depth, ok := strings.Cut(load, "x")

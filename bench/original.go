@@ -28,7 +28,7 @@ const (
 	originalClient = "original-client"
 )
 
-// checkOriginal refuses what --original cannot do.
+// checkOriginal refuses options that --original does not have.
 func (o *options) checkOriginal(errs *problems) {
 	for flag, given := range map[string]bool{"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure} {
 		if given && o.original {
@@ -37,7 +37,7 @@ func (o *options) checkOriginal(errs *problems) {
 	}
 }
 
-// originalVariants lists what --original compares, in each operation.
+// originalVariants lists the variants of --original, in each operation.
 func originalVariants(releases []original.Release) (list []variant) {
 	for _, r := range releases {
 		list = append(list, variant{name: r.Version, about: "Ceph " + r.Version + ", its own messenger", original: r.Dir})
@@ -51,8 +51,8 @@ func originalVariants(releases []original.Release) (list []variant) {
 	return list
 }
 
-// startOriginals starts a server and a client for each operation and what it compares: it is
-// one of them, and the other side is that of the first release.
+// startOriginals starts a server and a client for each variant and operation: the variant is
+// one of them, and the other side is of the first release.
 func (r *runner) startOriginals(ctx context.Context, exe string, v variant) error {
 	for _, what := range r.opt.whats {
 		server, client := v.original, r.opt.releases[0].Dir
@@ -89,8 +89,8 @@ func (t *target) compared() int {
 	return t.pid
 }
 
-// fills says whether slices are the difference to a run that only fills the queue: those of
-// the client of Ceph.
+// fills reports whether slices are the difference to a run that only fills the queue: slices of
+// Ceph's client are.
 func (t *target) fills() bool {
 	return t.what != "" && (filepath.IsAbs(t.original) || !strings.HasPrefix(t.what, asClient))
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// plotModule draws. It is a module of its own for what it draws with.
+// plotModule draws. Its dependencies make it a module of its own.
 const plotModule = "bench/plot"
 
 // withPictures measures, or shows, and draws the results with --plot. The program that draws is

@@ -7,16 +7,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
 
-// extendMax bounds how long the warm-up waits for every open request to be
-// answered once, and by how much the window grows to see as many replies.
+// extendMax bounds the warm-up, until every open request was answered once, and the growth of
+// the window for as many replies.
 const (
 	extendMax   = 5 * time.Second
 	quickExtend = 1500 * time.Millisecond
 )
 
-// plan divides the time of a run that must end in time among its cells. When time is short the
-// last cells are left out: rounds are never too few to be judged, nor slices too
-// short to mean something.
+// plan divides the time of a run among its cells. When time is short it leaves out the last
+// cells: a cell has always enough rounds for a verdict, and slices of a useful length.
 type plan struct {
 	slice    load.Slice
 	servers  int
@@ -61,9 +60,9 @@ func (p *plan) begin() bool {
 	return true
 }
 
-// another says whether there is time for one more round in this cell, when
-// some are done and the last one took so long. A cell that is slower than
-// estimated takes from those behind it what it needs to be judged.
+// another reports whether there is time for one more round in this cell, after done rounds, of
+// which the last took so long. A cell that is slower than estimated takes the time of enough
+// rounds from later cells.
 func (p *plan) another(done int, took time.Duration) bool {
 	end := p.cellEnd
 	if done < report.EnoughRounds {
@@ -75,8 +74,8 @@ func (p *plan) another(done int, took time.Duration) bool {
 // round estimates a round of all servers.
 func (p *plan) round(l report.Load) time.Duration { return time.Duration(p.servers) * p.need(l) }
 
-// need estimates a slice: what is open has to go through once before the
-// window begins, at about 1 GB/s, and as much is under way when it ends.
+// need estimates a slice: the open requests have to go through once before the window begins,
+// at about 1 GB/s, and as much is under way when it ends.
 func (p *plan) need(l report.Load) time.Duration {
 	open := time.Duration(l.Size) * time.Duration(l.Conns*l.Depth) // at 1 ns per byte
 	need := p.slice.Warm + p.slice.Window + min(open, p.slice.WarmMax)

@@ -12,8 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
 
-// progress says what is going on, in a line for each cell. Any goroutine, as the children
-// of the run write to the same place.
+// progress reports the progress, in a line for each cell. Any goroutine, as the children of the
+// run write to the same place.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer // guarded by mu

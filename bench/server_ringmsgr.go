@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// spinTime is how long the spinning variants poll at most.
+// spinTime bounds the polling of the spinning variants.
 const spinTime = 50 * time.Microsecond
 
 // calmRoom is the room of the collector with a memory limit, in bytes.
@@ -49,8 +49,7 @@ type messenger struct {
 	cfg serverConfig
 }
 
-// messengerConfig leaves every limit at its default: what a user gets is what is
-// compared.
+// messengerConfig leaves every limit at its default, as users have it.
 func messengerConfig(cfg serverConfig) control.Config {
 	nonce := uint32(1)
 	var judge auth.Server // nil: none

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 )
 
-// The operations of --storage: what is done, and whether the page cache has a part in it.
+// The operations of --storage: their kind, with the page cache or without.
 const (
 	writeDirect   = "durable write, direct"
 	writeBuffered = "durable write, buffered"
@@ -23,11 +23,11 @@ const (
 	readUncached  = "read, uncached"
 )
 
-// storageWhats are the operations in the order of a run: what comes last is left out when
-// time is short.
+// storageWhats are the operations in the order of a run: the last ones are left out when time
+// is short.
 var storageWhats = []string{writeDirect, readDirect, readCached, readUncached, writeBuffered}
 
-// makeFile makes the file of storage servers, and leaves out what it cannot do.
+// makeFile makes the file of storage servers, and leaves out operations that it cannot do.
 func (r *runner) makeFile() (err error) {
 	opt := &r.opt
 	r.progress.say("writing a file of %d MiB in %s", opt.storageSize>>20, opt.storageDir)

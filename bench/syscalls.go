@@ -28,9 +28,8 @@ func (r *runner) countRound(ctx context.Context, cell *report.Cell) error {
 	return nil
 }
 
-// count adds one slice of one server to what was found. What the server does
-// for anything but its replies, such as switching the GC load on and off, is
-// outside of the count, or is the same few calls for a whole slice.
+// count adds one slice of one server to found. Other work of the server, for example switching
+// the GC load on and off, is outside of the count, or is the same few calls for a whole slice.
 func (r *runner) count(ctx context.Context, t *target, l report.Load, found *report.Syscalls) error {
 	if err := r.cacheFile(l.What, true); err != nil {
 		return err
@@ -49,7 +48,7 @@ func (r *runner) count(ctx context.Context, t *target, l report.Load, found *rep
 			return err
 		}
 		if calls == nil {
-			return nil // nobody counts them
+			return nil // no counter
 		}
 		n, err := calls()
 		if t.fills() && err == nil {
@@ -61,15 +60,14 @@ func (r *runner) count(ctx context.Context, t *target, l report.Load, found *rep
 			}
 			return errors.Join(failure, err)
 		}
-		// The count runs from before the first request to behind the last
-		// reply, as Total does.
+		// The count covers the time from the first request to the last reply, like Total.
 		found.PerMessage = append(found.PerMessage, float64(n)/float64(res.Total))
 		return err
 	})
 }
 
-// startCount begins to count the calls of t: from outside, or as the server itself does.
-// calls returns how many there were, and is nil if nobody counts them.
+// startCount begins to count the calls of t, by the kernel or by the server itself. calls
+// returns their number; it is nil without a counter.
 func (r *runner) startCount(ctx context.Context, t *target) (calls func() (uint64, error), end func(), err error) {
 	if r.counter != nil {
 		c, err := r.counter(t.compared())
@@ -99,7 +97,7 @@ func (r *runner) startCount(ctx context.Context, t *target) (calls func() (uint6
 
 // callCounter counts the system calls of one process.
 type callCounter interface {
-	// Read returns how many there were since the counter was started.
+	// Read returns the number of calls since the counter was started.
 	Read() (uint64, error)
 	Close()
 }

@@ -31,10 +31,10 @@ type variant struct {
 	storage func(storage.Config) (child.Server, error)
 }
 
-// serverConfig is what a variant passes to its start function.
+// serverConfig is the argument of a variant's start function.
 type serverConfig struct {
 	Backend string        // of the messenger: "io_uring" or "epoll"
-	Spin    time.Duration // how long the messenger polls before it sleeps
+	Spin    time.Duration // the longest time of polling before the messenger sleeps
 	Secure  bool          // mode secure, for all connections
 	Cores   int           // of the messenger, 0: one; of others the CPUs, 0: all
 	Msgr1   bool          // the protocol of the messenger, which has no mode secure
@@ -44,8 +44,7 @@ type serverConfig struct {
 // startFunc starts a server on a free port of the loopback address.
 type startFunc func(cfg serverConfig) (child.Server, error)
 
-// everyVariant lists the echo servers that can be compared: those of this build, and the
-// rivals.
+// everyVariant lists the echo servers: those of this build, and the rivals.
 func everyVariant() []variant {
 	list := variants()
 	for _, r := range child.Rivals() {

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// Counters is a snapshot of what the program decided since it was loaded. The
-// rows are read one after another, not at one instant.
+// Counters is a snapshot of the decisions of the program since it was loaded. The rows are read
+// one after another, not at one instant.
 type Counters struct {
 	// Cores has a row for each slot.
 	Cores []CoreCounters `json:"cores"`
@@ -39,7 +39,7 @@ type RuleCounters struct {
 	Missed uint64 `json:"missed"`
 }
 
-// Missed returns how often a rule named the core while it had no listener.
+// Missed returns the number of decisions for the core while it had no listener.
 func (c CoreCounters) Missed() uint64 {
 	return c.AddrPort.Missed + c.Addr.Missed + c.Hint.Missed + c.CPU.Missed
 }

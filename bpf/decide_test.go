@@ -138,7 +138,7 @@ func (c *decision) model() *Model {
 		m.AddrPort[normalizePort(peer)] = core
 	}
 	for addr, core := range c.pin {
-		m.Addr[Normalize(addr)] = core
+		m.Addr[normalize(addr)] = core
 	}
 	for core := range cores {
 		if !slices.Contains(c.drained, core) {

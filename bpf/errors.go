@@ -27,8 +27,8 @@ var (
 	errListener = errors.New("not a listener that can be steered to")
 )
 
-// LoadError says why the program could not be loaded, and what to do about it.
-// errors.Is answers for ErrPermission, ErrUnsupported and the kernel's errno.
+// LoadError is the reason why the program could not be loaded, with the remedy. errors.Is
+// answers for ErrPermission, ErrUnsupported and the kernel's errno.
 type LoadError struct {
 	// Missing is what this machine or process lacks: "CAP_BPF",
 	// "RLIMIT_MEMLOCK", "initial user namespace", "bpf system call",
@@ -36,13 +36,13 @@ type LoadError struct {
 	Missing string
 	// Remedy is a sentence for the administrator.
 	Remedy string
-	// Err is what the kernel said.
+	// Err is the kernel's error.
 	Err error
 
 	kind error // ErrPermission, ErrUnsupported or nil
 }
 
-// Error names what is missing, the kernel's answer and the remedy.
+// Error has the missing feature, the kernel's answer and the remedy.
 func (e *LoadError) Error() string {
 	return fmt.Sprintf("load steering program: missing %s: %v; %s", e.Missing, e.Err, e.Remedy)
 }
@@ -71,7 +71,7 @@ func diagnose(err error, h host) error {
 		e.kind, e.Missing = ErrUnsupported, "bpf system call"
 		e.Remedy = "use a kernel built with CONFIG_BPF_SYSCALL and a seccomp profile that allows bpf"
 	case errors.As(err, new(*ebpf.VerifierError)):
-		// Its errno, often EACCES, says nothing about permissions.
+		// Its errno, often EACCES, is not about permissions.
 		e.kind, e.Missing = ErrUnsupported, "verifier's consent"
 		e.Remedy = "use another kernel, and report this one with its version"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

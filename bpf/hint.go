@@ -18,8 +18,8 @@ const (
 // firstUserPort is the first port that needs no privilege to bind.
 const firstUserPort = 1024
 
-// hintPortsPerCore is how many ports per core make a range comfortable: a peer
-// may hold that many connections to one core of one server.
+// hintPortsPerCore is the number of ports per core of a comfortable range: a peer may hold that
+// many connections to one core of one server.
 const hintPortsPerCore = 64
 
 // errNoHintRange says that no range of ports is left for hints.

@@ -13,8 +13,8 @@ import (
 // say.
 const defaultTableSize = 65536
 
-// Config is what Load needs. The zero value is usable: the steering then
-// leaves everything to the kernel's hash until SetPolicy.
+// Config is the configuration of Load. With the zero value the kernel's hash decides until
+// SetPolicy.
 type Config struct {
 	// MaxCores is the number of slots for listeners, at most MaxCores of
 	// this package. 0: as many as the machine can have CPUs, or
@@ -59,9 +59,9 @@ type Steering struct {
 	maps   steerMaps
 }
 
-// Load loads the program and creates its maps; Attach puts it to work. On an
-// error nothing is left in the kernel: a *LoadError if the machine or the
-// process lacks something, an error wrapping ErrPolicy for a bad policy.
+// Load loads the program and creates its maps; Attach puts it to work. After an error the
+// kernel keeps none of them: a *LoadError if the machine or the process lacks a feature, an
+// error wrapping ErrPolicy for a bad policy.
 func Load(cfg Config) (*Steering, error) {
 	info, err := cfg.size()
 	if err != nil {
@@ -80,7 +80,7 @@ func Load(cfg Config) (*Steering, error) {
 	return s, nil
 }
 
-// Probe reports whether Load would work and what it would get, by doing it.
+// Probe loads the program, unloads it, and reports the result.
 func Probe() (Info, error) {
 	s, err := Load(Config{TableSize: 1})
 	if err != nil {
@@ -145,7 +145,7 @@ func loadProgram(spec *ebpf.CollectionSpec, info Info, name string) (*Steering, 
 	if err != nil {
 		return nil, err
 	}
-	defer coll.Close() // what was detached from it stays
+	defer coll.Close() // maps and programs that were detached from it stay
 	s := &Steering{info: info, prog: coll.DetachProgram(name)}
 	s.info.Migration = name == steerProgSteerMigrate
 	s.maps = steerMaps{
@@ -185,7 +185,7 @@ func (s *Steering) use(f func() error) error {
 	return f()
 }
 
-// change is use for what must not happen twice at a time.
+// change runs f, which must not run twice at a time.
 func (s *Steering) change(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

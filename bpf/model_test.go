@@ -9,7 +9,7 @@ import (
 type Model struct {
 	// Policy is the policy in force.
 	Policy Policy
-	// AddrPort and Addr are the table. Addresses are as Normalize returns
+	// AddrPort and Addr are the table. Addresses are as normalize returns
 	// them.
 	AddrPort map[netip.AddrPort]int
 	Addr     map[netip.Addr]int
@@ -90,5 +90,5 @@ func (m *Model) Decide(a Connection) Decision {
 }
 
 func normalizePort(p netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
+	return netip.AddrPortFrom(normalize(p.Addr()), p.Port())
 }

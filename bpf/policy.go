@@ -24,11 +24,11 @@ type Policy struct {
 	// Cores is the divisor of the hint and the default spread of the CPUs
 	// over the cores: cores 0 to Cores-1. Needed by these two rules.
 	Cores int
-	// Hint is the range of source ports that are taken for a hint. It must
-	// not meet the ephemeral range, whose ports are accidents.
+	// Hint is the range of source ports that are hints. It must not meet the ephemeral range,
+	// whose ports are chance.
 	Hint PortRange
-	// CPUs gives each CPU (the index) its core, or -1 for none. CPUs behind
-	// its end have none. Nil means CPU modulo Cores.
+	// CPUs maps each CPU (the index) to its core, -1 for none. Further CPUs have none. Nil
+	// means CPU modulo Cores.
 	CPUs []int
 }
 

@@ -2,12 +2,10 @@ package bpf
 
 import "fmt"
 
-// Rule names what decided about a connection. The values are those of the
-// program.
+// Rule is the rule that decided about a connection. The values are those of the program.
 type Rule uint8
 
-// The rules in the order in which they are asked, except that RuleHash is what
-// remains when no other rule found a listener.
+// The rules in their order, except that RuleHash decides when no other rule found a listener.
 const (
 	RuleHash     Rule = iota // the kernel's hash over all listeners of the group
 	RuleAddrPort             // table entry for the peer's address and port

@@ -19,7 +19,7 @@ func (s *Steering) SetPolicy(p Policy) error {
 	return s.change(func() error { return s.writePolicy(p) })
 }
 
-// check is Validate with what the machine adds to it.
+// check is Validate with the limits of the machine.
 func check(p Policy, maxCores int) error {
 	if err := p.validate(); err != nil {
 		return err

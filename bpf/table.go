@@ -135,8 +135,8 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 			gone = append(gone, key)
 		}
 	}
-	// A table that changes all the time cannot be walked to its end; what
-	// was found goes all the same.
+	// A table that changes all the time cannot be walked to its end; the entries found so far
+	// are removed.
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("forget core %d: %w", core, err)
 	}
@@ -148,6 +148,6 @@ func forget[K comparable](m *ebpf.Map, core int) error {
 	return nil
 }
 
-// Normalize returns addr in the form in which the table keeps it: IPv4 instead
+// normalize returns addr in the form in which the table keeps it: IPv4 instead
 // of IPv4-mapped IPv6, and without a zone.
-func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }

@@ -12,26 +12,25 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Bound is one bound that a messenger keeps, whatever its peers do.
+// Bound is one bound on the memory, the work or the time that peers can take.
 type Bound struct {
-	// Name is the field of Config that sets it, such as MaxStandby or
-	// Sending.QueueBytes. Behind it stands " (share)", " (reserve)", " (source)" or
-	// " (prefix)" if the bound is a part of that field. What begins with a package is its constant.
+	// Name is the field of Config that sets it, for example MaxStandby or Sending.QueueBytes. "
+	// (share)", " (reserve)", " (source)" or " (prefix)" marks a part of that bound. A constant
+	// begins with its package.
 	Name string `json:"name"`
-	// Value is in units of Unit; 0: there is no bound.
+	// Value is in units of Unit; 0: unlimited.
 	Value int64 `json:"value"`
-	// Unit is "bytes", "bytes/s" (at least, not at most), "ns", "1/s", or the noun of the
-	// counted things, such as "messages".
+	// Unit is "bytes", "bytes/s" (at least), "ns", "1/s", or a noun, for example "messages".
 	Unit string `json:"unit"`
-	// Per is the scope of the bound: "messenger", "connection" and so on.
+	// Per is the scope of the bound, for example "messenger" or "connection".
 	Per string `json:"per"`
 	// Of is the bounded thing, in a few words.
 	Of string `json:"of"`
 }
 
-// Bounds are the bounds of a messenger with this configuration, with defaults filled in, in
-// the order in which a peer meets them. Throttles have their present limits. The
-// configuration is not checked.
+// Bounds are the bounds of a messenger with this configuration, with defaults, in the order in
+// which a peer meets them. Throttles have their present limits. The configuration is not
+// checked.
 func (c Config) Bounds() []Bound {
 	c = c.withDefaults()
 	list := c.handshakeBounds()
@@ -41,7 +40,7 @@ func (c Config) Bounds() []Bound {
 	return append(list, c.otherBounds()...)
 }
 
-// handshakeBounds hold before a peer has proved anything.
+// handshakeBounds hold before the authentication.
 func (c *Config) handshakeBounds() []Bound {
 	before, shares := frame.PreAuthLimits(), door.Shares(c.Door.HalfOpen)
 	return []Bound{
@@ -135,6 +134,3 @@ func (c *Config) otherBounds() []Bound {
 		{"Plane.PoolKeep", poolKeep, "bytes", "core", "free buffers kept, or as many as were in use"},
 	}
 }
-
-// Unlimited says that nothing is bounded.
-func (b Bound) Unlimited() bool { return b.Value == 0 }

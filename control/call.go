@@ -18,18 +18,17 @@ import (
 // for many requests at once, whose replies come on the core. The other side is in reply.go.
 
 var (
-	// ErrNotSent: the connection, or the context of a call that waits for room, has ended
-	// before anything of the request was written: the peer has not seen it. The reason is
-	// wrapped beside it, as by the next two.
+	// ErrNotSent: the connection, or the context of a waiting call, ended before a byte of the
+	// request was written: the peer has not seen it. This error and the next two wrap their
+	// reason, too.
 	ErrNotSent = errors.New("control: request not sent")
-	// ErrSessionLost: the request was sent, and the session that carried it is gone, by a
-	// reset, a remote reset or the end of the connection. Nobody knows whether the peer has
-	// carried the request out.
+	// ErrSessionLost: the request was sent, and its session is gone, by a reset, a remote reset
+	// or the end of the connection. The peer may have carried the request out or not.
 	ErrSessionLost = errors.New("control: session lost before the reply")
-	// ErrRefused: nothing of the request was written, and the same call fails again: the
-	// connection was over before it (ErrClosed), the request cannot be sent (ErrTooLarge,
-	// ErrTIDInUse, ErrInUse, loop.ErrOnCore), or dialling the peer again is of no use (ErrAuth,
-	// ErrWrongPeer, ErrPeerType, ErrMissingFeatures).
+	// ErrRefused: no byte of the request was written, and the same call fails again: the
+	// connection was over (ErrClosed), the request cannot be sent (ErrTooLarge, ErrTIDInUse,
+	// ErrInUse, loop.ErrOnCore), or dialling again is of no use (ErrAuth, ErrWrongPeer,
+	// ErrPeerType, ErrMissingFeatures).
 	ErrRefused = errors.New("control: request refused")
 	// ErrTooManyCalls: Config.Sending.Calls are under way on the connection.
 	ErrTooManyCalls = errors.New("control: too many calls under way")
@@ -38,29 +37,26 @@ var (
 )
 
 // Call sends msg as a request and waits for the reply: the next message on the connection with
-// the transaction id that Call gives to msg. The id differs from all others of this messenger,
-// over reconnects too, unless WithTID sets it.
+// the same transaction id. Call chooses a new id, unless WithTID sets it.
 //
-// Call takes over one reference to msg, also when it fails. The caller gets one to
-// the reply, which counts against Config.Receiving.Bytes until Release.
+// Call takes over one reference to msg, also when it fails. The caller gets a reference to the
+// reply, which counts against Config.Receiving.Bytes until Release.
 //
-// The error decides what its caller may do:
+// The error decides the next step of the caller:
 //
 //   - ErrNotSent: call again; on another connection if this one is over.
 //   - ErrSessionLost: call again only if the peer may carry the request out twice.
 //   - ErrRefused: change the request, or Connect; calling again is of no use.
 //   - The cause of ctx: as for ErrSessionLost, unless it comes with ErrNotSent.
 //
-// Over a reconnect of a lossless session Call waits on. If the peer has lost the session,
-// as after its restart, a request that was not written yet goes on to the new one, in its
-// place among the others, and one that was written fails. A peer that comes back without
-// a reset (Policy.ResetCheck) can leave a call without an answer: ctx should have a
-// deadline. When ctx ends Call returns at once, a request that was not written yet is
-// withdrawn, and a later reply goes to the dispatchers, like every message for which no call
-// waits. At the bounds of the queue and at Config.Sending.Calls Call waits for room, as
-// SendContext does.
+// Call waits on over a reconnect of a lossless session. If the peer has lost the session, an
+// unwritten request goes on to the new one, and a written request fails. A peer that comes back
+// without a reset (Policy.ResetCheck) can leave a call without an answer: ctx should have a
+// deadline. When ctx ends Call returns at once, an unwritten request is withdrawn, and a later
+// reply goes to the dispatchers. At the bounds of the queue and at Config.Sending.Calls Call
+// waits for room.
 //
-// Any goroutine but a core's: there it fails at once with loop.ErrOnCore.
+// On a core it fails with loop.ErrOnCore.
 func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Message, error) {
 	w := &waitingCall{done: make(chan callResult, 1)}
 	w.Message, w.Done, w.waiting = msg, (*Request).deliver, w
@@ -96,8 +92,8 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 	}
 }
 
-// endOf is the cause of ctx. It adds that received messages stop the connection from reading,
-// if they do, as the reply may wait behind them.
+// endOf is the cause of ctx. It adds that the connection is throttled, as the reply may wait in
+// its socket.
 func (c *Conn) endOf(ctx context.Context) error {
 	if n, long := c.s.Unreleased(); n > 0 {
 		return fmt.Errorf("%w: the connection is throttled for %v, as %d bytes of received messages are not released", context.Cause(ctx), long.Round(time.Millisecond), n)
@@ -108,30 +104,26 @@ func (c *Conn) endOf(ctx context.Context) error {
 // CallOption changes one Call.
 type CallOption func(*Request)
 
-// WithTID has the request go out with this transaction id, for protocols that know
-// a request by it when it is sent again. 0 stands for one that Call chooses. It
-// fails with ErrTIDInUse while another call with it is under way.
+// WithTID sets the transaction id, for protocols that know a repeated request by it. 0: Call
+// chooses. It fails with ErrTIDInUse while another call has the id.
 func WithTID(tid uint64) CallOption { return func(r *Request) { r.TID = tid } }
 
-// Request is one call of the form that does not wait (Conn.Start). It is made by
-// the user, and may be used again once Done has run; it must not be copied.
+// Request is one call of Conn.Start. It may be used again once Done has run, and must not be
+// copied.
 type Request struct {
-	// Message is the request. Start gives it its transaction id, and takes over one
-	// reference to it. It must not be sent elsewhere before Done has run.
+	// Message is the request. Start sets its transaction id, and takes over one reference to
+	// it. It must not be sent elsewhere before Done has run.
 	Message *Message
-	// TID is the transaction id to use; 0: one that differs from all others of this
-	// messenger, chosen anew with each Start.
+	// TID is the transaction id; 0: Start chooses a new one.
 	TID uint64
 	// Buffer, if not empty, is memory for the data of the reply, as a Posting has it: it
-	// belongs to the messenger from Start on, and is the user's again when Done runs, in
-	// whatever way the request has ended. Message.Posted says whether the reply has it; a
-	// reply without data, or with too much, has not, nor one to a request to ourselves.
+	// belongs to the messenger from Start until Done runs. Message.Posted reports whether the
+	// reply has it; a reply without data, or with too much, has not, nor a reply to ourselves.
 	Buffer []byte
-	// Done is called once for each successful Start, on the core that owns the
-	// connection: with the reply, which is valid during the call unless it is retained,
-	// or with an error: those of Call, and context.Canceled after Cancel. It must not
-	// block, like Dispatcher.Fast, and may start the request again. On the connection to
-	// ourselves it runs on the goroutine of that connection.
+	// Done is called once for each successful Start, on the core that owns the connection, or
+	// on the goroutine of the connection to ourselves: with the reply, which is valid during
+	// the call unless it is retained, or with an error of Call, or context.Canceled after
+	// Cancel. It must not block, and may start the request again.
 	Done func(r *Request, reply *Message, err error)
 	// Context is the user's own.
 	Context any
@@ -152,10 +144,9 @@ type Request struct {
 	delivered bool              // to ourselves: the message has come to the dispatchers
 }
 
-// Start sends a request and does not wait for the reply, which Done gets. It allocates nothing.
-// Errors are those of Send, ErrTooManyCalls, and ErrInUse for a request that is under way:
-// then Done is not called, and the reference to the message stays with the caller. Any
-// goroutine, a dispatcher's on a core too.
+// Start sends a request and does not wait: Done gets the reply. It allocates no memory. If it
+// fails Done is not called, and the caller keeps the message: the errors are those of Send,
+// ErrTooManyCalls, and ErrInUse for a request under way.
 func (c *Conn) Start(r *Request) error {
 	if r.Message == nil || r.Done == nil {
 		return fmt.Errorf("%w: a request needs Message and Done", ErrConfig)
@@ -191,9 +182,8 @@ func (c *Conn) Start(r *Request) error {
 	return err
 }
 
-// Cancel ends a call that is under way: Done gets context.Canceled, unless its reply
-// comes first. A message that was not written yet is withdrawn. It does nothing for
-// one that is over. Any goroutine, but not at the same time as Start.
+// Cancel ends a call under way: Done gets context.Canceled, unless its reply comes first. An
+// unwritten message is withdrawn. Any goroutine, but not at the same time as Start.
 func (r *Request) Cancel() {
 	s := r.state.Load()
 	if s&1 == 0 {
@@ -232,7 +222,7 @@ func (t *trackedRequest) Left(o dataplane.Outcome) {
 	r := (*Request)(t)
 	r.queued, r.sent = false, o != dataplane.OutcomeDropped
 	switch {
-	case !r.taken: // the connection was closed when it came
+	case !r.taken: // the connection had ended before
 		r.finish(nil, r.lostError())
 	case r.sent:
 		r.postBuffer() // an earlier message cannot be the reply
@@ -396,8 +386,8 @@ func (r *Request) drop() {
 	}
 }
 
-// finish ends a call that is in the table no more. It says whether somebody still
-// waited for it.
+// finish ends a call that is not in the table any more. It returns false if its caller has
+// given up.
 func (r *Request) finish(reply *Message, err error) bool {
 	r.taken = false
 	r.freeBuffer()
@@ -460,7 +450,7 @@ func (res callResult) take() (*Message, error) {
 	return res.reply, res.err
 }
 
-// claim decides about the outcome, unless somebody has done so before: then it is false.
+// claim decides the outcome; false if it is decided.
 func (w *waitingCall) claim() bool { return w.claimed.CompareAndSwap(false, true) }
 
 // deliver is Done of a Call.
@@ -488,12 +478,12 @@ func (r *Request) startLocal() error {
 	k.lock.Unlock()
 	err := c.sendLocal(r.Message)
 	if err != nil && !k.takeLocal(r) {
-		return nil // Done has heard of the end of the connection
+		return nil // Done has the error already
 	}
 	return err
 }
 
-// takeLocal takes a call out of the table. It says whether that was still to be done.
+// takeLocal takes a call out of the table, if it is there.
 func (k *calls) takeLocal(r *Request) bool {
 	k.lock.Lock()
 	defer k.lock.Unlock()

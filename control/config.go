@@ -29,33 +29,31 @@ import (
 
 // Config of a messenger. Only Name is required.
 type Config struct {
-	// Name is our own name, such as client.admin or mon.a.
+	// Name is our own name, for example client.admin or mon.a.
 	Name wire.EntityName
-	// Number is the number of the entity on the wire (gid): the rank of a mon. 0 for a
-	// client means that it takes the number that a monitor gives it. 0 for an osd stands
-	// for the number in its name, and any other number is an error: peers identify an osd
-	// by its number, and recognize its repeated requests by it.
+	// Number is our number on the wire (gid): the rank of a mon. A client with 0 takes the
+	// number that a monitor gives it. An osd has the number of its name; any other number but 0
+	// is an error.
 	Number int64
-	// Nonce makes the address of this process instance unique. Monitors use 0;
-	// nil means random.
+	// Nonce makes the address of this process unique. Monitors use 0; nil: random.
 	Nonce *uint32
 
-	// Plane configures the cores. Its Started and Ended are called for cores that come (New,
-	// AddCore) and go (RemoveCore, Shutdown). A messenger owns its plane.
+	// Plane configures the cores, which belong to the messenger. Started and Ended are also
+	// called for cores that AddCore and RemoveCore bring and take.
 	Plane loop.Config
-	// Steer says how the kernel finds the core of a new connection once we are
-	// bound, with several cores; empty: SteerAuto. Where the kernel or the
-	// privilege is lacking the listeners work unsteered, and Stats says why.
+	// Steer are the rules by which the kernel finds the core of an accepted connection; empty:
+	// SteerAuto. Without the kernel's support or the privilege listeners work unsteered, and
+	// Stats has the reason.
 	Steer   Steer
 	Binding Binding
 
-	// Policies for peers of each type, and Default for the others. A nil
-	// Default is LossyClient for a client and StatelessServer for the rest.
+	// Policies for peers of each type, and Default for the others. A nil Default is LossyClient
+	// for a client and StatelessServer for all others.
 	Policies map[wire.EntityType]Policy
 	Default  *Policy
-	// MaxStandby bounds the sessions without a socket that wait for their peer, of
-	// policies that have a StandbyAge; 0: 16384, negative: unlimited. At the bound the
-	// one that has waited for longest ends with a reset event.
+	// MaxStandby bounds the sessions without a socket that wait for their peer, of policies
+	// with a StandbyAge; 0: 16384, negative: unlimited. At the bound the longest waiting
+	// session ends with a reset event.
 	MaxStandby int
 
 	Auth      Auth
@@ -70,31 +68,29 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is the time of the control plane; nil: the machine's.
 	Clock Clock
-	// Rand is the source of cookies and nonces; nil: the system's. A
-	// deterministic one makes runs repeatable.
+	// Rand is the source of cookies and nonces; nil: the system's. A deterministic source makes
+	// runs repeatable.
 	Rand io.Reader
 }
 
-// Binding says how Bind and Rebind find a port that is free.
+// Binding configures the choice of a free port in Bind and Rebind.
 type Binding struct {
-	// Ports is the range from which Bind takes the next free port for an address with
-	// port 0, and Rebind always; the zero value leaves the choice to the kernel. Real
-	// daemons have 6800-7568.
+	// Ports is the range of ports for Rebind, and for Bind with port 0; zero: the kernel
+	// chooses. Real daemons have 6800-7568.
 	Ports bpf.PortRange
-	// Retries is how often Bind and Rebind try again, all ports each time,
-	// when none was free, RetryDelay apart; 0: never, and 5 s.
+	// Retries is the number of further attempts when no port was free, RetryDelay apart; 0:
+	// none, and 5 s.
 	Retries    int
 	RetryDelay time.Duration
 }
 
 // Auth is the authentication of both sides.
 type Auth struct {
-	// Client and Server authenticate connections that we make and
-	// accept; nil: method none. Messenger.SetAuth replaces them.
+	// Client and Server authenticate connections that we make and accept; nil: method none.
+	// Messenger.SetAuth replaces them.
 	Client auth.Client
 	Server auth.Server
-	// Modes that are accepted on our own connections, whatever Client
-	// offers; nil: all. With only auth.Secure nothing weaker is ever used.
+	// Modes are the accepted modes of our own connections, whatever Client offers; nil: all.
 	Modes []auth.Mode
 }
 
@@ -102,10 +98,9 @@ type Auth struct {
 type Protocol struct {
 	// Rev0 offers msgr2.0 only.
 	Rev0 bool
-	// NoDataCRC sends zeros in place of the crcs of segments in mode crc, and does not
-	// check the crcs of peers: damage on the way goes unnoticed. All peers must have the
-	// same setting (ms_crc_data = false; releases from 17 on): otherwise each side refuses
-	// the first frame of the other. The crc of preambles and mode secure are not affected.
+	// NoDataCRC sends zeros for the crcs of segments in mode crc, and ignores the crcs of
+	// peers: damage on the way goes unnoticed. All peers must have the same setting
+	// (ms_crc_data = false, since release 17), else each refuses the other's frames.
 	NoDataCRC bool
 	// Compression of frames on the wire; zero: off.
 	Compression Compression
@@ -115,31 +110,27 @@ type Protocol struct {
 type Timeouts struct {
 	// Handshake bounds a connection attempt, on both sides; 0: 10 s.
 	Handshake time.Duration
-	// Idle faults a connection on which nothing moved; 0: 900 s, negative: never.
+	// Idle faults a connection without traffic; 0: 900 s, negative: never.
 	Idle time.Duration
-	// KeepaliveEvery sends keepalives on every connection in this interval, 0: never, as
-	// the user calls Conn.Keepalive. Keepalive is the time after which a connection
-	// without an answer faults, 0: never.
+	// KeepaliveEvery is the interval of keepalives on every connection, 0: none but
+	// Conn.Keepalive. A connection without an answer for Keepalive faults, 0: never.
 	KeepaliveEvery, Keepalive time.Duration
-	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2
-	// s, or MaxBackoff if that is less, and 15 s.
+	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2 s (at most
+	// MaxBackoff), and 15 s.
 	InitialBackoff, MaxBackoff time.Duration
 }
 
 // Sending bounds the messages that wait to be sent, or for an ack.
 type Sending struct {
-	// QueueBytes and QueueMessages bound the sending queue of a connection, replay
-	// included; 0: 256 MiB and 262144 messages, negative: unlimited. At the bound Send
-	// fails with ErrQueueFull, and SendContext waits.
+	// QueueBytes and QueueMessages bound the sending queue of a connection, replay included; 0:
+	// 256 MiB and 262144, negative: unlimited. At the bound Send fails with ErrQueueFull.
 	QueueBytes    int64
 	QueueMessages int64
-	// Bytes bounds the payload that all connections together hold for sending; 0: 1 GiB,
-	// negative: unlimited. Each connection may hold 1 MiB (a 64th of the bound, if that is
-	// less) even if the others hold all of it. These shares exceed the bound by at most a
-	// quarter.
+	// Bytes bounds the payload in the sending queues of all connections; 0: 1 GiB, negative:
+	// unlimited. Each connection has a share that others cannot take: 1 MiB, at most a 64th of
+	// the bound. All shares together exceed the bound by a quarter at most.
 	Bytes int64
-	// Calls bounds the calls under way on each connection (Conn.Call, Start);
-	// 0: 65536, negative: unlimited.
+	// Calls bounds the calls under way on each connection; 0: 65536, negative: unlimited.
 	Calls int
 }
 
@@ -147,81 +138,69 @@ type Sending struct {
 type Receiving struct {
 	// Limits of received frames; zero: frame.DefaultLimits.
 	Limits frame.Limits
-	// Bytes bounds the payload of received messages that are neither released nor queued
-	// for sending, over all connections; 0: 100 MiB, negative: unlimited. A message counts
-	// at least loop.MinShared; an unfinished one counts its received part. Each connection
-	// may hold 64 KiB (a 64th of the bound, if that is less) even if the others hold all of
-	// it. These shares exceed the bound by at most a quarter. A compressed message waits
-	// while others hold more than the bound.
+	// Bytes bounds the payload of received messages that are neither released nor queued for
+	// sending, over all connections; 0: 100 MiB, negative: unlimited. A message counts at least
+	// loop.MinShared, an unfinished one its received part. Each connection has a share as in
+	// Sending.Bytes, of 64 KiB. Above the bound compressed messages wait.
 	Bytes int64
-	// ConnBytes bounds the same for each connection, of policies without a Bytes
-	// throttle of their own: the rest is left to others. A larger message passes alone.
-	// 0: half of Bytes, negative: unlimited.
+	// ConnBytes bounds the same for each connection whose policy has no Bytes throttle. A
+	// larger message passes alone. 0: half of Bytes, negative: unlimited.
 	ConnBytes int64
-	// LeastRate is the number of bytes that an unfinished message must bring in a second,
-	// after Grace; else the connection faults. While others wait for its room it must
-	// bring 16 times as much, after a tenth of the time. As fast must a lossy peer take
-	// replies for whose memory others wait (Conn.ReadReply). A connection that we do not
-	// read is not to blame. 0: 64 KiB and 10 s; negative: any rate.
+	// LeastRate is the least progress of an unfinished message in bytes per second, after
+	// Grace; else the connection faults. While others wait for its room the rate is 16 times as
+	// high, and Grace a tenth. The higher rate also holds for a lossy peer that takes replies
+	// for whose memory others wait (Conn.ReadReply). 0: 64 KiB and 10 s; negative: any rate.
 	LeastRate int64
 	Grace     time.Duration
-	// AlignFrom: a data segment of a received message of at least this size, in bytes,
-	// begins on a page (Message.Data), as direct I/O needs it; 4096 is for a server that
-	// writes blocks of 4 KiB. Such a segment is copied once; from Plane.LargeFrom on it is
-	// read into its place. 0 stands for Plane.LargeFrom.
+	// AlignFrom is the size in bytes from which the data of a received message begins on a
+	// page, for direct I/O. Smaller data than Plane.LargeFrom is copied for that. 0:
+	// Plane.LargeFrom.
 	AlignFrom int
-	// Postings bounds the memory posted on each connection (Conn.PostBuffer), in
-	// postings; 0: 65536, negative: unlimited. The buffers of requests are bounded by
-	// Sending.Calls.
+	// Postings bounds the postings on each connection (Conn.PostBuffer); 0: 65536, negative:
+	// unlimited. Sending.Calls bounds the buffers of requests.
 	Postings int
 }
 
-// Door bounds accepted connections that have proved nothing yet. A source is an IPv4 address
-// or an IPv6 /64, a prefix a /24 or a /48.
+// Door bounds accepted connections before authentication. A source is an IPv4 address or an
+// IPv6 /64, a prefix a /24 or a /48.
 type Door struct {
-	// HalfOpen bounds the accepted connections in a handshake; 0: 4096. Above half of it
-	// each source has a share of a 16th, and each prefix of a quarter. A newcomer that finds
-	// no room, or none in its share, takes the place of the connection there that has been
-	// silent for longest, for at least a quarter of a second. Without such a connection it
-	// waits for a place, up to 2 s; if half as many wait already it is refused. For a moment
-	// as many again may wait or be about to go.
+	// HalfOpen bounds the accepted connections in a handshake; 0: 4096. Above half of it each
+	// source has a share of a 16th, and each prefix of a quarter. At a bound a newcomer takes
+	// the place of the connection that was silent for longest, at least a quarter of a second.
+	// Otherwise it waits for a place, up to 2 s; if half as many wait already it is refused.
 	HalfOpen int
-	// Bytes bounds the sent and received bytes that the handshakes of accepted connections
-	// keep, over all connections and beyond 8 KiB for each, which is more than real ones
-	// take; 0: 16 MiB, negative: unlimited.
+	// Bytes bounds the bytes that the handshakes of all accepted connections keep, beyond 8 KiB
+	// for each; 0: 16 MiB, negative: unlimited.
 	Bytes int64
-	// FailureRate bounds the accepted connections of a source that come to nothing in a
-	// second, FailureBurst those at once: their handshake fails, is given up, or is evicted
-	// while we wait for the peer, or they end within Timeouts.MaxBackoff without a message
-	// or ack. Above that newcomers of the source wait, up to 2 s; a successful handshake
-	// makes place for the next at once. A newcomer that would wait longer is refused. A
-	// prefix has four times as much. 0: 100 and 1000, negative: unlimited.
+	// FailureRate bounds the failed connections of a source in a second, FailureBurst those at
+	// once: their handshake fails or is evicted, or they end within Timeouts.MaxBackoff without
+	// a message or ack. Above that newcomers of the source wait, up to 2 s, or are refused; a
+	// successful handshake makes place for the next at once. A prefix has four times as much.
+	// 0: 100 and 1000, negative: unlimited.
 	FailureRate, FailureBurst int
 }
 
-// Diagnostics show the work of a messenger, and disturb it. Each costs nothing while it is zero.
+// Diagnostics observe a messenger, or disturb it. A zero field costs nothing.
 type Diagnostics struct {
 	// Requests follow requests and their replies, as tracing does.
 	Requests *RequestHooks
-	// Tracer sees every frame that is sent or received, also in handshakes and in msgr1, in
-	// clear. The Tracer of package control/trace writes a file.
+	// Tracer gets every frame, in clear, also of handshakes. Package control/trace has one that
+	// writes a file.
 	Tracer probe.Tracer
-	// KeyLog gets a line of text for each connection in mode secure, with which a recording
-	// of it can be decrypted ("ringmsgr decode --keys"). Anybody with that file can read
-	// these connections: it is for debugging only, and New warns of it. An error of the
-	// writer is logged, and fails nothing else. nil: no secret leaves the messenger.
+	// KeyLog gets a line for each connection in mode secure, with the secret that decrypts a
+	// recording of it ("ringmsgr decode --keys"). It is for debugging only, and New warns of
+	// it. An error of the writer is logged. nil: no secret leaves the messenger.
 	KeyLog io.Writer
-	// Probe is asked at every step of every handshake and at every frame, and can
-	// disturb them. Conns are *Conn there. For tests.
+	// Probe is asked at every step of a handshake and at every frame, and can disturb them. Its
+	// connections are *Conn. For tests.
 	Probe probe.Probe
 	// Inject has the messenger disturb itself, for tests of programs on it.
 	Inject Inject
 }
 
-// Steer names the rules by which the kernel chooses the core of a new connection: one of the
-// names, or several joined by commas ("table,cpu"). The order of the rules is table, hint,
-// CPU; connections that none of them decides go by the kernel's hash. Package bpf has the
-// details.
+// Steer names the rules by which the kernel chooses the core of a new connection: one name, or
+// several joined by commas ("table,cpu"). Their order is table, hint, CPU; the kernel's hash
+// decides the rest. Package bpf has the details.
 type Steer = steering.Mode
 
 // The ways to steer.
@@ -238,7 +217,7 @@ const (
 	SteerTable = steering.Table
 )
 
-// ParseSteer checks the form of s, the empty string being SteerAuto.
+// ParseSteer checks s. The empty string is SteerAuto.
 func ParseSteer(s string) (Steer, error) {
 	st := Steer(s)
 	if s == "" {
@@ -253,26 +232,23 @@ func ParseSteer(s string) (Steer, error) {
 // Compression of frames on the wire (Ceph's compression_onwire.cc).
 type Compression = sessions.Compression
 
-// Clock is the time of the control plane: back-off, deadlines of handshakes.
-// The machine's is the default; a simulation brings its own.
+// Clock is the time of the control plane: back-off, deadlines of handshakes. Simulations bring
+// their own.
 type Clock = sessions.Clock
 
-// MachineClock is the Clock of the machine.
-type MachineClock struct{}
+// machineClock is the Clock of the machine.
+type machineClock struct{}
 
-// Now is time.Now.
-func (MachineClock) Now() time.Time { return time.Now() }
+func (machineClock) Now() time.Time { return time.Now() }
 
-// AfterFunc is time.AfterFunc.
-func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop
 }
 
-// Surviving is c for both sides of your own service: sessions survive their TCP connections,
-// and connections survive a restart of the server. A client has LosslessClient for its peers;
-// others have StatefulServer for clients and LosslessPeerReuse for the rest. Keepalives find
-// within 20 s that a peer is gone, and a client finds a restarted server within 2 s. Fields
-// that are set in c stay.
+// Surviving is c for both sides of a service whose sessions survive TCP connections, and whose
+// clients find a restarted server within 2 s. A client has LosslessClient for its peers; others
+// have StatefulServer for clients and LosslessPeerReuse for the rest. Keepalives find a dead
+// peer within 20 s. Fields that are set in c stay.
 func (c Config) Surviving() Config {
 	rest := LosslessClient()
 	if c.Name.Type != wire.Client {
@@ -407,7 +383,7 @@ func (c Config) withDefaults() Config {
 		c.Auth.Server = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
 	if c.Clock == nil {
-		c.Clock = MachineClock{}
+		c.Clock = machineClock{}
 	}
 	if c.Rand == nil {
 		c.Rand = crand.Reader
@@ -453,8 +429,8 @@ func (c *Config) sessions(inFlight *loop.Throttle, sending *dataplane.SendBudget
 	}
 }
 
-// longestWait is how long an accepted socket waits for its handshake to begin. As many
-// wait as may begin in that time.
+// longestWait bounds the wait of an accepted socket for its handshake. As many may wait as
+// begin in that time.
 const longestWait = 2 * time.Second
 
 // door is the configuration of the bounds of half-open connections.
@@ -473,7 +449,7 @@ func random(from io.Reader) uint64 {
 	for {
 		var b [8]byte
 		if _, err := io.ReadFull(from, b[:]); err != nil {
-			return 1 // the system's source does not fail
+			return 1 // the system's source never fails
 		}
 		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
 			return v
@@ -481,8 +457,8 @@ func random(from io.Reader) uint64 {
 	}
 }
 
-// forPlane turns a bound after withDefaults, where 0 is none, into one of the data
-// plane, where 0 is the default and a negative one is none.
+// forPlane turns a bound after withDefaults, where 0 means none, into a bound of the data
+// plane, where 0 is the default and a negative one means none.
 func forPlane[T int | int64 | time.Duration](n T) T {
 	if n == 0 {
 		return -1

@@ -8,21 +8,19 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Conn is one connection. It outlives its TCP connections as its policy says.
-// All methods may be called by any goroutine, a dispatcher's included, unless
-// they say otherwise.
+// Conn is one connection. Its policy decides whether it outlives its TCP connections. Any
+// goroutine may call its methods, a core's too, unless they say otherwise.
 type Conn struct {
 	m     *Messenger
 	s     sessions.Conn // its session
 	data  atomic.Value  // SetUserData
-	local bool          // to ourselves: no handler is open, no socket
+	local bool          // to ourselves: without a socket
 
-	over     atomic.Bool // nothing is dispatched any more
+	over     atomic.Bool // no message is dispatched any more
 	draining atomic.Bool
 	paused   atomic.Bool  // by Pause
 	due      atomic.Int64 // replies that Later has promised
@@ -34,7 +32,7 @@ type Conn struct {
 	reads    atomic.Pointer[reading] // of files, for its replies (file.go); nil: none so far
 }
 
-// owner is a messenger as its sessions have it.
+// owner is a messenger as package sessions knows it.
 type owner struct{ m *Messenger }
 
 // NewUser makes a connection for its session.
@@ -43,7 +41,7 @@ func (o owner) NewUser(local bool) sessions.User {
 	return user{c}
 }
 
-// connOf is the connection that has a session; nil has none.
+// connOf is the connection of a session; nil for nil.
 func connOf(s *sessions.Conn) *Conn {
 	if s == nil {
 		return nil
@@ -51,14 +49,11 @@ func connOf(s *sessions.Conn) *Conn {
 	return s.User().(user).c
 }
 
-// Send queues msg and takes over one reference to it; on an error that stays
-// with the caller. On a lossless connection the message arrives exactly once
-// and in order, whatever happens to TCP connections, unless a reset or remote
-// reset event says that the session was lost. Messages of one goroutine leave in
-// the order of its calls, within a priority. At the bound of the queue
-// (Config.Sending) it returns ErrQueueFull. A
-// received message that is queued no longer counts against
-// Config.Receiving.Bytes.
+// Send queues msg and takes over one reference to it; after an error the caller keeps it. On a
+// lossless connection the message arrives exactly once and in order, unless a reset or remote
+// reset event says that the session was lost. Messages of one goroutine leave in the order of
+// its calls, within a priority. At the bound of the queue (Config.Sending) it returns
+// ErrQueueFull.
 func (c *Conn) Send(msg *Message) error {
 	if c.local {
 		return c.sendLocal(msg)
@@ -87,7 +82,7 @@ func (c *Conn) sendError(err error) error {
 	}
 }
 
-// lostError is the error what, with the reason why the session is gone.
+// lostError is the error what, with the reason for the end of the session.
 func (c *Conn) lostError(what error) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("%w: %w", what, err)
@@ -95,9 +90,8 @@ func (c *Conn) lostError(what error) error {
 	return what
 }
 
-// SendContext is Send, but it waits for room where Send returns ErrQueueFull,
-// and for the outcome of a hand-over that is under way.
-// Not for a dispatcher on a core.
+// SendContext is Send, but it waits for room in the queue, and for the outcome of a hand-over
+// under way. Not on a core.
 func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 	wait := func(err error) bool {
 		return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
@@ -119,38 +113,34 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 }
 
 // Room returns a channel that closes once the sending queue has more room than now, or the
-// connection is over. It is for callers that must not block: take it first, then Send, and
-// wait for it after ErrQueueFull. Any goroutine.
+// connection is over: take it before Send, and wait for it after ErrQueueFull.
 func (c *Conn) Room() <-chan struct{} { return c.s.Handler().Room() }
 
-// Keepalive sends a KEEPALIVE2. Dispatcher.KeepaliveAck is told of the answer.
+// Keepalive sends a KEEPALIVE2. Dispatcher.KeepaliveAck gets the answer.
 func (c *Conn) Keepalive() {
 	if !c.local {
 		c.s.Handler().Keepalive()
 	}
 }
 
-// MarkDown closes the connection for good: at once and without a reset event. Messages that
-// are queued for sending, or wait for Dispatcher.Queued, are dropped. For the peer it is a
-// broken connection, by its own policy. A second call does nothing. During the last exchange
-// of a hand-over it comes too late: the successor has the session. It does not wait.
+// MarkDown ends the connection at once and without a reset event. Queued messages, and those
+// that wait for Dispatcher.Queued, are dropped. For the peer it is a broken connection. In the
+// last exchange of a hand-over it comes too late: the successor has the session.
 func (c *Conn) MarkDown() { c.s.MarkDown() }
 
-// Closed is closed when the connection is over and nothing of it runs any more.
+// Closed is closed when the connection is over and no callback of it runs any more.
 func (c *Conn) Closed() <-chan struct{} { return c.s.Closed() }
 
-// SetUserData attaches v to the connection, for the user alone. It stays over faults, replaces
-// and remote resets: Dispatcher.RemoteReset has to drop the parts of it that belonged to the
-// old session. All values of one connection must have the same type.
+// SetUserData attaches v to the connection, for the user alone. It survives faults, replaces
+// and remote resets. All values of one connection must have the same type.
 func (c *Conn) SetUserData(v any) { c.data.Store(v) }
 
 // UserData is the last value of SetUserData.
 func (c *Conn) UserData() any { return c.data.Load() }
 
-// Core is the core that owns the connection now. In Dispatcher.Fast, in the events of the
-// connection, and in Request.Done that is the core on which they run; elsewhere it may change
-// at any moment. It is nil for the connection to ourselves, whose dispatchers run on no core.
-// It takes no lock. Any goroutine.
+// Core is the core that owns the connection now; nil for the connection to ourselves. In the
+// events of the connection that is the core on which they run; elsewhere it may change at any
+// moment.
 func (c *Conn) Core() *loop.Core {
 	if c.local {
 		return nil
@@ -158,51 +148,42 @@ func (c *Conn) Core() *loop.Core {
 	return c.s.Handler().Core()
 }
 
-// Post has t run soon on the core that owns the connection by then, whatever cores it moves
-// between (loop.Owner). For the connection to ourselves that is any core. Any goroutine, a
-// core's too.
+// Post runs t soon on the core that then owns the connection (loop.Owner). For the connection
+// to ourselves that is any core.
 func (c *Conn) Post(t *loop.Task) { c.s.Handler().Post(t) }
 
 // ID numbers the connection within its messenger, from 1.
 func (c *Conn) ID() uint64 { return c.s.ID() }
 
-// PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType { return c.s.PeerType() }
-
 // State is the present state.
 func (c *Conn) State() State { return c.s.State() }
 
-// Err is why the last attempt failed, the session faulted, or the connection
-// ended; nil while it is ready.
+// Err is the reason why the last attempt failed, the session faulted, or the connection ended;
+// nil while it is ready.
 func (c *Conn) Err() error { return c.s.Err() }
 
-// WaitReady waits until the connection is ready. It returns the error that
-// ended the connection; ErrStuck where dialling again does not help, such as
-// where the peer at the address has another nonce or speaks another protocol; or
-// that of ctx joined with the one of the last attempt. StageOf and *Error say how
-// far that came, Error.Advice what to look at.
-// Not for a dispatcher on a core.
+// WaitReady waits until the connection is ready. It returns the error that ended the
+// connection; ErrStuck where dialling again does not help; or the cause of ctx with the error
+// of the last attempt. An *Error in it has the stage and the remedy. Not on a core.
 func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) }
 
-// Info is what was negotiated on the last TCP connection of a Conn, and how that receives.
+// Info are the results of the last handshake of a Conn.
 type Info = sessions.Info
 
-// Info is what was negotiated last; all but Unanswered is zero before the first handshake
-// is complete. It is there in the Accept and Connect events; Handshake is the
-// time up to them. It takes no lock, and waits for no core. Any goroutine, a core's too.
+// Info are the results of the last handshake; before the first only PeerType and Unanswered are
+// set. The Accept and Connect events have it already; Handshake is the time up to them. It
+// takes no lock.
 func (c *Conn) Info() Info { return c.s.Info() }
 
-// Auth is what authentication found on the last TCP connection, with its
-// secrets wiped; nil before the first. It must not be changed. Any goroutine
-// may call it, a core's too.
+// Auth is the result of the last authentication, with its secrets wiped; nil before the first.
+// It must not be changed.
 func (c *Conn) Auth() *auth.Result { return c.s.Auth() }
 
-// SetAuth says what authentication by messages has found, on a connection of msgr1 to a
-// monitor of ours, where the handshake finds nothing. It holds until the next handshake
-// of the connection. Any goroutine may call it, a core's too.
+// SetAuth sets the result of an authentication by messages, on a connection of msgr1 to a
+// monitor, whose handshake has none. It holds until the next handshake.
 func (c *Conn) SetAuth(res *auth.Result) { c.s.SetAuth(res) }
 
-// IsLoopback says whether this is the connection to ourselves.
+// IsLoopback reports whether this is the connection to ourselves.
 func (c *Conn) IsLoopback() bool { return c.local }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
@@ -218,16 +199,15 @@ func (c *Conn) sendLocal(msg *Message) error {
 	return nil
 }
 
-// Flow control for one connection. What its user keeps of received messages counts
-// against three bounds: that of the messenger (Config.Receiving.Bytes), those of its
-// policy, and its own (Config.Receiving.ConnBytes), so that one user who keeps much stops its
-// own peer before it stops the others. Pause stops a peer at once.
+// Flow control of one connection. Received messages that the user keeps count against three
+// bounds: of the messenger (Config.Receiving.Bytes), of its policy, and of the connection
+// (Config.Receiving.ConnBytes), so that a user who keeps much stops its own peer before it
+// stops the others. Pause stops a peer at once.
 
-// Pause stops reading from the peer, over reconnects too, until Resume: the peer's
-// queue fills, and its keepalives are not missed. The core may dispatch a message
-// that is on its way. Acks of the peer are not read either: on a lossless connection
-// what we send stays in our queue. The pause is in Stats (IO.Paused). It has no effect
-// on the connection to ourselves. Any goroutine; it does not wait.
+// Pause stops reading from the peer, over reconnects too, until Resume; keepalives are not
+// missed. The core may dispatch one more message. Acks are not read either: on a lossless
+// connection sent messages stay in our queue. It has no effect on the connection to ourselves.
+// It does not wait.
 func (c *Conn) Pause() {
 	if !c.local {
 		c.paused.Store(true)
@@ -235,15 +215,13 @@ func (c *Conn) Pause() {
 	}
 }
 
-// Resume lets a connection go on that Pause, or Config.Diagnostics.Probe in the data phase, has
-// stopped. Any goroutine; it does not wait.
+// Resume ends a Pause, or a stop by Config.Diagnostics.Probe. It does not wait.
 func (c *Conn) Resume() {
 	c.paused.Store(false)
 	c.s.Handler().Resume()
 }
 
-// unhold lets a connection go on that an injected delay has stopped, but not one that is
-// paused: that goes on with Resume.
+// unhold ends the stop by an injected delay, but no Pause.
 func (c *Conn) unhold() {
 	if c.paused.Load() {
 		return

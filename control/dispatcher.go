@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Message is one message; see dataplane.Message for who owns it and until when.
+// Message is one message; dataplane.Message says who owns it and until when.
 type Message = dataplane.Message
 
 // NewMessage makes a message to send.
@@ -21,70 +21,59 @@ func NewMessage(typ uint16, front, data []byte) *Message {
 	return dataplane.NewMessage(typ, front, data)
 }
 
-// Dispatcher receives the messages and events of a messenger. Every field is
-// optional. Several form a chain (Messenger.Start): a message goes to the first
-// whose ByType has its type or whose Fast returns true, else to the first that has
-// Queued; what nobody takes is dropped, and counted (Counters.Undispatched). An event
-// goes to all, in order.
+// Dispatcher receives the messages and events of a messenger. Every field is optional. Several
+// form a chain (Messenger.Start): a message goes to the first whose ByType has its type or
+// whose Fast returns true, else to the first with Queued. All others are dropped, and counted
+// (Counters.Undispatched). An event goes to all, in order.
 //
-// ByType, Fast and the events of a connection run on the core that owns it, one at a
-// time. They must not block, nor call what waits for a core (Stats, Shutdown,
-// WaitReady); Send, Keepalive and MarkDown are meant to be called from them. A
-// panic in them is not recovered: it ends the process. runtime.Goexit in them
-// fails the core.
+// ByType, Fast and the events of a connection run on the core that owns it, one at a time. They
+// must not block, nor call functions that wait for a core (Stats, Shutdown, WaitReady). A panic
+// in them ends the process; runtime.Goexit fails the core.
 type Dispatcher struct {
-	// ByType gets the messages of its types on the core; m is valid as in Fast. It is asked
-	// before Fast, which gets all other types, and may refuse them. It must not change after
-	// Start.
+	// ByType gets the messages of its types on the core, before Fast; m is valid as in Fast. It
+	// must not change after Start.
 	ByType map[uint16]func(c *Conn, m *Message)
-	// Fast gets a message on the core. It returns true if it took it. m and
-	// its payload are valid during the call, unless retained.
+	// Fast gets a message on the core, and returns true if it took it. m and its payload are
+	// valid during the call, unless retained.
 	Fast func(c *Conn, m *Message) bool
-	// Queued gets a message on a goroutine of the connection, in order. m is
-	// valid during the call, unless retained. Messages that wait for it count
-	// against the dispatch limit. It must not wait for Closed of its own
-	// connection, which ends behind the calls that are due.
+	// Queued gets a message on a goroutine of the connection, in order. m is valid during the
+	// call, unless retained. Waiting messages count against Config.Receiving. It must not wait
+	// for Closed of its own connection.
 	Queued func(c *Conn, m *Message)
 
-	// Accept: the connection was accepted, or an accepted socket took it over;
-	// from is the core that it was on before. replace: it takes the place of a
-	// lossy connection of the same address, which gets Reset with replace.
+	// Accept: the connection was accepted, or an accepted socket took it over; from is its core
+	// before. replace: it takes the place of a lossy connection of the same address, which gets
+	// Reset with replace.
 	Accept func(c *Conn, from int, replace bool)
 	// Connect: the connection reached its peer, for the first time or again.
 	Connect func(c *Conn, from int)
-	// Move: the connection is about to go to another core; the last call on
-	// the old one.
+	// Move: the connection is about to go to another core; the last call on the old one.
 	Move func(c *Conn, to int)
-	// Moved: the connection has come to this core as it was, with the TCP
-	// connection that it had, because the other core was removed or failed; the
-	// first call on the new one. A move for a new TCP connection ends with
+	// Moved: the connection has come to this core with its socket, because the other core was
+	// removed or failed; the first call on the new one. A move for a new socket ends with
 	// Accept or Connect instead.
 	Moved func(c *Conn, from int)
-	// Fault: a lossless connection has lost its TCP connection, and goes on: messages and
-	// calls wait. Connect or Accept follows when the peer is back, Reset if it does not
-	// come. err is why: loop.ErrPeerClosed where the peer has ended its stream, by a
-	// Drain, a MarkDown or the end of its process, which the protocol does not tell apart;
-	// syscall.ECONNRESET where bytes of ours were on the way.
-	// Who knows another peer can go there at once.
+	// Fault: a lossless connection has lost its socket, and goes on: messages and calls wait.
+	// Connect or Accept follows when the peer is back, Reset if it does not come. err is the
+	// reason: loop.ErrPeerClosed after a Drain, a MarkDown or the end of the peer's process;
+	// syscall.ECONNRESET if bytes of ours were on the way.
 	Fault func(c *Conn, err error)
-	// Reset: the connection is over, not by MarkDown. What was not delivered
-	// is lost; what waits for Queued is dispatched before, unless the core is
-	// being removed. It comes once at most, and behind Accept or Connect; a connection
-	// that we dial and that never got so far has it only if dialling again is
-	// pointless (Once, ErrWrongPeer, ErrAuth for good), or if the peer's own
+	// Reset: the connection is over, not by MarkDown. Undelivered messages are lost; messages
+	// that wait for Queued are dispatched before, unless the core is being removed. It comes
+	// once at most, after Accept or Connect. A dialled connection without these has it only if
+	// dialling again is pointless (Once, ErrWrongPeer, a final ErrAuth), or if the peer's own
 	// connection took its place.
 	Reset func(c *Conn, replace bool)
-	// RemoteReset: the peer lost its session. What was queued and not
-	// delivered is dropped, as is what waits for Queued; the connection goes on,
-	// and requests (Conn.Call) that were not written yet with it.
+	// RemoteReset: the peer lost its session. Undelivered messages are dropped, and those that
+	// wait for Queued; the connection goes on, with its unwritten requests (Conn.Call).
 	RemoteReset func(c *Conn)
-	// KeepaliveAck: the peer answered the keepalive that left us at that time,
-	// on the wall clock.
+	// KeepaliveAck: the peer answered the keepalive that we sent at that time, by the wall
+	// clock.
 	KeepaliveAck func(c *Conn, sent time.Time)
 }
 
-// user is a connection as its session and its handler have it. What its handler calls
-// runs on the core.
+// user is a connection as its session and its handler know it. The handler calls it on the
+// core.
 type user struct{ c *Conn }
 
 // Conn implements sessions.User, like those below.
@@ -211,9 +200,8 @@ type chain struct {
 	dropped atomic.Uint64 // messages that no dispatcher took
 }
 
-// offer is the rule of the chain: the first whose Fast takes the message has it,
-// else the first that has Queued, which is the result; the caller calls that. nil:
-// somebody took it, or nobody ever will.
+// offer is the rule of the chain: the first whose Fast takes the message has it, else the first
+// with Queued, which is the result, for the caller to call. nil: no further call is due.
 func (ch *chain) offer(c *Conn, msg *Message) (queued *Dispatcher) {
 	for _, d := range ch.list {
 		if f := d.ByType[msg.Type]; f != nil {
@@ -252,8 +240,8 @@ type dispatchQueue struct {
 	waiting []queuedMessage // guarded by mu
 	running bool            // guarded by mu
 	session atomic.Uint64   // counts what discard ended; changes under mu
-	idle    chan struct{}   // closed when there is nothing left; guarded by mu
-	last    bool            // what waits is the last: nothing else will come; guarded by mu
+	idle    chan struct{}   // closed when no message is left; guarded by mu
+	last    bool            // the waiting messages are the last ones; guarded by mu
 }
 
 type queuedMessage struct {
@@ -262,7 +250,7 @@ type queuedMessage struct {
 	size int // when it came; on a local connection it is reserved
 }
 
-// drop releases a message that never will be dispatched.
+// drop releases a message that will not be dispatched.
 func (e queuedMessage) drop(c *Conn) {
 	if c.local {
 		dataplane.Settle(e.m, dataplane.OutcomeDropped)
@@ -297,7 +285,7 @@ func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message)
 }
 
 func (q *dispatchQueue) run(m *Messenger, c *Conn) {
-	pprof.SetGoroutineLabels(context.Background()) // a core started it, and it is not its work
+	pprof.SetGoroutineLabels(context.Background()) // a core started it, but the work is not the core's
 	defer m.queues.Leave()
 	var batch []queuedMessage
 	for {
@@ -351,9 +339,8 @@ func (q *dispatchQueue) discard(c *Conn) {
 	}
 }
 
-// finish ends the dispatching: nothing is dispatched any more behind what has been pushed.
-// It says whether some of that still waits; then the goroutine of the queue tells the
-// session when nothing waits any more.
+// finish ends the dispatching after the messages of earlier pushes. It reports whether some of
+// them wait; then the goroutine of the queue tells the session when they are done.
 func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -365,15 +352,14 @@ func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	return true
 }
 
-// isIdle says that everything that was pushed has been dispatched.
+// isIdle reports whether all pushed messages have been dispatched.
 func (q *dispatchQueue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.running
 }
 
-// drained returns a channel that closes when everything that was pushed has
-// been dispatched.
+// drained returns a channel that closes when all pushed messages have been dispatched.
 func (q *dispatchQueue) drained() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

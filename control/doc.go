@@ -12,9 +12,9 @@
 //	err = m.Start(&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool { ... }})
 //	addrs, err := m.Bind(addr) // the addresses with their ports and nonces
 //
-// Fast runs on the core that owns the connection and must not block, and so do the
-// handlers of ByType, one for each type of message. Queued runs on a goroutine. A message is valid during the call: Retain keeps it, Release gives it back,
-// Clone sends it on.
+// Fast, and the handlers of ByType, one for each type of message, run on the core that owns
+// the connection and must not block. Queued runs on a goroutine. A message is valid during the
+// call: Retain keeps it, Release gives it back, Clone sends it on.
 //
 // # Connect and send
 //
@@ -22,8 +22,7 @@
 //	err = c.Send(control.NewMessage(1000, front, data))
 //
 // At the bound of the queue Send returns [ErrQueueFull], SendContext waits, and Room tells
-// when to try again. A lossy connection that has ended stays ended: Connect again makes a
-// new one.
+// when to try again. A lossy connection does not come back: the next Connect makes a new one.
 //
 // # Call and reply
 //
@@ -32,20 +31,19 @@
 //	due := c.Later(request)            // or: due.Send(answer) at any time, from any goroutine
 //
 // ctx should have a deadline. A reply that is not released counts against
-// Config.Receiving.Bytes; at that bound connections stop reading: the log, Info and Stats say
-// so, and a build with the tag invariants logs the stacks that hold messages. Conn.Start
-// leaves a request to the core, without a goroutine for each. Conn.PostBuffer and WithBuffer have data read
-// from the socket into memory of the user.
+// Config.Receiving.Bytes; at that bound connections stop reading: the log, Info and Stats show
+// it, and a build with the tag invariants logs the stacks that hold messages. Conn.Start
+// needs no goroutine for each request. Conn.PostBuffer and WithBuffer have data read from the
+// socket into memory of the user.
 //
 // # Choose a policy
 //
-// For a service of one's own whose sessions survive, both sides use Config.Surviving:
+// For a service whose sessions survive, both sides use Config.Surviving:
 //
 //	m, err := control.New(control.Config{Name: name}.Surviving())
 //
-// Else each end has a policy for each type of peer (Config.Policies, Config.Default). The policy
-// of the acceptor decides whether the session is lossy. The example of the package, and that
-// of Conn.Call, run with the defaults.
+// Otherwise each end has a policy for each type of peer (Config.Policies, Config.Default). The
+// policy of the acceptor decides whether the session is lossy.
 //
 //	you want                                              dial with            accept with
 //	an end when the TCP connection breaks (the default)   LossyClient          StatelessServer
@@ -61,38 +59,35 @@
 //
 // Messenger.HandOver and [TakeOver] give listeners and lossless sessions to a new process,
 // and lose no message. After a restart without them the sessions are gone: RemoteReset tells
-// the peers, and calls whose request was written fail with [ErrSessionLost]. A session that
-// waits for its peer ends after Policy.StandbyAge, and one that dials without an answer after
-// Policy.GiveUpAfter.
+// the peers, and calls with a written request fail with [ErrSessionLost]. A session ends when
+// its peer is away for Policy.StandbyAge, or does not answer for Policy.GiveUpAfter.
 //
 // # Drain
 //
 //	err := m.Drain(ctx) // or c.Drain(ctx), for one connection
 //
-// It accepts nobody, waits for calls and for replies that Later has promised, delivers what
-// Send has taken, ends the streams, and then is Shutdown. Peers hear of it by
-// Dispatcher.Fault or Reset. MarkDown and Shutdown drop what is queued.
+// It stops accepting, waits for calls and for replies that Later has promised, delivers queued
+// messages, ends the streams, and then is Shutdown. Peers see Dispatcher.Fault or Reset.
+// MarkDown and Shutdown drop queued messages.
 //
 // # Files and cores
 //
-// Cores and files are those of package loop. A handler finds its core by Conn.Core, and reads and
-// writes files there without waiting: [loop.File], and [loop.CoreFile],
-// which is open on each core. Conn.ReadReply, whose example is a block
-// server, bounds the memory of replies, and Conn.Hold has a connection wait for the disk.
-// [loop.Local] keeps state of each core without a lock, [loop.Core.Post] runs a task on another
-// core, and [loop.Core.Offload] work that blocks. AddCore and RemoveCore change the number of
-// cores while connections go on.
+// Package loop has the cores and files. A handler finds its core by Conn.Core, and reads and
+// writes files there without waiting: [loop.File], and [loop.CoreFile], which is open on each
+// core. Conn.ReadReply, whose example is a block server, bounds the memory of replies, and
+// Conn.Hold has a connection wait for the disk. [loop.Local] keeps state of each core without a
+// lock, [loop.Core.Post] runs a task on another core, and [loop.Core.Offload] work that blocks.
+// AddCore and RemoveCore change the number of cores while connections go on.
 //
 // # Watch
 //
-// Nothing is printed and nothing exits. Config.Logger gets changes of state, Stats and
-// ServeStats the counts, Config.Diagnostics.Tracer each frame. An [*Error] has Advice. Every queue has a
-// bound: Config.Bounds and "ringmsgr doctor --limits" list them. A Dispatcher that panics
-// ends the process.
+// The library does not print or exit. Config.Logger gets changes of state, Stats and ServeStats
+// have the counts, Config.Diagnostics.Tracer gets each frame. An [*Error] has Advice. Every
+// queue has a bound, which Config.Bounds lists. A Dispatcher that panics ends the process.
 //
 // # Elsewhere
 //
-// Package cluster has clients of a Ceph cluster. For tests: pair joins two messengers
-// in memory and breaks their network and disks, msgrtest plays a peer frame by frame. The inside, and who owns what, is in the text of internal/sessions;
-// the glossary is in CONTRIBUTING.md.
+// Package cluster has clients of a Ceph cluster. For tests, pair joins two messengers in memory
+// and breaks their network and disks, and msgrtest plays a peer frame by frame. The text of
+// internal/sessions explains the inside; CONTRIBUTING.md has the glossary.
 package control

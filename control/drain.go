@@ -10,24 +10,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// ErrUndelivered: a connection that was drained has ended, or cannot reconnect, and
-// messages that Send had accepted were not delivered.
+// ErrUndelivered: a drained connection has ended, or cannot reconnect, before all messages were
+// delivered.
 var ErrUndelivered = dataplane.ErrUndelivered
 
-// Drain ends the connection in good order, where MarkDown drops what is queued. It
-// waits for calls that are under way and for what waits for Dispatcher.Queued, then
-// until everything that Send has taken was written, and acknowledged on a lossless
-// session; then it ends the stream, and waits until the peer has read it and hung
-// up. Send works until the queue is empty and no reply is due (Later), and then fails with
-// ErrClosed; calls are no longer begun. When no call is under way any more, messages of the
-// peer are neither dispatched nor acknowledged: a lossless peer keeps them, hears of the
-// end of the stream at once (Dispatcher.Fault), and learns from a reset that this session
-// is gone.
+// Drain ends the connection in good order. It waits for calls under way and for messages that
+// wait for Dispatcher.Queued, then until all sent messages are written, and acknowledged on a
+// lossless session. Then it ends the stream, and waits until the peer has hung up. Send works
+// until the queue is empty and no reply is due (Later), and then fails with ErrClosed; calls
+// fail from the beginning. After the last call messages of the peer are neither dispatched nor
+// acknowledged: a lossless peer keeps them, sees Dispatcher.Fault, and learns from a reset that
+// this session is gone.
 //
-// There is no reset event. The error is ErrUndelivered if the connection ended before
-// everything was delivered, the cause of ctx if that ended first, with the number of
-// replies that were still due, or that of an earlier end (ErrClosed). In each case the
-// connection is over, as after MarkDown. On a core it fails at once with loop.ErrOnCore.
+// There is no reset event. The error is ErrUndelivered, the cause of ctx with the number of due
+// replies, or ErrClosed after an earlier end. In each case the connection is over, as after
+// MarkDown. On a core it fails with loop.ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
 		return loop.ErrOnCore
@@ -69,7 +66,8 @@ func (c *Conn) drain(ctx context.Context) error {
 // undrained is the error of a Drain whose ctx has ended.
 func (c *Conn) undrained(ctx context.Context) error {
 	if n := c.due.Load(); n > 0 {
-		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, c.PeerType(), c.Info().Peer)
+		info := c.Info()
+		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, info.PeerType, info.Peer)
 	}
 	return fmt.Errorf("control: drain: %w", context.Cause(ctx))
 }
@@ -100,12 +98,11 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 	}
 }
 
-// Drain ends the messenger in good order: it stops accepting, drains all connections
-// at the same time (Conn.Drain), and then is Shutdown. Sessions of a server policy
-// that have no socket cannot come back: those with something to deliver end with
-// ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all
-// connections are joined, a cause of ctx once, and for each connection to which replies
-// are due. On a core it fails at once with loop.ErrOnCore.
+// Drain ends the messenger in good order: it stops accepting, drains all connections at the
+// same time (Conn.Drain), and then is Shutdown. Sessions of a server policy without a socket
+// cannot come back: those with undelivered messages end with ErrUndelivered. When ctx ends the
+// rest is shut down at once. The errors of all connections are joined. On a core it fails with
+// loop.ErrOnCore.
 func (m *Messenger) Drain(ctx context.Context) error {
 	if m.plane.OnCore() {
 		return loop.ErrOnCore
@@ -124,8 +121,7 @@ func (m *Messenger) Drain(ctx context.Context) error {
 	return errors.Join(append(errs, m.Shutdown(ctx))...)
 }
 
-// undrained are the connections that nobody has drained yet: handshakes that were
-// under way may bring some.
+// undrained are the connections without a Drain: handshakes that were under way may bring some.
 func (m *Messenger) undrained() (list []*Conn) {
 	for _, c := range m.Conns() {
 		if !c.draining.Load() && !c.s.MarkedDown() {
@@ -135,8 +131,8 @@ func (m *Messenger) undrained() (list []*Conn) {
 	return list
 }
 
-// drainAll drains connections at the same time, and returns the errors that say more than
-// that ctx has ended.
+// drainAll drains connections at the same time, and returns the errors of interest: all but the
+// end of ctx.
 func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -12,12 +12,19 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // IsDialled says whether the address that leads to a connection is known, not only
 // claimed by its peer.
 func IsDialled(c *Conn) bool { return c.s.Peer().Dialled }
+
+// MachineClock is the Clock of the machine.
+type MachineClock = machineClock
+
+// StageOf is the stage at which err happened, empty if it is not known.
+func StageOf(err error) Stage { return stats.StageOf(err) }
 
 // GlobalSeq is the number of the last attempt to connect.
 func GlobalSeq(m *Messenger) uint64 { return m.s.Attempts().Msgr2 }

@@ -10,13 +10,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Handlers read and write the files of their core (loop.File), which never waits. Here is
-// what files have to do with messages and connections: messages whose data is in a buffer of a
-// core, reads for replies, and what stops connections while the disk has enough to do.
+// Handlers read and write the files of their core (loop.File) without waiting. This file joins
+// files with messages and connections: messages whose data is in a buffer of a core, reads for
+// replies, and connections that wait for the disk.
 
 // OpenFile opens a file for loop.Core.AttachFile. It waits for the disk: on a core it fails
-// with loop.ErrOnCore, and loop.Core.OpenFile does not wait. A loop.CoreFile is open on each
-// core. Any other goroutine.
+// with loop.ErrOnCore (loop.Core.OpenFile does not wait). A loop.CoreFile is open on each core.
 func (m *Messenger) OpenFile(path string, opt loop.FileOptions) (*loop.DetachedFile, error) {
 	d, err := m.plane.OpenFile(path, opt)
 	if err != nil {
@@ -25,14 +24,14 @@ func (m *Messenger) OpenFile(path string, opt loop.FileOptions) (*loop.DetachedF
 	return d, nil
 }
 
-// Disk lists, renames and removes files, and makes directories durable, where the files of
-// the cores are: on the machine's disk, or on that of a simulated host (loop.Config.Disk).
-// Its calls wait: a core makes them in Offload.
+// Disk lists, renames and removes files, and makes directories durable: on the machine's disk,
+// or on that of a simulated host (loop.Config.Disk). Its calls wait: a core makes them in
+// Offload.
 func (m *Messenger) Disk() uring.Disk { return m.plane.Disk() }
 
-// lentMessage is a message of a core, with a buffer of it. Once released it goes back to
-// the core by itself, from whatever goroutine, and is used again. Owner: who has the
-// message, then the core.
+// lentMessage is a message of a core, with a buffer of it. Once released, on any goroutine, it
+// goes back to the core by itself, and is used again. Owner: the holder of the message, then
+// the core.
 type lentMessage struct {
 	msg  Message
 	core *loop.Core
@@ -47,10 +46,10 @@ type spareMessages struct{ first *lentMessage }
 
 var sparesOf loop.Local[spareMessages]
 
-// LendMessage makes a message to send, whose Data is n bytes of a buffer of core c, not
-// zeroed; from 4 KiB on it begins on a page. Both come back to the core when the message is
-// released, and are used again: nothing is allocated. Free is the core's and must not be
-// set. It fails only if the kernel refuses a mapping. On the core.
+// LendMessage makes a message to send, whose Data is n bytes of a buffer of core c, not zeroed;
+// from 4 KiB on it begins on a page. Both go back to the core when the message is released, and
+// are used again. Free must not be set. It fails only if the kernel refuses a mapping. On the
+// core.
 func LendMessage(c *loop.Core, typ uint16, n int) (*Message, error) {
 	if n == 0 {
 		return lend(c, typ, nil, nil), nil
@@ -62,18 +61,18 @@ func LendMessage(c *loop.Core, typ uint16, n int) (*Message, error) {
 	return lend(c, typ, b, b.Bytes()[:n:n]), nil
 }
 
-// FileMessage makes a message to send of what ReadReply or loop.File.ReadBuffer has read,
-// without a copy, as LendMessage does: the buffer goes back to its core when the message is
-// released. Until then it counts against loop.Config.FileBytes, and not against the bounds of
-// the sending queue: Send never fails with ErrQueueFull. Who knows the crc of Data, as it was
-// stored with it, says so (Message.SetDataCRC). It is called in FileOp.Done, once. On the core.
+// FileMessage makes a message to send of the result of ReadReply or loop.File.ReadBuffer,
+// without a copy: the buffer goes back to its core when the message is released. Until then it
+// counts against loop.Config.FileBytes, and not against the bounds of the sending queue.
+// Message.SetDataCRC saves the crc of data that was stored with it. Call it in FileOp.Done,
+// once. On the core.
 func FileMessage(op *loop.FileOp, typ uint16) *Message {
 	m := lend(op.File().Core(), typ, op.TakeBuffer(), op.Data)
 	m.BoundElsewhere(true)
 	return m
 }
 
-// lend makes a message of what b has, which may be nil.
+// lend makes a message of b, which may be nil.
 func lend(c *loop.Core, typ uint16, b *loop.Buffer, data []byte) *Message {
 	home := sparesOf.Of(c)
 	l := home.first
@@ -88,7 +87,7 @@ func lend(c *loop.Core, typ uint16, b *loop.Buffer, data []byte) *Message {
 	return &l.msg
 }
 
-// Returned takes the message back, on its core or behind its end.
+// Returned takes the message back, on its core or after its end.
 func (l *lentMessage) Returned(c *loop.Core) {
 	if l.buf != nil {
 		c.TakeBack(l.buf)
@@ -105,12 +104,11 @@ func (l *lentMessage) Returned(c *loop.Core) {
 	l.next, l.home.first = l.home.first, l
 }
 
-// Hold stops reading from the connection while f is Full, and says whether it is. For
-// Dispatcher.Fast, behind the request that the message made: what came in the same read is
-// still dispatched, the rest waits in the peer. The connection is resumed when f has room for a
-// quarter of loop.FileOptions.Ops, or has ended, wherever the connection is by then; a Pause of
-// the user's own ends with that. It has no effect on the connection to ourselves. On the core
-// of f.
+// Hold stops reading from the connection while f is Full, and reports whether it is. It is for
+// Dispatcher.Fast, after a request to f: messages of the same read are still dispatched, the
+// rest waits in the peer. The connection resumes when f has room for a quarter of
+// loop.FileOptions.Ops, or has ended; a Pause of the user ends with that. It has no effect on
+// the connection to ourselves. On the core of f.
 func (c *Conn) Hold(f *loop.File) bool {
 	if !f.Full() {
 		return false
@@ -122,22 +120,22 @@ func (c *Conn) Hold(f *loop.File) bool {
 	return true
 }
 
-// Peers ask for replies that are much larger than their requests, and need not take them. So
-// the memory of a reply that is read from a file is bounded before it is read (ReadReply):
-// each connection has its share of loop.Config.FileBytes on each core, and more while
-// there is enough. A read that finds no room waits, and with it what its peer asks for
-// next; the reads of other connections do not.
+// Peers may ask for replies that are much larger than their requests, and not read them. So the
+// memory of a reply from a file is bounded before it is read (ReadReply): each connection has
+// its share of loop.Config.FileBytes on each core, and more while there is enough. A read
+// without room waits, and with it the next requests of its peer; reads of other connections go
+// on.
 
-// ReadReply is f.ReadBuffer for the reply to request, which the connection has brought, from
-// whatever core. The read waits until the connection may hold n bytes of replies more on this
-// core, in turn with those of other connections. The bytes are held until what FileMessage
-// makes of them has been sent, or on a lossless connection acknowledged. When the session ends
-// before the read begins, op fails with ErrSessionLost.
+// ReadReply is f.ReadBuffer for the reply to request, a message of this connection. The read
+// waits until the connection may hold n more bytes of replies on this core, in turn with other
+// connections. It holds them until the message of FileMessage has been sent, or on a lossless
+// connection acknowledged. When the session ends before the read begins, op fails with
+// ErrSessionLost.
 //
 // While a read waits a lossy connection is not read from, as with Hold. A lossless one is,
-// because acks of the peer free the memory: request is retained until the read has ended,
-// so that Config.Receiving.ConnBytes bounds the requests. Call it while request is dispatched, or
-// retained. op.For and op.Keeps are its own. On the core of f.
+// because acks free the memory: request is retained until the read has ended, so that
+// Config.Receiving.ConnBytes bounds the requests. Call it while request is dispatched, or
+// retained. It uses op.For and op.Keeps. On the core of f.
 func (c *Conn) ReadReply(f *loop.File, op *loop.FileOp, request *Message, n int, off int64) error {
 	r := c.reading()
 	a := r.on(f.Core())
@@ -159,17 +157,17 @@ func (c *Conn) ReadReply(f *loop.File, op *loop.FileOp, request *Message, n int,
 	return nil
 }
 
-// reading is what the reads for a connection hold, and what they stop.
+// reading are the reads for a connection, and their stops of it.
 type reading struct {
 	conn     *Conn
 	waits    atomic.Bool                    // for the room of a file (Conn.Hold)
 	accounts atomic.Pointer[[]*readAccount] // by core; nil where it has read nothing
 
 	mu    sync.Mutex
-	stops int // how many reasons there are not to read from the connection; guarded by mu
+	stops int // number of reasons not to read from the connection; guarded by mu
 }
 
-// readAccount is what the reads for a connection hold on one core. Owner: the core.
+// readAccount are the bytes of reads for a connection on one core. Owner: the core.
 type readAccount struct {
 	loop.Account
 	core  *loop.Core
@@ -178,7 +176,7 @@ type readAccount struct {
 	lost  atomic.Bool // task is on its way
 }
 
-// reading is made when a file is first read, or held, for the connection.
+// reading is made at the first read, or Hold, for the connection.
 func (c *Conn) reading() *reading {
 	if r := c.reads.Load(); r != nil {
 		return r
@@ -215,12 +213,12 @@ func (r *reading) on(c *loop.Core) *readAccount {
 	for len(list) <= c.ID() {
 		list = append(list, nil)
 	}
-	list[c.ID()] = a // one of a core that is gone, whose number this one has, holds nothing
+	list[c.ID()] = a // the account of a core that is gone, with the same number, is empty
 	r.accounts.Store(&list)
 	return a
 }
 
-// lose ends the reads that have not begun, as nobody waits for the replies any more.
+// lose ends the reads that have not begun, as the session has ended.
 func (r *reading) lose() {
 	if r == nil {
 		return
@@ -236,7 +234,7 @@ func (r *reading) lose() {
 	}
 }
 
-// hold stops reading from the connection until goOn was called as often.
+// hold stops reading from the connection until as many calls of goOn.
 func (r *reading) hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +251,7 @@ func (r *reading) goOn() {
 	}
 }
 
-// HasRoom is told that the file has room for which the connection waits.
+// HasRoom resumes the connection: the file has room.
 func (r *reading) HasRoom(*loop.File) {
 	r.waits.Store(false)
 	r.goOn()

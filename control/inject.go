@@ -12,10 +12,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Inject has a messenger disturb itself at random, for tests of programs on it: its sockets
-// fail, its handshakes take time, and it reads messages late (Ceph's ProtocolV1.cc, for both
-// protocols). The promises of sessions still hold. The zero value does nothing and costs
-// nothing.
+// Inject disturbs a messenger at random, for tests of programs on it: its sockets fail, its
+// handshakes take time, and it reads messages late (Ceph's ProtocolV1.cc, for both protocols).
+// Sessions keep their promises. The zero value costs nothing.
 type Inject struct {
 	// Seed decides the disturbances; 0: a number of Config.Rand. With one core and the same
 	// order of operations, the same seed repeats them.
@@ -23,16 +22,14 @@ type Inject struct {
 	// SocketFailures: one in this number of operations on sockets (sends and reads,
 	// handshakes included) shuts its socket down first; 0: none.
 	SocketFailures int
-	// Handshakes delays their steps: the dial, an accepted socket, each write and
-	// read. Timeouts.Handshake goes on meanwhile.
+	// Handshakes delays the steps of handshakes: the dial, an accepted socket, each write and
+	// read. Timeouts.Handshake includes the delays.
 	Handshakes Delay
-	// Messages delays received messages: a connection stops reading before one, and later
-	// messages wait, too.
+	// Messages delays received messages, and all messages after them.
 	Messages Delay
 }
 
-// Delay is by chance: with Probability, from 0 to 1, of up to Max, each duration
-// alike.
+// Delay has a chance and a length: with Probability, from 0 to 1, a random time up to Max.
 type Delay struct {
 	Probability float64
 	Max         time.Duration
@@ -82,7 +79,7 @@ func newInjector(what Inject, c *sessions.Config) *injector {
 	return i
 }
 
-// draw is how long one delay takes, 0 for none.
+// draw is the length of the next delay, 0 for none.
 func (i *injector) draw(d Delay) time.Duration {
 	if d.Probability == 0 {
 		return 0

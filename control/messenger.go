@@ -13,9 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Messenger is one endpoint: an identity, the addresses it is bound to, and
-// its connections. All methods may be called by any goroutine but a core's,
-// unless they say otherwise.
+// Messenger is one endpoint: an identity, its addresses, and its connections. Any goroutine but
+// a core's may call its methods, unless they say otherwise.
 type Messenger struct {
 	cfg      Config
 	s        *sessions.Manager
@@ -57,9 +56,8 @@ func New(cfg Config) (*Messenger, error) {
 	return m, nil
 }
 
-// Start sets the dispatchers and lets connections be made and accepted. It
-// may be called once, before or after Bind; until then accepted connections
-// are refused.
+// Start sets the dispatchers and lets connections be made and accepted, once, before or after
+// Bind. Until then accepted connections are refused.
 func (m *Messenger) Start(chain ...*Dispatcher) error {
 	if !m.started.CompareAndSwap(false, true) {
 		if m.s.Down() {
@@ -74,53 +72,51 @@ func (m *Messenger) Start(chain ...*Dispatcher) error {
 // Name is the messenger's identity.
 func (m *Messenger) Name() wire.EntityName { return m.cfg.Name }
 
-// Addrs are our addresses, as peers get them: the bound ones, or the learned one of a client,
-// or none yet. Any goroutine may call it, a core's too.
+// Addrs are our addresses as peers get them: the bound ones, the learned one of a client, or
+// none yet. Any goroutine, a core's too.
 func (m *Messenger) Addrs() wire.AddrVec { return m.s.Addrs() }
 
-// SetPolicy changes the policy for new connections with peers of type t; existing connections
-// keep theirs.
-func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) { m.s.SetPolicy(t, p) }
+// SetPolicy changes the policy for new connections with peers of type t. wire.Any changes
+// Config.Default.
+func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
+	if t == wire.Any {
+		m.s.SetDefaultPolicy(p)
+		return
+	}
+	m.s.SetPolicy(t, p)
+}
 
-// SetDefaultPolicy changes the policy for new connections with peers of types
-// that have none of their own.
-func (m *Messenger) SetDefaultPolicy(p Policy) { m.s.SetDefaultPolicy(p) }
-
-// SetNumber sets the number of a client that a monitor has given it in messages, as in msgr1;
-// the handshake of msgr2 brings it by itself. A known number stays. Messages of msgr1 name it,
-// on connections that open from now on.
+// SetNumber sets the number that a monitor has given a client in messages, as in msgr1; the
+// handshake of msgr2 sets it by itself. A known number stays.
 func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 
-// SetAuth replaces the authentication of connections that we make and accept, for example
-// after a change of the configuration from one method to another. Nil leaves that side as it
-// is.
+// SetAuth replaces the authentication of connections that we make and accept. Nil leaves a side
+// as it is.
 //
-// Every handshake that begins from now on uses the new ones, also in reconnects of existing
-// sessions. Handshakes under way and authenticated TCP connections do not change: close those
-// that may not stay. Config.Auth.Modes still holds: a messenger that requires secure mode
-// refuses all peers under a method without keys.
+// Handshakes that begin later use it, also in reconnects of existing sessions. Handshakes under
+// way and authenticated connections do not change. Config.Auth.Modes still holds.
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
-// DispatchThrottle bounds the received payload that is not released yet.
+// DispatchThrottle is the bound Config.Receiving.Bytes: Used is the received payload that is
+// not released, and SetLimit changes the bound. Any goroutine, a core's too.
 func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 
-// Connect returns the connection to a peer: the one that exists for that address, or a new
-// one, which begins to dial. A v2: address is dialled in msgr2, a v1: address in msgr1;
-// ConnectTo chooses. Messages may be sent at once: they wait until the session is ready.
+// Connect returns the connection to an address: the existing one, or a new one, which begins to
+// dial, in msgr2 for a v2: address, in msgr1 for a v1: address. Messages may be sent at once:
+// they wait for the session.
 //
-// The address is the peer's exact one, nonce included. Nonce 0 stands for whatever process
-// is there, if that uses this package; two that dial each other need their nonces, or they
-// have two sessions. If the address was dialled for a daemon of another type or name
-// (WithEntity), the error wraps ErrWrongPeer.
+// The address has the peer's nonce. Nonce 0 stands for any process there, if that uses this
+// package; two that dial each other need their nonces, or they have two sessions. If the
+// address was dialled for a peer of another type or name (WithEntity), the error wraps
+// ErrWrongPeer.
 //
-// A peer that came to us and says that it has the address is believed if it has the type and
-// the name, unless something known speaks against it. The address is asked nevertheless, on
-// another socket. If the process there does not know the session, the session ends with a
-// reset event and ErrElsewhere, a little more than Config.Timeouts.Handshake after it began at
-// the latest, and the next Connect dials.
+// A peer that came to us and claims the address is believed if its type and name fit, and no
+// known peer contradicts. Connect then also asks the address, on another socket. If the process
+// there does not know the session, the session ends with a reset event and ErrElsewhere, at the
+// latest about Config.Timeouts.Handshake after its begin, and the next Connect dials.
 //
-// A dispatcher on a core may call it. A connection that we dialled is found without a lock;
-// else the core waits for the lock of the sessions, which is held for changes of memory only.
+// A dispatcher on a core may call it. A dialled connection is found without a lock; others need
+// a lock that is held for changes of memory only.
 func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	var o sessions.ConnectOptions
 	for _, f := range opts {
@@ -130,8 +126,7 @@ func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectO
 	return connOf(c), err
 }
 
-// ConnectTo is Connect for a peer of which all addresses are known: its v2: address, or
-// the v1: one if it has no other.
+// ConnectTo is Connect for a peer with several addresses: its v2: address, else its v1: one.
 func (m *Messenger) ConnectTo(addrs wire.AddrVec, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	to := addrs.V2()
 	if to.IsBlank() {
@@ -146,34 +141,30 @@ func (m *Messenger) ConnectTo(addrs wire.AddrVec, peer wire.EntityType, opts ...
 // ConnectOption changes one Connect.
 type ConnectOption func(*sessions.ConnectOptions)
 
-// Anonymous makes a connection that is not found by its address: a second one
-// to the same peer. A bound messenger cannot combine it with a policy under
-// which the peer may dial back.
+// Anonymous makes a connection that is not found by its address: another one to the same peer.
+// A bound messenger cannot combine it with a policy under which the peer may dial back.
 func Anonymous() ConnectOption { return func(o *sessions.ConnectOptions) { o.Anonymous = true } }
 
-// Once has the connection end with the first attempt that fails, with its
-// error, instead of trying again.
+// Once ends the connection with the first attempt that fails, with its error.
 func Once() ConnectOption { return func(o *sessions.ConnectOptions) { o.Once = true } }
 
 // WithPolicy overrides the policy of the peer's type.
 func WithPolicy(p Policy) ConnectOption { return func(o *sessions.ConnectOptions) { o.Policy = &p } }
 
-// WithEntity says whom the caller wants: a connection that a peer of another name
-// has made is not taken for it, and no peer of another name takes it over. The
-// name must be of the type that Connect is given.
+// WithEntity is the name of the wanted peer: Connect returns no connection of another peer, and
+// no other peer takes it over. The name must be of the type that Connect gets.
 func WithEntity(name wire.EntityName) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Entity = name }
 }
 
-// OnCore has core i own the connection. Messages that a dispatcher of another connection sends
-// on it never change threads if that is on the same core (Conn.Core). Without OnCore the core
-// with the fewest connections gets it.
+// OnCore has core i own the connection, in place of the core with the fewest connections. A
+// message that a dispatcher on that core sends on it changes no thread.
 func OnCore(i int) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Core = &i }
 }
 
-// Lookup returns the connection of a peer's address, nil if there is none. It takes
-// no lock. Any goroutine may call it, a core's too.
+// Lookup returns the connection of a peer's address, or nil. It takes no lock. Any goroutine, a
+// core's too.
 func (m *Messenger) Lookup(a wire.Addr) *Conn { return connOf(m.s.Lookup(a)) }
 
 // Conns returns all connections that are not closed, oldest first.
@@ -186,20 +177,18 @@ func (m *Messenger) Conns() []*Conn {
 	return list
 }
 
-// Loopback is the connection to ourselves: messages that are sent on it come to our own
-// dispatchers, without a socket, in order, on a goroutine of the connection. It exists once,
-// is ready at once, and needs no Bind; Connect returns it for our own address. It has no
-// events. After MarkDown the next call makes a new one.
+// Loopback is the connection to ourselves, which is ready at once: its messages come to our own
+// dispatchers, in order, on a goroutine of the connection. Connect returns it for our own
+// address. It has no events. After MarkDown the next call makes a new one.
 func (m *Messenger) Loopback() (*Conn, error) {
 	c, err := m.s.Loopback()
 	return connOf(c), err
 }
 
 // Shutdown ends the messenger: it accepts no connection, closes all without events, and stops
-// the cores. It waits for dispatchers and attempts under way, but not beyond ctx: then it
-// returns the error of ctx, and the rest ends by itself. After it has returned nil no
-// dispatcher is called. A second Shutdown, or one after a Drain that has ended everything,
-// returns nil at once, even if ctx has ended.
+// the cores. It waits for dispatchers and attempts under way; when ctx ends first it returns
+// that error, and the rest ends by itself. After it has returned nil no dispatcher is called.
+// Another Shutdown after a complete end returns nil.
 func (m *Messenger) Shutdown(ctx context.Context) error {
 	if m.ended.Load() {
 		return nil

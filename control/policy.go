@@ -9,7 +9,7 @@ import (
 
 // Policy is the behaviour of a connection after faults and towards other connections (Ceph's
 // Policy.h). It is data: take a named one and change fields. testdata/policy_pairs.md has the
-// outcome of every pair of named policies; each row is a test.
+// outcome of every pair of named policies.
 type Policy = sessions.Policy
 
 // LossyClient dials; a fault of the session ends it.
@@ -38,13 +38,13 @@ func StatefulServer() Policy {
 	return Policy{Name: "stateful-server", Server: true, Standby: true, ResetCheck: true, Register: true}
 }
 
-// StatelessServer accepts lossy clients and keeps nothing of them.
+// StatelessServer accepts lossy clients and keeps no session.
 func StatelessServer() Policy {
 	return Policy{Name: "stateless-server", Lossy: true, Server: true}
 }
 
-// StatelessRegisteredServer is StatelessServer, but a second connection from
-// an address ends the first.
+// StatelessRegisteredServer is StatelessServer, but a second connection from an address ends
+// the first.
 func StatelessRegisteredServer() Policy {
 	return Policy{Name: "stateless-registered-server", Lossy: true, Server: true, Register: true}
 }

@@ -16,28 +16,25 @@ import (
 // ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
 var ErrTooManyPostings = errors.New("control: too many postings on the connection")
 
-// Posting is memory of the user for the data of one message, such as pages for direct I/O. The
-// user makes it, may post it again once Done has run, and must not copy it.
+// Posting is memory of the user for the data of one message, for example pages for direct I/O.
+// It may be posted again once Done has run, and must not be copied.
 //
 // The message is the next new one on its connection with the transaction id and with data that
-// fits: its Message.Data is then the beginning of Buffer (Message.Posted). Any other message is
-// received as if nothing was posted; a message with the id and data that does not fit counts in
-// HandlerStats.PostingMisses, and leaves the posting as it is. Data in clear is read straight
-// from the socket. Data that is encrypted, compressed, or whole in one small read is copied
-// there after its check.
+// fits: its Message.Data is then the beginning of Buffer (Message.Posted). Data that does not
+// fit counts in HandlerStats.PostingMisses, and leaves the posting as it is. Data in clear is
+// read straight from the socket. Encrypted, compressed and small data is copied there after its
+// check.
 //
 // From PostBuffer until Done the memory belongs to the messenger, and its contents are
-// undefined. It is not in the messenger's budgets, but the message is, like any other. From
-// Done on it belongs to the user: the messenger writes nothing there, and reads only the parts
-// that the user sends.
+// undefined. The message, not the memory, counts in the messenger's budgets. Afterwards the
+// messenger reads only parts that the user sends.
 type Posting struct {
 	TID    uint64 // of the message; not 0
 	Buffer []byte // not empty
-	// Done, if set, is called once for each PostBuffer that has succeeded, on the core that
-	// owns the connection: with nil when the message has come, which is dispatched next, or
-	// with the reason why Buffer was not used: context.Canceled after Withdraw,
-	// ErrSessionLost, ErrTIDInUse. It must not block, like Dispatcher.Fast, and may
-	// post again.
+	// Done, if set, is called once for each successful PostBuffer, on the core that owns the
+	// connection: with nil when the message has come, which is dispatched next, or with the
+	// reason why Buffer was not used: context.Canceled after Withdraw, ErrSessionLost,
+	// ErrTIDInUse. It must not block, and may post again.
 	Done func(p *Posting, err error)
 	// Context is the user's own.
 	Context any
@@ -55,14 +52,12 @@ type Posting struct {
 
 // PostBuffer posts memory for the data of one message. It stays posted over faults, reconnects
 // and moves to other cores, until a message has it, it is withdrawn, or the session is lost or
-// handed over to another process. The answer to a message that a goroutine sends after
-// PostBuffer cannot come before the posting, except on a connection that changes cores at that
-// moment: Request.Buffer has no such gap.
+// handed over. If a message is sent after PostBuffer its answer finds the posting, except on a
+// connection that changes cores at that moment: Request.Buffer has no such gap.
 //
-// On an error Done is not called: ErrTooManyPostings, ErrInUse for one that is posted,
-// ErrConfig, ErrClosed, ErrHandedOver, errors.ErrUnsupported on the connection to ourselves, which reads
-// nothing, and on the core of the connection ErrTIDInUse. Any goroutine, a dispatcher's on
-// a core too. It allocates nothing but the first time.
+// Without a later Done it fails with ErrTooManyPostings, ErrInUse if it is posted, ErrConfig,
+// ErrClosed, ErrHandedOver, errors.ErrUnsupported on the connection to ourselves, and on the
+// core of the connection ErrTIDInUse. Only the first call allocates memory.
 func (c *Conn) PostBuffer(p *Posting) error {
 	switch {
 	case p.TID == 0 || len(p.Buffer) == 0:
@@ -129,12 +124,10 @@ func (p *Posting) arm() error {
 	return nil
 }
 
-// Withdraw takes the memory back: Done gets context.Canceled, unless a message has come
-// before, or nothing if the posting is over already. If half of the data is there, it is
-// copied, and the message comes whole in memory of the messenger's. It does not wait; on
-// the core that owns the connection Done has run when it returns, but for a posting that
-// another goroutine has made just now. Any goroutine, but not at the same time as
-// PostBuffer.
+// Withdraw takes the memory back: Done gets context.Canceled, unless a message has come before.
+// Partial data is copied to memory of the messenger. It does not wait; on the core that owns
+// the connection Done has run when it returns, except if another goroutine has posted it just
+// now. Any goroutine, but not at the same time as PostBuffer.
 func (p *Posting) Withdraw() {
 	s := p.state.Load()
 	if s&1 == 0 {
@@ -151,15 +144,14 @@ func (p *Posting) Withdraw() {
 	})
 }
 
-// TakeBack is Withdraw for a goroutine that waits: when it returns nil, Done has run,
-// and nobody but the caller touches the memory, unless a message that has it is about to
-// be dispatched, or still held. It fails with the cause of ctx if that ends first, as it may
-// while the core stands still, and the memory is not free then; and at once with
-// loop.ErrOnCore on a core. Any other goroutine, but not at the same time as PostBuffer.
+// TakeBack is Withdraw for a goroutine that waits: when it returns nil, Done has run, and only
+// the caller uses the memory, and a message that has it. When ctx ends first it returns that
+// error, and the memory is not free; on a core it fails with loop.ErrOnCore. Not at the same
+// time as PostBuffer.
 func (p *Posting) TakeBack(ctx context.Context) error {
 	s := p.state.Load()
 	if p.conn == nil {
-		return nil // it never was posted
+		return nil // it was never posted
 	}
 	c := p.conn
 	if c.m.plane.OnCore() {
@@ -167,7 +159,7 @@ func (p *Posting) TakeBack(ctx context.Context) error {
 	}
 	done := make(chan struct{})
 	c.s.Handler().Do(func(core *loop.Core) {
-		if s&1 == 0 || p.state.Load() != s { // it is over, and so is its Done, which ran here
+		if s&1 == 0 || p.state.Load() != s { // it is over: its Done has run on this core
 			close(done)
 			return
 		}
@@ -233,14 +225,13 @@ func (*postings) lose(c *Conn) {
 		return
 	}
 	for _, a := range c.s.Handler().Postings() {
-		// One that another's Done has withdrawn, or posted again, is not among them.
+		// Postings that the Done of another has withdrawn, or posted again, are not among them.
 		if p, ok := a.User.(*postedByUser); ok && c.s.Handler().RemovePosting(c.s.Handler().Core(), a) {
 			(*Posting)(p).end(c.lostError(ErrSessionLost))
 		}
 	}
 }
 
-// WithBuffer has the data of the reply come into p, as Request.Buffer does. Call then
-// returns when nobody but the caller touches p any more: with a ctx that has ended it
-// still waits for the core.
+// WithBuffer is Request.Buffer for Call, which returns when only the caller uses p: after the
+// end of ctx it still waits for the core.
 func WithBuffer(p []byte) CallOption { return func(r *Request) { r.Buffer = p } }

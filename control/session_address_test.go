@@ -75,7 +75,7 @@ func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
 			p.Establish(11, 1)
 			s.must(p)
 			c := s.node.Lookup(addr)
-			if c == nil || c.PeerType() != wire.Client {
+			if c == nil || c.Info().PeerType != wire.Client {
 				t.Fatalf("%v", c)
 			}
 			return c
@@ -83,7 +83,7 @@ func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
 		dialled := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.AddrPortFrom(ownHost(), 6800), Nonce: 2}
 		squatter := squat(dialled)
 		c, err := s.node.Connect(dialled, wire.OSD)
-		if err != nil || c == squatter || c.PeerType() != wire.OSD || s.node.Lookup(dialled) != c {
+		if err != nil || c == squatter || c.Info().PeerType != wire.OSD || s.node.Lookup(dialled) != c {
 			t.Errorf("Connect: %v, the client's: %v", err, c == squatter)
 		}
 		if _, err := s.node.Connect(dialled, wire.Mon); !errors.Is(err, control.ErrWrongPeer) {
@@ -91,7 +91,7 @@ func TestAClientDoesNotHoldADaemonsAddress(t *testing.T) {
 		}
 		squatter = squat(s.addr)
 		p, _ := s.establish(12, 1)
-		if c := s.node.Lookup(s.addr); c == squatter || c.PeerType() != wire.OSD {
+		if c := s.node.Lookup(s.addr); c == squatter || c.Info().PeerType != wire.OSD {
 			t.Errorf("the client's: %v", c == squatter)
 		}
 		s.talks(p, 1)

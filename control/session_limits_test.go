@@ -88,7 +88,7 @@ func throttled(k *keepsake) func(*nodetest.NodeConfig) {
 		c.Policies = map[wire.EntityType]control.Policy{wire.Client: clients, wire.OSD: osds}
 		keep := k.dispatcher()
 		c.Chain = append(c.Chain, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
-			return conn.PeerType() == wire.Client && keep.Fast(conn, m)
+			return conn.Info().PeerType == wire.Client && keep.Fast(conn, m)
 		}}, echoer())
 	}
 }

@@ -30,7 +30,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			us := nodeOf(t, v, name, policy, 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 				mu.Lock()
 				defer mu.Unlock()
-				sources = append(sources, fmt.Sprint(c.PeerType(), c.IsLoopback(), string(m.Front), string(m.Data)))
+				sources = append(sources, fmt.Sprint(c.Info().PeerType, c.IsLoopback(), string(m.Front), string(m.Data)))
 				return true
 			}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()

@@ -56,9 +56,9 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 		connector := nodeOf(t, v, "client.2", "LC", 2)
 		old := connector.Dial(acceptor, control.Anonymous())
 		must(t, old.WaitReady(ctx))
-		connector.SetDefaultPolicy(control.LossyClient())
+		connector.SetPolicy(wire.Any, control.LossyClient())
 		connector.SetPolicy(wire.OSD, control.LosslessClient())
-		acceptor.SetDefaultPolicy(control.StatefulServer())
+		acceptor.SetPolicy(wire.Any, control.StatefulServer())
 		fresh := connector.Dial(acceptor)
 		must(t, fresh.WaitReady(ctx))
 		if !old.Info().Lossy || fresh.Info().Lossy {

@@ -19,22 +19,17 @@ type (
 	Stats = stats.Stats
 	// ConnStats is a snapshot of one connection; String is a table for people.
 	ConnStats = stats.ConnStats
-	// Snapshot is everything that can be seen of a messenger at one moment, but for the
-	// cores, each of which is asked a little later than the one before.
+	// Snapshot has all statistics of a messenger and its connections. Cores are asked one after
+	// the other.
 	Snapshot = stats.Snapshot
 	// Counters count for a whole messenger.
 	Counters = stats.Counters
-	// ConnCounters count for one connection.
-	ConnCounters = stats.ConnCounters
-	// Placement says which core owns a connection, and which was meant to.
-	Placement = stats.Placement
 )
 
-// Stats takes a snapshot. It waits for the owning core's next turn: not for a
-// dispatcher on a core.
+// Stats takes a snapshot, at the next turn of the owning core: not on a core.
 func (c *Conn) Stats() (ConnStats, error) { return c.s.Stats() }
 
-// Stats takes a snapshot. It waits for the next turn of each core. After Shutdown it
+// Stats takes a snapshot, at the next turn of each core: not on a core. After Shutdown it
 // returns the last counts of the cores, with loop.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
 	st := Stats{
@@ -50,8 +45,7 @@ func (m *Messenger) Stats() (Stats, error) {
 // core answers all of its own.
 const snapshotAskers = 64
 
-// Snapshot takes one. It waits for a turn of each core: not for a dispatcher
-// on a core.
+// Snapshot takes a snapshot, at a turn of each core: not on a core.
 func (m *Messenger) Snapshot() (*Snapshot, error) {
 	st, err := m.Stats()
 	if err != nil {
@@ -77,18 +71,16 @@ func (m *Messenger) Snapshot() (*Snapshot, error) {
 // ErrStats is wrapped by the errors of a statistics socket.
 var ErrStats = errors.New("control: statistics socket")
 
-// StatsSocket is where a process serves its statistics if nothing else is
-// said: a name in the abstract name space of its network namespace.
+// StatsSocket is the usual socket for the statistics of a process: a name in the abstract name
+// space of its network namespace.
 func StatsSocket(pid int) string { return fmt.Sprintf("@ringmsgr-stats-%d", pid) }
 
-// ServeStats serves snapshots on a Unix socket until Close, which comes before Shutdown and
-// may be called by any goroutine: at a path, which
-// gets mode 0600, or under an abstract name that begins with "@". Only
-// processes of our user and of root are answered.
+// ServeStats serves snapshots on a Unix socket until Close, which comes before Shutdown: at a
+// path, with mode 0600, or under an abstract name that begins with "@". Only processes of our
+// user and of root are answered.
 //
-// Each connection gets one snapshot, as JSON, or as text if the first thing
-// that it sends is the line "text". One that says nothing gets JSON after a tenth
-// of a second, or at once if it ends its direction.
+// Each connection gets one snapshot, as text if its first line is "text", else as JSON. A
+// silent connection gets JSON after a tenth of a second.
 func (m *Messenger) ServeStats(path string) (io.Closer, error) {
 	s, err := statsock.Serve(path, func() (statsock.Snapshot, error) { return m.Snapshot() }, m.cfg.Logger)
 	if err != nil {

@@ -22,7 +22,7 @@ type apart struct {
 	posting *Posting     // that has it
 }
 
-// size is how many bytes the data has.
+// size is the size of the data, in bytes.
 func (a *apart) size() int { return a.to - a.from }
 
 // filled is the number of its bytes that are there, from the number of bytes after the header.

@@ -59,7 +59,7 @@ func (h *Handler) showed(tag frame.Tag, m *Message) {
 	h.shown[shownFrame{tag, m}] = struct{}{}
 }
 
-// mayRead calls the probe for a frame whose header is there.
+// mayRead calls the probe for a frame with a complete header.
 func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
 	if r.h.probe == nil || r.throttlePassed {
 		return true

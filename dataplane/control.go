@@ -17,11 +17,10 @@ import (
 // stream has no more than the socket's receive buffer holds, and a pause would keep
 // the connection of a peer that has left.
 
-// controlPause is how long a connection is not read that has brought too many
-// frames without use.
+// controlPause is the time for which a connection with too many frames without use is not read.
 const controlPause = time.Second / 8
 
-// useless counts a frame that has brought nothing.
+// useless counts a frame without use.
 func (h *Handler) useless(c *loop.Core) {
 	rate := h.pace.controlRate
 	if rate <= 0 || h.sock == nil || h.sock.HungUp() {

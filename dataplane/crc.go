@@ -8,10 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 )
 
-// segmentCRCs are the checked crcs of the segments of a received message, or those that the
-// user has set. A message that is sent on has them in its frame: its payload is not read
-// again. Each belongs to the received bytes. A segment that is another slice now, for
-// example a part of it, has none. A user that changes the bytes calls Message.Changed.
+// segmentCRCs are the checked crcs of the segments of a received message, or crcs that the user
+// has set. A message that is sent on has them in its frame: its payload is not read again. Each
+// belongs to the received bytes: another slice, for example a part of them, has none. A user
+// that changes the bytes calls Message.Changed.
 type segmentCRCs [3]segmentCRC // Front, Middle, Data
 
 type segmentCRC struct {
@@ -91,7 +91,7 @@ func (c *segmentCRC) in(msgr1 bool, p []byte) (crc uint32, ok bool) {
 }
 
 // reseedFrom is the number of bytes whose crc costs more than a step of a conversion. A
-// conversion has one step for each bit that is set in the length.
+// conversion has one step for each set bit of the length.
 const reseedFrom = 4 << 10
 
 // DataCRC is the crc32c of Data, as package hash/crc32 computes it with the Castagnoli

@@ -18,8 +18,7 @@ func (h *Handler) discard(c *loop.Core, b *loop.Buffer, taken loop.Charge) {
 	}
 }
 
-// inDataPhase refuses the frames of a handshake, before anything of their
-// payload is gathered.
+// inDataPhase refuses the frames of a handshake, before their payload is gathered.
 func inDataPhase(tag frame.Tag) error {
 	switch tag {
 	case frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack:
@@ -69,7 +68,7 @@ func (h *Handler) acked(seq uint64) {
 }
 
 // message takes one message of the frame f: sequence rules, acknowledgement, dispatch. msgr1
-// says what the crcs of f are.
+// passes the crcs of f.
 func (h *Handler) message(c *loop.Core, hd *frame.MessageHeader, f *frame.Frame, msgr1 bool, b *loop.Buffer, taken loop.Charge) {
 	if hd.Seq <= h.inSeq {
 		h.stats.duplicates++
@@ -85,8 +84,7 @@ func (h *Handler) message(c *loop.Core, hd *frame.MessageHeader, f *frame.Frame,
 	}
 	unpacked := f.Compressed()
 	if unpacked {
-		// The segments are in memory of their own, and larger than what the
-		// throttles were asked for.
+		// The segments have memory of their own, and are larger than the announced size.
 		if b != nil {
 			c.TakeBack(b)
 			b = nil
@@ -106,9 +104,8 @@ func (h *Handler) message(c *loop.Core, hd *frame.MessageHeader, f *frame.Frame,
 // counts as received then.
 func (h *Handler) accept(seq uint64) bool {
 	if h.dropped.Load() || h.draining != nil {
-		// It is not dispatched, so it must not be acknowledged either: the peer
-		// would take it for delivered. From here on it is both or neither,
-		// whatever others do meanwhile.
+		// It is not dispatched, so it must not be acknowledged either: the peer would take it
+		// for delivered. From here on it is both or neither.
 		return false
 	}
 	if seq > h.inSeq+1 {

@@ -11,7 +11,7 @@ import (
 // queued and not delivered.
 var ErrUndelivered = errors.New("dataplane: messages were not delivered")
 
-// drainEvery is how often a handler that drains looks whether it is done.
+// drainEvery is the interval at which a handler checks its drain.
 const drainEvery = time.Millisecond
 
 // DrainOptions say how a handler drains.
@@ -19,8 +19,8 @@ type DrainOptions struct {
 	// Idle says whether the user may still send: while it returns false the queue
 	// is not closed. It runs on the core. nil: always.
 	Idle func() bool
-	// Hopeless says whether a session without a socket will never have one again. It
-	// runs on the core, when something is left to be sent.
+	// Hopeless reports whether a session without a socket will never have one again. It runs on
+	// the core, when messages are left to be sent.
 	Hopeless func() bool
 	// Done is called once, on the core: nil when everything that Send had taken was
 	// written and, on a lossless session, acknowledged, and the peer has hung up
@@ -65,7 +65,7 @@ func (d *drain) fired(c *loop.Core) {
 	d.look(c)
 }
 
-// look sees how far the handler has come. On its core.
+// look checks the progress of the drain. On its core.
 func (d *drain) look(c *loop.Core) {
 	if d.done {
 		return
@@ -92,7 +92,7 @@ func (d *drain) look(c *loop.Core) {
 				return
 			}
 		}
-	case !h.seal(): // somebody sends
+	case !h.seal(): // a Send is under way
 	case h.sock == nil:
 		d.end(nil)
 		return
@@ -103,14 +103,14 @@ func (d *drain) look(c *loop.Core) {
 	c.Arm(&d.timer, c.Now()+drainEvery)
 }
 
-// left says whether there is anything to be sent, or to come.
+// left reports whether messages are left to be sent, or may come.
 func (d *drain) left() bool {
 	h := d.h
 	d.holds = h.inboxed() || h.queue.n > 0 || h.sent.n > 0 || h.writing() > 0
 	return d.holds || h.pendingOut() || !d.idle()
 }
 
-// idle says whether the user sends nothing more.
+// idle reports whether the user sends no more messages.
 func (d *drain) idle() bool { return d.opt.Idle == nil || d.opt.Idle() }
 
 // lost is the end of a socket.

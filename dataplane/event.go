@@ -55,14 +55,14 @@ func (h *Handler) runEarly(c *loop.Core) {
 
 // OpenOptions are the properties of one connection of a session.
 type OpenOptions struct {
-	Lossy bool // nothing is kept for replay, nothing acknowledged
+	Lossy bool // no message is kept for replay or acknowledged
 	// Codec encodes and decodes the frames of the protocol that the socket speaks.
 	Codec Codec
 	// Source is our name in messages of msgr1; messages of msgr2 have none.
 	Source    Source
 	Throttles *loop.Throttles // on received messages; nil: none
-	// IdleAfter ends the connection when nothing was received or sent for so
-	// long; 0: 900 s, negative: never.
+	// IdleAfter ends the connection after that time without a byte in either direction; 0: 900
+	// s, negative: never.
 	IdleAfter time.Duration
 	// KeepaliveEvery sends a KEEPALIVE2 in this interval; 0: never.
 	// KeepaliveTimeout ends the connection when the last one was not answered
@@ -70,17 +70,17 @@ type OpenOptions struct {
 	// KEEPALIVE, which has no answer, so that KeepaliveTimeout does not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
-	// LeastRate is the least number of bytes that an unfinished message has to bring
-	// in a second, after MessageGrace. While others wait for its units it is 16 times
-	// as much, after a tenth of the time. The same bound holds for a lossy peer that
-	// takes messages for whose memory others wait (Handler.Wanted). 0: 64 KiB and
-	// 10 s; negative: any rate, and no grace.
+	// LeastRate is the least number of bytes per second of an unfinished message, after
+	// MessageGrace. While others wait for its units it is 16 times as much, after a tenth of
+	// the time. The higher rate also holds for a lossy peer that takes messages for whose
+	// memory others wait (Handler.Wanted). 0: 64 KiB and 10 s; negative: any rate, and no
+	// grace.
 	LeastRate    int64
 	MessageGrace time.Duration
-	// ControlRate bounds the frames that bring nothing, in a second: keepalives, acks
-	// that free nothing, messages that are here already, aborted frames. A second's
-	// worth of them may come at once, and a message allows as many again; above that
-	// the connection is read more rarely. 0: 1000, negative: any number.
+	// ControlRate bounds the frames without use in a second: keepalives, acks that free
+	// nothing, duplicates, aborted frames. A second's worth of them may come at once, and a
+	// message allows as many again; above that the connection is read more rarely. 0: 1000,
+	// negative: any number.
 	ControlRate int
 	// AlignFrom is the size of a received data segment, in bytes, from which it begins
 	// on a page (Message.Data); 0: that of Config.LargeFrom, which holds in any case.
@@ -100,7 +100,7 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
-	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer hears nothing more
+	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer gets no more bytes
 		if s != nil {
 			s.Fault(ErrDropped)
 		}
@@ -133,7 +133,7 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 }
 
 // Delay closes the socket, if there is one. With notify the owner gets a notification as soon
-// as there is something to send, possibly at once. answer, if not nil, gets the snapshot, on
+// as there is a message to send, possibly at once. answer, if not nil, gets the snapshot, on
 // the core.
 func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 	h.post(1, func(h *Handler, c *loop.Core) {
@@ -165,9 +165,9 @@ func (h *Handler) ResetSession(full bool) {
 	})
 }
 
-// BeginAfter has a session begin after the number seq: its first message has the next one
-// (Ceph's ProtocolV1.cc). Call it after ResetSession(true); without it a session begins
-// with 1. It does nothing if messages have a number already.
+// BeginAfter has the messages of a session begin with the number after seq (Ceph's
+// ProtocolV1.cc). Call it after ResetSession(true); without it they begin with 1. It has no
+// effect once messages have numbers.
 func (h *Handler) BeginAfter(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && h.queue.replay.n == 0 {
@@ -192,9 +192,9 @@ func (h *Handler) RequeueSent() {
 }
 
 // RequeueSentUpTo drops the sent messages up to seq, which the peer has received, and queues
-// the others again. A number that the peer has acknowledged is never used again (Ceph's
-// ProtocolV2.cc, ProtocolV1.cc): with nothing to send again, a number above our own is taken
-// over. The caller bounds it.
+// the others again. An acknowledged number is never used again (Ceph's ProtocolV2.cc,
+// ProtocolV1.cc): if no message is left, a number above our own is taken over. The caller
+// bounds it.
 func (h *Handler) RequeueSentUpTo(seq uint64) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.sent.n == 0 && (h.queue.replay.n == 0 || h.outSeq == 0) {
@@ -268,13 +268,13 @@ func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
 	}
 }
 
-// Notify gives the owner the notification what, in its place among the other events.
+// Notify gives the owner the notification what, in order with the other events.
 func (h *Handler) Notify(what any) {
 	h.post(1, func(h *Handler, _ *loop.Core) { h.owner.Happened(h, what) })
 }
 
-// Refuse stops the handler at once, ahead of the event that closes it: Send
-// fails and nothing more is dispatched. Any goroutine.
+// Refuse stops the handler at once, before the event that closes it: Send fails and no message
+// is dispatched. Any goroutine.
 func (h *Handler) Refuse() {
 	if !h.dropped.Swap(true) {
 		h.held.wake()

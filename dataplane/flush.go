@@ -152,7 +152,7 @@ func (b *flush) wrote(m *Message) {
 	}
 }
 
-// lastOf says that nobody needs m or hears of it once it is written.
+// lastOf reports that m is not needed any more once it is written.
 func (b *flush) lastOf(m *Message) bool {
 	return b.h.lossy && m.tracker == nil && m.sole(b.local)
 }
@@ -165,7 +165,7 @@ func (b *flush) giveBack() {
 	}
 }
 
-// copied is how many bytes of the payload of m are copied.
+// copied is the number of copied bytes of the payload of m.
 func (b *flush) copied(m *Message) (n int) {
 	if len(m.Front) < b.below {
 		n = len(m.Front)

@@ -15,14 +15,14 @@ import (
 // session.
 var ErrCloseReceived = errors.New("dataplane: the peer has sent CLOSE")
 
-// Source says who sends a message, in the header of msgr1 (Ceph's msgr.h).
+// Source is the sender of a message, in the header of msgr1 (Ceph's msgr.h).
 type Source struct {
 	Type uint8 // entity type
 	Num  int64 // its number, -1 while it has none
 }
 
-// framer1 is the framer of msgr1. A frame is a tag and what that asks for. The head of a message
-// is the tag with the header, the rest its three segments and the footer. Owner: the handler's core.
+// framer1 is the framer of msgr1. A frame is a tag and its fields. The head of a message is the
+// tag with the header, the rest its three segments and the footer. Owner: the handler's core.
 type framer1 struct {
 	intake
 	enc    *frame1.Encoder
@@ -112,7 +112,7 @@ func (r *framer1) open(s *loop.Socket, head []byte) bool {
 		return false
 	}
 	size := hd.PayloadSize() + uint64(r.dec.Form().FooterSize())
-	if size > math.MaxInt32 { // whatever the limits say: no write carries more
+	if size > math.MaxInt32 { // at any limit: no write carries more
 		s.Fault(fmt.Errorf("frame head: %w: message of %d bytes", frame.ErrTooLarge, size))
 		return false
 	}
@@ -199,14 +199,14 @@ func (r *framer1) control(s *loop.Socket) {
 	r.complete(s, 0, nil, nil)
 	n, _ := r.dec.Form().Size(r.tag) // it is one that the protocol has
 	h.tapped(false, r.tag, r.body[:n])
-	if r.tag == frame1.TagKeepalive { // nobody waits for an answer
+	if r.tag == frame1.TagKeepalive { // it has no answer
 		h.useless(c)
 		return
 	}
 	_ = h.control(c, r.probed(), r.body[:]) // it has all bytes
 }
 
-// probed is the frame of msgr2 as which a probe knows the one under way.
+// probed is the frame under way in the terms of msgr2, for a probe.
 func (r *framer1) probed() frame.Tag {
 	switch r.tag {
 	case frame1.TagMessage:
@@ -219,15 +219,14 @@ func (r *framer1) probed() frame.Tag {
 	return frame.TagKeepalive2
 }
 
-// tapped says to who watches the socket what passes that is no message. body is what
-// follows the tag.
+// tapped gives a frame other than a message to the tap. body are the bytes after the tag.
 func (h *Handler) tapped(sent bool, tag frame1.Tag, body []byte) {
 	if t := h.tap; t != nil {
 		t.Part(probe.Part{Sent: sent, Kind: probe.PartOpen, Tag: tag, Bytes: body})
 	}
 }
 
-// ackSize is what an ACK of msgr1 takes, in bytes. Every write has room left for one.
+// ackSize is the size of an ACK of msgr1, in bytes. Every write has room left for one.
 const ackSize = 9
 
 func (r *framer1) carriesAcks() bool { return false }

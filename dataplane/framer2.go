@@ -107,8 +107,8 @@ func (r *framer2) payload() int64 {
 	return int64(r.hd.Len[1]) + int64(r.hd.Len[2]) + int64(r.hd.Len[3])
 }
 
-// gather sets a buffer for the rest of the frame. Aligned data begins on a page
-// boundary of it, which makes the buffer larger than those that are not aligned.
+// gather sets a buffer for the rest of the frame. Aligned data begins on a page boundary, which
+// makes the buffer larger.
 func (r *framer2) gather(s *loop.Socket) bool {
 	prefix, _ := r.dec.Split(r.hd)
 	at, data, clear := r.headLen, int(r.hd.Len[3]), r.hd.Flags == 0 && !r.dec.IsSecure()
@@ -122,8 +122,7 @@ func (r *framer2) gather(s *loop.Socket) bool {
 			return false
 		}
 	}
-	// The head stands before the rest: what is encrypted as one piece is
-	// decrypted in place.
+	// The head stands before the rest: an encrypted piece is decrypted in place.
 	copy(r.target.Bytes()[at-r.headLen:], r.head[:r.headLen])
 	r.sumData()
 	return true
@@ -160,9 +159,8 @@ func (r *framer2) finish(s *loop.Socket, head, rest []byte, b *loop.Buffer) {
 	}
 }
 
-// deliver takes one complete frame of the data phase. b is the buffer of its
-// payload, nil if that lies in a receive buffer; taken is what the throttles
-// hold for it.
+// deliver takes one complete frame of the data phase. b is the buffer of its payload, nil if
+// that lies in a receive buffer; taken is its charge on the throttles.
 func (r *framer2) deliver(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken loop.Charge) {
 	c, h := s.Core(), r.h
 	if t := h.tap; t != nil {
@@ -197,8 +195,8 @@ func (r *framer2) reset(s *loop.Socket) {
 	}
 }
 
-// frameOverhead is more than what a gathered message frame takes besides its
-// payload: preamble 32, header 41, crc 4, epilogue 17.
+// frameOverhead bounds the bytes of a gathered message frame beside its payload: preamble 32,
+// header 41, crc 4, epilogue 17.
 const frameOverhead = 128
 
 // messageComplete is the flag byte that userland peers send.

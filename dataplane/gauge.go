@@ -96,8 +96,8 @@ type gauge struct {
 	used  atomic.Int64
 }
 
-// take never shows more than it gets: with an excess that is taken back, others would be
-// refused although they fit, and nothing would wake them.
+// take never raises the count beyond the bound, not even for a moment: that would refuse others
+// who fit, and nobody would wake them.
 func (g *gauge) take(n int64) bool {
 	for {
 		used := g.used.Load()
@@ -110,8 +110,8 @@ func (g *gauge) take(n int64) bool {
 	}
 }
 
-// take charges m, or says that there is no room. A message larger than the
-// whole bound passes when nothing else is held.
+// take charges m, or returns false without room. A message larger than the whole bound passes
+// alone.
 func (q *queueGauge) take(m *Message) bool {
 	if m.elsewhere {
 		q.messages.used.Add(1)
@@ -149,7 +149,7 @@ func (q *queueGauge) reserve(n int64) bool {
 	return false
 }
 
-// add charges a message of n bytes whatever the bounds.
+// add charges a message of n bytes beyond all bounds.
 func (q *queueGauge) add(n int64) {
 	q.messages.used.Add(1)
 	q.bytes.used.Add(n)

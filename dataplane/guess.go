@@ -9,8 +9,8 @@ import (
 // if it had it: its header and its data go to their places with the first read. A wrong guess
 // costs a copy, like all bytes that are not read into their place.
 
-// guess is memory for the frame that may come. It is lent from Target to Filled, between which
-// the core does nothing but the read: so one for each core is enough.
+// guess is memory for the next frame. It is lent from Target to Filled, between which the core
+// only reads: so one for each core is enough.
 type guess struct {
 	buf *loop.Buffer // nil: none is lent
 	at  int          // start of the rest, after the header

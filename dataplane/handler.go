@@ -101,7 +101,7 @@ type HandlerConfig struct {
 	// unlimited.
 	QueueBytes    int64
 	QueueMessages int64
-	// Budget bounds the same over all handlers that share it; nil: nothing does.
+	// Budget bounds the same over all handlers that share it; nil: no bound.
 	Budget *SendBudget
 }
 
@@ -119,7 +119,7 @@ type Handler struct {
 	// Any goroutine.
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
 	notified   atomic.Bool             // touchTask is in a mailbox
-	dropped    atomic.Bool             // nothing is accepted or dispatched any more
+	dropped    atomic.Bool             // no message is accepted or dispatched any more
 	wants      atomic.Uint32           // askedPing, askedWrite: requests that the core has not carried out yet
 	handedOver atomic.Bool             // another process has the session
 	wantPause  atomic.Bool             // Pause, and not Resume, was called last
@@ -139,11 +139,11 @@ type Handler struct {
 	in           Ordered[*event]
 	out          uint64 // number of the last notification
 	state        ioState
-	reportQueued bool // notify the owner when something is queued
+	reportQueued bool // notify the owner when a message is queued
 	lossy        bool
 	paused       bool  // by the user: wantPause, once the core knows
 	holdOut      bool  // stopped by a break point
-	useful       bool  // something was received or acknowledged since the last fault
+	useful       bool  // a message or an ack has come since the last fault
 	waiting      bool  // for the answer to a keepalive
 	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
@@ -167,8 +167,7 @@ type Handler struct {
 	seen     Keepalives
 	// Keepalives of the present socket that the peer can still answer.
 	unanswered stamps
-	// On the core's clock: the last keepalive sent, and the first one that
-	// nothing has answered yet.
+	// On the core's clock: the last keepalive sent, and the first one without an answer.
 	pinged, asked time.Duration
 	controlUntil  time.Duration // frames without use occupy it up to then, see useless
 	idle          loop.Timer    // looks after an open connection
@@ -177,7 +176,7 @@ type Handler struct {
 	throttles *loop.Throttles
 	pace      *pace         // of the last socket
 	probe     *probe.Socket // of the socket; nil: none
-	tap       probe.Tap     // of the socket; nil: nobody watches it
+	tap       probe.Tap     // of the socket; nil: none
 	stats     handlerCounters
 }
 
@@ -259,11 +258,10 @@ func (h *Handler) Keepalive() {
 	h.touch()
 }
 
-// Wanted says that others wait for memory which messages of the handler keep until they are
-// sent (Message.BoundElsewhere). On a lossy session a write that its peer takes
-// more slowly than OpenOptions.LeastRate allows then ends the socket with errTooSlow, and so
-// frees them. On a lossless one it does nothing: only acks free them, and the end of the
-// session. Any goroutine.
+// Wanted reports that others wait for memory which messages of the handler keep until they are
+// sent (Message.BoundElsewhere). On a lossy session a write that is slower than
+// OpenOptions.LeastRate then ends the socket with errTooSlow, which frees them. On a lossless
+// one it has no effect: only acks free them, or the end of the session. Any goroutine.
 func (h *Handler) Wanted() {
 	h.wants.Or(askedWrite)
 	h.touch()
@@ -288,7 +286,7 @@ func (h *Handler) Reserve(size int) error {
 // Unreserve undoes a Reserve of the same size. Any goroutine.
 func (h *Handler) Unreserve(size int) { h.held.release(int64(size)) }
 
-// QueuedOut is how many messages and bytes wait to be sent or acknowledged.
+// QueuedOut are the messages and bytes that wait to be sent or acknowledged.
 func (h *Handler) QueuedOut() (messages, bytes int64) {
 	return h.held.messages.used.Load(), h.held.bytes.used.Load()
 }
@@ -319,8 +317,8 @@ func (h *Handler) touched(c *loop.Core) {
 	h.wake()
 }
 
-// wake has queued messages written in this turn, or notifies the protocol, if it waits for
-// something to send.
+// wake has queued messages written in this turn, or notifies the protocol, if it waits for a
+// message to send.
 func (h *Handler) wake() {
 	switch {
 	case h.state == stateOpen:
@@ -383,7 +381,7 @@ func (h *Handler) uncharge(m *Message, o Outcome) Tracker {
 	return t
 }
 
-// pendingOut says whether there is anything to send.
+// pendingOut reports whether there is a frame to send.
 func (h *Handler) pendingOut() bool {
 	if h.draining != nil && h.draining.bye != nil {
 		return false // our direction of the stream has ended
@@ -455,8 +453,7 @@ func (h *Handler) endFraming(s *loop.Socket) {
 	h.framer = &h.rx
 }
 
-// clear empties every queue. Messages that a Tracker follows, which nobody has written
-// yet, stay if keep says so, in their order.
+// clear empties every queue. With keep, unwritten messages with a Tracker stay, in their order.
 func (h *Handler) clear(keep bool) {
 	h.takeInbox()
 	for m := h.sent.pop(); m != nil; m = h.sent.pop() {

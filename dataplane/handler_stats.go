@@ -28,19 +28,18 @@ type HandlerStats struct {
 	QueueFull   uint64 `json:"queue_full"` // times that Send found no room
 	AckLag      uint64 `json:"ack_lag"`    // received and not acknowledged
 	Writing     bool   `json:"writing"`    // a write is in flight
-	Throttled   bool   `json:"throttled"`  // it does not read, for whatever reason
+	Throttled   bool   `json:"throttled"`  // it does not read, for any reason
 	Paused      bool   `json:"paused"`     // by the user
 	// Receive is how its present socket receives, "buffers" or "ready", ReceiveWhy why;
 	// empty without one.
 	Receive    loop.ReceiveMode `json:"receive,omitempty"`
 	ReceiveWhy loop.Why         `json:"receive_why,omitempty"`
-	// Unfinished is how many bytes are there of a frame that is not complete.
+	// Unfinished are the received bytes of an incomplete frame.
 	Unfinished int64 `json:"unfinished"`
 	// Reserved is the number of bytes of Throttles.Shared that its received messages
 	// hold.
 	Reserved int64 `json:"reserved"`
-	// Quiet is how long no byte was received, on the present socket; 0 without
-	// one.
+	// Quiet is the time since the last received byte of the present socket; 0 without one.
 	Quiet      time.Duration `json:"quiet_ns"`
 	Keepalives Keepalives    `json:"keepalives"`
 	// UnaskedAcks are KEEPALIVE2_ACK frames that answer no KEEPALIVE2 of ours

@@ -33,10 +33,9 @@ func (st *HandlerState) Release() {
 	}
 }
 
-// Freeze closes the socket, refuses whatever is sent from now on with
-// ErrFrozen, and gives answer, on the core, the state that is left. A message
-// for which Send has returned nil is in it. The state is empty if the handler
-// is closed.
+// Freeze closes the socket, refuses later messages with ErrFrozen, and gives answer, on the
+// core, the state. A message for which Send has returned nil is in it. The state is empty if
+// the handler is closed.
 func (h *Handler) Freeze(answer func(HandlerState)) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		if h.state == stateDrop {
@@ -80,9 +79,9 @@ func (l *messageList) all(to []*Message) []*Message {
 	return to
 }
 
-// Restore gives a new handler the state of a frozen one, in delay. It takes
-// over one reference to each message, whatever the bounds of the queue. Call it
-// before anything else; after an error the handler is of no use.
+// Restore gives a new handler the state of a frozen one, in delay. It takes over one reference
+// to each message, beyond the bounds of the queue. Call it first; after an error the handler is
+// of no use.
 func (h *Handler) Restore(st HandlerState) error {
 	if n := uint64(len(st.Sent)); n > st.OutSeq {
 		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
@@ -133,7 +132,7 @@ func (h *Handler) refuse(m *Message) error {
 	return ErrFrozen
 }
 
-// inboxed says whether Send left something that the core has not taken.
+// inboxed reports whether messages of Send wait for the core.
 func (h *Handler) inboxed() bool {
 	m := h.inbox.Load()
 	return m != nil && m != sealed

@@ -10,7 +10,7 @@ import (
 const (
 	// histogramFirst is the upper bound of the first bucket: 128 ns.
 	histogramFirst = 7
-	// histogramParts is how many buckets each doubling has, as a power of two.
+	// histogramParts is the number of buckets of each doubling, as a power of two.
 	histogramParts = 2
 	// histogramBuckets is the number of buckets of a Histogram. The last one takes
 	// durations of 68 s and more.
@@ -52,7 +52,7 @@ func (*Histogram) Bound(i int) time.Duration {
 	return time.Duration(1<<histogramParts+part) << (histogramFirst - histogramParts + doubling)
 }
 
-// Count is how many durations were added.
+// Count is the number of durations.
 func (h *Histogram) Count() (n uint64) {
 	for _, c := range h.Counts {
 		n += c

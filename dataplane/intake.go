@@ -61,8 +61,8 @@ func (r *intake) classify(s *loop.Socket, data int) {
 // connections, with 4 MiB for larger ones as much as with 1 MiB.
 const pieceBytes = 1 << 20
 
-// worthARead is how much room an unfinished frame waits for at most, in bytes:
-// enough for one read.
+// worthARead bounds the room for which an unfinished frame waits, in bytes: enough for one
+// read.
 const worthARead = 64 << 10
 
 // Target implements Placer.
@@ -153,8 +153,8 @@ func (r *intake) takeHead(p, kept []byte) (head, rest []byte) {
 	return kept, p[n:]
 }
 
-// mayGoOn says that a frame whose header is there goes on now. whole: its rest lies in p. A
-// message takes its part of the receive budget, for its payload in bytes.
+// mayGoOn decides whether a frame with a complete header goes on now. whole: its rest lies in
+// p. A message takes its part of the receive budget, for its payload in bytes.
 func (r *intake) mayGoOn(s *loop.Socket, p []byte, message bool, payload int64) (whole, ok bool) {
 	whole = len(p) >= r.size && !r.aligned
 	if !whole && !r.aligned && len(p) == 0 {
@@ -203,8 +203,8 @@ func (r *intake) resumed(s *loop.Socket) {
 	}
 }
 
-// admitted takes the message's part of the receive budget, for its payload in bytes: all of it
-// if the message is complete.
+// admitted takes the message's part of the receive budget, for its payload in bytes: the whole
+// part if the message is complete.
 func (r *intake) admitted(s *loop.Socket, payload int64, whole bool) bool {
 	var full *loop.Throttle
 	t := r.h.throttles
@@ -273,10 +273,10 @@ func (r *intake) unreserve(n int) {
 // unfinished says that a part of a frame is there.
 func (r *intake) unfinished() bool { return r.target != nil }
 
-// gatheredAll says that nothing lacks of the frame in the target.
+// gatheredAll reports that the frame in the target is complete.
 func (r *intake) gatheredAll() bool { return r.target != nil && r.fill == r.size }
 
-// held is how many bytes of the frame under way are there.
+// held is the number of received bytes of the frame under way.
 func (r *intake) held() int {
 	if r.target == nil {
 		return r.headLen

@@ -11,7 +11,7 @@ import (
 
 // Errors of connections that ended because the peer was silent.
 var (
-	// errIdle: nothing was received or sent for the idle limit.
+	// errIdle: no byte came or went within the idle limit.
 	errIdle = errors.New("dataplane: idle for too long")
 	// errKeepaliveTimeout: the peer did not answer keepalives.
 	errKeepaliveTimeout = errors.New("dataplane: keepalive not answered")
@@ -121,8 +121,7 @@ func (h *Handler) watch(c *loop.Core) {
 	c.Arm(&h.idle, c.Now()+every)
 }
 
-// check looks after a connection whose timer fired, and arms the timer for the earliest time
-// at which something can be due again.
+// check looks after a connection whose timer fired, and arms the timer for the next task.
 func (h *Handler) check(c *loop.Core, now time.Duration) {
 	s, o := h.sock, h.pace
 	if s == nil {

@@ -11,7 +11,7 @@ import (
 // write, and when its ack comes. The times belong to the core that takes them
 // (Counts.Latency). So does the time in the dispatcher, for as many messages.
 
-// timing is how far a message that is timed has come.
+// timing is the progress of a message that is timed.
 type timing uint8
 
 const (
@@ -20,9 +20,8 @@ const (
 	writtenAt
 )
 
-// beginTiming decides whether m, which the handler holds by now, is timed: the number of
-// messages that it holds has to be, modulo TimeEvery (a power of two), the one that was drawn.
-// Any goroutine.
+// beginTiming decides whether m, which the handler holds already, is timed: if the number of
+// its messages is the drawn one, modulo TimeEvery (a power of two). Any goroutine.
 func (h *Handler) beginTiming(m *Message) {
 	m.timing = untimed
 	cfg := h.core.Load().Config()

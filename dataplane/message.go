@@ -68,7 +68,7 @@ type Message struct {
 	queuedBytes int64       // charged to the sending queue
 	queued      atomic.Bool // in the queue of a handler
 	elsewhere   bool        // its memory counts elsewhere (BoundElsewhere)
-	tracker     Tracker     // while it is queued and was not written; nil: nobody follows it
+	tracker     Tracker     // while it is queued and was not written; nil: none
 
 	// Received messages only.
 	home    *perCore     // its free list takes the message back; nil: made by the user
@@ -96,10 +96,10 @@ func (m *Message) Seq() uint64 { return m.seq }
 // Size is the length of the payload in bytes.
 func (m *Message) Size() int { return len(m.Front) + len(m.Middle) + len(m.Data) }
 
-// BoundElsewhere says whether the memory of a message to send counts against another budget
-// until its release, such as the budget of file reads (Config.FileBytes): sending queues then
-// take it whatever their bounds, and do not count its bytes. The maker of the message calls
-// it, before Send.
+// BoundElsewhere sets whether the memory of a message to send counts against another budget
+// until its release, for example that of file reads (Config.FileBytes): sending queues then
+// take it beyond their bounds, and do not count its bytes. The maker of the message calls it,
+// before Send.
 func (m *Message) BoundElsewhere(yes bool) { m.elsewhere = yes }
 
 // Posted says that Data of a received message lies in memory that the user has posted for
@@ -140,8 +140,8 @@ func (m *Message) releaseOn(l *perCore) {
 	}
 }
 
-// sole says that the caller, on the core of l, has the only reference to a message
-// that was received there: nobody else knows of it any more.
+// sole reports that the caller, on the core of l, has the only reference to a message that was
+// received there.
 func (m *Message) sole(l *perCore) bool { return m.home == l && m.refs.Load() == 0 }
 
 // done gives back a message that sole was said of.

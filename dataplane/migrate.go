@@ -16,7 +16,7 @@ type migrationState struct {
 	partial []byte // head and rest of the frame under way, as far as they are there
 }
 
-// Migrate brings the handler to core to with its socket, open or not: nothing is lost, and the
+// Migrate brings the handler to core to with its socket, open or not: no byte is lost, and the
 // peer does not notice. As in Move, the owner gets Moving on the old core and Moved, with
 // Migrated, on the new one, and done runs there after it.
 //

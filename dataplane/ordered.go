@@ -40,7 +40,7 @@ func (q *Ordered[T]) Next() (item T, ok bool) {
 	return item, true
 }
 
-// pass has number n had its turn without an item, whatever came before it.
+// pass has number n had its turn without an item.
 func (q *Ordered[T]) pass(n uint64) { q.last = n }
 
 // waiting is the number of items that came early.

@@ -7,9 +7,8 @@ type Outcome uint8
 const (
 	// OutcomeNone: it was not sent, or is still in a sending queue.
 	OutcomeNone Outcome = iota
-	// OutcomeWritten: it went into a write of a lossy session, where nobody
-	// acknowledges. Whether the write came to an end, and whether the peer has read it,
-	// nobody knows.
+	// OutcomeWritten: it went into a write of a lossy session, which has no acks. It is unknown
+	// whether the write ended, and whether the peer has read it.
 	OutcomeWritten
 	// OutcomeAcknowledged: the peer has acknowledged it, so that its dispatcher has got
 	// it. On the connection to ourselves: it was dispatched.

@@ -41,7 +41,7 @@ func localOf(c *loop.Core) *perCore {
 // paceOf is the pace of a connection, which connections with the same options share.
 func (l *perCore) paceOf(o *OpenOptions) *pace {
 	if p := paceOf(o); l.pace == nil || *l.pace != p {
-		kept := p // so that a pace which is there already costs nothing
+		kept := p // so that a pace that is reached already costs nothing
 		l.pace = &kept
 	}
 	return l.pace
@@ -75,7 +75,7 @@ func (l *perCore) recycle(m *Message) {
 	l.messages = m
 }
 
-// lent is a received message that somebody has kept.
+// lent is a received message that was retained.
 type lent Message
 
 // Returned implements loop.Returner.

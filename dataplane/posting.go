@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// A user who expects a message with a certain transaction id can post memory for its data: the
-// data is read straight into it, and Message.Data lies there. The rules:
+// A user can post memory for the data of a message with a known transaction id: the data is
+// read straight into it, and Message.Data lies there. The rules:
 //
 //   - A message is matched when all bytes before its data are there. A duplicate matches
 //     nothing, nor does a message without data. A message whose data does not fit is
@@ -101,7 +101,7 @@ func (h *Handler) Postings() []*Posting {
 	return slices.SortedFunc(maps.Values(h.posts.armed), func(a, b *Posting) int { return cmp.Compare(a.TID, b.TID) })
 }
 
-// awaitsData says that memory is posted for somebody.
+// awaitsData reports whether memory is posted.
 func (h *Handler) awaitsData() bool { return h.posts != nil && len(h.posts.armed) > 0 }
 
 // postingFor returns the posting for a message with size bytes of data, nil if there is none
@@ -116,8 +116,8 @@ func (h *Handler) postingFor(tid uint64, size int) *Posting {
 }
 
 // place sets the data of a received message before its dispatch, if the data lies apart from
-// the frame, or belongs into posted memory. spent is the buffer of the frame, if nothing needs
-// it after the dispatch. Only if h.posts is set.
+// the frame, or belongs into posted memory. spent is the buffer of the frame, if it is not
+// needed after the dispatch. Only if h.posts is set.
 func (h *Handler) place(m *Message) (spent *loop.Buffer) {
 	if d := h.posts.came; d.on {
 		h.posts.came = apart{}

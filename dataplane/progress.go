@@ -25,16 +25,15 @@ var (
 )
 
 const (
-	// progressEvery is how often a connection is looked at that is stopped, or
-	// has an unfinished frame.
+	// progressEvery is the interval at which a connection is checked that is stopped, or has an
+	// unfinished frame.
 	progressEvery = time.Second
 	// pressure multiplies the least rate while others wait for the memory of an
 	// unfinished message.
 	pressure = 16
-	// giveUpAfter is how long a stopped connection waits before it gives its
-	// socket up, giveUpSoon the same where somebody waits for room in its sending
-	// queue. Both double with each time, up to giveUpMost, until an ack comes:
-	// another reconnect would not free more.
+	// giveUpAfter is the time after which a stopped connection gives its socket up, giveUpSoon
+	// the same if a caller waits for room in its sending queue. Both double with each time, up
+	// to giveUpMost, until an ack comes: another reconnect would not free more.
 	giveUpAfter = 3 * time.Second
 	giveUpSoon  = 100 * time.Millisecond
 	giveUpMost  = 5 * time.Minute
@@ -59,7 +58,7 @@ func (h *Handler) nextLook(s *loop.Socket) time.Duration {
 	return progressEvery
 }
 
-// awaited says that somebody waits for room that acks would bring.
+// awaited reports whether a caller waits for room that acks would bring.
 func (h *Handler) awaited() bool { return !h.lossy && h.sent.n > 0 && h.held.waiting.Load() }
 
 // checkProgress runs in intervals while the socket is stopped or has an
@@ -115,9 +114,9 @@ const (
 	tellStoppedEvery = time.Minute
 )
 
-// tellStopped logs a connection that does not read because received messages are not
-// released: nothing else shows that, as the connection stays ready. A build with the tag
-// "invariants" adds the stacks that have retained the messages of the core.
+// tellStopped logs a connection that does not read because received messages are not released:
+// its state does not show it, as the connection stays ready. A build with the tag "invariants"
+// adds the stacks that have retained the messages of the core.
 func (h *Handler) tellStopped(c *loop.Core, stopped, now time.Duration) {
 	l := h.local
 	if stopped < tellStoppedAfter || l.toldStopped > 0 && now-l.toldStopped < tellStoppedEvery {
@@ -132,7 +131,7 @@ func (h *Handler) tellStopped(c *loop.Core, stopped, now time.Duration) {
 		"for", stopped.Round(time.Second), "bytes", h.throttles.Held(), "core", c.ID())
 }
 
-// checkRate ends a connection whose unfinished frame came too slowly. A socket with unread
+// checkRate ends a connection whose unfinished frame comes too slowly. A socket with unread
 // bytes is not to blame: we did not read them.
 func (h *Handler) checkRate(s *loop.Socket) error {
 	r, o := h.framer.frame(), h.pace
@@ -147,7 +146,7 @@ func (h *Handler) checkRate(s *loop.Socket) error {
 	return fmt.Errorf("%w: %d of %d bytes of a %v frame came in %v", errTooSlow, r.fill, r.size, h.framer.underWay(), took)
 }
 
-// writing is how many bytes the write in flight has; 0: there is none.
+// writing is the number of bytes of the write in flight; 0: there is none.
 func (h *Handler) writing() (size int) {
 	if h.sock != nil {
 		size, _ = h.sock.Writing()
@@ -169,8 +168,8 @@ func (h *Handler) checkWrite() {
 	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes", errTooSlow, size, took, int64(size)+h.queue.bytes))
 }
 
-// patience is how long n bytes may take, on their way in or out; others may wait for the memory
-// that they take.
+// patience is the time that n bytes may take, on their way in or out; contended: others wait
+// for their memory.
 func (p *pace) patience(n int, contended bool) time.Duration {
 	rate, grace := p.leastRate, p.messageGrace
 	if contended {

@@ -5,18 +5,18 @@ import "github.com/ringmsgr/ringmsgr/dataplane/loop"
 // Tracker follows one message through the sending queue of a handler. Its
 // methods run on the handler's core, one at a time, and must not block.
 type Tracker interface {
-	// Taken: the core has the message, and nothing of it is written yet, so that
-	// whatever answers it comes later. A handler that is closed takes nothing.
+	// Taken: the core has the message, and no byte of it is written yet, so that its answer
+	// comes later. A closed handler takes no message.
 	Taken()
-	// Left: the message is no longer in the queue. OutcomeWritten: it went into a
-	// write for the first time, on a lossless session too. OutcomeDropped: it was
-	// withdrawn, or the connection has ended, and nothing of it was written.
-	// OutcomeHandedOver: another process has it. Left comes once, and last.
+	// Left: the message is no longer in the queue. OutcomeWritten: it went into a write for the
+	// first time, on a lossless session too. OutcomeDropped: it was withdrawn, or the
+	// connection has ended, before a byte of it was written. OutcomeHandedOver: another process
+	// has it. Left comes once, and last.
 	Left(o Outcome)
 }
 
-// SendTracked is Send for a message that t follows: one that is not written yet
-// outlives a reset of its session. On an error t hears nothing. Any goroutine.
+// SendTracked is Send for a message with a Tracker: unwritten, it outlives a reset of its
+// session. After an error t gets no call. Any goroutine.
 func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
 
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it

@@ -6,5 +6,5 @@
 //	go run ./bench --show FILE.json --plot DIR      # draws once more
 //	cd bench/plot && go run . --dir DIR FILE.json   # the same
 //
-// It is a module of its own for what it draws with.
+// Its dependencies make it a module of its own.
 package main

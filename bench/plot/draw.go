@@ -24,13 +24,13 @@ const (
 	height = 4 * vg.Inch
 )
 
-// What is drawn, if the run has it.
+// The pictures, if the run has their figures.
 const (
 	usualLoad = "64x1"
 	usualSize = "4 KiB"
 )
 
-// colors is how many servers differ by their color alone.
+// colors is the number of servers that differ by color alone.
 const colors = 7
 
 // errNothing says that a picture would be empty.
@@ -41,7 +41,7 @@ type drawing struct {
 	file *report.File
 }
 
-// cpu shows what a message costs the server, over its size.
+// cpu shows the server's CPU time of a message, over its size.
 func (d *drawing) cpu(load string) (io.WriterTo, error) {
 	return d.overSize(load, "CPU of the server for each message", "microseconds", func(r *report.Result) (float64, bool) {
 		y := d.file.Cells[0].Load.CPU(r.Median)
@@ -49,7 +49,7 @@ func (d *drawing) cpu(load string) (io.WriterTo, error) {
 	})
 }
 
-// syscalls shows how often the server calls the kernel for a message, over its size.
+// syscalls shows the server's system calls for a message, over its size.
 func (d *drawing) syscalls(load string) (io.WriterTo, error) {
 	return d.overSize(load, "System calls of the server for each message", "system calls", func(r *report.Result) (float64, bool) {
 		return r.Syscalls.Median, r.Syscalls.Known() && r.Syscalls.Median > 0
@@ -175,5 +175,5 @@ func oneTwoFive(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// shape is a load without its size, such as 64x1.
+// shape is a load without its size, for example 64x1.
 func shape(l report.Load) string { return fmt.Sprintf("%dx%d", l.Conns, l.Depth) }

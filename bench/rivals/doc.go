@@ -5,8 +5,8 @@
 //	go run ./bench --rivals
 //	go run ./bench --servers net,io_uring,netpoll,grpc,grpc+stream
 //
-// The benchmark builds and starts it, and speaks to it as to its own servers (package
-// child). It is a module of its own, so that these libraries are not needed by the one
-// that is measured. Each server has the settings that its own documents name for speed;
-// the reason stands beside each.
+// The benchmark builds and starts it, and speaks to it as to its own servers (package child).
+// It is a module of its own, so that the measured module does not depend on these libraries.
+// Each server has the settings that its own documents recommend for speed, each with its
+// reason.
 package main

@@ -71,7 +71,7 @@ func (g *grpcServer) Close() error {
 	return <-g.done
 }
 
-// echoStream answers what comes, until the client has sent all.
+// echoStream answers messages until the client has sent all.
 func echoStream(_ any, s grpc.ServerStream) error {
 	m := new(message)
 	for {
@@ -88,8 +88,8 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// message is what both sides exchange. Who gets one owns a reference to its buffers;
-// sending it gives that to gRPC.
+// message is a message of both sides. Its receiver owns a reference to its buffers; sending it
+// gives the reference to gRPC.
 type message struct{ data mem.BufferSlice }
 
 // bytesCodec takes messages as they are.

@@ -20,7 +20,7 @@ import (
 const (
 	// connectTimeout bounds the opening of one connection.
 	connectTimeout = 10 * time.Second
-	// turnEach is how often the client looks at its clock. A window is measured by its
+	// turnEach is the interval at which the client reads its clock. A window is measured by its
 	// real length.
 	turnEach = time.Millisecond
 )
@@ -67,7 +67,7 @@ func openGRPC(ctx context.Context, o load.Options) (child.Load, error) {
 		}
 		l.conns = append(l.conns, &grpcConn{ClientConn: c, index: i})
 	}
-	runtime.GC() // what connecting left behind, before anything is measured
+	runtime.GC() // the garbage of connecting, before the measurement
 	return l, nil
 }
 
@@ -81,8 +81,8 @@ func (l *grpcLoad) employ(c *grpcConn) error {
 	return nil
 }
 
-// dial opens one connection, with the settings of the server. Nothing is retried: a
-// request that fails is an error here.
+// dial opens one connection, with the settings of the server. A request that fails is an error,
+// and is not repeated.
 func (l *grpcLoad) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	c, err := grpc.NewClient("passthrough:///"+l.opt.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -172,7 +172,7 @@ func (l *grpcLoad) Drain() error {
 	return l.err
 }
 
-// ended keeps what a stream ended with.
+// ended keeps the error of a stream.
 func (l *grpcLoad) ended(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *grpcLoad) ended(err error) {
 	}
 }
 
-// now reads the clock of the accounts, which nothing changes.
+// now reads the clock of the accounts, which does not change.
 func (l *grpcLoad) now() time.Duration { return l.meter.Now() }
 
 // answered counts a reply, the n-th of its stream in this slice.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// netpollFlush bounds what is written together: as much as package net's server has
-	// in its buffer.
+	// netpollFlush bounds the bytes of one write: the size of the buffer of package net's
+	// server.
 	netpollFlush = 64 << 10
 	// closeTimeout bounds the end of a server.
 	closeTimeout = 2 * time.Second
@@ -57,7 +57,7 @@ func newNetpoll(secure bool) (*netpollServer, error) {
 // Addr returns where it listens.
 func (n *netpollServer) Addr() net.Addr { return n.listener.Addr() }
 
-// Settings says what it runs on.
+// Settings has the settings of netpoll.
 func (n *netpollServer) Settings() map[string]string {
 	return map[string]string{"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0)), "pollers": "one for every 20 CPUs"}
 }
@@ -79,7 +79,7 @@ type stateKey struct{}
 func (n *netpollServer) connect(ctx context.Context, c netpoll.Connection) context.Context {
 	enc, dec, err := session.Accept(ctx, netConn{c}, n.secure)
 	if err != nil {
-		_ = c.Close() // the client reports what it saw of it
+		_ = c.Close() // the client reports its error
 		return ctx
 	}
 	return context.WithValue(ctx, stateKey{}, &netpollConn{
@@ -87,14 +87,14 @@ func (n *netpollServer) connect(ctx context.Context, c netpoll.Connection) conte
 	})
 }
 
-// request answers what has come; nobody else does meanwhile.
+// request answers the requests that have come; there is one call at a time.
 func (n *netpollServer) request(ctx context.Context, c netpoll.Connection) error {
 	s, ok := ctx.Value(stateKey{}).(*netpollConn)
 	if !ok {
 		return c.Close() // the handshake failed
 	}
 	if err := s.serve(); err != nil {
-		_ = c.Close() // what was wrong tells more
+		_ = c.Close() // the first error tells more
 		return err
 	}
 	return nil
@@ -124,7 +124,7 @@ type netpollConn struct {
 	head  []byte // of the current frame
 }
 
-// serve answers until nothing is left.
+// serve answers until no request is left.
 func (n *netpollConn) serve() error {
 	for n.r.Len() > 0 {
 		f, err := n.read()
@@ -147,7 +147,7 @@ func (n *netpollConn) serve() error {
 	return n.flush()
 }
 
-// read reads one frame, whose segments are good until the next flush.
+// read reads one frame, whose segments are valid until the next flush.
 func (n *netpollConn) read() (frame.Frame, error) {
 	p, err := n.next(len(n.head))
 	if err != nil {
@@ -165,7 +165,7 @@ func (n *netpollConn) read() (frame.Frame, error) {
 	return n.dec.Finish(h, n.head, rest)
 }
 
-// next reads size bytes. What was written goes out before it has to wait.
+// next reads size bytes. It flushes before it has to wait.
 func (n *netpollConn) next(size int) ([]byte, error) {
 	if n.r.Len() < size || n.w.MallocLen() >= netpollFlush {
 		if err := n.flush(); err != nil {
@@ -175,7 +175,7 @@ func (n *netpollConn) next(size int) ([]byte, error) {
 	return n.r.Next(size)
 }
 
-// flush writes what is due, and gives back what was read.
+// flush writes the replies, and gives back the buffers that were read.
 func (n *netpollConn) flush() error {
 	if n.w.MallocLen() > 0 {
 		if err := n.w.Flush(); err != nil {
@@ -207,7 +207,7 @@ func (n *netpollConn) echo(f *frame.Frame) error {
 	if err := n.w.WriteDirect(f.Seg[3], len(after)); err != nil {
 		return err
 	}
-	return n.flush() // it refers to what was read
+	return n.flush() // the reply refers to the bytes that were read
 }
 
 // acknowledge answers a keepalive.

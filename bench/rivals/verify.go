@@ -28,7 +28,7 @@ type numbers struct {
 	want  uint64 // of the next reply
 }
 
-// newNumbers makes those of worker number index.
+// newNumbers makes the numbers of worker index.
 func newNumbers(index int) numbers {
 	first := uint64(index)<<40 + 1
 	return numbers{crc32.MakeTable(crc32.Castagnoli), first, first}
@@ -66,7 +66,7 @@ func (n *numbers) check(m *message, payload []byte) error {
 	return nil
 }
 
-// compare looks at every byte behind the header.
+// compare compares every byte after the header.
 func compare(data mem.BufferSlice, payload []byte) error {
 	skip, off := headerSize, 0
 	for _, b := range data {

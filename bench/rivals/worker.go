@@ -25,7 +25,7 @@ func (s *streamer) run(stop <-chan struct{}) error {
 	for range depth {
 		due <- s.l.now()
 	}
-	sent := make(chan time.Duration, depth) // those that are
+	sent := make(chan time.Duration, depth) // of the open requests
 	failed := make(chan error, 1)
 	go func() {
 		defer close(sent)
@@ -48,8 +48,7 @@ func (s *streamer) run(stop <-chan struct{}) error {
 	return <-failed
 }
 
-// send sends what is due, until stop closes: then requests that were not begun are taken
-// back.
+// send sends due requests, until stop closes: then it takes back requests that were not begun.
 func (s *streamer) send(due <-chan time.Duration, sent chan<- time.Duration, stop <-chan struct{}) error {
 	for {
 		select {

@@ -1,5 +1,5 @@
 // Package soak is a test that runs everything at once for a long time, and checks that memory,
-// descriptors, goroutines and latencies do not grow. It has nothing to import.
+// descriptors, goroutines and latencies do not grow. It exports no names.
 //
 //	go test ./bench/soak                                                  some seconds, in the gate
 //	RINGMSGR_LONG=1h go test -v ./bench/soak -timeout 2h                  an hour, with a table

@@ -139,8 +139,8 @@ func take(shared bool) func(context.Context, env, rados.Object, []string) error 
 	}
 }
 
-// breakLock takes a lock from some who have it. An owner of a lock is a session and a cookie: a later run of this program is
-// another session, and can only break it.
+// breakLock takes a lock from some of its owners. An owner is a session and a cookie: a later
+// run of this program is another session, and can only break the lock.
 func breakLock(ctx context.Context, o rados.Object, name string, these func(rados.Locker) bool) error {
 	lockers, _, _, err := o.Lockers(ctx, name)
 	if err != nil {
@@ -175,7 +175,7 @@ var snaps = actions[rados.Pool]{
 	}},
 }
 
-// watch prints notifications until somebody ends it, or the watch is lost.
+// watch prints notifications until ctx ends, or the watch is lost.
 func watch(ctx context.Context, e env, o rados.Object, _ []string) error {
 	over := make(chan error, 1)
 	end := func(err error) {
@@ -210,7 +210,7 @@ func watch(ctx context.Context, e env, o rados.Object, _ []string) error {
 	}
 }
 
-// notify prints the answers. Who watches has --timeout to answer.
+// notify prints the answers. Each watcher has --timeout to answer.
 func notify(ctx context.Context, e env, o rados.Object, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*e.options.Timeout)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// benchObject says what the last bench write left: the objects of the others.
+// benchObject has the state of the last bench write: which objects there are.
 const benchObject = "cephclient-bench"
 
 // left is its content.
@@ -24,7 +24,7 @@ type left struct {
 	Size    int `json:"size"`
 }
 
-// benchResult is what a bench prints.
+// benchResult is the output of a bench.
 type benchResult struct {
 	Mode       string  `json:"mode"`
 	Threads    int     `json:"threads"`

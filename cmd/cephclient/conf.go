@@ -18,8 +18,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// settings are what Ceph's own tools would know here: the words of CEPH_ARGS, and the sections of ceph.conf. Of names the
-// words are joined by underscores.
+// settings are the settings of Ceph's own tools: the words of CEPH_ARGS, and the sections of
+// ceph.conf. Words of a name are joined by underscores.
 type settings struct {
 	args     map[string]string
 	sections map[string]map[string]string
@@ -31,7 +31,7 @@ type settings struct {
 // short are the letters of options in CEPH_ARGS.
 var short = map[string]string{"c": "conf", "i": "id", "k": "keyring", "m": "mon_host", "n": "name", "user": "id"}
 
-// readArgs reads CEPH_ARGS. Options that mean nothing here do no harm.
+// readArgs reads CEPH_ARGS. It ignores unknown options.
 func readArgs(text string) map[string]string {
 	args := map[string]string{}
 	words := strings.Fields(text)
@@ -85,7 +85,7 @@ func (s *settings) readConf(list, home string) error {
 
 var element = regexp.MustCompile(`([^\s,;\[]|\[[^\]]*\]?)+`)
 
-// split cuts a list as those in a ceph.conf. What stands in brackets is one element.
+// split cuts a list of a ceph.conf into its elements. Brackets enclose one element.
 func split(list string) []string {
 	return element.FindAllString(list, -1)
 }
@@ -101,14 +101,16 @@ func first(files []string) (*os.File, error) {
 	return nil, fs.ErrNotExist
 }
 
-// The lines of a ceph.conf. A comment may stand behind each; behind a backslash, and in quotes, nothing begins one.
+// The lines of a ceph.conf. A comment may end each line; after a backslash, and in quotes, no
+// comment begins.
 var (
 	sectionLine = regexp.MustCompile(`^\[([^\]]*)\]\s*([;#].*)?$`)
 	settingLine = regexp.MustCompile(`^([^=;#\[\]]+?)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:\\.|[^\\;#])*?)\s*([;#].*)?$`)
 	escaped     = regexp.MustCompile(`\\(.)`)
 )
 
-// parseConf reads the text of a ceph.conf. What stands before the first section belongs to all.
+// parseConf reads the text of a ceph.conf. Settings before the first section belong to all
+// entities.
 func parseConf(text string) (map[string]map[string]string, error) {
 	section := map[string]string{}
 	all := map[string]map[string]string{"global": section}

@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// explained is an error in the words of who runs the program.
+// explained is an error in words for the user.
 type explained struct {
 	text string
 	err  error
@@ -24,7 +24,7 @@ func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.err }
 
-// explain says what happened, how long we waited, and what to look at first.
+// explain adds to err the time that we waited, and the advice.
 func (o *options) explain(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err
@@ -41,7 +41,7 @@ func (o *options) explain(err error) error {
 	return e
 }
 
-// authAdvice is what to do about an error of the authentication.
+// authAdvice is the remedy for an error of the authentication.
 func (o *options) authAdvice(err error) string {
 	var re *rados.Error
 	switch {
@@ -64,7 +64,7 @@ func (o *options) authAdvice(err error) string {
 	return ""
 }
 
-// advice is what an administrator would look at first.
+// advice names the first thing that an administrator should check.
 func advice(err error) string {
 	var ce *control.Error
 	var re *rados.Error
@@ -84,8 +84,8 @@ func advice(err error) string {
 	return ""
 }
 
-// plain is the text of an error without what only somebody who reads the code can
-// use: that a context has ended, and the packages and states that it went through.
+// plain is the text of an error without words for programmers: that a context has ended, and
+// the packages and states on its way.
 func plain(err error) string {
 	var parts []string
 	for _, part := range strings.Split(cli.OneLine(err), "; ") {

@@ -30,7 +30,7 @@ func main() {
 	})
 }
 
-// env is what the program gets from its surroundings, and from its flags.
+// env are the inputs and outputs of the program, and its flags.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -38,7 +38,7 @@ type env struct {
 	options        *options
 }
 
-// verb is what a command does.
+// verb is the function of a command.
 type verb func(ctx context.Context, e env, c *rados.Cluster, args []string) error
 
 // command is one of the program's verbs.
@@ -69,7 +69,7 @@ func commands() []command {
 		{name: "omap", args: "POOL OBJECT ACTION...", help: omaps.help(), run: onObject(omaps.run)},
 		{name: "lock", args: "POOL OBJECT ACTION...", help: locks.help(), run: onObject(locks.run)},
 		{name: "watch", args: "POOL OBJECT", help: "print each notification as JSON, until it is interrupted", run: onObject(watch), long: true},
-		{name: "notify", args: "POOL OBJECT TEXT", help: "tell those who watch, and print their answers as JSON", run: onObject(notify), long: true},
+		{name: "notify", args: "POOL OBJECT TEXT", help: "notify the watchers, and print their answers as JSON", run: onObject(notify), long: true},
 		{name: "snap", args: "POOL ACTION...", help: snaps.help(), run: onPool(snaps.run)},
 		{name: "bench", args: "POOL MODE", help: "measure: write, seq, rand; cleanup", run: onPool(bench), long: true},
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-// meter says on a terminal how far a transfer is. The zero value says nothing.
+// meter shows the progress of a transfer on a terminal. The zero value shows none.
 type meter struct {
 	to          io.Writer
 	size, done  int64 // size 0: it is not known

@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// pieces is how much is read or written at a time.
+// pieces is the size of one read or write, in bytes.
 const pieces = 4 << 20
 
 // onPool makes a command of a function that has the pool of the first argument, as the flags want it, and the other arguments.
@@ -62,8 +62,8 @@ func (e env) within(ctx context.Context, step func(ctx context.Context) error) e
 	return step(ctx)
 }
 
-// copyFrom has write called with each piece of a file, in order, and at least once. How long the file takes, such as a
-// pipe, does not count.
+// copyFrom calls write for each piece of a file, in order, and at least once. The bound of
+// --timeout does not include the time of reading, for example from a pipe.
 func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.Context, at int64, piece []byte) error) error {
 	in, err := e.source(name)
 	if err != nil {
@@ -214,7 +214,7 @@ func through[T any](ctx context.Context, e env, list func(ctx context.Context) i
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
-		late.Stop() // for as long as who reads the output takes
+		late.Stop() // the reader of the output may take any time
 		show(out, v)
 		late.Reset(e.options.Timeout)
 	}

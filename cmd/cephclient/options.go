@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// options are the flags, and what is known without them.
+// options are the flags, and the settings that need no flags.
 type options struct {
 	known    settings
 	mons     string
@@ -40,18 +40,18 @@ type options struct {
 // letters are the flags that Ceph's own tools have by a letter.
 var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
 
-// register makes the flags. What the environment says is their default.
+// register makes the flags. Their defaults come from the environment.
 func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
 	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")), "`FILE` that names the monitors and the place of the key, or a list of which the first is taken (default ceph.conf in /etc/ceph, ~/.ceph or here)")
 	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf)")
-	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, which is a list of files in /etc/ceph if it does not say so; without any there is no authentication)")
-	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's own take none from a client, they compress towards OSDs only")
+	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no authentication)")
+	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
-	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each behind its own")
+	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
 	quantity(fs, &o.offset, "offset", 0, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
@@ -59,8 +59,8 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
 	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
-	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it is over (default never)")
-	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command; of those that take as long as their data does, of each step")
+	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it ends (default never)")
+	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
 }
 
@@ -70,7 +70,7 @@ const (
 	maxSize    = 64 << 20
 )
 
-// quantity defines a flag that is a number of bytes, such as 4M.
+// quantity defines a flag that is a number of bytes, for example 4M.
 func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage string) {
 	*v = preset
 	fs.Func(name, fmt.Sprintf("%s (default %s)", usage, cli.Bytes(preset)), func(text string) (err error) {
@@ -79,8 +79,8 @@ func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage strin
 	})
 }
 
-// config is what the flags say, of which of has those that every session has. Its errors are
-// usage errors, but for a host that is not known, and for files to write.
+// config makes the configuration of the cluster; of has the flags of every session. Its errors
+// are usage errors, but for an unknown host, and for files to write.
 func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg rados.Config, err error) {
 	switch {
 	case o.threads < 1 || o.threads > maxThreads:

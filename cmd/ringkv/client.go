@@ -25,7 +25,7 @@ var (
 	errOther   = errors.New("a value is not what load has put")
 )
 
-// patience is how long a connection and each request may take.
+// patience bounds the time of a connection's handshake, and of each request.
 const patience = time.Minute
 
 // dial calls f with n connections to a server.
@@ -35,7 +35,7 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 		return cli.Usagef("%w", err)
 	}
 	policy := control.LossyClient()
-	policy.GiveUpAfter = 5 * time.Second // nothing listens there
+	policy.GiveUpAfter = 5 * time.Second // time enough to dial, if a server listens there
 	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "ringkv"}, Default: &policy}
 	if e.engine.LogLevel == "warn" {
 		e.engine.LogLevel = "error" // the error of a client says it, once
@@ -116,8 +116,8 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 	}
 }
 
-// load puts and gets random keys, --depth at a time on each connection, and checks what it
-// gets: all values begin alike. What is not there yet is no error: --puts 100 puts it.
+// load puts and gets random keys, --depth at a time on each connection, and checks the values:
+// all begin alike. A missing key is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
 	size, err := cli.ParseBytes(e.size, kvformat.MaxValue)
 	switch {

@@ -7,17 +7,17 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Compaction frees the oldest segment of a log when more than half of the log is of no use:
-// it appends the values that count to the log again, and removes the file. As that is the
-// oldest one, its deletes have nothing left to delete. It takes a few records at a time; the
-// segment is in memory meanwhile.
+// Compaction frees the oldest segment of a log when more than half of the log is of no use: it
+// appends the values of the segment that still count to the log again, and removes the file.
+// Deletes of the oldest segment are dropped, as no older value is left. It takes a few records
+// at a time; meanwhile the segment is in memory.
 
 const (
 	maxOwn   = 64   // values on their way
 	maxLooks = 4096 // at records in one go
 )
 
-// compaction is what a shard knows of it.
+// compaction is the state of the compaction of a shard.
 type compaction struct {
 	compacts bool              // a segment is being read, compacted or removed
 	victim   *segment          // that is compacted, or waits for the mark to be removed
@@ -60,8 +60,8 @@ func (s *shard) giveUp(err error) {
 	s.compacts, s.victim, s.left = false, nil, nil
 }
 
-// compact goes on with it. Where a value is being overwritten it waits for that: a copy
-// behind the new value would undo it.
+// compact copies the next records. A key that is being overwritten has to wait: a copy after
+// the new value would undo it.
 func (s *shard) compact() {
 	for looks := 0; s.victim != nil && len(s.left) > 0 && s.own < maxOwn; looks++ {
 		rec := s.left[0]
@@ -83,14 +83,14 @@ func (s *shard) compact() {
 	}
 	if s.victim != nil && len(s.left) == 0 && s.own == 0 && slices.Contains(s.list, s.victim) {
 		s.list = s.list[1:]
-		s.victim.file.Close() // who reads there reads again elsewhere
+		s.victim.file.Close() // a pending read of the file repeats in the copy
 		s.setMark(s.markSet)
 	}
 }
 
-// remove removes the victim once the mark says durably that it does not count: until then a start
-// would miss it. From then on it does not matter whether the removal fails, or is undone by a loss
-// of power, as a record of a delete that is gone leaves nothing behind that it deletes.
+// remove removes the file of the victim once the mark says durably that it does not count:
+// until then a start would miss it. After that a failed removal does no harm, nor a removal
+// that a loss of power undoes.
 func (s *shard) remove() {
 	g := s.victim
 	if g == nil || g.Number >= s.known.Oldest {

@@ -23,7 +23,7 @@ func main() {
 	cli.Main((&env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}).run)
 }
 
-// env is what the program gets from its surroundings, and its flags.
+// env are the inputs and outputs of the program, and its flags.
 type env struct {
 	stdin                     io.Reader
 	stdout, stderr            io.Writer
@@ -41,9 +41,9 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs := cli.NewFlags("ringkv")
 	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
-	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is not there")
+	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is missing")
 	fs.StringVar(&e.stats, "stats", "", "serve: `PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
-	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with what is left")
+	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with the others")
 	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
@@ -54,11 +54,11 @@ func (e *env) run(ctx context.Context, args []string) int {
 	values := map[string][]string{"ENGINE": flags.Backends, "LEVEL": flags.Levels}
 	p := cli.Program{Name: "ringkv", Flags: fs, Values: values, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
-		{Name: "put", Args: "ADDRESS KEY", Help: "store what is read from standard input", Run: e.ask("put")},
+		{Name: "put", Args: "ADDRESS KEY", Help: "store standard input as a value", Run: e.ask("put")},
 		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
 		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values", Run: e.ask("delete")},
 		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order", Run: e.ask("scan")},
-		{Name: "load", Args: "ADDRESS", Help: "put and get, and say how fast that is", Run: e.load},
+		{Name: "load", Args: "ADDRESS", Help: "put and get, and print rates and latencies", Run: e.load},
 	}, About: "a durable key-value store, an example of a server on this library"}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
@@ -93,7 +93,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 	return e.with(cfg, func(m *control.Messenger) error {
 		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
 		if err := v.open(e.cores); errors.Is(err, errDamaged) {
-			return fmt.Errorf("%w (with --accept-loss it starts with what is left)", err)
+			return fmt.Errorf("%w (with --accept-loss it starts with the rest)", err)
 		} else if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 			if err := scope.Wait(ctx, m); err != nil {
 				return err
 			}
-			return each(v.shards, (*shard).setMark) // so that whatever is missing is noticed
+			return each(v.shards, (*shard).setMark) // so that the next start notices every missing record
 		})
 	})
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// markAfter is how long the mark may be behind, and what it takes to rename it.
+// markAfter bounds the delay of the mark, without the time of its rename.
 const markAfter = 100 * time.Millisecond
 
-// marking is the mark of a shard, which says how far its log was acknowledged: records below it that
-// are missing at the start are lost, and no torn tail. It is the name of an empty file, which is
-// renamed beside the core, at most every markAfter. No request waits for it.
+// marking is the mark of a shard: how far its log was acknowledged. Records below the mark that
+// are missing at the start are lost; a missing record above it is a torn tail. The mark is the
+// name of an empty file, which is renamed beside the core, at most every markAfter. No request
+// waits for it.
 type marking struct {
 	known  kvformat.Mark
 	marked string        // its path; empty: there is none
@@ -22,8 +23,8 @@ type marking struct {
 	timer  loop.Timer
 }
 
-// firstMark makes the mark of a log of which nothing was acknowledged. It is durable when the start
-// sets it, before there is a segment.
+// firstMark makes the mark of an empty log. The start makes it durable before there is a
+// segment.
 func (s *shard) firstMark() error {
 	s.known = s.mayMark()
 	s.marked = filepath.Join(s.kv.dir, s.known.Name())
@@ -34,7 +35,7 @@ func (s *shard) firstMark() error {
 	return err
 }
 
-// mayMark is what the mark may say.
+// mayMark is the mark of this moment.
 func (s *shard) mayMark() kvformat.Mark {
 	oldest := s.durable.Segment() + 1
 	if len(s.list) > 0 {
@@ -67,7 +68,7 @@ func (s *shard) nextMark() {
 	})
 }
 
-// keepMark has the mark set after a moment if it is behind.
+// keepMark sets the timer if the mark is too old.
 func (s *shard) keepMark() {
 	if !s.marks && !s.timer.Armed() && s.known != s.mayMark() {
 		s.core.Arm(&s.timer, s.core.Now()+markAfter)
@@ -77,7 +78,7 @@ func (s *shard) keepMark() {
 // markSet is told of the mark that the timer has set.
 func (s *shard) markSet(err error) {
 	if err != nil && !s.core.Gone() {
-		s.log.Warn("no mark: what is lost from now on may look like a torn tail", "err", err, "retry", retryAfter)
+		s.log.Warn("no mark: later losses may look like a torn tail", "err", err, "retry", retryAfter)
 		s.core.Arm(&s.timer, s.core.Now()+retryAfter)
 	}
 	s.remove()

@@ -11,11 +11,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// Where a log ends is not where its bytes end: behind the last record that was acknowledged
-// may be anything, as writes overtake each other on their way to the disk. Such a tail is cut
-// off; damage in what was acknowledged must not be taken for one. Two things tell them apart:
-// the name of each segment says where the one before it ends, and the mark says how far the
-// log was acknowledged (mark.go).
+// After the last acknowledged record a file may end with any bytes, as writes overtake each
+// other on their way to the disk. Such a torn tail is cut off; damage of acknowledged records
+// is an error. Two names tell both apart: the name of each segment says where the segment
+// before it ends, and the mark says how far the log was acknowledged (mark.go).
 
 var errDamaged = errors.New("the log is damaged")
 
@@ -23,8 +22,8 @@ func (g *segment) damaged(off int64) error {
 	return fmt.Errorf("%w: %s at %d", errDamaged, g.path, off)
 }
 
-// lost is the error of a log that is not what was acknowledged. It is nil if the operator
-// accepts the loss.
+// lost is the error of a log that lacks acknowledged records. It is nil if the operator accepts
+// the loss.
 func (s *shard) lost(format string, args ...any) error {
 	err := fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 	if s.kv.acceptLoss {
@@ -34,8 +33,8 @@ func (s *shard) lost(format string, args ...any) error {
 	return err
 }
 
-// findFiles makes the directory, and finds the segments of all shards, the oldest first.
-// Nothing is opened. What has another name than the store gives is not the store's.
+// findFiles makes the directory, and finds the segments of all shards, the oldest first. It
+// opens no file. Files with other names do not belong to the store.
 func (v *server) findFiles() error {
 	disk := v.m.Disk()
 	if err := errors.Join(disk.MakeDir(v.dir), disk.SyncDir(filepath.Dir(v.dir))); err != nil {
@@ -82,8 +81,9 @@ func (s *shard) recover(ended func(error)) {
 			written(err)
 			return
 		}
-		// What another process has written, and is not known to be durable, may be in memory
-		// alone, even where a sync succeeds now, if one has failed before: it is written again.
+		// Bytes of the last process that are not known to be durable may be in memory alone,
+		// even if a sync succeeds now, because an earlier sync may have failed: they are
+		// written again.
 		op := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { written(op.Err) }}
 		last := s.list[len(s.list)-1]
 		if err := last.file.WriteAt(op, tail, last.End-int64(len(tail)), loop.Committed); err != nil {
@@ -130,7 +130,7 @@ func (s *shard) readLog() (tail []byte, err error) {
 			err = s.rename(&next.path, next.Name())
 		}
 	}
-	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].End == 0 { // nothing counts in it
+	if last := len(s.list) - 1; err == nil && last >= 0 && s.list[last].End == 0 { // no record of it counts
 		g := s.list[last]
 		s.list, s.leftover = s.list[:last], append(s.leftover, g.path)
 		err = g.opened.Close()
@@ -138,8 +138,8 @@ func (s *shard) readLog() (tail []byte, err error) {
 	return tail, err
 }
 
-// read puts the records of a segment into the index. A value that is damaged is reported to
-// those who read it.
+// read puts the records of a segment into the index. A damaged value stays in the index, and is
+// an error for its readers.
 func (s *shard) read(g *segment) (tail []byte, err error) {
 	data, err := g.load(s.kv.m)
 	if err != nil {

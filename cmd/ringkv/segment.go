@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// segment is one file of a log. End moves with what is written.
+// segment is one file of a log. End moves with each record.
 type segment struct {
 	kvformat.Segment
 	path   string
@@ -27,14 +27,14 @@ type segments struct {
 	list     []*segment          // that count, the oldest first
 	active   *segment            // the last one, if records can be appended
 	number   uint32              // the highest that a name has had
-	leftover []string            // files in which nothing counts
+	leftover []string            // files without records that count
 	found    []*kvformat.Segment // at the start, the oldest first
 	rolls    bool                // the next one is being made
 	trouble  error               // why there is none
 	retry    loop.Timer
 }
 
-// retryAfter is how long changes are refused before the next segment is tried again.
+// retryAfter is the time between two attempts to make a segment; meanwhile changes are refused.
 const retryAfter = time.Second
 
 // roll makes the next segment, once all records of the last one are applied or refused:
@@ -72,8 +72,8 @@ func (s *shard) roll() {
 	})
 }
 
-// create makes the file of a segment and its name durable. Then it removes old files in which
-// nothing counts: before that, their names alone may say where the log before them ends.
+// create makes the file of a segment and its name durable. Then it removes old files without
+// records that count: before that, their names alone may say where the log before them ends.
 func (v *server) create(g *segment, old []string) (err error) {
 	opt := loop.FileOptions{Write: true, Create: true, Exclusive: true}
 	if g.opened, err = v.m.OpenFile(g.path, opt); err != nil {
@@ -86,7 +86,8 @@ func (v *server) create(g *segment, old []string) (err error) {
 	return nil
 }
 
-// remove removes files that do not count, if they exist. The next start removes those that stay.
+// remove removes files that do not count, if they exist. The next start removes a file that
+// stays.
 func (v *server) remove(paths ...string) {
 	for _, path := range paths {
 		if err := v.m.Disk().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -100,14 +101,14 @@ func (s *shard) breakOff(r *request) {
 	g := r.in
 	s.log.Warn("a write failed: the log is cut", "file", g.path, "at", r.rec.Off, "err", r.Err)
 	g.broken, g.End, s.active = s.remedy(r.Err), r.rec.Off, nil
-	if g.End == 0 { // nothing counts in it
+	if g.End == 0 { // no record of it counts
 		s.list, s.leftover = s.list[:len(s.list)-1], append(s.leftover, g.path)
 		g.file.Close()
 		s.refuse(g.broken)
 	}
 }
 
-// remedy says what the operator has to do about a full disk.
+// remedy adds the remedy for a full disk.
 func (s *shard) remedy(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room", unix.ENOSPC, s.kv.dir)

@@ -82,8 +82,8 @@ func (v *server) handle(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// request is one of a client, or of a shard itself. It holds its FileOp and Task and is used
-// again, so that a request allocates nothing.
+// request is a request of a client, or of a shard itself. It has its FileOp and Task and is
+// used again, so that a request allocates no memory.
 type request struct {
 	loop.FileOp        // on the disk
 	loop.Task          // to the core of the key
@@ -104,7 +104,7 @@ type job struct {
 	keys    []string  // of a scan
 }
 
-// newRequest is called on the core of s, whoever the request is for.
+// newRequest is called on the core of s, for a request to any shard.
 func (s *shard) newRequest() *request {
 	if last := len(s.free) - 1; last >= 0 {
 		r := s.free[last]
@@ -161,7 +161,7 @@ func (r *request) answer(m *control.Message) {
 	if r.msg == nil {
 		m.Release()
 	} else if err := r.due.Send(m); err != nil {
-		m.Release() // nobody waits for it
+		m.Release() // the client is gone
 		if errors.Is(err, control.ErrQueueFull) {
 			_ = r.due.Send(nil) // a peer that does not read has none
 		}

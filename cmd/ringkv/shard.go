@@ -13,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// shard is the part of the store that one core has: a log, cut into segments, and an index
-// of it. Only that core touches it, so that there is no lock.
+// shard is the part of the store on one core: a log, cut into segments, and an index of it.
+// Only that core uses it, without a lock.
 type shard struct {
 	kv      *server
 	core    *loop.Core
@@ -81,7 +81,7 @@ func (s *shard) scan(r *request) {
 	r.answer(control.NewMessage(kvformat.Done, nil, kvformat.Keys(r.keys[:min(maxScan, len(r.keys))])))
 }
 
-// get reads a value. What is not durable yet is not seen.
+// get reads a value. It sees durable values only.
 func (s *shard) get(r *request) {
 	if r.entry = s.find(r.msg.Front, false); r.entry == nil || r.entry.in == nil {
 		r.end(errNotFound)
@@ -93,14 +93,14 @@ func (s *shard) get(r *request) {
 	}
 }
 
-// got answers with what was read, if it is what was written. The buffer that the disk has
-// filled is what is sent.
+// got answers with the value that was read, if it is undamaged. The buffer from the disk is
+// sent.
 func (s *shard) got(r *request) {
 	if errors.Is(r.Err, loop.ErrFileClosed) && r.in != r.entry.in { // it was moved meanwhile
 		s.get(r)
 		return
 	}
-	if errors.Is(r.Err, control.ErrSessionLost) { // nobody waits for it
+	if errors.Is(r.Err, control.ErrSessionLost) { // the client is gone
 		r.end(r.Err)
 		return
 	}
@@ -145,8 +145,8 @@ func (s *shard) write(r *request, rec kvformat.Record) {
 	s.append(r)
 }
 
-// append has a record written, and made durable with those that are written at the same
-// time; or once there is a segment with room for it.
+// append writes a record, and makes it durable together with the other records of the moment.
+// Without room it waits for the next segment.
 func (s *shard) append(r *request) {
 	g, size := s.active, int64(kvformat.HeaderSize+len(r.rec.Key)+len(r.rec.Value))
 	if g == nil || g.End > 0 && g.End+size > s.kv.segment {
@@ -164,9 +164,9 @@ func (s *shard) append(r *request) {
 	}
 }
 
-// settle applies and acknowledges what is durable, in the order of the log: a record counts
-// when it and all before it are durable. So a log that is cut off at the first record that
-// is not there has all that was acknowledged.
+// settle applies and acknowledges durable records, in the order of the log: a record counts
+// when it and all earlier records are durable. So a log that is cut at the first missing record
+// has all acknowledged records.
 func (s *shard) settle() {
 	for len(s.queue) > 0 && s.queue[0].written {
 		r := s.queue[0]

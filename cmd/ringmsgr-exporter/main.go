@@ -1,11 +1,11 @@
-// Command ringmsgr-exporter shows the statistics of a running messenger to Prometheus. It
-// reads them where the process serves them, such as "ringmsgr serve --stats auto", so that
-// this process needs nothing of Prometheus:
+// Command ringmsgr-exporter shows the statistics of a running messenger to Prometheus. It reads
+// them from the socket of that process, for example of "ringmsgr serve --stats auto", which
+// needs no package of Prometheus:
 //
 //	ringmsgr-exporter --listen 127.0.0.1:9720 PID|SOCKET
 //
-// The metrics are those of package prom, and those of the process. It is a module of its
-// own for what it depends on.
+// The metrics are the metrics of package prom, and of the process. Prometheus' packages make it
+// a module of its own.
 package main
 
 import (
@@ -41,7 +41,7 @@ process serves them at a Unix socket, as "ringmsgr serve --stats auto" does: a P
 @ringmsgr-stats-PID, anything else is the path of the socket, or an abstract name that
 begins with @. It has to be a process of the same user, or this one runs as root.
 
-The process may come later, and may be replaced: each scrape asks whoever is there.
+The process may come later, and may be replaced: each scrape asks the one that is there.
 
 example:
   ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)
@@ -56,9 +56,9 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
 
 func execute(ctx context.Context, stdout io.Writer, args []string) error {
 	fs := cli.NewFlags("ringmsgr-exporter")
-	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT; whoever reaches it sees the metrics")
-	conns := fs.Bool("conns", true, "also what the connections hold, by the type of the peer and the state")
-	version := fs.Bool("version", false, "print what this program was built from")
+	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT, without authentication")
+	conns := fs.Bool("conns", true, "also sums over the connections, by the type of the peer and the state")
+	version := fs.Bool("version", false, "print the sources of this program")
 	rest, err := cli.Parse(fs, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -116,9 +116,9 @@ func handler(path string, conns bool) http.Handler {
 	return mux
 }
 
-// newServer bounds how long a connection may stay that does nothing, or takes its answer
-// slowly: each holds a descriptor. A scrape comes every minute or more often, and
-// waits for the messenger for 5 s at most.
+// newServer bounds the time of a connection that is idle, or takes its answer slowly: each
+// holds a descriptor. A scrape comes every minute or more often, and waits for the messenger
+// for 5 s at most.
 func newServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,

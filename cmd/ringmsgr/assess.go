@@ -21,7 +21,7 @@ const (
 	enoughBacklog = 1024     // connections that wait to be accepted
 )
 
-// assess makes a diagnosis of what was found.
+// assess makes a diagnosis of the findings.
 func (f *findings) assess() *diagnosis {
 	r := &diagnosis{OK: f.coresErr == nil, Cores: f.cfg.Cores, Machine: f.machine}
 	if r.OK {
@@ -43,7 +43,7 @@ func note(name, found, remedy string) check {
 	return c
 }
 
-// engine: can a messenger run, and on what.
+// engine: whether a messenger can run, and on which engine.
 func (f *findings) engine() check {
 	switch {
 	case f.coresErr != nil:
@@ -173,7 +173,7 @@ func (f *findings) seccomp() check {
 	return note("seccomp", f.machine.Seccomp, remedy)
 }
 
-// limits writes what is allowed and what may be asked for.
+// limits writes the soft limit, and the hard limit if it differs.
 func limits(l uring.Limit, number func(uint64) string) string {
 	text := func(n uint64) string {
 		if n == math.MaxUint64 {

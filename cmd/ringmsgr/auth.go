@@ -14,13 +14,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// authOptions are the flags about who we are and what protects a connection.
+// authOptions are the flags of the authentication.
 type authOptions struct {
 	auth    string
 	keyring string
 	// ticketLife is of tickets that we give out; 0: as real mons have it.
 	ticketLife time.Duration
-	// ciphers are the kinds of keys that may log in; the first one is that of what we make.
+	// ciphers are the kinds of keys that may log in; the secrets that we make are of the first
+	// kind.
 	ciphers string
 }
 
@@ -29,7 +30,7 @@ func (o *authOptions) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
 }
 
-// authenticate fills in the auth part of cfg, whose name and modes are set.
+// authenticate sets cfg.Auth. Its name and modes are set.
 func (o *authOptions) authenticate(cfg *control.Config) error {
 	list := cfg.Auth.Modes
 	method, err := auth.ParseMethod(o.auth)
@@ -55,7 +56,7 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	return o.cephx(cfg, ring)
 }
 
-// keyName is the entity whose key we have: monitors share that of "mon.".
+// keyName is the entity whose key we have: monitors share the key of "mon.".
 func keyName(name wire.EntityName) wire.EntityName {
 	if name.Type == wire.Mon {
 		return wire.EntityName{Type: wire.Mon}
@@ -113,7 +114,7 @@ func (o *authOptions) readCiphers() (c cephx.Ciphers, err error) {
 	return c, nil
 }
 
-// accepts checks that we can authenticate who connects to us.
+// accepts checks that we can authenticate accepted peers.
 func (o *authOptions) accepts(cfg *control.Config) error {
 	if o.auth == "cephx" && cfg.Auth.Server == nil {
 		return cli.Usagef("--name %v: it cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+

@@ -26,21 +26,21 @@ func decodeCommand(e env) cli.Command {
 	d := &decoding{}
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and what is wrong")
+	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
 	d.cut = trace.DefaultCut
 	fs.Var(&d.cut, "cut", "payload to print of each part of a message: `BYTES`")
 	return cli.Command{
-		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and what is wrong", Flags: fs,
+		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
 		Example: "  ringmsgr decode --brief FILE.pcap",
 		Text: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
-and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states that each
-connection goes through, and what is wrong: refusals, damaged frames, sequence
-numbers that are missing or come twice, acks of what was not sent, frames where
-they do not belong, keepalives without an answer. - reads standard input.
+and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states of each
+connection, and errors: refusals, damaged frames, sequence numbers that are missing
+or come twice, acks of messages that were not sent, frames out of place, keepalives
+without an answer. - reads standard input.
 
 A line begins with the number of the connection and the seconds since the first
-record; > is what the side sends that has dialled, < what the other one does,
-= a state, ! what is wrong, ~ what is missing.
+record; > is a frame of the side that has dialled, < a frame of the other side,
+= a state, ! an error, ~ a gap.
 
 Connections in mode secure are decrypted if their keys were logged: by --keylog of
 a command on one side, with --keys FILE here. Payloads are cut to --cut bytes.
@@ -157,7 +157,7 @@ func (d *decoding) cutBytes() int {
 	return int(d.cut)
 }
 
-// maxLine is how long a line of a trace can be, in bytes.
+// maxLine bounds a line of a trace, in bytes.
 const maxLine = 1 << 20
 
 // trace reads the records of --trace.
@@ -182,7 +182,7 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	return lines.Err()
 }
 
-// record prints a record and what it means.
+// record prints a record and its conclusions.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
 	switch r.Event {
@@ -257,7 +257,7 @@ func about[S ~string](name S) string {
 	return clean(string(name)) + ": "
 }
 
-// lostText says how many records or bytes are missing.
+// lostText has the number of missing records or bytes.
 func lostText(r *trace.Record) string {
 	if r.Socket == 0 {
 		return fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
@@ -268,7 +268,7 @@ func lostText(r *trace.Record) string {
 	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
-// frameText is a frame and what it says.
+// frameText is a frame and its fields.
 func frameText(r *trace.Record) string {
 	name := r.Tag
 	if r.Event == trace.Banner {
@@ -310,8 +310,8 @@ func payloadText(text string, size int) string {
 	return clean(text)
 }
 
-// fieldsText is what a frame says: the names of the JSON and their values, without what is
-// false or left out there.
+// fieldsText are the fields of a frame: the names of the JSON and their values, without false
+// and omitted fields.
 func fieldsText(fields any) string {
 	v := reflect.Indirect(reflect.ValueOf(fields))
 	if v.Kind() != reflect.Struct {
@@ -346,7 +346,7 @@ func fieldsText(fields any) string {
 	return clean(strings.Join(parts, " "))
 }
 
-// clean keeps what a hostile file says from controlling a terminal.
+// clean keeps the bytes of a hostile file from controlling a terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

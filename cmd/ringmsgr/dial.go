@@ -45,12 +45,12 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 // names the stage that it reached.
 func attemptTime(limit time.Duration) time.Duration { return limit - limit/20 }
 
-// attemptGrace is how long the outcome of an attempt may take beyond the limit, on
-// a machine that is short of CPU time.
+// attemptGrace is the time beyond the limit for the result of an attempt, on a machine that is
+// short of CPU time.
 const attemptGrace = 2 * time.Second
 
-// waitReady waits until c is ready or over. once says that c makes a single attempt, within
-// attemptTime, whose error may come a little behind the deadline of ctx.
+// waitReady waits until c is ready or over. once: c makes a single attempt, within attemptTime,
+// whose error may come a little after the deadline of ctx.
 func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	limit, ok := ctx.Deadline()
 	if !once || !ok {
@@ -85,7 +85,7 @@ type peerReport struct {
 	Features string          `json:"features"` // in hex: too large for the numbers of many JSON readers
 }
 
-// negotiated is what ping and send say about their connection.
+// negotiated is the report of ping and send about their connection.
 type negotiated struct {
 	Peer        peerReport `json:"peer"`
 	Protocol    string     `json:"protocol"`
@@ -108,20 +108,19 @@ func (n *negotiated) rows(t *table) {
 	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
 }
 
-// networkOptions are the flags for what lies between us and the peer.
+// networkOptions are the flags of the path to the peer.
 type networkOptions struct {
 	via       string
 	keepalive time.Duration
 }
 
 func (o *networkOptions) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.via, "via", "", "`IP:PORT` to connect to, whatever the address of the peer: a tunnel or a proxy that leads there")
+	fs.StringVar(&o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer")
 	fs.DurationVar(&o.keepalive, "keepalive", 0,
-		"`DURATION` between keepalives; a connection without an answer for five of them is given up (default none)")
+		"`DURATION` between keepalives; five without an answer end the connection (default none)")
 }
 
-// silentKeepalives is how many keepalives stay without an answer until a
-// connection is given up.
+// silentKeepalives is the number of keepalives without an answer that end a connection.
 const silentKeepalives = 5
 
 // apply sets cfg up. Its errors are usage errors.
@@ -159,7 +158,7 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 	return d.Driver.Connect(local, d.via, opt, user)
 }
 
-// lookupTime bounds how long the host name of a --listen is looked up.
+// lookupTime bounds the lookup of the host name of a --listen.
 const lookupTime = 10 * time.Second
 
 // listenFlag collects --listen. The addresses are known once read has parsed it.
@@ -173,8 +172,8 @@ func (l *listenFlag) add(text string) error {
 	return nil
 }
 
-// read parses the addresses. proto is that of addresses without a protocol; empty is v2. A
-// wildcard is refused, as peers compare the address with the one that they dialled.
+// read parses the addresses. Addresses without a protocol have proto; empty is v2. A wildcard
+// is an error, as peers compare the address with the dialled one.
 func (l *listenFlag) read(proto string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 	defer cancel()

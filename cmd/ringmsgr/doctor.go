@@ -24,12 +24,12 @@ func doctorCommand(e env) cli.Command {
 	d.machineOptions.register(fs, 0)
 	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
 	return cli.Command{
-		Name: "doctor", Help: "what this machine offers, what will be used, what helps", Flags: fs,
+		Name: "doctor", Help: "the features of this machine, their use, and remedies", Flags: fs,
 		Example: "  ringmsgr doctor --cores 4 --pin",
-		Text: `Starts cores as the flags say, and stops them again; tries what the kernel
-offers; and reports what will be used, what will not and why, and what helps.
-Status 0 means that a messenger can run. With --limits it prints instead what a
-messenger bounds, whatever its peers do.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
+		Text: `Starts cores as the flags say, and stops them again; tries the features of the
+kernel; and reports which are used, which are not and why, and the remedies.
+Status 0 means that a messenger can run. With --limits it prints the bounds of a
+messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
  "receive_why":"...","cores":N,
  "checks":[{"name":"...","state":"ok|note|problem","found":"...","remedy":"..."}],
  "machine":{...}}
@@ -98,7 +98,7 @@ func (d *doctor) run(e env) error {
 	return err
 }
 
-// findings is what examine saw.
+// findings are the results of examine.
 type findings struct {
 	cfg     loop.Config
 	machine uring.Machine
@@ -114,7 +114,7 @@ type findings struct {
 	procs       int
 }
 
-// examine looks at the machine by doing what a messenger would do.
+// examine tries the calls of a messenger on the machine.
 func examine(cfg loop.Config) *findings {
 	f := &findings{cfg: cfg, machine: uring.Probe(nil), procs: runtime.GOMAXPROCS(0)}
 	f.tryCores()
@@ -185,7 +185,7 @@ func printLimits(w io.Writer, bounds []control.Bound) error {
 
 // boundText is the value of a bound with its unit.
 func boundText(b control.Bound) string {
-	if b.Unlimited() {
+	if b.Value == 0 {
 		return "none"
 	}
 	switch b.Unit {

@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// failure is what ping and send write when they fail.
+// failure is the JSON of ping and send when they fail.
 type failure struct {
 	Error string        `json:"error"`
 	Stage control.Stage `json:"stage"`
@@ -67,18 +67,18 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout)
 }
 
-// hint is what an administrator would look at first; "" if the error says all.
+// hint names the first thing that an administrator should check; "" if the error is clear.
 func hint(err error, stage control.Stage) string {
 	if errors.Is(err, control.ErrPeerType) {
 		return "name its type with --peer"
 	}
 	if timedOut(err) {
-		err = control.ErrHandshakeTimeout // whose deadline it was does not matter
+		err = control.ErrHandshakeTimeout // both deadlines have the same advice
 	}
 	return (&control.Error{Stage: stage, Err: err}).Advice()
 }
 
-// bindError says which address cannot be listened on, and what helps.
+// bindError names the address that cannot be bound, and the remedy.
 func (l *listenFlag) bindError(err error) error {
 	where := l.addrs.String()
 	if len(l.addrs) == 1 {
@@ -105,7 +105,7 @@ func (o *machineOptions) startError(err error) error {
 	return err
 }
 
-// statsError says what is wrong with the statistics of another process.
+// statsError explains why another process gave no statistics.
 func statsError(path string, err error) error {
 	switch {
 	case gone(err):

@@ -107,7 +107,7 @@ func (t *successorListener) accept(ctx context.Context) {
 	}
 }
 
-// lingerPoll is how often lingers looks.
+// lingerPoll is the interval at which lingers looks.
 const lingerPoll = 5 * time.Millisecond
 
 // lingers waits until the lossy connections have ended, at most --linger.

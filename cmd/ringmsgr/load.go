@@ -34,11 +34,11 @@ type load struct {
 	elapsed    time.Duration
 }
 
-// errStalled ends a run in which nothing moves any more.
+// errStalled ends a run without echoes.
 var errStalled = errors.New("no echo came")
 
-// messengersFor is how many messengers the connections need: sessions are found
-// by the address of their messenger, so lossless ones cannot share it.
+// messengersFor is the number of messengers for the connections: the address of its messenger
+// identifies a lossless session, so each needs its own.
 func (l *load) messengersFor(cfg *control.Config) int {
 	if cfg.Default.Lossy {
 		return 1
@@ -91,7 +91,7 @@ func (l *load) connect(ctx context.Context) error {
 			return err
 		}
 		if !l.policy.Lossy {
-			// A session that has nothing to send stands by after a failed attempt.
+			// A session without messages to send stands by after a failed attempt.
 			c.Keepalive()
 		}
 		l.conns = append(l.conns, c)
@@ -126,7 +126,7 @@ func (l *load) transfer(ctx context.Context) error {
 	err := l.watch(ctx, begin)
 	l.elapsed = l.e.now().Sub(begin)
 	for _, lane := range l.lanes {
-		lane.fail(err) // ends those that still run; nil: none does
+		lane.fail(err) // ends the running lanes; nil: none runs
 		if err == nil {
 			err = lane.err
 		}
@@ -141,7 +141,7 @@ func (l *load) laneEndedLocked(lane *lane) {
 	}
 }
 
-// watch waits for the end, writes progress and notices when nothing moves.
+// watch waits for the end, and notices when no echo comes.
 func (l *load) watch(ctx context.Context, begin time.Time) error {
 	tick := time.NewTicker(min(time.Second, l.s.Timeout))
 	defer tick.Stop()
@@ -174,7 +174,7 @@ func (l *load) watch(ctx context.Context, begin time.Time) error {
 	}
 }
 
-// stalled is the error of a run in which nothing moves, with that of a connection if there is one.
+// stalled is the error of a run without echoes, with the error of a connection if there is one.
 func (l *load) stalled() error {
 	err := fmt.Errorf("%w for %v", errStalled, l.s.Timeout)
 	for _, c := range l.conns {
@@ -206,7 +206,7 @@ func (l *load) report(failed error) *sent {
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
-			r.Messages += lane.next // what was sent is what was asked for
+			r.Messages += lane.next // the run asked for as many as were sent
 		}
 		r.Verified += lane.got
 		r.Duplicates += lane.duplicates
@@ -236,7 +236,7 @@ func (l *load) report(failed error) *sent {
 	return r
 }
 
-// acknowledgeTime bounds how long the peer may take to hang up at the end.
+// acknowledgeTime bounds the wait for the peer to hang up at the end.
 const acknowledgeTime = 2 * time.Second
 
 // part ends the connections in good order after a run without a failure: the peer of a session
@@ -246,7 +246,7 @@ func (l *load) part() {
 	defer cancel()
 	var all sync.WaitGroup
 	for _, m := range l.messengers {
-		all.Go(func() { _ = m.Drain(ctx) }) // every echo has come: a peer that does not hang up changes nothing
+		all.Go(func() { _ = m.Drain(ctx) }) // every echo has come: a peer that does not hang up does no harm
 	}
 	all.Wait()
 }
@@ -366,7 +366,7 @@ func (l *lane) resume(room <-chan struct{}) {
 	l.pumpLocked(l.now())
 }
 
-// stop sends nothing more: the lane ends with the echoes that are due.
+// stop sends no more messages: the lane ends with the echoes that are due.
 func (l *lane) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -382,8 +382,7 @@ func (l *lane) freed(m *control.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.used = false
-	// The usual case is that the echo is still under way, and there is nothing
-	// to send before it has come.
+	// Usually the echo is still under way, and no message can be sent before it comes.
 	if l.next-l.got < uint64(len(l.slots)) {
 		l.pumpLocked(l.now())
 	}
@@ -446,7 +445,7 @@ func (l *lane) endLocked(err error) {
 	l.ended(l)
 }
 
-// progress is how many echoes have come.
+// progress is the number of echoes.
 func (l *lane) progress() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

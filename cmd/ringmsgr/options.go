@@ -56,7 +56,7 @@ func (o *machineOptions) plane(e env) (loop.Config, error) {
 	return cfg, nil
 }
 
-// wanted is what the library wants a value to be.
+// wanted is the part of a library's error about valid values.
 func wanted(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "want "); i >= 0 {
@@ -88,8 +88,8 @@ func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, time
 	fs.StringVar(&o.packed, "compress", "", "compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred first")
 }
 
-// config is the configuration of a messenger. Its errors are usage errors, but for
-// those of files to write. The caller closes the recording.
+// config is the configuration of a messenger. Its errors are usage errors, but for files to
+// write. The caller closes the recording.
 func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if cfg.Plane, err = o.plane(e); err != nil {
 		return cfg, err
@@ -130,7 +130,7 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	return cfg, o.Recording.Apply(&cfg)
 }
 
-// compression parses --compress. Who names a method wants it with every peer.
+// compression parses --compress. A named method holds for every peer.
 func (o *sessionOptions) compression() (c control.Compression, err error) {
 	if o.packed == "" {
 		return c, nil
@@ -190,8 +190,8 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	return a, err
 }
 
-// setUp is what a command that talks to a peer begins with: its configuration and
-// the address of the peer. A failure that is no usage error was reported.
+// setUp is the beginning of a command that talks to a peer: its configuration and the address
+// of the peer. It reports a failure that is no usage error.
 func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args []string) (cfg control.Config, to wire.Addr, err error) {
 	cfg, err = o.config(e)
 	if err != nil {
@@ -224,7 +224,7 @@ func peerType(s string) (wire.EntityType, error) {
 	return t, nil
 }
 
-// size is a number of bytes, such as 64 or 4MiB.
+// size is a number of bytes, for example 64 or 4MiB.
 type size int
 
 func (s *size) String() string {

@@ -19,10 +19,10 @@ func pingCommand(e env) cli.Command {
 	fs.StringVar(&p.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
 	fs.IntVar(&p.count, "count", 10, "`NUMBER` of round trips")
 	return cli.Command{
-		Name: "ping", Args: "ADDR", Help: "connect, say what was negotiated, measure round trips", Flags: fs,
+		Name: "ping", Args: "ADDR", Help: "connect, print the result of the handshake, measure round trips", Flags: fs,
 		Example: "  ringmsgr ping --count 100 v2:127.0.0.1:3300",
 		Text: `Connects to ADDR, goes through the handshake and measures round trips of
-keepalives, each from the moment the core sends it until its answer is there.
+keepalives, each from its send on the core until the answer.
 Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
  "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
  "compression":"none","backend":"io_uring|epoll","handshake_us":N,

@@ -15,7 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// env is what the program gets from its surroundings.
+// env are the inputs and outputs of the program.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

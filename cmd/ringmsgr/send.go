@@ -62,7 +62,7 @@ type sender struct {
 	conns    int
 }
 
-// Bounds of what one run may ask for.
+// Bounds of one run.
 const (
 	maxDepth   = 1 << 16
 	maxConns   = 1 << 12
@@ -236,10 +236,10 @@ func (l *load) warn() {
 	}
 }
 
-// failure explains what ended a run that had begun.
+// failure explains the error that ended a run.
 func (l *load) failure(err error) failure {
 	f := l.s.explain(err, l.to, l.s.Timeout)
-	if control.StageOf(err) == "" {
+	if ce := (*control.Error)(nil); !errors.As(err, &ce) {
 		f.Stage = control.StageSession
 	}
 	return f

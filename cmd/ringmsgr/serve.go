@@ -219,10 +219,10 @@ type echoer struct {
 	waiting atomic.Int64 // number of these connections
 }
 
-// echo sends a message back, on the core that received it and without a copy
-// of a large payload. If the sending queue is full the message waits for room, and later
-// ones wait behind it. They count against the receive budget, so that the peer is not read
-// until it acknowledges messages.
+// echo sends a message back, on the core that received it and without a copy of a large
+// payload. If the sending queue is full the message waits for room, and later messages wait in
+// line. They count against the receive budget, so that the peer is not read until it
+// acknowledges messages.
 func (e *echoer) echo(c *control.Conn, m *control.Message) bool {
 	m.Retain()
 	if e.waiting.Load() > 0 {
@@ -247,14 +247,14 @@ func (e *echoer) echo(c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// echoes are those of one connection that wait for room, in order.
+// echoes are the echoes of one connection that wait for room, in order.
 type echoes struct {
 	mu      sync.Mutex
 	waiting []*control.Message // guarded by mu
-	sent    bool               // nothing waits any more; guarded by mu
+	sent    bool               // no echo waits any more; guarded by mu
 }
 
-// join has m wait behind others. It returns false if nothing waits.
+// join has m wait in line. It returns false if no echo waits.
 func (e *echoes) join(m *control.Message) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,7 +265,7 @@ func (e *echoes) join(m *control.Message) bool {
 	return true
 }
 
-// send runs until nothing waits. The end of the connection ends every wait.
+// send runs until no echo waits. The end of the connection ends every wait.
 func (e *echoes) send(c *control.Conn) {
 	for {
 		e.mu.Lock()

@@ -124,7 +124,7 @@ func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Sna
 	return nil, err
 }
 
-// terminalSize is that of the terminal behind w, if there is one.
+// terminalSize is the size of the terminal that w is, if it is one.
 func terminalSize(w io.Writer) (width, height int, ok bool) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -152,7 +152,7 @@ func fit(text string, width, height int) string {
 	return strings.Join(lines, "\n")
 }
 
-// ended is the outcome of top behind err: nil if the user has interrupted it.
+// ended is the result of top after err: nil if the user has interrupted it.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -163,7 +163,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// topFrame is what happened between two snapshots.
+// topFrame has the rates between two snapshots.
 type topFrame struct {
 	Time     time.Time `json:"time"`
 	PID      int       `json:"pid"`
@@ -180,7 +180,7 @@ type topFrame struct {
 	Cores    []topCore `json:"cores"`
 	Conns    []topConn `json:"conns"`
 
-	engine string // the backend, with the reason if it is not the one that was wanted
+	engine string // the backend, with the reason if it is not the configured one
 }
 
 type topRates struct {
@@ -221,7 +221,7 @@ type topConn struct {
 	Mode     string `json:"mode"`
 	Core     int    `json:"core"`
 	Intended int    `json:"intended"` // core
-	By       string `json:"by"`       // what chose that
+	By       string `json:"by"`       // the rule that chose the intended core
 	Reason   string `json:"reason,omitempty"`
 	topRates
 	Queued     int    `json:"queued"`

@@ -47,14 +47,15 @@ func cannedSnapshots() (before, now *control.Snapshot) {
 				InSeq: n * 700 * i, OutSeq: n * 3 * i, Queued: int(4 - i), Sent: int(i), AckLag: 10 * i,
 			}
 			c.Counters.Ready = 1 + i
-			c.Placement = control.Placement{Core: int(i % 2), Intended: int(i % 2), By: "hash"}
+			c.Placement.Core, c.Placement.Intended, c.Placement.By = int(i%2), int(i%2), "hash"
 			s.Conns = append(s.Conns, c)
 		}
 		s.Conns[0].Entity, s.Conns[0].Remote = "client.admin", "10.0.0.100:53412"
 		s.Conns[3].Entity, s.Conns[3].Remote = "client.admin", "10.0.0.103:41202"
 		s.Conns[1].State, s.Conns[1].Error = "connecting", "connect: peer v2:10.0.0.101:6800/12345678: connection refused"
 		s.Conns[2].State, s.Conns[3].Mode = "standby", "secure"
-		s.Conns[3].Placement = control.Placement{Core: 1, Intended: 0, By: "session", Reason: "unsteered"}
+		p := &s.Conns[3].Placement
+		p.Core, p.Intended, p.By, p.Reason = 1, 0, "session", "unsteered"
 		s.Conns[3].IO.Throttled, s.Conns[3].HeldBytes = true, 4096
 		return s
 	}

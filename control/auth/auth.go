@@ -22,17 +22,17 @@ type ClientExchange interface {
 	// order of preference, and the payload of the method. It is called first, and once
 	// more after each BadMethod that returned nil.
 	Request(ctx context.Context) (Method, []Mode, []byte, error)
-	// BadMethod reports that the acceptor refused method m with result, a negative
-	// errno, and lists what the acceptor allows for this peer. The list of modes is not
-	// filtered by method (Ceph's ProtocolV2.cc). It returns nil if Request has something
-	// else to offer; an error wrapping [ErrNoMethod], [ErrNoMode] or [Refused] if not.
+	// BadMethod reports that the acceptor refused method m with result, a negative errno, and
+	// lists the methods and modes that it allows for this peer. The list of modes is not
+	// filtered by method (Ceph's ProtocolV2.cc). It returns nil if Request has another offer;
+	// else an error wrapping [ErrNoMethod], [ErrNoMode] or [Refused].
 	BadMethod(ctx context.Context, m Method, result int32, methods []Method, modes []Mode) error
 	// ReplyMore takes the payload of AUTH_REPLY_MORE and returns the payload of the
 	// AUTH_REQUEST_MORE that answers it.
 	ReplyMore(ctx context.Context, payload []byte) ([]byte, error)
-	// Done takes AUTH_DONE and returns what was agreed. The handshake has verified before
-	// that mode was offered in the last Request. SessionKey is empty for methods without
-	// one; ConnectionSecret has at least [ConnectionSecretMin] bytes in mode [Secure].
+	// Done takes AUTH_DONE and returns the result. The handshake has verified before that mode
+	// was offered in the last Request. SessionKey is empty for methods without one;
+	// ConnectionSecret has at least [ConnectionSecretMin] bytes in mode [Secure].
 	Done(ctx context.Context, globalID uint64, mode Mode, payload []byte) (*Result, error)
 }
 
@@ -95,8 +95,8 @@ type Result struct {
 	// Caps holds the connector's capabilities as the acceptor's method encodes them; nil
 	// on the connector and for methods without capabilities.
 	Caps []byte
-	// Session is, on the acceptor, what the method keeps for later messages of the
-	// connection, such as the *cephx.Session of a login; nil if there is nothing.
+	// Session is, on the acceptor, the state of the method for later messages of the
+	// connection, for example the *cephx.Session of a login; or nil.
 	Session any
 }
 

@@ -1,6 +1,6 @@
-// Package auth defines what the messenger asks of an authentication method, and the
-// rules that are the same for every method: how the acceptor picks a connection mode,
-// and what the connector must verify about the acceptor's choice.
+// Package auth defines the interface between the messenger and an authentication method, and
+// the rules of all methods: how the acceptor picks a connection mode, and how the connector
+// verifies that choice.
 //
 // The methods themselves are packages of their own, auth/none and auth/cephx. This
 // package knows neither of them, nor frames, nor sockets.
@@ -15,12 +15,10 @@
 //
 // # Who owns the secrets
 //
-// Payload slices given to a method belong to the caller and are valid during the call
-// only. Payload slices that a method returns are read before the next call and never
-// written. Everything in a [Result] belongs to whoever receives it: a method puts
-// copies there, never its own key material. The handshake wipes
-// [Result.SessionKey] and [Result.ConnectionSecret] as soon as the signatures were
-// exchanged and the ciphers installed. A method wipes what it keeps for itself; an
-// exchange that holds secrets implements [Wiper] and is told when the handshake ends,
-// however it ends.
+// Payload slices given to a method belong to the caller and are valid during the call only.
+// Payload slices that a method returns are read before the next call and never written. A
+// [Result] belongs to its receiver: a method puts copies there, never its own key material. The
+// handshake wipes [Result.SessionKey] and [Result.ConnectionSecret] as soon as the signatures
+// were exchanged and the ciphers installed. A method wipes its own secrets; an exchange with
+// secrets implements [Wiper], which the handshake calls at its end in any case.
 package auth

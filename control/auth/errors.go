@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Negative errno values that travel in AUTH_BAD_METHOD. They are those of Linux,
-// whatever the system that runs this.
+// Negative errno values of AUTH_BAD_METHOD. They are those of Linux on every system.
 const (
 	EPERM      int32 = -1
 	EACCES     int32 = -13
@@ -35,7 +34,7 @@ var (
 // choose the errno that the peer is told; a client returns it when it gives up after
 // AUTH_BAD_METHOD.
 type Refused struct {
-	// Errno is negative, such as [EACCES].
+	// Errno is negative, for example [EACCES].
 	Errno int32
 	// Reason says more than the errno. It is for the local log and never sent.
 	Reason string
@@ -89,11 +88,10 @@ func errnoText(errno int32) string {
 	return fmt.Sprintf("result %d", errno)
 }
 
-// BadMethod turns an AUTH_BAD_METHOD for method m into the error with which a client
-// gives up. It wraps [Refused] and, when the lists or the errno say that retrying with
-// the same offer is pointless, [ErrNoMethod] or [ErrNoMode]. A result that is no
-// negative errno is reported as EACCES, so that nothing a peer sends can look like
-// success.
+// BadMethod turns an AUTH_BAD_METHOD for method m into the error of a client that gives up. It
+// wraps [Refused] and, if the same offer is pointless by the lists or the errno, [ErrNoMethod]
+// or [ErrNoMode]. A result that is no negative errno is reported as EACCES, so that no result
+// can look like success.
 func BadMethod(m Method, result int32, methods []Method, modes []Mode) error {
 	refused := &Refused{Errno: result}
 	if result >= 0 {

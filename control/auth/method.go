@@ -48,7 +48,7 @@ func (m *Method) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Mode is a connection mode: what protects the frames behind the handshake (Ceph's
+// Mode is a connection mode: the protection of the frames after the handshake (Ceph's
 // ceph_fs.h).
 type Mode uint32
 
@@ -80,8 +80,8 @@ func parseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("%w: unknown connection mode %q", errSyntax, s)
 }
 
-// ParseModes parses a list of modes, most preferred first, separated by commas or
-// spaces, such as "secure crc". An empty list or a repeated mode is an error.
+// ParseModes parses a list of modes, most preferred first, separated by commas or spaces, for
+// example "secure crc". An empty list or a repeated mode is an error.
 func ParseModes(s string) ([]Mode, error) {
 	var modes []Mode
 	for _, f := range fields(s) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// PickMode makes the acceptor's choice (Ceph's AuthRegistry.cc): the first of the
-// connector's preferred modes that is allowed. Method [None] has no keys and can only
-// have [CRC]. It returns an error wrapping [ErrNoMode] if nothing fits.
+// PickMode makes the acceptor's choice (Ceph's AuthRegistry.cc): the first of the connector's
+// preferred modes that is allowed. Method [None] has no keys and can only have [CRC]. Without a
+// common mode it returns an error wrapping [ErrNoMode].
 func PickMode(m Method, preferred, allowed []Mode) (Mode, error) {
 	for _, mode := range preferred {
 		if m == None && mode != CRC {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -71,7 +72,7 @@ type fellowReport struct {
 	Strange  int    // answers to nothing that this process asked
 	Resets   int
 	Remote   int // remote resets
-	Counters control.ConnCounters
+	Counters stats.ConnCounters
 }
 
 // fellow is the state in its process.

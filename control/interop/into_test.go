@@ -57,7 +57,7 @@ func readInto(t *testing.T, cl *rados.Cluster, backend uring.Backend) {
 	}
 	posted := uint64(0)
 	for _, conn := range cl.Messenger().Conns() {
-		if conn.PeerType() == wire.OSD {
+		if conn.Info().PeerType == wire.OSD {
 			st, err := conn.Stats()
 			check(t, err)
 			posted += st.IO.Posted

@@ -126,7 +126,7 @@ func useTicket(ctx context.Context, t *testing.T, cl *rados.Cluster, name string
 func hangUp(cl *rados.Cluster) int {
 	n := 0
 	for _, conn := range cl.Messenger().Conns() {
-		if conn.PeerType() == wire.OSD {
+		if conn.Info().PeerType == wire.OSD {
 			conn.MarkDown()
 			n++
 		}

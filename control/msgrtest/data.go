@@ -28,7 +28,7 @@ func DecodeAck(p []byte) (Ack, error) {
 
 // Keepalive is the payload of KEEPALIVE2, and of KEEPALIVE2_ACK.
 type Keepalive struct {
-	// Stamp is the clock of who sent KEEPALIVE2. The ack has it unchanged.
+	// Stamp is the clock of the sender of KEEPALIVE2. The ack has it unchanged.
 	Stamp dataplane.Timestamp
 }
 

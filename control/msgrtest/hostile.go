@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// HostileProxy is a TCP proxy that cuts, resets, half-closes, stalls and pauses
-// the connections through it, at random offsets in their bytes. The same seed
-// makes the same choices, though not at the same places: those depend on how TCP
-// cuts the streams. All methods may be called by any goroutine.
+// HostileProxy is a TCP proxy that cuts, resets, half-closes, stalls and pauses the connections
+// through it, at random offsets in their bytes. The same seed makes the same choices, not
+// always at the same offsets, as TCP cuts the streams. Any goroutine may call its methods.
 type HostileProxy struct {
 	cfg      HostileConfig
 	listener net.Listener
@@ -60,7 +59,7 @@ type Troubles struct {
 	Cuts       int64 // both ends see the end of the stream
 	Resets     int64 // both ends see an error
 	HalfCloses int64 // one end sees the end of one direction, and can still send
-	Stalls     int64 // one direction carries nothing more, and nobody is told
+	Stalls     int64 // one direction carries no more bytes, without an event
 	Pauses     int64 // one direction stands still for up to 0.3 s, and goes on
 }
 

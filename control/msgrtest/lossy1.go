@@ -13,9 +13,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-// EstablishLossy1 opens a lossy session in msgr1 on a connection that was dialled to an OSD
-// at this address. Messages that follow have the new header and footer, and no signature:
-// their codecs are those of the zero [frame1.Config]. ctx bounds the handshake.
+// EstablishLossy1 opens a lossy session in msgr1 on a connection that was dialled to an OSD at
+// this address. Messages then have the new header and footer, and no signature: the codecs of
+// the zero [frame1.Config]. ctx bounds the handshake.
 func EstablishLossy1(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) error {
 	if err := establishLossy1(ctx, cfg, conn, to); err != nil {
 		return fmt.Errorf("msgrtest: peer %v: %w", cfg.Name, err)

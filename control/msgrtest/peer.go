@@ -18,7 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// PeerConfig says who a Peer is.
+// PeerConfig is the identity of a Peer.
 type PeerConfig struct {
 	// Name is its identity.
 	Name wire.EntityName
@@ -313,10 +313,10 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// Close ends the connection. A script may end in the middle of anything.
+// Close ends the connection, at any step of a script.
 func (p *Peer) Close() {
 	if p.conn != nil {
-		_ = p.conn.Close() // what it says is of no interest any more
+		_ = p.conn.Close() // its error is of no interest any more
 	}
 }
 

@@ -7,17 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReservePort is an address of 127.0.0.1 that belongs to the test until its end. The
-// kernel gives the port to nobody else, though nobody listens there: a connect is
-// refused. A socket with SO_REUSEADDR, as those of messengers and of package net, may
-// listen there, close, and listen again.
+// ReservePort is an address of 127.0.0.1 that belongs to the test until its end. The kernel
+// gives the port to no other process, and a connect is refused. A socket with SO_REUSEADDR, as
+// messengers and package net have it, may listen there, close, and listen again.
 func ReservePort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("msgrtest: %v", err)
 	}
-	t.Cleanup(func() { _ = unix.Close(fd) }) // it has nothing left to say
+	t.Cleanup(func() { _ = unix.Close(fd) }) // it is only reserved
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		t.Fatalf("msgrtest: %v", err)
 	}

@@ -37,7 +37,7 @@ type Durable struct {
 	// Pair has the seed and the configuration of the server's messenger. Its Open is
 	// replaced.
 	Pair Config
-	// Open opens what p.Server has on its disk, which has no faults meanwhile, and returns
+	// Open opens the files of p.Server on its disk, which has no faults meanwhile, and returns
 	// the dispatcher. It is called for each process of the server, on the test's goroutine.
 	Open func(p *Pair) (*control.Dispatcher, error)
 	// Ask makes a request, and returns the value that was got, which the caller then owns.
@@ -46,7 +46,7 @@ type Durable struct {
 	// List returns all keys, in order. nil: the server cannot.
 	List func(ctx context.Context, c *control.Conn) ([]string, error)
 	// The errors of Ask wrap Missing if there is no such key, and Refused if the server has
-	// answered that it could not. Any other error says that there was no answer.
+	// refused. Any other error means that there was no answer.
 	Missing, Refused error
 	// Pause is the time in which the server recovers from faults that are over, and does the
 	// work that it does without requests.
@@ -59,7 +59,7 @@ type Durable struct {
 // under way. Methods are for the goroutine of the test, but for Ask.
 type Audit struct {
 	ledger
-	// Conns lead to the server; a key belongs to one of them. They are changed while nothing
+	// Conns lead to the server; a key belongs to one of them. They change only while no request
 	// is under way.
 	Conns []*control.Conn
 	// Rand chooses the requests.

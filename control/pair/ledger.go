@@ -17,7 +17,7 @@ type ledger struct {
 	life int // number of the server's process
 }
 
-// account is what the ledger has of a key.
+// account are the known changes of a key.
 type account struct {
 	acked uint64
 	maybe []attempt // since then, that were not acknowledged
@@ -38,15 +38,15 @@ func (l *ledger) account(key string) *account {
 	return l.keys[key]
 }
 
-// Acknowledged notes a change that the server has confirmed. The changes of a key must be
-// made one behind the other.
+// Acknowledged notes a change that the server has confirmed. The changes of a key must be made
+// one after the other.
 func (l *ledger) Acknowledged(key string, version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*l.account(key) = account{acked: version}
 }
 
-// Refused notes a change that failed, or whose answer never came: it may have happened.
+// Refused notes a change that failed, or had no answer: it may have happened.
 func (l *ledger) Refused(key string, version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

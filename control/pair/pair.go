@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
-// Latency is that of the network, if Config says nothing of it.
+// Latency is the default of Config.Network.Latency.
 const Latency = 100 * time.Microsecond
 
 // patience is the time of the bubble for which Pair.Context lasts.
@@ -22,16 +22,15 @@ const patience = time.Hour
 // Config of a Pair. The zero value will do: a server that takes no message, and a client
 // of it with a lossless session.
 type Config struct {
-	// Server and Client configure the messengers. Without a Name they are osd.0 and
-	// client.0; without a policy they have that of a stateful server and of a lossless
-	// client; one core, unless Plane says otherwise. Plane's driver and clock are those of
-	// the network.
+	// Server and Client configure the messengers. The defaults of names are osd.0 and client.0,
+	// of policies a stateful server and a lossless client, and one core. Plane's driver and
+	// clock are those of the network.
 	Server, Client control.Config
 	// Serve and Receive are the dispatchers of the server and of the client; nil: none.
 	Serve, Receive *control.Dispatcher
-	// Open takes the place of Serve where the server has something on its disk: it opens
-	// that, and returns the dispatcher. It is called on the goroutine of the test for each
-	// process of the server, which is Pair.Server, before that accepts.
+	// Open takes the place of Serve for a server with files on its disk: it opens them, and
+	// returns the dispatcher. It is called on the goroutine of the test for each process of the
+	// server, which is Pair.Server, before that accepts.
 	Open func(p *Pair) (*control.Dispatcher, error)
 	// Network has the faults and the latency of the network.
 	Network simnet.Options
@@ -58,7 +57,7 @@ type Pair struct {
 	t     *testing.T
 	cfg   Config
 	began time.Time
-	woken chan struct{} // something is to be done
+	woken chan struct{} // there is work
 	acts  chan func()   // of Do
 	stop  chan struct{}
 	ended chan struct{}
@@ -67,9 +66,9 @@ type Pair struct {
 	cores []*simnet.Core // guarded by mu
 }
 
-// Test runs f in a bubble with a Pair, and ends the messengers behind it. The test fails
-// if the connection does not come up, or if the messengers do not end. f must not call
-// synctest.Wait: Settle takes its place.
+// Test runs f in a bubble with a Pair, and then ends the messengers. The test fails if the
+// connection does not come up, or if the messengers do not end. f must not call synctest.Wait:
+// Settle takes its place.
 func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -204,9 +203,8 @@ func (p *Pair) Pass(d time.Duration) {
 	<-over
 }
 
-// Settle waits until nothing is left to be done at this moment: what was sent has
-// arrived and was dispatched if the network has carried it, and everybody else waits.
-// Not for a dispatcher.
+// Settle waits until no work is left at this moment: all sent messages have arrived, as far as
+// the network has carried them, and were dispatched. Not for a dispatcher.
 func (p *Pair) Settle() {
 	quiet := make(chan struct{})
 	p.acts <- func() { p.settled(quiet) }

@@ -9,10 +9,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
-// The network and all cores move on one goroutine (run), by steps: an event of the
-// network, or a turn of a core. Before each all other goroutines of the bubble have run
-// until they wait. When nothing is left to do it sleeps until the next event or timer is
-// due, so that the bubble's time and that of the network are the same.
+// The network and all cores move on one goroutine (run), by steps: an event of the network, or
+// a turn of a core. Before each all other goroutines of the bubble have run until they wait.
+// Without work it sleeps until the next event or timer is due, so that the bubble's time and
+// that of the network are the same.
 
 // opened keeps a core that is about to start.
 func (p *Pair) opened(c *simnet.Core) {
@@ -51,7 +51,7 @@ func (p *Pair) run() {
 	}
 }
 
-// sleep waits until there may be something to do. It returns false at the end.
+// sleep waits until there may be work. It returns false at the end.
 func (p *Pair) sleep() bool {
 	var due <-chan time.Time
 	if at, ok := p.next(); ok {
@@ -121,8 +121,7 @@ func (p *Pair) next() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// settled closes quiet when nothing is left to be done now. On the goroutine of the
-// network.
+// settled closes quiet when no work is left now. On the goroutine of the network.
 func (p *Pair) settled(quiet chan struct{}) {
 	defer close(quiet)
 	for {

@@ -114,7 +114,7 @@ func (w *World) Round() {
 // Get answered. With room again Puts must go on.
 func (w *World) Fill() {
 	w.Disk(simnet.DiskOptions{Room: 1})
-	for range 2 { // the second time behind whatever the server has tried since
+	for range 2 { // the second time after the server's own attempts
 		_, err := w.server.Ask(w.ctx, w.Conn, Put, keyOf(0), []byte("more"))
 		if !errors.Is(err, w.server.Refused) || !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 			w.server.Wrong(fmt.Errorf("a put on a full disk ends with %v", err))
@@ -130,8 +130,8 @@ func (w *World) Fill() {
 // flips is the number of bits that Flip flips.
 const flips = 5
 
-// Flip flips bits of files in dir, one after the other, while nothing is written. Every value
-// is right or an error then, and so behind a restart, if the server starts: else its error
+// Flip flips bits of files in dir, one after the other, while the server writes no byte. Every
+// value is right or an error then, also after a restart, if the server starts: else its error
 // wraps damaged. The World is not used any more.
 func (w *World) Flip(dir string, damaged error) {
 	for range flips {
@@ -166,15 +166,15 @@ const rounds = 8
 // With enough seeds every kind of fault occurs.
 const enough = 20
 
-// Seeds are those that a test runs with, by its flags.
+// Seeds are the seeds of a test, by its flags.
 type Seeds struct {
 	name  string
 	n     *int
 	first *uint64
 }
 
-// SeedFlags makes the flags -NAME.seeds, how many seeds, and -NAME.first. For a variable of
-// a test.
+// SeedFlags makes the flags -NAME.seeds, the number of seeds, and -NAME.first. For a variable
+// of a test.
 func SeedFlags(name string, n int) Seeds {
 	return Seeds{name, flag.Int(name+".seeds", n, "seeds that the server is simulated with"), flag.Uint64(name+".first", 1, "the first of them")}
 }

@@ -30,8 +30,9 @@ type Collector struct {
 // Option changes a Collector.
 type Option func(*Collector)
 
-// Conns adds what the connections hold, by the type of the peer and the state. It asks
-// every connection in each scrape, and is meant for hundreds of them.
+// Conns adds sums over the connections, by the type of the peer and the state: their queues
+// and the memory that they hold. Each scrape asks every connection; it is meant for hundreds
+// of connections.
 func Conns() Option { return func(c *Collector) { c.conns = newConnMetrics(c.labels()) } }
 
 // New makes a collector of m, which it does not shut down.
@@ -48,7 +49,7 @@ func named(name string, opts ...Option) *Collector {
 	c := &Collector{name: name}
 	labels := c.labels()
 	c.up = prometheus.NewDesc("ringmsgr_up", upHelp, nil, labels)
-	c.info = prometheus.NewDesc("ringmsgr_info", "Always 1; the labels say how the messenger does its I/O, and why not by io_uring.",
+	c.info = prometheus.NewDesc("ringmsgr_info", "Always 1; the labels are the I/O engine, and the reason if it is not io_uring.",
 		[]string{"backend", "fallback"}, labels)
 	c.state = prometheus.NewDesc("ringmsgr_core_state", "Always 1; the label says whether the core is running, stalled, draining, failed or stopped.",
 		[]string{"core", "state"}, labels)
@@ -105,12 +106,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// show is everything but the connections. With an error the statistics are what is
-// known, and the messenger does not run.
+// show sends all metrics but those of connections. With an error the messenger does not run,
+// and st has its last statistics.
 func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err error) {
 	up := 1.0
 	if err != nil {
-		up = 0 // what is known is shown nevertheless
+		up = 0
 	}
 	out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, up)
 	out <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, st.Backend, st.Fallback)

@@ -10,7 +10,7 @@ import (
 // connMetrics are sums over the connections with peers of one type, in one state.
 type connMetrics struct{ conns, queued, sent, held, reserved *prometheus.Desc }
 
-// connSum is one of them.
+// connSum are the sums of one type and state.
 type connSum struct{ conns, queued, sent, held, reserved float64 }
 
 func newConnMetrics(labels prometheus.Labels) *connMetrics {
@@ -64,8 +64,8 @@ func (c *connMetrics) show(out chan<- prometheus.Metric, conns []control.ConnSta
 	}
 }
 
-// otherType is the label of peers whose type is none of the protocol's: the type is a byte
-// of theirs, and must not make a series each.
+// otherType is the label of peers whose type the protocol does not have. The peer chooses the
+// byte of its type: without this label it could make hundreds of series.
 const otherType = "other"
 
 func knownType(name string) string {

@@ -1,27 +1,26 @@
 // Package prom shows the statistics of a messenger to Prometheus. It is a module of its
 // own, so that the library does not depend on Prometheus.
 //
-// A program serves them by one line:
+// One line serves them:
 //
 //	http.Handle("/metrics", prom.Handler(messenger))
 //
-// or registers a Collector where it has its other metrics. A scrape takes what
-// Messenger.Stats takes: it waits for the next turn of each core, and allocates; between
-// scrapes nothing is done.
+// A program that has other metrics registers a Collector beside them. A scrape costs as much
+// as Messenger.Stats: it waits for the next turn of each core, and allocates. Between scrapes
+// there is no cost.
 //
-// The names follow the statistics, whose texts say what each means: the counter conns
-// of control.Counters is ringmsgr_conns_total, a group of them such as failures is one
-// metric with the label kind, and what is about a core begins with ringmsgr_core and has
-// the label core. Times are in seconds. All have the label messenger.
-// The latencies are samples (control.Config, Plane.TimeEvery): their counts are not those
-// of all messages.
+// A metric has the name of its field in the statistics, and the text of that field says more:
+// the counter conns of control.Counters is ringmsgr_conns_total; a group of counters, for
+// example failures, is one metric with the label kind; metrics of a core begin with
+// ringmsgr_core and have the label core. Times are in seconds. All metrics have the label
+// messenger. Latencies are samples (Config.Plane.TimeEvery): they count fewer messages than
+// there were.
 //
-// A Remote does the same for the messenger of another process that serves its statistics at
-// a Unix socket; the program cmd/ringmsgr-exporter is made of it.
+// A Remote does the same for the messenger of another process, which serves its statistics at
+// a Unix socket. The program cmd/ringmsgr-exporter uses it.
 //
 // dashboard.json shows the metrics in Grafana: import it, and choose the data source.
-// alerts.yml has alert rules for Prometheus.
 // dashboard.html draws the same panels in a browser, without Grafana: Prometheus serves both
-// if it is started with --web.user-assets and the directory where they are, at
-// /user/dashboard.html.
+// at /user/dashboard.html, if --web.user-assets names their directory. alerts.yml has alert
+// rules for Prometheus.
 package prom

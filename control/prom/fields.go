@@ -20,17 +20,17 @@ type field struct {
 	kind  prometheus.ValueType
 	scale float64
 	path  []int
-	label string // that of the field in a group; empty: it is none
+	label string // of the field in its group; empty: it is in no group
 }
 
 // set describes fields.
 type set struct {
 	prefix string
 	labels prometheus.Labels // of every metric
-	names  []string          // of the labels that vary, those of a group left out
-	gauges map[string]bool   // names of unsigned numbers that go down as well
+	names  []string          // of the labels that vary, without the label of a group
+	gauges map[string]bool   // names of unsigned numbers that may go down
 	skip   map[string]bool
-	help   string // begins the text of those that help has not
+	help   string // begins the text of metrics that have no text in help.go
 }
 
 // of are the metrics of a structure.
@@ -58,8 +58,8 @@ func (s *set) of(t reflect.Type) (list []field) {
 	return list
 }
 
-// group is one metric, with a label for the fields of a structure; those that are no
-// counters are metrics of their own.
+// group makes one metric of the counters of a structure, with a label for the field. Gauges
+// among its fields are metrics of their own.
 func (s *set) group(name string, group reflect.StructField) (list []field) {
 	t := group.Type
 	for i := range t.NumField() {

@@ -1,18 +1,18 @@
 package prom
 
-// help says what the name of a metric does not. The texts of control.Stats, Counters and
-// dataplane.CoreStats say more.
+// help has the texts of metrics whose names do not explain them. The texts of control.Stats,
+// Counters and dataplane.CoreStats say more.
 var help = map[string]string{
 	"ringmsgr_open":                      "Connections now, those without a socket included.",
 	"ringmsgr_standby":                   "Sessions without a socket that wait for their peer.",
 	"ringmsgr_unanswered":                "Connections that dial without an answer.",
-	"ringmsgr_unanswered_seconds":        "For how long the first of them does.",
+	"ringmsgr_unanswered_seconds":        "Time since the first of them began to dial.",
 	"ringmsgr_half_open":                 "Handshakes of accepted sockets under way.",
 	"ringmsgr_in_flight_bytes":           "Received payload that is not released.",
 	"ringmsgr_in_flight_limit_bytes":     "Bound of the received payload that is not released, 0: none.",
 	"ringmsgr_waiting":                   "Connections that do not read because of the bound on received payload.",
 	"ringmsgr_throttled_conns":           "Connections that do not read because of received messages that are not released.",
-	"ringmsgr_throttled_for_seconds":     "How long the first of these connections has not read.",
+	"ringmsgr_throttled_for_seconds":     "Time since the first of these connections read for the last time.",
 	"ringmsgr_sending_bytes":             "Payload that is held to be sent, or until it is acknowledged.",
 	"ringmsgr_sending_limit_bytes":       "Bound of the payload that is held to be sent, 0: none.",
 	"ringmsgr_conns_total":               "Connections that were made or accepted.",
@@ -27,10 +27,10 @@ var help = map[string]string{
 	"ringmsgr_expired_total":             "Sessions that ended because their peer did not come back or answer.",
 	"ringmsgr_undispatched_total":        "Messages that no dispatcher took.",
 	"ringmsgr_illegal_transitions_total": "Bugs of the messenger: always 0.",
-	"ringmsgr_hints_total":               "What became of hints about the core that owns a session.",
+	"ringmsgr_hints_total":               "Hints about the core that owns a session, by their outcome.",
 	"ringmsgr_placement_total":           "Accepted sockets by where they arrived.",
 	"ringmsgr_core_cpu_seconds_total":    "CPU time of the core's thread, in the kernel included: its rate is the share of a CPU that the core takes.",
-	"ringmsgr_core_driver_total":         "What the driver of a core did: requests, completions and system calls.",
+	"ringmsgr_core_driver_total":         "Requests, completions and system calls of the driver of a core.",
 	"ringmsgr_core_driver_in_flight":     "Operations that the kernel has.",
 	"ringmsgr_core_load":                 "Connections that the core owns, with a socket or without.",
 	"ringmsgr_core_sockets":              "Sockets that are open.",

@@ -16,7 +16,7 @@ const remoteTimeout = 5 * time.Second
 // Remote shows the statistics of a messenger in another process, which serves them at a
 // Unix socket (control.Messenger.ServeStats). Any goroutine may use it.
 //
-// As long as that process was never reached a scrape fails. When it is gone later,
+// A scrape fails until the process was reached once. When the process is gone later,
 // ringmsgr_up is 0.
 type Remote struct {
 	path string
@@ -27,18 +27,18 @@ type Remote struct {
 	pid  int        // of the process, the last time it was reached
 }
 
-// NewRemote makes a collector of what is served at path, as ServeStats was given it.
+// NewRemote makes a collector of the statistics at path, the argument of ServeStats.
 func NewRemote(path string, opts ...Option) *Remote { return &Remote{path: path, opts: opts} }
 
-// PID is the id of the process, as it was in the last scrape: 0 before the first.
+// PID is the id of the process in the last scrape; 0 before the first.
 func (r *Remote) PID() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pid
 }
 
-// Describe implements prometheus.Collector. It describes nothing: the name of the
-// messenger, which all metrics have, is known later.
+// Describe implements prometheus.Collector. It describes nothing: all metrics have the name
+// of the messenger, which only a scrape brings.
 func (r *Remote) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

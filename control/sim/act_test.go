@@ -144,8 +144,8 @@ func (w *world) settleIn(n *node, states ...control.State) (found *control.Conn)
 	return found
 }
 
-// down marks a connection down: one of those that the user knows, whatever it
-// is doing, or one in the middle of a handshake or of a replacement.
+// down marks a connection down: a connection that the user knows, in any state, or one in the
+// middle of a handshake or of a replacement.
 func (w *world) down(n *node) {
 	if w.rng.IntN(3) == 0 {
 		if c := w.settleIn(n, control.StateReplacing, control.StateConnecting, control.StateEstablishing, control.StateWait); c != nil {
@@ -259,8 +259,8 @@ func (n *node) rebind() {
 
 var errBreak = errors.New("fault at a break point")
 
-// breaks is the probe of one life of a node: it counts what the session
-// handshakes say, and faults or stalls at random break points.
+// breaks is the probe of one life of a node: it counts the frames of session handshakes, and
+// faults or stalls at random break points.
 type breaks struct {
 	w     *world
 	every int
@@ -324,8 +324,8 @@ func (b *breaks) frame() error {
 // (package faulty) and that a core lives with. What fails comes from a source of its
 // own, so that it changes nothing else about a seed.
 
-// newSimFaults is what fails in a seed, nil if nothing does. A driver that breaks as a
-// whole is not among it: cores without threads do not fail.
+// newSimFaults are the faults of a seed, nil if it has none. No driver breaks as a whole: cores
+// without threads do not fail.
 func newSimFaults(seed uint64) *faulty.Random {
 	if seed%5 > 1 {
 		return nil
@@ -346,7 +346,7 @@ func newSimFaults(seed uint64) *faulty.Random {
 			}
 		}
 	}
-	every[faulty.Receive], every[faulty.ReceiveEnd] = 64*scale, 400*scale // behind all others, whose course stays
+	every[faulty.Receive], every[faulty.ReceiveEnd] = 64*scale, 400*scale // drawn last, so that the course of all others stays
 	return faulty.NewRandom(rng, every)
 }
 

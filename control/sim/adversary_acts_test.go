@@ -32,7 +32,7 @@ func (a *adversary) act() {
 		a.hosts[a.rng.IntN(len(a.hosts))].host.ResetSome()
 		a.did("reset")
 	case k < 30:
-		// What is late in the protocol is rare: those who have come far act more.
+		// Late phases of the protocol are rare: sockets that reach them act more often.
 		for range 4 {
 			if s := a.sockets[a.rng.IntN(len(a.sockets))]; s.phase == phaseOpen {
 				a.mischief(s)
@@ -236,8 +236,8 @@ var foeDataActs = []foeAct{
 	{name: "keepalive ack unasked", do: func(s *foeSocket) { s.say(frame.TagKeepalive2Ack, msgrtest.Keepalive{Stamp: s.a.stamp()}) }},
 }
 
-// preamble sends a header in clear, and nothing behind it. No encoder would announce
-// some of them: the last segment is empty, or too large.
+// preamble sends a header in clear, and no bytes after it. No encoder would announce some of
+// them: the last segment is empty, or too large.
 func (s *foeSocket) preamble(h frame.Header) {
 	var b [frame.PreambleSize]byte
 	b[0], b[1] = byte(h.Tag), byte(h.Num)

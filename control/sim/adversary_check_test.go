@@ -19,8 +19,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// has says whether a connection of n is the adversary's: by whom n has dialled, or
-// by the name of who came. That never changes.
+// has reports whether a connection of n is the adversary's: by the address that n has dialled,
+// or by the name of the peer that came. That never changes.
 func (a *adversary) has(n *node, c *control.Conn) bool {
 	if a == nil {
 		return false
@@ -28,7 +28,7 @@ func (a *adversary) has(n *node, c *control.Conn) bool {
 	mine, known := a.known[c]
 	by := c.Auth()
 	switch accepted := c.Info().Accepted; {
-	case by == nil || !accepted: // it is whom n has dialled
+	case by == nil || !accepted: // n has dialled the adversary, or an honest node
 		return mine
 	case !known:
 		mine = foeName(by.Entity)
@@ -126,8 +126,7 @@ func (a *adversary) message(n *node, c *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// watch checks, behind every step, what can be seen of memory without a core's
-// turn.
+// watch checks, after every step, the memory that can be read without a turn of a core.
 func (a *adversary) watch() {
 	if a == nil {
 		return
@@ -149,13 +148,13 @@ func (a *adversary) watch() {
 	}
 }
 
-// frameSlack is the size that a connection may hold of an unfinished control frame, in
-// bytes: what its tag holds and stands around that. The bytes of messages are
-// counted (Throttles.Shared).
+// frameSlack is the size that a connection may hold of an unfinished control frame, in bytes:
+// the payload of its tag, and the bytes around it. The bytes of messages are counted
+// (Throttles.Shared).
 const frameSlack = 4 << 10
 
-// checkStats compares what the messengers say they hold with their bounds; with
-// each, also what each of their connections says.
+// checkStats compares the statistics of the messengers with their bounds; with each, also the
+// statistics of each connection.
 func (a *adversary) checkStats(each bool) {
 	w := a.w
 	for _, n := range w.nodes {
@@ -264,7 +263,7 @@ func (w *world) completed() bool {
 	return true
 }
 
-// forget has the honest users end what they have with the adversary.
+// forget has the honest users end their connections with the adversary.
 func (a *adversary) forget() {
 	for _, n := range a.w.nodes {
 		if n.m == nil {

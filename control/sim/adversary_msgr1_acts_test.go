@@ -139,8 +139,8 @@ func (s *foeSocket) message1(seq uint64, size int) []byte {
 	return s.old.enc.AppendMessage(nil, &h, segs[0], segs[1], segs[2])
 }
 
-// damaged1 sends a message with a bit of n bytes turned, from at on, from behind if that
-// is negative.
+// damaged1 sends a message with a bit of n bytes turned, from offset at on; a negative offset
+// counts from the end.
 func (s *foeSocket) damaged1(at, n int) {
 	b := s.message(s.outSeq+1, 50)
 	if at < 0 {

@@ -16,12 +16,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-// What a socket of the adversary says and hears in msgr1, as somebody who follows the
-// protocol. Its phases are phaseBanner, phaseSession (connect messages and replies),
-// phaseSign (the number behind SEQ is due) and phaseOpen.
+// A socket of the adversary that follows msgr1: the bytes that it sends and receives. Its
+// phases are phaseBanner, phaseSession (connect messages and replies), phaseSign (the number
+// after SEQ is due) and phaseOpen.
 
-// adversaryProtocol is what the world of a seed with an adversary speaks: two of 16
-// msgr1 alone, one both. Seeds that have found something in msgr2 keep it.
+// adversaryProtocol is the protocol of a seed with an adversary: of 16 seeds two have msgr1
+// alone, one has both. Seeds that once found a bug in msgr2 keep msgr2.
 func adversaryProtocol(seed uint64) simProtocol {
 	if *simOneProtocol != "" {
 		return simProtocol(*simOneProtocol)
@@ -367,7 +367,7 @@ func (s *foeSocket) reply1(r wire1.Reply, proof []byte) {
 	s.write(p)
 }
 
-// outSeqHeard is what it says to have received.
+// outSeqHeard is the number of the last message that it claims to have received.
 func (s *foeSocket) outSeqHeard() uint64 {
 	n := s.inSeq
 	s.a.maybe(&n)

@@ -148,8 +148,8 @@ func (a *adversary) end(gone bool) {
 	}
 }
 
-// look has it look at its drivers soon, if something is there. It is called
-// behind every step.
+// look makes the adversary look at its drivers soon, if they have completions. Each step ends
+// with it.
 func (a *adversary) look() {
 	if a.woken || a.over || !slices.ContainsFunc(a.hosts, func(h *foeHost) bool { return h.drv.Pending() }) {
 		return
@@ -310,7 +310,7 @@ func (s *foeSocket) readable() {
 	}
 }
 
-// write sends bytes, behind those that are there.
+// write queues bytes after the bytes that wait already.
 func (s *foeSocket) write(b []byte) {
 	if s.mute || s.gone {
 		return
@@ -355,7 +355,7 @@ func (a *adversary) did(what string) {
 	a.w.net.Note("adversary: %s", what)
 }
 
-// piece keeps bytes that came together, number and address what they say.
+// piece keeps bytes that came together; number and address keep their values.
 func (m *memory) piece(raw []byte) {
 	if len(m.frames) < memoryMost && len(raw) < 8<<10 {
 		m.frames = append(m.frames, slices.Clone(raw))

@@ -30,7 +30,8 @@ const (
 	phaseOpen
 )
 
-// talk is what a socket says and has heard, as somebody who follows the protocol.
+// talk is the state of a socket that follows the protocol: the frames that it sent and
+// received.
 type talk struct {
 	phase phase
 	v1    bool // it speaks msgr1 (adversary_msgr1_test.go)
@@ -41,17 +42,17 @@ type talk struct {
 	sum   heard
 
 	name  wire.EntityName // of its own
-	claim wire.EntityName // what it says
+	claim wire.EntityName // in its frames
 	key   []byte
 
-	addr                       wire.Addr // which it says is its own
+	addr                       wire.Addr // its own, in its frames
 	clientCookie, serverCookie uint64
 	inSeq, outSeq              uint64
-	stubborn                   int  // it answers always with the same, if above 0
+	stubborn                   int  // above 0: it always sends the same answer
 	feigns                     bool // see feign
 }
 
-// heard is what its signature covers: what it has received in the handshake.
+// heard are the bytes that its signature covers: all bytes received in the handshake.
 type heard struct {
 	rx   []byte
 	over bool
@@ -117,7 +118,7 @@ func (s *foeSocket) banner() []byte {
 	return b.AppendTo(nil)
 }
 
-// strays has the socket do what is not to be done now, if that is its way.
+// strays has the socket break the protocol now, if its seed wants that.
 func (s *foeSocket) strays() bool {
 	if s.wild == 0 || s.a.rng.IntN(s.wild) > 0 {
 		return false
@@ -126,7 +127,7 @@ func (s *foeSocket) strays() bool {
 	return s.gone || s.a.rng.IntN(2) == 0 // or both
 }
 
-// hear takes whole pieces of the protocol out of what has come.
+// hear decodes the whole frames among the received bytes.
 func (s *foeSocket) hear() {
 	for s.v1 && !s.gone && !s.deaf && s.hear1() {
 	}
@@ -217,7 +218,7 @@ func (s *foeSocket) sendHello() {
 	s.say(frame.TagHello, wire2.Hello{EntityType: typ, PeerAddr: s.target()})
 }
 
-// target is whom it wants to have reached.
+// target is the address that it claims to have dialled.
 func (s *foeSocket) target() wire.Addr {
 	if s.to != nil && (s.feigns || s.a.rng.IntN(10) > 0) {
 		return s.to.at(s.v1)

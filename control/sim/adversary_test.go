@@ -30,22 +30,21 @@ import (
 // (adversary_talk_test.go) and do anything else between (adversary_acts_test.go). In some
 // seeds that is msgr1 (adversary_msgr1_test.go, adversary_msgr1_acts_test.go).
 //
-// What it may do without harm depends on what names are worth:
+// The harm that it may do depends on the proof of names:
 //
-//   - Method none believes every name, and who has a name and an address can take
-//     over the session of those, as with the real daemons. So in these seeds the
-//     adversary has names and addresses of its own.
-//   - In the other seeds names are proven (proof). The adversary
-//     can prove names of its own, claims those of the honest without proof, and their
-//     addresses, cookies and numbers with and without. Honest users say whom they
-//     connect to (control.WithEntity), as an address proves nothing.
+//   - Method none believes every name: a peer with the name and the address of another can
+//     take over its session, as with the real daemons. So in these seeds the adversary has
+//     names and addresses of its own.
+//   - In the other seeds names are proven (proof). The adversary proves names of its own,
+//     claims the names of honest nodes without proof, and their addresses, cookies and
+//     numbers in both cases. Honest users name the peer that they connect to
+//     (control.WithEntity), as an address proves no name.
 //
-// In both all that the simulator promises holds for the honest among themselves;
-// in calm seeds, without faults of the network and of the nodes, nothing at all
-// happens to their sessions. What they hold in memory stays within the documented
-// bounds at every step, the log within ten lines a minute for each cause, honest
-// traffic completes while the adversary goes on, and after Shutdown nothing is left
-// (adversary_check_test.go).
+// In both, all promises of the simulator hold among the honest nodes; in calm seeds, without
+// faults of the network and of the nodes, their sessions see no event. Their memory stays
+// within the documented bounds at every step, the log within ten lines a minute for each
+// cause, honest traffic completes while the adversary goes on, and Shutdown leaves nothing
+// behind (adversary_check_test.go).
 
 // adversarySample are the seeds that run if -sim.seeds does not say how many.
 const adversarySample = 250
@@ -76,7 +75,7 @@ func seedsOr(sample int) int {
 	return sample
 }
 
-// adversaryPlan is what a seed decides about an adversary, and about what bounds it.
+// adversaryPlan is the part of a plan about the adversary, and about the bounds on it.
 type adversaryPlan struct {
 	proven bool          // names are proven
 	calm   bool          // no faults but those that the adversary makes
@@ -218,11 +217,12 @@ func (p *adversaryPlan) messageMost() int64 {
 	return int64(p.limits.Front) + int64(p.limits.Middle) + int64(p.limits.Data)
 }
 
-// share is the part of a bound that each connection may hold, whatever the others hold.
+// share is the part of a bound that each connection may hold, even if the others hold all of
+// it.
 func share(bound, most int64) int64 { return min(bound/64, most) }
 
-// heldMost is the documented bound of what a messenger with so many connections
-// holds of what it received: the bound, one message beyond it, and the shares.
+// heldMost is the documented bound of the received bytes that a messenger with so many
+// connections holds: the bound, one message beyond it, and the shares.
 func (a *adversary) heldMost(conns int) int64 {
 	return a.w.plan.dispatch + max(a.plan.messageMost(), loop.MinShared) + int64(conns)*share(a.w.plan.dispatch, 64<<10)
 }

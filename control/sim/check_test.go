@@ -198,7 +198,7 @@ func (n *node) checkThrottles() {
 	}
 }
 
-// checkOver checks what is true after Shutdown.
+// checkOver checks the state after Shutdown.
 func (n *node) checkOver() {
 	w := n.w
 	for len(n.kept) > 0 {

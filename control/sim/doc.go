@@ -1,6 +1,6 @@
 // Package sim is the simulator: a test that runs whole messengers, each with
-// several cores, over a simulated network and clock, and checks what their users
-// see. There is nothing here to import; it uses what any user of control has.
+// several cores, over a simulated network and clock, and checks the messages and events of
+// their users. It exports no names, and uses the public API of control.
 //
 //	go test ./control/sim                                         1000 seeds, and the checks of the simulator itself
 //	go test ./control/sim -run 'TestSimulation$' -sim.seeds=100000 -timeout 2h
@@ -10,40 +10,35 @@
 //	go test ./control/sim -run 'TestAdversary$' -sim.seeds=10000 -timeout 2h
 //
 // One seed decides everything: the nodes and their policy, the traffic, the
-// faults, and which of the things that could happen next does. So a seed that
-// fails fails again, and the third of these commands, which every failure prints,
-// shows its course.
+// faults, and which of the possible next events happens. So a seed that fails fails again,
+// and the third of these commands, which every failure prints, shows its course.
 //
 // A world (world_test.go) has a network (dataplane/simnet) and nodes
 // (node_test.go): processes with a messenger, which end and begin anew. It moves
-// by steps. In a step one thing happens: an event of the network, a turn of one
-// core, or, if there is neither, time passes until the next of them is due. The
-// cores have no threads (simnet.Host.Run), the network and the clocks are
-// memory. Only the messenger's goroutines are real: all of them run until they wait
-// (testing/synctest) before the next step, one at a time (repeat_test.go).
+// by steps. A step is an event of the network, or a turn of one core, or, if there is
+// neither, the time until the next of them is due. The cores have no threads
+// (simnet.Host.Run); the network and the clocks are in memory. Only the messenger's
+// goroutines are real: all of them run until they wait (testing/synctest) before the next
+// step, one at a time (repeat_test.go).
 //
 // Where to read on:
 //
-//	what                                          where
-//	what a seed decides before it begins, such as
-//	the protocol of the nodes                     plan_test.go
+//	the choices of a seed before it begins        plan_test.go
 //	the random acts between the steps             act_test.go; node_test.go, for cores
 //	faults within handshakes, and of drivers      act_test.go
-//	what nodes send, and what becomes of it       traffic_test.go
-//	memory that users post for it, and take back  postings_test.go
-//	the callbacks, and what each may say          events_test.go
-//	what must be true in the end                  check_test.go
-//	what must have happened in some seed, seeds
-//	that once found a bug, seeds shared out to
-//	processes                                     sim_test.go
+//	messages of nodes, and their fate             traffic_test.go
+//	memory that users post for messages           postings_test.go
+//	the callbacks, and the rules of each          events_test.go
+//	the checks at the end                         check_test.go
+//	events that some seed must have, seeds that
+//	once found a bug, seeds in several processes  sim_test.go
 //	bounds at which honest peers must not stop    live_test.go
 //	a peer that chooses every field and moment    adversary_test.go, in msgr1 adversary_msgr1_test.go
 //	the same seed runs the same course            repeat_test.go
 //	bugs that the simulator must find             mutant_test.go, testdata/mutants.txt
 //
-// What is promised, and so checked: on a lossless connection each message arrives
-// once and in order as long as both ends live, and what is lost is told by a reset;
-// a message that Send took over is released exactly once; callbacks come on the
-// core that owns the connection, in their order; throttles hold what they bound; and
-// after Shutdown nothing is left.
+// The checked promises: on a lossless connection each message arrives once and in order as
+// long as both ends live, and a reset tells of lost messages; a message that Send took over
+// is released exactly once; callbacks come on the core that owns the connection, in their
+// order; throttles keep their bounds; and Shutdown leaves no connection, goroutine or memory.
 package sim

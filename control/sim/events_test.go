@@ -23,10 +23,9 @@ type watch struct {
 	seq     uint64 // of the last message
 }
 
-// incoming is what a node received of one stream. A receiver that marked its
-// connection down has no memory of it, so that a peer without reset check
-// sends again what was not acknowledged: exactly once holds for each connection
-// object that lives.
+// incoming are the messages of one stream that a node received. A receiver that marked its
+// connection down has no memory of it, so that a peer without reset check sends its messages
+// without an ack again: exactly once holds for each connection object that lives.
 type incoming struct {
 	by   []*watch // by number: where it came
 	last []lastNumber
@@ -116,8 +115,8 @@ func (n *node) dispatcher() *control.Dispatcher {
 	}
 }
 
-// called checks what is true of every callback: it runs on the connection's
-// core, and at a time at which the user expects it.
+// called checks the rules of every callback: it runs on the connection's core, and at a time at
+// which the user expects it.
 func (n *node) called(c *control.Conn, what string) *watch {
 	w := n.w
 	w.net.Note("node %d conn %d: %s", n.id, c.ID(), what)
@@ -157,7 +156,7 @@ func (n *node) arrive(c *control.Conn, v *watch, from int) {
 	v.moving, v.live = 0, true
 }
 
-// lose notes that an event declared what was sent so far as possibly lost.
+// lose notes that an event declared all messages sent so far as possibly lost.
 func (n *node) lose(c *control.Conn) {
 	for _, ch := range n.channels {
 		if ch.conn == c {
@@ -254,8 +253,7 @@ func (n *node) throttled(m *control.Message) {
 		t     *loop.Throttle
 		share int64
 	}{{n.policy.Bytes, size}, {n.m.DispatchThrottle(), max(size, loop.MinShared)}} {
-		// One message passes whatever its size, alone or because only messages of
-		// which a part is there hold anything.
+		// One message of any size passes: alone, or beside messages that are unfinished.
 		if t := one.t; t != nil && t.Limit() > 0 && t.Used() > t.Limit()+n.w.largest && t.Used() != one.share && !n.lowered {
 			n.w.fail("node %d: %d bytes held of %d", n.id, t.Used(), t.Limit())
 		}

@@ -18,9 +18,9 @@ import (
 
 var liveSeeds = flag.Int("sim.live", 150, "seeds of the simulation at the bounds")
 
-// TestHonestPeersNeverStopEachOther has every policy work at its bounds: all
-// ends answer each message with what they received, wait where there is no room,
-// and keep what they wait with. Whatever the bounds, all answers come.
+// TestHonestPeersNeverStopEachOther has every policy work at its bounds: all ends answer each
+// message with the message that they received, wait where there is no room, and keep it
+// meanwhile. At all bounds all answers come.
 // Matrix: RL-03
 func TestHonestPeersNeverStopEachOther(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -64,11 +64,11 @@ type liveAnswerKind int
 const (
 	answerSame  liveAnswerKind = iota // with the message itself
 	answerClone                       // with a clone of it
-	answerOwn                         // with a message of its own, which releases what came when it is freed
+	answerOwn                         // with a message of its own, whose Free releases the received one
 )
 
-// liveLine is what a user sends on a connection: what it asks, or its answers,
-// which do not wait behind what it asks.
+// liveLine is a sender on a connection: of requests, or of answers, which do not wait for the
+// requests.
 type liveLine struct {
 	c       *control.Conn
 	answers bool
@@ -94,7 +94,7 @@ func runLive(t *testing.T, seed uint64) liveCover {
 		return int64(from + rng.IntN(most))
 	}
 	if kind.both && l.answer == answerOwn {
-		l.answer = answerClone // see budget.go: users who both ask must not hold what they got
+		l.answer = answerClone // see budget.go: if both sides ask, they must not hold received messages
 	}
 	plan := newPlan(rng)
 	plan.kind, plan.nodes, plan.large, plan.priorities, plan.replies, plan.slow, plan.silent = kind, 2+rng.IntN(2), large, false, false, false, false
@@ -154,7 +154,7 @@ func runLive(t *testing.T, seed uint64) liveCover {
 	return l.cover
 }
 
-// show logs what each connection holds.
+// show logs the bytes that each connection holds.
 func (l *liveWorld) show() {
 	for _, n := range l.nodes {
 		for _, t := range n.throttles() {
@@ -192,7 +192,7 @@ func (l *liveWorld) over(lanes []*lane, each uint64) bool {
 	return true
 }
 
-// send sends, or has the message wait behind others of its connection.
+// send sends, or has the message wait for earlier ones of its connection.
 func (l *liveWorld) send(on liveLine, m *control.Message) {
 	q := l.queues[on]
 	if q == nil {

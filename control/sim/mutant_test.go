@@ -156,7 +156,7 @@ func parseMutants(text string) (list []*mutant, err error) {
 			e.old += line[1:]
 		case line[0] == '+' && e != nil && e.old != "":
 			e.new += line[1:]
-		case m != nil && e == nil: // what it is
+		case m != nil && e == nil: // a line of its description
 		default:
 			return nil, fmt.Errorf("line %d is out of place: %q", number, line)
 		}
@@ -213,8 +213,8 @@ func replaceLines(text, old, lines string) string {
 	return strings.Replace("\n"+text, "\n"+old, "\n"+lines, 1)[1:]
 }
 
-// writeOverlay writes what "go build -overlay" reads: the changed files, and in
-// each package that has some a function that says whether a bug is chosen.
+// writeOverlay writes the input of "go build -overlay": the changed files, and in each of their
+// packages a function that says whether a bug is chosen.
 func writeOverlay(root, dir string, changed map[string]string) (path string, err error) {
 	replace := make(map[string]string)
 	put := func(file, text string) error {

@@ -21,8 +21,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
-// node is one process: a messenger and what it has sent and received. It can
-// end and begin anew, under another nonce.
+// node is one process: a messenger, and the messages that it has sent and received. It can end
+// and begin anew, with another nonce.
 type node struct {
 	w       *world
 	id      int
@@ -85,7 +85,7 @@ func (n *node) start() {
 		dispatch = -1
 	}
 	var by probe.Probe
-	if w.plan.breakEvery > 0 || w.seed%2 == 0 { // else handshakes queue what they write
+	if w.plan.breakEvery > 0 || w.seed%2 == 0 { // without a probe handshakes queue their writes
 		by = &breaks{w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), every: w.plan.breakEvery}
 	}
 	cores := loop.Config{Cores: 1 + w.rng.IntN(w.plan.cores), Wall: clock.Now}
@@ -136,7 +136,7 @@ func (n *node) end(abrupt, silent bool, later time.Duration) {
 	n.born = w.net.Now() + later
 }
 
-// shutdown ends the messenger and checks what must be true of it then.
+// shutdown ends the messenger and checks it.
 func (n *node) shutdown() {
 	w := n.w
 	n.ending = true
@@ -262,7 +262,7 @@ func (n *node) resized(r *resize, err error) {
 	n.changed = append(n.changed, r)
 }
 
-// collectResizes looks at what has ended.
+// collectResizes takes the results of changes of cores that have ended.
 func (n *node) collectResizes() {
 	n.mu.Lock()
 	changed := n.changed

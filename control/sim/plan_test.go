@@ -31,7 +31,7 @@ var simKinds = []simKind{
 	{"lossy-registered", control.LossyClient, control.StatelessRegisteredServer, false, false},
 }
 
-// simPlan is what a seed decides before anything happens.
+// simPlan are the choices of a seed before the run begins.
 type simPlan struct {
 	kind     simKind
 	nodes    int
@@ -53,7 +53,7 @@ type simPlan struct {
 	breakEvery int  // a break point in so many disturbs; 0: none does
 
 	// Bounds; 0: none.
-	messages, bytes, dispatch int64 // throttles on what is received
+	messages, bytes, dispatch int64 // throttles on received messages
 	queueMessages, queueBytes int64
 
 	idle, every, timeout time.Duration // idle limit and keepalives; 0: none
@@ -132,7 +132,7 @@ func (p *simPlan) policy(f func() control.Policy) control.Policy {
 	return policy
 }
 
-// String is what the plan has besides its policies.
+// String are the choices of the plan but its policies.
 func (p simPlan) String() string {
 	foe := p.foe
 	p.kind, p.foe = simKind{}, nil
@@ -147,7 +147,7 @@ func (p simPlan) String() string {
 // Ten of 16 seeds have worlds of msgr2 alone, four of msgr1 alone. In the other two,
 // nodes have both protocols, and some of them msgr1 alone.
 
-// simProtocol is what a world speaks.
+// simProtocol is the protocol of a world.
 type simProtocol string
 
 const (
@@ -158,8 +158,8 @@ const (
 
 var simOneProtocol = flag.String("sim.protocol", "", "what all worlds speak: msgr2, msgr1 or mixed; without it the seed decides")
 
-// protocolOf is what the world of a seed speaks. Seeds that have found something in
-// msgr2 keep it.
+// protocolOf is the protocol of the world of a seed. Seeds that once found a bug in msgr2 keep
+// msgr2.
 func protocolOf(seed uint64) simProtocol {
 	if *simOneProtocol != "" {
 		return simProtocol(*simOneProtocol)
@@ -210,9 +210,9 @@ func (n *node) binds() wire.AddrVec {
 	return wire.AddrVec{v2}
 }
 
-// dial connects to another node, by msgr2 if both ends have it, but for a user who means
-// the other address now and then. That ends the session of msgr2 with a reset, so nobody
-// does where only an adversary may disturb.
+// dial connects to another node, by msgr2 if both ends have it. Now and then a user dials the
+// other address, which ends the session of msgr2 with a reset. So no user does that where only
+// an adversary may disturb.
 func (n *node) dial(to *node, opts ...control.ConnectOption) (*control.Conn, error) {
 	if n.old() || n.w.plan.protocol == simMixed && n.w.rng.IntN(8) == 0 && !n.w.foe.calm() {
 		return n.m.Connect(to.addrs.V1(), wire.OSD, opts...)

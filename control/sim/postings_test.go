@@ -47,8 +47,8 @@ func runPostings(t testing.TB, seed uint64, trace io.Writer) *world {
 	return w
 }
 
-// TestSimulationOfPostings runs fewer seeds than TestSimulation, with users who post memory
-// for what comes, and take it back at any moment.
+// TestSimulationOfPostings runs fewer seeds than TestSimulation, with users who post memory for
+// the messages to come, and take it back at any moment.
 // Matrix: V1-13
 func TestSimulationOfPostings(t *testing.T) {
 	cover := new(simCover)

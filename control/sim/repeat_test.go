@@ -17,13 +17,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/pair"
 )
 
-// Goroutines that become runnable together run in one order only if nothing of
-// the machine interrupts them: the runtime puts a goroutine that it preempts
-// behind the others. It does so for two reasons. A garbage collection is the
-// first: so there is none but between two steps. A goroutine that runs for 10 ms
-// of real time is the second: a step takes microseconds, but when the machine is
-// busy the process may have to wait within one. That cannot be prevented, but
-// it is noticed.
+// Goroutines that become runnable together run in one order only if the machine does not
+// interrupt them: the runtime puts a goroutine that it preempts at the end of the queue. It
+// does so for two reasons. The first is a garbage collection: so there is none but between two
+// steps. The second is a goroutine that runs for 10 ms of real time: a step takes microseconds,
+// but on a busy machine the process may have to wait within a step. The simulator cannot
+// prevent that, but it notices it.
 
 const (
 	// simSlice is the real time after which the runtime preempts.
@@ -34,10 +33,10 @@ const (
 	simGarbage = 64
 )
 
-// calm is how a world notices that the machine has disturbed it.
+// calm notices that the machine has disturbed a world.
 type calm struct {
 	began   time.Duration // when all goroutines waited last, by the machine's clock
-	longest time.Duration // from there to the next such moment
+	longest time.Duration // from began to the next such moment
 	moments int
 	heap    []metrics.Sample
 }
@@ -50,8 +49,8 @@ func (c *calm) still() {
 	if c.moments++; c.moments%simGarbage == 0 {
 		c.collect()
 	}
-	// Goroutines that wake each other share one slice of time, and would go on
-	// to share it: what comes next begins with a new one.
+	// Goroutines that wake each other share one slice of time, and would go on to share it: the
+	// next step begins with a new slice.
 	runtime.Gosched()
 	c.began = machineTime()
 }
@@ -120,7 +119,7 @@ func twice(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trace 
 func TestASimulationNoticesThatTheMachineDisturbsIt(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		disturbed := true
-		// The machine itself may disturb what should be calm.
+		// The machine itself may disturb the run that should be calm.
 		for try := 0; disturbed && try < calmPairs; try++ {
 			var c calm
 			c.still()

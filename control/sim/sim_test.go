@@ -34,7 +34,7 @@ var (
 	simParallel = flag.Int("sim.parallel", runtime.NumCPU(), "processes that share the seeds")
 )
 
-// simRegressions are seeds that found a bug, each with what it was.
+// simRegressions are seeds that found a bug, each with the bug.
 var simRegressions = []struct {
 	seed     uint64
 	protocol simProtocol
@@ -147,7 +147,7 @@ const simChunk = 100
 
 const simReportPrefix = "simulation covered "
 
-// simReport is what a child says when all its seeds passed.
+// simReport is the output of a child whose seeds all passed.
 func simReport(c *simCover) string {
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -213,8 +213,8 @@ func simProcess(test string, first, n uint64) (*simCover, error) {
 	return nil, fmt.Errorf("seeds %d to %d: no report in %q", first, first+n-1, out)
 }
 
-// simCover counts what happened in simulations, so that they cannot silently
-// stop to cover it.
+// simCover counts the events of simulations, so that a simulator that stops to cover an event
+// fails.
 type simCover struct {
 	Seeds, Steps                                         int
 	Messages, Repeated, Kept, QueueFull                  int
@@ -236,7 +236,7 @@ type simCover struct {
 
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
-	mu sync.Mutex // of what handshakes count
+	mu sync.Mutex // guards the counts of handshakes
 }
 
 // wrote counts a frame of a session handshake. Any goroutine.
@@ -284,7 +284,7 @@ var simRare = map[string]int{
 	"Repeated": math.MaxInt, "PostedUsed": math.MaxInt, "PostedTaken": math.MaxInt,
 }
 
-// simOnly is what one protocol alone has.
+// simOnly are the events that only one protocol has.
 var simOnly = map[string]simProtocol{
 	"Waits": simMsgr2, "Retries": simMsgr2, "GlobalRetries": simMsgr2, "ReconnectOKs": simMsgr2, "PartialResets": simMsgr2,
 	"Opens1": simMsgr1, "Resumes1": simMsgr1, "Waits1": simMsgr1, "Retries1": simMsgr1, "Resets1": simMsgr1, "KeepaliveAcks1": simMsgr1,

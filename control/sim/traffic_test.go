@@ -53,7 +53,7 @@ type parcel struct {
 	freed   bool
 }
 
-// simBytes is what payloads are cut from.
+// simBytes are random bytes; payloads are parts of them.
 var simBytes = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, 300<<10)
@@ -147,8 +147,8 @@ func (n *node) channel(c *control.Conn, to *node, toLife, lanes int) *channel {
 	return ch
 }
 
-// answers is the channel for what n itself sends on a connection that may be
-// an accepted one.
+// answers is the channel for the messages that n itself sends on a connection that may be an
+// accepted one.
 func (n *node) answers(c *control.Conn, to *node, toLife int) *channel {
 	for _, ch := range n.channels {
 		if ch.conn == c {
@@ -228,7 +228,7 @@ func (l *lane) sendContext(p *parcel) {
 	}()
 }
 
-// collectSends takes what SendContext answered.
+// collectSends takes the results of SendContext.
 func (n *node) collectSends() {
 	n.mu.Lock()
 	finished := n.finished

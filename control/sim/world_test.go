@@ -94,7 +94,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// test is the name of the one that runs such worlds.
+// test is the name of the test that runs such worlds.
 func (w *world) test() string {
 	if w.foe != nil {
 		return "TestAdversary"

@@ -11,16 +11,16 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// DefaultCut is how many bytes of front, middle and data are recorded each.
+// DefaultCut is the number of recorded bytes of front, of middle and of data.
 const DefaultCut = 16
 
-// segments are those of one frame in clear.
+// segments are the segments of one frame, in clear.
 type segments = [frame.MaxSegments][]byte
 
-// Describe fills in what r says of a frame of msgr2: tag, lengths, fields, and cut bytes
-// of front, middle and data each. Nothing of seg is kept. If the frame is malformed
-// Error says so.
-func (r *Record) Describe(tag frame.Tag, seg *segments, cut int) {
+// describe2 fills in r for a frame of msgr2: tag, lengths, fields, and the first cut bytes of
+// front, of middle and of data. It keeps no memory of seg. For a malformed frame it sets
+// Error.
+func (r *Record) describe2(tag frame.Tag, seg *segments, cut int) {
 	r.Event, r.Tag = Frame, tag.String()
 	n := 1
 	for i := range seg {

@@ -7,8 +7,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// What frames say. Those of the handshake of msgr1 are in fields1.go. Numbers without a
-// unit are counts or identifiers of the protocol.
+// The fields of frames; fields1.go has the fields of the handshake of msgr1. Numbers without
+// a unit are counts or identifiers of the protocol.
 type (
 	// Features are the features of a banner.
 	Features struct {

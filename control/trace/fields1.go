@@ -5,16 +5,16 @@ import "github.com/ringmsgr/ringmsgr/control/wire"
 // Msgr1 is the name of the older protocol in Record.Protocol.
 const Msgr1 = "msgr1"
 
-// What the older protocol has in place of frames has these names as tags.
+// The tags of the parts of a handshake in msgr1, which has no frames.
 const (
-	tagAddresses = "addresses" // the banner, and the addresses behind it
+	tagAddresses = "addresses" // the banner with the addresses
 	TagConnect   = "connect"
-	TagSeqs      = "seq" // behind a reply with SEQ
+	TagSeqs      = "seq" // after a reply with SEQ
 	// TagReply begins the name of a reply to connect, such as "reply READY".
 	TagReply = "reply "
 )
 
-// What the handshake of msgr1 says.
+// The fields of the handshake of msgr1.
 type (
 	// Addresses are the addresses that a side sends after its banner.
 	Addresses struct {

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// queueRecords is how many records wait for the file at most.
+	// queueRecords bounds the number of records that wait for the file.
 	queueRecords = 16 << 10
 	// defaultMaxBytes is the bound of a trace file.
 	defaultMaxBytes = 64 << 20
 )
 
-// Options of a Log. The zero value is for everybody.
+// Options of a Log. The zero value is a good default.
 type Options struct {
-	// Cut is how many bytes of front, middle and data of a message are recorded each;
+	// Cut is the number of recorded bytes of front, of middle and of data of a message;
 	// 0: DefaultCut, negative: none.
 	Cut int
 	// MaxBytes bounds the file. At the bound it becomes FILE.1, and a new one is begun;
@@ -40,10 +40,10 @@ type Log struct {
 	opt     Options
 	queue   chan Record
 	dropped atomic.Uint64
-	sockets atomic.Uint64 // numbers those of all messengers
+	sockets atomic.Uint64 // number of the last socket, over all messengers
 	done    chan struct{}
 
-	mu     sync.RWMutex // held for reading by who puts a record into the queue
+	mu     sync.RWMutex // put holds it for reading
 	closed bool
 
 	out rotating // of the writing goroutine
@@ -51,9 +51,9 @@ type Log struct {
 
 var _ probe.Tracer = (*Log)(nil)
 
-// Create begins a trace in a file, which it makes; others cannot read it. A file that is
-// there becomes FILE.1.
-// Close ends it, once the messengers that write to it are shut down.
+// Create begins a trace in a file, which it makes; other users cannot read it. An existing
+// file becomes FILE.1. Close ends the trace; call it once the messengers that write to it are
+// shut down.
 func Create(path string, opt Options) (*Log, error) {
 	if opt.Cut == 0 {
 		opt.Cut = DefaultCut
@@ -77,8 +77,8 @@ func Create(path string, opt Options) (*Log, error) {
 	return l, nil
 }
 
-// Close writes what is queued and closes the file. The error is the first that the file
-// had: what came behind it was not written.
+// Close writes the queued records and closes the file. It returns the first error of the
+// file: later records were not written.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -179,7 +179,7 @@ func (t *socket) Frame(f probe.Frame) {
 	if p := t.protocol.Load(); p != nil {
 		r.Protocol = *p
 	}
-	r.Describe(f.Tag, &f.Seg, t.log.opt.Cut)
+	r.describe2(f.Tag, &f.Seg, t.log.opt.Cut)
 	t.put(r)
 }
 
@@ -207,7 +207,7 @@ func (t *socket) Ended(why error) {
 	t.put(r)
 }
 
-// rotating is the file. After an error it writes nothing more.
+// rotating is the file. After an error it writes no more.
 type rotating struct {
 	path string
 	most int64

@@ -12,15 +12,15 @@ type Event string
 // The events.
 const (
 	Open   Event = "open"   // a TCP connection exists
-	Banner Event = "banner" // the first thing that a side sends
-	Frame  Event = "frame"  // a frame, or what msgr1 has in its place
+	Banner Event = "banner" // the first bytes of a side
+	Frame  Event = "frame"  // a frame, or a part of a handshake or stream of msgr1
 	End    Event = "end"    // the TCP connection is over
-	Lost   Event = "lost"   // something is missing here: records, or bytes of the stream
-	Bad    Event = "bad"    // bytes that are no frame, or a frame that is damaged
+	Lost   Event = "lost"   // records, or bytes of the stream, are missing here
+	Bad    Event = "bad"    // bytes that are no frame, or a damaged frame
 
-	// What "ringmsgr decode" draws from the others.
+	// The conclusions of "ringmsgr decode" from the other events.
 	State Event = "state" // the connection has reached another state
-	Wrong Event = "wrong" // something is not as it should be
+	Wrong Event = "wrong" // a peer broke a rule, or refused the other
 )
 
 // Side is one end of a TCP connection.
@@ -45,35 +45,35 @@ type Record struct {
 	Time   time.Time `json:"time"`
 	Socket uint64    `json:"socket"` // numbers the TCP connections of a trace
 	Event  Event     `json:"event"`
-	From   Side      `json:"from,omitempty"` // who has sent it
+	From   Side      `json:"from,omitempty"` // the sender
 
-	// With Open: the addresses, and which side has written the trace, if it was one of
+	// With Open: the addresses, and the side that has written the trace, if it was one of
 	// both.
 	Connector string `json:"connector,omitempty"`
 	Acceptor  string `json:"acceptor,omitempty"`
 	Recorder  Side   `json:"recorder,omitempty"`
 
-	// Protocol is "msgr1", "msgr2", as long as the revision is not known, "msgr2.0" or
-	// "msgr2.1".
+	// Protocol is "msgr1", "msgr2.0", "msgr2.1", or "msgr2" as long as the revision is not
+	// known.
 	Protocol string `json:"protocol,omitempty"`
 	// Tag is the name of a frame in the protocol.
 	Tag string `json:"tag,omitempty"`
 	// Segments are the lengths of its segments in bytes. A message has four: header,
 	// front, middle, data.
 	Segments []int `json:"segments,omitempty"`
-	// Fields are what the frame says, a pointer to one of the types of this package;
-	// nil if there is nothing to say, or it is not to be read.
+	// Fields are the fields of the frame, a pointer to one of the types of this package;
+	// nil if it has none, or they cannot be read.
 	Fields any `json:"fields,omitempty"`
 	// Payload is the beginning of front, middle and data in hex.
 	Payload    []string `json:"payload,omitempty"`
 	Compressed bool     `json:"compressed,omitempty"`
 	Aborted    bool     `json:"aborted,omitempty"` // the sender has given it up
 
-	// Text says it in words, with State and Wrong.
+	// Text is the conclusion, with State and Wrong.
 	Text string `json:"text,omitempty"`
-	// Count is how many records or bytes were lost.
+	// Count is the number of lost records or bytes.
 	Count uint64 `json:"count,omitempty"`
-	// Error says why a connection has ended, or what is wrong with a frame.
+	// Error is the reason of the end of a connection, or the error of a frame.
 	Error string `json:"error,omitempty"`
 }
 

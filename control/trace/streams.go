@@ -14,67 +14,66 @@ import (
 // TCP is a TCP connection of a recording.
 type TCP struct {
 	Connector, Acceptor netip.AddrPort
-	// Whole says that the first segments of the connection were recorded. Otherwise the side
-	// that has dialled is a guess.
+	// Whole: the first segments of the connection were recorded. Without them the connector
+	// is a guess.
 	Whole bool
 }
 
-// Keys are the keys of connections in mode secure that a file has, the one that
+// Keys are the keys of connections in mode secure, from a file that
 // Config.Diagnostics.KeyLog of a messenger writes. They are read only.
 type Keys = keylog.Keys
 
-// ReadKeys reads such a file. Its errors name the line.
+// ReadKeys reads a file of keys. Its errors name the line.
 func ReadKeys(r io.Reader) (*Keys, error) { return keylog.Read(r) }
 
 // StreamOptions say how a recording is decoded.
 type StreamOptions struct {
 	// Keys decrypt connections in mode secure; nil: there are none.
 	Keys *Keys
-	// Cut is how many bytes of the parts of a message a record has.
+	// Cut is the number of recorded bytes of front, of middle and of data of a message.
 	Cut int
 	// Emit gets the records, in the order of the recording.
 	Emit func(Record)
 }
 
 // Streams finds the frames of msgr2 and msgr1 in the two byte streams of a recorded TCP
-// connection, and makes the records of them that a [Log] would have made. It tells the
-// protocols apart, and finds the next frame where bytes are missing or damaged: in both
-// revisions of msgr2, in mode crc, in mode secure if the key was logged, and compressed. It
-// judges bytes: crcs, lengths, encodings; not whether a frame is legal where it stands. A
-// Streams belongs to one goroutine at a time, and holds 1 MiB of a direction at most beside
-// an unfinished frame.
+// connection, and makes the same records as a [Log]. It recognizes the protocol: msgr1, or a
+// revision of msgr2, in mode crc, in mode secure if the key was logged, and compressed. After
+// missing or damaged bytes it searches for the next frame. It checks crcs, lengths and
+// encodings, not the order of frames. A Streams belongs to one goroutine at a time, and holds
+// at most 1 MiB of a direction, beside an unfinished frame.
 type Streams struct {
 	opt    StreamOptions
-	id     func() uint64 // numbers connections that speak a protocol that is known
+	id     func() uint64 // the number of a connection whose protocol is known
 	socket uint64        // 0: not known yet
 	tcp    TCP
 	begun  time.Time
-	at     time.Time // of the bytes that are being looked at
+	at     time.Time // of the bytes at hand
 	ends   bool      // no more bytes come
 	proto  protocol
-	dirs   [2]*direction // one often waits for the bytes of the other
+	dirs   [2]*direction // a direction may wait for bytes of the other
 }
 
 // protocol takes the frames of one direction apart.
 type protocol interface {
-	// step consumes from the front of a direction's bytes. It says whether it got any
-	// further; if not it waits for more bytes, or for the other direction.
+	// step consumes bytes from the front of a direction. It returns false if it needs more
+	// bytes of this direction, or of the other.
 	step(d *direction) bool
-	// lost says that bytes are missing after those that d has.
+	// lost handles missing bytes after the bytes of d.
 	lost(d *direction)
 }
 
-// direction has the bytes that one side has sent.
+// direction has the bytes of one sender.
 type direction struct {
 	side  Side
 	buf   []byte // not consumed yet
-	dead  bool   // nothing more can be read of it
-	gap   uint64 // bytes that are missing behind buf
+	dead  bool   // its bytes cannot be decoded any more
+	gap   uint64 // missing bytes after buf
 	stuck uint64 // bytes that were passed over in search of a frame
 }
 
-// NewStreams is the decoder of a connection that begins at this time. id gives it its number,
-// once it is known to speak msgr.
+// NewStreams is the decoder of a connection that begins at this time. It calls id for the
+// number of the connection once the protocol is known.
 func NewStreams(at time.Time, tcp TCP, id func() uint64, opt StreamOptions) *Streams {
 	return &Streams{
 		opt: opt, id: id, tcp: tcp, begun: at,
@@ -82,15 +81,16 @@ func NewStreams(at time.Time, tcp TCP, id func() uint64, opt StreamOptions) *Str
 	}
 }
 
-// maxWaiting is how many bytes of one direction wait for what the other one says. It is
+// maxWaiting bounds the bytes of one direction that wait for a frame of the other. It is
 // more than a handshake has.
 const maxWaiting = 1 << 20
 
-// maxUnknown is how many bytes are searched for a first frame, in a connection that had
-// begun before the recording.
+// maxUnknown bounds the search for a first frame, in bytes, in a connection that had begun
+// before the recording.
 const maxUnknown = 256 << 10
 
-// Data has the next bytes of a direction, which are the caller's again when it returns.
+// Data decodes the next bytes of a direction. p belongs to the caller again when Data
+// returns.
 func (c *Streams) Data(at time.Time, from Side, p []byte) {
 	d := c.dirs[from.index()]
 	if d.dead {
@@ -101,7 +101,7 @@ func (c *Streams) Data(at time.Time, from Side, p []byte) {
 	c.run(d)
 }
 
-// Gap says that n bytes of a direction were not recorded.
+// Gap reports that n bytes of a direction were not recorded.
 func (c *Streams) Gap(at time.Time, from Side, n uint64) {
 	d := c.dirs[from.index()]
 	if d.dead {
@@ -119,7 +119,7 @@ func (c *Streams) Gap(at time.Time, from Side, n uint64) {
 	d.gap = 0
 }
 
-// End is the last call; why is the reason of the end in words.
+// End is the last call. why is the reason of the end, for people.
 func (c *Streams) End(at time.Time, why string) {
 	c.at, c.ends = at, true
 	for _, d := range c.dirs {
@@ -136,7 +136,7 @@ func (c *Streams) End(at time.Time, why string) {
 	c.emit(Record{Event: End, Error: why})
 }
 
-// run goes on with d, and with the other direction, as long as one gets any further.
+// run decodes d and the other direction until both need more bytes.
 func (c *Streams) run(d *direction) {
 	if c.proto == nil && !c.detect(d) {
 		return
@@ -225,7 +225,7 @@ func (d *direction) take(n int) []byte {
 	return p
 }
 
-// patient says that a direction can wait for the other one.
+// patient reports whether a direction can wait for the other.
 func (c *Streams) patient(d *direction) bool {
 	return !c.ends && len(d.buf) < maxWaiting && d.gap == 0
 }
@@ -239,10 +239,10 @@ func (s Side) index() int {
 }
 
 // The preamble of a frame of msgr2 and the header of a message of msgr1 have a crc of
-// their own, so that they can be found in the middle of a stream.
+// their own, so that a search finds them in the middle of a stream.
 
-// preambleAt is the offset of the first preamble in p, or how many bytes need no second
-// look, if there is none.
+// preambleAt is the offset of the first preamble in p. Without one it is the number of bytes
+// that need no second search.
 func preambleAt(p []byte) (at int, ok bool) {
 	for at = 0; len(p)-at >= frame.PreambleSize; at++ {
 		if !frame.Tag(p[at]).Known() || p[at+1] == 0 || p[at+1] > frame.MaxSegments {
@@ -288,7 +288,7 @@ func (m *msgr1) find(d *direction, p *parts) bool {
 	return ok
 }
 
-// found passes over the bytes before a frame, and says so once there is one.
+// found passes over the bytes before a frame. Once a frame is found it reports their number.
 func (c *Streams) found(d *direction, at int, ok bool) bool {
 	d.stuck += uint64(at)
 	if at > 0 {
@@ -301,8 +301,8 @@ func (c *Streams) found(d *direction, at int, ok bool) bool {
 	return ok
 }
 
-// search finds out what a connection speaks that had begun before the recording, nil as
-// long as it is not known.
+// search finds the protocol of a connection that had begun before the recording. It returns
+// nil as long as the protocol is not known.
 func (c *Streams) search(d *direction) protocol {
 	if at, ok := preambleAt(d.buf); ok {
 		rev, known := revisionAt(d.buf[at:])
@@ -317,7 +317,7 @@ func (c *Streams) search(d *direction) protocol {
 	return nil
 }
 
-// revisionAt says of which revision the frame at the start of p is, once it is all there.
+// revisionAt is the revision of the frame at the start of p, known once the frame is complete.
 func revisionAt(p []byte) (rev frame.Revision, known bool) {
 	for _, rev := range []frame.Revision{frame.Rev1, frame.Rev0} {
 		dec := frame.NewDecoder(rev, frame.DefaultLimits())

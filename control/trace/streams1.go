@@ -21,8 +21,8 @@ type phase uint8
 const (
 	greets phase = iota // banner and addresses
 	asks                // connect, or the reply to it
-	awaits              // nothing, until it has the reply to connect
-	counts              // the sequence that it has received
+	awaits              // nothing before the reply to connect
+	counts              // the sequence of the last message that it has received
 	open                // messages, acks and keepalives
 )
 
@@ -35,8 +35,8 @@ type parts struct {
 
 func newMsgr1(c *Streams) *msgr1 { return &msgr1{c: c} }
 
-// joined1 is msgr1 of a connection that had begun before the recording, whose features
-// are taken for those of all releases since Jewel.
+// joined1 is msgr1 of a connection that had begun before the recording. It assumes the
+// features of all releases since Jewel.
 func joined1(c *Streams) *msgr1 {
 	m := newMsgr1(c)
 	m.open(frame1.Form{})
@@ -176,7 +176,7 @@ func (m *msgr1) sequence(d *direction, p *parts) bool {
 	return m.say(d, probe.Part{Kind: probe.PartSeq, Bytes: d.take(wire1.SeqSize)})
 }
 
-// part reads a frame, which begins with its tag.
+// part reads a frame. A frame begins with its tag.
 func (m *msgr1) part(d *direction, p *parts) bool {
 	tag := frame1.Tag(d.buf[0])
 	n, err := p.dec.Form().Size(tag)

@@ -22,9 +22,9 @@ type msgr2 struct {
 type frames struct {
 	banner  *wire2.Banner // nil: not seen yet
 	dec     *frame.Decoder
-	search  bool // for the next frame, as bytes are missing
-	waits   bool // for an answer, as that says how to read on
-	opened  bool // the head of a frame was taken, and decrypted in place
+	search  bool // bytes are missing: it searches for the next frame
+	waits   bool // the answer of the other side decides how to decode the next bytes
+	opened  bool // the head of a frame was read, and decrypted in place
 	hd      frame.Header
 	skipped bool // the banner was not recorded
 }
@@ -151,7 +151,7 @@ func (m *msgr2) frame(d *direction, f *frames) bool {
 		return true
 	}
 	r := Record{From: d.side, Protocol: m.rev.String(), Compressed: got.Compressed(), Aborted: got.Aborted}
-	r.Describe(got.Tag, &got.Seg, m.c.opt.Cut)
+	r.describe2(got.Tag, &got.Seg, m.c.opt.Cut)
 	m.c.emit(r)
 	if !got.Aborted {
 		m.follow(d, f, &got)
@@ -159,7 +159,7 @@ func (m *msgr2) frame(d *direction, f *frames) bool {
 	return true
 }
 
-// damaged reports a frame after which the stream cannot be read without a search.
+// damaged reports a damaged frame, and begins the search for the next.
 func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 	if errors.Is(err, frame.ErrAuthTag) && m.other(d).dec != nil {
 		err = fmt.Errorf("%w: the key is not that of this connection, or bytes are damaged", err)
@@ -179,7 +179,7 @@ func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 
 func (m *msgr2) other(d *direction) *frames { return &m.dirs[d.side.Other().index()] }
 
-// follow takes from a frame how the frames after it are read.
+// follow changes how the next frames are decoded, as a frame of the handshake says.
 func (m *msgr2) follow(d *direction, f *frames, got *frame.Frame) {
 	switch got.Tag {
 	case frame.TagAuthRequest, frame.TagAuthRequestMore, frame.TagCompressionRequest:
@@ -199,7 +199,7 @@ func (m *msgr2) follow(d *direction, f *frames, got *frame.Frame) {
 	}
 }
 
-// secure decrypts both directions from here on, if there is a key.
+// secure decrypts the next frames of both directions, if there is a key.
 func (m *msgr2) secure(done []byte) {
 	secret := m.c.opt.Keys.Secret(done)
 	for i := range m.dirs {
@@ -223,7 +223,7 @@ func (m *msgr2) secure(done []byte) {
 	}
 }
 
-// decompress takes compressed frames of both directions from here on.
+// decompress accepts compressed frames of both directions from now on.
 func (m *msgr2) decompress(method wire.CompressionMethod) {
 	c, err := compress.New(method)
 	if err != nil {

@@ -60,7 +60,7 @@ func message(seq uint64) []byte {
 func TestARecordOfEachFrameSurvivesJSON(t *testing.T) {
 	for tag, p := range samples {
 		r := Record{Time: time.Unix(1, 2).UTC(), Socket: 1, From: Acceptor, Protocol: "msgr2.1"}
-		r.Describe(tag, &segments{p, []byte("front"), nil, []byte("data")}, 2)
+		r.describe2(tag, &segments{p, []byte("front"), nil, []byte("data")}, 2)
 		if r.Error != "" || r.Tag != tag.String() || (r.Fields == nil) != (tag == frame.TagWait) {
 			t.Errorf("%v: %+v", tag, r)
 		}
@@ -87,7 +87,7 @@ func TestPayloadIsCut(t *testing.T) {
 	seg := segments{message(1), []byte("front"), nil, []byte("data")}
 	for cut, want := range map[int][]string{2: {"6672", "", "6461"}, 9: {"66726f6e74", "", "64617461"}, 0: nil, -1: nil} {
 		var r Record
-		if r.Describe(frame.TagMessage, &seg, cut); !reflect.DeepEqual(r.Payload, want) {
+		if r.describe2(frame.TagMessage, &seg, cut); !reflect.DeepEqual(r.Payload, want) {
 			t.Errorf("%d bytes: %q, want %q", cut, r.Payload, want)
 		}
 		if !reflect.DeepEqual(r.Segments, []int{41, 5, 0, 4}) {
@@ -102,7 +102,7 @@ func TestAMalformedFrameIsRecordedAsSuch(t *testing.T) {
 			continue
 		}
 		var r Record
-		if r.Describe(tag, &segments{p[:len(p)-1]}, 0); r.Error == "" || r.Fields != nil {
+		if r.describe2(tag, &segments{p[:len(p)-1]}, 0); r.Error == "" || r.Fields != nil {
 			t.Errorf("%v without its last byte: %+v", tag, r)
 		}
 	}

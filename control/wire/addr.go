@@ -18,7 +18,7 @@ const (
 	AddrAny    AddrType = 3 // not bound, could speak either
 )
 
-// Addr is the address of one endpoint of one process instance. The nonce tells apart
+// Addr is the address of one endpoint of one process instance. The nonce differs for
 // instances that use the same port one after the other.
 //
 // The zero Addr is the blank address. Addr is comparable, and == agrees with
@@ -61,8 +61,8 @@ func (a Addr) IsBlank() bool {
 	return !ip.IsValid() || ip.Unmap().IsUnspecified()
 }
 
-// IsOneHost reports whether a can be dialled: it is not blank, has a port, and names
-// one host rather than a group or all of them.
+// IsOneHost reports whether a can be dialled: it has a port, and names one host, not a
+// group and not all hosts.
 func (a Addr) IsOneHost() bool {
 	ip := a.AddrPort.Addr().Unmap()
 	return !a.IsBlank() && a.AddrPort.Port() != 0 && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
@@ -91,17 +91,17 @@ func (a Addr) WithNonce(nonce uint32) Addr {
 // Equal reports whether the canonical images are equal; type and nonce count.
 func (a Addr) Equal(b Addr) bool { return a.Compare(b) == 0 }
 
-// Compare orders addresses as every implementation must, because the outcome of
-// connect races hangs on it: unsigned byte-wise comparison of the canonical 36-byte
-// image (Ceph's msg_types.h), in which the nonce starts with its least significant
-// byte. It returns -1, 0 or 1.
+// Compare orders addresses by their canonical 36-byte image, byte by byte and unsigned
+// (Ceph's msg_types.h); the nonce starts with its least significant byte. All
+// implementations have the same order, because it decides connect races. The result is
+// -1, 0 or 1.
 func (a Addr) Compare(b Addr) int {
 	x, y := a.image(), b.image()
 	return bytes.Compare(x[:], y[:])
 }
 
-// image returns type, nonce and socket address as on the wire, the latter extended
-// with zeros to the size of the largest family.
+// image returns type, nonce and socket address as on the wire, extended with zeros to the
+// size of the largest family.
 func (a Addr) image() (img [imageSize]byte) {
 	p := le.AppendUint32(img[:0], uint32(a.Type))
 	p = le.AppendUint32(p, a.Nonce)
@@ -165,7 +165,7 @@ func (r *Reader) Addr() Addr {
 	return r.addrBody(r.U8())
 }
 
-// addrBody reads what follows the marker byte of an address.
+// addrBody reads the bytes of an address after its marker byte.
 func (r *Reader) addrBody(marker uint8) (a Addr) {
 	switch {
 	case r.err != nil:
@@ -197,8 +197,8 @@ func (r *Reader) addrBody(marker uint8) (a Addr) {
 	return a
 }
 
-// sockaddr checks the length of a socket address against its family (protocol section
-// 1.6) and decodes it. A short one is extended with zeros.
+// sockaddr checks the length of a socket address against its family (Ceph's msg_types.h)
+// and decodes it. A short address is extended with zeros.
 func (r *Reader) sockaddr(sa []byte) netip.AddrPort {
 	if r.err != nil {
 		return netip.AddrPort{}

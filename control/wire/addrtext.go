@@ -37,8 +37,8 @@ func (a Addr) String() string {
 	return string(strconv.AppendUint(b, uint64(a.Nonce), 10))
 }
 
-// ParseAddr parses what [Addr.String] writes. The type may be left out and is then
-// [AddrMsgr2]; the nonce may be left out and is then 0.
+// ParseAddr parses the text of [Addr.String]. A missing type is [AddrMsgr2], a missing nonce
+// is 0.
 func ParseAddr(s string) (Addr, error) {
 	if s == "-" {
 		return Addr{}, nil
@@ -122,8 +122,7 @@ func (v AddrVec) String() string {
 	return b.String()
 }
 
-// ParseAddrVec parses what [AddrVec.String] writes, or a single address without
-// brackets.
+// ParseAddrVec parses the text of [AddrVec.String], or a single address without brackets.
 func ParseAddrVec(s string) (AddrVec, error) {
 	list, open := strings.CutPrefix(s, "[")
 	list, closed := strings.CutSuffix(list, "]")

@@ -45,7 +45,7 @@ func AppendUtime(dst []byte, t time.Time) []byte {
 }
 
 // BeginEnvelope appends the head of a versioned envelope (Ceph's encoding.h). Append
-// the body behind it, then call [EndEnvelope] with the returned mark.
+// the body next, then call [EndEnvelope] with the returned mark.
 func BeginEnvelope(dst []byte, version, compat uint8) (out []byte, mark int) {
 	dst = append(dst, version, compat, 0, 0, 0, 0)
 	return dst, len(dst)

@@ -28,8 +28,8 @@ func (m CompressionMethod) String() string {
 	return fmt.Sprintf("compression(%d)", uint32(m))
 }
 
-// ParseCompression returns the method of that name, such as "zstd". Brotli has no
-// compressor here, so its name is refused as every unknown one.
+// ParseCompression returns the method with a name, for example "zstd". There is no
+// compressor for brotli: its name is an error, like an unknown name.
 func ParseCompression(name string) (CompressionMethod, error) {
 	for m := CompressionNone; m < CompressionBrotli; m++ {
 		if m.String() == name {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// EntityType says what kind of process an entity is (Ceph's msgr.h).
+// EntityType is the kind of process of an entity (Ceph's msgr.h).
 type EntityType uint8
 
 // The entity types.
@@ -37,7 +37,7 @@ func (t EntityType) String() string {
 	return fmt.Sprintf("type(0x%02x)", uint8(t))
 }
 
-// ParseEntityType parses what [EntityType.String] writes for the known types.
+// ParseEntityType parses the name of a known type.
 func ParseEntityType(s string) (EntityType, error) {
 	for _, e := range entityTypeNames {
 		if e.name == s {
@@ -59,7 +59,7 @@ func (t *EntityType) UnmarshalText(text []byte) error {
 	return err
 }
 
-// EntityName is the name under which an entity authenticates, such as client.admin
+// EntityName is the name with which an entity authenticates, for example client.admin
 // (Ceph's entity_name.h). The zero value is no name.
 type EntityName struct {
 	Type EntityType

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of the decoders. Test for them with [errors.Is]; the returned errors say
-// where the input went wrong.
+// Errors of the decoders, for [errors.Is]. The returned errors name the place in the input.
 var (
 	// ErrMalformed is the root of every decoding error.
 	ErrMalformed = errors.New("malformed input")

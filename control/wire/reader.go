@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Reader takes values off the front of a byte slice. The first problem makes the
-// reader fail for good: every later call returns a zero value, so that a decoder can
-// read all its fields and look at [Reader.Err] once.
+// Reader takes values off the front of a byte slice. After the first error every call
+// returns a zero value, so that a decoder can read all its fields and look at [Reader.Err]
+// once.
 //
-// The slices that it hands out alias the input. The zero Reader is an empty input.
-// A Reader is not safe for concurrent use.
+// The returned slices alias the input. The zero Reader is an empty input. A Reader is not
+// safe for concurrent use.
 type Reader struct {
 	buf []byte
 	off int
@@ -108,8 +108,8 @@ func (r *Reader) S32() int32 { return int32(r.U32()) }
 func (r *Reader) S64() int64 { return int64(r.U64()) }
 
 // Count reads a u32 element count and fails unless that many elements of at least
-// elemSize bytes each fit into what is left. The result is therefore a safe size for
-// an allocation that is proportional to the input.
+// elemSize bytes each fit into the remaining bytes. So an allocation of that many elements
+// is bounded by the input.
 func (r *Reader) Count(elemSize int) int {
 	n := r.U32()
 	if r.err != nil {
@@ -152,8 +152,8 @@ func (r *Reader) Utime() time.Time {
 }
 
 // Envelope reads a versioned envelope (Ceph's encoding.h): it calls body with the
-// version that the writer used and a reader that ends where the envelope ends, and
-// then skips whatever the body left unread. It fails with [ErrVersion], without
+// version of the writer and a reader that ends where the envelope ends, and
+// then skips the bytes that body has not read. It fails with [ErrVersion], without
 // calling body, if the writer demands a reader newer than known. An error in the body
 // is an error of r too.
 func (r *Reader) Envelope(known uint8, body func(version uint8, r *Reader)) {

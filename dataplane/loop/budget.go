@@ -36,7 +36,7 @@ func sharedUnits(bytes int64) int64 { return max(bytes, MinShared) }
 // Held is the number of bytes of Shared that the connection holds. Any goroutine.
 func (t *Throttles) Held() int64 { return t.held.Load() }
 
-// empty says that nothing is bounded.
+// empty reports that there is no bound.
 func (t *Throttles) empty() bool {
 	return t == nil || t.Frames == nil && t.Bytes == nil && t.Shared == nil
 }
@@ -104,7 +104,7 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
 }
 
-// ample says that one frame of this size on each core at once is within all limits.
+// ample reports that one frame of this size on each core at once is within all limits.
 func (t *Throttles) ample(bytes int64) bool {
 	return (t.Frames == nil || t.Frames.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
 		(t.Shared == nil || t.Shared.ample(sharedUnits(bytes)))

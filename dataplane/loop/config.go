@@ -72,9 +72,8 @@ type Config struct {
 	// reads the payload itself, 0: never. It does not pay on loopback; a
 	// connection on which the kernel reports that it copied after all stops.
 	ZeroCopyFrom int
-	// PoolKeep is how many bytes of free large buffers a core keeps for
-	// re-use, 0: 64 MiB. Beyond that it keeps as many as were in use at once in
-	// the last seconds.
+	// PoolKeep bounds the free large buffers that a core keeps for re-use, in bytes, 0: 64 MiB.
+	// Beyond that it keeps as many as were in use at once in the last seconds.
 	PoolKeep int64
 	// StallAfter is how long a core may stand still with work, at least, before
 	// it is reported: it is logged with its stack, once, and CoreStats shows
@@ -87,8 +86,8 @@ type Config struct {
 	// Map maps the memory that a core receives into and lends, nil: uring.Map. A test
 	// of a shortage sets it. Any core calls it.
 	Map func(size int) (*uring.Memory, error)
-	// FileOps is how many requests on files the kernel has of a core at most, 0: 1024. The
-	// others wait, file by file (CoreStats.Files).
+	// FileOps bounds the requests on files that the kernel has of a core, 0: 1024. The others
+	// wait, file by file (CoreStats.Files).
 	FileOps int
 	// FileBytes bounds the buffers of a core that reads of files hold (File.ReadBuffer),
 	// in bytes, until they are given back; 0: 512 MiB. Requests that find no room wait,

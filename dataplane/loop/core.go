@@ -35,7 +35,7 @@ type Core struct {
 	// sleeping is set while the core may be blocked in Wait with an empty
 	// mailbox: the first goroutine that pushes a task then wakes it.
 	sleeping atomic.Bool
-	draining atomic.Bool // to stop as soon as nothing is left
+	draining atomic.Bool // to stop as soon as it is empty
 	stopping atomic.Bool
 	done     chan struct{} // closed when the thread is gone
 	reaped   chan struct{} // closed when a removed core is out of the plane's list
@@ -65,8 +65,8 @@ type Core struct {
 	todo        *Task     // taken out of the mailbox, not run yet
 	owed        bool      // a quiet write is in flight, and a holder waits for its memory
 	readable    []*Socket // the line of sockets that have bytes to be read
-	served      int       // how many sockets have left the line
-	smallInLine int       // how many sockets in the line are not in a large frame
+	served      int       // number of sockets that have left the line
+	smallInLine int       // number of sockets in the line that are not in a large frame
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool
@@ -284,7 +284,7 @@ func (c *Core) busy() bool {
 	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
-// sleep submits and collects, sleeping only if there is nothing left to do.
+// sleep submits and collects. It sleeps only without work.
 func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 	timeout := c.timeout(block)
 	if c.owed || timeout == 0 {
@@ -313,7 +313,7 @@ func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 	return got, err
 }
 
-// timeout is how long Wait may sleep.
+// timeout bounds the sleep of Wait.
 func (c *Core) timeout(block bool) time.Duration {
 	if !block || c.busy() || c.draining.Load() && c.left() {
 		return 0
@@ -422,7 +422,7 @@ func (c *Core) putVec(v *uring.Vec) {
 // close ends the core: sockets, driver, memory.
 func (c *Core) close() {
 	c.endAll(ErrStopped)
-	// Tasks that are here already run once more: somebody may wait for them.
+	// Tasks of the mailbox run once more: callers may wait for them.
 	for c.todo != nil || !c.box.empty() {
 		c.runTasks()
 	}
@@ -460,7 +460,7 @@ func (c *Core) close() {
 	c.closed.Store(true)
 	c.pool.keep, c.pool.peaks, c.pool.files = 0, [2]int64{}, nil
 	c.takeReturned()
-	if !kept { // else a write in flight keeps its slab, and the pool what is lent
+	if !kept { // else a write in flight keeps its slab, and the pool lent buffers
 		c.drainPool()
 	}
 	if !c.box.empty() {
@@ -506,7 +506,7 @@ func (s *stepper) Busy() bool {
 	if c.busy() {
 		return true
 	}
-	c.sleeping.Store(true) // who posts something from here on wakes the driver
+	c.sleeping.Store(true) // later posts wake the driver
 	return c.busy() || c.endInTurn && c.stopping.Load() && !c.closed.Load()
 }
 

@@ -33,8 +33,8 @@ type FileOptions struct {
 	Exclusive bool             // with Create: fail if it is there
 	Truncate  bool             // empty it
 	Direct    uring.DirectMode // past the page cache or not
-	// Ops is how many requests the file has under way before it is Full, and how many of
-	// them the kernel has at most, 0: 256. The others wait in order.
+	// Ops is the number of requests with which the file is Full, and bounds those that the
+	// kernel has, 0: 256. The others wait in order.
 	Ops int
 	// CommitDelay bounds the time for which a write that waits for durability waits for
 	// other writes, which share its sync; 0: no wait. Writes that end in the same turn, or
@@ -323,7 +323,7 @@ func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
 	f.atRest()
 }
 
-// atRest is called when the file may have nothing to do any more.
+// atRest is called when the file may have no request left.
 func (f *File) atRest() {
 	switch {
 	case f.ended == nil || f.user == 0 || f.busy > 0 || f.commit.syncing:

@@ -100,7 +100,7 @@ type readBudget struct {
 	serving bool
 }
 
-// need is how many bytes the request is to be promised.
+// need is the number of bytes to promise to the request.
 func (op *FileOp) need() int64 {
 	return lentSize(max(pageSize, op.file.room(op)))
 }
@@ -276,7 +276,7 @@ func (b *readBudget) giveBack(a *Account, n int64) {
 	b.due = b.due || len(b.first) > 0
 }
 
-// pressLater has bytes asked for that somebody waits for.
+// pressLater asks for bytes later, for those who wait.
 func (b *readBudget) pressLater() {
 	if !b.press.Armed() {
 		b.core.timers.arm(&b.press, b.core.now+pressEvery)
@@ -297,7 +297,7 @@ func (b *readBudget) ask(*Core, time.Duration) {
 	b.pressLater()
 }
 
-// busy says that serve has something to do.
+// busy reports whether serve has work.
 func (b *readBudget) busy() bool { return b.due || len(b.ready) > 0 }
 
 // serve goes on with accounts whose next request may begin, first with accounts that hold

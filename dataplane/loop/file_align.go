@@ -70,7 +70,7 @@ func (op *FileOp) uncharge() {
 	}
 }
 
-// room is how many bytes the kernel moves for op through a buffer: whole blocks.
+// room is the number of bytes that the kernel moves for op through a buffer: whole blocks.
 func (f *File) room(op *FileOp) int {
 	grain := max(1, f.align.Offset)
 	return (op.skip + int(op.length) + grain - 1) / grain * grain
@@ -87,7 +87,7 @@ func (op *FileOp) fill() {
 	}
 }
 
-// arrived is how many of n bytes that were read belong to the request.
+// arrived is the number of bytes, of n that were read, that belong to the request.
 func (op *FileOp) arrived(n int) int {
 	n = int(min(int64(max(0, n-op.skip)), op.length))
 	if op.own != nil {

@@ -144,7 +144,7 @@ func (f *File) poison(cause unix.Errno) {
 	if f.wrong == nil {
 		f.wrong = &PoisonError{File: f.name, Cause: cause}
 		f.core.stats.Files.Poisoned++
-		f.core.cfg.Logger.Error("a sync failed: what was not durable may be lost, and nothing is written any more",
+		f.core.cfg.Logger.Error("a sync failed: bytes that were not durable may be lost, and the file takes no more writes",
 			"core", f.core.id, "file", f.name, "err", cause)
 	}
 	f.commit.failBatch(f.wrong)

@@ -38,7 +38,7 @@ type FileOp struct {
 	// ended: never within the call that made it. Its memory is the caller's again. It must
 	// not block. It is set before the first request.
 	Done func(c *Core, op *FileOp)
-	// N is how many bytes were read or written. Of a write that failed nobody knows.
+	// N is the number of bytes read or written. After a failed write it is unknown.
 	N int
 	// Err is nil, or why the request failed; io.EOF if the file ended before a read
 	// was full. With unix.EBUSY the core has ended with a kernel that has not given the

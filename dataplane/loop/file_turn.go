@@ -20,14 +20,14 @@ import (
 //
 // The disk is busy all the same: no turn sleeps while requests wait for the next one.
 const (
-	// turnReads is after how many bytes a system call asks for no further read through the
-	// page cache.
+	// turnReads is the number of bytes of reads through the page cache after which a system
+	// call asks for no more.
 	turnReads = 512 << 10
-	// defaultFileTurn is how many requests a system call begins beside frames that need no
-	// file. Fewer cost more CPU for each request, as fewer answers are sent together; with
-	// 16 little is gained.
+	// defaultFileTurn is the number of requests that a system call begins beside frames that
+	// need no file. Fewer cost more CPU for each request, as fewer answers are sent together;
+	// with 16 little is gained.
 	defaultFileTurn = 8
-	// mixPeriod is over how long the frames are counted that need no file.
+	// mixPeriod is the time over which frames without files are counted.
 	mixPeriod = 100 * time.Millisecond
 	// mixShare: frames without a file do not count if this many times as many need one.
 	mixShare = 16

@@ -11,7 +11,7 @@ type Framer interface {
 	// when the time of the turn is over (Core.Late). When a stopped socket goes on, Feed
 	// gets the bytes again that it did not take, possibly none.
 	Feed(s *Socket, p []byte) Taken
-	// Pending says whether there is anything to write.
+	// Pending reports whether there are bytes to write.
 	Pending(s *Socket) bool
 	// Gather builds one write of pending frames, as many as w takes; the loop calls it
 	// again when the write has ended. The loop calls it after Socket.Mark, at most once
@@ -24,12 +24,12 @@ type Framer interface {
 
 // Taken is the report of a Feed.
 type Taken struct {
-	// Bytes is how many bytes of p are taken. The loop keeps the others. A call takes some
-	// unless the socket is stopped, or Need says why not.
+	// Bytes is the number of taken bytes of p. The loop keeps the others. A call takes some
+	// unless the socket is stopped, or Need has the reason.
 	Bytes int
-	// Frames is how many frames became complete. The loop bounds turns by this number, and
-	// has a socket receive according to the average size. Frames that ask for
-	// nothing, if the framer counts them in CoreStats.AcksIn, do not bound requests on files.
+	// Frames is the number of frames that became complete. The loop bounds turns by this
+	// number, and has a socket receive according to the average size. Frames that ask for no
+	// work, if the framer counts them in CoreStats.AcksIn, do not bound requests on files.
 	Frames int
 	// Need is the size of the frame that begins after Bytes, in bytes, or of its header if
 	// that is incomplete; 0 if no frame has begun. The framer has bounded it. The loop
@@ -43,9 +43,9 @@ type Taken struct {
 // and all is written.
 type HalfCloser interface {
 	Framer
-	// HalfClosed says whether the socket stays, to be written to. It is called when Feed
-	// has got the last bytes of the peer, and then whenever a write has ended and nothing
-	// is pending. With false the socket ends at once (ErrPeerClosed), whatever is pending.
+	// HalfClosed decides whether the socket stays, to be written to. It is called when Feed has
+	// got the last bytes of the peer, and then whenever a write has ended and no bytes are
+	// pending. With false the socket ends at once (ErrPeerClosed).
 	HalfClosed(s *Socket) (stay bool)
 }
 
@@ -58,8 +58,8 @@ type Placer interface {
 	// same read, at most ReceiveBytes, and not 0 if p is empty. 0 says that p is not the
 	// end of its frame. Target may stop the socket instead.
 	Target(s *Socket) (p []byte, ahead int)
-	// Filled says that n bytes of the last Target have come, 0 if none have. It
-	// follows each Target that was not empty, and returns how many frames these
-	// bytes have completed.
+	// Filled reports that n bytes of the last Target have come, 0 if none have. It follows each
+	// Target that was not empty, and returns the number of frames that these bytes have
+	// completed.
 	Filled(s *Socket, n int) (frames int)
 }

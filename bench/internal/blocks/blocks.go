@@ -9,7 +9,7 @@ import (
 // Size is the unit of the file, in bytes: every request is for whole blocks.
 const Size = 4096
 
-// ErrBlock is wrapped by the errors of blocks that hold something else than they should.
+// ErrBlock is wrapped by the errors of blocks with wrong content.
 var ErrBlock = errors.New("wrong block")
 
 // words is a block without its key.

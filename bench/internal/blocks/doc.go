@@ -1,4 +1,3 @@
-// Package blocks is what the clients and the servers of the storage benchmark agree on:
-// what stands at each offset of the file, so that everybody can check what was read or
-// written, and how a request names what it wants.
+// Package blocks is shared by the clients and the servers of the storage benchmark: the content
+// of the file at each offset, so that all of them can check it, and the form of requests.
 package blocks

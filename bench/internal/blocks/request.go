@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind says what a request wants.
+// Kind is the kind of a request.
 type Kind uint8
 
 // The kinds.
@@ -31,10 +31,10 @@ const (
 // RequestSize is a Request in bytes: the front of a message.
 const RequestSize = 16
 
-// MaxLen bounds what one request moves, in bytes.
+// MaxLen bounds the data of one request, in bytes.
 const MaxLen = 1 << 20
 
-// Request is what a client wants.
+// Request is a request of a client.
 type Request struct {
 	Off   int64
 	Len   int // bytes
@@ -67,10 +67,10 @@ func Parse(p []byte, size int64) (Request, error) {
 	return r, nil
 }
 
-// HeadSize is what stands before the data of a request or an answer on a raw connection.
+// HeadSize is the size of the head of a request or an answer on a raw connection.
 const HeadSize = 32
 
-// Head is a request or an answer on a raw connection, whose data follows.
+// Head is the head of a request or an answer on a raw connection. The data follows.
 type Head struct {
 	ID      uint64 // of the request
 	Request        // in answers too

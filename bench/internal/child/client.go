@@ -11,11 +11,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 )
 
-// clientGCPercent is for clients, which hardly allocate while they measure, or
-// allocate much and are not what is measured.
+// clientGCPercent is for clients: some hardly allocate while they measure, and the allocations
+// of the others are not measured.
 const clientGCPercent = 400
 
-// Load is a set of connections to one server, such as load.Load.
+// Load is a set of connections to one server, for example load.Load.
 type Load interface {
 	// Run loads the server for one slice and waits until every request is answered.
 	// After an error the Load can only be closed.

@@ -44,7 +44,7 @@ type ServerStats struct {
 // Request is a line to a client process; one of the fields besides Server is set. O says
 // which connections to open.
 type Request[O any] struct {
-	Server string      `json:"server"` // whose connections are meant
+	Server string      `json:"server"` // owner of the connections
 	Open   *O          `json:"open,omitempty"`
 	Run    *load.Slice `json:"run,omitempty"`
 	Close  bool        `json:"close,omitempty"`

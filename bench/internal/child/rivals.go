@@ -1,7 +1,7 @@
 package child
 
-// Rival is a server of the module bench/rivals, which has what the library's does not
-// depend on.
+// Rival is a server of the module bench/rivals, which has dependencies that the library's
+// module does not have.
 type Rival struct {
 	Name  string
 	About string
@@ -10,7 +10,7 @@ type Rival struct {
 	OwnClient bool
 }
 
-// Rivals lists those that echo.
+// Rivals lists the rivals that echo.
 func Rivals() []Rival {
 	return []Rival{
 		{Name: "netpoll", About: "cloudwego/netpoll, a poller and a goroutine per busy connection, the same frames"},

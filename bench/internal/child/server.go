@@ -18,20 +18,20 @@ type Server interface {
 	Close() error
 }
 
-// Counter is a server that knows how many system calls it has made.
+// Counter is a server that counts its own system calls.
 type Counter interface{ Syscalls() uint64 }
 
-// Noncer is a messenger whose address has a nonce, which clients must know.
+// Noncer is a messenger, whose clients must know the nonce of its address.
 type Noncer interface{ Nonce() uint32 }
 
-// Describer is a server with settings worth reporting, such as its backend.
+// Describer is a server with settings for the report, for example its backend.
 type Describer interface{ Settings() map[string]string }
 
-// Limiter is a server whose garbage is collected at a limit alone, as with GOMEMLIMIT and
+// Limiter is a server that collects garbage at a memory limit alone, as with GOMEMLIMIT and
 // GOGC=off.
 type Limiter interface {
-	// RoomBeforeGC returns how many bytes that limit is above what the process has when
-	// the load on the collector begins; 0: there is no limit.
+	// RoomBeforeGC returns the bytes between the memory of the process when the load on the
+	// collector begins and the limit; 0: there is no limit.
 	RoomBeforeGC() int64
 }
 

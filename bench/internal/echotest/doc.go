@@ -1,3 +1,3 @@
-// Package echotest is what a test holds every echo server of the benchmark against that
-// speaks msgr2.1, in this module and in that of the rivals.
+// Package echotest is a test for every echo server of the benchmark that speaks msgr2.1, in
+// this module and in the module of the rivals.
 package echotest

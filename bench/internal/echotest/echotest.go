@@ -34,8 +34,8 @@ func connect(t *testing.T, to net.Addr, secure bool) *conn {
 	return &conn{Conn: c, enc: enc, dec: dec}
 }
 
-// AnswersAndKeeps checks that a server answers keepalives, and sends each message back
-// with all of its segments, small data and large, behind which it closes what breaks the
+// AnswersAndKeeps checks that a server answers keepalives, sends each message back with all of
+// its segments, with small data and large, and then closes a connection that breaks the
 // protocol.
 func AnswersAndKeeps(t *testing.T, to net.Addr, secure bool) {
 	t.Helper()

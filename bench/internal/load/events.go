@@ -17,7 +17,7 @@ type socket struct {
 	blocks    bool // waits for room (EPOLLOUT is armed)
 }
 
-// sockets are those of all connections, and the accounts of what is asked on them.
+// sockets are the sockets of all connections, with the accounts of their requests.
 type sockets struct {
 	epoll  int
 	events [eventsMax]unix.EpollEvent
@@ -27,7 +27,7 @@ type sockets struct {
 
 	open      int           // requests without a reply
 	lastReply time.Duration // when the last one came
-	cold      int           // what has to answer in this slice until it is warm
+	cold      int           // connections, or slots of requests, that are not warm yet in this slice
 	stopping  bool          // no new requests
 }
 
@@ -73,8 +73,8 @@ func (s *sockets) answered(now, issued time.Duration) {
 // Warm implements Traffic.
 func (s *sockets) Warm() bool { return s.cold == 0 }
 
-// wait waits for events of connections, for so long at most, and handles them. Nothing for
-// a long time, while requests are open, is an error.
+// wait waits for events of connections, for at most longest, and handles them. A long time
+// without an event, while requests are open, is an error.
 func (s *sockets) wait(longest time.Duration) error {
 	ms := longest.Milliseconds()
 	if wait := unix.NsecToTimespec(int64(longest)); ms < pollEach.Milliseconds() {
@@ -99,7 +99,7 @@ func (s *sockets) wait(longest time.Duration) error {
 	return nil
 }
 
-// receive reads what is there.
+// receive reads the bytes that have come.
 func (s *sockets) receive(c *socket, p []byte) (int, error) {
 	n, err := unix.Read(c.fd, p)
 	switch {
@@ -114,8 +114,8 @@ func (s *sockets) receive(c *socket, p []byte) (int, error) {
 	return n, nil
 }
 
-// watch has a connection wake its client when there is room to send again, if something is
-// left that waits for it.
+// watch has a connection wake its client when there is room to send again, if requests are left
+// that wait for it.
 func (s *sockets) watch(c *socket, left bool) error {
 	if left == c.blocks {
 		return nil

@@ -17,26 +17,25 @@ const (
 	pollEach    = 20 * time.Millisecond // longest sleep
 )
 
-// StallAfter is how long a client waits for any reply before it fails with ErrStalled.
+// StallAfter is the time without a reply after which a client fails with ErrStalled.
 const StallAfter = 10 * time.Second
 
 // ErrStalled says that requests were not answered for ten seconds.
 var ErrStalled = errors.New("server does not answer")
 
-// outbound is what one connection has to send.
+// outbound is the queue of one connection.
 type outbound interface {
 	// request queues one more.
 	request()
-	// pending says whether something is queued.
+	// pending reports whether requests are queued.
 	pending() bool
-	// withdraw takes back requests of which nothing was sent and returns how
-	// many they were.
+	// withdraw takes back requests without a sent byte and returns their number.
 	withdraw() int
-	// flush writes until nothing is left or the socket takes no more.
+	// flush writes until the queue is empty or the socket takes no more.
 	flush(fd int) error
 }
 
-// inbound is what one connection receives.
+// inbound is the receiver of one connection.
 type inbound interface {
 	// take consumes received bytes, which it may change, and calls done for
 	// each reply that they complete.
@@ -61,10 +60,10 @@ type Load struct {
 	nonce   uint32 // of the first connection
 	t       *template
 	conns   []*conn
-	active  []*conn // those that carry requests in this slice
+	active  []*conn // carry requests in this slice
 	scratch []byte
 
-	current *conn                   // whose bytes are being read
+	current *conn                   // its bytes are being read
 	ended   func(now time.Duration) // a reply of current is complete
 	pace    pace                    // when requests are issued
 }
@@ -86,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 			return nil, err
 		}
 	}
-	runtime.GC() // what the handshakes left behind, before anything is measured
+	runtime.GC() // the garbage of the handshakes, before the measurement
 	return l, nil
 }
 
@@ -204,7 +203,7 @@ func (l *Load) Turn() error {
 	return l.wait(longest)
 }
 
-// happened reads once and writes what became possible.
+// happened reads once and continues to write.
 func (l *Load) happened(index int, events uint32) error {
 	c := l.conns[index]
 	if events&^unix.EPOLLOUT != 0 {
@@ -220,7 +219,7 @@ func (l *Load) happened(index int, events uint32) error {
 	return l.flush(c)
 }
 
-// flush sends what is queued and watches for room if that was not all.
+// flush sends queued requests, and watches for room if some are left.
 func (l *Load) flush(c *conn) error {
 	if c.blocks || c.out.pending() {
 		if err := c.out.flush(c.fd); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// Traffic is what a Meter measures: requests that are sent and answered. Its
-// methods report to the meter with Received and Answered.
+// Traffic is measured by a Meter: requests that are sent and answered. Its methods report to
+// the meter with Received and Answered.
 type Traffic interface {
 	// Fill issues the first requests.
 	Fill() error
@@ -19,9 +19,9 @@ type Traffic interface {
 	Drain() error
 }
 
-// Meter keeps the accounts of one slice. Only what happens between open and
-// close belongs to the window; total counts from the first request to the last
-// reply, for what can be counted over the whole slice alone.
+// Meter keeps the accounts of one slice. Only events between open and close belong to the
+// window; total counts from the first request to the last reply, for counters that cover the
+// whole slice.
 type Meter struct {
 	now            func() time.Duration          // a clock that only runs forward
 	server, client func() (time.Duration, error) // CPU time that the processes have used
@@ -65,8 +65,8 @@ func (m *Meter) Answered(took time.Duration) {
 	}
 }
 
-// Run measures one slice. enough is how many replies the window
-// should have, if it can without becoming longer than its maximum.
+// Run measures one slice. enough is the wanted number of replies in the window, which becomes
+// longer for them, up to its maximum.
 func (m *Meter) Run(s Slice, t Traffic, enough uint64) (res Result, err error) {
 	m.measured, m.total, m.bytes = false, 0, 0
 	m.latency.Reset()
@@ -115,7 +115,7 @@ func (m *Meter) open() (err error) {
 	return nil
 }
 
-// close ends it and fills in what belongs to it.
+// close ends the window and fills in its figures.
 func (m *Meter) close(res *Result) (err error) {
 	res.Window, m.measured = m.now()-m.opened, false
 	if res.ServerCPU, err = m.server(); err != nil {

@@ -7,23 +7,23 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// Options says what to open. The command line was checked.
+// Options are the connections of a client. The command line was checked.
 type Options struct {
 	Addr  string `json:"addr"`  // IP:port
 	Nonce uint32 `json:"nonce"` // of the server's address, if it is not raw
-	PID   int    `json:"pid"`   // process of the server, whose CPU clock is read
+	PID   int    `json:"pid"`   // process of the server, for its CPU clock
 	Raw   bool   `json:"raw"`   // bare bytes: no handshake, no frames
 	// Secure connects in secure mode: every frame is encrypted, decrypted and
 	// checked here too.
 	Secure bool `json:"secure,omitempty"`
-	// Msgr1 speaks that protocol, whose messages are not encrypted.
+	// Msgr1 speaks msgr1, without encryption of messages.
 	Msgr1 bool `json:"msgr1,omitempty"`
 	Conns int  `json:"conns"` // connections
 	Depth int  `json:"depth"` // requests open per connection
 	Size  int  `json:"size"`  // bytes of payload per request
 }
 
-// Slice says how long to load the server.
+// Slice is the length of a load.
 type Slice struct {
 	Warm    time.Duration `json:"warm"`     // at least this long before the window
 	WarmMax time.Duration `json:"warm_max"` // at most this long, if by then not every open request was answered once
@@ -31,12 +31,12 @@ type Slice struct {
 	// WindowMax bounds the window if it would have to be longer for as many
 	// replies as there are open requests.
 	WindowMax time.Duration `json:"window_max"`
-	// Active is how many connections carry requests, with as many idle ones between each
-	// two of them. 0: all.
+	// Active is the number of connections that carry requests, with as many idle ones between
+	// each two of them. 0: all.
 	Active int `json:"active,omitempty"`
-	// Rate is how many requests per second are issued, on all connections together,
-	// whatever the replies do; latencies count from when a request was due. 0: each
-	// reply brings the next request.
+	// Rate is the number of requests per second, on all connections together, independent of
+	// the replies; latencies count from the time at which a request was due. 0: each reply
+	// brings the next request.
 	Rate float64 `json:"rate,omitempty"`
 }
 
@@ -55,10 +55,9 @@ func Spread[T any](s Slice, all []T) ([]T, error) {
 	return chosen, nil
 }
 
-// Result is what happened in one slice. CPU times and latencies belong to the
-// window. Bytes is what the rate is computed from: with large messages a window
-// holds few whole ones, and a fraction at both ends. Total counts the messages
-// of warm-up and drain too.
+// Result are the figures of one slice. CPU times and latencies belong to the window. Bytes is
+// the base of the rate: with large messages a window has few whole ones, and a fraction at both
+// ends. Total counts the messages of warm-up and drain too.
 type Result struct {
 	Bytes     uint64          `json:"bytes"`              // received within the window
 	PerReply  int             `json:"per_reply"`          // bytes of a reply on the wire
@@ -68,5 +67,5 @@ type Result struct {
 	ClientCPU time.Duration   `json:"client_cpu"`         // the same of this process
 	Restarts  int             `json:"restarts,omitempty"` // of a client that hung or aborted
 	Steady    bool            `json:"steady"`             // every open request was answered once before the window
-	Latency   *perf.Histogram `json:"latency"`            // from issuing a request to the end of its reply, of those within the window
+	Latency   *perf.Histogram `json:"latency"`            // from the issue of a request to the end of its reply, of replies within the window
 }

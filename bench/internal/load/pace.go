@@ -8,7 +8,7 @@ import "time"
 type pace struct {
 	every time.Duration // between two requests; 0: each reply brings the next request
 	due   time.Duration // when the next one is
-	free  []*conn       // a ring of places for requests, those free the longest first
+	free  []*conn       // a ring of places for requests, longest free first
 	first int
 	count int
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
-// ErrReply says that a server sent something else than it should have.
+// ErrReply is a wrong reply of a server.
 var ErrReply = errors.New("wrong reply")
 
-// SampleMask chooses the replies whose payload is compared byte by byte: those whose
-// transaction id has none of its bits.
+// SampleMask chooses the replies whose payload is compared byte by byte: transaction ids with
+// none of its bits.
 const SampleMask = 63
 
-// stage is what a connection's next received byte belongs to.
+// stage is the part of a reply to which the next received byte belongs.
 type stage uint8
 
 const (
@@ -35,7 +35,7 @@ type receiver struct {
 	t       *template
 	dec     *frame.Decoder
 	stage   stage
-	part    [headMax]byte // beginning of a piece whose end has not arrived
+	part    [headMax]byte // beginning of an incomplete piece
 	partLen int
 	off     int  // bytes of the payload (or raw reply) that have passed
 	skip    int  // bytes of a control frame still to come
@@ -73,9 +73,8 @@ func newReceiver(t *template, raw bool, tid uint64) receiver {
 	return r
 }
 
-// gather returns the n bytes of the current piece, from p alone or together
-// with what came before, and the rest of p. ok is false if some are missing:
-// then all of p was kept.
+// gather returns the n bytes of the current piece, from p alone or together with earlier bytes,
+// and the rest of p. ok is false if some are missing: then it has kept all of p.
 func (r *receiver) gather(p []byte, n int) (piece, rest []byte, ok bool) {
 	if r.partLen == 0 && len(p) >= n {
 		return p[:n], p[n:], true

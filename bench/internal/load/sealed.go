@@ -10,8 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// sealedTogether is up to how many bytes of small encrypted requests are made
-// and written at once.
+// sealedTogether bounds the bytes of small encrypted requests that are written at once.
 const sealedTogether = 32 << 10
 
 // sealer keeps the requests of one connection in secure mode. They are encrypted
@@ -62,7 +61,7 @@ func (s *sealer) flush(fd int) error {
 	return nil
 }
 
-// seal encrypts what comes next.
+// seal encrypts the next requests.
 func (s *sealer) seal() error {
 	s.out, s.sent = s.out[:0], 0
 	for s.queued > 0 && (len(s.out) == 0 || len(s.out)+s.t.wire <= sealedTogether) {
@@ -85,11 +84,11 @@ func (s *sealer) seal() error {
 type frames struct {
 	dec    *frame.Decoder
 	h      frame.Header
-	opened bool // h is that of the first frame in what is there
+	opened bool // h is the header of the first frame
 }
 
-// next takes a frame off the beginning of p, in which it is decrypted; size is 0 if it is
-// not whole, and p has to stay the beginning of what comes next.
+// next takes a frame off the beginning of p, and decrypts it in place; size is 0 if the frame
+// is incomplete: then the next call has p again, and more.
 func (d *frames) next(p []byte) (f frame.Frame, size int, err error) {
 	head := d.dec.HeadSize()
 	if len(p) < head {
@@ -123,7 +122,7 @@ type opener struct {
 	t *template
 	frames
 	order
-	buf []byte // beginning of a frame whose end has not arrived
+	buf []byte // beginning of an incomplete frame
 }
 
 func (o *opener) take(p []byte, now time.Duration, done func(now time.Duration)) error {

@@ -68,11 +68,10 @@ func (s *sender) request() {
 	s.tid++
 }
 
-// pending says whether something is queued.
+// pending reports whether requests are queued.
 func (s *sender) pending() bool { return len(s.out) > 0 || s.queued > 0 }
 
-// withdraw takes back the large requests of which nothing was sent and returns
-// how many they were.
+// withdraw takes back the large requests without a sent byte and returns their number.
 func (s *sender) withdraw() int {
 	n := s.queued
 	if s.sent > 0 {
@@ -84,7 +83,7 @@ func (s *sender) withdraw() int {
 	return n
 }
 
-// flush writes until nothing is left or the socket takes no more.
+// flush writes until the queue is empty or the socket takes no more.
 func (s *sender) flush(fd int) error {
 	if s.small() {
 		return s.flushSmall(fd)

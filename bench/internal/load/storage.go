@@ -10,10 +10,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 )
 
-// verifyEach is how many acknowledged writes are read back behind each slice.
+// verifyEach is the number of acknowledged writes that are read back after each slice.
 const verifyEach = 64
 
-// StorageOptions say what requests a Storage makes.
+// StorageOptions are the requests of a Storage.
 type StorageOptions struct {
 	Options             // Size is that of a request in bytes, whole blocks
 	Kind    blocks.Kind `json:"kind"`
@@ -29,7 +29,7 @@ type Storage struct {
 	opt   StorageOptions
 	conns []*slotConn
 
-	file       *os.File // what was written is read back from it
+	file       *os.File // written blocks are read back from it
 	rng        *rand.Rand
 	generation uint64
 	part       int64             // bytes of the file for each slot
@@ -65,7 +65,7 @@ func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
 		s.Close()
 		return nil, err
 	}
-	runtime.GC() // what the handshakes left behind, before anything is measured
+	runtime.GC() // the garbage of the handshakes, before the measurement
 	return s, nil
 }
 
@@ -73,13 +73,13 @@ func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
 func (s *Storage) Close() {
 	s.sockets.Close()
 	if s.file != nil {
-		_ = s.file.Close() // nothing was written to it
+		_ = s.file.Close() // it was only read
 	}
 }
 
-// Run loads the server for one slice, waits until every request is answered, and reads
-// back some of what was acknowledged. The calling goroutine should be locked to its
-// thread. After an error the Storage can only be closed.
+// Run loads the server for one slice, waits until every request is answered, and reads back
+// some acknowledged writes. The calling goroutine should be locked to its thread. After an
+// error the Storage can only be closed.
 func (s *Storage) Run(slice Slice) (Result, error) {
 	s.writes = 0
 	res, err := s.meter.Run(slice, s, uint64(s.opt.Conns*s.opt.Depth))
@@ -90,7 +90,7 @@ func (s *Storage) Run(slice Slice) (Result, error) {
 	return res, s.readBack()
 }
 
-// answerSize is how many bytes of data an answer has.
+// answerSize is the size of the data of an answer, in bytes.
 func (o StorageOptions) answerSize() int {
 	if o.Kind == blocks.Read {
 		return o.Size
@@ -98,7 +98,7 @@ func (o StorageOptions) answerSize() int {
 	return 0
 }
 
-// readBack compares the file with what was acknowledged last.
+// readBack compares the file with the last acknowledged writes.
 func (s *Storage) readBack() error {
 	if s.opt.Kind != blocks.Write {
 		return nil

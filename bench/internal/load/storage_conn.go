@@ -15,7 +15,7 @@ import (
 type slot struct {
 	number     int    // of all slots
 	at         int64  // the place in a file that it is about
-	generation uint64 // of what it writes
+	generation uint64 // of its last write
 	issued     time.Duration
 	busy, warm bool
 	round      uint64 // makes the ids of its requests differ
@@ -27,10 +27,10 @@ type slotConn struct {
 	s     *Storage
 	wire  dialect
 	slots []slot
-	out   []byte // what is to be sent
+	out   []byte // to be sent
 	sent  int    // of it
-	in    []byte // what has come of answers that are not whole
-	now   *slot  // whose data is being made
+	in    []byte // of incomplete answers
+	now   *slot  // its data is being made
 	fill  func(p []byte)
 }
 
@@ -122,7 +122,7 @@ func (c *slotConn) answer(a answer, now time.Duration) error {
 	return c.issue(t, i, now)
 }
 
-// happened reads once and writes what became possible.
+// happened reads once and continues to write.
 func (s *Storage) happened(index int, events uint32) error {
 	c := s.conns[index]
 	if events&^unix.EPOLLOUT != 0 {
@@ -141,7 +141,7 @@ func (s *Storage) happened(index int, events uint32) error {
 	return c.flush()
 }
 
-// cut takes the whole answers out of what has come.
+// cut takes the complete answers out of the received bytes.
 func (c *slotConn) cut() error {
 	now, done := c.s.meter.now(), 0
 	for {
@@ -167,7 +167,7 @@ func (c *slotConn) cut() error {
 	return nil
 }
 
-// flush sends what is queued and watches for room if that was not all.
+// flush sends queued requests, and watches for room if some are left.
 func (c *slotConn) flush() error {
 	if c.sent < len(c.out) {
 		n, err := unix.Write(c.fd, c.out[c.sent:])

@@ -14,11 +14,11 @@ type dialect interface {
 	request(dst []byte, id uint64, r blocks.Request, n int, fill func(p []byte)) ([]byte, error)
 	// answer takes one off the beginning of p.
 	answer(p []byte) (answer, error)
-	// size is what an answer with n bytes of data takes.
+	// size is the size of an answer with n bytes of data.
 	size(n int) int
 }
 
-// answer is one answer. The data is in what it was taken from.
+// answer is one answer. The data stays in the received bytes.
 type answer struct {
 	size   int  // in bytes; 0: it is not whole
 	other  bool // it is none, but may be there

@@ -13,13 +13,13 @@ import (
 // headerLen is the size of the header of a message of msgr2.
 const headerLen = 41
 
-// layout says where the numbers are in a message with an empty front and middle:
-// behind the lead comes the header, which begins with sequence and transaction
-// id, then the crc of the header.
+// layout has the offsets of the numbers in a message with an empty front and middle: after the
+// lead comes the header, which begins with sequence and transaction id, then the crc of the
+// header.
 type layout struct {
-	lead   int    // what says that it is a message: the preamble, or in msgr1 the tag
+	lead   int    // the beginning of a message: the preamble, or in msgr1 the tag
 	header int    // without its crc
-	after  int    // behind the payload
+	after  int    // after the payload
 	seed   uint32 // of the crc
 	// lens and lensEnd are where in the header the lengths are, if not in the lead.
 	lens, lensEnd int
@@ -38,7 +38,7 @@ const headMax = frame.PreambleSize + headerLen + 4
 // headLen is the size of lead and header together, with the crc.
 func (l *layout) headLen() int { return l.lead + l.header + 4 }
 
-// overhead is what a message takes besides its payload.
+// overhead is the size of a message without its payload.
 func (l *layout) overhead() int { return l.headLen() + l.after }
 
 // Payload returns the payload of every request of that size. It must not be changed.

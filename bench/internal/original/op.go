@@ -23,7 +23,7 @@ const (
 	replyMax  = 128
 )
 
-// errMessage says that a peer has sent something else.
+// errMessage is the error of an unexpected message.
 var errMessage = errors.New("not what was expected")
 
 var le = binary.LittleEndian
@@ -70,7 +70,7 @@ func putReply(reply, op *control.Message) error {
 		return fmt.Errorf("%w: message of type %d in place of MOSDOp", errMessage, op.Type)
 	}
 	b := reply.Data[:4]
-	clear(reply.Data) // no name, nor anything else than this:
+	clear(reply.Data) // no name, and all other fields zero:
 	r := wire.NewReader(op.Front)
 	r.Envelope(1, func(_ uint8, r *wire.Reader) { b = append(b, r.Bytes(groupSize)...) })
 	r.U32() // hash

@@ -21,7 +21,7 @@ import (
 const (
 	openTimeout  = 10 * time.Second
 	closeTimeout = 5 * time.Second
-	turnEach     = 5 * time.Millisecond // how often the clock is looked at
+	turnEach     = 5 * time.Millisecond // interval at which the clock is read
 	usualGC      = 100                  // percent, as it is for everybody; clients of the benchmark have more
 )
 
@@ -30,8 +30,8 @@ func plane(backend string) loop.Config {
 	return loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Backend(backend)}}
 }
 
-// nameless is method none for their client, whose payload is empty: it is believed whatever
-// it says. It is for a server of the benchmark alone, on the loopback address.
+// nameless is method none for their client, whose payload is empty: it authenticates every
+// client. It is for a server of the benchmark alone, on the loopback address.
 type nameless struct{ *none.Server }
 
 // Start implements auth.Server.
@@ -52,8 +52,8 @@ func startServer(backend string, msgr1 bool) (*server.Messenger, error) {
 	}, msgr1, answer)
 }
 
-// answer answers a request on the core that received it (control.Dispatcher.Fast). What is
-// no request ends the connection.
+// answer answers a request on the core that received it (control.Dispatcher.Fast). Another
+// message ends the connection.
 func answer(c *control.Conn, op *control.Message) bool {
 	reply, err := control.LendMessage(c.Core(), typeOpReply, replyMax)
 	if err == nil {
@@ -86,7 +86,7 @@ type client struct {
 	stopping atomic.Bool           // no new requests
 	failed   atomic.Pointer[error] // the first one
 
-	began, seen uint64        // answers before this slice, and those that the meter knows
+	began, seen uint64        // answers before this slice, and answers that the meter has counted
 	lastAnswer  time.Duration // when the meter heard of one
 }
 

@@ -25,8 +25,8 @@ const (
 	clientProgram = "ceph_perf_msgr_client"
 	serverProgram = "ceph_perf_msgr_server"
 
-	// lookEach is how often a client is looked at, idleLooks how often in a row it may have
-	// used no CPU, with its server, before it counts as hung. Its own pause at the start is
+	// lookEach is the interval at which a client is checked. It counts as hung after idleLooks
+	// checks in a row without CPU time of client and server. Its own pause at the start is
 	// shorter.
 	lookEach  = 250 * time.Millisecond
 	idleLooks = 8
@@ -35,7 +35,7 @@ const (
 	probed    = 100 * time.Millisecond // a run of that length tells how fast a server is
 )
 
-// errTool says that a program of Ceph did not do what it is for.
+// errTool is a failure of a program of Ceph.
 var errTool = errors.New("the original failed")
 
 // Release is a directory with both programs of a release of Ceph.
@@ -153,7 +153,7 @@ type theirClient struct {
 	restarts int     // of which no result tells yet
 }
 
-// run is what one run of their client took.
+// run are the figures of one run of their client.
 type run struct {
 	ops            int // of all connections
 	took           time.Duration
@@ -176,7 +176,7 @@ func openTheirs(program string, o load.Options) (*theirClient, error) {
 	return c, err
 }
 
-// inFlight is how many requests their client has open for a concurrency.
+// inFlight is the number of open requests of their client for a concurrency.
 func inFlight(concurrency int) int { return concurrency + 1 }
 
 // Run implements child.Load. A slice without a window is the run that only fills the queue.
@@ -193,7 +193,7 @@ func (c *theirClient) Run(s load.Slice) (res load.Result, err error) {
 	c.restarts = 0
 	if s.Window > 0 {
 		res.Bytes = uint64(r.ops - c.fill.ops)
-		res.Window = time.Duration(float64(r.took) * float64(res.Bytes) / float64(r.ops)) // it says itself how long it took, without its start
+		res.Window = time.Duration(float64(r.took) * float64(res.Bytes) / float64(r.ops)) // its own figure, without its start
 		res.ServerCPU, res.ClientCPU = r.server-c.fill.server, r.client-c.fill.client
 	}
 	return res, nil
@@ -269,7 +269,7 @@ func await(cmd *exec.Cmd, server int) error {
 
 var total = regexp.MustCompile(`Total op (\d+) run time (\d+)us`)
 
-// parse reads what their client says at its end.
+// parse reads the output of their client at its end.
 func parse(out []byte) (ops int, took time.Duration, err error) {
 	m := total.FindSubmatch(out)
 	if m == nil {

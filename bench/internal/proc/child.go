@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// stopGrace is how long a child may take to end after its standard input was
-// closed before it is killed.
+// stopGrace is the time for a child to end after its standard input was closed. Then it is
+// killed.
 const stopGrace = 2 * time.Second
 
 // ErrChildEnded says that a child process ended when it was still needed.

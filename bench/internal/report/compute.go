@@ -74,7 +74,7 @@ func medians(samples []Sample) Sample {
 	}
 	for i, s := range samples {
 		if i == 0 || s.Replies < m.Replies {
-			m.Replies = s.Replies // the worst case: it says how far to trust the quantiles
+			m.Replies = s.Replies // the smallest number: it limits the trust in the quantiles
 		}
 	}
 	m.UnsteadyStart = slices.ContainsFunc(samples, func(s Sample) bool { return s.UnsteadyStart })

@@ -8,10 +8,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-// DefaultWidth is how many columns a report has if File.Width does not say.
+// DefaultWidth is the width of a report in columns, without File.Width.
 const DefaultWidth = 100
 
-// width is how many columns there are.
+// width is the width in columns.
 func (f *File) width() int {
 	if f.Width > 0 {
 		return f.Width
@@ -19,10 +19,9 @@ func (f *File) width() int {
 	return DefaultWidth
 }
 
-// writeAligned writes rows in columns, the first one to the left and the others
-// to the right. What does not fit beside each other becomes tables below each
-// other, each with the first column; columns from apart on, if that is not 0,
-// stay together then.
+// writeAligned writes rows in columns, the first one to the left and the others to the right.
+// If they are too wide it makes several tables, one below the other, each with the first
+// column; columns from apart on, if that is not 0, stay together then.
 func writeAligned(b *bytes.Buffer, rows [][]string, width, apart int) {
 	var widths []int
 	for _, row := range rows {
@@ -48,7 +47,7 @@ func writeAligned(b *bytes.Buffer, rows [][]string, width, apart int) {
 	}
 }
 
-// block is a part of a table: the columns first to end-1, behind column 0.
+// block is a part of a table: column 0 and the columns first to end-1.
 type block struct{ first, end int }
 
 // blocks cuts columns of some widths into blocks that fit. A column that is too

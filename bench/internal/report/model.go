@@ -8,7 +8,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// File is everything that one run of the benchmark found.
+// File are the results of one run of the benchmark.
 type File struct {
 	Started time.Time `json:"started"`
 	Machine Machine   `json:"machine"`
@@ -17,9 +17,9 @@ type File struct {
 	Mode    string    `json:"mode"`    // of the connections: "crc" or "secure"
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
-	Notes   []string  `json:"notes,omitempty"` // what the run could not do, and why
+	Notes   []string  `json:"notes,omitempty"` // parts that the run left out, with the reason
 
-	Width int `json:"-"` // columns of what is printed; 0: DefaultWidth
+	Width int `json:"-"` // of the printed report; 0: DefaultWidth
 }
 
 // Machine says where the figures come from.
@@ -36,10 +36,10 @@ type Machine struct {
 type Server struct {
 	Name     string            `json:"name"`
 	About    string            `json:"about"`
-	Settings map[string]string `json:"settings,omitempty"` // as reported by the server, such as its backend
+	Settings map[string]string `json:"settings,omitempty"` // as reported by the server, for example its backend
 }
 
-// Cell is one kind of load and what it did to each server.
+// Cell is one kind of load with the results of each server.
 type Cell struct {
 	Load    Load     `json:"load"`
 	Results []Result `json:"results"`
@@ -53,9 +53,9 @@ type Load struct {
 	Depth   int    `json:"depth"`          // requests open on each
 	GCLoad  bool   `json:"gc_load,omitempty"`
 	Clients bool   `json:"clients,omitempty"` // they are compared, not servers
-	// Active is how many connections carry requests; 0: all.
+	// Active is the number of connections that carry requests; 0: all.
 	Active int `json:"active,omitempty"`
-	// Rate is how many requests per second come, whatever the replies do; 0: each reply
+	// Rate is the number of requests per second, independent of the replies; 0: each reply
 	// brings the next request.
 	Rate int `json:"rate,omitempty"`
 }
@@ -78,9 +78,8 @@ func (l Load) String() string {
 	return s
 }
 
-// Result is what one cell did to one server. Samples are in the order of their
-// rounds; a round that could not be measured is missing from all servers of
-// the cell.
+// Result are the figures of one server in one cell. Samples are in the order of their rounds; a
+// round that could not be measured is missing from all servers of the cell.
 type Result struct {
 	Server   string          `json:"server"`
 	Samples  []Sample        `json:"samples"`
@@ -88,8 +87,8 @@ type Result struct {
 	Ratio    *Ratios         `json:"ratio,omitempty"`
 	Syscalls Syscalls        `json:"syscalls"`
 	Latency  *perf.Histogram `json:"latency,omitempty"` // of all rounds together
-	// BytesPerConn is what an idle connection takes of the server's resident memory; 0: it
-	// was not measured. The kernel's own memory is not in it.
+	// BytesPerConn is the resident memory of the server for an idle connection, without the
+	// kernel's own memory; 0: it was not measured.
 	BytesPerConn int64 `json:"bytes_per_conn,omitempty"`
 }
 
@@ -99,7 +98,7 @@ type Sample struct {
 	Round         int     `json:"round"`
 	Order         int     `json:"order"`    // place within the round
 	Messages      float64 `json:"messages"` // with fractions at both ends
-	Replies       uint64  `json:"replies"`  // whole ones: those with a latency
+	Replies       uint64  `json:"replies"`  // complete ones: those with a latency
 	WindowS       float64 `json:"window_s"`
 	MessagesPerS  float64 `json:"messages_per_s"`
 	MBPerS        float64 `json:"mb_per_s"` // payload one way, 10^6 bytes
@@ -111,7 +110,7 @@ type Sample struct {
 	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // latencies are too small: not every open request was answered once before the window
 }
 
-// Syscalls tells how many system calls the server made per message.
+// Syscalls are the system calls of the server per message.
 type Syscalls struct {
 	PerMessage []float64 `json:"per_message,omitempty"` // one per counted slice
 	Median     float64   `json:"median"`

@@ -112,7 +112,7 @@ func (c *Cell) unsteady(server string) bool {
 	return false
 }
 
-// writeNotes says what stands behind some of the figures.
+// writeNotes explains some of the figures.
 func (f *File) writeNotes(b *bytes.Buffer) {
 	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
 		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.", f.width())

@@ -19,7 +19,7 @@ func (f *File) WriteTable(w io.Writer) error {
 	return errors.Join(err, f.WriteSummary(w))
 }
 
-// write writes at once what parts write.
+// write writes the output of parts at once.
 func write(w io.Writer, parts ...func(b *bytes.Buffer)) error {
 	var b bytes.Buffer
 	for _, part := range parts {
@@ -37,7 +37,7 @@ func (f *File) WriteSummary(w io.Writer) error {
 	return write(w, f.writeSummary, f.writeNotes)
 }
 
-// writeHead says what was compared, and where.
+// writeHead describes the run: the servers and the machine.
 func (f *File) writeHead(b *bytes.Buffer) {
 	m := f.Machine
 	head := fmt.Sprintf("%s, %d cores, Linux %s, %s", m.CPU, m.Cores, m.Kernel, m.Go)
@@ -87,7 +87,7 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
 }
 
-// ratioColumns are those at the end of the table of a cell.
+// ratioColumns is the number of columns of ratios, at the end of the table of a cell.
 const ratioColumns = 3
 
 // columns are the heads of the table of a cell.

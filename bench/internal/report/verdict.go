@@ -1,6 +1,6 @@
 package report
 
-// Verdict is what a ratio says.
+// Verdict is the meaning of a ratio.
 type Verdict int
 
 // The verdicts.
@@ -8,12 +8,11 @@ const (
 	Same    Verdict = iota // no difference that can be told from noise
 	Better                 // than the base
 	Worse                  // than the base
-	Unknown                // too few rounds to say anything
+	Unknown                // too few rounds
 )
 
-// EnoughRounds is how many paired rounds a ratio needs to be judged. That five
-// agree by chance happens once in 16 times; with fewer, the spread is no
-// measure of the noise either.
+// EnoughRounds is the number of paired rounds that a verdict needs. Five agree by chance once
+// in 16 times; with fewer, the spread is no measure of the noise either.
 const EnoughRounds = 5
 
 // Verdict judges r: all rounds must agree, and the median must differ from 1 by
@@ -36,10 +35,9 @@ func (r Ratio) Verdict(moreIsBetter bool, noise float64) Verdict {
 	return Better + Worse - v
 }
 
-// noise is by how much rounds of the same comparison differ in a typical cell of
-// this run: the median of their spreads. Everything in the report that takes a
-// difference for real or for none uses it. It is 0 if no cell has enough rounds:
-// then none is judged.
+// noise is the difference between rounds of the same comparison in a typical cell of this run:
+// the median of their spreads. All verdicts of the report use it. It is 0 if no cell has enough
+// rounds: then there is no verdict.
 func (f *File) noise(m measure) float64 {
 	var spreads []float64
 	for _, c := range f.Cells {

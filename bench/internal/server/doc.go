@@ -1,4 +1,3 @@
-// Package server holds the servers that the messenger is compared with: the
-// floor, which echoes bytes and knows nothing else, and the one that a Go programmer would
-// write with package net.
+// Package server holds servers to compare the messenger with: the floor, which echoes bytes
+// without decoding them, and a usual Go program on package net.
 package server

@@ -18,10 +18,9 @@ const (
 	floorPieces  = 4 // per connection and turn
 )
 
-// Floor is the least that a TCP echo server can do: one locked thread, one
-// epoll loop, one buffer; what one read returned is written back in one piece.
-// It does not look at the bytes, so its figures are the price of TCP itself.
-// One made by NewFloorStore does; see there.
+// Floor is the least work of a TCP echo server: one locked thread, one epoll loop, one buffer;
+// it writes the bytes of one read back in one piece. It does not decode the bytes, so its
+// figures are the price of TCP itself. A floor of NewFloorStore does.
 type Floor struct {
 	addr     netip.AddrPort
 	epoll    int
@@ -31,12 +30,12 @@ type Floor struct {
 
 	conns    map[int32]*floorConn
 	buf      []byte
-	store    *store        // nil: what was read is written back at once
+	store    *store        // nil: bytes are written back at once
 	calls    uint64        // system calls of the loop
 	syscalls atomic.Uint64 // the same, published once per turn
 }
 
-// floorConn is one connection and what the peer was not ready to take back.
+// floorConn is one connection, with the bytes that the peer was not ready to take back.
 type floorConn struct {
 	fd      int
 	pending []byte
@@ -97,7 +96,7 @@ func (f *Floor) open() (err error) {
 // Addr returns where it listens.
 func (f *Floor) Addr() net.Addr { return net.TCPAddrFromAddrPort(f.addr) }
 
-// Syscalls returns how many system calls its loop has made.
+// Syscalls returns the number of system calls of its loop.
 func (f *Floor) Syscalls() uint64 { return f.syscalls.Load() }
 
 // Close ends the loop and all connections, and returns the error that ended
@@ -133,7 +132,7 @@ func (f *Floor) watch(fd int, events uint32) error {
 // loop serves until Close.
 func (f *Floor) loop() error {
 	events := make([]unix.EpollEvent, floorEvents)
-	var turn, again []*floorConn // to serve now, and those that could go on
+	var turn, again []*floorConn // to serve now, and to serve again
 	for {
 		timeout := -1
 		if len(again) > 0 {
@@ -201,8 +200,8 @@ const (
 	ended                // the peer is gone
 )
 
-// echo writes back what waits on c, a few pieces of it so that the others get
-// their turn. While the peer does not take its bytes nothing more is read.
+// echo writes bytes of c back, a few pieces at a time so that other connections get their turn.
+// While the peer does not take its bytes c is not read.
 func (f *Floor) echo(c *floorConn) outcome {
 	if f.store != nil {
 		return f.echoStored(c)
@@ -236,13 +235,13 @@ func (f *Floor) echo(c *floorConn) outcome {
 			return idle
 		}
 		if n < len(f.buf) {
-			return idle // that was all; what comes now makes a new event
+			return idle // later bytes make a new event
 		}
 	}
 	return more
 }
 
-// write writes what the socket takes.
+// write writes as much as the socket takes.
 func (f *Floor) write(fd int, p []byte) (int, error) {
 	for {
 		n, err := unix.Write(fd, p)

@@ -3,10 +3,10 @@ package server
 import "golang.org/x/sys/unix"
 
 const (
-	// storeAhead is what is read at a time where requests are small.
+	// storeAhead is the size of a read where requests are small.
 	storeAhead = 64 << 10
-	// storeHead is what is read of a request that is likely to be large, before
-	// its size is known: what is behind it is copied.
+	// storeHead is the size of the first read of a request that is likely to be large: bytes
+	// after its head are copied.
 	storeHead = 4 << 10
 	// storeLarge is the size from which on a request is large.
 	storeLarge = 16 << 10
@@ -14,13 +14,13 @@ const (
 	storeSpare = 64
 )
 
-// NewFloorStore starts a floor that delivers whole requests, as everybody must who
-// hands messages to a user: each large request is gathered in a buffer of its own,
-// small ones that come together in one, and sent from there when it is whole. It is
-// otherwise the same loop, and the honest bound for large messages.
+// NewFloorStore starts a floor that delivers complete requests, like every server that gives
+// messages to a user: it gathers each large request in a buffer of its own, small requests that
+// come together in one, and sends them from there once they are complete. Its loop is the same.
+// It is the fair bound for large messages.
 func NewFloorStore() (*Floor, error) { return newFloor(&store{}) }
 
-// store has the buffers that are free, the one used last at the end.
+// store has the free buffers, the last used one at the end.
 type store struct{ spare [][]byte }
 
 // take returns a buffer of n bytes.
@@ -45,13 +45,13 @@ func (s *store) give(b []byte) {
 type stored struct {
 	in    []byte // a request of which a part has come, in its buffer
 	have  int    // bytes of it
-	head  []byte // of a request whose size is not known yet
+	head  []byte // of a request of unknown size
 	out   []byte // whole requests that are sent
 	sent  int    // bytes of out that are gone
 	large bool   // the last request was
 }
 
-// echoStored sends what is whole, and reads on.
+// echoStored sends complete requests, and reads on.
 func (f *Floor) echoStored(c *floorConn) outcome {
 	s := &c.stored
 	for range floorPieces {

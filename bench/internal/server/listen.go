@@ -57,7 +57,7 @@ func (s *Listener) accept(ctx context.Context) {
 			defer stop()
 			enc, dec, err := session.Accept(ctx, c, s.secure)
 			if err != nil {
-				return // the client reports what it saw of the handshake
+				return // the client reports its side of the handshake
 			}
 			_ = s.serve(c, enc, dec) // and of the data phase
 		})

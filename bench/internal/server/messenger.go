@@ -51,7 +51,7 @@ func (s *Messenger) Addr() net.Addr { return net.TCPAddrFromAddrPort(s.addr.Addr
 // Nonce is that of its address.
 func (s *Messenger) Nonce() uint32 { return s.addr.Nonce }
 
-// Syscalls returns how many system calls its first core has made.
+// Syscalls returns the number of system calls of its first core.
 func (s *Messenger) Syscalls() uint64 {
 	st, err := dataplane.StatsOf(s.Core(0))
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Messenger) Syscalls() uint64 {
 	return st.Driver.Syscalls
 }
 
-// Settings says what it runs on.
+// Settings has the backend.
 func (s *Messenger) Settings() map[string]string {
 	return map[string]string{"backend": string(s.Driver().Backend), "GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
 }

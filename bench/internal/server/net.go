@@ -72,7 +72,7 @@ func (n *Framed) Serve(answer func(f *frame.Frame) error) error {
 	}
 }
 
-// read reads one frame, whose segments are good until the next one.
+// read reads one frame, whose segments are valid until the next read.
 func (n *Framed) read() (frame.Frame, error) {
 	size := n.dec.HeadSize()
 	head := n.in[:size]
@@ -99,7 +99,7 @@ func (n *Framed) read() (frame.Frame, error) {
 	return n.dec.Finish(h, head, rest)
 }
 
-// fill reads all of p. What was written goes out before it has to wait.
+// fill reads all of p. It flushes written bytes before it has to wait.
 func (n *Framed) fill(p []byte) error {
 	if n.r.Buffered() < len(p) {
 		if err := n.w.Flush(); err != nil {

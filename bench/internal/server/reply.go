@@ -14,7 +14,7 @@ type Replier struct {
 	seq uint64 // of the last message sent
 
 	header [frame.MessageHeaderSize]byte
-	pieces []byte // what surrounds a gathered payload
+	pieces []byte // the bytes around a gathered payload
 }
 
 // NewReplier makes one for the frames of enc.
@@ -27,7 +27,7 @@ func (r *Replier) Large(f *frame.Frame) bool { return len(f.Seg[3]) >= gatherAbo
 // Gathers says whether the bytes of a payload are on the wire as they are.
 func (r *Replier) Gathers() bool { return r.enc.Gathers() }
 
-// Size is how many bytes Append adds for a message.
+// Size is the number of bytes that Append adds for a message.
 func (r *Replier) Size(f *frame.Frame) int {
 	return r.enc.FrameSize(frame.MessageHeaderSize, len(f.Seg[1]), len(f.Seg[2]), len(f.Seg[3]))
 }
@@ -40,8 +40,8 @@ func (r *Replier) Append(p []byte, f *frame.Frame) ([]byte, error) {
 	return r.enc.AppendFrame(p, frame.TagMessage, r.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
 }
 
-// Gather returns what stands before and behind the data of the reply to a message, until
-// the next one.
+// Gather returns the bytes before and after the data of the reply to a message, valid until the
+// next call.
 func (r *Replier) Gather(f *frame.Frame) (before, after []byte, err error) {
 	if err := r.number(f); err != nil {
 		return nil, nil, err

@@ -10,9 +10,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// shown is an authentication that gives both sides keys for mode secure and
-// protects nothing: the secret is sent in clear. It lets the benchmark compare
-// what encryption costs without a cluster that hands out tickets.
+// shown is an authentication that gives both sides keys for mode secure and protects nothing:
+// the secret is sent in clear. With it the benchmark measures the cost of encryption without a
+// cluster that issues tickets.
 type shown struct{}
 
 // shownMethod is no number that a real peer uses.
@@ -26,8 +26,8 @@ const (
 	sessionSize = 16
 )
 
-// NewSecureServer returns the authentication of a server whose connections are
-// all in mode secure, for clients of this package. It protects nothing.
+// NewSecureServer returns the authentication of a server that forces mode secure, for clients
+// of this package. It protects nothing.
 func NewSecureServer() auth.Server { return shown{} }
 
 // Methods implements auth.Server.
@@ -81,7 +81,7 @@ func (shownClient) Done(_ context.Context, _ uint64, _ auth.Mode, secret []byte)
 	return result(secret)
 }
 
-// result is what a secret gives, on either side.
+// result is the result of a secret, on either side.
 func result(secret []byte) (*auth.Result, error) {
 	if len(secret) != secretSize {
 		return nil, fmt.Errorf("%w: secret of %d bytes, not %d", errSecret, len(secret), secretSize)

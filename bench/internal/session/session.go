@@ -56,8 +56,7 @@ func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bo
 	return enc, dec, behind(err)
 }
 
-// Connect1 is Connect in msgr1. The codecs of its messages are those of the zero
-// [frame1.Config].
+// Connect1 is Connect in msgr1. Its messages have the codecs of the zero [frame1.Config].
 func Connect1(ctx context.Context, c net.Conn, peerNonce, nonce uint32) error {
 	behind := interrupt(ctx, c)
 	cfg := msgrtest.PeerConfig{Name: entity(), Addr: wire.Addr{Type: wire.AddrLegacy, Nonce: nonce}}

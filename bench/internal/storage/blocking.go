@@ -34,7 +34,7 @@ func NewBlocking(cfg Config) (*Blocking, error) {
 	return b, nil
 }
 
-// Settings says what it runs on.
+// Settings has its kind of I/O.
 func (b *Blocking) Settings() map[string]string {
 	return map[string]string{"GOMAXPROCS": strconv.Itoa(runtime.GOMAXPROCS(0))}
 }
@@ -52,7 +52,7 @@ func (b *Blocking) serve(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) err
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mem.Unmap() }() // nobody has it
+	defer func() { _ = mem.Unmap() }() // it is not used any more
 	room := mem.Bytes()
 	n := server.NewFramed(c, enc, dec, room)
 	return n.Serve(func(f *frame.Frame) error {
@@ -62,7 +62,7 @@ func (b *Blocking) serve(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) err
 		}
 		what, err := blocks.Parse(f.Seg[1], b.cfg.Size)
 		if err == nil && what.Kind == blocks.Read {
-			f.Seg[3] = room[blocks.Size:][:what.Len] // behind the header
+			f.Seg[3] = room[blocks.Size:][:what.Len] // after the header
 		}
 		if err == nil {
 			err = b.files.carryOut(what, f.Seg[3])

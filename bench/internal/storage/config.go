@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 )
 
-// Config says what a server serves.
+// Config is the configuration of a server.
 type Config struct {
 	Path string `json:"path"` // of the file, which is there and holds blocks
 	Size int64  `json:"size"` // of it
@@ -24,7 +24,7 @@ const (
 	ways
 )
 
-// way is the one that a request wants.
+// way is the way of a request.
 func way(r blocks.Request) int {
 	if r.Flags&blocks.Direct != 0 {
 		return direct
@@ -32,8 +32,8 @@ func way(r blocks.Request) int {
 	return buffered
 }
 
-// files are the descriptors of those who make system calls: their writes are durable
-// when they return (O_DSYNC).
+// files are the descriptors for system calls: their writes are durable when they return
+// (O_DSYNC).
 type files [ways]*os.File
 
 func openFiles(cfg Config) (f files, err error) {
@@ -52,7 +52,7 @@ func openFiles(cfg Config) (f files, err error) {
 func (f *files) close() {
 	for _, one := range f {
 		if one != nil {
-			_ = one.Close() // nothing of it waits to be written
+			_ = one.Close() // it was only read, or its writes are durable
 		}
 	}
 }
@@ -69,7 +69,7 @@ func errWay(r blocks.Request) error {
 	return fmt.Errorf("%w: flags %#x: the file is not open for that", blocks.ErrBlock, r.Flags)
 }
 
-// carryOut does what r asks for, with p as the data, and checks it. It waits for the disk.
+// carryOut carries out r, with p as the data, and checks it. It waits for the disk.
 func (f *files) carryOut(r blocks.Request, p []byte) error {
 	if len(p) != r.Len {
 		return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, len(p), r.Len)

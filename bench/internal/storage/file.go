@@ -12,11 +12,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// fillEach is how much of a file is written at once.
+// fillEach is the size of one write that fills the file.
 const fillEach = 1 << 20
 
-// File is the file that all servers use. It has no name, so that nothing is left of it
-// however the program ends. Any goroutine, one at a time.
+// File is the file of all servers. It has no name, so that it disappears in any case when the
+// program ends. Any goroutine, one at a time.
 type File struct {
 	// Direct says that it can be used past the page cache; if not, Why is the reason.
 	Direct bool
@@ -39,7 +39,7 @@ func NewFile(dir string, size int64) (*File, error) {
 	}
 	d, err := os.OpenFile(file.Path(), os.O_RDWR|unix.O_DIRECT, 0)
 	if file.Direct, file.Why = err == nil, err; err == nil {
-		_ = d.Close() // nothing was written to it
+		_ = d.Close() // it was only read
 	}
 	return file, nil
 }
@@ -52,7 +52,7 @@ func (f *File) fill() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mem.Unmap() }() // nobody has it
+	defer func() { _ = mem.Unmap() }() // it is not used any more
 	for off := int64(0); off < f.size; off += fillEach {
 		p := mem.Bytes()[:min(fillEach, f.size-off)]
 		blocks.Fill(p, off, 0)
@@ -68,15 +68,15 @@ func (f *File) Path() string {
 	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(f.f.Fd()))
 }
 
-// Config is what a server is told of it.
+// Config is the part of a server's configuration about the file.
 func (f *File) Config() Config { return Config{Path: f.Path(), Size: f.size, Direct: f.Direct} }
 
-// Forget has the page cache forget all of it.
+// Forget drops the file from the page cache.
 func (f *File) Forget() error {
 	return os.NewSyscallError("posix_fadvise", unix.Fadvise(int(f.f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
-// Remember has the page cache know all of it.
+// Remember reads the file into the page cache.
 func (f *File) Remember() error {
 	p := make([]byte, fillEach)
 	for off := int64(0); off < f.size; off += fillEach {
@@ -88,4 +88,4 @@ func (f *File) Remember() error {
 }
 
 // Close ends it. Processes that have opened it keep it.
-func (f *File) Close() { _ = f.f.Close() } // nothing of it is needed any more
+func (f *File) Close() { _ = f.f.Close() } // its content is not needed any more

@@ -15,7 +15,7 @@ type Messenger struct {
 	*server.Messenger
 	size int64
 
-	file [ways]loop.CoreFile // those that the core reads and writes are open
+	file [ways]loop.CoreFile // only the files of the core's own I/O are open
 	free []*request          // the core's
 }
 
@@ -115,7 +115,7 @@ func (r *request) done(c *loop.Core, op *loop.FileOp) {
 	s.free = append(s.free, r)
 }
 
-// answer sends what there is to say.
+// answer sends the answer.
 func answer(c *loop.Core, due control.PendingReply, m *control.Message, err error) {
 	if m == nil {
 		m, _ = control.LendMessage(c, blocks.TypeDone, 0) // without data it does not fail

@@ -18,9 +18,9 @@ const (
 	ringAsk   = 256      // answers of one send at most
 )
 
-// Ring is the least that a storage server on a driver can do: one locked thread, which
-// reads requests, gives them to the driver, and sends what is there at the end of a turn.
-// No budgets, no timers, no back-pressure: nobody should run it.
+// Ring is the least work of a storage server on a driver: one locked thread, which reads
+// requests, gives them to the driver, and sends at the end of a turn. It has no budgets, no
+// timers and no back-pressure, and is not for real use.
 type Ring struct {
 	cfg      Config
 	addr     netip.AddrPort
@@ -38,7 +38,7 @@ type Ring struct {
 	done     chan error
 }
 
-// The user words of completions: what they are about, and its number.
+// The user words of completions: a kind, and a number.
 const (
 	ofAccept uint64 = iota << 32
 	ofReady
@@ -67,7 +67,7 @@ func NewRing(cfg Config, backend string) (*Ring, error) {
 		r.done <- err
 	}()
 	if <-opened != nil {
-		return nil, fmt.Errorf("ring: %w", <-r.done) // the same, when all of it is closed
+		return nil, fmt.Errorf("ring: %w", <-r.done) // every part of it is closed
 	}
 	return r, nil
 }
@@ -100,14 +100,14 @@ func (r *Ring) open(backend string) (err error) {
 // Addr returns where it listens.
 func (r *Ring) Addr() net.Addr { return net.TCPAddrFromAddrPort(r.addr) }
 
-// Settings says what it runs on.
+// Settings has the backend.
 func (r *Ring) Settings() map[string]string { return map[string]string{"backend": string(r.backend)} }
 
-// Syscalls returns how many system calls its thread has made.
+// Syscalls returns the number of system calls of its thread.
 func (r *Ring) Syscalls() uint64 { return r.syscalls.Load() }
 
-// Close ends it and all connections, and returns what ended it before, if something did.
-// Call it once.
+// Close ends it and all connections, and returns the error that ended it before, if any. Call
+// it once.
 func (r *Ring) Close() error {
 	r.stopping.Store(true)
 	r.drv.Wake()
@@ -122,7 +122,7 @@ type ringConn struct {
 	part    [blocks.HeadSize]byte // the beginning of a head
 	n       int                   // bytes of it
 	want    []byte                // where the data goes that is still to come
-	now     int                   // the request whose data it is
+	now     int                   // owner of the data
 	answers []int                 // to be sent
 	sending []int
 	vec     *uring.Vec
@@ -204,7 +204,7 @@ func (c *ringConn) end() {
 	}
 }
 
-// ready reads what there is.
+// ready reads the bytes that have come.
 func (c *ringConn) ready(cp *uring.Completion) error {
 	if c.ended {
 		return nil
@@ -302,7 +302,7 @@ func (c *ringConn) begin(h blocks.Head) ([]byte, error) {
 	q := r.requests[c.now]
 	q.conn, q.what = c, h
 	if h.Len > 0 && (q.mem == nil || len(q.mem.Bytes()) < h.Len) {
-		_ = q.mem.Unmap() // nobody has it
+		_ = q.mem.Unmap() // it is not used any more
 		var err error
 		if q.mem, err = uring.Map(h.Len); err != nil {
 			return nil, err
@@ -319,7 +319,7 @@ func (r *Ring) release(i int) {
 	r.free = append(r.free, i)
 }
 
-// whole gives a request to the driver, once all of it is there.
+// whole gives a complete request to the driver.
 func (c *ringConn) whole() error {
 	q := c.r.requests[c.now]
 	h := &q.what
@@ -401,7 +401,7 @@ func (c *ringConn) send() error {
 	return err
 }
 
-// over gives back what was sent.
+// over gives sent buffers back.
 func (c *ringConn) over() {
 	for _, i := range c.sending {
 		c.r.release(i)

@@ -29,7 +29,7 @@ func Open() (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count system calls: %w", err)
 	}
-	// What is counted below must happen on a thread that the count knows.
+	// The calls below must happen on a thread that is counted.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	s := &Source{id: id}
@@ -49,8 +49,8 @@ type Counter struct {
 	fds []int
 }
 
-// Start begins to count the system calls of process pid: of the threads that
-// it has and of those that they will start.
+// Start begins to count the system calls of process pid: of its threads and of threads that
+// they will start.
 func (s *Source) Start(pid int) (*Counter, error) {
 	threads, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Source) Start(pid int) (*Counter, error) {
 	return c, nil
 }
 
-// Read returns how many calls there were.
+// Read returns the number of calls.
 func (c *Counter) Read() (uint64, error) {
 	var sum uint64
 	var buf [8]byte

@@ -40,8 +40,8 @@ func readID(root string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// privateID mounts tracefs where nobody else sees it: in a mount namespace of
-// a thread of its own, which ends, with the mount, when the number is read.
+// privateID mounts tracefs privately: in a mount namespace of a thread of its own, which ends,
+// with the mount, when the number is read.
 func privateID() (uint64, error) {
 	type answer struct {
 		id  uint64

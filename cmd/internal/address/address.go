@@ -50,8 +50,8 @@ type Reader struct {
 	Msgr1   bool   // v1 addresses are wanted, not v2 ones
 }
 
-// For is the reader of a text whose protocol is that of its type, and without one that
-// of proto: v1, or v2 or empty.
+// For is r for the protocol of text: the protocol that the text names, else proto, which is v1,
+// v2, or empty for v2.
 func (r Reader) For(proto, text string) (Reader, error) {
 	if proto != "" && proto != "v1" && proto != "v2" {
 		return r, fmt.Errorf("protocol %q: want v1 or v2", proto)
@@ -116,7 +116,7 @@ func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	case ip.IsUnspecified():
 		return fail("the IP address is a wildcard, not one that peers dial")
 	}
-	// The library's own reader checks what an IPv6 zone may be.
+	// The library's own reader knows the valid IPv6 zones.
 	a, err := wire.ParseAddr(proto + ":" + netip.AddrPortFrom(ip, port).String())
 	if err != nil {
 		return fail("the IPv6 zone is no positive number")
@@ -125,7 +125,8 @@ func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	return a, nil
 }
 
-// split cuts the port off; without one it is standard. why says what is wrong.
+// split cuts the port off; without a port it returns standard. why is the error, empty for
+// none.
 func split(s string, standard uint16) (host string, port uint16, why string) {
 	host, portText := s, ""
 	switch inner, closed := strings.CutSuffix(s, "]"); {
@@ -141,7 +142,7 @@ func split(s string, standard uint16) (host string, port uint16, why string) {
 		}
 		host, portText = s[:colon], s[colon+1:]
 		if portText == "" {
-			return "", 0, "the port is missing behind the colon"
+			return "", 0, "the port is missing after the colon"
 		}
 		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 			host = host[1 : len(host)-1]
@@ -164,7 +165,7 @@ func isIP(s string) bool {
 	return err == nil
 }
 
-// unknown matches an address whose protocol does not exist, but no host of such a name.
+// unknown matches an address whose protocol does not exist, but no host of that name.
 var unknown = regexp.MustCompile(`^v[0-9]+:.*[A-Za-z.:]`)
 
 // name is a host name; one of digits and dots only is a mistyped IP address.

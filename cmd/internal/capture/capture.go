@@ -1,15 +1,14 @@
 // Package capture reads recordings of network traffic, as tcpdump and Wireshark write
 // them, and puts the streams of TCP connections together.
 //
-//   - capture.go has a [Reader], which gives the TCP segments of a recording. The formats and
-//     the headers below TCP are those of gopacket.
-//   - streams.go is an [Assembler], which gives the bytes of each direction in order,
-//     and says where bytes are missing. The assembler of gopacket does not see by the other
-//     side's acks that bytes were not recorded, so that it gives what follows a gap too late
-//     to tell which side spoke first.
+//   - capture.go has a [Reader] of the TCP segments of a recording. gopacket decodes the
+//     formats and the headers below TCP.
+//   - streams.go has an [Assembler], which gives the bytes of each direction in order, and
+//     reports missing bytes. The assembler of gopacket ignores the acks of the other side, so
+//     that it gives the bytes after a gap too late to tell which side spoke first.
 //
-// Nothing in a file is trusted: it is read with a bounded amount of memory, and what
-// cannot be understood is passed over, or an error.
+// Files are not trusted: a Reader has bounded memory. It passes over packets that it cannot
+// decode; a damaged file is an error.
 package capture
 
 import (
@@ -41,7 +40,7 @@ type Segment struct {
 	SYN, FIN, RST,
 	HasAck bool
 	Payload []byte
-	// Len is how many bytes of payload it had on the wire: more than Payload, if the
+	// Len is the size of the payload on the wire, in bytes: more than that of Payload if the
 	// recording has cut it.
 	Len int
 }
@@ -99,8 +98,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return &Reader{packets: p, link: p.LinkType()}, nil
 }
 
-// known are the links whose headers are read: Ethernet, which Linux' loopback is as well,
-// both forms of Linux' "any", BSD loopback, and raw IP.
+// known are the links whose headers are read: Ethernet, also for Linux' loopback, both forms of
+// Linux' "any", BSD loopback, and raw IP.
 func known(t layers.LinkType) bool {
 	switch t {
 	case layers.LinkTypeNull, layers.LinkTypeEthernet, layers.LinkTypeRaw, layers.LinkTypeLoop, layers.LinkTypeLinuxSLL,
@@ -117,8 +116,8 @@ func damaged(err error) error {
 	return fmt.Errorf("%w: %w", ErrFormat, err)
 }
 
-// Next returns the next TCP segment, io.EOF behind the last one. Packets that have none, or
-// are damaged, or a fragment, are passed over.
+// Next returns the next TCP segment, io.EOF after the last one. It passes over packets of other
+// protocols, damaged packets and fragments.
 func (r *Reader) Next() (Segment, error) {
 	for {
 		p, at, err := r.packets.ReadPacketData()
@@ -143,8 +142,8 @@ func (r *Reader) Next() (Segment, error) {
 	}
 }
 
-// segment finds the TCP segment in a packet, whose last bytes may not have been recorded: cut
-// is how many.
+// segment finds the TCP segment in a packet. The recording has cut the last bytes of the
+// packet, cut in number.
 func segment(link layers.LinkType, p []byte, cut int) (s Segment, ok bool) {
 	packet := gopacket.NewPacket(p, link, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
 	tcp, ok := packet.Layer(layers.LayerTypeTCP).(*layers.TCP)

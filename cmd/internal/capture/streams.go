@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// maxConns is how many TCP connections are followed at a time.
+	// maxConns bounds the number of TCP connections at a time.
 	maxConns = 16 << 10
-	// maxEarly and maxEarlyBytes bound what waits in one direction for bytes before it.
+	// maxEarly and maxEarlyBytes bound the segments of one direction that wait for earlier
+	// bytes.
 	maxEarly      = 1 << 10
 	maxEarlyBytes = 4 << 20
-	// maxJump is how far a segment can be from the last one; what is further is not of
-	// this connection.
+	// maxJump is the largest distance of a segment from the last one; segments beyond it belong
+	// to another connection.
 	maxJump = 1 << 30
 )
 
@@ -56,7 +57,7 @@ func (st *stream) sender(s Segment) trace.Side {
 	return trace.Connector
 }
 
-// direction is the one in which a side sends.
+// direction is the direction of a sender.
 func (st *stream) direction(from trace.Side) *direction {
 	if from == trace.Acceptor {
 		return &st.dirs[1]
@@ -64,7 +65,7 @@ func (st *stream) direction(from trace.Side) *direction {
 	return &st.dirs[0]
 }
 
-// direction is what one side sends.
+// direction are the bytes of one sender.
 type direction struct {
 	known bool    // next is
 	next  uint32  // number of the next byte
@@ -80,7 +81,7 @@ type direction struct {
 type early struct {
 	seq  uint32
 	data []byte
-	size int // with what was cut
+	size int // on the wire, with the bytes that the recording has cut
 }
 
 // NewAssembler makes one that calls begin for every connection.
@@ -170,7 +171,7 @@ func (st *stream) add(from trace.Side, s Segment) {
 	if ahead := int32(seq - d.next); ahead > maxJump || ahead < -maxJump {
 		return
 	}
-	if s.HasAck { // it was sent behind what it acknowledges
+	if s.HasAck { // the sender had received all bytes that it acknowledges
 		st.acked(from.Other(), s.Time, s.Ack)
 	}
 	if s.FIN {
@@ -216,8 +217,8 @@ func (st *stream) deliver(from trace.Side, at time.Time, e early) {
 	}
 }
 
-// upTo delivers the early segments below seq, and those that follow without a gap. It reports
-// missing bytes below seq as gaps.
+// upTo delivers the early segments below seq, and the segments that follow without a gap. It
+// reports missing bytes below seq as gaps.
 func (st *stream) upTo(from trace.Side, at time.Time, seq uint32) {
 	d := st.direction(from)
 	for {

@@ -22,8 +22,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Session are the flags of every program that talks to a peer: who we are, what we speak, and
-// how long we wait.
+// Session are the flags of every program that talks to a peer: our name, the protocol, and how
+// long we wait.
 type Session struct {
 	Name, Proto string
 	Timeout     time.Duration
@@ -32,10 +32,10 @@ type Session struct {
 	Recording
 }
 
-// Register makes the flags. bound is what --timeout bounds.
+// Register makes the flags. bound is the effect of --timeout, for the help.
 func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration, bound string) {
-	fs.StringVar(&s.Name, "name", name, "`ENTITY` that we are, such as client.admin or mon.a")
-	fs.StringVar(&s.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default what both sides prefer)")
+	fs.StringVar(&s.Name, "name", name, "our name: `ENTITY`, such as client.admin or mon.a")
+	fs.StringVar(&s.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default by the preferences of both sides)")
 	fs.StringVar(&s.Proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
 	fs.IntVar(&s.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.DurationVar(&s.Timeout, "timeout", timeout, "`DURATION`: "+bound)
@@ -132,7 +132,7 @@ type Recording struct {
 func (r *Recording) Register(fs *flag.FlagSet) {
 	fs.StringVar(&r.trace, "trace", "", "`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one is FILE.1")
 	fs.StringVar(&r.keyLog, "keylog", "",
-		"`FILE` to append the keys of connections in mode secure to, for \"ringmsgr decode --keys\"; who has it reads what they carry")
+		"`FILE` that gets the keys of connections in mode secure, for \"ringmsgr decode --keys\": its readers can decrypt recordings")
 }
 
 // Apply opens the files and sets cfg up. Close closes them, once the messenger is shut

@@ -22,7 +22,7 @@ const (
 	stepData
 )
 
-// legal is where a tag belongs, and who may send it; "" is both.
+// legal is the step of a tag, and the side that may send it; "" is both.
 type legal struct {
 	step int
 	from trace.Side
@@ -74,9 +74,9 @@ func (c *conn) frame2(r *trace.Record) {
 	case l.step == stepData && !c.opened && !c.joined:
 		c.wrong(r.From, "%s before a session is open", r.Tag)
 	case l.step < s.rank, l.step == s.rank && s.tag == r.Tag && slices.Contains(once, r.Tag):
-		c.wrong(r.From, "%s behind %s", r.Tag, s.tag)
+		c.wrong(r.From, "%s after %s", r.Tag, s.tag)
 	case l.step > max(s.rank, stepBanner)+1 && !c.joined && (s.rank != stepSign || l.step != stepSession): // not all sides compress
-		c.wrong(r.From, "%s behind %s, with steps of the handshake left out", r.Tag, cmp.Or(s.tag, "the banner"))
+		c.wrong(r.From, "%s after %s, with steps of the handshake left out", r.Tag, cmp.Or(s.tag, "the banner"))
 	}
 	s.rank, s.tag = max(s.rank, l.step), r.Tag
 	if l.step == stepData {
@@ -95,7 +95,7 @@ func (c *conn) banner(r *trace.Record, s *side) {
 	s.rank, s.rev1 = stepBanner, f.Supported&wire.BannerRevision1 != 0
 	peer := c.of(r.From.Other())
 	if missing := f.Required &^ (wire.BannerRevision1 | wire.BannerCompression); missing != 0 {
-		c.wrong(r.From, "it requires features that nobody knows: 0x%x", missing)
+		c.wrong(r.From, "it requires unknown features: 0x%x", missing)
 	}
 	if peer.rank == stepBanner {
 		name := "msgr2.0"
@@ -106,7 +106,7 @@ func (c *conn) banner(r *trace.Record, s *side) {
 	}
 }
 
-// handshake looks at what a frame says.
+// handshake draws conclusions from a frame of the handshake.
 func (c *conn) handshake(r *trace.Record, s *side) {
 	peer := c.of(r.From.Other())
 	switch f := r.Fields.(type) {

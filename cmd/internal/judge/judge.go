@@ -1,14 +1,13 @@
-// Package judge follows connections by the records of package trace: which state each is
-// in, and what is wrong with it: those of a trace, and those that [trace.Streams] makes of a
-// recording.
+// Package judge follows connections by the records of package trace, from a trace or from
+// [trace.Streams]: it reports the state of each connection, and the rules that its peers break.
 //
 //   - judge.go has the [Judge], the life of a connection, and messages, acks and keepalives,
 //     which both protocols share.
 //   - handshake.go has the order of their handshakes.
 //
 // It finds refusals, sequence numbers that are missing or come twice, acks of messages that
-// were not sent, frames out of place, and ends before a session is open. Behind a gap it
-// claims nothing that the gap may explain.
+// were not sent, frames out of place, and ends before a session is open. After a gap it reports
+// no error that the gap may explain.
 package judge
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
-// maxConns is how many connections are followed at a time.
+// maxConns bounds the number of connections at a time.
 const maxConns = 64 << 10
 
 // Judge follows the connections of one trace or recording.
@@ -30,7 +29,7 @@ type Judge struct {
 	now   time.Time
 }
 
-// New makes a Judge that has seen nothing.
+// New makes a Judge without connections.
 func New() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
 
 // conn is one connection.
@@ -48,7 +47,7 @@ type conn struct {
 
 // side is the state of one end.
 type side struct {
-	rank   int    // how far it is in the handshake
+	rank   int    // its step in the handshake
 	tag    string // its last frame there
 	entity string // type, then with its number
 	addrs  string
@@ -57,8 +56,8 @@ type side struct {
 	beats  []time.Time // keepalives that the other side has not answered
 }
 
-// Look takes the next record, and returns what it means: records with the events State
-// and Wrong, valid until the next call.
+// Look takes the next record, and returns the conclusions: records with the events State and
+// Wrong, valid until the next call.
 func (j *Judge) Look(r *trace.Record) []trace.Record {
 	j.notes, j.now = j.notes[:0], r.Time
 	if r.Event == trace.State || r.Event == trace.Wrong {
@@ -163,13 +162,13 @@ func (c *conn) open(format string, args ...any) {
 	c.enter("open", format, args...)
 }
 
-// sequence is what is known of the messages of one side.
+// sequence are the numbers of the messages of one side.
 type sequence struct {
 	known bool   // last is
 	last  uint64 // number of the last message
 }
 
-// maxBeats is how many keepalives are remembered.
+// maxBeats bounds the keepalives that are remembered.
 const maxBeats = 64
 
 // data looks at a frame of an open session. It says whether it is one.
@@ -205,7 +204,7 @@ func (c *conn) data(r *trace.Record) bool {
 func (c *conn) message(from trace.Side, s *side, seq uint64) {
 	switch q := &s.seq; {
 	case q.known && seq <= q.last:
-		c.wrong(from, "message %d comes again, or out of order, behind %d", seq, q.last)
+		c.wrong(from, "message %d comes again, or out of order, after %d", seq, q.last)
 		return
 	case q.known && seq > q.last+1:
 		c.wrong(from, "messages %d to %d are missing", q.last+1, seq-1)

@@ -102,25 +102,25 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	for want, l := range map[string]life{
 		"connector messages 2 to 3 are missing":                                       opened(t).and(con, "MESSAGE", message(1, 0)).and(con, "MESSAGE", message(4, 0)),
 		"connector messages 1 to 1 are missing":                                       opened(t).and(con, "MESSAGE", message(2, 0)),
-		"acceptor message 1 comes again, or out of order, behind 1":                   opened(t).and(acc, "MESSAGE", message(1, 0)).and(acc, "MESSAGE", message(1, 0)),
+		"acceptor message 1 comes again, or out of order, after 1":                    opened(t).and(acc, "MESSAGE", message(1, 0)).and(acc, "MESSAGE", message(1, 0)),
 		"acceptor it acknowledges message 2, and the last that was sent is 1":         opened(t).and(con, "MESSAGE", message(1, 0)).and(acc, "ACK", &trace.Ack{Seq: 2}),
 		"connector it acknowledges message 2, and the last that was sent is 0":        opened(t).and(con, "MESSAGE", message(1, 2)),
 		"acceptor it answers a keepalive that was not sent":                           opened(t).and(acc, "KEEPALIVE2_ACK", &trace.Keepalive{}),
 		"acceptor it did not answer 1 keepalives, the first 2.0 s before the end":     opened(t).and(con, "KEEPALIVE2", &trace.Keepalive{}).and(con, "MESSAGE", message(1, 0)).event(trace.End, "", "reset"),
 		"connector MESSAGE before a session is open":                                  authenticated().and(con, "MESSAGE", message(1, 0)),
 		"acceptor CLIENT_IDENT is a frame of the connector":                           authenticated().and(acc, "CLIENT_IDENT", &trace.ClientIdent{}),
-		"connector HELLO behind AUTH_SIGNATURE":                                       authenticated().and(con, "HELLO", &trace.Hello{}),
-		"connector AUTH_SIGNATURE behind AUTH_SIGNATURE":                              authenticated().and(con, "AUTH_SIGNATURE", &trace.AuthSignature{Signed: true}),
+		"connector HELLO after AUTH_SIGNATURE":                                        authenticated().and(con, "HELLO", &trace.Hello{}),
+		"connector AUTH_SIGNATURE after AUTH_SIGNATURE":                               authenticated().and(con, "AUTH_SIGNATURE", &trace.AuthSignature{Signed: true}),
 		"connector the protocol has no tag 77":                                        authenticated().and(con, "tag 77", nil),
 		"it ended before a session was open, in state session: reset by the acceptor": authenticated().event(trace.End, "", "reset by the acceptor"),
 		"acceptor it refuses method cephx: permission denied; it allows nothing in mode nothing": life{{Event: trace.Open}}.
 			and(acc, "", &trace.Features{}).and(acc, "HELLO", &trace.Hello{}).and(acc, "AUTH_BAD_METHOD", &trace.AuthBadMethod{Method: "cephx", Result: -13}),
-		"acceptor it requires features that nobody knows: 0x4": life{{Event: trace.Open}}.
+		"acceptor it requires unknown features: 0x4": life{{Event: trace.Open}}.
 			and(con, "", &trace.Features{}).and(acc, "", &trace.Features{Required: 7}),
 		"connector MESSAGE is malformed: it is short": append(opened(t), trace.Record{Event: trace.Frame, From: con, Tag: "MESSAGE", Error: "it is short"}),
 		"connector MESSAGE was given up by its sender, and counts as not sent": append(opened(t), trace.Record{Event: trace.Frame, From: con, Tag: "MESSAGE", Aborted: true}).
 			and(con, "MESSAGE", message(1, 0)),
-		"connector CLIENT_IDENT behind the banner, with steps of the handshake left out": life{{Event: trace.Open}}.
+		"connector CLIENT_IDENT after the banner, with steps of the handshake left out": life{{Event: trace.Open}}.
 			and(con, "", &trace.Features{}).and(con, "CLIENT_IDENT", &trace.ClientIdent{}),
 		"acceptor it does not know the session of []: what was queued is lost": authenticated().
 			and(con, "SESSION_RECONNECT", &trace.Reconnect{}).and(acc, "SESSION_RESET", &trace.Reset{Full: true}),

@@ -13,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
-// shutdownTime bounds how long a messenger may take to end. Only a defect takes as long,
-// or a machine that gives a core no time.
+// shutdownTime bounds the end of a messenger. Only a defect takes as long, or a machine that
+// gives a core no time.
 const shutdownTime = 10 * time.Second
 
 // Close ends m. It waits for no peer: Messenger.Drain before it does.

@@ -18,9 +18,9 @@ func (p Position) Segment() uint32 { return uint32(p >> 32) }
 // Off is the offset in the segment.
 func (p Position) Off() int64 { return int64(uint32(p)) }
 
-// Segment is one file of a log. Its name says all but Sure and End, which Chain finds out. So
-// where a segment ends is durable when the next one has a name, and one that the next one
-// goes past holds nothing that counts.
+// Segment is one file of a log. Its name has all fields but Sure and End, which Chain fills in.
+// The name of the next segment says where this one ends, durably. A segment that the next one
+// skips holds no record that counts.
 type Segment struct {
 	Core, Cores  int
 	Number, Salt uint32
@@ -48,8 +48,8 @@ const markName = "%dof%d-%08x-%016x.mark"
 // Name is the name of the file.
 func (k *Mark) Name() string { return fmt.Sprintf(markName, k.Core, k.Cores, k.Oldest, k.Durable) }
 
-// ParseName reads the name of a segment or of a mark; the other one is nil. If the name is not
-// exactly what Name makes, both are, and cores is 0.
+// ParseName reads the name of a segment or of a mark; the other result is nil. For all other
+// names both are nil, and cores is 0.
 func ParseName(name string) (_ *Segment, _ *Mark, cores int) {
 	var g Segment
 	_, _ = fmt.Sscanf(name, segmentName, &g.Core, &g.Cores, &g.Number, &g.Salt, &g.Before) // or some of it
@@ -64,9 +64,9 @@ func ParseName(name string) (_ *Segment, _ *Mark, cores int) {
 	return nil, nil, 0
 }
 
-// Chain follows the names of the segments of a log, the oldest first, back from the youngest
-// one: those that count, and those that the log goes past. lost says what of the log is missing
-// that the mark, or another name, speaks of.
+// Chain follows the names of the segments of a log, found from the oldest to the youngest, back
+// from the youngest: counts are the segments of the log, past the skipped ones. lost describes
+// the parts that the mark, or a name, speaks of and that are missing.
 func Chain(found []*Segment, k *Mark) (counts, past []*Segment, lost []string) {
 	var next *Segment
 	for _, g := range slices.Backward(found) {

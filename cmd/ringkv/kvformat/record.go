@@ -16,7 +16,7 @@ const (
 	Failed                        // Front: why
 )
 
-// What a record holds, in bytes.
+// Sizes of a record, in bytes.
 const (
 	HeaderSize = 16
 	MaxKey     = 1 << 10
@@ -34,7 +34,7 @@ func Sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 // Record is one entry of the log: a key and its value. Without a value it deletes the key.
 // On disk it is a header, the key and the value; the header:
 //
-//	 0  crc32c of the header behind it and the key, begun with the segment's salt and the offset
+//	 0  crc32c of the rest of the header and the key, begun with the segment's salt and the offset
 //	 4  crc32c of the value
 //	 8  length of the value, 32 bits
 //	12  length of the key, 16 bits; 2; 'k'
@@ -44,8 +44,8 @@ func Sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 type Record struct {
 	Key, Value []byte
 	Sum        uint32 // crc32c of the value
-	Off, Size  int64  // where it begins, and how long it is on disk
-	Whole      bool   // the value is what was written
+	Off, Size  int64  // its offset and its length on disk
+	Whole      bool   // the value has the crc Sum
 }
 
 // Deletes says that the record has no value, be it damaged.
@@ -96,10 +96,10 @@ func Read(p []byte, salt uint32, off int64) (r Record, ok bool) {
 	return r, true
 }
 
-// ReadAll reads the records that p begins with, one behind the other, as far as they begin
-// below most. Up to least all of them were acknowledged, so that bytes of a value may be wrong
-// there; behind that the first record that is not whole ends them. sound says that nothing is
-// missing up to least, and that no record goes past least or most.
+// ReadAll reads the records at the start of p, as far as they begin below most. All records up
+// to least were acknowledged: their values may be damaged, but none may be missing. After least
+// the first record that is not whole ends the list. sound: no record below least is missing,
+// and none extends beyond least or most.
 func ReadAll(p []byte, salt uint32, least, most int64) (list []Record, end int64, sound bool) {
 	for end < most {
 		r, ok := Read(p[end:], salt, end)

@@ -12,7 +12,7 @@ import (
 
 // The exit statuses.
 const (
-	OK     = 0 // it did what it was asked for
+	OK     = 0 // the program did its work
 	Failed = 1 // it could not
 	Usage  = 2 // it was called wrongly
 )
@@ -22,7 +22,7 @@ type UsageError struct{ Err error }
 
 func (u *UsageError) Error() string { return u.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (u *UsageError) Unwrap() error { return u.Err }
 
 // Usagef makes a UsageError.
@@ -44,8 +44,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// PrintVersion writes what a program was built from, in one line of text or
-// JSON.
+// PrintVersion writes the Build of a program, in one line of text or JSON.
 func PrintVersion(w io.Writer, program string, asJSON bool) error {
 	i := ReadBuild()
 	if asJSON {
@@ -55,16 +54,16 @@ func PrintVersion(w io.Writer, program string, asJSON bool) error {
 	return err
 }
 
-// Build is what a program was built from.
+// Build are the sources of a program.
 type Build struct {
 	Version  string `json:"version"`            // of the module: a tag, a pseudo-version, or "(devel)"
 	Commit   string `json:"commit,omitempty"`   // in full; empty if it is not known
 	Modified bool   `json:"modified,omitempty"` // the commit is not all
 	Go       string `json:"go"`                 // version of the toolchain
-	Platform string `json:"platform"`           // such as linux/amd64
+	Platform string `json:"platform"`           // for example linux/amd64
 }
 
-// ReadBuild returns what this program was built from.
+// ReadBuild returns the Build of this program.
 func ReadBuild() Build {
 	i := Build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if b, ok := debug.ReadBuildInfo(); ok {
@@ -73,7 +72,7 @@ func ReadBuild() Build {
 	return i
 }
 
-// fill takes what the toolchain has noted in the program.
+// fill takes the facts that the toolchain has put into the program.
 func (i *Build) fill(b *debug.BuildInfo) {
 	if b.Main.Version != "" {
 		i.Version = b.Main.Version

@@ -2,6 +2,5 @@
 // and the text of sizes, rates and times. Commands, help and completion are those of
 // spf13/cobra.
 //
-// It is shared by the programs and the benchmark of this module, and promises
-// nothing to others.
+// The programs and the benchmark of this module share it. It is no API for others.
 package cli

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Width is how many columns a help text has at most.
+// Width is the largest width of a help text, in columns.
 const Width = 100
 
-// NewFlags returns an empty set of flags that prints nothing by itself.
+// NewFlags returns an empty set of flags that prints no text by itself.
 func NewFlags(name string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -23,9 +23,9 @@ func NewFlags(name string) *flag.FlagSet {
 	return fs
 }
 
-// Parse parses flags that may stand before and behind other arguments, which
-// it returns. Behind "--" there are no flags. The error is flag.ErrHelp for
-// -h and --help, else a UsageError that names the flag.
+// Parse parses flags before, between and after other arguments, which it returns. After "--"
+// there are no flags. The error is flag.ErrHelp for -h and --help, else a UsageError that names
+// the flag.
 func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	all := twoDashes(fs)
 	switch err := all.Parse(args); {
@@ -37,7 +37,7 @@ func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	return all.Args(), nil
 }
 
-// twoDashes are the flags of fs as the library behind Program has them.
+// twoDashes are the flags of fs in the library's type.
 func twoDashes(fs *flag.FlagSet) *pflag.FlagSet {
 	all := pflag.NewFlagSet(fs.Name(), pflag.ContinueOnError)
 	all.Usage = func() {}
@@ -50,7 +50,7 @@ func twoDashes(fs *flag.FlagSet) *pflag.FlagSet {
 	return all
 }
 
-// reworded says what a value should be, and which flag may have been meant.
+// reworded names the valid values, or the flag that the user may have meant.
 func reworded(fs *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	var empty *pflag.ValueRequiredError
@@ -73,7 +73,7 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	return &UsageError{err}
 }
 
-// Nearest ends the error about an unknown word: it asks for the nearest of names, if that one
+// Nearest ends the error about an unknown word: it asks for the nearest of names, if that
 // begins alike or differs in a letter or two. Else it is empty.
 func Nearest(word, dashes string, names []string) string {
 	best, least := "", 3
@@ -92,7 +92,7 @@ func Nearest(word, dashes string, names []string) string {
 	return fmt.Sprintf(": did you mean %s%s?", dashes, best)
 }
 
-// distance is how many letters have to be changed, added, or left out, to get from a to b.
+// distance is the number of letters to change, to add or to leave out between a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -113,7 +113,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// wanted says what the value of a flag should be, by its type.
+// wanted describes the valid values of a flag, by its type.
 func wanted(kind, value string, why error) string {
 	switch kind {
 	case "duration":
@@ -134,8 +134,8 @@ func PrintFlags(w io.Writer, fs *flag.FlagSet) {
 	fmt.Fprint(w, twoDashes(fs).FlagUsagesWrapped(Width))
 }
 
-// Hang writes a text behind a head, in lines of at most width columns. Those from the second on are
-// indented. A word that is longer than a line has a line of its own.
+// Hang writes a head and a text, in lines of at most width columns. All lines but the first are
+// indented. A longer word has a line of its own.
 func Hang(w io.Writer, head, text string, indent, width int) {
 	line, column := head, utf8.RuneCountInString(head)
 	for i, word := range strings.Fields(text) {

@@ -29,25 +29,25 @@ func Main(run func(ctx context.Context, args []string) int) {
 // help.
 type Program struct {
 	Name, About string        // About is one line without a full stop
-	Flags       *flag.FlagSet // those of all commands; nil: each has its own
+	Flags       *flag.FlagSet // of all commands; nil: each has its own
 	Commands    []Command
 	// Values are the values of flags, for completion, by the word in capitals that stands for
 	// the value in the help. FILE, PATH, DIR and DIRECTORY are files.
 	Values map[string][]string
-	// Letters stand for flags, behind one dash, by the names of the flags.
+	// Letters are short names of flags, by their long names.
 	Letters map[string]string
 }
 
 // Command is one of the verbs of a Program.
 type Command struct {
 	Name string
-	Args string // such as ADDRESS KEY; the last may be [ONE] or MANY...
+	Args string // for example ADDRESS KEY; the last may be [ONE] or MANY...
 	Help string // one line
-	// Text is what "COMMAND -h" says at length, and Example a call. They and Flags are for a
-	// program whose commands have flags of their own.
+	// Text is the long help, and Example a call. They and Flags are for a program whose
+	// commands have flags of their own.
 	Text, Example string
 	Flags         *flag.FlagSet
-	// Given are arguments that flags have brought, before those of the call; nil: none.
+	// Given are arguments from flags, before the arguments of the call; nil: none.
 	Given func() []string
 	Run   func(ctx context.Context, args []string) error
 }
@@ -55,17 +55,17 @@ type Command struct {
 // ErrReported is the error of a command that has told the user about its failure.
 var ErrReported = errors.New("failed")
 
-// Run is the whole program: it parses flags, runs the command, says what is wrong, and
-// returns the exit status.
+// Run is the whole program: it parses flags, runs the command, prints its error, and returns
+// the exit status.
 func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
 	root := p.root(stdout, stderr)
-	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
+	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	c, err := root.ExecuteContextC(ctx)
 	return Status(stderr, c.CommandPath(), err)
 }
 
-// Status is the exit status of a program, or of a command, that ended with err. It says on stderr
-// what is wrong, in one line.
+// Status is the exit status of a program, or of a command, that ended with err. It writes the
+// error to stderr, in one line.
 func Status(stderr io.Writer, name string, err error) int {
 	switch {
 	case err == nil:
@@ -134,7 +134,7 @@ func version(program string, stdout io.Writer) Command {
 	fs := NewFlags("version")
 	asJSON := fs.Bool("json", false, "write JSON")
 	return Command{
-		Name: "version", Help: "what this program was built from", Flags: fs, Example: "  " + program + " version --json",
+		Name: "version", Help: "the sources of this program", Flags: fs, Example: "  " + program + " version --json",
 		Text: `Prints the version of the module, the commit if it is known, and the Go toolchain.
 
 With --json, one object per line:
@@ -167,7 +167,7 @@ func (p *Program) cobra(c Command) *cobra.Command {
 	return cmd
 }
 
-// flags gives a command flags, whose values are completed.
+// flags gives a command flags, and completes their values.
 func (p *Program) flags(c *cobra.Command, to *pflag.FlagSet, from *flag.FlagSet) {
 	known := twoDashes(from)
 	known.VisitAll(func(f *pflag.Flag) { f.Shorthand = p.Letters[f.Name] })
@@ -193,8 +193,8 @@ func (c *Command) takes(n int) bool {
 	return n == want
 }
 
-// GrowProcs gives the Go scheduler two threads beside those that the cores of a messenger
-// block, unless the user has decided about it.
+// GrowProcs gives the Go scheduler two threads beside the threads of the cores, unless the user
+// has set their number.
 func GrowProcs(cores int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < cores+2 {
 		runtime.GOMAXPROCS(cores + 2)

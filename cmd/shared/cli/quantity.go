@@ -15,8 +15,8 @@ func Bytes(n int64) string {
 	return strings.Replace(humanize.IBytes(uint64(max(n, 0))), ".0 ", " ", 1)
 }
 
-// ParseBytes reads a number of bytes up to most, such as 64, 16KiB, 1.5MiB or
-// 4MB, which is 4000000.
+// ParseBytes reads a number of bytes up to most, for example 64, 16KiB, 1.5MiB, or 4MB, which
+// is 4000000.
 func ParseBytes(text string, most int64) (int64, error) {
 	n, err := humanize.ParseBytes(text)
 	switch {
@@ -39,8 +39,8 @@ func Count(v float64) string {
 	return humanize.FormatFloat("# ###.", v)
 }
 
-// Rate writes something per second in at most ten columns and the unit:
-// "9.5 kB/s" with unit "B/s", "107 k" without unit.
+// Rate writes a number per second in at most ten columns and the unit: "9.5 kB/s" with unit
+// "B/s", "107 k" without unit.
 func Rate(v float64, unit string) string {
 	n, prefix := v, ""
 	if v >= 1 { // no milli

@@ -2,6 +2,5 @@
 // output (Check), or starts the test's own binary as another process: as the program under
 // test (Program, Start), or as one that only waits (Main, Sleeper).
 //
-// It is shared by the programs and the benchmark of this module, and promises
-// nothing to others.
+// The programs and the benchmark of this module share it. It is no API for others.
 package clitest

@@ -38,7 +38,7 @@ func Command(t testing.TB, args ...string) *exec.Cmd {
 
 // Process is a program that Start has started. Its methods are for one goroutine at a time.
 type Process struct {
-	Stdout *bufio.Reader // what it writes
+	Stdout *bufio.Reader // its output
 
 	t     testing.TB
 	cmd   *exec.Cmd
@@ -59,7 +59,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String is what was written so far.
+// String is the output so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *Process) Line() string {
 	return line[:len(line)-1]
 }
 
-// Stderr is what it has written to standard error so far.
+// Stderr is its standard error so far.
 func (p *Process) Stderr() string { return p.errs.String() }
 
 // Signal sends it a signal.
@@ -127,7 +127,7 @@ func (p *Process) Kill() {
 func (p *Process) Want(status int) {
 	p.t.Helper()
 	p.ended = true
-	_ = p.cmd.Wait() // the status says it all
+	_ = p.cmd.Wait() // the status has the error
 	if got := p.cmd.ProcessState.ExitCode(); got != status {
 		p.t.Errorf("%q: %v, want status %d: %s", p.cmd.Args[1:], p.cmd.ProcessState, status, p.Stderr())
 	}
@@ -136,7 +136,7 @@ func (p *Process) Want(status int) {
 // sleeps marks a process of the test binary that waits until its input ends.
 const sleeps = "RINGMSGR_TEST_SLEEPS"
 
-// Main is the TestMain of a package whose tests use Sleeper. It does not return.
+// Main is the TestMain of a package with tests that use Sleeper. It does not return.
 func Main(m *testing.M) {
 	if os.Getenv(sleeps) != "" {
 		_, _ = os.Stdout.Write([]byte{'\n'}) // it has started

@@ -2,6 +2,5 @@
 // significant digits, a closed loop of load, and the memory, the CPU time and the wake-ups of
 // a process, this one (0) or another.
 //
-// It is shared by the programs and the benchmark of this module, and promises
-// nothing to others.
+// The programs and the benchmark of this module share it. It is no API for others.
 package perf

@@ -17,8 +17,7 @@ const (
 	// rounds of a benchmark differ by. A third digit would take eight times the
 	// memory, and a load has one histogram for each connection.
 	digits = 2
-	// highest is the largest duration that is told apart from longer ones. With
-	// it a histogram takes 35 KiB, whatever is recorded.
+	// highest is the bound of recorded durations. With it every histogram takes 35 KiB.
 	highest = 20 * time.Minute
 )
 
@@ -26,17 +25,17 @@ const (
 // 20 minutes. It is made by NewHistogram and belongs to one goroutine at a time.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-// NewHistogram returns an empty histogram. Nothing is allocated after that.
+// NewHistogram returns an empty histogram. Its methods allocate no more memory.
 func NewHistogram() *Histogram { return &Histogram{hdrhistogram.New(1, int64(highest), digits)} }
 
-// Record counts one duration. Negative ones count as zero, those above 20
-// minutes as 20 minutes.
+// Record counts one duration. Negative durations count as zero, durations above 20 minutes as
+// 20 minutes.
 func (h *Histogram) Record(d time.Duration) {
 	_ = h.h.RecordValue(int64(min(max(d, 0), highest))) // fails only out of range
 }
 
 // Add counts everything that o has counted.
-func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) } // both have the same range: nothing is dropped
+func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) } // both have the same range: no value is dropped
 
 // Clone returns a histogram of its own with the same durations.
 func (h *Histogram) Clone() *Histogram { return &Histogram{h.h.Clone()} }
@@ -44,7 +43,7 @@ func (h *Histogram) Clone() *Histogram { return &Histogram{h.h.Clone()} }
 // Reset forgets everything.
 func (h *Histogram) Reset() { h.h.Reset() }
 
-// Count returns how many durations were recorded.
+// Count returns the number of recorded durations.
 func (h *Histogram) Count() uint64 { return uint64(h.h.TotalCount()) }
 
 // Min returns the smallest one; 0 if there are none.
@@ -90,7 +89,7 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(text))
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the text of MarshalJSON.
 func (h *Histogram) UnmarshalJSON(p []byte) error {
 	var text string
 	if err := json.Unmarshal(p, &text); err != nil {
@@ -104,13 +103,13 @@ func (h *Histogram) UnmarshalJSON(p []byte) error {
 	return nil
 }
 
-// Calls are what Loop has measured.
+// Calls are the measurements of Loop.
 type Calls struct {
 	Took  time.Duration // all of them together, by the clock
 	kinds map[string]*Histogram
 }
 
-// Of is how long the calls of a kind took each. It is empty if there were none.
+// Of are the durations of the calls of a kind. It is empty if there were none.
 func (c *Calls) Of(kind string) *Histogram {
 	if h := c.kinds[kind]; h != nil {
 		return h
@@ -118,10 +117,10 @@ func (c *Calls) Of(kind string) *Histogram {
 	return NewHistogram()
 }
 
-// Rate is how many calls of a kind there were in a second.
+// Rate is the number of calls of a kind in a second.
 func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) / c.Took.Seconds() }
 
-// Line is the rate of the calls of a kind, and how long they took, in words.
+// Line is the rate and the durations of the calls of a kind, for people.
 func (c *Calls) Line(kind string) string {
 	times := c.Of(kind)
 	p50, p99 := cli.Duration(times.Quantile(0.5)), cli.Duration(times.Quantile(0.99))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is the resident memory of a process, without what the kernel keeps
-// for it, such as socket buffers.
+// Memory is the resident memory of a process, without memory of the kernel for it, for example
+// socket buffers.
 type Memory struct {
 	Resident int64 // bytes now
 	Peak     int64 // bytes at most since the process began
@@ -50,7 +50,7 @@ func ReadCPU(pid int) (time.Duration, error) {
 // each line.
 type status string
 
-// number is the one behind a name, 0 if it is not there.
+// number is the number after a name, 0 without that name.
 func (s status) number(name string) int64 {
 	for line := range strings.Lines(string(s)) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

@@ -30,8 +30,8 @@ type aes256kScheme struct{}
 func (aes256kScheme) size() int       { return 32 }
 func (aes256kScheme) confounder() int { return blockSize }
 
-// derive makes the key of size bytes that a usage has for one purpose (section 3 of the
-// RFC; the standard library has no such function). The caller clears it.
+// derive makes the key of size bytes for one purpose of a usage (section 3 of the RFC; the
+// standard library has no such function). The caller clears it.
 func derive(secret []byte, u usage, purpose byte, size int) []byte {
 	var in [14]byte
 	in[3] = 1
@@ -43,7 +43,7 @@ func derive(secret []byte, u usage, purpose byte, size int) []byte {
 	return h.Sum(nil)[:size]
 }
 
-// ciphers returns the block cipher of a usage and the HMAC over what it has encrypted.
+// ciphers returns the block cipher of a usage and the HMAC over its encrypted bytes.
 func (aes256kScheme) ciphers(secret []byte, u usage) (cipher.Block, hash.Hash, error) {
 	ke, ki := derive(secret, u, deriveEncrypt, 32), derive(secret, u, deriveIntegrity, tagSize)
 	defer clear(ke)
@@ -71,7 +71,7 @@ func (s aes256kScheme) encrypt(secret []byte, u usage, dst []byte, from int) ([]
 	return append(dst, mac.Sum(nil)[:tagSize]...), nil
 }
 
-// decrypt looks at nothing before the HMAC is known to be right.
+// decrypt checks the HMAC before it decodes any byte.
 func (s aes256kScheme) decrypt(secret []byte, u usage, p []byte) ([]byte, error) {
 	n := len(p) - tagSize
 	if n < blockSize {
@@ -85,8 +85,8 @@ func (s aes256kScheme) decrypt(secret []byte, u usage, p []byte) ([]byte, error)
 	if !hmac.Equal(mac.Sum(nil)[:tagSize], p[n:]) {
 		return nil, errWrongKey
 	}
-	// The stolen end of the last block but one is the plain text of the padding, which is
-	// zero: what the last whole block decrypts to there.
+	// The padding is zero: so the stolen end of the last block but one is the end of the
+	// decrypted last block.
 	out := append(make([]byte, 0, n+blockSize), p[:n]...)
 	if stolen := -n & (blockSize - 1); stolen > 0 {
 		var d [blockSize]byte

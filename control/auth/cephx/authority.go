@@ -15,8 +15,8 @@ const (
 	DefaultServiceTTL = time.Hour
 )
 
-// firstGlobalID is where global ids begin, as real monitors do; smaller
-// numbers look like those of daemons in a log.
+// firstGlobalID is the first id of the built-in allocator, as in real monitors; smaller numbers
+// look like daemons in a log.
 const firstGlobalID = 4096
 
 // AuthorityConfig configures an [Authority].
@@ -47,8 +47,8 @@ type Authority struct {
 	ttl      time.Duration
 	now      func() time.Time
 	rand     io.Reader
-	// nobody is the key that the proof of an unknown entity is compared with, so that it
-	// takes as long as that of a known one.
+	// nobody is the key for the proof of an unknown entity, so that its check takes as long as
+	// that of a known one.
 	nobody Key
 
 	mu      sync.Mutex
@@ -84,7 +84,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	return a, a.rotate(a.now())
 }
 
-// maxTTL is what the wire can carry three times over until 2106.
+// maxTTL can be added three times on the wire until 2106.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
 // nextID is a global id that was never given out before. Another authority of the same
@@ -153,8 +153,8 @@ func (a *Authority) Rotating(s Service) (RotatingSecrets, error) {
 	return a.secrets[s].clone(), nil
 }
 
-// RestoreSecrets replaces the secrets of a service with a copy of others, such as those
-// that another monitor made.
+// RestoreSecrets replaces the secrets of a service with a copy of others, for example of
+// another monitor.
 func (a *Authority) RestoreSecrets(s Service, secrets RotatingSecrets) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,5 +239,5 @@ func (a *Authority) Wipe() {
 	a.nobody.Wipe()
 }
 
-// String shows nothing but the type.
+// String shows only the type.
 func (a *Authority) String() string { return "cephx authority" }

@@ -14,8 +14,8 @@ const (
 	connectionSecretSize = 64
 )
 
-// authorizerHead is the part of an authorizer that says whose it is. It is the same in
-// both rounds.
+// authorizerHead is the part of an authorizer that names its owner. It is the same in both
+// rounds.
 type authorizerHead struct {
 	globalID uint64
 	service  Service

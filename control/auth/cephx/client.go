@@ -16,12 +16,11 @@ import (
 
 // ClientConfig configures a [Client].
 type ClientConfig struct {
-	// Name is the own entity name. For a monitor, such as mon.a, Key is the key of
-	// "mon.".
+	// Name is the own entity name. For a monitor, for example mon.a, Key is the key of "mon.".
 	Name wire.EntityName
 	// Key is the key of the entity. The client keeps a copy.
 	Key Key
-	// Services are those that tickets are wanted for; 0 means [defaultServices].
+	// Services are the services to get tickets for; 0 means [defaultServices].
 	Services Service
 	// Modes returns the connection modes to offer to a peer of the given type, most
 	// preferred first. It must be safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
@@ -153,9 +152,9 @@ func (c *Client) dropTickets() {
 	}
 }
 
-// adopt takes over the tickets of a login that began in the given epoch. If meanwhile
-// another login gave the client another global id, its tickets stay: those of two ids
-// must not be mixed.
+// adopt takes over the tickets of a login that began in the given epoch. If meanwhile another
+// login gave the client another global id, its tickets stay: tickets of two ids must not be
+// mixed.
 func (c *Client) adopt(epoch, globalID, challenge uint64, got map[Service]*heldTicket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,7 +313,7 @@ func (s *seenKeys) add(k Key) bool {
 // the reason to give up.
 func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
 	if result >= 0 {
-		// No errno: nothing that the acceptor may say. It is not taken for success.
+		// A result that is no errno is never taken for success.
 		result = auth.EACCES
 	}
 	if !slices.Contains(methods, auth.Cephx) {

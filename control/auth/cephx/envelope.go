@@ -14,7 +14,8 @@ const (
 	// envelopeHead is u8 version and u64 magic in front of the payload.
 	envelopeHead    = 1 + 8
 	envelopeVersion = 1
-	// sealSurplus is what encryption appends at most, for a moment: padding, then a tag.
+	// sealSurplus bounds the bytes that encryption appends, some for a moment: padding, then a
+	// tag.
 	sealSurplus = blockSize + tagSize
 )
 
@@ -30,7 +31,7 @@ func (k Key) seal(u usage, dst, payload []byte, r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	from, head := len(dst), s.confounder()
-	// All of it at once: no clear text stays behind in memory that was too short.
+	// It grows once, so that no clear text stays in old memory.
 	dst = slices.Grow(dst, head+envelopeHead+len(payload)+sealSurplus)[:from+head]
 	if err := random(r, dst[from:]); err != nil {
 		return nil, err
@@ -50,8 +51,8 @@ func (k Key) sealPrefixed(u usage, dst, payload []byte, r io.Reader) ([]byte, er
 	return dst, nil
 }
 
-// open returns the payload of a bare envelope. The slice is the caller's, who clears it
-// if it holds secrets.
+// open returns the payload of a bare envelope. The caller owns the slice, and clears it if it
+// holds secrets.
 func (k Key) open(u usage, bare []byte) ([]byte, error) {
 	s, err := k.scheme()
 	if err != nil {
@@ -73,8 +74,8 @@ func (k Key) open(u usage, bare []byte) ([]byte, error) {
 	return p[envelopeHead:], nil
 }
 
-// openDecode opens a bare envelope, decodes its payload with read, and clears it. What
-// read keeps must be a copy. Surplus bytes are tolerated.
+// openDecode opens a bare envelope, decodes its payload with read, and clears it. read must
+// copy. Surplus bytes are ignored.
 func (k Key) openDecode(u usage, bare []byte, read func(r *wire.Reader)) error {
 	p, err := k.open(u, bare)
 	if err != nil {

@@ -19,11 +19,10 @@ var (
 	errKeyring = errors.New("invalid keyring")
 	// errConfig means that a configuration makes no sense.
 	errConfig = errors.New("invalid cephx configuration")
-	// errWrongKey means that something could not be decrypted: it was made with another
-	// key, or altered on the way.
+	// errWrongKey: the bytes were made with another key, or altered on the way.
 	errWrongKey = errors.New("decryption failed, wrong key or altered data")
-	// ErrProof means that a connector could not prove that it has the key of the entity
-	// that it claims to be, or that there is no such entity.
+	// ErrProof: a connector could not prove that it has the key of its entity, or there is no
+	// such entity.
 	ErrProof = errors.New("entity not proven")
 	// ErrServerProof means that an acceptor could not prove that it knows the session key.
 	ErrServerProof = errors.New("acceptor did not prove the session key")
@@ -38,8 +37,8 @@ var (
 	ErrNoTicket = errors.New("no valid ticket")
 	// errTicketExpired means that a ticket is too old.
 	errTicketExpired = errors.New("ticket expired")
-	// errForeignTicket means that a ticket is for another service, or belongs to another
-	// entity than the one that shows it.
+	// errForeignTicket: a ticket is for another service, or belongs to another entity than its
+	// sender.
 	errForeignTicket = errors.New("ticket is for another service or entity")
 	// errUnknownSecret means that a ticket was made with a service secret that is not
 	// known: too old, or too new for a daemon that has not fetched it yet.

@@ -16,17 +16,16 @@ import (
 var le = binary.LittleEndian
 
 const (
-	// keyHeadSize is what the binary form of a key has before the secret (Ceph's Crypto.cc).
+	// keyHeadSize is the size of the binary form of a key before the secret (Ceph's Crypto.cc).
 	keyHeadSize = 2 + 8 + 2
 	redacted    = "[redacted]"
 )
 
 // Key is a secret key of some [Kind] with the time of its creation, which is informative.
 //
-// A Key is a handle: copies share the secret, and [Key.Wipe] of one is a wipe of all.
-// [Key.Clone] makes an independent one. The zero Key is no key. A Key may be used by
-// several goroutines at once, except that nothing may run beside Wipe. It prints as
-// "[redacted]".
+// A Key is a handle: copies share the secret, and [Key.Wipe] of one wipes all. [Key.Clone]
+// makes an independent one. The zero Key is no key. Several goroutines may use a Key at once,
+// but only one may call Wipe, alone. It prints as "[redacted]".
 type Key struct {
 	// The secret is behind two pointers: fmt prints unexported fields without asking
 	// their methods, and with a verb that does not fit it even follows one pointer.
@@ -45,8 +44,8 @@ func newHandle(d *keyData) Key { return Key{&d} }
 // data is only called if there is a key.
 func (k Key) data() *keyData { return *k.p }
 
-// scheme returns what the key does with its secret. It fails if there is no key, or one of
-// a kind that is unknown, which only a [Keyring] holds.
+// scheme returns the functions of the key. It fails without a key, and for a key of an unknown
+// kind, which only a [Keyring] holds.
 func (k Key) scheme() (scheme, error) {
 	if k.IsZero() {
 		return nil, errNoKey
@@ -177,8 +176,8 @@ func (k Key) Secret() []byte {
 // IsZero reports whether there is no key, or it was wiped.
 func (k Key) IsZero() bool { return k.p == nil || k.data().wiped }
 
-// equal reports in constant time whether both secrets are the same. A missing key is
-// equal to nothing.
+// equal reports in constant time whether both secrets are the same. A missing key equals no
+// key.
 func (k Key) equal(o Key) bool {
 	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret, o.data().secret) == 1
 }
@@ -209,7 +208,7 @@ func (k Key) String() string {
 	return redacted
 }
 
-// Format writes what String returns, whatever the verb.
+// Format writes String for all verbs.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
 
 // random fills p from r, or from crypto/rand if r is nil.

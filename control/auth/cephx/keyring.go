@@ -22,8 +22,7 @@ type Entity struct {
 
 // EntitySource finds entities for an [Authority]. It must be safe for concurrent use.
 type EntitySource interface {
-	// Lookup returns the entity of that name. The caller modifies and wipes nothing in
-	// it.
+	// Lookup returns the entity of a name. The caller must not change or wipe it.
 	Lookup(name wire.EntityName) (Entity, bool)
 }
 
@@ -139,7 +138,7 @@ func (p *keyringParser) setting(name, value string) error {
 		}
 		p.cur.Caps[f[1]] = value
 	}
-	// Other settings, such as "auid" of old releases, mean nothing here.
+	// Other settings, for example "auid" of old releases, are ignored.
 	return nil
 }
 
@@ -197,8 +196,8 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// Set adds an entity or replaces the one of that name. It takes copies. An entity
-// without a key, or whose capabilities cannot be written to a file, is an error.
+// Set adds an entity or replaces it. It takes copies. An entity without a key, or whose
+// capabilities cannot be written to a file, is an error.
 func (k *Keyring) Set(e Entity) error {
 	if e.Key.IsZero() {
 		return fmt.Errorf("%v: %w", e.Name, errNoKey)

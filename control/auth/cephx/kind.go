@@ -25,7 +25,7 @@ func ParseKind(name string) (Kind, error) {
 	return 0, fmt.Errorf("%w: %q", errKeyType, name)
 }
 
-// String returns the name that commands and maps of Ceph use, such as "aes256k".
+// String returns Ceph's name, for example "aes256k".
 func (k Kind) String() string {
 	switch k {
 	case AES:
@@ -36,14 +36,14 @@ func (k Kind) String() string {
 	return fmt.Sprintf("type %d", uint16(k))
 }
 
-// MarshalText implements [encoding.TextMarshaler] with what String returns.
+// MarshalText implements [encoding.TextMarshaler] with String.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// scheme has the functions of the keys of one kind. Nothing else differs between kinds.
+// scheme has the functions of the keys of one kind. Kinds differ in these alone.
 type scheme interface {
 	// size is that of a secret, in bytes.
 	size() int
-	// confounder is how many random bytes stand before what is encrypted.
+	// confounder is the number of random bytes before the clear text.
 	confounder() int
 	// encrypt replaces dst[from:], which begins with the confounder, by its cipher text.
 	encrypt(secret []byte, u usage, dst []byte, from int) ([]byte, error)
@@ -72,7 +72,7 @@ type usage uint32
 const (
 	useSecret    usage = 0x03 // blob C of a login reply
 	useGrant     usage = 0x04
-	useOldTicket usage = 0x05 // a ticket under the session key of the one before it
+	useOldTicket usage = 0x05 // a ticket under the session key of the earlier one
 	useAuthorize usage = 0x10
 	useChallenge usage = 0x11
 	useReply     usage = 0x12
@@ -101,19 +101,18 @@ func (u usage) String() string {
 	return "ticket"
 }
 
-// Ciphers are the kinds of keys that a cluster uses, as its monmap has them since 20.2.
-// The zero value is that of a monmap that says nothing: all kinds are allowed, and AES is
-// the one for all that is made.
+// Ciphers are the kinds of keys that a cluster uses, as its monmap has them since 20.2. The
+// zero value is that of an older monmap: all kinds are allowed, and new keys are of kind AES.
 type Ciphers struct {
-	// Allowed are those with which an entity may log in, rising; nil: all.
+	// Allowed are the kinds with which an entity may log in, rising; nil: all.
 	Allowed []Kind `json:"allowed,omitempty"`
 	// Service is that of the services' secrets made from now on.
 	Service Kind `json:"service,omitempty"`
-	// Preferred is that of entities' keys whose maker has no wish.
+	// Preferred is the kind of entities' keys for makers without a choice.
 	Preferred Kind `json:"preferred,omitempty"`
 }
 
-// normal has every field say what it stands for.
+// normal fills in the defaults.
 func (c Ciphers) normal() (Ciphers, error) {
 	if len(c.Allowed) == 0 {
 		c.Allowed = []Kind{AES, AES256K}
@@ -132,8 +131,7 @@ func (c Ciphers) normal() (Ciphers, error) {
 	return c, nil
 }
 
-// xorWords returns the exclusive or of the words of p; what is left behind the last whole
-// word does not count.
+// xorWords returns the exclusive or of the whole words of p.
 func xorWords(p []byte) (x uint64) {
 	for ; len(p) >= 8; p = p[8:] {
 		x ^= le.Uint64(p)
@@ -142,9 +140,9 @@ func xorWords(p []byte) (x uint64) {
 }
 
 // NewSigner returns a signer of messages of protocol version 1 (Ceph's CephxSessionHandler.cc)
-// with the session key of a service ticket, of which it keeps only a key schedule. It
-// belongs to one goroutine, and allocates nothing. second chooses the form: the second one
-// is used if both sides have the feature CEPHX_V2; keys of kind AES256K have no other.
+// with the session key of a service ticket, of which it keeps only a key schedule. It belongs
+// to one goroutine, and allocates no memory. second chooses the form: the second one is used if
+// both sides have the feature CEPHX_V2; keys of kind AES256K have no other.
 func NewSigner(session Key, second bool) (frame1.Signer, error) {
 	s, err := session.scheme()
 	if err != nil {

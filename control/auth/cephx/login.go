@@ -17,7 +17,7 @@ type Login struct {
 	step  loginStep
 	epoch uint64
 
-	// What is reclaimed: id 0 and no ticket for a new id.
+	// of the reclaim: id 0 and no ticket for a new id
 	globalID  uint64
 	oldTicket ticket
 	oldKey    Key

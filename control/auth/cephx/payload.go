@@ -14,7 +14,7 @@ const (
 	opRotatingKey         = 0x0400
 
 	authenticateVersion = 3
-	// The first byte of an AUTH_REQUEST payload says what it is.
+	// The first byte of an AUTH_REQUEST payload is its kind.
 	modeAuthorizer    = 1
 	modeAuthorizerMax = 9
 	modeLogin         = 10

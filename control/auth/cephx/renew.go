@@ -23,9 +23,9 @@ func (c *Client) dropPending() {
 	}
 }
 
-// NeedRenew returns the services whose tickets are missing or due for renewal at now:
-// after three quarters of their life. It is 0 if there is nothing to do. Before the
-// first login it names all wanted services; the way to get them is then a login.
+// NeedRenew returns the services whose tickets are missing or due for renewal at now: after
+// three quarters of their life; 0: none. Before the first login it names all wanted services;
+// only a login brings them.
 func (c *Client) NeedRenew(now time.Time) Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,10 +72,10 @@ func (c *Client) RenewAt() time.Time {
 	return first
 }
 
-// RenewRequest returns the payload of an MAuth message (with protocol 2) that renews
-// what is due, to be sent over the authenticated session with a monitor; nil if nothing
-// is due. Give the result of the MAuthReply to [Client.HandleReply]. One request is
-// outstanding at a time: a further call stands for the earlier request having been lost.
+// RenewRequest returns the payload of an MAuth message (with protocol 2) that renews due
+// tickets, for the authenticated session with a monitor; nil if none is due. Give the result of
+// the MAuthReply to [Client.HandleReply]. One request is outstanding at a time: a further call
+// means that the earlier request was lost.
 //
 // It fails with [errLoginNeeded] if there is no auth ticket that is still valid. A
 // renewal of the auth ticket answers the challenge of the login of this session again;
@@ -127,7 +127,7 @@ func (c *Client) principalRequest(main *heldTicket, wanted Service) ([]byte, err
 }
 
 // HandleReply takes the result of the MAuthReply to the last RenewRequest and stores the
-// tickets. If [Client.NeedRenew] still names something, the monitor did not give it.
+// tickets. The monitor refused services that [Client.NeedRenew] still names.
 func (c *Client) HandleReply(payload []byte) error {
 	c.mu.Lock()
 	p := c.pending

@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// keptSecrets is how many secrets of a service exist at a time: previous, current, next.
+// keptSecrets is the number of secrets of a service at a time: previous, current, next.
 const keptSecrets = 3
 
 // RotatingSecrets are the secrets of one service: usually the previous, the current and
@@ -59,8 +59,8 @@ func (s *RotatingSecrets) CurrentExpires() time.Time {
 }
 
 // Rotate makes the secrets that are due at now, with random keys of a kind from r (or
-// [crypto/rand] if r is nil), drops the oldest ones, and reports whether anything changed. Each
-// lives for ttl, which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
+// [crypto/rand] if r is nil), drops the oldest ones, and reports a change. Each lives for ttl,
+// which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
 func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
 	if ttl <= 0 {
 		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)

@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// defaultTicketGrace is how long a ticket is accepted beyond its expiry, so that clocks
-// may differ.
+// defaultTicketGrace is the time after its expiry in which a ticket is accepted, as clocks
+// differ.
 const defaultTicketGrace = 5 * time.Minute
 
 // ServerConfig configures a [Server].
@@ -25,9 +25,9 @@ type ServerConfig struct {
 	// Modes returns the connection modes allowed to a peer of the given type. It must be
 	// safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
 	Modes func(peer wire.EntityType) []auth.Mode
-	// TicketGrace is how long a ticket is accepted beyond its expiry; 0 means
-	// 5 minutes. Negative means that the rotation of the secrets alone limits
-	// the life of tickets, as the reference has it.
+	// TicketGrace is the time after its expiry in which a ticket is accepted; 0 means 5
+	// minutes. Negative: the rotation of the secrets alone limits the life of tickets, as in
+	// Ceph.
 	TicketGrace time.Duration
 	// Accept, if not nil, has the last word about an entity that was proven. Its error
 	// refuses the peer. It must be safe for concurrent use. The type in a peer's name need
@@ -71,7 +71,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 // Authority is that of the configuration; nil: none.
 func (s *Server) Authority() *Authority { return s.cfg.Authority }
 
-// Methods implements [auth.Server]: cephx and nothing else.
+// Methods implements [auth.Server]: cephx alone.
 func (s *Server) Methods(context.Context, wire.EntityType) []auth.Method {
 	return []auth.Method{auth.Cephx}
 }
@@ -112,7 +112,7 @@ type serverExchange struct {
 // Handle implements [auth.ServerExchange].
 func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
 	if e.over {
-		return nil, nil, fmt.Errorf("payload behind the end: %w", ErrOutOfOrder)
+		return nil, nil, fmt.Errorf("payload after the end: %w", ErrOutOfOrder)
 	}
 	switch {
 	case e.session != nil:

@@ -7,8 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Service is a service that tickets are for, or a set of them. Its bits are those of
-// the entity types.
+// Service is a service with tickets, or a set of them. Its bits are those of the entity types.
 type Service uint32
 
 // The services.
@@ -19,7 +18,7 @@ const (
 	ServiceMgr  Service = Service(wire.Mgr)
 	ServiceAuth Service = Service(wire.Auth) // the monitors as the issuer of tickets
 
-	// defaultServices is what an ordinary client needs.
+	// defaultServices are the services of an ordinary client.
 	defaultServices = ServiceMon | ServiceOSD | ServiceMgr
 
 	allServices = ServiceMon | ServiceMDS | ServiceOSD | ServiceMgr | ServiceAuth

@@ -9,9 +9,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Session is the monitor's side of cephx on one connection: the login and what comes
-// after it. In protocol version 2 a [Server] drives the login; renewals, and everything
-// in version 1, come in MAuth messages. It belongs to one goroutine at a time.
+// Session is the monitor's side of cephx on one connection: the login and later requests. In
+// protocol version 2 a [Server] drives the login; renewals, and all requests of version 1, come
+// in MAuth messages. It belongs to one goroutine at a time.
 //
 // The first call is StartMAuth or that of the server; then each further payload of the
 // peer goes to Handle, or to handleLogin while [Session.LoggedIn] is false and a
@@ -251,8 +251,8 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 	return wire.AppendBlob(reply, blobX), g.sessionKey, secret, nil
 }
 
-// appendTickets appends a service ticket reply with all services of wanted that exist,
-// or nothing if there is none; n is their number.
+// appendTickets appends a service ticket reply with all existing services of wanted; n is their
+// number. Without one it appends no byte.
 func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
 	for _, s := range ticketServices {
 		if wanted.has(s) {
@@ -328,8 +328,8 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	return reply, nil
 }
 
-// checkAuthTicket verifies an authorizer for the issuer. There is no challenge: a replay
-// yields tickets whose keys the replayer cannot open.
+// checkAuthTicket verifies an authorizer for the issuer. There is no challenge: the sender of a
+// replay cannot open the keys of its tickets.
 func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketContent, error) {
 	if h.service != ServiceAuth {
 		return ticketContent{}, errForeignTicket

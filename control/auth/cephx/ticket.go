@@ -32,7 +32,7 @@ func (t ticket) appendTo(dst []byte) []byte {
 	return wire.AppendBlob(dst, t.blob)
 }
 
-// readTicket reads a ticket, whose blob it copies.
+// readTicket reads a ticket, and copies its blob.
 func readTicket(r *wire.Reader) ticket {
 	readVersion(r, "ticket", structVersion)
 	t := ticket{secretID: r.U64()}
@@ -150,7 +150,7 @@ func readGrant(r *wire.Reader) grant {
 	return grant{k, v}
 }
 
-// encodeCaps returns capabilities as tickets hold them: a string, or nothing at all.
+// encodeCaps returns capabilities as tickets hold them: a string, or no bytes.
 func encodeCaps(text string) []byte {
 	if text == "" {
 		return nil

@@ -102,8 +102,8 @@ func (v *verifier) sendChallenge(session Key) ([]byte, error) {
 	return sealChallenge(session, c, v.s.cfg.Rand)
 }
 
-// checkAuthorizer opens a ticket and verifies that the one who shows it has its session
-// key (Ceph's CephxProtocol.cc).
+// checkAuthorizer opens a ticket and verifies that its sender has its session key (Ceph's
+// CephxProtocol.cc).
 func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
 	if h.service != Service(s.cfg.Own) {
 		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)

@@ -55,8 +55,7 @@ func (x *clientExchange) Request(context.Context) (auth.Method, []auth.Mode, []b
 	return auth.None, []auth.Mode{auth.CRC}, p.appendTo(nil), nil
 }
 
-// BadMethod implements [auth.ClientExchange]. There is nothing else to offer, so it
-// always gives up.
+// BadMethod implements [auth.ClientExchange]. It always gives up, as there is no other offer.
 func (x *clientExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
 	return auth.BadMethod(m, result, methods, modes)
 }

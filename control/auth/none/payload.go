@@ -7,7 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// payload is what the connector sends; both forms have the same fields.
+// payload is the connector's payload; both forms have the same fields.
 type payload struct {
 	form     byte
 	name     wire.EntityName
@@ -18,7 +18,7 @@ func (p payload) appendTo(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(p.name.AppendTo(append(dst, p.form)), p.globalID)
 }
 
-// decodePayload tolerates bytes behind the known fields.
+// decodePayload ignores bytes after the known fields.
 func decodePayload(b []byte) (payload, error) {
 	r := wire.NewReader(b)
 	p := payload{form: r.U8(), name: r.EntityName(), globalID: r.U64()}

@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// firstGlobalID is where the built-in numbering starts, a little above the numbers that
-// mean something else to people (ranks, daemon ids).
+// firstGlobalID is the first number of the built-in numbering, above the numbers of ranks and
+// daemons.
 const firstGlobalID = 4096
 
 // ServerConfig configures a [Server]. The zero value is the server of any daemon but a
@@ -23,10 +23,10 @@ type ServerConfig struct {
 	// that they are configured for, although method none can only have crc. Nil means
 	// secure, crc for a monitor and crc, secure for others.
 	Announce []auth.Mode
-	// AssignGlobalID decides about the global id of a connector that asks a monitor.
-	// proposed is the one that it had before, or 0. It may block, must be safe for
-	// concurrent use, and refuses the connector with an error, see [auth.Errno]. Nil
-	// grants every proposal and otherwise counts up from 4097.
+	// AssignGlobalID decides the global id of a connector that asks a monitor. proposed is its
+	// id of before, or 0. It may block, must be safe for concurrent use, and refuses the
+	// connector with an error, see [auth.Errno]. Nil grants every proposal and otherwise counts
+	// up from 4097.
 	AssignGlobalID func(ctx context.Context, name wire.EntityName, proposed uint64) (uint64, error)
 }
 
@@ -97,7 +97,7 @@ func (x *serverExchange) Handle(ctx context.Context, b []byte) ([]byte, *auth.Re
 				return nil, nil, fmt.Errorf("global id for %v: %w", p.name, err)
 			}
 		case p.form >= formAuthorizer && p.form <= formAuthorizerMax:
-			id = 0 // a monitor knows no global id of those that come with an authorizer
+			id = 0 // a monitor does not know the global ids of authorizers
 		default:
 			return nil, nil, &auth.Refused{Errno: auth.EACCES, Reason: fmt.Sprintf("payload form %d", p.form)}
 		}

@@ -20,7 +20,7 @@ func TestAMonmapSaysWhichKindsOfKeysAreAllowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := DecodeMonMap(p)
+	m, err := decodeMonMap(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,16 +31,16 @@ func TestAMonmapSaysWhichKindsOfKeysAreAllowed(t *testing.T) {
 	m.AuthEpoch = 7
 	ours := m.AppendTo(nil)
 	tail := append([]byte{7}, p[len(p)-23:]...) // the epoch, and what stands behind it
-	if again, err := DecodeMonMap(ours); err != nil || !reflect.DeepEqual(again, m) || !slices.Equal(ours[len(ours)-24:], tail) {
+	if again, err := decodeMonMap(ours); err != nil || !reflect.DeepEqual(again, m) || !slices.Equal(ours[len(ours)-24:], tail) {
 		t.Errorf("%+v, %v; the end is %x, want %x", again, err, ours[len(ours)-24:], tail)
 	}
 	for cut := range ours {
-		if _, err := DecodeMonMap(ours[:cut]); err == nil {
+		if _, err := decodeMonMap(ours[:cut]); err == nil {
 			t.Fatalf("%d of %d bytes decode", cut, len(ours))
 		}
 	}
 	m.AuthEpoch, m.Ciphers = 0, cephx.Ciphers{}
-	if again, err := DecodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(again, m) {
+	if again, err := decodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(again, m) {
 		t.Errorf("without ciphers: %+v, %v", again, err)
 	}
 }

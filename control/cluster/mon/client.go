@@ -22,18 +22,17 @@ import (
 
 // Defaults of a [Config].
 const (
-	DefaultTimeout = 10 * time.Second
-	DefaultRetry   = time.Second
+	defaultTimeout = 10 * time.Second
+	defaultRetry   = time.Second
 )
 
 // Config of a Client. Only Mons is required.
 type Config struct {
-	// Mons are addresses of monitors, tried in this order. The newest monmap
-	// adds the others. If all are v1 addresses msgr1 is spoken with everybody who
-	// does.
+	// Mons are addresses of monitors, tried in this order. The newest monmap adds the others.
+	// If all are v1 addresses the client speaks msgr1 with every daemon that has it.
 	Mons []wire.Addr
-	// Auth is the messenger's cephx client, whose tickets are to be renewed;
-	// nil with method none.
+	// Auth is the messenger's cephx client, whose tickets the session renews; nil with method
+	// none.
 	Auth *cephx.Client
 	// None is the messenger's client of method none, which is told the number that a
 	// monitor gives us by msgr1; nil with cephx, or if there is no v1 address.
@@ -44,8 +43,7 @@ type Config struct {
 	// Timeout bounds an attempt to reach a monitor, and its answer to a
 	// renewal; 0: 10 s.
 	Timeout time.Duration
-	// Retry is the pause between attempts, and before a renewal is asked for
-	// again that brought nothing; 0: 1 s.
+	// Retry is the pause between attempts, and after a renewal that failed; 0: 1 s.
 	Retry time.Duration
 	// Clock is the clock of Auth, for times of expiry; nil: the machine's.
 	Clock control.Clock
@@ -84,7 +82,7 @@ type Client struct {
 // Output is the answer to a command.
 type Output struct {
 	Status string // for a person
-	Data   []byte // JSON, or what was asked for; the caller's
+	Data   []byte // JSON, or the wanted bytes; the caller's
 }
 
 // NewClient makes a client that is not connected.
@@ -99,13 +97,13 @@ func NewClient(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("%w: negative time", ErrConfig)
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
+		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Retry == 0 {
-		cfg.Retry = DefaultRetry
+		cfg.Retry = defaultRetry
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = control.MachineClock{}
+		cfg.Clock = machineClock{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -151,7 +149,7 @@ func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 	}
 }
 
-// silence is why nobody has accepted us so far.
+// silence is the reason why no monitor has accepted us so far.
 func (c *Client) silence() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,18 +257,18 @@ func (c *Client) sendLocked(m *control.Message) error {
 	return err
 }
 
-// Command runs a command of the monitors, such as
+// Command runs a command of the monitors, for example
 //
 //	{"prefix": "osd dump", "format": "json"}
 //
-// A command whose session is lost is sent again on the next one, as the
-// reference does it. An error of the monitor is a *CommandError.
+// After the loss of its session a command is sent again on the next one, as in Ceph. An error
+// of the monitor is a *CommandError.
 func (c *Client) Command(ctx context.Context, command map[string]string) (Output, error) {
 	return c.CommandWith(ctx, command, nil)
 }
 
-// CommandWith is Command with data that goes along, such as the value of "config-key
-// set". The data must not be changed before it returns, and not at all if it fails.
+// CommandWith is Command with data, for example the value of "config-key set". The data must
+// not be changed before it returns, and not at all if it fails.
 func (c *Client) CommandWith(ctx context.Context, command map[string]string, data []byte) (Output, error) {
 	text, err := json.Marshal(command)
 	if err != nil {
@@ -319,14 +317,14 @@ func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
 	r.U64()
 	newest := r.U64()
 	if m.Type != typeVersion || newest > math.MaxUint32 {
-		return 0, fmt.Errorf("%w: message of type %d in place of MMonGetVersionReply, epoch %d", ErrMessage, m.Type, newest)
+		return 0, fmt.Errorf("%w: message of type %d in place of MMonGetVersionReply, epoch %d", errMessage, m.Type, newest)
 	}
 	return uint32(newest), bad("MMonGetVersionReply", r.Err())
 }
 
-// Request has a monitor carry out a request of another package, such as MPoolOp, and returns its answer, to be
-// released. build makes the message, of the cluster and with a transaction id, again for each session. Whether it was
-// carried out is not known if it fails.
+// Request has a monitor carry out a request of another package, for example MPoolOp, and
+// returns its answer, to be released. build makes the message, with a transaction id, again for
+// each session. If it fails the outcome is unknown.
 func (c *Client) Request(ctx context.Context, build func(fsid FSID) *control.Message) (*control.Message, error) {
 	tid := c.tid.Add(1)
 	reply, to, err := c.ask(ctx, func() *control.Message {
@@ -340,7 +338,7 @@ func (c *Client) Request(ctx context.Context, build func(fsid FSID) *control.Mes
 	return reply, nil
 }
 
-// next waits for a session other than the one that was lost.
+// next waits for a session after the lost one.
 func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
 	for {
 		c.mu.Lock()
@@ -364,7 +362,7 @@ func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
 func commandOutput(prefix string, m *control.Message) (Output, error) {
 	defer m.Release()
 	if m.Type != typeCommandAck {
-		return Output{}, fmt.Errorf("%w: message of type %d in place of MMonCommandAck", ErrMessage, m.Type)
+		return Output{}, fmt.Errorf("%w: message of type %d in place of MMonCommandAck", errMessage, m.Type)
 	}
 	result, status, err := decodeCommandAck(m.Front)
 	out := Output{Status: status, Data: bytes.Clone(m.Data)}
@@ -422,7 +420,7 @@ func (c *Client) newMonMap(front []byte) error {
 		return err
 	}
 	if c.monmap.Epoch != 0 && (m.FSID != c.monmap.FSID || m.Epoch < c.monmap.Epoch) {
-		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", ErrMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
+		return fmt.Errorf("%w: monmap %d of %v, have %d of %v", errMessage, m.Epoch, m.FSID, c.monmap.Epoch, c.monmap.FSID)
 	}
 	if c.monmap.Epoch != 0 && m.AuthEpoch > c.monmap.AuthEpoch && c.cfg.Auth != nil {
 		c.cfg.Auth.RenewAll()
@@ -438,8 +436,8 @@ func (c *Client) newMonMap(front []byte) error {
 	return nil
 }
 
-// candidates are the addresses to try: those that were configured, then the
-// others of the newest map. Monitors that it has no more are forgotten.
+// candidates are the addresses to try: the configured ones, then the others of the newest map.
+// Monitors that are not in it any more are forgotten.
 func candidates(configured []wire.Addr, mons []Mon) []wire.Addr {
 	out := slices.Clone(configured)
 	seen := make(map[wire.Addr]bool)
@@ -489,7 +487,7 @@ func (c *Client) newOSDMap(front []byte) error {
 		c.follow.start = max(c.follow.start, uint64(m.Epoch())+1)
 	}
 	if _, full := m.Full[m.Epoch()]; !full {
-		return nil // nobody waits for it
+		return nil // no caller waits for it
 	}
 	for _, ch := range c.osdmaps {
 		ch <- m // has room for one, and gets one

@@ -15,8 +15,8 @@ var (
 	// ErrNoAnswer: a monitor does not answer: an attempt to reach it, a renewal, or a
 	// command.
 	ErrNoAnswer = errors.New("mon: the monitor does not answer")
-	// ErrMessage: a message cannot be decoded.
-	ErrMessage = errors.New("mon: malformed message")
+	// errMessage: a message cannot be decoded.
+	errMessage = errors.New("mon: malformed message")
 )
 
 // CommandError is a command that a monitor, or a daemon, did not carry out.

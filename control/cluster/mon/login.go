@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A monitor that is reached by msgr1 takes nobody's authorizer: who connects
-// authenticates by messages (MAuth) once the connection is open (Ceph's ProtocolV1.cc).
+// A monitor takes no authorizer in msgr1: the connector authenticates by messages (MAuth) once
+// the connection is open (Ceph's ProtocolV1.cc).
 
 // login authenticates on a connection of msgr1.
 func (c *Client) login(ctx context.Context, s *session) error {

@@ -41,8 +41,8 @@ type Mon struct {
 	Addrs wire.AddrVec `json:"addrs"`
 }
 
-// DecodeMonMap reads a monmap as MMonMap and monmaptool have it.
-func DecodeMonMap(p []byte) (MonMap, error) {
+// decodeMonMap reads a monmap as MMonMap and monmaptool have it.
+func decodeMonMap(p []byte) (MonMap, error) {
 	var m MonMap
 	r := wire.NewReader(p)
 	r.Envelope(9, func(version uint8, r *wire.Reader) {
@@ -77,7 +77,8 @@ func DecodeMonMap(p []byte) (MonMap, error) {
 	return m, bad("monmap", r.Err())
 }
 
-// readAuth reads the fields that versions 6 to 9 have behind the monitors, and the fields of keys of version 10.
+// readAuth reads the fields of versions 6 to 9 after the monitors, and the fields of keys of
+// version 10.
 func (m *MonMap) readAuth(r *wire.Reader) {
 	texts := func() {
 		for range r.Count(4) {
@@ -99,7 +100,7 @@ func (m *MonMap) readAuth(r *wire.Reader) {
 	m.Ciphers.Preferred = cephx.Kind(r.U32())
 }
 
-// AppendTo appends the encoding of DecodeMonMap.
+// AppendTo appends the encoding of decodeMonMap.
 func (m *MonMap) AppendTo(dst []byte) []byte {
 	version := uint8(9)
 	if m.Ciphers.Service != 0 {
@@ -169,7 +170,7 @@ func decodeMonMapMessage(front []byte) (MonMap, error) {
 	if err := r.Err(); err != nil {
 		return MonMap{}, bad("MMonMap", err)
 	}
-	return DecodeMonMap(blob)
+	return decodeMonMap(blob)
 }
 
 // OSDMaps are the maps of MOSDMap as they are stored, by epoch.

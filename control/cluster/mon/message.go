@@ -52,7 +52,7 @@ func bad(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %w", ErrMessage, what, err)
+	return fmt.Errorf("%w: %s: %w", errMessage, what, err)
 }
 
 // subscription is one entry of MMonSubscribe.
@@ -92,7 +92,7 @@ func decodeSubscribe(front []byte) (map[string]subscription, error) {
 	return subs, bad("MMonSubscribe", r.Err())
 }
 
-// commandMessage makes MMonCommand. command is one JSON object, data what goes along.
+// commandMessage makes MMonCommand. command is one JSON object, data its input.
 func commandMessage(tid uint64, fsid FSID, command, data []byte) *control.Message {
 	b := append(appendPaxos(nil), fsid[:]...)
 	b = le.AppendUint32(b, 1)

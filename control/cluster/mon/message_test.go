@@ -30,7 +30,7 @@ func TestCapturedMessages(t *testing.T) {
 			if m.Epoch == 0 || len(m.Mons) != 1 || m.Mons[0].Name != "a" || m.Mons[0].Addrs.V2().IsBlank() || m.FSID == (FSID{}) {
 				t.Errorf("%s: %+v", v.Note, m)
 			}
-			again, err := DecodeMonMap(m.AppendTo(nil))
+			again, err := decodeMonMap(m.AppendTo(nil))
 			if err != nil || !reflect.DeepEqual(again, m) {
 				t.Errorf("%s: encoded and decoded %+v, %v; want %+v", v.Note, again, err, m)
 			}
@@ -72,7 +72,7 @@ func TestCapturedMessages(t *testing.T) {
 			t.Errorf("%s: %v", v.Note, err)
 		}
 		for n := range min(len(front), 22) {
-			if err := decode(front[:n]); !errors.Is(err, ErrMessage) {
+			if err := decode(front[:n]); !errors.Is(err, errMessage) {
 				t.Errorf("%s cut after %d: %v", v.Note, n, err)
 			}
 		}
@@ -126,7 +126,7 @@ func TestAMapOfSeveralMonsComesBack(t *testing.T) {
 		}
 		m.Mons = append(m.Mons, Mon{name, v})
 	}
-	if got, err := DecodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(got, m) {
+	if got, err := decodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -194,7 +194,7 @@ func FuzzDecode(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if again, err := DecodeMonMap(m.AppendTo(nil)); err != nil || len(again.Mons) != len(m.Mons) {
+			if again, err := decodeMonMap(m.AppendTo(nil)); err != nil || len(again.Mons) != len(m.Mons) {
 				t.Errorf("%+v, %v", again, err)
 			}
 		case typeSubscribe:

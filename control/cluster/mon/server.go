@@ -17,18 +17,17 @@ type ServerConfig struct {
 	// use. Nil: clients get none, which is enough to ping and to renew tickets.
 	// One of epoch 0 is not sent: there is none yet, and clients ask again.
 	Map func() MonMap
-	// Command carries out a command of the peer c, whose Auth says who it is
-	// and what it may. data is what comes along with the command, such as the file of
-	// "ceph -i"; it is valid until Command returns. It runs on a core: it must not block. An error with a
-	// syscall.Errno in it tells the peer that number, any other EINVAL; its
+	// Command carries out a command of the peer c, whose Auth has its name and caps. data is
+	// its input, for example the file of "ceph -i", valid until Command returns. It runs on a
+	// core: it must not block. A syscall.Errno in its error is the result, else EINVAL; its
 	// text is the status, unless there is one. Nil: no command is known.
 	Command func(c *control.Conn, command map[string]any, data []byte) (Output, error)
-	// Authority logs clients of msgr1 in, and Number numbers those of method none, which
-	// it may never do twice alike. Without one of them they are refused.
+	// Authority logs clients of msgr1 in; Number gives those of method none a number, each time
+	// another one. Without them such clients are refused.
 	Authority *cephx.Authority
 	Number    func() uint64
-	// Status is what a ping is answered with, as JSON; it runs on a core. Those of
-	// real monitors have "health" and "mon_status". Nil: health is all there is.
+	// Status is the answer to a ping, as JSON; it runs on a core. Real monitors have "health"
+	// and "mon_status". Nil: health alone.
 	Status func() any
 }
 
@@ -43,10 +42,10 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message
 		switch m.Type {
-		case typeAuth, typePing, typeMonGetMap, typeSubscribe: // what is not answered in any case looks itself
+		case typeAuth, typePing, typeMonGetMap, typeSubscribe: // requests without an answer here check the login themselves
 		default:
 			if !admitted(c) {
-				return true // nobody has an answer for it
+				return true // the request has no answer
 			}
 		}
 		switch m.Type {

@@ -7,9 +7,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Clients of msgr1 come without an authorizer, and log in by MAuth. Until they have, they
-// get answers to MAuth and MPing alone. What is known of one is the Auth of its
-// connection.
+// Clients of msgr1 come without an authorizer, and log in by MAuth. Before that they get
+// answers to MAuth and MPing alone. The Auth of its connection has the state of a client.
 
 // admitted says whether the peer may have more than MAuth and MPing.
 func admitted(c *control.Conn) bool {

@@ -93,7 +93,7 @@ func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 	}()
 	wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	// Whose patience ends first, the messenger's or ours, does not matter.
+	// The deadlines of the messenger and of ours have the same error.
 	if err := s.conn.WaitReady(wait); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout) {
 		return fmt.Errorf("%w: nothing came from %v: %w", ErrNoAnswer, to, err)
 	} else if err != nil {
@@ -152,8 +152,7 @@ const (
 	fetchSecrets
 )
 
-// keeper renews tickets and secrets, on one session. Its times are those of the
-// configured clock.
+// keeper renews tickets and secrets, on one session. Its clock is the configured one.
 type keeper struct {
 	c        *Client
 	s        *session
@@ -161,10 +160,10 @@ type keeper struct {
 	deadline time.Time // of the request
 	pause    time.Time // no request before
 	secrets  time.Time // when the current secret expires; zero: not known
-	stale    bool      // the secrets are to be fetched, whatever they say
+	stale    bool      // the secrets must be fetched, even if they are valid
 }
 
-// keepMost is how long a keeper sleeps at most, as clocks can be set.
+// keepMost bounds the sleep of a keeper, as clocks can be set.
 const keepMost = time.Minute
 
 // keep holds the session and renews tickets and secrets.
@@ -234,7 +233,7 @@ func (k *keeper) tend() (time.Duration, error) {
 	return min(cfg.Timeout, keepMost), nil
 }
 
-// idle is how long nothing is due.
+// idle is the time until the next task is due.
 func (k *keeper) idle(now time.Time) time.Duration {
 	next := now.Add(keepMost)
 	for _, t := range []time.Time{k.c.cfg.Auth.RenewAt(), k.secrets} {
@@ -283,4 +282,13 @@ func (k *keeper) reply(r authReply) error {
 		cfg.Logger.Warn("the monitor did not renew all tickets", "missing", due)
 	}
 	return nil
+}
+
+// machineClock is the Clock of the machine.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
 }

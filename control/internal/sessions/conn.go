@@ -77,9 +77,6 @@ func (c *Conn) ID() uint64 { return c.id }
 // Policy is the one that the connection was made with. It does not change.
 func (c *Conn) Policy() *Policy { return c.policy }
 
-// PeerType is the type of the peer's entity.
-func (c *Conn) PeerType() wire.EntityType { return c.shown.now.Load().peerType }
-
 // HandedOver says that another process has the session.
 func (c *Conn) HandedOver() bool { return c.handed.Load() }
 

@@ -59,7 +59,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		m.EnterCore()
 		defer m.LeaveCore()
 		c.MarkDown()
-		_, _, _, _, _ = c.State(), c.Err(), c.Info(), c.PeerType(), m.Addrs()
+		_, _, _, _ = c.State(), c.Err(), c.Info(), m.Addrs()
 		m.Lookup(nobody(1))
 		if _, err := m.Connect(nobody(2), wire.OSD, &ConnectOptions{Policy: p}); err != nil { // makes one
 			t.Error(err)

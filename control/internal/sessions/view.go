@@ -120,7 +120,7 @@ type Info struct {
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
 	if now.info == nil {
-		return Info{Unanswered: c.silent.Since()}
+		return Info{PeerType: now.peerType, Unanswered: c.silent.Since()}
 	}
 	info := *now.info
 	info.Unanswered = c.silent.Since()
