@@ -1,10 +1,8 @@
 package dataplane
 
 import (
-	"math/rand/v2"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -33,28 +31,6 @@ func checkAligned(t *testing.T, o *recorder, from int) {
 		}
 		m.Release()
 	}
-}
-
-func TestDataBeginsOnAPageFromTheSizeThatWasAskedFor(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
-		list := messagesOf(alignedSizes())
-		for seed := range uint64(3) {
-			rng := rand.New(rand.NewPCG(seed, 9))
-			b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) {
-				receiving(receive)(cfg, d)
-				cfg.LargeFrom = testLargeFrom
-			})
-			c := b.connRev(OpenOptions{Lossy: true, AlignFrom: pageSize}, m.rev, m.secure)
-			checkAligned(t, c.own, pageSize)
-			c.arriveInPieces(rng, c.peer.stream(list))
-			must(t, c.own.fault())
-			checkReceived(t, c.own.list(), list)
-			if n := c.c.Snapshot().PoolInUse; n != 0 {
-				t.Errorf("%d bytes are lent", n)
-			}
-			c.close()
-		}
-	})
 }
 
 // Small data that is aligned does not change how the connection is read.

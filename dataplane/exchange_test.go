@@ -140,22 +140,31 @@ func TestSocketSlotsComeBack(t *testing.T) {
 }
 
 // exchange sends so many messages of all sizes both ways, and waits until all have
-// arrived unchanged and are acknowledged.
-func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder) {
+// arrived unchanged and are acknowledged. during, if not nil, runs until sent says twice that
+// a side has sent all.
+func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder, during func(sent <-chan struct{})) {
 	t.Helper()
 	var sizes [][3]int
 	for i := range count {
 		sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
 	}
 	lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+	sent := make(chan struct{}, 2)
 	for i, h := range []*Handler{ha, hb} {
 		go func() {
-			for _, m := range lists[i] {
+			defer func() { sent <- struct{}{} }()
+			for n, m := range lists[i] {
 				if err := h.Send(m); err != nil {
 					t.Error(err)
 				}
+				if n%10 == 0 {
+					_, _ = h.Stats() // a pause, in which something else happens
+				}
 			}
 		}()
+	}
+	if during != nil {
+		during(sent)
 	}
 	for i, own := range []*recorder{ob, oa} {
 		until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
@@ -182,7 +191,7 @@ func TestTwoHandlersExchangeEverything(t *testing.T) {
 					Throttles:      &loop.Throttles{Frames: loop.NewThrottle(50), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
 					KeepaliveEvery: time.Millisecond,
 				}, mode)
-				exchange(t, 150, ha, hb, oa, ob)
+				exchange(t, 150, ha, hb, oa, ob, nil)
 				if st := stats(t, p.Core(0)); st.MessagesIn != 150 || st.MessagesOut != 150 || st.BytesIn == 0 || st.Handlers != 1 {
 					t.Errorf("%+v", st)
 				}

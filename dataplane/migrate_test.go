@@ -46,43 +46,18 @@ func changeCores(t *testing.T, cfg loop.Config, lossy bool) {
 		Lossy: lossy, IdleAfter: time.Hour,
 		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
 	})
-	var sizes [][3]int
-	for i := range 300 {
-		sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
-	}
-	lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
-	sent := make(chan struct{}, 2)
-	for i, h := range []*Handler{ha, hb} {
-		go func() {
-			defer func() { sent <- struct{}{} }()
-			for n, m := range lists[i] {
-				if err := h.Send(m); err != nil {
-					t.Error(err)
-				}
-				if n%10 == 0 {
-					_, _ = h.Stats() // a pause: so that the moves meet traffic
-				}
-			}
-		}()
-	}
 	moves := 0
-	for left := 2; left > 0; {
-		select {
-		case <-sent:
-			left--
-		default:
+	exchange(t, 300, ha, hb, oa, ob, func(sent <-chan struct{}) {
+		for left := 2; left > 0; moves++ {
+			select {
+			case <-sent:
+				left--
+			default:
+			}
+			migrate(t, ha, p.Core(moves%3))
+			migrate(t, hb, p.Core((moves/2+1)%3))
 		}
-		migrate(t, ha, p.Core(moves%3))
-		migrate(t, hb, p.Core((moves/2+1)%3))
-		moves++
-	}
-	for i, own := range []*recorder{ob, oa} {
-		until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
-		checkReceived(t, own.list(), lists[i])
-	}
-	for _, h := range []*Handler{ha, hb} {
-		until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
-	}
+	})
 	for _, r := range []*recorder{oa, ob} {
 		if err := r.fault(); err != nil {
 			t.Errorf("fault %v", err)

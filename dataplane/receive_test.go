@@ -184,12 +184,12 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 				receiving(receive)(cfg, d)
 				cfg.LargeFrom = from
 			})
-			c := b.connMode(OpenOptions{Lossy: true}, m)
-			c.own.onMessage = func(_ *Handler, m *Message) {
-				if len(m.Data) >= from && !onPage(m.Data) {
-					t.Errorf("data of %d bytes is not page-aligned", len(m.Data))
-				}
+			opt, aligned := OpenOptions{Lossy: true}, from
+			if seed == 1 {
+				opt.AlignFrom, aligned = pageSize, pageSize
 			}
+			c := b.connMode(opt, m)
+			checkAligned(t, c.own, aligned)
 			all := c.peer.stream(list)
 			if seed == 2 {
 				c.sock.Whole = all // every read finds as much as it asks for

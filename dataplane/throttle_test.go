@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -214,51 +212,6 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	tc.settle()
 	if len(tc.order) != 20 || th.Waiting() != 0 {
 		t.Fatalf("unlimited: %d of 20 messages, %d wait", len(tc.order), th.Waiting())
-	}
-}
-
-// Whatever becomes of a message, its units return exactly once.
-// Matrix: RP-03, TH-05, INV-06
-func TestUnitsReturnWhateverBecomesOfAMessage(t *testing.T) {
-	msg := &Message{Front: make([]byte, 100), Data: make([]byte, 200)}
-	damaged := func(b []byte) []byte { b[len(b)-30] ^= 1; return b }
-	for _, one := range []struct {
-		name string
-		run  func(c *conn)
-	}{
-		{"bad crc", func(c *conn) { c.sock.Arrive(damaged(c.peer.message(1, 0, msg))) }},
-		{"bad header", func(c *conn) {
-			c.sock.Arrive(c.peer.frame(frame.TagMessage, []byte{1, 2, 3}, msg.Front))
-		}},
-		{"aborted", func(c *conn) { c.sock.Arrive(c.peer.aborted(1, msg)) }},
-		{"reset in the body", func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.arrive(b[:len(b)-20])
-			c.sock.Errno = unix.ECONNRESET
-			c.sock.Edge(0)
-		}},
-		{"plane closed in the body", func(c *conn) {
-			b := c.peer.message(1, 0, msg)
-			c.arrive(b[:len(b)-20])
-			c.bed.close()
-		}},
-	} {
-		t.Run(one.name, func(t *testing.T) {
-			ts := &loop.Throttles{Frames: loop.NewThrottle(10), Bytes: loop.NewThrottle(10000), Shared: loop.NewThrottle(10000)}
-			c := newBed(t, nil).conn(OpenOptions{Throttles: ts})
-			one.run(c)
-			if !c.d.Closed {
-				c.settle()
-			}
-			for _, th := range []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared} {
-				if th.Used() != 0 {
-					t.Errorf("%d units are held", th.Used())
-				}
-			}
-			if c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("%d bytes of buffers are held", c.c.Snapshot().PoolInUse)
-			}
-		})
 	}
 }
 

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -39,6 +40,9 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 					got, _, err := decode(m.decoder(t), bad, i%2 == 0)
 					if err == nil || got.Num != 0 || got.Seg[0] != nil {
 						t.Fatalf("bit %d of byte %d of %d flipped: frame %+v, error %v", bit, i, len(wire), got, err)
+					}
+					if i < PreambleSize && (!m.secure || m.rev == Rev0) && !errors.Is(err, ErrPreambleCRC) {
+						t.Fatalf("bit %d of byte %d of the preamble flipped: %v goes before its checksum", bit, i, err)
 					}
 				}
 			}
