@@ -161,7 +161,7 @@ func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
 	}
 }
 
-// Matrix: FT-31
+// Matrix: FT-31, SE-30, SE-31
 func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	freed := make([]int, 6)

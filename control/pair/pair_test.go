@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -35,15 +34,6 @@ func ask(t *testing.T, ctx context.Context, c *control.Conn, text string) {
 	if want := bytes.ToUpper([]byte(text)); !bytes.Equal(reply.Front, want) {
 		t.Errorf("%q, want %q", reply.Front, want)
 	}
-}
-
-func TestARequestIsAnsweredWithoutASocket(t *testing.T) {
-	pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
-		ask(t, p.Context, p.Conn, "hello")
-		if st, err := p.Server.Stats(); err != nil || st.Backend != "simulated" || st.Open != 1 {
-			t.Errorf("%+v, %v", st, err)
-		}
-	})
 }
 
 func TestTimeIsLetPassWhileNobodyHasAnythingToDo(t *testing.T) {
@@ -82,18 +72,6 @@ func TestTheContextEndsWhatNeverHappens(t *testing.T) {
 		_, err := p.Conn.Call(p.Context, control.NewMessage(1000, nil, nil))
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
-		}
-	})
-}
-
-func TestAConnectionThatBreaksIsMade(t *testing.T) {
-	pair.Test(t, pair.Config{Serve: upper()}, func(t *testing.T, p *pair.Pair) {
-		for i := range 5 {
-			p.Do(p.ServerHost.ResetAll)
-			ask(t, p.Context, p.Conn, fmt.Sprint("again ", i))
-		}
-		if st, err := p.Conn.Stats(); err != nil || st.Counters.Reconnects != 5 {
-			t.Errorf("%d reconnects, %v", st.Counters.Reconnects, err)
 		}
 	})
 }

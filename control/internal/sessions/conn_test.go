@@ -86,6 +86,38 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 	}
 }
 
+// lateClock keeps what its timers do: each fires when the test says so, though it was stopped.
+type lateClock struct {
+	handClock
+	timers []func()
+}
+
+func (c *lateClock) AfterFunc(_ time.Duration, f func()) (stop func() bool) {
+	c.timers = append(c.timers, f)
+	return func() bool { return true }
+}
+
+func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
+	clock := new(lateClock)
+	m := newManager(t, func(c *Config) { c.Clock = clock })
+	p := losslessPeer()
+	p.StandbyAge = time.Hour
+	m.lock()
+	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
+	c.s.State = session.Standby
+	c.beginStandbyLocked()
+	m.unlock()
+	m.lock()
+	c.endStandbyLocked()
+	c.beginStandbyLocked()
+	m.unlock()
+	for i, want := range []uint64{0, 1} {
+		if clock.timers[i](); m.counters.Expired != want {
+			t.Errorf("timer %d: %d sessions have ended, want %d", i+1, m.counters.Expired, want)
+		}
+	}
+}
+
 // A fault of an earlier socket can be heard of when the session has the next one
 // already: it is no fault of that, and what was received since is not forgotten.
 func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
@@ -116,6 +148,7 @@ func addrOf(t *testing.T, s string) wire.Addr {
 	return a
 }
 
+// Matrix: HS-12
 func TestOnlyTheIPOfAnAddressIsLearned(t *testing.T) {
 	for _, one := range []struct {
 		name    string
@@ -181,6 +214,7 @@ func TestAnotherPlaceIsTheSameIPWithAnotherPort(t *testing.T) {
 	}
 }
 
+// Matrix: HS-19
 func TestAnAddressIsOursByWhatWeToldByTheSocketOrByPortAndNonceOfAWildcard(t *testing.T) {
 	for _, one := range []struct {
 		name   string

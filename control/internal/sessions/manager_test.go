@@ -4,12 +4,15 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/netip"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -100,4 +103,37 @@ func idle(t *testing.T, change func(*Config)) *Manager {
 // nobody is an address at which nothing listens.
 func nobody(nonce uint32) wire.Addr {
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:1"), Nonce: nonce}
+}
+
+// A successor hands a session over as it got it: nothing is lost on either side.
+func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
+	at, at1 := nobody(7), nobody(8).WithType(wire.AddrLegacy)
+	who := wire.EntityName{Type: wire.OSD, ID: "3"}
+	for _, want := range []handover.Session{
+		{
+			Target: at, Dialled: true, Once: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{at}, PeerEntity: who, PeerNumber: 3, NumberKnown: true,
+			Policy: "one", Standby: true, Register: true, Supported: 1 << 60, Required: 4, ClientCookie: 1, ServerCookie: 2, ToldSeq: 5,
+			PeerGlobalSeq: 3, ConnectSeq: 4, Features: 6,
+		},
+		{
+			Target: at1, Near: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{at1}, PeerEntity: who, Proven: true, Anonymous: true,
+			Policy: "two", Server: true, ResetCheck: true, PeerGlobalSeq: 3, ConnectSeq: 4, ToldSeq: 9, Told: []uint32{9, 8}, OpenedSeq: 9,
+		},
+	} {
+		m := newManager(t, func(c *Config) { c.Number = -1 })
+		s, last := m.Succeed(nil), handover.Attempts{Msgr2: 100, Msgr1: 200}
+		must(t, s.Restore(handover.Offer{Number: 5}, []handover.Session{want}, last))
+		c := s.conns[0]
+		m.lock()
+		got, attempts := recordLocked(c, dataplane.HandlerState{}), m.attemptsLocked()
+		m.unlock()
+		slices.Sort(got.Told)
+		slices.Sort(want.Told)
+		if !reflect.DeepEqual(got, want) || attempts != last || m.number != 5 {
+			t.Errorf("%+v, want %+v; attempts %+v, number %d", got, want, attempts, m.number)
+		}
+		if found := m.Lookup(want.Target); (found == c) == want.Anonymous {
+			t.Errorf("anonymous %v: found %v", want.Anonymous, found == c)
+		}
+	}
 }

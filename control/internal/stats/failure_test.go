@@ -64,3 +64,15 @@ func TestTheNamesOfTheDoorAndFailureCountersStay(t *testing.T) {
 		}
 	}
 }
+
+func TestAPeerThatSpeaksAnotherProtocolIsNamed(t *testing.T) {
+	for speech, want := range map[wire2.Speech]string{
+		wire2.SpeechMsgr2: "this is the v2 address of a daemon, want its v1 one", wire2.SpeechMsgr1: "this is the v1 address of a daemon, want its v2 one",
+		wire2.SpeechHTTP: "this is a web server", wire2.SpeechSSH: "this is an SSH server", wire2.SpeechTLS: "this is a TLS server", wire2.SpeechOther: "this is no Ceph daemon",
+	} {
+		err := &Error{Stage: StageBanner, Err: &handshake.Error{Stage: handshake.StageBanner, Err: &wire2.BannerError{Speech: speech}}}
+		if got := err.Advice(); got != want {
+			t.Errorf("%s: %q, want %q", speech, got, want)
+		}
+	}
+}
