@@ -35,7 +35,7 @@ func TestClosedListenerLeavesItsSlot(t *testing.T) {
 }
 
 func TestAddReplacesTheListenerInTheSlot(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, s)
 	peer := "127.81.4.1"
@@ -236,11 +236,11 @@ func TestTableIsBounded(t *testing.T) {
 
 func TestReplaceMovesTheGroup(t *testing.T) {
 	peer := "127.81.4.3"
-	old := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	old := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, old)
 	must(t, old.Pin(netip.MustParseAddr(peer), 0))
-	wider := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
+	wider := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: useAddr}})
 	must(t, wider.Pin(netip.MustParseAddr(peer), 1))
 	must(t, wider.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1]}))
 	wantCores(t, wider, 0, 1)
@@ -253,11 +253,11 @@ func TestReplaceMovesTheGroup(t *testing.T) {
 
 func TestFailedReplaceUndoesItself(t *testing.T) {
 	peer := "127.81.4.4"
-	old := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: UseAddr}})
+	old := mustLoad(t, Config{MaxCores: 3, Policy: Policy{Rules: useAddr}})
 	g := listen(t, "127.0.0.1", 3)
 	g.steer(t, old)
 	must(t, old.Pin(netip.MustParseAddr(peer), 1))
-	narrow := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	narrow := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	if err := narrow.Replace(old, map[int]int{0: g.fds[0], 1: g.fds[1], 2: g.fds[2]}); !errors.Is(err, errCore) {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func (m *msgr1) connect(d *direction, p *parts) bool {
 		return false
 	}
 	d.take(size)
-	m.emit(d, TagConnect, connectOf(&c))
+	m.emit(d, tagConnect, connectOf(&c))
 	m.asked, p.phase = c, awaits
 	return true
 }
@@ -187,7 +187,7 @@ func (m *msgr1) sequence(d *direction, p *parts) bool {
 	if err != nil {
 		return m.fail(d, err)
 	}
-	m.emit(d, TagSeqs, &Seqs{Received: s.Received})
+	m.emit(d, tagSeqs, &Seqs{Received: s.Received})
 	p.phase = open
 	return true
 }

@@ -169,8 +169,8 @@ func TestTheOlderProtocolIsJudgedToo(t *testing.T) {
 	one := func(l life, from trace.Side, tag string, fields any) life {
 		return append(slices.Clone(l), trace.Record{Event: trace.Frame, Protocol: trace.Msgr1, From: from, Tag: tag, Fields: fields})
 	}
-	asked := one(begin, con, trace.TagConnect, &trace.Connect{HostType: "client"})
-	ready := one(one(one(asked, acc, "reply SEQ", &trace.Reply{Lossy: true}), acc, trace.TagSeqs, &trace.Seqs{Received: 4}), con, trace.TagSeqs, &trace.Seqs{})
+	asked := one(begin, con, "connect", &trace.Connect{HostType: "client"})
+	ready := one(one(one(asked, acc, "reply SEQ", &trace.Reply{Lossy: true}), acc, "seq", &trace.Seqs{Received: 4}), con, "seq", &trace.Seqs{})
 	if states, wrong := one(ready, con, "MSG", message(5, 0)).notes(); len(wrong) > 0 || len(states) != 1 || !strings.HasPrefix(states[0], "open: lossy session of client") {
 		t.Errorf("%q, wrong %q", states, wrong)
 	}
