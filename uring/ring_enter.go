@@ -152,8 +152,8 @@ func (d *ringDriver) requeue(to *[]Completion) {
 	d.again = d.again[:0]
 }
 
-// armWake arms the poll of the wake-up event. Nobody reads the event: each
-// write is a new edge.
+// armWake arms the poll of the wake-up event. The event is never read: each write is a new
+// edge.
 func (d *ringDriver) armWake() error {
 	e, _ := d.request()
 	if e == nil {
@@ -168,8 +168,8 @@ func (d *ringDriver) armWake() error {
 	return nil
 }
 
-// armTimer queues a timeout as a request of its own, for kernels where enter
-// takes none. The one before is called off: its answer is ignored by number.
+// armTimer queues a timeout as a request of its own, for kernels where enter takes none. It
+// cancels the one before, whose answer is ignored by its number.
 func (d *ringDriver) armTimer(timeout time.Duration) {
 	if d.timerArmed {
 		d.queueCancel(ownTimer | uint64(d.timerID)<<32)
