@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// everyServer names all variants of this build, those too that are compared
-// only when they are named.
+// everyServer names all variants of this build, also those that run only when they are named.
 func everyServer() string {
 	var names []string
 	for _, v := range variants() {
@@ -162,8 +161,7 @@ func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 	}
 }
 
-// benchmark runs the program and returns its results, and what it says. What --show prints
-// of them is the same.
+// benchmark runs the program and returns its results and its output. --show prints the same.
 func benchmark(t *testing.T, args ...string) (report.File, string) {
 	t.Helper()
 	t.Setenv(asProgram, "1")
@@ -178,7 +176,7 @@ func benchmark(t *testing.T, args ...string) (report.File, string) {
 	return readReport(t, path), stdout.String() + stderr.String()
 }
 
-// readReport reads what --json has written.
+// readReport reads the file of --json.
 func readReport(t *testing.T, path string) report.File {
 	t.Helper()
 	var f report.File

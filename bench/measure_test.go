@@ -26,7 +26,7 @@ import (
 // the same, and a server that counts its system calls makes some all the time.
 type script struct {
 	t        *testing.T
-	steps    []string      // what happened, in order
+	steps    []string      // the events, in order
 	slices   []load.Slice  // that were asked for
 	slow     bool          // system calls are being counted from outside
 	own      *uint64       // the server's own count; nil: it has none
@@ -221,7 +221,7 @@ func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
 	}
 }
 
-// What is measured is what a user gets.
+// The benchmark measures the defaults of a user.
 func TestTheMessengerHasItsDefaultLimits(t *testing.T) {
 	for _, v := range messengerVariants() {
 		got := messengerConfig(v.config)

@@ -136,7 +136,7 @@ func TestHelpIsNoErrorAndFitsAHundredColumns(t *testing.T) {
 func TestAPlanEndsInTimeAndJudgesWhatItMeasures(t *testing.T) {
 	for _, c := range []struct {
 		args string
-		slow time.Duration // times what the plan expects
+		slow time.Duration // times the plan's estimate
 		want int           // cells at least
 		most time.Duration
 	}{

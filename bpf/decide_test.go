@@ -82,7 +82,7 @@ func cases(t testing.TB, f family) []decision {
 			arrival: Connection{Peer: from(plain), CPU: a}, decision: Decision{RuleCPU, coreA, nil}},
 		{name: "another peer is pinned", policy: everything, pin: addrs{other: 1}, pinPort: ports{netip.AddrPortFrom(other, plain): 0},
 			arrival: Connection{Peer: from(plain), CPU: b}, decision: Decision{RuleCPU, coreB, nil}},
-		{name: "port rule off", policy: only(UseAddr), pin: both, pinPort: ports{from(plain): 0},
+		{name: "port rule off", policy: only(useAddr), pin: both, pinPort: ports{from(plain): 0},
 			arrival: Connection{Peer: from(plain), CPU: a}, decision: Decision{RuleAddr, 1, nil}},
 		{name: "table off", policy: only(UseHint | UseCPU), pin: both, pinPort: ports{from(hint3): 0},
 			arrival: Connection{Peer: from(hint3), CPU: a}, decision: Decision{RuleHint, 3, nil}},
@@ -182,7 +182,7 @@ func (c *decision) run(t *testing.T, f family) {
 	if c.arrival.Moving {
 		// The connection waits at core 0, which closes below.
 		must(t, s.PinPort(c.arrival.Peer, 0))
-		must(t, s.SetPolicy(Policy{Rules: UseAddrPort}))
+		must(t, s.SetPolicy(Policy{Rules: useAddrPort}))
 		client = dial(t, c.arrival.Peer, to, -1)
 		if core := g.waiting(t); core != 0 {
 			t.Fatalf("waits at core %d", core)

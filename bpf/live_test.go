@@ -255,7 +255,7 @@ func TestPolicySwapsUnderLoad(t *testing.T) {
 
 func TestWaitingConnectionsMoveOffAClosingListener(t *testing.T) {
 	const n = 20
-	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	needMigration(t, s)
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, s)

@@ -38,11 +38,11 @@ type Rules uint8
 
 // The members of a set of Rules.
 const (
-	UseAddrPort Rules = 1 << RuleAddrPort
-	UseAddr     Rules = 1 << RuleAddr
+	useAddrPort Rules = 1 << RuleAddrPort
+	useAddr     Rules = 1 << RuleAddr
 	UseHint     Rules = 1 << RuleHint
 	UseCPU      Rules = 1 << RuleCPU
-	UseTable          = UseAddrPort | UseAddr
+	UseTable          = useAddrPort | useAddr
 	allRules          = UseTable | UseHint | UseCPU
 )
 

@@ -35,7 +35,7 @@ func TestClosedListenerLeavesItsSlot(t *testing.T) {
 }
 
 func TestAddReplacesTheListenerInTheSlot(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: UseAddr}})
+	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, s)
 	peer := "127.81.4.1"

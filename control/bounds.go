@@ -14,8 +14,8 @@ import (
 
 // Bound is one bound on the memory, the work or the time that peers can take.
 type Bound struct {
-	// Name is the field of Config that sets it, for example MaxStandby or Sending.QueueBytes. "
-	// (share)", " (reserve)", " (source)" or " (prefix)" marks a part of that bound. A constant
+	// Name is the field of Config that sets it, for example MaxStandby or Sending.QueueBytes.
+	// " (share)", " (reserve)", " (source)" or " (prefix)" marks a part of that bound. A constant
 	// begins with its package.
 	Name string `json:"name"`
 	// Value is in units of Unit; 0: unlimited.

@@ -35,8 +35,6 @@ var (
 	ErrTooLarge = dataplane.ErrTooLarge
 	// ErrInUse: the message is in a queue already.
 	ErrInUse = dataplane.ErrInUse
-	// ErrProtocol: the peer broke the session protocol.
-	ErrProtocol = session.ErrProtocol
 	// ErrWrongPeer: the peer is not the dialled one.
 	ErrWrongPeer = session.ErrWrongPeer
 	// ErrPeerType: the peer has another type of entity than the wanted one.

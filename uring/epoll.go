@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// acceptBudget bounds the connections that one Wait takes from one
-	// listener, so that a flood of them cannot starve the rest.
+	// acceptBudget bounds the connections that one Wait takes from one listener, so that a
+	// flood of them does not starve the others.
 	acceptBudget = 64
 
-	// epollEvents is how many sockets one epoll_wait reports.
+	// epollEvents bounds the sockets that one epoll_wait reports.
 	epollEvents = 256
 
 	// epollMask are the events of every socket, registered once. They are
@@ -71,8 +71,8 @@ type epollSock struct {
 	// event nor a handle kept after Close reaches a later socket.
 	gen  int32
 	open bool
-	// seen: the first event since registration has been taken. Before that
-	// one, the kernel still holds an event for whatever is ready.
+	// seen: the first event since registration has been taken. Before that, the kernel still
+	// holds an event for each ready direction.
 	seen bool
 	// sending: a Send is in flight.
 	sending bool

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// featureAIO, Linux AIO for direct I/O, is the epoll engine's; a name as in Info and
-// Config.Off. Without it threads wait for such files.
+// featureAIO, Linux AIO for direct I/O, is a feature of the epoll engine; its name is that of
+// Info and Config.Off. Without it threads wait for such files.
 const featureAIO = "linux_aio"
 
-// aioDepth is how many requests AIO has at most, and takes in one call.
+// aioDepth bounds the requests that AIO has, and takes in one call.
 const aioDepth = 256
 
 const (
@@ -117,7 +117,7 @@ func (d *epollDriver) submitAIO() {
 		done, errno := a.submit(n)
 		d.stats.Syscalls++
 		if errno == unix.EAGAIN && a.busy > 0 {
-			break // there is room when something has ended
+			break // there is room when a request has ended
 		}
 		for _, op := range a.ops[:done] {
 			d.ops.get(op).bits &^= opParked

@@ -65,8 +65,8 @@ func (d *epollDriver) queueAccept(op Op) {
 	d.accepting = append(d.accepting, op)
 }
 
-// acceptTurn serves the accepts that have, or may have, connections waiting.
-// Those that used up their budget stay for the next turn.
+// acceptTurn serves the accepts that have, or may have, waiting connections. Accepts that used
+// up their budget stay for the next turn.
 func (d *epollDriver) acceptTurn() {
 	keep := d.accepting[:0]
 	for _, op := range d.accepting {

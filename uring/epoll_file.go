@@ -29,7 +29,7 @@ const (
 // diskEngine is the part of a reactor for files. Owner: the driver.
 type diskEngine struct {
 	files []diskFile // by descriptor
-	ended waker      // raised when something has ended
+	ended waker      // raised when a request has ended
 	open  bool       // ended is
 	aio   *aio       // nil: none
 	tried bool       // whether there is one is known
@@ -279,7 +279,7 @@ func (d *epollDriver) DetachFile(f File) (int, error) {
 	return f.FD(), nil
 }
 
-// endFiles waits until nothing uses memory of requests, and closes everything.
+// endFiles waits until no request uses memory, and closes everything.
 func (d *epollDriver) endFiles() error {
 	k := &d.disk
 	if !k.open {
@@ -333,6 +333,6 @@ func (d *epollDriver) awaitFiles() bool {
 	events := []unix.PollFd{{Fd: int32(d.disk.ended.fd), Events: unix.POLLIN}}
 	n, _ := unix.Poll(events, int(closeStep/time.Millisecond)) // an error counts as none
 	var count [8]byte
-	_, _ = unix.Read(d.disk.ended.fd, count[:]) // so that the next poll waits; EAGAIN: nothing has ended
+	_, _ = unix.Read(d.disk.ended.fd, count[:]) // so that the next poll waits; EAGAIN: no request has ended
 	return n > 0
 }

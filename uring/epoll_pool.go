@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultWorkers is how many threads of a reactor wait for files at once, at most.
+// defaultWorkers bounds the threads of a reactor that wait for files at once.
 const defaultWorkers = 16
 
-// maxRun is how many writes a thread does in a run.
+// maxRun bounds the writes that a thread does in a run.
 const maxRun = 32
 
 // filePool waits for files in goroutines, which end with the driver. At most limit of them
@@ -22,7 +22,7 @@ const maxRun = 32
 type filePool struct {
 	limit   int
 	workers int           // that have been started
-	out     int           // of these, how many have something to do
+	out     int           // of these, the number with work
 	work    chan *fileJob // to them, runs: room for as many as they may have
 	line    jobLine       // of runs each the first job
 	writes  []fileWrites  // by descriptor

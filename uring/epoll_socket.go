@@ -115,7 +115,7 @@ func (d *epollDriver) connectResult(fd int) unix.Errno {
 	if err == nil && soerr != 0 {
 		return unix.Errno(soerr)
 	}
-	// An error that somebody else has taken leaves a socket without a peer.
+	// An error that another call has taken leaves a socket without a peer.
 	if _, err := unix.Getpeername(fd); err != nil {
 		errno, _ := err.(unix.Errno)
 		return errno
@@ -144,13 +144,13 @@ var errNoReceive = fmt.Errorf("epoll: receive into the driver's buffers: %w", er
 // Receive is the ring's: a reactor has no buffers of its own.
 func (d *epollDriver) Receive(Socket, uint64) (Op, error) { return 0, errNoReceive }
 
-// Release has nothing to do: Receive hands out no buffers.
+// Release has no effect: Receive lends no buffers.
 func (d *epollDriver) Release(Buffer) {}
 
 func (d *epollDriver) Shutdown(s Socket) {
 	if d.sock(s) != nil {
 		d.stats.Syscalls++
-		_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // fails only where there is no peer, and then nothing is left to end
+		_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // fails only without a peer, where no direction is left to end
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nothing here waits but epollWait with a timeout. All the rest goes past the
-// Go scheduler (RawSyscall): telling it costs more than some of these calls.
+// Only epollWait with a timeout waits here. All other calls bypass the Go scheduler
+// (RawSyscall): telling it costs more than some of these calls.
 
 // kernelTimespec has 64-bit fields on every architecture.
 type kernelTimespec struct{ sec, nsec int64 }

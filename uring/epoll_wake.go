@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waker is the one part of a reactor that other goroutines touch: an eventfd
-// whose number is guarded against use after it was closed.
+// waker is the only part of a reactor that other goroutines use: an eventfd whose number is
+// guarded against use after it was closed.
 type waker struct {
-	// raised: a wake-up is on its way that Wait has not seen yet. Further ones
-	// would say nothing new and cost no system call.
+	// raised: a wake-up is on its way that Wait has not seen yet. Further ones cost no system
+	// call.
 	raised atomic.Bool
 
 	mu     sync.RWMutex // guards closing against writing; writers share it

@@ -14,9 +14,8 @@ import (
 // Other calls open, measure and name files (Disk): they are rare and may take long, so
 // they do not belong on the driver's thread.
 //
-// Requests on one file have no order: a later one may end first. A sync covers the
-// writes whose completion was taken before the call of SyncFile, and promises nothing
-// of others.
+// Requests on one file have no order: a later one may end first. A sync covers the writes whose
+// completion was taken before the call of SyncFile, and no others.
 //
 // A list holds less than 2 GiB, else EINVAL. The driver goes on with a read or write
 // that the kernel has done in part. A Cancel comes too late for a request that the
@@ -43,15 +42,15 @@ type FileDriver interface {
 	// far as that. Res is 0 or a negative errno.
 	AllocateFile(f File, off, n int64, user uint64) (Op, error)
 
-	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose
-	// list is one piece of m cost less. Nothing else changes. It fails with
-	// errors.ErrUnsupported where the driver cannot, and with another error where limits
-	// are reached (RLIMIT_MEMLOCK, Config.RegisteredBytes): then requests work as before.
-	// Registered memory cannot be unmapped. A second call for it does nothing.
+	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose list
+	// is one piece of m cost less. It has no other effect. It fails with errors.ErrUnsupported
+	// where the driver cannot, and with another error at a limit (RLIMIT_MEMLOCK,
+	// Config.RegisteredBytes): then requests work as before. Registered memory cannot be
+	// unmapped. A second call for it has no effect.
 	RegisterMemory(m *Memory) error
 
-	// UnregisterMemory ends that; so does CloseDriver. Requests in flight are not
-	// touched. It does nothing with memory that is not registered.
+	// UnregisterMemory ends the registration; so does CloseDriver. Requests in flight go on. It
+	// ignores memory that is not registered.
 	UnregisterMemory(m *Memory)
 
 	// DetachFile lets go of f without closing it and returns its descriptor.
@@ -180,7 +179,7 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 	case o.kind == KindRead && (res == 0 || o.file.grain > 0 && o.sent%int(o.file.grain) != 0):
 		return int32(o.sent), false // the file ends here
 	case res == 0:
-		return -int32(unix.EIO), false // nothing was written, and the kernel does not say why
+		return -int32(unix.EIO), false // no byte was written, and the kernel gives no reason
 	}
 	if o.bits&opCancel != 0 {
 		return -int32(unix.ECANCELED), false

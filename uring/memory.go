@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is an anonymous mapping outside the Go heap. It does not move, the
-// collector does not see it, and nothing frees it but Unmap: it must not hold
-// Go pointers. A child process does not inherit it. It is not safe for concurrent
-// use beyond that of its bytes.
+// Memory is an anonymous mapping outside the Go heap. It does not move, the collector does not
+// see it, and only Unmap frees it: it must not hold Go pointers. A child process does not
+// inherit it. It is not safe for concurrent use beyond that of its bytes.
 type Memory struct {
 	data []byte
 	pins atomic.Int32 // drivers that have it registered
@@ -42,9 +41,9 @@ func Map(size int) (*Memory, error) {
 // not be touched after Unmap.
 func (m *Memory) Bytes() []byte { return m.data }
 
-// Unmap gives the memory back to the kernel. No operation in flight may refer to it. A
-// second call does nothing. Memory that a driver has registered stays, with EBUSY: requests
-// on a later mapping at its address would move wrong bytes.
+// Unmap gives the memory back to the kernel. No operation in flight may refer to it. A second
+// call has no effect. Memory that a driver has registered stays, with EBUSY: requests on a
+// later mapping at its address would move wrong bytes.
 func (m *Memory) Unmap() error {
 	if m == nil || m.data == nil {
 		return nil

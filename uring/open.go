@@ -31,11 +31,11 @@ type Config struct {
 	// Files of the ring's table, 0: 4096. Sockets beyond use plain
 	// descriptors.
 	Files int
-	// RegisteredBytes is how many bytes of memory a ring has registered at most
-	// (RegisterMemory). 0: 64 MiB, or a sixteenth of RLIMIT_MEMLOCK where that holds for it.
+	// RegisteredBytes bounds the memory that a ring has registered (RegisterMemory). 0: 64 MiB,
+	// or a sixteenth of RLIMIT_MEMLOCK where that holds for it.
 	RegisteredBytes int64
-	// FileWorkers is how many threads of an epoll engine wait for files at most, 0:
-	// 16. A thread that waits takes one of GOMAXPROCS for some time.
+	// FileWorkers bounds the threads of an epoll engine that wait for files, 0: 16. A thread
+	// that waits takes one of GOMAXPROCS for some time.
 	FileWorkers int
 	// Off switches single features off by the name that Info lists, to
 	// compare them or to work around a kernel.

@@ -2,11 +2,10 @@ package uring
 
 import "math"
 
-// opTable tracks operations in flight by slot and generation. A slot's
-// generation changes when its operation ends, so that an answer that comes
-// late is never taken for the slot's next operation. It also chains the
-// operations of each descriptor, for Close. Nothing is allocated once the table
-// has grown to the largest number of operations in flight.
+// opTable tracks operations in flight by slot and generation. A slot's generation changes when
+// its operation ends, so that a late answer is never taken for the slot's next operation. It
+// also chains the operations of each descriptor, for Close. It allocates memory only while it
+// grows to the largest number of operations in flight.
 type opTable struct {
 	slots    []operation
 	heads    []int32 // by descriptor: slot + 1 of its newest operation, 0: none

@@ -17,7 +17,7 @@ type Machine struct {
 	Kernel   string    `json:"kernel"`             // release
 	CPUs     []int     `json:"cpus"`               // that this process may use
 	Ring     bool      `json:"ring"`               // the kernel gave us one
-	RingWhy  string    `json:"ring_why,omitempty"` // why not, and what helps
+	RingWhy  string    `json:"ring_why,omitempty"` // the reason, and the remedy
 	Receive  bool      `json:"receive"`            // Driver.Receive works
 	Features []Feature `json:"features,omitempty"` // of the ring
 

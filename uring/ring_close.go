@@ -56,7 +56,7 @@ func (d *ringDriver) closeSockets() {
 	}
 }
 
-// drain waits until nothing is in flight, and says whether that came true.
+// drain waits until no operation is in flight. It returns false if some stay.
 func (d *ringDriver) drain() bool {
 	for step := 0; ; {
 		d.out = d.out[:0]
@@ -73,7 +73,7 @@ func (d *ringDriver) drain() bool {
 			return false
 		}
 		switch errno := d.enter(closeStep); errno {
-		case 0, unix.EINTR: // something has ended, and the rest goes on
+		case 0, unix.EINTR: // an operation has ended, and others go on
 		case unix.ETIME, unix.EAGAIN, unix.EBUSY:
 			step++
 		default:

@@ -24,7 +24,7 @@ type ringDriver struct {
 	out   []Completion // of the last Wait, or of the present one
 	early []Completion // collected between two Waits
 	again []Op         // operations to be queued again
-	quiet []quietSend  // sends that nobody hears of if they succeed, in order
+	quiet []quietSend  // sends whose success is not reported, in order
 
 	addrs *Memory // one socket address per place in the submission queue
 
@@ -61,7 +61,7 @@ type quietSend struct {
 // User words of the driver's own requests. Slots of operations stay below.
 const (
 	ownBit   = 1 << 31
-	ownNone  = ownBit + iota // nothing to do with the answer
+	ownNone  = ownBit + iota // no work for the answer
 	ownWake                  // poll of the wake-up event
 	ownProbe                 // see ring_probe.go
 )
@@ -251,7 +251,7 @@ func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
 	d.early = d.early[:0]
 	switch errno {
 	case 0, unix.EINTR, unix.EAGAIN, unix.EBUSY:
-		// Nothing wrong, or a shortage that answers taken now may cure.
+		// Success, or a shortage that the answers taken now may cure.
 	case unix.ETIME:
 		return true
 	default:

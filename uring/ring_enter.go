@@ -144,8 +144,8 @@ func (d *ringDriver) requeue(to *[]Completion) {
 	d.again = d.again[:0]
 }
 
-// armWake arms the poll of the wake-up event. Nobody reads the event: each
-// write is a new edge.
+// armWake arms the poll of the wake-up event. The event is never read: each write is a new
+// edge.
 func (d *ringDriver) armWake() error {
 	e, _ := d.request()
 	if e == nil {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request on a file with direct I/O has the kernel look up and pin each page of its
-// memory, and let go of it at the end. Memory that is registered with the ring is
-// pinned once. Which requests use it the driver finds by their addresses, so that
-// nobody above has to choose, and a request on other memory works as before.
+// For a request on a file with direct I/O the kernel looks up and pins each page of its memory,
+// and releases it at the end. Memory that is registered with the ring is pinned once. The
+// driver finds the requests for it by their addresses, so that its users need not choose;
+// requests on other memory work as before.
 
 const (
-	// fixedPlaces is how many pieces of memory a ring has registered at most.
+	// fixedPlaces bounds the registered pieces of memory of a ring.
 	fixedPlaces = 1024
 	// defaultFixedBytes bounds their size together.
 	defaultFixedBytes = 64 << 20
@@ -38,7 +38,7 @@ type registered struct {
 	free  []uint16    // places of the kernel's table that are not in use
 	bytes int64       // of all areas
 	most  int64
-	full  bool // the kernel has refused more; until something is given back
+	full  bool // the kernel has refused more; until a piece is unregistered
 	mem   *Memory
 	arg   *iovec // in mem: the memory of one update
 }
@@ -77,7 +77,8 @@ func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
 	set.found(featureRegisteredBuffers)
 }
 
-// fixedByDefault is how many bytes of memory a ring of this thread registers at most.
+// fixedByDefault is the default bound of the registered memory of a ring of this thread, in
+// bytes.
 func fixedByDefault() int64 {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY || hasCapability(unix.CAP_IPC_LOCK) {
@@ -184,8 +185,8 @@ func (t *registered) place(v *iovec) (place uint16, ok bool) {
 	return t.areas[at].place, true
 }
 
-// forget is for the moment after the ring was closed, with nothing in flight: the kernel
-// has let go of everything.
+// forget is called after the ring was closed, with no request in flight: the kernel has
+// released all pages.
 func (t *registered) forget() error {
 	if t == nil {
 		return nil

@@ -86,7 +86,7 @@ func (r *ring) made() uint32 { return r.tail }
 // unsubmitted is the number of requests that the kernel has not taken yet.
 func (r *ring) unsubmitted() uint32 { return r.g.SQReady() }
 
-// submit gives all requests to the kernel; nothing else.
+// submit gives all requests to the kernel, and no more.
 func (r *ring) submit() unix.Errno {
 	_, err := r.g.Submit()
 	return errnoOf(err)
@@ -144,7 +144,7 @@ func (r *ring) peek() *cqe {
 // skip is done with the answer that peek returned.
 func (r *ring) skip() { r.g.CQAdvance(1) }
 
-// commit has nothing to do: skip has told the kernel.
+// commit has no work: skip has told the kernel.
 func (r *ring) commit() {}
 
 // overflowed says that the kernel keeps answers back, for lack of room.

@@ -37,7 +37,7 @@ func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, 
 		return 0, nil, 0, d.err
 	}
 	op, ok := d.ops.add(kind, s, user, v)
-	if !ok { // leave a request that does nothing
+	if !ok { // leave a request without effect
 		e.opcode, e.user = opcodeNop, ownNone
 		return 0, nil, 0, errTooMany
 	}
@@ -241,8 +241,8 @@ func (d *ringDriver) queueSend(op Op, o *operation) bool {
 			e.ioprio = sendZCReportUsage
 		}
 	case o.bits&opQuiet != 0:
-		// Either everything fits into the socket's buffer now and there is no
-		// answer, or the answer says how much did.
+		// Either all bytes fit into the socket's buffer now and there is no answer, or the
+		// answer has their number.
 		e.opFlags |= unix.MSG_DONTWAIT
 		e.flags |= sqeCQESkip
 		d.quiet = append(d.quiet, quietSend{op: op, made: d.ring.made() - 1})

@@ -145,7 +145,7 @@ func (r *ring) made() uint32 { return r.tail }
 // unsubmitted is the number of requests that the kernel has not taken yet.
 func (r *ring) unsubmitted() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
 
-// submit gives all requests to the kernel; nothing else.
+// submit gives all requests to the kernel, and no more.
 func (r *ring) submit() unix.Errno { return r.enter(0) }
 
 // poll submits, and lets the kernel finish requests without waiting.

@@ -56,7 +56,7 @@ func (d *ringDriver) probeSendZC(set featureSet) {
 	d.probeOperation(set, featureReportUsage, sendZC(sendZCReportUsage))
 }
 
-// closeWait is how long the trial below waits for the end of a file.
+// closeWait bounds the wait of the trial below for the end of a file.
 const closeWait = 10 // ms
 
 // closesAtOnce says whether the kernel closes a file that has left the table while a
@@ -72,7 +72,7 @@ func (d *ringDriver) closesAtOnce(f *files) bool {
 	pending, gone := f.add(d.ring, d.wake.fd), f.add(d.ring, pipe[1])
 	if pending > 0 {
 		e, _ := d.ring.next()
-		e.opcode, e.opFlags = opcodePollAdd, pollWord(unix.EPOLLIN) // nobody has raised the event
+		e.opcode, e.opFlags = opcodePollAdd, pollWord(unix.EPOLLIN) // the event was not raised
 		e.fd, e.flags, e.user = pending-1, sqeFixedFile, ownProbe
 		_ = d.ring.poll() // the end below submits the rest
 	}
@@ -114,7 +114,7 @@ func (d *ringDriver) probeOperation(set featureSet, name string, fill func(*sqe)
 	}
 }
 
-// probeSkip sends something that succeeds: no answer is the answer.
+// probeSkip sends a request that succeeds: without an answer the feature works.
 func (d *ringDriver) probeSkip(set featureSet) {
 	if !set.wanted(featureCQESkip) {
 		return

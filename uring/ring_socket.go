@@ -92,9 +92,8 @@ func (d *ringDriver) Close(s Socket) {
 	for op := d.ops.first(fd); op != 0; op = d.ops.after(op) {
 		d.Cancel(op)
 	}
-	// Requests name the file by number: the kernel takes them before the
-	// number is free for something else. It also lets go of the file now, so
-	// that the peer hears of the close at once.
+	// Requests name the file by number: the kernel takes them before the number is free for
+	// another file. It also releases the file now, so that the peer sees the close at once.
 	if d.ring.unsubmitted() > 0 {
 		d.flushAll()
 	}

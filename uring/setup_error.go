@@ -13,7 +13,7 @@ import (
 // the errno; it is errors.ErrUnsupported if the kernel or the host's policy rules rings
 // out, so that only another backend or host helps.
 type SetupError struct {
-	Call   string     // such as io_uring_setup
+	Call   string     // for example io_uring_setup
 	Errno  unix.Errno // of the kernel
 	Cause  string     // in words
 	Remedy string     // in words

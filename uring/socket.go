@@ -84,7 +84,7 @@ func bindAndListen(fd int, addr netip.AddrPort, opt ListenOptions) error {
 		return err
 	}
 	if opt.Exclusive {
-		// Only now: of two who bind at the same time the kernel refuses one.
+		// Only now: the kernel refuses one of two that bind at the same time.
 		return reusePort(fd)
 	}
 	return nil

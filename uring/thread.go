@@ -26,8 +26,8 @@ func AllowedCPUs() ([]int, error) {
 // locked to the thread (runtime.LockOSThread) and should stay so until the thread ends,
 // because the runtime does not undo it.
 //
-// Pin only on CPUs that nothing else uses: on shared ones it makes the slowest
-// responses slower, because the thread cannot move out of the way.
+// Pin only to CPUs that nothing else uses: on shared ones it makes the slowest responses
+// slower, because the thread cannot move away.
 func PinThread(cpu int) error {
 	var set unix.CPUSet
 	if cpu < 0 || cpu >= 8*int(unsafe.Sizeof(set)) {

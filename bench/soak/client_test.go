@@ -23,7 +23,7 @@ type kind struct {
 	sizes  [2]int        // bytes of payload: from, to
 	every  time.Duration // between messages, on average
 	hold   time.Duration // that a consumer keeps an echo, at most; 0: not at all
-	timed  bool          // its latency is what is shown
+	timed  bool          // its latency is shown
 	number int           // sessions of this kind
 }
 
@@ -70,7 +70,7 @@ func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, 
 	return s, nil
 }
 
-// run sends until ctx ends, and then waits for what is under way.
+// run sends until ctx ends, and then waits for the echoes under way.
 func (s *session) run(ctx context.Context) {
 	for tid := uint64(1); ctx.Err() == nil && s.trouble() == nil; tid++ {
 		rest(ctx, time.Duration(s.rng.Int64N(int64(slower(2*s.every))))) // on average as long as the kind says
@@ -152,7 +152,7 @@ func (s *session) verify(m *control.Message) error {
 	return nil
 }
 
-// window takes what the session saw since the last call.
+// window takes the results of the session since the last call.
 func (s *session) window(into *perf.Histogram) (echoes uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

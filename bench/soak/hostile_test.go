@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// attacks are what hostile peers do until ctx ends, or the peer's own end.
+// attacks are hostile peers, each until ctx ends, or the peer's own end.
 var attacks = []func(h *hostile, ctx context.Context){
 	(*hostile).garbage, (*hostile).silence, (*hostile).announce, (*hostile).neverRead, (*hostile).keepalives, (*hostile).begin,
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
-// judgeSessions checks what the clients saw.
+// judgeSessions checks the results of the clients.
 func (w *world) judgeSessions() {
 	unused := perf.NewHistogram()
 	for _, s := range w.sessions {
@@ -84,8 +84,8 @@ func (w *world) judgeServer(before serverSample) {
 	w.t.Logf("server: before %+v\nbehind %+v", before, now)
 }
 
-// What the server may have more of behind all than before, in bytes: the small buffers of a
-// core stay at their high-water mark, and the collector keeps pages for later.
+// The memory that the server may have more at the end than before, in bytes: the small buffers
+// of a core stay at their high-water mark, and the collector keeps pages for later.
 const (
 	lockedSlack   = 4 << 20
 	residentSlack = 64 << 20
@@ -110,7 +110,7 @@ func (w *world) judgeGrowth() {
 	}
 }
 
-// median is the one in the middle, as storms and attacks come and go.
+// median is the middle value, as storms and attacks come and go.
 func median(rows []row, of func(row) float64) float64 {
 	var all []float64
 	for _, r := range rows {

@@ -26,15 +26,14 @@ const (
 	mostCandidates = 16
 )
 
-// keeper is a lossless session that keeps data on the server, and knows what must
-// be there.
+// keeper is a lossless session that keeps data on the server, and checks it.
 type keeper struct {
 	user
 	reads, writes [places]atomic.Int64 // that succeeded
 }
 
-// slot is what a worker knows of one slot: the data that was acknowledged last, then the data of
-// later writes that failed, of which any byte may be there. None: nothing was ever written.
+// slot is the known content of one slot: the last acknowledged data, then the data of later
+// writes that failed, of which any byte may be there. None: there was no write.
 type slot struct {
 	place  place
 	number uint32
@@ -52,8 +51,8 @@ func openKeeper(n int, to wire.Addr, through netip.AddrPort) (*keeper, error) {
 	return k, nil
 }
 
-// run works until ctx ends, and then reads everything once more. A worker has slots that
-// nobody else touches, and one request under way.
+// run works until ctx ends, and then reads everything once more. Each worker has its own slots,
+// and one request under way.
 func (k *keeper) run(ctx context.Context, n int, began time.Time) {
 	var wg sync.WaitGroup
 	for i := range workers {
@@ -103,14 +102,14 @@ func (k *keeper) write(s *slot, data []byte, through bool) {
 		return
 	}
 	if len(s.may) == 0 {
-		s.may = append(s.may, nil) // nothing, or zeros
+		s.may = append(s.may, nil) // no data, or zeros
 	}
 	if s.may = append(s.may, data); len(s.may) > mostCandidates {
 		k.fail(fmt.Errorf("%v slot %d: %d writes in a row have failed", s.place, s.number, len(s.may)-1))
 	}
 }
 
-// read verifies a slot, and says whether that went well. What was acknowledged must be there.
+// read verifies a slot: acknowledged data must be there. It returns false after a failure.
 func (k *keeper) read(s *slot) bool {
 	want := s.may[0]
 	if len(want) == 0 {

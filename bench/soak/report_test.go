@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// row is what one window showed: the server, and all sessions.
+// row are the figures of one window: of the server, and of all sessions.
 type row struct {
 	at       time.Duration
 	server   serverSample
@@ -46,7 +46,7 @@ func (w *world) row(began time.Time) {
 var series = []struct {
 	name  string
 	unit  string
-	slack float64 // how much the last quarter of a run may have more than the second, beside a tenth; 0: any
+	slack float64 // by how much the last quarter of a run may exceed the second, beside a tenth; 0: by any amount
 	of    func(r row) float64
 }{
 	{"resident", "MiB", 16, func(r row) float64 { return float64(r.server.Resident) / (1 << 20) }},

@@ -45,15 +45,15 @@ const (
 	dispatchBytes = 16 << 20
 	sendBytes     = 32 << 20
 	halfOpen      = 512
-	// halfOpenBytes is what a half-open connection may take.
+	// halfOpenBytes bounds a half-open connection.
 	halfOpenBytes = 16 << 10
-	// coreBytes is what a core has for its buffers.
+	// coreBytes bounds the buffers of a core.
 	coreBytes = 16 << 20 // poolKeep of them when it is idle
 	leastCore = 2        // cores of a server, at least
 	mostCores = 4
 )
 
-// memoryBound is the sum of what is documented.
+// memoryBound is the sum of the documented bounds.
 const memoryBound = dispatchBytes + sendBytes + halfOpen*halfOpenBytes + mostCores*coreBytes
 
 // serverHello is the first line of a server.
@@ -148,8 +148,8 @@ func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
 	return err
 }
 
-// fast sends what is even back from the core, if there is room at once. Requests on files
-// stay on the core.
+// fast sends messages with even ids back from the core, if there is room at once. Requests on
+// files stay on the core.
 func (s *server) fast(c *control.Conn, m *control.Message) bool {
 	if m.Type == orderType {
 		s.storage.serve(c, m)
@@ -164,7 +164,7 @@ func (s *server) fast(c *control.Conn, m *control.Message) bool {
 		return true
 	case errors.Is(err, control.ErrQueueFull):
 		clone.Release()
-		return false // it waits for room behind the others
+		return false // it waits for room after the others
 	default:
 		clone.Release() // the session is over
 		return true
@@ -276,7 +276,7 @@ func goroutines() int {
 	return n
 }
 
-// readies says of each connection how many times it has become ready, 0 if it is not.
+// readies has the number of times that each connection has become ready, 0 if it is not.
 func (s *server) readies() map[uint64]uint64 {
 	out := map[uint64]uint64{}
 	for _, c := range s.m.Conns() {
@@ -294,7 +294,7 @@ type process struct {
 }
 
 func startServer(ctx context.Context, args ...string) (*process, error) {
-	// Not by its path: in an hour somebody may have removed it.
+	// Not by its path: in an hour the file may have been removed.
 	const exe = "/proc/self/exe"
 	var hello serverHello
 	var said bytes.Buffer

@@ -21,16 +21,16 @@ var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for
 // slower is a pause at the pace of the run.
 func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }
 
-// patience bounds what must happen.
+// patience bounds each wait.
 const patience = 60 * time.Second
 
-// plan says how long a run is, and how often things happen in it.
+// plan has the length of a run, and the intervals of its events.
 type plan struct {
 	length time.Duration
 	window time.Duration // between two rows
 	storm  time.Duration
 	cores  time.Duration // between two changes of the number of cores
-	settle time.Duration // without attackers, behind and before
+	settle time.Duration // without attackers, after and before
 }
 
 func planned(t *testing.T) plan {
@@ -117,7 +117,7 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// open makes all sessions, and those that keep data.
+// open makes all sessions, and the keepers.
 func (w *world) open() {
 	w.proxy = msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Reach: 4 << 20, Stall: 2 * time.Second})
 	w.proxy.Lead(w.server.addr.AddrPort)
@@ -214,8 +214,8 @@ func (w *world) become(ctx context.Context, cores int) {
 	}
 }
 
-// baseline is the most that the server uses when nobody attacks it: with
-// all sessions connected at once.
+// baseline are the highest figures of the server without attacks: with all sessions connected
+// at once.
 func (w *world) baseline(ctx context.Context) serverSample {
 	var most serverSample
 	for n, all := 0, 0; n < 20 || all == 0; n++ {

@@ -44,7 +44,7 @@ type order struct {
 
 const (
 	orderType  uint16 = 2000 + iota
-	goodType          // its data is what was read
+	goodType          // its data are the read bytes
 	failedType        // the disk failed or is full, or the file was given up; the front says it
 	badType           // as must not be
 
@@ -68,7 +68,7 @@ func resultOf(err error) uint16 {
 	return badType
 }
 
-// storage is what all cores share of it. All but the counters is set before they start.
+// storage is shared by all cores. All but the counters is set before they start.
 type storage struct {
 	dir      string
 	trouble  func(error)
@@ -149,7 +149,7 @@ func (s *storage) serve(conn *control.Conn, m *control.Message) {
 	}
 }
 
-// done is the end of what the disk was asked.
+// done is the end of a request to the disk.
 func (j *job) done(c *loop.Core, op *loop.FileOp) {
 	if op.Err != nil {
 		j.s.renew(c, j.order.Place)
@@ -157,7 +157,7 @@ func (j *job) done(c *loop.Core, op *loop.FileOp) {
 	j.answer(c, op.Err)
 }
 
-// renew opens a file anew whose sync has failed.
+// renew opens a file anew after a failed sync.
 func (s *storage) renew(c *loop.Core, p place) {
 	if s.files[p].On(c).Poisoned() == nil || c.Gone() {
 		return
@@ -176,7 +176,7 @@ func (j *job) answer(c *loop.Core, err error) {
 	var reply *control.Message
 	switch {
 	case err == nil && !j.order.Write:
-		reply = control.FileMessage(&j.FileOp, goodType) // what was read, without a copy
+		reply = control.FileMessage(&j.FileOp, goodType) // the read bytes, without a copy
 	case c.Gone():
 		reply = control.NewMessage(goodType, nil, nil)
 	default:

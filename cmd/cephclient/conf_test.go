@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The values are those that ceph-conf of 16.2 finds for client.foo.
+// The values are the output of ceph-conf of 16.2 for client.foo.
 func TestACephConfIsReadAsCephReadsIt(t *testing.T) {
 	for text, want := range map[string]string{
 		"mon_host = a":                                     "a",
@@ -68,7 +68,7 @@ func TestMonitorsAreFoundInEveryForm(t *testing.T) {
 	}
 }
 
-// What a user says counts more than the environment, and that more than files.
+// Flags have precedence over the environment, and the environment over files.
 func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -19,7 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// listener accepts connections and says what it is told to.
+// listener accepts connections and writes text to each.
 func listener(t *testing.T, says string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,7 +93,8 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 	}
 }
 
-// What keeps an operation waiting decides about the advice: nobody but a silent daemon is said to be frozen.
+// The reason for which an operation waits decides the advice: only a silent daemon counts as
+// frozen.
 func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 	o := options{Session: flags.Session{Name: "client.x", Timeout: 10 * time.Second}}
 	refused := fmt.Errorf("osd.0 refuses us: %w: %w", control.ErrAuth, &auth.Refused{Errno: auth.EACCES})

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A terminal is told how far a transfer is, unless somebody wants quiet. Nobody else is.
+// A terminal shows the progress of a transfer, unless the user wants quiet. Other outputs do
+// not.
 func TestProgressIsForTerminals(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -28,7 +29,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		var out strings.Builder
-		m.close() // nothing was moved
+		m.close() // no bytes were moved
 		if m.to == nil {
 			m.add(50)
 			m.close()

@@ -46,7 +46,7 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 	return addrs[0].String()
 }
 
-// Who is refused is told at once, and what to do about it.
+// A refusal comes at once, with its remedy.
 func TestARefusalSaysWhatToDo(t *testing.T) {
 	ring, err := cephx.ReadKeyring(strings.NewReader(adminKeyring + "[mon.]\nkey = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==\n"))
 	if err != nil {

@@ -114,13 +114,13 @@ func TestWhereTheLogEndsIsKnownWhereverTheProcessStops(t *testing.T) {
 			w.All(pair.Get, 1)
 			w.Disk(simnet.DiskOptions{StopAt: at % 6})
 			w.All(pair.Put, 1)
-			w.MustRestart(broken == uring.KindWrite) // what a failed sync has lost does not come back
+			w.MustRestart(broken == uring.KindWrite) // bytes that a failed sync has lost do not come back
 			w.All(pair.Get, 1)
 		})
 	}
 }
 
-// A file that the log goes past is left by a process that could not use it. Whatever is missing is
+// A file that the log skips is left by a process that could not use it. Any missing record is
 // damage, until the operator accepts the loss, even if the mark could not be set for a while.
 // Strange files stay.
 // Matrix: KV-10

@@ -89,7 +89,7 @@ func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
 	}
 }
 
-// dialled is a listener whose only connection is one of the test's.
+// dialled is a listener with one connection, of the test.
 type dialled chan net.Conn
 
 func (d dialled) Accept() (net.Conn, error) {

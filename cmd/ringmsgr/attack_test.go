@@ -23,8 +23,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// attacks are what one source can do to a server for ever, with eight goroutines. They
-// return when ctx ends, or what they attack hangs up.
+// attacks are attacks of one source on a server, without end, with eight goroutines. They
+// return when ctx ends, or the victim hangs up.
 var attacks = map[string]func(ctx context.Context, from netip.Addr, at wire.Addr){
 	"nothing":        func(ctx context.Context, _ netip.Addr, _ wire.Addr) { <-ctx.Done() },
 	"silent sockets": func(ctx context.Context, from netip.Addr, at wire.Addr) { opened(ctx, from, at, nil) },
@@ -64,9 +64,8 @@ var (
 	theirs = netip.MustParseAddr("127.0.1.66")
 )
 
-// floods are attacks that have more sockets come to nothing than there is room for
-// those of their source to wait: then honest peers of the same source are refused,
-// too.
+// floods are attacks with more failed sockets than may wait from their source: then honest
+// peers of the same source are refused, too.
 var floods = []string{"silent sockets", "another protocol", "large logins"}
 
 // attacker is a peer that can do a handshake.
@@ -145,9 +144,9 @@ func underAttack(t testing.TB, name string, from netip.Addr, flags ...string) (s
 	return server, at
 }
 
-// In each attack honest messages pass, and the server's memory stays below the sum of
-// what its bounds say for what the attack does: the receive budget of 100 MiB, the
-// 16 MiB of half-open connections, 64 MiB of free buffers, and 64 MiB for the rest.
+// In each attack honest messages pass, and the server's memory stays below the sum of its
+// bounds: the receive budget of 100 MiB, the 16 MiB of half-open connections, 64 MiB of free
+// buffers, and 64 MiB for the rest.
 // Matrix: AIM-03, AIM-04, INV-11
 func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 	const most = (100 + 16 + 64 + 64) << 20

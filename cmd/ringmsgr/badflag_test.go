@@ -49,7 +49,7 @@ var badValues = map[string]string{
 	"via":             "--via 127.0.0.1:0",
 }
 
-// operands are what a command needs beside its flags.
+// operands are the arguments of a command beside its flags.
 var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "--once @ringmsgr-nobody", "decode": recordings + "msgr2.pcap"}
 
 // Every flag of every command that gets a value it cannot take says so by its name, on
@@ -83,7 +83,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	}
 }
 
-// refused checks what a run says that ended because of a flag.
+// refused checks the output of a run that ended because of a flag.
 func refused(t *testing.T, r result, name string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(r.stderr, "\n")

@@ -12,7 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
-// records are those of a recording, as far as it can be read.
+// records are the records of a recording, as far as it can be read.
 func records(p []byte, keys *trace.Keys) (all []trace.Record) {
 	packets, err := capture.NewReader(bytes.NewReader(p))
 	if err != nil {
@@ -34,8 +34,8 @@ func records(p []byte, keys *trace.Keys) (all []trace.Record) {
 	return all
 }
 
-// Whatever a recording holds, it is decoded to its end, with memory in proportion to it,
-// and what comes out is what a trace can hold.
+// Any recording is decoded to its end, with memory in proportion to it, and its records are
+// valid in a trace.
 func FuzzRecording(f *testing.F) {
 	for _, file := range []string{"msgr2.pcap", "msgr1.pcap", "secure.pcap"} {
 		f.Add(readRecording(f, file))

@@ -32,7 +32,7 @@ func TestRecordingsOfRealDaemonsAreDecoded(t *testing.T) {
 	}
 }
 
-// What decode writes as JSON it reads as well, with the same result.
+// decode reads its own JSON, with the same result.
 func TestDecodeReadsItsOwnJSON(t *testing.T) {
 	text := ringmsgr(t, "decode", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout

@@ -19,8 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// pretender is a TCP server that does what f does with each connection, and
-// its address.
+// pretender is a TCP server that calls f for each connection, and its address.
 func pretender(t *testing.T, f func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +40,7 @@ func pretender(t *testing.T, f func(c net.Conn)) string {
 	return "v2:" + l.Addr().String()
 }
 
-// says answers what it is sent with text, and waits for the end.
+// says answers with text, and waits for the end.
 func says(text string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, text)
@@ -54,9 +53,9 @@ const (
 	v1Banner = "ceph v027" + "\x01\x01\x01\x1c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"
 )
 
-// failsInTime runs a command with --timeout, which must fail, and asks ok. On a busy
-// machine 0.2 s may be over before what is to fail: then it is not ok, and runs again
-// with more time. The last result is returned if none was ok.
+// failsInTime runs a command with --timeout, which must fail, and asks ok. On a busy machine
+// 0.2 s may be over too early: then it is not ok, and runs again with more time. The last
+// result is returned if none was ok.
 func failsInTime(t *testing.T, ok func(r result, limit string) bool, args ...string) (r result, was bool) {
 	t.Helper()
 	for limit := 200 * time.Millisecond; limit < 20*time.Second && !was; limit *= 4 {
@@ -260,7 +259,7 @@ func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	if x := decode[sent](t, r); x.Verified != 0 || x.Losses != 16 || !ok {
 		t.Errorf("send says %s", r.stdout)
 	}
-	// What was not measured is not 0.
+	// A missing measurement is not 0.
 	if !strings.Contains(r.stdout, `"latency_us":null`) {
 		t.Errorf("send says %s", r.stdout)
 	}

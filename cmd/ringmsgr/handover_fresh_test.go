@@ -57,7 +57,7 @@ func newFresh(t *testing.T, i int, h *holder, policy control.Policy, to wire.Add
 	f := &fresh{holder: h, echos: make(chan uint64, 1)}
 	m := started(t, control.Config{
 		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy, Diagnostics: control.Diagnostics{Probe: h},
-		Timeouts: control.Timeouts{Handshake: time.Hour}, // what waits for that fails the test
+		Timeouts: control.Timeouts{Handshake: time.Hour}, // a wait for that fails the test
 	}, &control.Dispatcher{Fast: func(_ *control.Conn, msg *control.Message) bool {
 		f.echos <- msg.TID
 		return true
@@ -115,7 +115,7 @@ func (f *fresh) works(t *testing.T, attempts uint64) {
 	}
 }
 
-// open is how many connections the present process has.
+// open is the number of connections of the present process.
 func (d *serverChain) open() int {
 	d.t.Helper()
 	return d.snapshot().Messenger.Open

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { clitest.Program(m, main) }
 type serverChain struct {
 	t     *testing.T
 	args  []string    // of each
-	out   [2]*os.File // what all write to; end closes it
+	out   [2]*os.File // the output of all processes; end closes it
 	addr  string
 	stats string
 	path  string
@@ -67,7 +67,7 @@ func (d *serverChain) start(args ...string) {
 		if d.t.Failed() {
 			_ = cmd.Process.Kill() // it may have ended
 		}
-		_ = cmd.Wait() // its status has been seen in what it wrote
+		_ = cmd.Wait() // its output has shown its status
 	})
 }
 
@@ -79,7 +79,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// read sorts what the processes write, until the last of them has ended.
+// read sorts the output of the processes, until the last of them has ended.
 func (d *serverChain) read(r io.Reader) {
 	var rest []string
 	for lines := bufio.NewScanner(r); lines.Scan(); {
@@ -115,7 +115,7 @@ func (d *serverChain) handOver() {
 	}
 }
 
-// snapshot is what the present process says of itself.
+// snapshot are the statistics of the present process.
 func (d *serverChain) snapshot() *control.Snapshot {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -143,8 +143,8 @@ func (d *serverChain) end() {
 	case <-time.After(2 * time.Minute):
 		d.t.Fatalf("not all of %v have ended: %s", d.pids, d.errs)
 	}
-	// A load that has all its echoes ends, even while nobody takes its last ack. The session is
-	// lossless: each process in turn dials, with its first attempt, whoever is not there any more.
+	// A load with all its echoes ends, even without its last ack. The session is lossless: the
+	// first attempt of each next process dials a client that is gone.
 	d.errs.mustHaveOnly(d.t, func(line string) bool {
 		return strings.Contains(line, "attempt failed, dialling again") && strings.Contains(line, "connection refused") && !strings.Contains(line, d.addr)
 	})
@@ -155,7 +155,7 @@ func (d *serverChain) end() {
 	}
 }
 
-// handOvers is how many follow each other.
+// handOvers is the number of hand-overs in a row.
 func handOvers() int {
 	if os.Getenv("RINGMSGR_LONG") != "" {
 		return 100
@@ -163,8 +163,7 @@ func handOvers() int {
 	return 10
 }
 
-// untilDone runs send again and again until done is closed, and returns what it
-// reported.
+// untilDone runs send again and again until done is closed, and returns its report.
 func untilDone(t *testing.T, done <-chan struct{}, args ...string) []sent {
 	var all []sent
 	for {

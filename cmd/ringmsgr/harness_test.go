@@ -113,7 +113,7 @@ func serve(t testing.TB, args ...string) *running {
 	return s
 }
 
-// stop ends serve, once, and returns what it still wrote.
+// stop ends serve, once, and returns the rest of its output.
 func (s *running) stop(t testing.TB) (rest string) {
 	t.Helper()
 	s.cancel()
@@ -127,8 +127,8 @@ func (s *running) stop(t testing.TB) (rest string) {
 	return rest
 }
 
-// stallLines are what the watch of the cores logs. A machine that is busy for a second has
-// it speak; who really stands still fails by what does not come.
+// stallLines are log lines of the watch of the cores. A machine that is busy for a second
+// causes them; a core that really stands still fails the test by its missing work.
 var stallLines = regexp.MustCompile(`(?m)^.*msg="core (stalled|turns again)".*\n`)
 
 func withoutStalls(log string) string { return stallLines.ReplaceAllString(log, "") }
@@ -193,7 +193,7 @@ var (
 	numberPattern = regexp.MustCompile(`([ :,])\d+( \d{3})*(\.\d+)?(e[-+]?\d+)?( us| ms| s)?( [kM]?B/s| [KMG]?i?B)?\b`)
 )
 
-// normal replaces what differs from run to run: ports, numbers and backends.
+// normal replaces the parts that differ from run to run: ports, numbers and backends.
 func normal(s string) string {
 	s = addrPattern.ReplaceAllString(s, "IP:PORT")
 	s = hexPattern.ReplaceAllString(s, "HEX")

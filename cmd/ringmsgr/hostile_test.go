@@ -27,8 +27,8 @@ type hostileCell struct {
 	proto   string
 }
 
-// hostileCells are the cells, and how long each of them runs: RINGMSGR_LONG, or
-// shortly and one of each protocol only.
+// hostileCells are the cells, and the time of each: RINGMSGR_LONG, or shortly and one of each
+// protocol only.
 func hostileCells(t *testing.T) ([]hostileCell, time.Duration) {
 	t.Helper()
 	all := []hostileCell{
@@ -60,8 +60,8 @@ func TestLosslessSendAcrossAHostileNetwork(t *testing.T) {
 }
 
 func sendAcross(t *testing.T, cell hostileCell, span time.Duration) {
-	// Different addresses of this machine, so that the port that is free now
-	// for the sender is free when it starts: nobody else listens there.
+	// Different addresses of this machine, so that the free port of the sender is still free
+	// when it starts.
 	here, there := netip.MustParseAddr("127.0.0.1"), ownHost()
 	sender := netip.AddrPortFrom(there, freePort(t, there))
 	// A stall is longer than keepalives wait; but a handshake that stands still
@@ -132,7 +132,7 @@ func (p *process) decode(v any) string {
 	return string(line)
 }
 
-// freePort is a port of ip on which nobody listens.
+// freePort is a free port of ip.
 func freePort(t *testing.T, ip netip.Addr) uint16 {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
@@ -159,8 +159,8 @@ func TestVia(t *testing.T) {
 	}
 }
 
-// A lossless peer that has nothing to send stands by after a failure. A user who
-// wants to send does not want that before the first message.
+// A lossless peer without messages stands by after a failure. A user who wants to send must not
+// wait for that.
 func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
 	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9", "--policy", "stateful-server")
 	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})

@@ -14,9 +14,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// As a mon with a keyring, serve is one to a client that stays: the client renews its
-// tickets on the session that it has, and has the monmap; what is no message for a
-// mon still comes back as it is.
+// As a mon with a keyring, serve is a mon for a client that stays: the client renews its
+// tickets on its session, and has the monmap; all other messages come back unchanged.
 func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	keyring := keysOf(t, clientKey)
 	s := serve(t, "--auth", "cephx", "--keyring", keyring, "--ticket-life", "10m")
@@ -76,8 +75,8 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	}
 }
 
-// A tool's ping gets what a monitor answers, with any authentication; one that
-// carries something comes back.
+// A tool's ping gets the answer of a monitor, with any authentication; a ping with data comes
+// back.
 func TestServeAnswersAPingAsAMonitor(t *testing.T) {
 	s := serve(t)
 	addr, err := wire.ParseAddr(s.addr)

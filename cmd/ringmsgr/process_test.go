@@ -17,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// What the machine does to a process, and the process to the machine.
+// The machine disturbs a process, and a process the machine.
 
 // awaitStopped waits until a process is stopped by a signal, or is not.
 func awaitStopped(t *testing.T, pid int, stopped bool) {
@@ -30,8 +30,8 @@ func awaitStopped(t *testing.T, pid int, stopped bool) {
 	clitest.Must(t, err)
 }
 
-// A process that is stopped and goes on, again and again, loses nothing, and
-// who connects meanwhile is served afterwards.
+// A process that is stopped and continued, again and again, loses no message, and serves
+// clients that connect meanwhile.
 // Matrix: IO-19
 func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {

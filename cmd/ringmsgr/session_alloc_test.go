@@ -10,7 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-// With the race detector pools drop by chance what they are given.
+// With the race detector pools drop items by chance.
 // Matrix: RL-11
 func TestSendAllocatesNothingPerMessage(t *testing.T) {
 	s := serve(t, "--cores", "1")

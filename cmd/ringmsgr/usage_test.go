@@ -70,7 +70,7 @@ func TestHelpIsAsDocumented(t *testing.T) {
 	}
 }
 
-// What fails below a flag is told with its name, and without what lies between.
+// A failure caused by a flag names the flag, without the layers between.
 func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 	s := serve(t)
 	for _, c := range []struct{ args, says string }{

@@ -13,8 +13,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
 
-// Latency is the default of Config.Network.Latency.
-const Latency = 100 * time.Microsecond
+// latency is the default of Config.Network.Latency.
+const latency = 100 * time.Microsecond
 
 // patience is the time of the bubble for which Pair.Context lasts.
 const patience = time.Hour
@@ -32,7 +32,7 @@ type Config struct {
 	// returns the dispatcher. It is called on the goroutine of the test for each process of the
 	// server, which is Pair.Server, before that accepts.
 	Open func(p *Pair) (*control.Dispatcher, error)
-	// Network has the faults and the latency of the network.
+	// Network has the faults and the latency of the network; a latency of 0 stands for 100 us.
 	Network simnet.Options
 	// Seed chooses between events that are due at the same time.
 	Seed uint64
@@ -91,7 +91,7 @@ func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
 		woken: make(chan struct{}, 1), acts: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if cfg.Network.Latency == 0 {
-		cfg.Network.Latency = Latency
+		cfg.Network.Latency = latency
 	}
 	cfg.Network.Wake = p.wake
 	p.Network = simnet.New(cfg.Seed, cfg.Network)

@@ -88,7 +88,7 @@ func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
 			t.Error("it came without the latency of the network")
 		}
 		over := make(chan struct{})
-		p.Do(func() { p.Network.After(pair.Latency, func() { close(over) }) })
+		p.Do(func() { p.Network.After(100*time.Microsecond, func() { close(over) }) })
 		<-over
 		p.Settle()
 		if came != 1 {

@@ -106,8 +106,8 @@ func scrape(t testing.TB, h http.Handler) map[string]*dto.MetricFamily {
 	return all
 }
 
-// sum is that of all counters and gauges of a family whose labels have the given
-// values; the counts of histograms.
+// sum is the sum of all counters and gauges of a family whose labels have the given values; of
+// the counts of histograms.
 func sum(t testing.TB, all map[string]*dto.MetricFamily, name string, labels ...string) (n float64) {
 	t.Helper()
 	f := all[name]

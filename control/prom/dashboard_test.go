@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// dashboard is what the tests read of dashboard.json.
+// dashboard are the parts of dashboard.json that the tests read.
 type dashboard struct {
 	Panels []struct {
 		Type, Title string
@@ -38,7 +38,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// queries are what the dashboard asks, with its variables filled in.
+// queries are the queries of the dashboard, with its variables filled in.
 func (d dashboard) queries() (list []string) {
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
@@ -48,8 +48,8 @@ func (d dashboard) queries() (list []string) {
 	return list
 }
 
-// dashboard.html draws whatever dashboard.json has, as long as it knows the kinds of panels,
-// the units and the variables of the queries.
+// dashboard.html draws all of dashboard.json, as long as it knows the kinds of panels, the
+// units and the variables of the queries.
 // Matrix: OB-07
 func TestThePageKnowsWhatTheDashboardUses(t *testing.T) {
 	page, err := os.ReadFile("dashboard.html")
@@ -82,13 +82,13 @@ func TestThePageKnowsWhatTheDashboardUses(t *testing.T) {
 	}
 }
 
-// panel is what a browser shows of one.
+// panel is a panel in a browser.
 type panel struct {
 	Title, State, Text string
 	Lines              int
 }
 
-// watcher is a page that shows the dashboard's, and tells the test what is drawn there.
+// watcher is a page that shows the dashboard's, and reports to the test what is drawn.
 const watcher = `<!doctype html>
 <iframe src="/user/dashboard.html#span=2m" width="1400" height="1000"></iframe>
 <script>
@@ -99,7 +99,7 @@ const watcher = `<!doctype html>
     }))) }), 200);
 </script>`
 
-// Prometheus alone shows the dashboard: a browser draws each panel, from what it serves.
+// Prometheus alone shows the dashboard: a browser draws each panel of its files.
 // Matrix: OB-07
 func TestABrowserDrawsEachPanelOfTheDashboard(t *testing.T) {
 	browser, err := exec.LookPath("chromium")
@@ -128,7 +128,7 @@ func TestABrowserDrawsEachPanelOfTheDashboard(t *testing.T) {
 		}
 	}))
 	defer pages.Close()
-	defer cancel() // of what waits in a handler
+	defer cancel() // ends waiting handlers
 	openBrowser(t, browser, pages.URL+"/watch")
 	var panels []panel
 	for missing := "every panel"; missing != ""; missing = notDrawn(readDashboard(t), panels) {

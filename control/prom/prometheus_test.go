@@ -21,11 +21,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/prom"
 )
 
-// patience bounds what waits for another program: a machine may be slow.
+// patience bounds the wait for another program: a machine may be slow.
 const patience = 2 * time.Minute
 
-// startPrometheus starts the one of this machine, which scrapes targets and serves the
-// files of this package at /user/. It returns where it answers.
+// startPrometheus starts the Prometheus of this machine, which scrapes targets and serves the
+// files of this package at /user/. It returns its address.
 func startPrometheus(t *testing.T, ctx context.Context, targets ...string) (address string) {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
@@ -133,7 +133,7 @@ func prometheusUnderLoad(t *testing.T, ctx context.Context) (address string) {
 	}
 	serving, stop := context.WithCancel(ctx)
 	address = startPrometheus(t, serving, targets...)
-	t.Cleanup(stop) // runs before what waits for its end
+	t.Cleanup(stop) // runs before the wait for its end
 	load, done := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	t.Cleanup(func() {

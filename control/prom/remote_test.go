@@ -14,7 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/prom"
 )
 
-// remote is what a scrape of a socket is answered with.
+// remote is the answer to a scrape of a socket.
 func remote(path string) (*prom.Remote, http.Handler) {
 	r := prom.NewRemote(path, prom.Conns())
 	all := prometheus.NewRegistry()

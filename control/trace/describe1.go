@@ -27,7 +27,7 @@ func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 	case probe.PartConnect:
 		var c wire1.Connect
 		c, err = wire1.DecodeConnect(p.Bytes)
-		r.Tag, r.Fields = TagConnect, connectOf(&c)
+		r.Tag, r.Fields = tagConnect, connectOf(&c)
 	case probe.PartReply:
 		var a wire1.Reply
 		a, err = wire1.DecodeReply(p.Bytes)
@@ -35,7 +35,7 @@ func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 	case probe.PartSeq:
 		var s wire1.Seq
 		s, err = wire1.DecodeSeq(p.Bytes)
-		r.Tag, r.Fields = TagSeqs, &Seqs{Received: s.Received}
+		r.Tag, r.Fields = tagSeqs, &Seqs{Received: s.Received}
 	default:
 		r.Tag = p.Tag.String()
 		r.Fields, err = describeOpen1(p)

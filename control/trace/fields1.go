@@ -8,8 +8,8 @@ const Msgr1 = "msgr1"
 // The tags of the parts of a handshake in msgr1, which has no frames.
 const (
 	tagAddresses = "addresses" // the banner with the addresses
-	TagConnect   = "connect"
-	TagSeqs      = "seq" // after a reply with SEQ
+	tagConnect   = "connect"
+	tagSeqs      = "seq" // after a reply with SEQ
 	// TagReply begins the name of a reply to connect, such as "reply READY".
 	TagReply = "reply "
 )
@@ -49,8 +49,8 @@ type (
 
 var makers1 = map[string]func() any{
 	tagAddresses:     func() any { return new(Addresses) },
-	TagConnect:       func() any { return new(Connect) },
-	TagSeqs:          func() any { return new(Seqs) },
+	tagConnect:       func() any { return new(Connect) },
+	tagSeqs:          func() any { return new(Seqs) },
 	"MSG":            func() any { return new(Message) },
 	"ACK":            func() any { return new(Ack) },
 	"KEEPALIVE2":     func() any { return new(Keepalive) },

@@ -138,11 +138,11 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 		s.Frame(probe.Frame{Tag: frame.TagMessage, Seg: segments{message(i + 1)}})
 	}
 	s.Ended(errors.New("enough"))
-	s.Frame(probe.Frame{Tag: frame.TagAck}) // behind the end
+	s.Frame(probe.Frame{Tag: frame.TagAck}) // after the end
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.Ended(nil) // behind the end of the trace
+	s.Ended(nil) // after the end of the trace
 	var all []Record
 	for _, name := range []string{path + ".1", path} {
 		if st, err := os.Stat(name); err != nil || st.Size() > bound || st.Mode().Perm() != 0o600 {
@@ -172,7 +172,7 @@ func TestAFullQueueLosesRecordsAndSaysHowMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		l.put(Record{Event: Frame}) // nobody writes yet
+		l.put(Record{Event: Frame}) // no goroutine writes yet
 	}
 	go l.write()
 	if err := l.Close(); err != nil {
@@ -225,7 +225,8 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	}
 }
 
-// Bytes that only begin like a frame are passed over, and what may be the beginning of one is kept.
+// Bytes that only begin like a frame are passed over, and the possible beginning of a frame is
+// kept.
 func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
 	old := frame1.Config{}
 	enc, dec := frame1.NewEncoder(old, nil, [136]byte{}), frame1.NewDecoder(old, nil, frame.Limits{})

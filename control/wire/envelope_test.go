@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A structure that says it has no bytes has no fields, whatever its version
-// and whatever stands behind it.
+// A structure of no bytes has no fields, for any version and any bytes after it.
 // Matrix: HI-04
 func TestAnEnvelopeOfNoBytesHasNoFields(t *testing.T) {
 	for _, version := range []byte{0, 1, 9} {

@@ -34,7 +34,7 @@ func serve(t *testing.T, each func(net.Conn)) (addr string) {
 // Matrix: BE-04
 func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 	for _, c := range []struct{ conns, active, want int }{{10, 0, 10}, {10, 2, 2}, {10, 10, 10}, {1, 1, 1}} {
-		var used atomic.Int64 // connections that brought something
+		var used atomic.Int64 // connections with a reply
 		addr := serve(t, func(conn net.Conn) {
 			first := make([]byte, 1)
 			if _, err := io.ReadFull(conn, first); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// phase is what a scripted server does in each turn of a part of a slice.
+// phase is the script of a server for a part of a slice, turn by turn.
 type phase struct {
-	turn           time.Duration // how long it takes
+	turn           time.Duration // its length
 	replies        int
 	took           time.Duration // from each request to its reply
 	server, client time.Duration // CPU time used
@@ -86,7 +86,7 @@ var tenTurns = Slice{Warm: 20 * time.Millisecond, WarmMax: time.Second, Window: 
 
 func TestOnlyTheWindowIsMeasured(t *testing.T) {
 	s := newScript()
-	for slice := range 3 { // what one slice counted is not in the next one
+	for slice := range 3 { // a slice does not count for the next one
 		r, err := s.m.Run(tenTurns, s, 50)
 		clitest.Must(t, err)
 		if r.Window != 100*time.Millisecond || !r.Steady {
@@ -127,7 +127,7 @@ func TestTheWindowWaitsForWarmQueues(t *testing.T) {
 	if err != nil || !r.Steady || r.Bytes != 10*20*replyBytes {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// Not for ever: then the result says so, and warming is what it measures.
+	// Not for ever: then the result shows it, and warming is measured.
 	s.warmTurns = 1000
 	r, err = s.m.Run(tenTurns, s, 30)
 	if err != nil || r.Steady || r.Bytes != 10*4*replyBytes || r.Total != 110*4+16 {

@@ -31,7 +31,7 @@ func TestPacedRequestsKeepTheirRate(t *testing.T) {
 	load, err := Open(t.Context(), Options{Addr: echoes(t, func() {}), Raw: true, Conns: 4, Depth: 2, Size: 64})
 	clitest.Must(t, err)
 	defer load.Close()
-	for range 2 { // what the first slice leaves behind does not disturb the second
+	for range 2 { // the rest of the first slice does not disturb the second
 		began := time.Now()
 		r, err := load.Run(Slice{Rate: rate, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: window, WindowMax: window})
 		if err != nil || !r.Steady {

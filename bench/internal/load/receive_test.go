@@ -37,8 +37,7 @@ func replies(tmpl *template, n int, tid uint64) []byte {
 	return p
 }
 
-// feed passes p on in pieces of random lengths and returns how many replies
-// were complete.
+// feed passes p on in pieces of random lengths and returns the number of complete replies.
 func feed(r *receiver, p []byte, rng *rand.Rand) (n int, err error) {
 	for len(p) > 0 {
 		k := min(1+rng.IntN(1+rng.IntN(4096)), len(p))

@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// sealedPair returns both ends of a connection that echoes to itself: what the
-// one encrypts the other decrypts.
+// sealedPair returns both ends of a connection that echoes to itself: one encrypts, the other
+// decrypts.
 func sealedPair(t *testing.T, size int) (*sealer, *opener) {
 	t.Helper()
 	enc, dec := frame.NewEncoder(frame.Rev1), frame.NewDecoder(frame.Rev1, frame.DefaultLimits())

@@ -20,7 +20,7 @@ func socketPair(t *testing.T) (a, b int) {
 	return fds[0], fds[1]
 }
 
-// sendAll flushes s into one socket and reads the other until nothing is left.
+// sendAll flushes s into one socket and reads the other until both are empty.
 func sendAll(t *testing.T, s outbound, from, to int) []byte {
 	t.Helper()
 	var got []byte

@@ -60,8 +60,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// hang waits until the process is killed. Somebody who may be sent a signal is
-// not deadlocked, as the runtime sees it.
+// hang waits until the process is killed. A goroutine that waits for signals is no deadlock for
+// the runtime.
 func hang() {
 	never := make(chan os.Signal, 1)
 	signal.Notify(never, syscall.SIGUSR2)

@@ -27,7 +27,7 @@ func TestVerdictsNeedAgreementAndMoreThanNoise(t *testing.T) {
 		{of(0.97, 0.95, 0.99, 5), 0.04, Same},        //
 		{of(0.97, 0.95, 1.001, 5), 0.02, Same},       //
 		{of(2, 1.9, 2.1, 4), 0.02, Unknown},          // too few rounds
-		{of(0.5, 0.5, 0.5, 1), 0, Unknown},           // one round proves nothing
+		{of(0.5, 0.5, 0.5, 1), 0, Unknown},           // one round is no proof
 		{Ratio{}, 0.02, Unknown},                     //
 		{of(1.2, 1.1, 1.3, EnoughRounds), 0, Better}, // a run without noise
 	} {

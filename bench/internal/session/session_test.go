@@ -58,7 +58,7 @@ func TestBothSidesAgreeAndLeaveTheStreamAtTheFirstDataByte(t *testing.T) {
 	}
 }
 
-// A server that wants encryption does not let anybody in without.
+// A server that wants encryption refuses clients without it.
 func TestTheModesDoNotMix(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		client, server := pair(t)

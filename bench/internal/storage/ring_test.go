@@ -9,7 +9,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// silent is a driver whose sockets have nothing to read.
+// silent is a driver whose sockets bring no bytes.
 type silent struct {
 	uring.Driver
 	armed int
@@ -22,7 +22,7 @@ func (d *silent) Ready(uring.Socket, uint64) (uring.Op, error) {
 	return 0, nil
 }
 
-// The kernel may end a multishot request with a notice of what was read already.
+// The kernel may end a multishot request with a notice about bytes that were read already.
 func TestTheFloorHearsOfWhatComesBehindTheLastNotice(t *testing.T) {
 	d := new(silent)
 	c := &ringConn{r: &Ring{drv: d, stage: make([]byte, ringStage)}}

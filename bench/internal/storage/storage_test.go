@@ -47,7 +47,7 @@ func newFile(t *testing.T) *File {
 	return f
 }
 
-// options are those of a load on s.
+// options are the options of a load on s.
 func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.StorageOptions {
 	o := load.StorageOptions{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
 	o.Addr, o.PID, o.Raw, o.Conns, o.Depth, o.Size = s.Addr().String(), os.Getpid(), raw, 3, 4, size
@@ -137,7 +137,7 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 			l, err := load.OpenStorage(t.Context(), o)
 			clitest.Must(t, err)
 			defer l.Close()
-			// What the client would say of the block itself is not enough.
+			// The client's own check of the block is not enough.
 			if _, err := l.Run(slice); err == nil || !strings.Contains(err.Error(), "the server says") && !strings.Contains(err.Error(), "the server closed") && !errors.Is(err, unix.ECONNRESET) {
 				t.Fatal(err)
 			}

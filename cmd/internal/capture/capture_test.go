@@ -115,10 +115,10 @@ func TestEveryFormatAndLinkTypeIsRead(t *testing.T) {
 	}
 }
 
-// What the recording has cut off is counted; what pads a small Ethernet frame is not.
+// Bytes that the recording has cut off count; the padding of a small Ethernet frame does not.
 func TestThePayloadThatWasCutIsCounted(t *testing.T) {
 	short := packetOf(t, layers.LinkTypeEthernet, v6, "hello, world")
-	const ip = 18 // its header begins there, behind the VLAN tag
+	const ip = 18 // its header begins there, after the VLAN tag
 	long := slices.Insert(bytes.Clone(short), ip+40, byte(layers.IPProtocolTCP), 0, 1, 4, 0, 0, 0, 0)
 	long[ip+5] += 8
 	long[ip+6] = byte(layers.IPProtocolIPv6HopByHop)
@@ -140,7 +140,7 @@ func TestThePayloadThatWasCutIsCounted(t *testing.T) {
 			clitest.Must(t, err)
 			s, err := r.Next()
 			if bytes.Equal(whole, offloaded) && name == "padded" {
-				continue // nothing tells where its payload ends
+				continue // the end of its payload is not known
 			}
 			if err != nil || string(s.Payload) != c.text || s.Len != c.onTheWire {
 				t.Errorf("%s: %q of %d, %v", name, s.Payload, s.Len, err)
@@ -194,7 +194,7 @@ func TestWrongLengthsAreRefusedBeforeMemoryIsTaken(t *testing.T) {
 	}
 }
 
-// story collects what an assembler gives, one line for each call.
+// story collects the calls of an assembler, one line for each.
 type story struct{ lines []string }
 
 func (s *story) Data(_ time.Time, from trace.Side, p []byte) {

@@ -34,7 +34,7 @@ func (l life) event(e trace.Event, from trace.Side, why string) life {
 	return append(slices.Clone(l), trace.Record{Event: e, From: from, Error: why})
 }
 
-// notes are what a judge says of it.
+// notes are the conclusions of a judge.
 func (l life) notes() (states, wrong []string) {
 	j := New()
 	for i, r := range l {
@@ -59,7 +59,7 @@ const (
 	acc = trace.Acceptor
 )
 
-// authenticated is a connection behind its signatures.
+// authenticated is a connection after its signatures.
 func authenticated() life {
 	return life{{Event: trace.Open}}.
 		and(con, "", &trace.Features{Supported: 1}).and(acc, "", &trace.Features{Supported: 1}).
@@ -133,8 +133,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// A judge that keeps the connections that have ended would have to forget those that are
-// open, at its bound.
+// A judge that keeps ended connections would have to forget open ones, at its bound.
 func TestAConnectionThatHasEndedIsForgotten(t *testing.T) {
 	j := New()
 	for socket := range uint64(10) {
@@ -148,7 +147,7 @@ func TestAConnectionThatHasEndedIsForgotten(t *testing.T) {
 	}
 }
 
-// What a gap may explain is not held against anybody.
+// A gap that may explain an error hides it.
 func TestNothingIsClaimedBehindAGap(t *testing.T) {
 	for name, l := range map[string]life{
 		"messages": opened(t).event(trace.Lost, con, "").and(con, "MESSAGE", message(9, 0)).and(acc, "MESSAGE", message(1, 9)),
@@ -169,8 +168,8 @@ func TestTheOlderProtocolIsJudgedToo(t *testing.T) {
 	one := func(l life, from trace.Side, tag string, fields any) life {
 		return append(slices.Clone(l), trace.Record{Event: trace.Frame, Protocol: trace.Msgr1, From: from, Tag: tag, Fields: fields})
 	}
-	asked := one(begin, con, trace.TagConnect, &trace.Connect{HostType: "client"})
-	ready := one(one(one(asked, acc, "reply SEQ", &trace.Reply{Lossy: true}), acc, trace.TagSeqs, &trace.Seqs{Received: 4}), con, trace.TagSeqs, &trace.Seqs{})
+	asked := one(begin, con, "connect", &trace.Connect{HostType: "client"})
+	ready := one(one(one(asked, acc, "reply SEQ", &trace.Reply{Lossy: true}), acc, "seq", &trace.Seqs{Received: 4}), con, "seq", &trace.Seqs{})
 	if states, wrong := one(ready, con, "MSG", message(5, 0)).notes(); len(wrong) > 0 || len(states) != 1 || !strings.HasPrefix(states[0], "open: lossy session of client") {
 		t.Errorf("%q, wrong %q", states, wrong)
 	}

@@ -34,10 +34,10 @@ func TestANameIsOneToTheLastByte(t *testing.T) {
 // Matrix: KV-10
 func TestAChainMissesNothingThatTheNamesSpeakOf(t *testing.T) {
 	for _, c := range []struct {
-		numbers string // of the segments that are there, and where the one before ends
+		numbers string // of the existing segments, and where the one before ends
 		oldest  uint32
 		durable kvformat.Position
-		want    string // those that count with what is sure, and that the log goes past
+		want    string // the segments that count, with their sure ends, and the skipped ones
 		lost    int
 	}{
 		{"", 1, 0, "", 0},

@@ -21,7 +21,7 @@ func segmentOf(salt uint32) (data []byte, offs []int) {
 	return data, append(offs, len(data))
 }
 
-// damagedValues counts the records whose value is not what was written.
+// damagedValues counts the records with a wrong value.
 func damagedValues(list []kvformat.Record) (n int) {
 	for _, r := range list {
 		if !r.Whole {
@@ -31,12 +31,12 @@ func damagedValues(list []kvformat.Record) (n int) {
 	return n
 }
 
-// What was acknowledged and is missing is damage. Whatever else is cut off is a tail.
+// Acknowledged records that are missing are damage. Any other cut is a tail.
 // Matrix: KV-03
 func TestATornTailIsCutOffAtEveryByte(t *testing.T) {
 	whole, offs := segmentOf(1)
 	for n := range whole {
-		at, there := slices.BinarySearch(offs, n) // what is whole ends at that, or before
+		at, there := slices.BinarySearch(offs, n) // the last whole record ends there, or before
 		if !there {
 			at--
 		}
@@ -83,7 +83,7 @@ func TestWhatCountsEndsWithARecord(t *testing.T) {
 	}
 }
 
-// Bytes of a client that look like a record, or those of another file, are none.
+// Bytes of a client that look like a record, or records of another file, are none.
 // Matrix: KV-05
 func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 	whole, _ := segmentOf(1)
@@ -94,8 +94,8 @@ func TestARecordIsOneInItsPlaceAlone(t *testing.T) {
 	}
 }
 
-// What is behind damage may be chosen by a client, such as headers of long keys everywhere: it
-// is not looked at.
+// A client may choose the bytes after damage, for example headers of long keys everywhere: they
+// are not read.
 // Matrix: KV-14
 func TestDamageIsTheEndOfTheSearch(t *testing.T) {
 	whole, _ := segmentOf(1)

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// picky is a flag that takes nothing.
+// picky is a flag that refuses every value.
 type picky struct{}
 
 func (picky) String() string   { return "" }

@@ -21,7 +21,7 @@ func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
 		return d
 	}
 	own, other := read(0), read(pid)
-	for read(0)-own < 50*time.Millisecond { // it grows with what this process computes
+	for read(0)-own < 50*time.Millisecond { // it grows with the work of this process
 	}
 	if read(os.Getpid())-own < 50*time.Millisecond {
 		t.Error("0 is not this process")
@@ -52,7 +52,7 @@ func TestTheMemoryIsThatOfTheProcess(t *testing.T) {
 
 // Matrix: ST-11
 func TestLockedMemoryIsThatOfTheProcess(t *testing.T) {
-	const size = 16 << 10 // anybody may lock as much
+	const size = 16 << 10 // any process may lock as much
 	before, err := ReadMemory(0)
 	clitest.Must(t, err)
 	block := mapped(t, size)

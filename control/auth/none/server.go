@@ -19,10 +19,6 @@ type ServerConfig struct {
 	// Monitor makes the server hand out global ids and insist on the form of the payload,
 	// as monitors do.
 	Monitor bool
-	// Announce is the list of modes in AUTH_BAD_METHOD. Real daemons announce all modes
-	// that they are configured for, although method none can only have crc. Nil means
-	// secure, crc for a monitor and crc, secure for others.
-	Announce []auth.Mode
 	// AssignGlobalID decides the global id of a connector that asks a monitor. proposed is its
 	// id of before, or 0. It may block, must be safe for concurrent use, and refuses the
 	// connector with an error, see [auth.Errno]. Nil grants every proposal and otherwise counts
@@ -36,15 +32,10 @@ type Server struct {
 	lastID atomic.Uint64
 }
 
-// NewServer returns a server. It keeps the slice and the function in cfg.
+// NewServer returns a server. It keeps the function in cfg.
 func NewServer(cfg ServerConfig) *Server {
 	s := &Server{}
 	s.lastID.Store(firstGlobalID)
-	if cfg.Announce == nil && cfg.Monitor {
-		cfg.Announce = []auth.Mode{auth.Secure, auth.CRC}
-	} else if cfg.Announce == nil {
-		cfg.Announce = []auth.Mode{auth.CRC, auth.Secure}
-	}
 	if cfg.AssignGlobalID == nil {
 		cfg.AssignGlobalID = s.assign
 	}
@@ -64,9 +55,13 @@ func (s *Server) Methods(context.Context, wire.EntityType) []auth.Method {
 	return []auth.Method{auth.None}
 }
 
-// Modes implements [auth.Server].
+// Modes implements [auth.Server]. Like real daemons it announces mode secure, too, which method
+// none cannot have.
 func (s *Server) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
-	return []auth.Mode{auth.CRC}, s.cfg.Announce
+	if s.cfg.Monitor {
+		return []auth.Mode{auth.CRC}, []auth.Mode{auth.Secure, auth.CRC}
+	}
+	return []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC, auth.Secure}
 }
 
 // Start implements [auth.Server]. It never blocks.

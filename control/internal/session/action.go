@@ -66,8 +66,8 @@ type (
 	}
 	// End says that the connection is over. Err is why, nil for the last fault.
 	End struct{ Err error }
-	// Silence has the handler send and dispatch nothing any more. It takes effect at
-	// once, ahead of CloseIO.
+	// Silence stops the sends and dispatches of the handler. It takes effect at once, ahead of
+	// CloseIO.
 	Silence struct{}
 	// NewConn makes a connection of the accepted socket. The actions after it are for
 	// that connection. ReplaceLossy: the existing one is closed before, with
@@ -79,9 +79,8 @@ type (
 
 // Actions on the handler, the timer and the log.
 type (
-	// Suspend closes the handler's socket, if there is one. Notify: it says
-	// when there is something to send. ReplyTo is the attempt that gets the snapshot;
-	// 0: none.
+	// Suspend closes the handler's socket, if there is one. Notify: it reports messages to
+	// send. ReplyTo is the attempt that gets the snapshot; 0: none.
 	Suspend struct {
 		Notify  bool
 		ReplyTo uint64
@@ -91,7 +90,7 @@ type (
 	// RequeueUpTo drops the sent messages up to Seq, which the peer has received, and
 	// queues the rest again.
 	RequeueUpTo struct{ Seq uint64 }
-	// ResetPeer prepares for a peer that knows nothing of the session.
+	// ResetPeer prepares for a peer that does not know the session.
 	ResetPeer struct{}
 	// ResetIO forgets the session; Full: with its queues. Anywhere: its messages are numbered
 	// from a random number on (Ceph's ProtocolV1.cc).

@@ -12,7 +12,7 @@ type Event interface {
 type (
 	// Connect says that the user connects.
 	Connect struct{}
-	// Queued says that there is something to send.
+	// Queued: there is a message to send.
 	Queued struct{}
 	// TimerFired says that run Run of the back-off timer is over. One that was
 	// stopped may have fired already.
@@ -134,7 +134,7 @@ type (
 // Sender identifies the sender of a frame on an accepted socket.
 type Sender struct {
 	Addrs     wire.AddrVec // of which the first counts
-	Target    wire.Addr    // whom it wants to reach
+	Target    wire.Addr    // the entity to reach
 	Cookie    uint64       // of the client; 0 in msgr1
 	GlobalSeq uint64
 }

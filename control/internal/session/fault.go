@@ -13,7 +13,7 @@ var (
 	// ErrOtherAddress: the peer does not have the address that was dialled. It wraps
 	// ErrProtocol, and reads like it.
 	ErrOtherAddress error = otherAddress{}
-	// ErrWrongPeer: the peer is not the one that was dialled.
+	// ErrWrongPeer: the peer is not the dialled one.
 	ErrWrongPeer = errors.New("control: wrong peer")
 	// ErrMissingFeatures: one side requires features that the other lacks.
 	ErrMissingFeatures = errors.New("control: missing features")
@@ -41,7 +41,7 @@ type Failure struct {
 	Terminal bool  // dialling again would not help
 	Waited   bool  // the peer said WAIT
 	Once     bool  // the user wants no second attempt
-	Work     bool  // something waits to be sent or acknowledged
+	Work     bool  // a message waits to be sent or acknowledged
 	Dialable bool  // the peer could dial us
 	Useless  bool  // the session ended again without having been of use
 }
@@ -53,7 +53,7 @@ type FaultAction uint8
 const (
 	Refuse   FaultAction = iota // over, with a reset event: dialling again is pointless
 	Drop                        // over, with a reset event: the session was lossy
-	StandBy                     // stand by until there is something to send, or the peer comes
+	StandBy                     // stand by until there is a message to send, or the peer comes
 	WaitMax                     // dial again after the longest pause
 	WaitNext                    // dial again after the next pause
 	WaitUse                     // the same, by the pauses of a session that is of no use
@@ -72,7 +72,7 @@ func FaultRule(p Policy, f Failure) FaultAction {
 	case p.Lossy && !attempt:
 		return Drop
 	case attempt && f.Waited:
-		return WaitMax // even with nothing to send: the peer's own attempt may have died
+		return WaitMax // even without messages: the peer's own attempt may have died
 	case p.Server:
 		return StandBy
 	case p.Standby && !f.Work && f.Dialable:

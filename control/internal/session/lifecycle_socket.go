@@ -122,7 +122,7 @@ func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
 	}
 	l.Attempt, l.Announced = 1, true
 	if l.Policy.Findable() {
-		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // whom to dial if the session is ours to resume
+		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // address to dial if the session is ours to resume
 	}
 	return true
 }

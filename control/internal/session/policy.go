@@ -8,9 +8,9 @@ import (
 
 // Policy is the part of a connection's policy (Ceph's Policy.h) that concerns the protocol.
 type Policy struct {
-	Lossy      bool // a fault ends the connection; nothing is sent again
+	Lossy      bool // a fault ends the connection; no message is sent again
 	Server     bool // never dials: after a fault it waits for the peer
-	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
+	Standby    bool // after a fault does not dial before there is a message to send, if the peer could dial us
 	ResetCheck bool // a peer that lost its session resets ours
 	Register   bool // accepted connections are found by address, lossy ones too
 
@@ -23,7 +23,7 @@ func (p *Policy) Findable() bool { return !p.Lossy || p.Register }
 
 // Peer is the other end of a connection, as far as it is known.
 type Peer struct {
-	Target      wire.Addr // whom to dial; blank for nobody
+	Target      wire.Addr // address to dial; blank for none
 	Dialled     bool      // Target was asked for, else the peer says that it is there
 	Near        bool      // the peer that claimed Target came from its IP
 	Anonymous   bool      // the connection is not found by the peer's address
@@ -50,8 +50,8 @@ func sameEntity(a, b wire.EntityName) bool {
 type Snapshot struct {
 	InSeq  uint64 // highest sequence received
 	OutSeq uint64 // highest sequence sent
-	Queued bool   // something waits to be sent
-	Sent   bool   // something was sent and not acknowledged
+	Queued bool   // a message waits to be sent
+	Sent   bool   // a message was sent and not acknowledged
 	// Notifications is the number of the handler's last notification before the snapshot.
 	Notifications uint64
 }
@@ -73,10 +73,9 @@ func (g *GlobalSeq) Next(atLeast uint64) uint64 {
 	return uint64(*g)
 }
 
-// PeerWins says which connection survives when both ends dial at once
-// (Ceph's ProtocolV2.cc): the one that the end with the lower address dialled, and always
-// the peer's if our own policy is that of a server. Both ends come to the same
-// result.
+// PeerWins decides which connection survives when both ends dial at once (Ceph's
+// ProtocolV2.cc): the one that the end with the lower address dialled, and always the peer's if
+// our own policy is that of a server. Both ends come to the same result.
 func PeerWins(p Policy, ours, theirs wire.Addr) bool {
 	return p.Server || ours.Compare(theirs) > 0
 }

@@ -72,8 +72,8 @@ type Protocol interface {
 
 	// Names says whether a frame with this client cookie is about the session.
 	Names(cookie uint64) bool
-	// Question is the frame that checks the peer's claim to its address; nil if there is nothing
-	// to check, or not now. Ours are our addresses. The answer comes as Checked.
+	// Question is the frame that checks the peer's claim to its address; nil if there is no
+	// claim to check now. Ours are our addresses. The answer comes as Checked.
 	Question(ours wire.AddrVec) Frame
 	// Judge takes the answer.
 	Judge(r *Run, ev Checked)
@@ -171,5 +171,5 @@ func (l *Lifecycle) owns(r *Run, attempt uint64, states ...State) bool {
 // observe adopts the handler's snapshot.
 func (l *Lifecycle) observe(io Snapshot) { l.IO, l.lastNotification = io, io.Notifications }
 
-// work says whether anything waits to be sent or acknowledged.
+// work reports whether a message waits to be sent or acknowledged.
 func (l *Lifecycle) work(r *Run) bool { return l.IO.Queued || l.IO.Sent || r.Env.Unsent }

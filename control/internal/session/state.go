@@ -17,7 +17,7 @@ const (
 	Establishing              // new session decided, its first answer is being sent
 	Connecting                // from dialling to the peer's answer
 	Ready                     // data phase
-	Standby                   // no socket, nothing to do
+	Standby                   // no socket, and no work
 	Wait                      // back-off timer running
 	Replacing                 // an accepted socket takes over
 	Closing                   // over
@@ -47,11 +47,11 @@ const (
 	OnWaitSent                 // we have sent WAIT
 	OnReady                    // the handshake is complete
 	OnReplace                  // an accepted socket takes over
-	OnStandby                  // fault, and nothing to do or not ours to dial
+	OnStandby                  // fault, and no work or not ours to dial
 	OnRedial                   // fault of an established session: dial at once
 	OnBackoff                  // fault of an attempt, or of a session that is of no use: dial later
 	OnTimer                    // the back-off is over
-	OnQueued                   // something to send
+	OnQueued                   // a message to send
 	OnClose                    // marked down, shut down, lossy fault, terminal error
 	OnFreeze                   // a hand-over has the session stand still
 	OnRestore                  // the session comes from another process

@@ -84,7 +84,7 @@ func (s *Session) judge(a Answer) error {
 			return nil
 		}
 	case wire1.TagReady, wire1.TagSeq, wire1.TagRetrySession:
-	default: // nothing that only a session says
+	default: // no answer that only a session gives
 		return nil
 	}
 	return fmt.Errorf("%w: %v, which the peer has claimed, knows another session", session.ErrProtocol, s.Peer.Target)

@@ -89,7 +89,7 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 		if err := s.MayBegin(r); err != nil {
 			return err
 		}
-		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: nothing is lost
+		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: no message is lost
 			s.ConnectSeq, s.counts = 0, false
 			break
 		}

@@ -52,8 +52,8 @@ func (s *Session) Begin(_ *session.Run, t session.Trigger) {
 	s.due = dueNothing
 }
 
-// Leave implements session.Protocol. There is nothing to remember: a connect message that
-// comes after the end of its session opens a new one, without an exchange of sequences.
+// Leave implements session.Protocol. It keeps no memory: a connect message after the end of its
+// session opens a new one, without an exchange of sequences.
 func (*Session) Leave(*session.Run) {}
 
 // Address implements session.Protocol.

@@ -109,7 +109,7 @@ func DecideReconnect(e View, clientCookie, globalSeq, connectSeq uint64, resetCh
 // as a handshake can be under way that is older: the peer is not told of it.
 var numbers = session.Numbers{Max: 1 << 62, Lead: 1 << 32}
 
-// checkReceived judges what the peer says that it has received from us.
+// checkReceived judges the number that the peer claims to have received from us.
 func (s *Session) checkReceived(r *session.Run, msgSeq uint64) error {
 	anew, err := s.CheckReceived(msgSeq)
 	if anew {

@@ -95,7 +95,7 @@ func (a *accepting) run() {
 	}
 }
 
-// strangers are clients of other protocols, such as HTTP: the time of the last log line, by
+// strangers are clients of other protocols, for example HTTP: the time of the last log line, by
 // protocol. The messenger's lock guards them.
 type strangers map[wire2.Speech]time.Time
 
@@ -262,9 +262,9 @@ func (a *accepting) takeOver() error {
 	return a.att.awaitHandler(a.ctx, a.conn)
 }
 
-// answerFirst answers for a new connection. Its handler was made on the core of
-// the socket: it learns there that the connection is accepted, what the peer is told
-// and that it has the socket in one go, if nothing has to be written before.
+// answerFirst answers for a new connection. Its handler was made on the core of the socket: it
+// learns there in one go that the connection is accepted, the answer to the peer, and that it
+// has the socket, if nothing has to be written before.
 func (a *accepting) answerFirst() error {
 	if a.att.together {
 		defer a.conn.out.LetGo()

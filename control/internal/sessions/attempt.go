@@ -30,18 +30,18 @@ type attempt struct {
 	prev      *attempt                  // that it interrupted; ends before it goes on
 	suspended <-chan dataplane.Snapshot // from the handler, once its last socket is closed
 	moved     chan error                // the handler is on the core of the socket; capacity 1
-	// together: the handler is on the core of the socket from the start, and nobody
-	// waits until it knows.
+	// together: the handler is on the core of the socket from the start, and no goroutine waits
+	// until it has the socket.
 	together bool
 
 	// Of its goroutine until the connection is ready.
 	begun time.Time
 	took  time.Duration // the whole handshake
 	link  *loop.Link
-	// The addresses of link, once somebody has asked for them.
+	// The addresses of link, made when they are first needed.
 	localText, peerText string
 	probe               *probe.Socket // nil: none
-	tap                 probe.Tap     // nil: nobody watches the socket
+	tap                 probe.Tap     // nil: the socket has no tap
 	talk                talk
 	peer                *handshake.Peer // as far as it is known
 

@@ -177,7 +177,7 @@ func (m *Manager) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, er
 	m.steering.Follow(taken, m.Cores(), steeringGroups(e.groups, anyCore))
 	old, addrs, err := m.swap(e, taken, uint32(m.random.next()))
 	if err != nil {
-		m.steering.Close(taken + 1) // nothing listens any more
+		m.steering.Close(taken + 1) // no listener is left
 		e.close()
 		return nil, fmt.Errorf("rebind: %w", err)
 	}

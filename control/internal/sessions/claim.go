@@ -80,8 +80,8 @@ func (k *claimCheck) awaitSettled() bool {
 	return true
 }
 
-// ask dials the address, and asks for the session. If nobody answers, the event says
-// nothing about the address.
+// ask dials the address, and asks for the session. Without an answer the event says nothing
+// about the address.
 func (k *claimCheck) ask() (ev session.Checked) {
 	c, m := k.c, k.c.m
 	ctx, cancel := m.withTimeout(m.ctx, m.cfg.Timeout)

@@ -19,8 +19,8 @@ const DefaultCompressionMin = 1024
 // has a method, and then used with peers that have that method and want compression: daemons of
 // release 17 and later may, those of 16 and earlier cannot.
 type Compression struct {
-	// Methods that may be used, most preferred first; the connector's order
-	// decides. Empty: the feature is not announced to anybody.
+	// Methods that may be used, most preferred first; the connector's order decides. Empty: the
+	// feature is not announced.
 	Methods []wire.CompressionMethod
 	// Min is the smallest frame to compress, in bytes; 0: 1024, negative: every frame.
 	// The peer has a bound of its own for its frames.

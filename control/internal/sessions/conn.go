@@ -27,7 +27,7 @@ type Conn struct {
 	local      bool        // to ourselves: no handler is open, no socket
 	markedDown atomic.Bool // by its user, so that no reset event follows
 	handed     atomic.Bool // to another process
-	closed     signal      // sent when the handler holds nothing any more
+	closed     signal      // sent when the handler is empty
 
 	shown   view            // the part of its session that it shows
 	out     steplock.Outbox // actions to be carried out for it
@@ -39,7 +39,7 @@ type Conn struct {
 	s       runner      // its session
 	standby standby     // the wait for the peer
 	silent  silentEntry // while it dials without an answer; owner: the goroutine that runs the outbox
-	claim   *claimCheck // of the address that its peer says it has; nil: nobody has asked for it
+	claim   *claimCheck // of the address that its peer claims; nil: Connect has not returned it
 	hint    hinting     // the peer's owner core, by its cookie
 	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
 	told1   wire.Addr   // our own address in the last handshake with a peer of msgr1 (msgr1.go)
@@ -176,8 +176,8 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 	return st, err
 }
 
-// Unreleased is how many bytes of received messages are not released while these stop the
-// connection from reading, and for how long they do; 0 while it reads. Any goroutine.
+// Unreleased are the received bytes that are not released while these stop the connection from
+// reading, and for how long they do; 0 while it reads. Any goroutine.
 func (c *Conn) Unreleased() (bytes int64, long time.Duration) {
 	since, yes := c.throttles.Stopped()
 	if !yes {

@@ -14,7 +14,7 @@ type ConnectOptions struct {
 	Once      bool            // ends with the first attempt that fails
 	Core      *int            // that owns it; nil: the core with the fewest connections
 	Policy    *Policy         // nil: that of the type of the peer
-	Entity    wire.EntityName // whom the caller wants; zero: anybody of the type
+	Entity    wire.EntityName // the wanted peer; zero: any of the type
 }
 
 // Connect returns the connection to a peer: the one that exists for that address, or a new

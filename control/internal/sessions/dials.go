@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// DialsAtOnce is how many connections of a messenger are dialled, or in their handshake, at
+// DialsAtOnce bounds the connections of a messenger that are dialled, or in their handshake, at
 // one address at the same time. Others wait for their turn.
 const DialsAtOnce = 256
 

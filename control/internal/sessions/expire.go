@@ -15,10 +15,10 @@ import (
 // StandbyAge, or when Config.MaxStandby others have begun to wait since. A peer that comes
 // back later gets SESSION_RESET, so that no message is lost without an event on both sides.
 
-// DefaultStandbyAge is Policy.StandbyAge of a server's policy that says nothing.
+// DefaultStandbyAge is the default of Policy.StandbyAge for a server's policy.
 const DefaultStandbyAge = time.Hour
 
-// StandbyAge is how long a session of policy p may wait for its peer; 0: for ever.
+// StandbyAge bounds the wait of a session of policy p for its peer; 0: for ever.
 func StandbyAge(p *Policy) time.Duration {
 	switch {
 	case p.StandbyAge > 0:

@@ -62,8 +62,8 @@ func (l lingering) endAllLocked(on *loop.Core, tell bool) {
 	}
 }
 
-// sayResetLocked puts the reset event among the events of the handler. Nothing is
-// dispatched after it.
+// sayResetLocked puts the reset event among the events of the handler. No message is dispatched
+// after it.
 func sayResetLocked(c *Conn, ev Reset) {
 	c.user.Cease()
 	c.out.PutLocked(func() { c.h.Notify(ev) })
@@ -79,7 +79,7 @@ func endIOLocked(c *Conn) {
 	})
 }
 
-// Dispatched ends a connection that lingers: nothing waits any more (User.Finish).
+// Dispatched ends a connection that lingers: no message waits any more (User.Finish).
 func (c *Conn) Dispatched() {
 	c.m.lock()
 	defer c.m.unlock()

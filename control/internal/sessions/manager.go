@@ -175,16 +175,15 @@ func (m *Manager) Down() bool {
 	return m.down
 }
 
-// lock takes the lock, and closes the connections that were marked down before anybody
-// else sees them under the lock. No core may call it.
+// lock takes the lock, and closes connections that were marked down before others see them
+// under the lock. No core may call it.
 func (m *Manager) lock() {
 	m.mu.Lock()
 	m.closeMarkedLocked()
 }
 
-// lockAnywhere is lock for the one call that a dispatcher may make on a core: Connect, if
-// it has to make a connection. The core may wait for a change of memory then, and for
-// nothing else.
+// lockAnywhere is lock for the one call that a dispatcher may make on a core: Connect, if it
+// has to make a connection. The core may only wait for a change of memory.
 func (m *Manager) lockAnywhere() {
 	m.mu.LockAnywhere()
 	m.closeMarkedLocked()
@@ -211,7 +210,7 @@ func (m *Manager) LeaveCore() { m.mu.Check.LeaveCore() }
 // lock; what names its next action.
 func (m *Manager) MustBeFree(what string) { m.mu.Check.MustBeFree(what) }
 
-// LocksTaken is how often the lock was taken before, in builds that check it; else 0.
+// LocksTaken is the number of times that the lock was taken, in builds that check it; else 0.
 func (m *Manager) LocksTaken() uint64 {
 	m.lock()
 	defer m.unlock()

@@ -111,13 +111,16 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	who := wire.EntityName{Type: wire.OSD, ID: "3"}
 	for _, want := range []handover.Session{
 		{
-			Target: at, Dialled: true, Once: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{at}, PeerEntity: who, PeerNumber: 3, NumberKnown: true,
-			Policy: "one", Standby: true, Register: true, Supported: 1 << 60, Required: 4, ClientCookie: 1, ServerCookie: 2, ToldSeq: 5,
+			Peer:       session.Peer{Target: at, Dialled: true, Type: wire.OSD, Addrs: wire.AddrVec{at}, Entity: who, Number: 3, NumberKnown: true},
+			PolicyName: "one", Policy: session.Policy{Standby: true, Register: true, Supported: 1 << 60, Required: 4}, Once: true,
+			Record:        session.Record{ClientCookie: 1, ServerCookie: 2, ToldSeq: 5},
 			PeerGlobalSeq: 3, ConnectSeq: 4, Features: 6,
 		},
 		{
-			Target: at1, Near: true, PeerType: wire.OSD, PeerAddrs: wire.AddrVec{at1}, PeerEntity: who, Proven: true, Anonymous: true,
-			Policy: "two", Server: true, ResetCheck: true, PeerGlobalSeq: 3, ConnectSeq: 4, ToldSeq: 9, Told: []uint32{9, 8}, OpenedSeq: 9,
+			Peer:       session.Peer{Target: at1, Near: true, Type: wire.OSD, Addrs: wire.AddrVec{at1}, Entity: who, Proven: true, Anonymous: true},
+			PolicyName: "two", Policy: session.Policy{Server: true, ResetCheck: true},
+			Record:        session.Record{ToldSeq: 9, Told: []uint32{9, 8}, Opened: 9},
+			PeerGlobalSeq: 3, ConnectSeq: 4,
 		},
 	} {
 		m := newManager(t, func(c *Config) { c.Number = -1 })
@@ -127,13 +130,13 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 		m.lock()
 		got, attempts := recordLocked(c, dataplane.HandlerState{}), m.attemptsLocked()
 		m.unlock()
-		slices.Sort(got.Told)
-		slices.Sort(want.Told)
+		slices.Sort(got.Record.Told)
+		slices.Sort(want.Record.Told)
 		if !reflect.DeepEqual(got, want) || attempts != last || m.number != 5 {
 			t.Errorf("%+v, want %+v; attempts %+v, number %d", got, want, attempts, m.number)
 		}
-		if found := m.Lookup(want.Target); (found == c) == want.Anonymous {
-			t.Errorf("anonymous %v: found %v", want.Anonymous, found == c)
+		if found := m.Lookup(want.Peer.Target); (found == c) == want.Peer.Anonymous {
+			t.Errorf("anonymous %v: found %v", want.Peer.Anonymous, found == c)
 		}
 	}
 }

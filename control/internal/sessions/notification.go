@@ -124,5 +124,5 @@ func (c *Conn) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	c.m.notify(notification{conn: c, n: n, err: err, snapshot: snap, kind: notifyFault})
 }
 
-// Queued has the session hear that there is something to send, like Faulted.
+// Queued tells the session that there is a message to send, like Faulted.
 func (c *Conn) Queued(n uint64) { c.m.notify(notification{conn: c, n: n, kind: notifyQueued}) }

@@ -14,9 +14,9 @@ import (
 type Policy struct {
 	Name string // for logs and statistics
 
-	Lossy      bool // a fault ends the connection; nothing is sent again
+	Lossy      bool // a fault ends the connection; no message is sent again
 	Server     bool // never dials: after a fault it waits for the peer
-	Standby    bool // does not dial again after a fault before there is something to send, if the peer could dial us
+	Standby    bool // after a fault does not dial before there is a message to send, if the peer could dial us
 	ResetCheck bool // a peer that lost its session resets ours: queues are dropped, with a remote reset event
 	Register   bool // accepted connections are found by address, lossy ones too
 

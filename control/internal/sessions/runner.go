@@ -39,7 +39,7 @@ type runner struct {
 
 // outcome is the result of a step for the attempt whose event it was.
 type outcome struct {
-	send       session.Frame // to be sent; nil: nothing
+	send       session.Frame // to be sent; nil: no frame
 	waits      bool          // the peer of an accepted socket gets WAIT
 	hangup     error         // why the socket has to be closed
 	faulted    error         // the fault rule was applied
@@ -112,7 +112,7 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 		}
 	}
 	if open && o.send == nil {
-		r.att = nil // it has nothing left to do for us
+		r.att = nil // its work for us is done
 	}
 	c.shown.publishLocked(&r.machine)
 	if leave {

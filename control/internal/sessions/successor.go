@@ -46,7 +46,7 @@ func (s *Successor) Listeners(fds []int) error {
 	return nil
 }
 
-// typed is the address of a listener: its socket says all of it but the protocol.
+// typed is the address of a listener: its socket has all fields but the protocol.
 func (s *Successor) typed(at netip.AddrPort) wire.Addr {
 	for _, a := range s.addrs {
 		if a.AddrPort.Port() == at.Port() && (a.AddrPort.Addr() == at.Addr() || at.Addr().IsUnspecified()) {

@@ -48,18 +48,18 @@ type User interface {
 	// of them still wait for a goroutine of the User; then the User calls Conn.Dispatched once
 	// none waits any more. If none waits, Finish is Cease. The Manager holds its lock.
 	Finish() (waits bool)
-	// Idle returns a channel that closes once nothing that was received waits for a
-	// goroutine of the User.
+	// Idle returns a channel that closes once no received message waits for a goroutine of the
+	// User.
 	Idle() <-chan struct{}
-	// Closed says on the core, or on another goroutine if the core has ended, that the
-	// handler holds nothing any more. It is the last call.
+	// Closed reports on the core, or on another goroutine if the core has ended, that the
+	// handler is empty. It is the last call.
 	Closed()
 }
 
 // Reset and RemoteReset are the events of a session (dataplane.Owner.Happened).
 type (
-	// Reset says that the connection is over, and nobody here has asked for that. Replace:
-	// another connection of the peer takes its place.
+	// Reset: the connection is over, without a request of our side. Replace: another connection
+	// of the peer takes its place.
 	Reset struct{ Replace bool }
 	// RemoteReset says that the peer has lost the session. The connection goes on with a new one.
 	RemoteReset struct{}

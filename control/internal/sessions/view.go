@@ -19,7 +19,7 @@ type view struct {
 	auth atomic.Pointer[auth.Result]
 
 	err     error           // of the last attempt or fault
-	changed chan struct{}   // closed with the next change of state; nil: nobody waits for it
+	changed chan struct{}   // closed with the next change of state; nil: no goroutine waits for it
 	info    *Info           // of the last handshake; it never changes; nil: none yet
 	place   stats.Placement // Core is out of date
 }
@@ -29,7 +29,7 @@ type published struct {
 	state    session.State
 	peerType wire.EntityType
 	err      error
-	info     *Info // nil: nothing was negotiated yet
+	info     *Info // nil: there was no handshake yet
 	place    stats.Placement
 }
 
@@ -108,8 +108,8 @@ type Info struct {
 	// and Connect events.
 	Receive    loop.ReceiveMode
 	ReceiveWhy loop.Why
-	// Unreleased is how many bytes of received messages are not released while these stop it
-	// from reading, and ThrottledFor how long they have done so; 0 while it reads.
+	// Unreleased are the received bytes that are not released while these stop it from reading,
+	// and ThrottledFor is the time since then; 0 while it reads.
 	Unreleased   int64
 	ThrottledFor time.Duration
 }
