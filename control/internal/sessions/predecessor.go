@@ -243,8 +243,11 @@ func frozenSnapshot(st *dataplane.HandlerState) session.Snapshot {
 // recordLocked is everything of a connection that its successor needs.
 func recordLocked(c *Conn, st dataplane.HandlerState) handover.Session {
 	s := &c.s
+	policy := s.Policy
+	// The features as configured: the successor supports those of its own version by default.
+	policy.Supported, policy.Required = c.policy.Supported, c.policy.Required
 	return handover.Session{
-		Peer: s.Peer, Once: s.Once, PolicyName: c.policy.Name, Policy: s.Policy, Record: s.rules.Record(),
+		Peer: s.Peer, Once: s.Once, PolicyName: c.policy.Name, Policy: policy, Record: s.rules.Record(),
 		PeerGlobalSeq: s.PeerGlobalSeq, ConnectSeq: s.ConnectSeq, Features: s.Features, IO: st,
 	}
 }
