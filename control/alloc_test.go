@@ -38,8 +38,57 @@ func TestAnAcceptedConnectionTakesFewPiecesOfMemory(t *testing.T) {
 	})
 }
 
+// caller is a client that keeps requests under way.
+type caller struct {
+	t        testing.TB
+	conn     *control.Conn
+	requests []*control.Request
+	left     int // to be sent
+	missing  int // answers
+	done     chan struct{}
+}
+
+func newCaller(t testing.TB, depth int) *caller {
+	server := startMessenger(t, oneCore(t, "osd.0", uring.Auto), echoAll())
+	listenOn(t, server)
+	client := startMessenger(t, oneCore(t, "client.admin", uring.Auto))
+	p := &caller{t: t, done: make(chan struct{}, 1), conn: connect(t, client, server.Addrs()[0], wire.OSD)}
+	payload := make([]byte, 64)
+	for range depth {
+		p.requests = append(p.requests, &control.Request{Message: control.NewMessage(1, payload, nil), Done: p.answered})
+	}
+	must(t, p.conn.WaitReady(t.Context()))
+	return p
+}
+
+// run makes n requests.
+func (p *caller) run(n int) {
+	depth := min(n, len(p.requests))
+	p.missing, p.left = n, n-depth
+	for _, r := range p.requests[:depth] {
+		p.start(r)
+	}
+	<-p.done
+}
+
+func (p *caller) start(r *control.Request) {
+	r.Message.Retain()
+	check(p.t, p.conn.Start(r))
+}
+
+// answered runs on the core.
+func (p *caller) answered(r *control.Request, _ *control.Message, err error) {
+	check(p.t, err)
+	if p.missing--; p.missing == 0 {
+		p.done <- struct{}{}
+	} else if p.left > 0 {
+		p.left--
+		p.start(r)
+	}
+}
+
 func TestStartedCallsDoNotAllocate(t *testing.T) {
-	p := newCaller(t, true, 8)
+	p := newCaller(t, 8)
 	const requests = 2000
 	p.run(requests)
 	if n := testing.AllocsPerRun(5, func() { p.run(requests) }); n > requests/20 { // lists that still grow, now and then

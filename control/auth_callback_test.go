@@ -13,7 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -105,16 +105,7 @@ func (x slowDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []b
 // happens waits for something that other goroutines bring about.
 func happens(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx := deadline(t)
-	if msgrtest.Until(ctx, ok) != nil {
-		t.Fatalf("%s: did not happen", what)
-	}
-}
-
-func counters(t *testing.T, m *control.Messenger) control.Counters {
-	t.Helper()
-	st := statsOf(t, m)
-	return st.Counters
+	eventually(t, deadline(t), what, ok)
 }
 
 // An authentication callback that takes 5 s stops nobody but the peer
@@ -139,7 +130,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		others := func() {
 			t.Helper()
 			for range 20 {
-				exchange(t, fast, server, conn, []byte("meanwhile"))
+				exchange(t, conn, []byte("meanwhile"))
 			}
 			more, err := fast.dial(t, server, wire.Mon)
 			must(t, err)
@@ -167,8 +158,8 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		if err := second.Err(); errors.Is(err, control.ErrAuth) {
 			t.Errorf("a time limit is called a failed authentication: %v", err)
 		}
-		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == 1 })
-		if n := counters(t, server.m).AuthFailures; n != 0 {
+		happens(t, "the failure", func() bool { return statsOf(t, server.m).Counters.AcceptFailures == 1 })
+		if n := statsOf(t, server.m).Counters.AuthFailures; n != 0 {
 			t.Errorf("%d failed authentications", n)
 		}
 	}
@@ -189,7 +180,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		late := connect(t, client.m, osd.addr, wire.OSD, control.Once())
 		arrives(t, "the callback", s.entered)
 		for range 20 {
-			exchange(t, client, mon, conn, []byte("meanwhile"))
+			exchange(t, conn, []byte("meanwhile"))
 		}
 		clock.pass(daemonHandshake)
 		if !obey {
@@ -199,7 +190,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		if err := late.Err(); !errors.Is(err, control.ErrHandshakeTimeout) || errors.Is(err, control.ErrAuth) {
 			t.Errorf("obey %v: %v", obey, err)
 		}
-		exchange(t, client, mon, conn, []byte("and after"))
+		exchange(t, conn, []byte("and after"))
 	}
 }
 
@@ -238,17 +229,6 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 	}
 }
 
-// hangUp ends a handshake at one step.
-type hangUp struct{ at probe.Point }
-
-// At implements probe.Probe.
-func (h hangUp) At(_ context.Context, e probe.Event) error {
-	if e.Point == h.at && e.When == probe.Before {
-		return errCut
-	}
-	return nil
-}
-
 // The caller learns whether the authentication or the network failed, from
 // the error of the wait, in the reset event and in the counters.
 // Matrix: AU-25
@@ -267,30 +247,32 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		client   auth.Client
-		server   auth.Server // nil: nobody listens
-		stop     probe.Probe
+		server   auth.Server    // nil: nobody listens
+		stop     nodetest.Point // at which the server hangs up; zero: nowhere
 		peer     wire.EntityType
 		want     bool
 		also     error
 		accepted uint64 // failed authentications that the server counts
 	}{
-		{"wrong key", withKey(admin), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
-		{"unknown entity", withKey(nobody), server, nil, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
-		{"no method in common", none.NewClient(admin), server, nil, wire.Mon, true, auth.ErrNoMethod, 1},
-		{"no mode in common", needsSecure, server, nil, wire.Mon, true, auth.ErrNoMode, 1},
-		{"no ticket", withKey(admin), secureServer, nil, wire.OSD, true, cephx.ErrNoTicket, 0},
-		{"nobody there", good, nil, nil, wire.Mon, false, nil, 0},
-		{"cut before the banner", good, server, hangUp{probe.Point{Step: probe.SocketAccepted}}, wire.Mon, false, nil, 0},
-		{"cut before the request", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequest}}, wire.Mon, false, nil, 0},
-		{"cut before the proof", good, server, hangUp{probe.Point{Step: probe.FrameRead, Tag: frame.TagAuthRequestMore}}, wire.Mon, false, nil, 0},
-		{"cut before the end", good, server, hangUp{probe.Point{Step: probe.FrameWrite, Tag: frame.TagAuthDone}}, wire.Mon, false, nil, 0},
+		{"wrong key", withKey(admin), server, nodetest.Point{}, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"unknown entity", withKey(nobody), server, nodetest.Point{}, wire.Mon, true, &auth.Refused{Errno: auth.EACCES}, 1},
+		{"no method in common", none.NewClient(admin), server, nodetest.Point{}, wire.Mon, true, auth.ErrNoMethod, 1},
+		{"no mode in common", needsSecure, server, nodetest.Point{}, wire.Mon, true, auth.ErrNoMode, 1},
+		{"no ticket", withKey(admin), secureServer, nodetest.Point{}, wire.OSD, true, cephx.ErrNoTicket, 0},
+		{"nobody there", good, nil, nodetest.Point{}, wire.Mon, false, nil, 0},
+		{"cut before the banner", good, server, nodetest.SocketAccepted(), wire.Mon, false, nil, 0},
+		{"cut before the request", good, server, nodetest.Read(frame.TagAuthRequest), wire.Mon, false, nil, 0},
+		{"cut before the proof", good, server, nodetest.Read(frame.TagAuthRequestMore), wire.Mon, false, nil, 0},
+		{"cut before the end", good, server, nodetest.Write(frame.TagAuthDone), wire.Mon, false, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			own := "mon.a"
 			if c.peer == wire.OSD {
 				own = "osd.0"
 			}
-			peer := newParty(t, control.Config{Name: entity(t, own), Auth: control.Auth{Server: c.server}, Diagnostics: control.Diagnostics{Probe: c.stop}}).bind(t)
+			stops := nodetest.NewProbe()
+			stops.Arm(c.stop, 1, nodetest.Fault())
+			peer := newParty(t, control.Config{Name: entity(t, own), Auth: control.Auth{Server: c.server}, Diagnostics: control.Diagnostics{Probe: stops}}).bind(t)
 			if c.server == nil {
 				end(t, peer.m)
 			}
@@ -314,35 +296,12 @@ func TestFailedAuthenticationIsToldFromAFailedNetwork(t *testing.T) {
 				t.Errorf("counted %+v", st.Counters)
 			}
 			if c.server != nil {
-				happens(t, "the server's failure", func() bool { return counters(t, peer.m).AcceptFailures == 1 })
-				if n := counters(t, peer.m).AuthFailures; n != c.accepted {
+				happens(t, "the server's failure", func() bool { return statsOf(t, peer.m).Counters.AcceptFailures == 1 })
+				if n := statsOf(t, peer.m).Counters.AuthFailures; n != c.accepted {
 					t.Errorf("the server counts %d", n)
 				}
 			}
 		})
-	}
-}
-
-// breaker cuts the connection of the next message that is sent.
-type breaker struct{ next chan error }
-
-func newBreaker() *breaker { return &breaker{make(chan error, 1)} }
-
-var errCut = errors.New("cut by the test")
-
-// cut has the next message end its TCP connection.
-func (b *breaker) cut() { b.next <- errCut }
-
-// At implements probe.Probe.
-func (b *breaker) At(_ context.Context, e probe.Event) error {
-	if e.Step != probe.FrameWrite || e.Tag != frame.TagMessage {
-		return nil
-	}
-	select {
-	case err := <-b.next:
-		return err
-	default:
-		return nil
 	}
 }
 
@@ -355,16 +314,16 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 	keyed, keyedServer := cephxPair(t, modes, modes)
 	admin := entity(t, "client.admin")
 	unkeyed, unkeyedServer := none.NewClient(admin), none.NewServer(none.ServerConfig{Monitor: true})
-	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
+	lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), nodetest.NewProbe()
 	server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: keyedServer}}).bind(t)
 	// Each is a process of its own: two sessions of one have the same address.
 	another := func(by auth.Client, p probe.Probe) *party {
 		return newParty(t, control.Config{Name: admin, Default: &lossless, Auth: control.Auth{Client: by}, Diagnostics: control.Diagnostics{Probe: p}})
 	}
 	calm, shaky := another(keyed, nil), another(keyed, cuts)
-	wantMethod := func(from *party, c *control.Conn, m auth.Method) {
+	wantMethod := func(c *control.Conn, m auth.Method) {
 		t.Helper()
-		exchange(t, from, server, c, []byte("still there"))
+		exchange(t, c, []byte("still there"))
 		if i, res := c.Info(), c.Auth(); i.Auth != m || res.Method != m {
 			t.Errorf("authenticated by %v, %+v; want %v", i.Auth, res, m)
 		}
@@ -378,8 +337,8 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 		now    auth.Method
 		before auth.Method
 	}{{unkeyed, unkeyedServer, auth.None, auth.Cephx}, {keyed, keyedServer, auth.Cephx, auth.None}} {
-		wantMethod(calm, first, auth.Cephx)
-		wantMethod(shaky, session, c.before)
+		wantMethod(first, auth.Cephx)
+		wantMethod(session, c.before)
 		// The server alone: who still comes with the old method is refused.
 		server.m.SetAuth(nil, c.server)
 		old := another(keyed, nil)
@@ -389,16 +348,16 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 		if _, err := old.dial(t, server, wire.Mon); !errors.Is(err, auth.ErrNoMethod) || !errors.Is(err, control.ErrAuth) {
 			t.Errorf("%v to a server that has %v: %v", c.before, c.now, err)
 		}
-		wantMethod(calm, first, auth.Cephx)
-		wantMethod(shaky, session, c.before)
+		wantMethod(first, auth.Cephx)
+		wantMethod(session, c.before)
 		old.m.SetAuth(c.client, nil)
 		next, err := old.dial(t, server, wire.Mon)
 		must(t, err)
-		wantMethod(old, next, c.now)
+		wantMethod(next, c.now)
 		shaky.m.SetAuth(c.client, nil)
-		wantMethod(shaky, session, c.before)
-		cuts.cut()
-		wantMethod(shaky, session, c.now) // by another TCP connection, and nothing was lost
-		wantMethod(calm, first, auth.Cephx)
+		wantMethod(session, c.before)
+		cuts.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+		wantMethod(session, c.now) // by another TCP connection, and nothing was lost
+		wantMethod(first, auth.Cephx)
 	}
 }

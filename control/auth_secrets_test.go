@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -106,17 +107,17 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		secure := []auth.Mode{auth.Secure}
 		authClient, authServer := cephxPair(t, secure, secure)
 		var ours, theirs vault
-		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), newBreaker()
+		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), nodetest.NewProbe()
 		client := newParty(t, control.Config{
 			Name: entity(t, "client.admin"), Default: &lossless, Diagnostics: control.Diagnostics{Probe: cuts}, Protocol: control.Protocol{Rev0: rev0}, Auth: control.Auth{Client: watchedClient{authClient, &ours}},
 		})
 		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: watchedServer{authServer, &theirs}}}).bind(t)
 		conn := connect(t, client.m, server.addr, wire.Mon)
-		exchange(t, client, server, conn, []byte("first"))
+		exchange(t, conn, []byte("first"))
 		const reconnects = 8
 		for range reconnects {
-			cuts.cut()
-			exchange(t, client, server, conn, []byte("again"))
+			cuts.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+			exchange(t, conn, []byte("again"))
 		}
 		sessions, secrets := ours.all()
 		if n := len(sessions); n <= reconnects {
@@ -240,27 +241,23 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 					return mon.MonMap{Epoch: 1, Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{monAddr}}}}
 				}}))
 			monAddr = listenOn(t, monitor)
-			stateful, lossless, cuts := control.StatefulServer(), control.LosslessClient(), newBreaker()
+			stateful, lossless, cuts := control.StatefulServer(), control.LosslessClient(), nodetest.NewProbe()
 			store := newParty(t, control.Config{Name: osd, Default: &stateful, Auth: control.Auth{Server: serves(wire.OSD, nil)}, Logger: log}).bind(t)
 
 			own, _ := ring.Lookup(admin)
 			keys, dialler := dials(admin, own.Key)
-			client := &party{got: make(chan []byte, 16)}
 			mc, err := mon.NewClient(mon.Config{Mons: []wire.Addr{monAddr}, Auth: keys, Clock: clock, Logger: log, Retry: time.Millisecond})
 			must(t, err)
 			t.Cleanup(mc.Close)
-			client.m = authMessenger(t, control.Config{
+			client := authMessenger(t, control.Config{
 				Name: admin, Policies: map[wire.EntityType]control.Policy{wire.OSD: lossless}, Auth: control.Auth{Client: dialler}, Logger: log, Diagnostics: control.Diagnostics{Probe: cuts},
-			}, mc.Dispatcher(), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-				client.keep(m)
-				return true
-			}})
+			}, mc.Dispatcher())
 			ctx := deadline(t)
-			must(t, mc.Open(ctx, client.m))
-			conn := connect(t, client.m, store.addr, wire.OSD)
-			exchange(t, client, store, conn, []byte("one"))
-			cuts.cut()
-			exchange(t, client, store, conn, []byte("two"))
+			must(t, mc.Open(ctx, client))
+			conn := connect(t, client, store.addr, wire.OSD)
+			exchange(t, conn, []byte("one"))
+			cuts.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+			exchange(t, conn, []byte("two"))
 			clock.pass(50 * time.Minute)
 			happens(t, "a renewal", func() bool { return keys.NeedRenew(clock.Now()) == 0 })
 
@@ -301,7 +298,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 					t.Errorf("%d exchanges only", len(sessions))
 				}
 			}
-			for _, m := range []*control.Messenger{monitor, store.m, client.m} {
+			for _, m := range []*control.Messenger{monitor, store.m, client} {
 				st := statsOf(t, m)
 				text, err := json.Marshal(st)
 				must(t, err)
@@ -310,7 +307,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 					fmt.Fprintf(&said, "%+v %+v %#v %v\n", c.Info(), c.Auth(), *c.Auth(), c.Err())
 				}
 			}
-			for _, m := range []*control.Messenger{client.m, bad.m, store.m, monitor} {
+			for _, m := range []*control.Messenger{client, bad.m, store.m, monitor} {
 				end(t, m)
 			}
 			text := book.String()

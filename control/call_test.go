@@ -81,32 +81,6 @@ func TestCallsOfManyGoroutinesGetTheirOwnReplies(t *testing.T) {
 	})
 }
 
-// A call outlives the TCP connections of a lossless session.
-func TestACallIsAnsweredOverAReconnect(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		pending := make(chan control.PendingReply, 1)
-		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
-		client := nodeOf(t, v, "client.1", "LLC", 2)
-		conn := client.Dial(server)
-		result := make(chan error, 1)
-		go func() {
-			got, err := call(ctx, conn, typeLater, "x")
-			if err == nil && got != "after" {
-				err = fmt.Errorf("got %q", got)
-			}
-			result <- err
-		}()
-		p := <-pending
-		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
-		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
-			t.Fatal(err)
-		}
-		client.Hit(ctx, b)
-		must(t, p.Send(control.NewMessage(1, []byte("after"), nil)))
-		must(t, <-result)
-	})
-}
-
 // sessionEnds are the ways in which a session ends under calls and postings.
 var sessionEnds = []struct {
 	name, client, server string
@@ -151,7 +125,7 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-	conn := toNobody(t, client)
+	conn := connect(t, client, peerAddr(1), wire.OSD)
 	canceled, cancel := context.WithCancelCause(ctx)
 	freed := make(chan struct{})
 	m := control.NewMessage(typeUpper, make([]byte, 100), nil)
@@ -225,24 +199,6 @@ func TestCallsAreBounded(t *testing.T) {
 	answer()
 	answer()
 	check(t, <-third)
-}
-
-func TestATransactionIDIsUsedOnceAtATime(t *testing.T) {
-	ctx := deadline(t)
-	pending := make(chan control.PendingReply, 8)
-	server := callServer(t, variants[0], "SLS", func(p control.PendingReply, _ string) { pending <- p })
-	client := nodeOf(t, variants[0], "client.1", "LC", 2)
-	conn := client.Dial(server)
-	first := async(func() error { return onlyError(call(ctx, conn, typeLater, "x", control.WithTID(5))) })
-	p := <-pending
-	if _, err := call(ctx, conn, typeUpper, "y", control.WithTID(5)); !errors.Is(err, control.ErrTIDInUse) {
-		t.Errorf("the same id: %v", err)
-	}
-	must(t, p.Send(control.NewMessage(1, nil, nil)))
-	check(t, <-first)
-	if got, err := call(ctx, conn, typeUpper, "z", control.WithTID(5)); got != "Z" || err != nil {
-		t.Errorf("when it is free: %q, %v", got, err)
-	}
 }
 
 // A core must not wait for itself.
@@ -474,22 +430,5 @@ func TestACallBehindMessagesThatAreNotReleasedSaysSo(t *testing.T) {
 			return err == nil && st.ThrottledConns == 0 && st.ThrottledFor == 0 && conn.Info().ThrottledFor == 0
 		})
 		check(t, later.Send(control.NewMessage(1, nil, nil)))
-	})
-}
-
-func TestSendBehindTheEndOfALossyConnectionSaysWhatToDo(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := callServer(t, v, "SLS", nil)
-		conn := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
-		if _, err := call(ctx, conn, typeUpper, "x"); err != nil {
-			t.Fatal(err)
-		}
-		first(t, ctx, server).MarkDown()
-		<-conn.Closed()
-		m := control.NewMessage(1, nil, nil)
-		if err := conn.Send(m); !errors.Is(err, control.ErrClosed) || !strings.Contains(err.Error(), "Connect makes another one") {
-			t.Errorf("Send: %v", err)
-		}
-		m.Release()
 	})
 }

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"net"
-	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -41,22 +37,6 @@ func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
 		change(&cfg)
 		if _, err := control.New(cfg); !errors.Is(err, control.ErrConfig) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
-		}
-	}
-}
-
-// Where only one side leaves the crcs out, no connection comes about.
-// Matrix: FR-16
-func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
-	for _, client := range []bool{true, false} {
-		a := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{NoDataCRC: client}})
-		b := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{NoDataCRC: !client}}).bind(t)
-		conn, err := a.dial(t, b, wire.OSD)
-		if err == nil {
-			t.Fatalf("connected: %+v", conn.Info())
-		}
-		if !client && !errors.Is(err, frame.ErrSegmentCRC) {
-			t.Errorf("the client that checks says %v", err)
 		}
 	}
 }
@@ -88,27 +68,6 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 	}
 }
 
-// What somebody writes first: a server that chooses its nonce, and a client that
-// knows no nonce.
-func TestTheFirstProgramOfANewcomerWorks(t *testing.T) {
-	for _, backend := range engines {
-		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
-			ctx := deadline(t)
-			server := startMessenger(t, oneCore(t, "osd.0", backend), echoAll())
-			bound := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(host + ":0")})
-			to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: loopback(bound[0].AddrPort.Port())}
-			client := startMessenger(t, oneCore(t, "client.admin", backend))
-			conn := connect(t, client, to, wire.OSD)
-			if err := conn.WaitReady(ctx); err != nil {
-				t.Fatalf("%s: %v", host, err)
-			}
-			if got, err := call(ctx, conn, 1, "hello"); got != "hello" || err != nil {
-				t.Errorf("%s: %q, %v", host, got, err)
-			}
-		}
-	}
-}
-
 // A nonce that was given is that of one process.
 // Matrix: HS-18
 func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
@@ -132,38 +91,6 @@ func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestWaitReadySaysThatThePeerSpeaksAnotherProtocol(t *testing.T) {
-	ctx := deadline(t)
-	for _, c := range []struct{ says, advice string }{
-		{"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "this is a web server"},
-		{"SSH-2.0-OpenSSH_9.2\r\nmore than a banner of ours\r\n", "this is an SSH server"},
-	} {
-		lst, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for {
-				s, err := lst.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = s.Write([]byte(c.says)) // who hangs up first does not matter
-				_ = s.Close()
-			}
-		})
-		client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-		conn := connect(t, client, wire.Addr{Type: wire.AddrMsgr2, AddrPort: lst.Addr().(*net.TCPAddr).AddrPort()}, wire.OSD)
-		err = conn.WaitReady(ctx)
-		var e *control.Error
-		if !errors.Is(err, control.ErrStuck) || !errors.As(err, &e) || e.Stage != control.StageBanner || e.Advice() != c.advice {
-			t.Errorf("%v", err)
-		}
-		conn.MarkDown()
-		check(t, lst.Close())
-		wg.Wait()
-	}
 }
 
 // What may mend is waited for, and the log has a line about it, not one for each
@@ -190,8 +117,6 @@ func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
 	}
 	p := control.StatefulServer()
 	server := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &p})
-	if _, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, onlyError(server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: at})))
 	check(t, <-ready)
 }

@@ -2,12 +2,10 @@ package control_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,53 +40,6 @@ func here(t *testing.T, c *loop.Core) {
 	if p.count++; p.thread != unix.Gettid() {
 		t.Errorf("core %d is thread %d, and this is %d", c.ID(), p.thread, unix.Gettid())
 	}
-}
-
-func TestHandlersTasksAndTimersRunOnTheCoreThatTheyAreGiven(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		const cores = 3
-		fired := make(chan int, cores)
-		var server *nodetest.Node
-		var tasks [cores]loop.Task
-		var timers [cores]loop.Timer
-		for i := range cores {
-			tasks[i].Run = func(c *loop.Core) {
-				here(t, c)
-				before := c.Now()
-				timers[i].Fire = func(c *loop.Core, _ time.Duration) {
-					here(t, c)
-					if c.ID() != i || timers[i].Armed() || c.Now()-before < time.Millisecond {
-						t.Errorf("core %d: timer %d, armed %v, after %v", c.ID(), i, timers[i].Armed(), c.Now()-before)
-					}
-					fired <- i
-				}
-				c.Arm(&timers[i], before+time.Millisecond)
-			}
-		}
-		server = nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, _ *control.Message) bool {
-			here(t, c.Core())
-			for i := range cores {
-				server.Core(i).Post(&tasks[i])
-			}
-			return true
-		}}), func(c *nodetest.NodeConfig) {
-			c.Plane.Cores = cores
-			placed(t, &c.Config)
-		})
-		if server.Core(cores) != nil || server.Core(-1) != nil {
-			t.Error("there are more cores than were asked for")
-		}
-		conn := nodeOf(t, v, "client.2", "LLC", 2).Dial(server)
-		send(t, conn, 1)
-		var came []int
-		for range cores {
-			came = append(came, arrives(t, fmt.Sprint("one more timer than those of cores ", came), fired))
-		}
-		slices.Sort(came)
-		if !slices.Equal(came, []int{0, 1, 2}) {
-			t.Errorf("timers %v", came)
-		}
-	})
 }
 
 // A connection that moves between cores is followed by its tasks: each of them runs
@@ -139,9 +90,7 @@ func TestTasksFollowTheirConnection(t *testing.T) {
 		})
 		for range 4 {
 			must(t, server.RemoveCore(ctx, conn.Core().ID()))
-			if _, err := server.AddCore(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, onlyError(server.AddCore(ctx)))
 		}
 		close(stop)
 		all.Wait()
@@ -168,56 +117,33 @@ func TestATaskOfACoreThatIsGoneRunsElsewhere(t *testing.T) {
 	})
 }
 
-// coreLog notes the hooks of cores.
-type coreLog struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (l *coreLog) add(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, fmt.Sprintf(format, args...))
-}
-
-func (l *coreLog) check(t *testing.T, want ...string) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	slices.Sort(l.list)
-	if !slices.Equal(l.list, want) {
-		t.Errorf("%q, want %q", l.list, want)
-	}
-	l.list = nil
-}
-
-func (l *coreLog) hooks(cfg *control.Config) {
-	cfg.Plane.Started = func(c *loop.Core) error { l.add("%d starts", c.ID()); return nil }
-	cfg.Plane.Ended = func(c *loop.Core) { l.add("%d stops", c.ID()) }
-}
-
 func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
 	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
-		var log coreLog
-		plane, breakCore := breakable(backend, 3)
-		cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: plane}
-		log.hooks(&cfg)
-		m, err := control.New(cfg)
-		must(t, err)
+		var log journal
 		ctx := deadline(t)
-		log.check(t, "0 starts", "1 starts", "2 starts")
-		must(t, m.RemoveCore(ctx, 1))
-		log.check(t, "1 stops")
-		if _, err := m.AddCore(ctx); err != nil {
-			t.Fatal(err)
+		tells := func(want ...string) {
+			t.Helper()
+			got := log.take(t, ctx, len(want))
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
 		}
-		log.check(t, "1 starts")
+		plane, breakCore := breakable(backend, 3)
+		plane.Started = func(c *loop.Core) error { log.add("%d starts", c.ID()); return nil }
+		plane.Ended = func(c *loop.Core) { log.add("%d stops", c.ID()) }
+		m := newMessenger(t, control.Config{Name: osd("0"), Plane: plane})
+		tells("0 starts", "1 starts", "2 starts")
+		must(t, m.RemoveCore(ctx, 1))
+		tells("1 stops")
+		_, err := m.AddCore(ctx)
+		must(t, err)
+		tells("1 starts")
 		failed := m.Core(2)
 		breakCore(m, 2)
 		eventually(t, ctx, "the end of the core", failed.Gone)
-		log.check(t, "2 stops")
+		tells("2 stops")
 		must(t, m.Shutdown(ctx))
-		log.check(t, "0 stops", "1 stops")
+		tells("0 stops", "1 stops")
 	})
 }
 

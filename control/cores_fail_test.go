@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,9 +113,9 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 			}
 		}
 		b.stop()
-		for _, f := range b.flows {
-			if !f.weak && f.conn.State() != control.StateReady {
-				t.Errorf("conn %d is %v: %v", f.conn.ID(), f.conn.State(), f.conn.Err())
+		for _, s := range b.streams {
+			if !s.weak && s.c.State() != control.StateReady {
+				t.Errorf("conn %d is %v: %v", s.c.ID(), s.c.State(), s.c.Err())
 			}
 		}
 	})
@@ -130,9 +128,8 @@ func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
 		plane, fail := breakable(backend, 2)
 		plane.Cores = 1
 		b := newCoreBench(t, control.Config{Plane: plane}, backend)
-		m := b.client(false, 1)
-		f := b.connect(m)
-		if f == nil {
+		s := b.connect(b.client(false, 1))
+		if s == nil {
 			t.FailNow()
 		}
 		fail(b.server, 0)
@@ -142,8 +139,7 @@ func TestACoreIsAddedAfterTheOnlyOneHasFailed(t *testing.T) {
 		}
 		must(t, b.server.RemoveCore(b.ctx, 0))
 		b.knockSome(3)
-		must(t, f.push(b.ctx))
-		must(t, f.settle(b.ctx))
+		s.exchange(1)
 		b.stop()
 	})
 }
@@ -156,10 +152,7 @@ func stuckWrite(t *testing.T, b *coreBench) (peer *control.Conn, goAhead func())
 	policy := control.LosslessClient()
 	policy.Messages = loop.NewThrottle(1)
 	first, got := make(chan *control.Message, 1), make(chan uint64, count)
-	m := b.messenger(control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: "slow"}, Default: &policy,
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: b.backend}},
-	}, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+	m := startMessenger(t, clientOf(b.backend, wire.EntityName{Type: wire.Client, ID: "slow"}, policy), &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		if m.TID == 1 {
 			m.Retain()
 			first <- m
@@ -211,13 +204,9 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 				return c != nil && c.State() == loop.CoreDraining
 			})
 		}
-		if _, err := b.server.AddCore(b.ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(0) // to core 1
-		if _, err := b.server.AddCore(b.ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(1)
 		remove(0)
 		// Whoever has the cores next comes behind both removals.
@@ -235,70 +224,6 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 		}
 		b.stop()
 	})
-}
-
-// A core that is stuck in a callback is removed when it is not any more; the
-// others go on.
-func TestARemovalDoesNotHangOnAStuckCore(t *testing.T) {
-	b := newCoreBench(t, control.Config{Plane: loop.Config{Cores: 2, StallAfter: -1}}, uring.Epoll)
-	stuck := b.server.RawPlane().Core(0)
-	release := stick(t, stuck)
-	ctx, cancel := context.WithCancel(b.ctx)
-	removed := async(func() error { return b.server.RemoveCore(ctx, 0) })
-	eventually(t, b.ctx, "the removal", func() bool { return stuck.State() == loop.CoreDraining })
-	cancel()
-	if err := <-removed; !errors.Is(err, context.Canceled) {
-		t.Fatalf("removed: %v", err)
-	}
-	if _, err := b.server.AddCore(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("added while a removal is under way: %v", err)
-	}
-	release()
-	eventually(t, b.ctx, "the end of the core", func() bool { return len(b.server.Cores()) == 1 && b.server.Core(1) != nil })
-	b.knockSome(10)
-	if id, err := b.server.AddCore(b.ctx); err != nil || id != 0 {
-		t.Errorf("core %d, %v", id, err)
-	}
-	b.knockSome(10)
-}
-
-// stick keeps a core in a callback until it is released.
-func stick(t *testing.T, c *loop.Core) (release func()) {
-	t.Helper()
-	begun, over := make(chan struct{}), make(chan struct{})
-	must(t, c.Do(func(*loop.Core) { close(begun); <-over }))
-	<-begun
-	release = sync.OnceFunc(func() { close(over) })
-	t.Cleanup(release)
-	return release
-}
-
-// A successor finds gaps where the predecessor has removed cores, and steers all
-// the same.
-func TestAHandOverFromFewerCoresThanNumbersIsSteered(t *testing.T) {
-	needSteering(t)
-	nodetest.CheckLeaks(t)
-	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 4}}, uring.Auto)
-	for _, id := range []int{0, 2} {
-		must(t, b.server.RemoveCore(b.ctx, id))
-	}
-	next := succeed(t, b.ctx, b.server, control.Config{
-		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 3},
-	}, &control.Dispatcher{})
-	endWithTest(t, next)
-	if st := statsOf(t, next).Steering; !st.Active {
-		t.Fatalf("%+v", st)
-	}
-	for core := range 3 {
-		must(t, next.PinPeer(netip.AddrPortFrom(source(core), 0), core))
-		for range 5 {
-			knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
-		}
-	}
-	got, _ := arrived(t, next, 15)
-	if fmt.Sprint(got) != "[5 5 5]" {
-		t.Errorf("cores accepted %v", got)
-	}
 }
 
 // A core that took the number of a removed one has a listener that was another's
@@ -460,9 +385,9 @@ func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: loop.Config{Cores: 2}})
 	must(t, err)
 	must(t, server.Start(&control.Dispatcher{Fast: panickingDispatcher}))
-	bindLoopback(t, server)
-	c := newSessionClient(t, 0, server.Addrs()[0])
-	c.send(t)
+	listenOn(t, server)
+	c := oneClient(t, 0, server.Addrs()[0])
+	must(t, c.push())
 	<-t.Context().Done() // the panic comes first
 }
 

@@ -3,14 +3,12 @@ package control_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
@@ -33,11 +31,10 @@ type coreEvents struct {
 	resets, remote, moved atomic.Int64
 }
 
-func (e *coreEvents) dispatcher(fast func(*control.Conn, *control.Message) bool) *control.Dispatcher {
+func (e *coreEvents) dispatcher() *control.Dispatcher {
 	return &control.Dispatcher{
-		Fast: fast,
 		Reset: func(c *control.Conn, _ bool) {
-			if !c.Info().Lossy { // the flows themselves tell of lossy ones
+			if !c.Info().Lossy { // the streams themselves tell of lossy ones
 				e.resets.Add(1)
 			}
 		},
@@ -55,20 +52,14 @@ type coreBench struct {
 	events  coreEvents
 	server  *control.Messenger
 	at      wire.Addr
-	flows   []*flow
+	streams []*stream
 	end     chan struct{}
 	over    sync.Once // end is closed
 	ended   sync.WaitGroup
-	weak    bool // lossy flows may end
+	weak    bool // lossy streams may end
 }
 
 func newCoreBench(t *testing.T, cfg control.Config, backend uring.Backend) *coreBench {
-	t.Helper()
-	return newCoreBenchAt(t, cfg, backend, wire.AddrMsgr2)
-}
-
-// newCoreBenchAt is newCoreBench in the protocol of such an address.
-func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at wire.AddrType) *coreBench {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*steerPatience)
 	t.Cleanup(cancel)
@@ -80,118 +71,38 @@ func newCoreBenchAt(t *testing.T, cfg control.Config, backend uring.Backend, at 
 	if cfg.Plane.Open == nil {
 		cfg.Plane.Driver.Backend = backend
 	}
-	b.server = b.messenger(cfg, b.events.dispatcher(echo))
-	if _, err := b.server.Bind(wire.Addr{Type: at, AddrPort: loopback(0)}); err != nil {
-		t.Fatal(err)
-	}
-	b.at = b.server.Addrs()[0]
+	cfg.Timeouts.Handshake = steerPatience
+	b.server = startMessenger(t, cfg, b.events.dispatcher(), echoAll())
+	b.at = listenOn(t, b.server)
 	return b
-}
-
-func (b *coreBench) messenger(cfg control.Config, chain *control.Dispatcher) *control.Messenger {
-	b.t.Helper()
-	cfg.Timeouts.InitialBackoff, cfg.Timeouts.MaxBackoff, cfg.Timeouts.Handshake = time.Millisecond, 50*time.Millisecond, steerPatience
-	m := startMessenger(b.t, cfg, chain)
-	return m
 }
 
 // client is a messenger whose sessions are lossless, or lossy.
 func (b *coreBench) client(lossy bool, cores int) *control.Messenger {
+	b.t.Helper()
 	name, policy := wire.EntityName{Type: wire.Client, ID: "c"}, control.LosslessClient()
 	if lossy {
 		name, policy = wire.EntityName{Type: wire.MDS, ID: "c"}, control.LossyClient()
 	}
-	return b.messenger(control.Config{
-		Name: name, Default: &policy, Steer: control.SteerNone,
-		Plane: loop.Config{Cores: cores, Driver: uring.Config{Backend: b.backend}},
-	}, b.events.dispatcher(func(c *control.Conn, m *control.Message) bool {
-		c.UserData().(*flow).echo(m.TID)
-		return true
-	}))
+	cfg := clientOf(b.backend, name, policy)
+	cfg.Plane.Cores, cfg.Steer = cores, control.SteerNone
+	return streamClient(b.t, cfg, b.events.dispatcher())
 }
 
-// flow sends numbered messages on one connection, and checks that each comes
-// back once, in order.
-type flow struct {
-	t    *testing.T
-	conn *control.Conn
-	sent uint64
-	came atomic.Uint64
-	room chan struct{}
-	weak bool // it may end
-}
-
-// flowWindow is the number of messages of a flow that are under way.
-const flowWindow = 8
-
-func (f *flow) echo(tid uint64) {
-	if want := f.came.Load() + 1; tid != want {
-		f.t.Errorf("conn %d: message %d came back, want %d", f.conn.ID(), tid, want)
+// connect opens a connection; the options can forbid that an attempt fails. nil: it is not ready.
+func (b *coreBench) connect(m *control.Messenger, opts ...control.ConnectOption) *stream {
+	s, err := openStream(b.t, m, b.at, append(opts, control.Anonymous())...)
+	if err == nil {
+		err = s.c.WaitReady(b.ctx)
 	}
-	f.came.Store(tid)
-	f.room <- struct{}{}
-}
-
-// connect opens a connection; the options can forbid that an attempt fails.
-func (b *coreBench) connect(m *control.Messenger, opts ...control.ConnectOption) *flow {
-	f := &flow{t: b.t, room: make(chan struct{}, flowWindow)}
-	for range flowWindow {
-		f.room <- struct{}{}
-	}
-	c, err := m.Connect(b.at, wire.OSD, append(opts, control.Anonymous())...)
 	if err != nil {
-		b.t.Error(err)
-		return nil
-	}
-	c.SetUserData(f)
-	f.conn = c
-	if err := c.WaitReady(b.ctx); err != nil {
 		b.t.Errorf("connect: %v", err)
 		return nil
 	}
-	return f
+	return s
 }
 
-// push sends one message, whose size depends on its number.
-func (f *flow) push(ctx context.Context) error {
-	select {
-	case <-f.room:
-	case <-f.conn.Closed():
-		return f.conn.Err()
-	case <-ctx.Done():
-		return fmt.Errorf("conn %d: message %d does not come back: %w", f.conn.ID(), f.came.Load()+1, context.Cause(ctx))
-	}
-	f.sent++
-	size := 100
-	if f.sent%64 == 0 {
-		size = 100_000 // beyond what is parsed in place
-	}
-	m := control.NewMessage(1, []byte("front"), make([]byte, size))
-	m.TID = f.sent
-	return f.conn.Send(m)
-}
-
-// settle waits until everything has come back.
-func (f *flow) settle(ctx context.Context) error {
-	for range flowWindow {
-		select {
-		case <-f.room:
-		case <-f.conn.Closed():
-			if f.weak {
-				return nil
-			}
-			return f.conn.Err()
-		case <-ctx.Done():
-			return fmt.Errorf("conn %d: %d of %d messages came back: %w", f.conn.ID(), f.came.Load(), f.sent, context.Cause(ctx))
-		}
-	}
-	for range flowWindow {
-		f.room <- struct{}{}
-	}
-	return nil
-}
-
-// run begins n lossless and n lossy flows, and returns their messengers. A
+// run begins n lossless and n lossy streams, and returns their messengers. A
 // lossless session has a messenger of its own: it is known by its address.
 func (b *coreBench) run(n, cores int) (all []*control.Messenger) {
 	lossy := b.client(true, cores)
@@ -199,36 +110,19 @@ func (b *coreBench) run(n, cores int) (all []*control.Messenger) {
 	for range n {
 		m := b.client(false, cores)
 		all = append(all, m)
-		b.flow(m)
-		b.flow(lossy)
+		b.stream(m)
+		b.stream(lossy)
 	}
 	return all
 }
 
-// flow begins a flow under load.
-func (b *coreBench) flow(m *control.Messenger) {
-	f := b.connect(m)
-	if f == nil {
-		return
+// stream begins a stream under load.
+func (b *coreBench) stream(m *control.Messenger) {
+	if s := b.connect(m); s != nil {
+		s.weak = b.weak && s.c.Info().Lossy
+		b.streams = append(b.streams, s)
+		s.run()
 	}
-	f.weak = b.weak && f.conn.Info().Lossy
-	b.flows = append(b.flows, f)
-	b.ended.Go(func() {
-		for {
-			select {
-			case <-b.end:
-				check(b.t, f.settle(b.ctx))
-				return
-			default:
-			}
-			if err := f.push(b.ctx); err != nil {
-				if !f.weak || b.ctx.Err() != nil {
-					b.t.Error(err)
-				}
-				return
-			}
-		}
-	})
 }
 
 // newcomers connect, exchange something and leave, again and again. None of
@@ -237,21 +131,15 @@ func (b *coreBench) newcomers() (count *atomic.Int64) {
 	count = new(atomic.Int64)
 	m := b.client(true, 1)
 	b.loop(func() bool {
-		f := b.connect(m, control.Once())
-		if f == nil {
+		s := b.connect(m, control.Once())
+		if s == nil {
 			return false
 		}
-		for range 3 {
-			if err := f.push(b.ctx); err != nil {
-				b.t.Error(err)
-				return false
-			}
-		}
-		if err := f.settle(b.ctx); err != nil {
+		if err := errors.Join(s.push(), s.push(), s.push(), s.settle(b.ctx)); err != nil {
 			b.t.Error(err)
 			return false
 		}
-		f.conn.MarkDown()
+		s.c.MarkDown()
 		count.Add(1)
 		return true
 	})
@@ -260,11 +148,11 @@ func (b *coreBench) newcomers() (count *atomic.Int64) {
 
 // asks wants statistics, which are to be had at every moment.
 func (b *coreBench) asks() {
-	list := slices.Clone(b.flows)
+	list := slices.Clone(b.streams)
 	b.loop(func() bool {
 		_, err := b.server.Stats()
-		for _, f := range list {
-			_, e := f.conn.Stats()
+		for _, s := range list {
+			_, e := s.c.Stats()
 			err = errors.Join(err, e)
 		}
 		if err != nil {
@@ -289,14 +177,11 @@ func (b *coreBench) loop(once func() bool) {
 	})
 }
 
-// progress waits until every flow has had some messages more come back.
+// progress waits until every stream has had some echoes more.
 func (b *coreBench) progress() {
 	b.t.Helper()
-	for _, f := range b.flows {
-		from := f.came.Load()
-		eventually(b.t, b.ctx, "progress", func() bool {
-			return f.came.Load() >= from+10 || b.t.Failed() || f.weak && f.conn.State() == control.StateClosing
-		})
+	for _, s := range b.streams {
+		s.progress(10)
 	}
 	if b.t.Failed() {
 		b.t.FailNow()
@@ -307,6 +192,9 @@ func (b *coreBench) progress() {
 func (b *coreBench) halt() {
 	b.over.Do(func() { close(b.end) })
 	b.ended.Wait()
+	for _, s := range b.streams {
+		s.end()
+	}
 }
 
 // stop ends the load, and checks what must hold at the end.
@@ -318,15 +206,12 @@ func (b *coreBench) stop() {
 	}
 }
 
-// unbroken checks that no flow has lost its TCP connection.
+// unbroken checks that no stream has lost its TCP connection.
 func (b *coreBench) unbroken() {
 	b.t.Helper()
-	for _, f := range b.flows {
-		st, err := f.conn.Stats()
-		if err != nil {
-			b.t.Error(err)
-		} else if st.Counters.Faults != 0 || st.Counters.Ready != 1 {
-			b.t.Errorf("conn %d: %+v", f.conn.ID(), st.Counters)
+	for _, s := range b.streams {
+		if st := connStats(b.t, s.c); st.Counters.Faults != 0 || st.Counters.Ready != 1 {
+			b.t.Errorf("conn %d: %+v", s.c.ID(), st.Counters)
 		}
 	}
 }
@@ -348,13 +233,13 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 			if steer != control.SteerNone {
 				needSteering(t)
 			}
-			overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, steer, wire.AddrMsgr2) })
+			overCoreBackends(t, func(t *testing.T, backend uring.Backend) { comeAndGo(t, backend, steer) })
 		})
 	}
 }
 
-func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer, at wire.AddrType) {
-	b := newCoreBenchAt(t, control.Config{Steer: steer, Plane: loop.Config{Cores: 2}}, backend, at)
+func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer) {
+	b := newCoreBench(t, control.Config{Steer: steer, Plane: loop.Config{Cores: 2}}, backend)
 	defer b.halt()
 	all := append(b.run(3, 2)[:2], b.server) // a lossy client, a lossless one, the server
 	newKnocker(t, b.at)

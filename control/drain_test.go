@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -20,83 +19,62 @@ import (
 // Requests keep coming while the server drains: what it has answered arrives, and so
 // does all that its own goroutines have sent.
 func TestDrainLosesNothingUnderLoad(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	const rounds, senders = 25, 2
-	all := make([]int, len(variants)*rounds)
-	for i := range all {
-		all[i] = i
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		for i := range int64(6) { // each time after more answers
+			drainUnderLoad(t, ctx, v, []pairing{{"LC", "SLS"}, {"LLC", "SFS"}}[i%2], 4*i)
+		}
+	})
+}
+
+func drainUnderLoad(t *testing.T, ctx context.Context, v variant, p pairing, answers int64) {
+	var answered, arrived, pushed, came atomic.Int64
+	server := nodeOf(t, v, "osd.0", p.acceptor, 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if c.Reply(m, control.NewMessage(2, make([]byte, 300), nil)) == nil {
+			answered.Add(1)
+		}
+		return true
+	}}))
+	client := nodeOf(t, v, "client.1", p.connector, 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if m.Type == 3 {
+			came.Add(1)
+			return true
+		}
+		arrived.Add(1)
+		_ = c.Send(control.NewMessage(1, make([]byte, 100), nil)) // the next request
+		return true
+	}}))
+	conn := client.Dial(server)
+	for range 16 {
+		send(t, conn, 0)
 	}
-	cases := sampleOf(t, all, 5)
-	spread(t, 1, len(cases), func(i int) string { return fmt.Sprint(variants[cases[i]%len(variants)], "/", cases[i]/len(variants)) },
-		func(t *testing.T, i int) {
-			i = cases[i]
-			v := variants[i%len(variants)]
-			ctx := deadline(t)
-			pair := [2]string{"LLC", "SFS"}
-			if i/len(variants)%2 == 0 {
-				pair = [2]string{"LC", "SLS"}
-			}
-			var answered, arrived, pushed, came atomic.Int64
-			accepted := make(chan *control.Conn, 1)
-			server := nodeOf(t, v, "osd.0", pair[1], 1, withChain(&control.Dispatcher{
-				Accept: func(c *control.Conn, _ int, _ bool) {
-					select {
-					case accepted <- c:
-					default:
+	back := first(t, ctx, server)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 300 {
+				if err := back.SendContext(ctx, control.NewMessage(3, make([]byte, 2000), nil)); err != nil {
+					if !errors.Is(err, control.ErrClosed) {
+						t.Error(err)
 					}
-				},
-				Fast: func(c *control.Conn, m *control.Message) bool {
-					if c.Reply(m, control.NewMessage(2, make([]byte, 300), nil)) == nil {
-						answered.Add(1)
-					}
-					return true
-				},
-			}))
-			client := nodeOf(t, v, "client.1", pair[0], 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-				if m.Type == 3 {
-					came.Add(1)
-					return true
+					return
 				}
-				arrived.Add(1)
-				_ = c.Send(control.NewMessage(1, make([]byte, 100), nil)) // the next request
-				return true
-			}}))
-			conn := client.Dial(server)
-			for range 16 {
-				send(t, conn, 0)
-			}
-			back := <-accepted
-			var wg sync.WaitGroup
-			for range senders {
-				wg.Go(func() {
-					for {
-						err := back.SendContext(ctx, control.NewMessage(3, make([]byte, 2000), nil))
-						if err != nil {
-							if !errors.Is(err, control.ErrClosed) {
-								t.Error(err)
-							}
-							return
-						}
-						if pushed.Add(1) > 300 {
-							return
-						}
-					}
-				})
-			}
-			eventually(t, ctx, "some answers", func() bool { return arrived.Load() > int64(i) })
-			must(t, server.Drain(ctx))
-			wg.Wait()
-			eventually(t, ctx, "the rest", func() bool { return arrived.Load() >= answered.Load() && came.Load() >= pushed.Load() })
-			if a, b, c, d := answered.Load(), arrived.Load(), pushed.Load(), came.Load(); a != b || c != d {
-				t.Errorf("answered %d, arrived %d; pushed %d, came %d", a, b, c, d)
+				pushed.Add(1)
 			}
 		})
+	}
+	eventually(t, ctx, "some answers", func() bool { return arrived.Load() > answers })
+	must(t, server.Drain(ctx))
+	wg.Wait()
+	eventually(t, ctx, "the rest", func() bool { return arrived.Load() >= answered.Load() && came.Load() >= pushed.Load() })
+	if a, b, c, d := answered.Load(), arrived.Load(), pushed.Load(), came.Load(); a != b || c != d {
+		t.Errorf("answered %d, arrived %d; pushed %d, came %d", a, b, c, d)
+	}
 }
 
 func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-	conn := toNobody(t, client)
+	conn := connect(t, client, peerAddr(1), wire.OSD)
 	send(t, conn, 1)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -104,7 +82,7 @@ func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	<-conn.Closed()
-	if _, err := client.Connect(emptyAddr(t), wire.OSD); !errors.Is(err, control.ErrShutdown) {
+	if _, err := client.Connect(peerAddr(1), wire.OSD); !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("behind it: %v", err)
 	}
 }
@@ -217,19 +195,4 @@ func TestShutdownBehindDrainIsNoError(t *testing.T) {
 	for range 100 {
 		must(t, m.Shutdown(ended))
 	}
-}
-
-// emptyAddr is an address at which nobody listens.
-func emptyAddr(t *testing.T) wire.Addr {
-	t.Helper()
-	a, err := wire.ParseAddr("v2:127.0.0.1:1/1")
-	must(t, err)
-	return a
-}
-
-// toNobody is a connection to it.
-func toNobody(t *testing.T, client *nodetest.Node) *control.Conn {
-	t.Helper()
-	conn := connect(t, client, emptyAddr(t), wire.OSD)
-	return conn
 }

@@ -330,40 +330,6 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Con
 	}
 }
 
-// A core that cannot open its driver: the messenger does not start, or goes on with
-// the cores that it has.
-// Matrix: IO-20
-func TestEveryErrorOfASetUpIsClearAndLeavesNothing(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	mapped := drivertest.Mapped(t)
-	for _, c := range sampleOf(t, cellsOf(faulty.Open), 5) {
-		for nth := range int64(3) {
-			t.Run(title(c, nth), func(t *testing.T) {
-				s := &faulty.Strike{At: faulty.Open, Fault: c.Fault, Nth: nth + 1}
-				m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Plane: c.engine.plane(2, s.Ask)})
-				if nth < 2 {
-					if !errors.Is(err, c.Fault.Errno) || !strings.Contains(err.Error(), fmt.Sprintf("core %d", nth)) {
-						t.Errorf("error %v", err)
-					}
-					return
-				}
-				must(t, err)
-				defer end(t, m)
-				must(t, m.Start())
-				if _, err := m.AddCore(deadline(t)); !errors.Is(err, c.Fault.Errno) || len(m.Cores()) != 2 {
-					t.Errorf("error %v, %d cores", err, len(m.Cores()))
-				}
-				if _, err := m.AddCore(deadline(t)); err != nil || len(m.Cores()) != 3 {
-					t.Errorf("the next one: %v, %d cores", err, len(m.Cores()))
-				}
-			})
-		}
-	}
-	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
-		t.Errorf("%d bytes mapped before, %d after", mapped, n)
-	}
-}
-
 // A listener that cannot be opened: the bind says why, and the next one works; so does
 // a core that is added and cannot listen.
 // Matrix: IO-20

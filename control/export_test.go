@@ -1,17 +1,11 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -26,18 +20,11 @@ type MachineClock = machineClock
 // StageOf is the stage at which err happened, empty if it is not known.
 func StageOf(err error) Stage { return stats.StageOf(err) }
 
-// GlobalSeq is the number of the last attempt to connect.
-func GlobalSeq(m *Messenger) uint64 { return m.s.Attempts().Msgr2 }
-
 // LocksTaken is how often the lock of sessions was taken before, in builds that check it.
 func (m *Messenger) LocksTaken() uint64 { return m.s.LocksTaken() }
 
 // RawPlane is the messenger's group of cores, for tests that break them.
 func (m *Messenger) RawPlane() *loop.Plane { return m.plane }
-
-// SetLoader has the messenger load its steering programs by f. It comes before
-// Bind.
-func (m *Messenger) SetLoader(f func(bpf.Config) (*bpf.Steering, error)) { m.s.Load(f) }
 
 // Unhold is the end of an injected delay.
 func Unhold(c *Conn) { c.unhold() }
@@ -86,48 +73,4 @@ func BreakSuccession(ctx context.Context, m *Messenger, conn *net.UnixConn, step
 	}
 	<-late
 	return l.Commit()
-}
-
-// BreakPredecession plays a predecessor that offers the listeners of m and dies
-// at a step: 0 before the offer, 1 behind it, 2 behind the successor's ready, 3
-// within a session, 4 before the last record.
-func BreakPredecession(m *Messenger, conn *net.UnixConn, step int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	l := handover.NewLink(ctx, conn)
-	defer conn.Close()
-	defer l.Close()
-	if _, err := l.ReadHello(); err != nil || step == 0 {
-		return err
-	}
-	o := handover.Offer{Entity: m.cfg.Name, Nonce: m.s.Offer().Nonce, Bound: true, Addrs: m.Addrs(), Listeners: uint32(len(m.s.Listeners()))}
-	if err := l.SendOffer(o); err != nil || step == 1 {
-		return err
-	}
-	var fds []int
-	defer func() { handover.CloseFiles(fds) }()
-	for _, li := range m.s.Listeners() {
-		fd, err := unix.FcntlInt(uintptr(li.FD()), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		fds = append(fds, fd)
-	}
-	if err := l.SendListeners(fds); err != nil {
-		return err
-	}
-	if err := l.AwaitReady(); err != nil || step == 2 {
-		return err
-	}
-	s := handover.Session{Peer: session.Peer{Target: o.Addrs[0]}}
-	s.IO.Queued = []*Message{NewMessage(1, nil, make([]byte, 100))}
-	var b bytes.Buffer
-	if _, err := s.Write(&b); err != nil {
-		return err
-	}
-	if step == 3 {
-		b.Truncate(b.Len() - 50) // within the payload
-	}
-	_, err := b.WriteTo(conn)
-	return err
 }

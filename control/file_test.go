@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -13,13 +12,10 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 const diskLatency = 5 * time.Millisecond
@@ -77,92 +73,6 @@ func TestACRCIsSetForOneMessageOfACoreOnly(t *testing.T) {
 			t.Errorf("%+v, %v", st.Counters, err)
 		}
 	})
-}
-
-// A core that is removed goes on until its file is closed, and so long serves it.
-func TestACoreThatIsRemovedWaitsForItsFiles(t *testing.T) {
-	overDisks(t, diskOptions{cores: 2}, func(t *testing.T, b *blockBed) {
-		core := b.server.Core(0)
-		ended := make(chan error, 2)
-		short, cancel := context.WithCancel(b.ctx)
-		removed := async(func() error { return b.server.RemoveCore(short, 0) })
-		b.drains()
-		core.Do(func(c *loop.Core) {
-			s := blockStores.Of(c)
-			op := &loop.FileOp{}
-			op.Done = func(_ *loop.Core, op *loop.FileOp) { ended <- op.Err }
-			m, err := control.LendMessage(c, 1, blockSize)
-			check(t, err)
-			if err := s.file.WriteAt(op, m.Data, 0, loop.Committed); err != nil {
-				ended <- err
-			}
-		})
-		if err := <-ended; err != nil {
-			t.Errorf("a write on a core that is being removed: %v", err)
-		}
-		left := make(chan *loop.DetachedFile, 1)
-		core.Do(func(c *loop.Core) {
-			blockStores.Of(c).file.Detach(func(_ *loop.Core, d *loop.DetachedFile) { left <- d })
-		})
-		d := <-left
-		if err := <-removed; err != nil {
-			t.Errorf("removed: %v", err)
-		}
-		cancel()
-		b.server.Core(1).Do(func(c *loop.Core) {
-			f, err := c.AttachFile(d)
-			if err == nil {
-				op := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { ended <- op.Err }}
-				err = f.ReadBuffer(op, blockSize, 0)
-			}
-			if err != nil {
-				ended <- err
-			}
-		})
-		if err := <-ended; err != nil {
-			t.Errorf("read on the other core: %v", err)
-		}
-	})
-}
-
-// drains waits until core 0 is being removed.
-func (b *blockBed) drains() {
-	b.t.Helper()
-	eventually(b.t, b.ctx, "the removal to begin", func() bool {
-		st, err := dataplane.StatsOf(b.server.Core(0))
-		return err == nil && st.State == "draining"
-	})
-}
-
-func TestShutdownWithRequestsUnderWayLeavesNothingBehind(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	mapped := drivertest.Mapped(t)
-	overDisks(t, diskOptions{}, func(t *testing.T, b *blockBed) {
-		const n = 64
-		ended := make(chan error, 2*n)
-		b.on(func(c *loop.Core, s *blockStore) {
-			for i := range int64(n) {
-				m, err := control.LendMessage(c, 1, blockSize)
-				check(t, err)
-				write := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) { m.Release(); ended <- op.Err }}
-				read := &loop.FileOp{Done: func(_ *loop.Core, op *loop.FileOp) {
-					control.FileMessage(op, 1).Release()
-					ended <- nil
-				}}
-				check(t, errors.Join(s.file.WriteAt(write, m.Data, i*blockSize, loop.Committed), s.file.ReadBuffer(read, blockSize, 0)))
-			}
-		})
-		check(t, b.server.Shutdown(b.ctx))
-		for range 2 * n { // each is told how it ended
-			err := <-ended
-			if err != nil && !errors.Is(err, loop.ErrStopped) && !errors.Is(err, loop.ErrFileClosed) {
-				t.Errorf("ended with %v", err)
-			}
-		}
-	})
-	if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
-		t.Errorf("%d bytes mapped before, %d after", mapped, n)
-	}
 }
 
 // A peer sends much more than the disk takes: what the server has of it stays at the bound
@@ -365,7 +275,7 @@ func TestAPeerThatTakesNoRepliesHoldsItsPartOfTheMemoryForReads(t *testing.T) {
 
 // Who reads late gets every reply, whatever the bound of the sending queue, which other
 // messages do not pass.
-// Matrix: ST-15
+// Matrix: ST-15, TH-10
 func TestEveryReplyComesHoweverLateItsPeerReads(t *testing.T) {
 	const asks = 3000
 	overReplyPolicies(t, 48, func(t *testing.T, b *blockBed, p *pair.Pair, side *replySide) {

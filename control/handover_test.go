@@ -9,9 +9,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,100 +59,6 @@ func queuedEcho(t *testing.T) *control.Dispatcher {
 			}
 		}
 	}}
-}
-
-// stream is a client that sends numbered messages, some in flight, and checks
-// that the echoes come exactly once and in order.
-type stream struct {
-	t    *testing.T
-	m    *control.Messenger
-	c    *control.Conn
-	next atomic.Uint64 // echo expected
-	room chan struct{}
-	stop chan struct{}
-	sent uint64
-	once sync.Once
-	done sync.WaitGroup
-}
-
-func newStream(t *testing.T, backend uring.Backend, typ wire.EntityType, policy control.Policy, to wire.Addr) *stream {
-	t.Helper()
-	s := &stream{t: t, room: make(chan struct{}, 16), stop: make(chan struct{})}
-	m, err := control.New(control.Config{
-		Name: wire.EntityName{Type: typ, ID: "7"}, Default: &policy,
-		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Timeouts: control.Timeouts{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond},
-	})
-	must(t, err)
-	s.m = m
-	must(t, m.Start(&control.Dispatcher{Fast: s.echoed}))
-	if policy.Standby {
-		if _, err := m.Bind(wire.Addr{Type: to.Type, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.c, err = m.Connect(to, wire.OSD)
-	must(t, err)
-	ctx := deadline(t)
-	must(t, s.c.WaitReady(ctx))
-	s.done.Go(s.send)
-	t.Cleanup(func() { s.end(); end(t, m) })
-	return s
-}
-
-func (s *stream) echoed(_ *control.Conn, m *control.Message) bool {
-	if want := s.next.Add(1) - 1; m.TID != want || string(m.Front) != fmt.Sprint(want) {
-		s.t.Errorf("echo %d %q, want %d", m.TID, m.Front, want)
-	}
-	<-s.room
-	return true
-}
-
-func (s *stream) send() {
-	for {
-		select {
-		case <-s.stop:
-			return
-		case s.room <- struct{}{}:
-		}
-		m := control.NewMessage(9, fmt.Append(nil, s.sent), nil)
-		if s.sent%64 == 7 {
-			m.Data = make([]byte, 100<<10)
-		}
-		m.TID = s.sent
-		s.sent++
-		if err := s.c.Send(m); err != nil {
-			s.t.Errorf("send %d: %v", m.TID, err)
-			return
-		}
-	}
-}
-
-// progress waits for n more echoes.
-func (s *stream) progress(n uint64) {
-	s.t.Helper()
-	s.until(s.next.Load() + n)
-}
-
-func (s *stream) until(n uint64) {
-	s.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); s.next.Load() < n; <-tick.C {
-		if time.Now().After(deadline) {
-			st, _ := s.c.Stats()
-			s.t.Fatalf("%v: echo %d of %d: state %v, err %v\n%+v", s.m.Name(), s.next.Load(), n, s.c.State(), s.c.Err(), st)
-		}
-	}
-}
-
-// end stops sending and waits for all echoes.
-func (s *stream) end() {
-	s.once.Do(func() {
-		close(s.stop)
-		s.done.Wait()
-		s.until(s.sent)
-	})
 }
 
 // succeed hands m over to a new messenger.
@@ -235,50 +139,6 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// knocker connects all the time: no connect may be refused.
-type knocker struct {
-	stop chan struct{}
-	done sync.WaitGroup
-	n    atomic.Uint64
-}
-
-func newKnocker(t *testing.T, to wire.Addr) *knocker {
-	k := &knocker{stop: make(chan struct{})}
-	k.done.Go(func() {
-		for {
-			select {
-			case <-k.stop:
-				return
-			default:
-			}
-			c, err := net.DialTimeout("tcp", to.AddrPort.String(), time.Minute)
-			if err != nil {
-				t.Errorf("connect %d: %v", k.n.Load(), err)
-				return
-			}
-			// The banner says that somebody has accepted it.
-			_ = c.SetDeadline(time.Now().Add(time.Minute))
-			var b [8]byte
-			if _, err := c.Read(b[:]); err != nil {
-				t.Errorf("connection %d lost: %v", k.n.Load(), err)
-			}
-			_ = c.Close()
-			k.n.Add(1)
-		}
-	})
-	t.Cleanup(k.end)
-	return k
-}
-
-func (k *knocker) end() {
-	select {
-	case <-k.stop:
-	default:
-		close(k.stop)
-	}
-	k.done.Wait()
 }
 
 // A message for which Send returned nil arrives, also if it was sent while the

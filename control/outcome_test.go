@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -14,34 +11,7 @@ import (
 )
 
 // followed notes what hooks are told.
-type followed struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (f *followed) add(format string, args ...any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.list = append(f.list, fmt.Sprintf(format, args...))
-}
-
-// check waits for as many lines as it wants.
-func (f *followed) check(t *testing.T, ctx context.Context, want ...string) {
-	t.Helper()
-	var list []string
-	eventually(t, ctx, "the hooks", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		list = slices.Clone(f.list)
-		return len(list) >= len(want)
-	})
-	if !slices.Equal(list, want) {
-		t.Errorf("%q, want %q", list, want)
-	}
-	f.mu.Lock()
-	f.list = nil
-	f.mu.Unlock()
-}
+type followed struct{ journal }
 
 type nameKey struct{}
 
@@ -137,12 +107,9 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 		must(t, conn.Start(r))
 		conn.MarkDown()
 		<-done
-		asking.mu.Lock()
-		if n := len(asking.list); n != 2 || asking.list[1] == "two: <nil>" {
-			t.Errorf("%q", asking.list)
+		if got := asking.take(t, ctx, 2); len(got) != 2 || got[1] == "two: <nil>" {
+			t.Errorf("%q", got)
 		}
-		asking.list = nil
-		asking.mu.Unlock()
 
 		// It cannot begin.
 		r.Context = "three"

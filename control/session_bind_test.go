@@ -3,13 +3,11 @@ package control_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,42 +43,13 @@ func unboundOSD(t *testing.T, v variant, cores, n int) *nodetest.Node {
 	})
 }
 
-// holders are the ways to have a port.
-var holders = []struct {
-	name string
-	hold func(t *testing.T, v variant, at netip.AddrPort)
-}{
-	{"a listener", func(t *testing.T, _ variant, at netip.AddrPort) { hold(t, at, false) }},
-	{"a listener that shares", func(t *testing.T, _ variant, at netip.AddrPort) { hold(t, at, true) }},
-	{"a messenger with one core", func(t *testing.T, v variant, at netip.AddrPort) { holdByMessenger(t, v, at, 1) }},
-	{"a messenger with three cores", func(t *testing.T, v variant, at netip.AddrPort) { holdByMessenger(t, v, at, 3) }},
-}
-
-// hold listens until the test ends. share: with SO_REUSEPORT.
-func hold(t *testing.T, at netip.AddrPort, share bool) net.Listener {
+// hold listens until the test ends.
+func hold(t *testing.T, at netip.AddrPort) net.Listener {
 	t.Helper()
-	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		if !share {
-			return nil
-		}
-		if e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
-			return e
-		}
-		return err
-	}}
-	lc.SetMultipathTCP(false)
-	l, err := lc.Listen(context.Background(), "tcp", at.String())
+	l, err := net.Listen("tcp", at.String())
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
-}
-
-func holdByMessenger(t *testing.T, v variant, at netip.AddrPort, cores int) {
-	t.Helper()
-	n := unboundOSD(t, v, cores, 1)
-	if _, err := n.Bind(v2(at.Addr(), at.Port())); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A used port is an error, whoever has it and however many listeners we want there, and never
@@ -88,71 +57,54 @@ func holdByMessenger(t *testing.T, v variant, at netip.AddrPort, cores int) {
 // Matrix: SH-10
 func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, h := range holders {
-			for cores := 1; cores <= 3; cores += 2 {
-				host := ownHost()
-				h.hold(t, v, netip.AddrPortFrom(host, 6800))
-				h.hold(t, v, netip.AddrPortFrom(host, 6802))
-				n := unboundOSD(t, v, cores, 4)
-				_, err := n.Bind(v2(host, 7001), v2(host, 6800))
-				if !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "6800") {
-					t.Fatalf("%s, %d cores: %v", h.name, cores, err)
-				}
-				// Two addresses of one host, and a fixed one, which is free again.
-				addrs, err := n.Bind(v2(host, 0), v2(host, 0), v2(host, 7001))
-				if err != nil {
-					t.Fatalf("%s, %d cores: %v", h.name, cores, err)
-				}
-				for i, port := range []uint16{6801, 6803, 7001} {
-					if want := v2(host, port).WithNonce(1); addrs[i] != want {
-						t.Errorf("%s, %d cores: address %d is %v, want %v", h.name, cores, i, addrs[i], want)
-					}
-				}
-				n.Addr = addrs[1]
-				client := nodeOf(t, v, "client.2", "LLC", 2)
-				send(t, client.Dial(n), 1)
-				receives(t, ctx, n, 1)
-
-				// The range is exhausted now.
-				late := unboundOSD(t, v, cores, 4)
-				if _, err := late.Bind(v2(host, 0)); !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) ||
-					!strings.Contains(err.Error(), "6800-6803, tried 1 times") {
-					t.Fatalf("exhausted: %v", err)
-				}
-				if _, err := late.Bind(v2(host, 6900)); err != nil {
-					t.Fatalf("after an exhausted range: %v", err)
+		for cores := 1; cores <= 3; cores += 2 {
+			host := ownHost()
+			hold(t, netip.AddrPortFrom(host, 6800))
+			bind(t, unboundOSD(t, v, 4-cores, 1), v2(host, 6802)) // another messenger has that one
+			n := unboundOSD(t, v, cores, 4)
+			_, err := n.Bind(v2(host, 7001), v2(host, 6800))
+			if !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "6800") {
+				t.Fatalf("%d cores: %v", cores, err)
+			}
+			// Two addresses of one host, and a fixed one, which is free again.
+			addrs := bind(t, n, v2(host, 0), v2(host, 0), v2(host, 7001))
+			for i, port := range []uint16{6801, 6803, 7001} {
+				if want := v2(host, port).WithNonce(1); addrs[i] != want {
+					t.Errorf("%d cores: address %d is %v, want %v", cores, i, addrs[i], want)
 				}
 			}
+			n.Addr = addrs[1]
+			client := nodeOf(t, v, "client.2", "LLC", 2)
+			send(t, client.Dial(n), 1)
+			receives(t, ctx, n, 1)
+
+			// The range is exhausted now.
+			late := unboundOSD(t, v, cores, 4)
+			_, err = late.Bind(v2(host, 0))
+			if !errors.Is(err, control.ErrNoPort) || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "6800-6803, tried 1 times") {
+				t.Fatalf("exhausted: %v", err)
+			}
+			bind(t, late, v2(host, 6900))
 		}
 	})
 }
 
-// retryClock tells when a messenger waits for its next try to bind, which comes by calling try.
-type retryClock struct {
-	control.MachineClock
-	delay time.Duration
-	waits chan struct{}
-	try   func()
-}
+const portDelay = 1234 * time.Hour // no other timer has it
 
-func (c *retryClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if d != c.delay {
-		return c.MachineClock.AfterFunc(d, f)
+// waitsForPorts has a node that is not bound try once more for a port that is in use.
+func waitsForPorts(clock *pressedClock) func(*nodetest.NodeConfig) {
+	return func(c *nodetest.NodeConfig) {
+		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, portDelay
 	}
-	c.try = f
-	close(c.waits)
-	return func() bool { return true }
 }
 
 func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	host := ownHost()
-	hold(t, netip.AddrPortFrom(host, 6800), false)
-	clock := &retryClock{delay: time.Hour, waits: make(chan struct{})}
-	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
-		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, time.Hour
-	})
+	hold(t, netip.AddrPortFrom(host, 6800))
+	clock := &pressedClock{}
+	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, waitsForPorts(clock))
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
-	<-clock.waits
+	happens(t, "the wait", func() bool { return clock.waiting(portDelay) })
 	must(t, n.Shutdown(deadline(t)))
 	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
 		t.Errorf("Bind: %v", err)
@@ -165,13 +117,11 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		host := ownHost()
-		held := hold(t, netip.AddrPortFrom(host, 6801), false)
-		clock := &retryClock{delay: 1234 * time.Hour, waits: make(chan struct{})} // no other timer has that delay
-		server := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) {
-			c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, clock.delay
-		})
+		held := hold(t, netip.AddrPortFrom(host, 6801))
+		clock := &pressedClock{}
+		server := nodeOf(t, v, "osd.1", "SFS", 1, waitsForPorts(clock))
 		bound := async(func() error { return onlyError(server.Bind(v2(host, 6800), v2(host, 6801))) })
-		<-clock.waits
+		eventually(t, ctx, "the wait", func() bool { return clock.waiting(portDelay) })
 		client := nodeOf(t, v, "client.2", "LLC", 2)
 		conn := connect(t, client, v2(host, 6800).WithNonce(1), wire.OSD)
 		for n := 1; n <= 16; n++ { // the others come so that the first one has time to go wrong
@@ -181,7 +131,7 @@ func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 			defer other.Close()
 		}
 		check(t, held.Close())
-		clock.try()
+		clock.press(func(d time.Duration) bool { return d == portDelay })
 		must(t, <-bound)
 		must(t, conn.WaitReady(ctx))
 		if n := connStats(t, conn).Counters.Attempts; n != 1 {
@@ -190,51 +140,29 @@ func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 	})
 }
 
-// Of an address without an IP the IP is learned, from the first peer,
-// whichever side dials, and never the port or the nonce.
-// Matrix: HS-12
-func TestTheIPOfAnAddressIsLearnedFromTheFirstPeer(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	for _, v := range variants {
-		for _, dials := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%v dials=%v", v, dials), func(t *testing.T) {
-				ctx := deadline(t)
-				us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Unbound, c.Plane.Cores = true, 2 })
-				addrs := bind(t, us, v2(netip.IPv4Unspecified(), 0))
-				port := addrs[0].AddrPort.Port()
-				us.Addr = v2(loopback(0).Addr(), port).WithNonce(1)
-				other := nodeOf(t, v, "osd.2", "LP", 2)
-				if dials {
-					send(t, us.Dial(other), 1)
-					receives(t, ctx, other, 1)
-				} else {
-					send(t, other.Dial(us), 1)
-					receives(t, ctx, us, 1)
-				}
-				if got := us.Addrs(); len(got) != 1 || got[0] != us.Addr {
-					t.Fatalf("learned %v, want %v", got, us.Addr)
-				}
-				// What another peer says is of no interest.
-				l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "3"}, Number: 3, Addr: wire.Addr{Nonce: 3}, Rev0: v.rev0})
-				must(t, err)
-				defer l.Close()
-				if _, err := us.Connect(l.Addr, wire.OSD); err != nil {
-					t.Fatal(err)
-				}
-				p := l.Accept(ctx)
-				p.SeeAs(netip.MustParseAddrPort("10.1.2.3:4"))
-				p.Handshake()
-				ident := p.ExpectClientIdent()
-				if p.Err() != nil || len(ident.Addrs) != 1 || ident.Addrs[0] != us.Addr {
-					t.Errorf("told another peer %v (%v), want %v", ident.Addrs, p.Err(), us.Addr)
-				}
-				p.Close()
-				if got := us.Addrs(); got[0] != us.Addr {
-					t.Errorf("learned %v from another peer", got)
-				}
-			})
+// A wildcard is reached by each of our addresses, also through a translation. It has the IP of our
+// end of the first socket, and none that a peer says it has reached.
+// Matrix: HS-12, IN-08
+func TestAWildcardIsReachedByAnyAddressAndLearnsNoneFromAPeer(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		us := nodeOf(t, v, "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) { c.Unbound = true })
+		addrs := bind(t, us, v2(netip.IPv4Unspecified(), 0))
+		at := func(ip string) wire.Addr { return v2(netip.MustParseAddr(ip), addrs[0].AddrPort.Port()).WithNonce(1) }
+		own := at("127.0.0.1")
+		for i, c := range []struct{ reaches, says string }{
+			{"127.0.0.1", "6.6.6.6"}, {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"127.0.0.1", "198.51.100.1"},
+		} {
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(uint32(20 + i)), Rev0: v.rev0}, at(c.reaches))
+			defer p.Close()
+			p.Claim(at(c.says))
+			if si := p.Establish(7, 1); p.Err() != nil || !si.Addrs.Contains(at(c.says)) || si.Addrs[0] != own {
+				t.Errorf("%+v: told %v, %v", c, si.Addrs, p.Err())
+			}
+			if got := us.Addrs(); len(got) != 1 || got[0] != own {
+				t.Errorf("%+v: we are %v, want %v", c, got, own)
+			}
 		}
-	}
+	})
 }
 
 // mobile is a bound node that can be given other ports of its host, six of them.

@@ -77,6 +77,13 @@ func (c *pressedClock) press(which func(d time.Duration) bool) int {
 	return n
 }
 
+// waiting says whether a timer of this duration is set.
+func (c *pressedClock) waiting(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.set, func(t *pressedTimer) bool { return t.d == d })
+}
+
 // pressed are the durations of the timers that went off early.
 func (c *pressedClock) pressed() []time.Duration {
 	c.mu.Lock()

@@ -93,44 +93,38 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 	})
 }
 
-// SH-02, the other side: in ESTABLISHING and in REPLACING.
-// Matrix: SH-02
-func TestMarkDownDuringAnAcceptanceIsFinal(t *testing.T) {
-	for _, at := range points("SERVER_IDENT_WRITE SESSION_RECONNECT_OK_WRITE") {
-		t.Run(nodetest.PointName(at), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
-				connector := nodeOf(t, v, "client.2", "LLC", 2)
-				if at.Tag == frame.TagSessionReconnectOK {
-					connector.Probe.Arm(nodetest.Write(frame.TagMessage), 1, nodetest.Fault())
-				}
-				b := acceptor.Probe.Arm(at, 1, nodetest.Block())
-				send(t, connector.Dial(acceptor), 1)
-				acceptor.Hit(ctx, b)
-				theirs := first(t, ctx, acceptor)
-				theirs.MarkDown()
-				<-theirs.Closed()
-				b.Release()
-				// The connector comes back to a server that has forgotten it, and a
-				// session that it had is reset.
-				eventually(t, ctx, "a new session", func() bool {
-					conns := acceptor.Conns()
-					return len(conns) == 1 && conns[0] != theirs && conns[0].State() == control.StateReady
-				})
-				for i, o := range acceptor.Probe.Objects() {
-					if o.Resets+o.RemoteResets != 0 || o.Conn == theirs && o.End != nodetest.Closed {
-						t.Errorf("object %d: %v", i, o)
-					}
-				}
-			})
-		})
+// pour sends until the connection is over, and returns how that ends.
+func pour(conn *control.Conn, size int) error {
+	for tid := uint64(1); ; tid++ {
+		m := numbered(tid%900, control.NewMessage(1, nil, make([]byte, size)))
+		if err := conn.SendContext(context.Background(), m); err != nil {
+			m.Release()
+			return err
+		}
+	}
+}
+
+// shutsDown must end, and not by the limit of a handshake, which is longer.
+func shutsDown(t *testing.T, n *nodetest.Node) {
+	t.Helper()
+	if err := n.Shutdown(deadline(t)); err != nil {
+		t.Errorf("%s: %v", n.Name(), err)
 	}
 }
 
 // Senders without pause, and each order of shutdowns.
 // Matrix: SH-06, SH-08
 func TestShutdownUnderLoadEnds(t *testing.T) {
-	for _, order := range []string{"client first", "server first", "both at once"} {
+	for order, end := range map[string]func(client, server func()){
+		"client first": func(client, server func()) { client(); server() },
+		"server first": func(client, server func()) { server(); client() },
+		"both at once": func(client, server func()) {
+			var both sync.WaitGroup
+			both.Go(client)
+			both.Go(server)
+			both.Wait()
+		},
+	} {
 		t.Run(order, func(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
@@ -140,40 +134,13 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 					var senders sync.WaitGroup
 					for range 4 {
 						senders.Go(func() {
-							for tid := uint64(1); ; tid++ {
-								m := control.NewMessage(1, nil, make([]byte, 512))
-								m.TID = tid % 900
-								if err := conn.SendContext(ctx, m); err != nil {
-									m.Release()
-									if !errors.Is(err, net.ErrClosed) {
-										t.Errorf("%s: send ended with %v", p.connector, err)
-									}
-									return
-								}
+							if err := pour(conn, 512); !errors.Is(err, net.ErrClosed) {
+								t.Errorf("%s: send ended with %v", p.connector, err)
 							}
 						})
 					}
 					awaitTID(t, ctx, acceptor, 20)
-					down := func(n *nodetest.Node) {
-						end, cancel := context.WithTimeout(context.Background(), time.Minute)
-						defer cancel()
-						if err := n.Shutdown(end); err != nil {
-							t.Errorf("%s: %v", n.Name(), err)
-						}
-					}
-					switch order {
-					case "client first":
-						down(connector)
-						down(acceptor)
-					case "server first":
-						down(acceptor)
-						down(connector)
-					default:
-						var both sync.WaitGroup
-						both.Go(func() { down(connector) })
-						both.Go(func() { down(acceptor) })
-						both.Wait()
-					}
+					end(func() { shutsDown(t, connector) }, func() { shutsDown(t, acceptor) })
 					senders.Wait()
 					// SH-09: nobody is called any more.
 					n := len(acceptor.Inbox.TIDs())
@@ -186,15 +153,6 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// shutsDown must end, and not by the limit of a handshake, which is longer.
-func shutsDown(t *testing.T, n *nodetest.Node) {
-	t.Helper()
-	ctx := deadline(t)
-	if err := n.Shutdown(ctx); err != nil {
-		t.Errorf("%s: %v", n.Name(), err)
 	}
 }
 
@@ -222,53 +180,26 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 // Matrix: SH-07
 func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, first := range []string{"reader", "sender"} {
-			var mu sync.Mutex
-			var kept []*control.Message
-			reader := nodeOf(t, v, "osd.1", "LP", 1, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-				m.Retain()
-				mu.Lock()
-				defer mu.Unlock()
-				kept = append(kept, m)
-				return true
-			}}), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
+		for _, readerFirst := range []bool{true, false} {
+			var k keepsake
+			reader := nodeOf(t, v, "osd.1", "LP", 1, withChain(k.dispatcher()), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
 			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 8 })
 			conn := sender.Dial(reader)
-			ended := make(chan error, 1)
-			go func() {
-				for {
-					m := control.NewMessage(1, nil, make([]byte, 400))
-					if err := conn.SendContext(context.Background(), m); err != nil {
-						m.Release()
-						ended <- err
-						return
-					}
-				}
-			}()
-			eventually(t, ctx, "the throttle", func() bool {
-				for _, c := range reader.Conns() {
-					if st, err := c.Stats(); err == nil && st.IO.Throttled {
-						return true
-					}
-				}
-				return false
-			})
-			eventually(t, ctx, "a full queue", func() bool {
-				st, err := conn.Stats()
-				return err == nil && st.IO.Queued+st.IO.Sent == 8
-			})
-			if first == "reader" {
-				shutsDown(t, reader)
-				shutsDown(t, sender)
-			} else {
-				shutsDown(t, sender)
-				shutsDown(t, reader)
+			ended := async(func() error { return pour(conn, 400) })
+			theirs := first(t, ctx, reader)
+			eventually(t, ctx, "the throttle", func() bool { return connStats(t, theirs).IO.Throttled })
+			eventually(t, ctx, "a full queue", func() bool { st := connStats(t, conn); return st.IO.Queued+st.IO.Sent == 8 })
+			nodes := []*nodetest.Node{reader, sender}
+			if !readerFirst {
+				slices.Reverse(nodes)
+			}
+			for _, n := range nodes {
+				shutsDown(t, n)
 			}
 			if err := <-ended; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("SendContext: %v", err)
 			}
-			for _, m := range kept {
-				m.Release()
+			for k.letGo() {
 			}
 		}
 	})
@@ -313,25 +244,13 @@ func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
 // slowReader takes messages on the queue's goroutine, one at a time: each call
 // waits until the test lets it go on.
 type slowReader struct {
+	journal
 	goOn chan struct{}
-
-	mu    sync.Mutex
-	story []string
 }
 
 func newSlowReader() *slowReader { return &slowReader{goOn: make(chan struct{})} }
 
-func (r *slowReader) add(what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.story = append(r.story, what)
-}
-
-func (r *slowReader) tells(want ...string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Equal(r.story, want)
-}
+func (r *slowReader) tells(want ...string) bool { return slices.Equal(r.all(), want) }
 
 // next lets one call go on.
 func (r *slowReader) next(t *testing.T, ctx context.Context) {
@@ -339,20 +258,14 @@ func (r *slowReader) next(t *testing.T, ctx context.Context) {
 	select {
 	case r.goOn <- struct{}{}:
 	case <-ctx.Done():
-		t.Fatalf("nothing is dispatched behind %v", r)
+		t.Fatalf("nothing is dispatched behind %v", r.all())
 	}
-}
-
-func (r *slowReader) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return fmt.Sprint(r.story)
 }
 
 func (r *slowReader) dispatcher() *control.Dispatcher {
 	return &control.Dispatcher{
 		Queued: func(_ *control.Conn, m *control.Message) {
-			r.add(fmt.Sprint(m.TID))
+			r.add("%d", m.TID)
 			<-r.goOn
 		},
 		Reset: func(*control.Conn, bool) { r.add("reset") },
@@ -382,67 +295,57 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 	return server, conn
 }
 
+// Three messages wait for Queued when their session ends, and the first is being dispatched.
 // Matrix: INV-03
-func TestTheResetEventComesBehindWhatWaitsForQueued(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		r := newSlowReader()
-		_, conn := overdue(t, ctx, v, r)
-		select {
-		case <-conn.Closed():
-			t.Error("closed while messages wait")
-		default:
-		}
-		if err := conn.Send(control.NewMessage(1, nil, nil)); err == nil {
-			t.Error("Send on a connection that is over")
-		}
-		for range 3 {
-			r.next(t, ctx)
-		}
-		<-conn.Closed()
-		if !r.tells("1", "2", "3", "reset") {
-			t.Error(r)
-		}
-	})
-}
-
-func TestMarkDownDropsWhatWaitsForQueuedAndTheResetEvent(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		r := newSlowReader()
-		server, conn := overdue(t, ctx, v, r)
-		conn.MarkDown()
-		<-conn.Closed() // without the message that is being dispatched
-		r.next(t, ctx)
-		if err := server.Shutdown(ctx); err != nil || !r.tells("1") {
-			t.Errorf("%v, %v", err, r)
-		}
-	})
-}
-
-func TestShutdownWaitsForOneMessageOfAConnectionThatIsOver(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		r := newSlowReader()
-		server, conn := overdue(t, ctx, v, r)
-		ended := async(func() error { return server.Shutdown(ctx) })
-		<-conn.Closed()
-		r.next(t, ctx)
-		if err := <-ended; err != nil || !r.tells("1") {
-			t.Errorf("%v, %v", err, r)
-		}
-	})
-}
-
-func TestACoreThatIsRemovedDoesNotWaitForQueued(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		r := newSlowReader()
-		server, conn := overdue(t, ctx, v, r)
-		if _, err := server.AddCore(ctx); err != nil {
-			t.Fatal(err)
-		}
-		must(t, server.RemoveCore(ctx, conn.Core().ID()))
-		<-conn.Closed()
-		r.next(t, ctx)
-		eventually(t, ctx, "the reset event and nothing else", func() bool { return r.tells("1", "reset") })
-	})
+func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		end   func(ctx context.Context, server *control.Messenger, conn *control.Conn) error
+		story []string
+	}{
+		{"nobody ends it", nil, []string{"1", "2", "3", "reset"}},
+		{"MarkDown", func(_ context.Context, _ *control.Messenger, conn *control.Conn) error { conn.MarkDown(); return nil }, []string{"1"}},
+		{"Shutdown", func(ctx context.Context, server *control.Messenger, _ *control.Conn) error {
+			return server.Shutdown(ctx)
+		}, []string{"1"}},
+		{"RemoveCore", func(ctx context.Context, server *control.Messenger, conn *control.Conn) error {
+			_, err := server.AddCore(ctx)
+			return errors.Join(err, server.RemoveCore(ctx, conn.Core().ID()))
+		}, []string{"1", "reset"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+				r := newSlowReader()
+				server, conn := overdue(t, ctx, v, r)
+				if err := conn.Send(control.NewMessage(1, nil, nil)); err == nil {
+					t.Error("Send on a connection that is over")
+				}
+				ended := make(chan error, 1)
+				if c.end == nil {
+					ended <- nil
+					for range 2 {
+						r.next(t, ctx)
+					}
+					select {
+					case <-conn.Closed():
+						t.Error("closed while a message waits")
+					default:
+					}
+				} else {
+					go func() { ended <- c.end(ctx, server, conn) }()
+					<-conn.Closed() // without the message that is being dispatched
+				}
+				r.next(t, ctx)
+				<-conn.Closed()
+				must(t, <-ended)
+				eventually(t, ctx, fmt.Sprint("the story of ", c.story), func() bool { return r.tells(c.story...) })
+				must(t, server.Shutdown(ctx))
+				if !r.tells(c.story...) {
+					t.Error(r.all())
+				}
+			})
+		})
+	}
 }
 
 // Behind MarkDown nobody is told anything, the other dispatchers of the same

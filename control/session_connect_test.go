@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
@@ -150,146 +149,58 @@ func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
 	})
 }
 
-// Acknowledgements, numbers, and what is sent again, told by a peer that plays
-// the acceptor.
-
-// takes reads messages first to last, numbered as their transaction ids.
-func (s *stage) takes(p *msgrtest.Peer, first, last uint64) {
-	s.t.Helper()
-	for want := first; want <= last; want++ {
-		if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want {
-			s.t.Fatalf("message %+v, want %d: %v", hd, want, p.Err())
-		}
-	}
-}
-
-// resume answers a reconnect: msgSeq is the last message that the peer has.
-func (s *stage) resume(msgSeq uint64) *msgrtest.Peer {
-	s.t.Helper()
-	p := s.accept()
-	p.ExpectReconnect()
-	p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: msgSeq})
-	s.must(p)
-	return p
-}
-
-// An acknowledgement of the past changes nothing, one of the
-// future frees nothing that was not sent, and both leave the connection alone.
-// Matrix: SE-30, SE-31
-func TestImpossibleAcknowledgementsFreeNothing(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LLC")
-		p, _ := s.serve()
-		for tid := range uint64(3) {
-			send(t, s.conn, tid+1)
-		}
-		s.takes(p, 1, 3)
-		held := func(n int) {
-			t.Helper()
-			eventually(t, ctx, "the acknowledgement", func() bool {
-				st := connStats(t, s.conn)
-				return st.IO.Sent+st.IO.Queued == n
-			})
-		}
-		for _, seq := range []uint64{2, 2, 1, 0} {
-			p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: seq})
-		}
-		held(1)
-		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1 << 40})
-		held(0)
-		// What is sent now was covered by that number, and is kept all the same.
-		send(t, s.conn, 4)
-		s.takes(p, 4, 4)
-		held(1)
-		p.Reset()
-		s.takes(s.resume(3), 4, 4)
-		s.node.Await(ctx, "established C(2,1,1,2)")
-	})
-}
-
-// A peer that takes every session and hangs up without a message or an ack is
-// dialled at once the first time, then after pauses that double, although every
-// attempt succeeds. What is received on one of them, or acknowledged, begins
-// anew.
+// A peer that takes every session and hangs up without a message or an ack is dialled at once the
+// first time, then after pauses that double, although every attempt succeeds. An ack begins anew.
 // Matrix: SE-39, HI-14
 func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
-	for _, use := range []string{"a message", "an ack", "the numbers of a reconnect"} {
-		t.Run(use, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				var clock pressedClock
-				s := stageFor(t, ctx, v, "LLC", patient, clock.of)
-				p, _ := s.serve()
-				send(t, s.conn, 1) // so that it is a session with work to do
-				p.Close()
-				hangsUp := func() {
-					p := s.accept()
-					p.ExpectReconnect()
-					p.SendPayload(frame.TagSessionReset, wire2.SessionReset{})
-					p.ExpectClientIdent()
-					p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
-					p.ExpectMessage()
-					s.must(p)
-					p.Close()
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		var clock pressedClock
+		s := stageFor(t, ctx, v, "LLC", patient, clock.of)
+		p, _ := s.serve()
+		send(t, s.conn, 1) // so that it is a session with work to do
+		p.Close()
+		hangsUp := func() {
+			p := s.accept()
+			p.ExpectReconnect()
+			p.SendPayload(frame.TagSessionReset, wire2.SessionReset{})
+			p.ExpectClientIdent()
+			p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
+			p.ExpectMessage()
+			s.must(p)
+			p.Close()
+		}
+		pauses := func(n int) {
+			t.Helper()
+			before := len(clock.pressed())
+			var want []time.Duration
+			hangsUp() // dialled at once
+			for d := firstBackoff; len(want) < n; d = min(2*d, longestBackoff) {
+				eventually(t, ctx, "the pause", func() bool { return clock.press(isBackoff) == 1 })
+				if want = append(want, d); len(want) < n {
+					hangsUp()
 				}
-				pauses := func(n int) {
-					t.Helper()
-					before := len(clock.pressed())
-					var want []time.Duration
-					hangsUp() // dialled at once
-					for d := firstBackoff; len(want) < n; d = min(2*d, longestBackoff) {
-						eventually(t, ctx, "the pause", func() bool { return clock.press(isBackoff) == 1 })
-						want = append(want, d)
-						if len(want) < n {
-							hangsUp()
-						}
-					}
-					if got := clock.pressed()[before:]; !slices.Equal(got, want) {
-						t.Errorf("pauses %v, want %v", got, want)
-					}
-				}
-				pauses(9)
-				p = s.accept()
-				p.ExpectReconnect()
-				switch use {
-				case "the numbers of a reconnect":
-					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 1})
-				case "an ack":
-					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
-					p.ExpectMessage()
-					p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
-				case "a message":
-					p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
-					p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
-					awaitTID(t, ctx, s.node, 100)
-				}
-				s.must(p)
-				eventually(t, ctx, "the session", func() bool { return s.conn.State() == control.StateReady })
-				if use != "a message" {
-					eventually(t, ctx, "the ack", func() bool {
-						st, err := s.conn.Stats()
-						return err == nil && st.IO.Sent == 0 && st.IO.Queued == 0
-					})
-					send(t, s.conn, 2)
-				}
-				p.Close()
-				hangsUp()
-				pauses(2)
-			})
-		})
-	}
+			}
+			if got := clock.pressed()[before:]; !slices.Equal(got, want) {
+				t.Errorf("pauses %v, want %v", got, want)
+			}
+		}
+		pauses(9)
+		p = s.accept()
+		p.ExpectReconnect()
+		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
+		p.ExpectMessage()
+		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
+		s.must(p)
+		eventually(t, ctx, "the ack", func() bool { st := connStats(t, s.conn); return st.IO.Sent+st.IO.Queued == 0 })
+		send(t, s.conn, 2)
+		p.Close()
+		hangsUp()
+		pauses(2)
+	})
 }
 
 // Two ends that may both dial. The connection that the lower address dials
 // survives; the nonce decides which address is lower.
-
-// racers are two nodes, the first of which wins. The one that is told to wait does so for
-// longer than a test takes: else it would dial once more if the winner took longer than the
-// longest pause.
-func racers(t *testing.T, v variant) (us, them *nodetest.Node) {
-	t.Helper()
-	patient := func(c *nodetest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
-	return nodeOf(t, v, "osd.1", "LP", 1, patient), nodeOf(t, v, "osd.2", "LP", 2, patient)
-}
 
 // everyPoint runs a test for each break point and variant.
 func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
@@ -306,7 +217,9 @@ func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.C
 // Matrix: RA-01, RA-08, RA-09, RA-14
 func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		us, them := racers(t, v)
+		// Who is told to wait does not dial once more while the test takes place.
+		patient := func(c *nodetest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
+		us, them := nodeOf(t, v, "osd.1", "LP", 1, patient), nodeOf(t, v, "osd.2", "LP", 2, patient)
 		b := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
 		us.Dial(them)
 		us.Hit(ctx, b)

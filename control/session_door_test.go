@@ -3,7 +3,6 @@ package control_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -56,25 +55,21 @@ func halfOpen(n int) func(*nodetest.NodeConfig) {
 
 // Matrix: RL-02
 func TestSilentSocketsDoNotShutHonestPeersOut(t *testing.T) {
-	for _, from := range []string{"127.0.0.1", "127.0.1.66"} {
-		t.Run(from, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				const bound, honest = 64, 20
-				server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
-				silence(t, ctx, from, server.Addr.AddrPort, 2*bound)
-				eventually(t, ctx, "those that were evicted to be gone", func() bool {
-					return doorStats(t, ctx, server.Messenger, 2*bound).HalfOpen == bound/2+1
-				})
-				client := nodeOf(t, v, "client.2", "LC", 2)
-				for i := range honest {
-					c := client.Dial(server, control.Anonymous(), control.Once())
-					if err := c.WaitReady(ctx); err != nil {
-						t.Fatalf("honest peer %d: %v", i, err)
-					}
-				}
-			})
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		const bound, honest = 64, 20
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound))
+		silence(t, ctx, "127.0.0.1", server.Addr.AddrPort, 2*bound)
+		eventually(t, ctx, "those that were evicted to be gone", func() bool {
+			return doorStats(t, ctx, server.Messenger, 2*bound).HalfOpen == bound/2+1
 		})
-	}
+		client := nodeOf(t, v, "client.2", "LC", 2)
+		for i := range honest {
+			c := client.Dial(server, control.Anonymous(), control.Once())
+			if err := c.WaitReady(ctx); err != nil {
+				t.Fatalf("honest peer %d: %v", i, err)
+			}
+		}
+	})
 }
 
 // Matrix: HI-30, AIM-06
@@ -117,7 +112,7 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 	client := newParty(t, control.Config{Name: entity(t, "client.admin")})
 	honest, err := client.dial(t, server, wire.Mon)
 	must(t, err)
-	exchange(t, client, server, honest, []byte("both are ready")) // and have said so in the log
+	exchange(t, honest, []byte("both are ready")) // and have said so in the log
 	own := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	var want stats.BannerCounters
 	for i, c := range []struct {
@@ -136,8 +131,8 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 		if !bytes.Equal(got, own) || err != nil && !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%q: answered %x, %v; want our banner and the end", c.said, got, err)
 		}
-		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
-		if n := counters(t, server.m).BadBanners; n != want {
+		happens(t, "the failure", func() bool { return statsOf(t, server.m).Counters.AcceptFailures == uint64(i+1) })
+		if n := statsOf(t, server.m).Counters.BadBanners; n != want {
 			t.Errorf("%q: counted %+v, want %+v", c.said, n, want)
 		}
 		// Each socket has one line, which follows the count; a warning about the protocol comes once a minute.
@@ -146,9 +141,9 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 		if n := closed(); n != i+1 {
 			t.Errorf("%q: %d sockets closed, want %d:\n%s", c.said, n, i+1, book.String())
 		}
-		exchange(t, client, server, honest, []byte("not disturbed"))
+		exchange(t, honest, []byte("not disturbed"))
 	}
-	if n := counters(t, server.m).AuthFailures; n != 0 {
+	if n := statsOf(t, server.m).Counters.AuthFailures; n != 0 {
 		t.Errorf("%d of them count as failed authentications", n)
 	}
 	happens(t, "the log", func() bool { return strings.Count(book.String(), "another protocol") >= 4 })
@@ -163,30 +158,15 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 	}
 }
 
-// What fails with a good banner is not counted among the bad ones.
-func TestAPeerThatFailsLaterHasNoBadBanner(t *testing.T) {
-	server := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
-	for i, said := range [][]byte{nil, []byte("ceph v2"), wire2.Banner{Required: 1 << 63}.AppendTo(nil), append(wire2.Banner{}.AppendTo(nil), make([]byte, 32)...)} {
-		conn := server.call(t)
-		_, err := conn.Write(said)
-		must(t, err)
-		must(t, conn.Close())
-		happens(t, "the failure", func() bool { return counters(t, server.m).AcceptFailures == uint64(i+1) })
-	}
-	if n := counters(t, server.m).BadBanners; n != (stats.BannerCounters{}) {
-		t.Errorf("counted %+v", n)
-	}
-}
-
 // How many connections of a source may come to nothing, as sockets see it.
 
 // theirs is the address of those whose connections come to nothing.
 var theirs = netip.MustParseAddr("127.0.1.66")
 
 // rated is a server at which two of a source may come to nothing, and one in a second.
-func rated(t *testing.T, v variant) (*nodetest.Node, *handClock) {
+func rated(t *testing.T, v variant, policy string) (*nodetest.Node, *handClock) {
 	clock := newHandClock()
-	return nodeOf(t, v, "osd.1", "SLS", 1, clock.of, func(c *nodetest.NodeConfig) {
+	return nodeOf(t, v, "osd.1", policy, 1, clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	}), clock
 }
@@ -206,9 +186,7 @@ func peerOf(t *testing.T, ctx context.Context, v variant, to *nodetest.Node, num
 var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int){
 	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *nodetest.Node, i int) {
 		c := silence(t, ctx, theirs.String(), server.Addr.AddrPort, 1)[0]
-		if _, err := c.Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, onlyError(c.Write([]byte("GET / HTTP/1.1\r\n"))))
 		eventually(t, ctx, "the failure", func() bool { return failures(server) == uint64(i) })
 	},
 	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int) {
@@ -235,7 +213,7 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	for name, comeToNothing := range nothings {
 		t.Run(name, func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				server, clock := rated(t, v)
+				server, clock := rated(t, v, "SLS")
 				for i := range 2 {
 					comeToNothing(t, ctx, v, server, i+1)
 				}
@@ -259,108 +237,58 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// takeover is a server with a session that its peer takes over with socket after socket.
-type takeover struct {
-	t      *testing.T
-	ctx    context.Context
-	v      variant
-	server *nodetest.Node
-	clock  *handClock
-	cookie uint64
-	p      *msgrtest.Peer // the last socket
-	n      uint64         // sockets
-}
-
-func newTakeover(t *testing.T, ctx context.Context, v variant) *takeover {
-	o := &takeover{t: t, ctx: ctx, v: v, clock: newHandClock()}
-	o.server = nodeOf(t, v, "osd.1", "SFS", 1, o.clock.of, func(c *nodetest.NodeConfig) {
-		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
-	})
-	o.p = peerOf(t, ctx, v, o.server, 1)
-	o.cookie = o.p.Establish(7, 1).Cookie
-	return o
-}
-
-// again takes the session over.
-func (o *takeover) again() error {
-	o.n++
-	o.p = peerOf(o.t, o.ctx, o.v, o.server, 1)
-	o.p.Handshake()
-	o.p.SendPayload(frame.TagSessionReconnect, o.p.SessionReconnect(7, o.cookie, 1+o.n, o.n, 0))
-	o.p.ExpectReconnectOK()
-	return o.p.Err()
-}
-
-func TestSocketsThatTakeASessionOverWithoutUseAreFailures(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		o := newTakeover(t, ctx, v)
-		for range 2 {
-			must(t, o.again())
-		}
-		if n := waited(o.server); n != 0 {
-			t.Fatalf("%d have waited before", n)
-		}
-		done := async(func() error { return o.again() })
-		eventually(t, ctx, "the socket that waits", func() bool { return waited(o.server) == 1 })
-		o.clock.pass(time.Second)
-		if err := <-done; err != nil {
-			t.Errorf("the one that has waited: %v", err)
-		}
-	})
-}
-
-func TestSocketsThatTakeASessionOverWithUseAreNone(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		o := newTakeover(t, ctx, v)
-		var all []uint64
-		for i := range uint64(5) {
-			o.p.SendMessage(frame.MessageHeader{Seq: i + 1, TID: i + 1}, nil, nil, nil)
-			all = append(all, i+1)
-			receives(t, ctx, o.server, all...)
-			must(t, o.again())
-		}
-		if n := waited(o.server); n != 0 {
-			t.Errorf("%d have waited", n)
-		}
-	})
+func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *testing.T) {
+	for _, use := range []bool{false, true} {
+		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			server, clock := rated(t, v, "SFS")
+			p := peerOf(t, ctx, v, server, 1)
+			si := p.Establish(7, 1)
+			again := func(nth uint64) error {
+				p = peerOf(t, ctx, v, server, 1)
+				p.Handshake()
+				p.SendPayload(frame.TagSessionReconnect, p.SessionReconnect(7, si.Cookie, 1+nth, nth, 0))
+				p.ExpectReconnectOK()
+				return p.Err()
+			}
+			nth := uint64(1)
+			for ; nth <= map[bool]uint64{false: 2, true: 5}[use]; nth++ {
+				if use {
+					p.SendMessage(frame.MessageHeader{Seq: nth, TID: nth}, nil, nil, nil)
+					awaitTID(t, ctx, server, nth)
+				}
+				must(t, again(nth))
+			}
+			if n := waited(server); n != 0 {
+				t.Fatalf("%d have waited", n)
+			}
+			if use {
+				return
+			}
+			done := async(func() error { return again(nth) })
+			eventually(t, ctx, "the socket that waits", func() bool { return waited(server) == 1 })
+			clock.pass(time.Second)
+			if err := <-done; err != nil {
+				t.Errorf("the one that has waited: %v", err)
+			}
+		})
+	}
 }
 
 func TestASessionThatWasOfUseIsNoFailure(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server, _ := rated(t, v)
-		var all []uint64
-		for i := range 6 {
-			p := peerOf(t, ctx, v, server, uint64(i+1))
-			p.Establish(0, uint64(i+1))
-			p.SendMessage(frame.MessageHeader{Seq: 1, TID: uint64(i + 1)}, nil, nil, nil)
-			all = append(all, uint64(i+1))
-			receives(t, ctx, server, all...)
-			if p.Close(); p.Err() != nil {
-				t.Fatal(p.Err())
-			}
-			eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == uint64(i+1) })
+		server, _ := rated(t, v, "SLS")
+		for i := uint64(1); i <= 6; i++ {
+			p := peerOf(t, ctx, v, server, i)
+			p.Establish(0, i)
+			p.SendMessage(frame.MessageHeader{Seq: 1, TID: i}, nil, nil, nil)
+			awaitTID(t, ctx, server, i)
+			p.Close()
+			must(t, p.Err())
+			eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == i })
 		}
 		if n := waited(server); n != 0 {
 			t.Errorf("%d have waited", n)
 		}
-	})
-}
-
-func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server, _ := rated(t, v)
-		for i := range 2 {
-			nothings["another protocol"](t, ctx, v, server, i+1)
-		}
-		late := peerOf(t, ctx, v, server, 9)
-		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
-		must(t, server.Shutdown(ctx))
-		late.ExpectEnd()
-		check(t, late.Err())
-		eventually(t, ctx, "its place", func() bool {
-			st, _ := server.Stats() // its error says that the cores are down
-			return st.HalfOpen == 0
-		})
 	})
 }
 
@@ -377,13 +305,9 @@ func TestAnHonestCrowdOfOneSourceIsNotChargedWithFailures(t *testing.T) {
 		for i := range uint64(crowd) {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
-						Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, From: theirs, Rev0: v.rev0,
-						Addr: wire.Addr{Type: wire.AddrAny, Nonce: uint32(i + 1), AddrPort: netip.AddrPortFrom(theirs, 0)},
-					}, server.Addr)
+					p := peerOf(t, ctx, v, server, i+1)
 					if p.Establish(0, i+1); p.Err() == nil {
-						t.Cleanup(p.Close) // not before all are in: without a message it comes to nothing
-						return
+						return // and stays until all are in: without a message it comes to nothing
 					}
 					p.Close()
 					eventually(t, ctx, "room", func() bool { return statsOf(t, server.Messenger).HalfOpen <= bound/2 })

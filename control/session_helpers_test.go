@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +99,43 @@ func (l *logText) String() string {
 }
 
 func (l *logText) count(text string) int { return strings.Count(l.String(), text) }
+
+// journal notes what is told, by any goroutine.
+type journal struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.lines)
+}
+
+// take waits until there are n lines, and begins anew.
+func (j *journal) take(t *testing.T, ctx context.Context, n int) []string {
+	t.Helper()
+	eventually(t, ctx, fmt.Sprint(n, " lines"), func() bool { return len(j.all()) >= n })
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := j.lines
+	j.lines = nil
+	return lines
+}
+
+// check takes as many lines as it wants.
+func (j *journal) check(t *testing.T, ctx context.Context, want ...string) {
+	t.Helper()
+	if got := j.take(t, ctx, len(want)); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
 
 // everything is a logger for all levels.
 func (l *logText) everything(json bool) *slog.Logger {
@@ -336,9 +374,7 @@ func end(t testing.TB, m *control.Messenger) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	check(t, m.Shutdown(ctx))
 }
 
 func statsOf(t testing.TB, m interface{ Stats() (control.Stats, error) }) control.Stats {

@@ -49,10 +49,7 @@ func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		s := playTo(t, ctx, v, "LP", false, proves)
-		liar := s.comes("9", 9, s.addr)
-		liar.SendPayload(frame.TagClientIdent, liar.ClientIdent(91, 5))
-		liar.ExpectServerIdent()
-		s.must(liar)
+		liar, _ := s.claims("9", 9, s.addr, 91, 5)
 		eventually(t, ctx, "the session of the liar", func() bool { return s.node.Lookup(s.addr) != nil })
 		theirs := s.node.Lookup(s.addr)
 		wanted, err := s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("2")))
@@ -72,10 +69,7 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		wanted.MarkDown()
 		arrives(t, "the end of the connection", wanted.Closed())
 
-		p := s.comes("2", 2, s.addr)
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(21, 1))
-		p.ExpectServerIdent()
-		s.must(p)
+		p, _ := s.claims("2", 2, s.addr, 21, 1)
 		ours, err := s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("2")))
 		if err != nil || ours == theirs {
 			t.Fatalf("Connect to osd.2: %v, the liar's connection: %v", err, ours == theirs)
@@ -92,101 +86,6 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		s.talks(p, 1)
 	})
 }
-
-// An address that a peer says it has is dialled when its socket is gone, and a
-// peer of another name that comes from there is let in. The first one finds its
-// session all the same.
-func TestAClaimKeepsNobodyOutOnceItsSocketIsGone(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false)
-		s.name = "9"
-		first, si := s.establish(91, 5)
-		if c, err := s.node.Connect(s.addr, wire.OSD); err != nil || c != s.node.Lookup(s.addr) {
-			t.Errorf("a claim that nothing speaks against: %v", err)
-		}
-		claimed := s.node.Lookup(s.addr)
-		first.Close()
-		eventually(t, ctx, "the end of its socket", func() bool { return claimed.State() == control.StateStandby })
-		s.name = "2"
-		p, _ := s.establish(21, 1)
-		if c := s.node.Lookup(s.addr); c == claimed {
-			t.Error("the claim without a socket is believed")
-		}
-		s.talks(p, 1)
-		s.name = "9"
-		s.reconnect(91, si.Cookie, 6, 1, 0).ExpectReconnectOK()
-		s.talks(p, 2)
-	})
-}
-
-// What was dialled is not taken over by an OSD that proves to be another one,
-// whatever it says.
-// Matrix: SE-24
-func TestWhatWasDialledIsNotTakenOverByAnotherName(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true, proves).listens(&chattyServer{modes: crcOnly})
-		conn := connect(t, s.node, s.addr, wire.OSD)
-		p := s.l.Accept(ctx)
-		defer p.Close()
-		p.Handshake()
-		ci := p.ExpectClientIdent()
-		p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie, 1))
-		s.must(p)
-		must(t, conn.WaitReady(ctx))
-		for _, reconnects := range []bool{false, true} {
-			liar := s.comes("9", 2, s.addr)
-			if reconnects {
-				liar.SendPayload(frame.TagSessionReconnect, liar.SessionReconnect(ci.Cookie, serverCookie, 7, 2, 0))
-			} else {
-				liar.SendPayload(frame.TagClientIdent, liar.ClientIdent(92, 6))
-			}
-			liar.ExpectEnd()
-			s.must(liar)
-		}
-		s.talks(p, 1)
-	})
-}
-
-// Who claims the address of another peer, and leaves, does not have us begin a new
-// session there: it would end the one that we have with that peer.
-func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false, proves).listens(&chattyServer{modes: crcOnly})
-		honest, liar := s.comes("2", 2, s.addr), s.comes("9", 9, s.addr)
-		for i, p := range []*msgrtest.Peer{honest, liar} {
-			p.SendPayload(frame.TagClientIdent, p.ClientIdent(uint64(21+i), 1))
-			p.ExpectServerIdent()
-			s.must(p)
-		}
-		var theirs *control.Conn
-		eventually(t, ctx, "the session of the liar", func() bool {
-			for _, c := range s.node.Conns() {
-				if c.Info().PeerEntity == osd("9") && c.State() == control.StateReady {
-					theirs = c
-				}
-			}
-			return theirs != nil
-		})
-		must(t, theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)))
-		liar.Close()
-		p := s.l.Accept(ctx)
-		defer p.Close()
-		p.Handshake()
-		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
-			t.Errorf("the session with cookie %d comes back", sr.ClientCookie)
-		}
-		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
-		p.ExpectEnd()
-		s.must(p)
-		arrives(t, "the end of the session of the liar", theirs.Closed())
-		if !errors.Is(theirs.Err(), control.ErrWrongPeer) {
-			t.Errorf("the session of the liar ended with %v", theirs.Err())
-		}
-		s.talks(honest, 1)
-	})
-}
-
-// Whom we reach when the only one who says that it has an address is not there.
 
 // age has a session be as old as one that its peer must know.
 func age(t *testing.T, ctx context.Context, clock *pressedClock) {
@@ -272,42 +171,6 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 	})
 }
 
-func TestAPeerThatIsWhereItSaysKeepsTheSessionThatItOpened(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false, proves)
-		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
-		theirs := connect(t, two, s.node.Addr, wire.OSD)
-		must(t, theirs.WaitReady(ctx))
-		c := s.connects(two.Addr, osd("2"))
-		for range 5 {
-			if again, err := s.node.Connect(two.Addr, wire.OSD); err != nil || again != c {
-				t.Errorf("Connect: another connection, %v", err)
-			}
-		}
-		send(t, c, 1)
-		eventually(t, ctx, "the check", func() bool { return control.IsDialled(c) })
-		send(t, theirs, 2)
-		receives(t, ctx, two, 1)
-		awaitTID(t, ctx, s.node, 2)
-		again, err := s.node.Connect(two.Addr, wire.OSD)
-		if err != nil || again != c {
-			t.Errorf("Connect: another connection, %v", err)
-		}
-		if _, err := s.node.Connect(two.Addr, wire.MDS); !errors.Is(err, control.ErrWrongPeer) {
-			t.Errorf("Connect to another type: %v", err)
-		}
-		st, _ := two.Stats()
-		for _, c := range []*control.Conn{c, theirs} {
-			if cs, _ := c.Stats(); cs.Counters.Faults != 0 || cs.Counters.Ready != 1 {
-				t.Errorf("the session was disturbed: %+v", cs.Counters)
-			}
-		}
-		if st.Counters.RetriesSent != 1 {
-			t.Errorf("it was asked %d times", st.Counters.RetriesSent)
-		}
-	})
-}
-
 // Behind a NAT, or on another network, nobody answers where the peer says that it is.
 func TestAClaimThatNobodyAnswersStaysAndIsNotAskedWithoutPause(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -315,23 +178,25 @@ func TestAClaimThatNobodyAnswersStaysAndIsNotAskedWithoutPause(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		defer l.Close()
-		dials := make(chan struct{}, 100)
+		dials := make(chan net.Conn, 100)
 		go func() {
 			for {
 				c, err := l.Accept()
 				if err != nil {
 					return
 				}
-				dials <- struct{}{}
-				_ = c.Close()
+				dials <- c
 			}
 		}()
 		y := wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort(), Nonce: 2}
 		p, _ := s.claims("2", 2, y, 21, 5)
 		c := s.connects(y, osd("2"))
-		arrives(t, "the question", dials)
+		asked := arrives(t, "the question", dials)
 		s.moves(p, c, 1)
 		for seq := range uint64(5) {
+			if seq == 2 {
+				must(t, asked.Close())
+			}
 			if again, err := s.node.Connect(y, wire.OSD); err != nil || again != c {
 				t.Errorf("Connect: another connection, %v", err)
 			}
@@ -343,61 +208,40 @@ func TestAClaimThatNobodyAnswersStaysAndIsNotAskedWithoutPause(t *testing.T) {
 	})
 }
 
-// Whoever is at the address of a claim answers for it.
-func TestTheAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
-	const know, other, unknown = "it knows the session", "it has another session", "it does not know the session"
-	for _, c := range []struct {
-		name    string
-		answers []string
-		known   bool
-	}{
-		{"known", []string{know}, true},
-		{"the number of another session says nothing", []string{other}, false},
-		{"not known at first, as our SERVER_IDENT may be on its way", []string{unknown, know}, true},
-		{"not known at last", []string{unknown, unknown}, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				var clock pressedClock
-				s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
-				p, si := s.claims("2", 2, s.addr, 21, 5)
-				conn := s.connects(s.addr, osd("2"))
-				for i, answer := range c.answers {
-					if i > 0 {
-						age(t, ctx, &clock)
-					}
-					q := s.l.Accept(ctx)
-					defer q.Close()
-					q.Handshake()
-					f := q.ExpectReconnect()
-					if f.ClientCookie != 21 || f.ServerCookie != si.Cookie || f.GlobalSeq >= si.GlobalSeq {
-						t.Errorf("asked %+v about the session of %+v", f, si)
-					}
-					switch answer {
-					case know:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
-					case other:
-						q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq + 1})
-					case unknown:
-						q.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
-					}
-					q.ExpectEnd()
-					s.must(q)
+// The process at the address of a claim is asked again once our SERVER_IDENT must have reached
+// the peer, if it does not know the session at first.
+func TestTheLastAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			var clock pressedClock
+			s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
+			p, si := s.claims("2", 2, s.addr, 21, 5)
+			conn := s.connects(s.addr, osd("2"))
+			for i, knows := range []bool{false, known} {
+				if i > 0 {
+					age(t, ctx, &clock)
 				}
-				switch c.answers[len(c.answers)-1] {
-				case know:
-					eventually(t, ctx, "the end of the check", func() bool { return control.IsDialled(conn) })
-				case unknown:
-					arrives(t, "the end of the connection", conn.Closed())
-					p.ExpectEnd()
-					s.must(p)
-					return
+				q := s.accept()
+				f := q.ExpectReconnect()
+				if f.ClientCookie != 21 || f.ServerCookie != si.Cookie || f.GlobalSeq >= si.GlobalSeq {
+					t.Errorf("asked %+v about the session of %+v", f, si)
 				}
-				s.moves(p, conn, 1)
-				if control.IsDialled(conn) != c.known || conn.State() != control.StateReady {
-					t.Errorf("known: %v, state %v", control.IsDialled(conn), conn.State())
+				if knows {
+					q.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: si.GlobalSeq})
+				} else {
+					q.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
 				}
-			})
+				q.ExpectEnd()
+				s.must(q)
+			}
+			if !known {
+				arrives(t, "the end of the connection", conn.Closed())
+				p.ExpectEnd()
+				s.must(p)
+				return
+			}
+			eventually(t, ctx, "the end of the check", func() bool { return control.IsDialled(conn) })
+			s.moves(p, conn, 1)
 		})
 	}
 }

@@ -241,14 +241,9 @@ func seedOfSample(t testing.TB) uint64 {
 // factor in common with the sizes of a product meets every part of it.
 func sampleOf[T any](t testing.TB, all []T, stride int) []T {
 	t.Helper()
-	return sampleAt(t, all, stride, seedOfSample(t))
-}
-
-// sampleAt is sampleOf with a seed of its own, for a sample of a sample.
-func sampleAt[T any](t testing.TB, all []T, stride int, seed uint64) []T {
-	t.Helper()
+	seed := seedOfSample(t)
 	if os.Getenv("RINGMSGR_LONG") != "" {
-		t.Logf("RINGMSGR_SAMPLE=%d: all %d cases", seedOfSample(t), len(all))
+		t.Logf("RINGMSGR_SAMPLE=%d: all %d cases", seed, len(all))
 		return all
 	}
 	var out []T
@@ -256,7 +251,7 @@ func sampleAt[T any](t testing.TB, all []T, stride int, seed uint64) []T {
 	for i := first; i < len(all); i += stride {
 		out = append(out, all[i])
 	}
-	t.Logf("RINGMSGR_SAMPLE=%d: %d of %d cases, one of %d from number %d on", seedOfSample(t), len(out), len(all), stride, first)
+	t.Logf("RINGMSGR_SAMPLE=%d: %d of %d cases, one of %d from number %d on", seed, len(out), len(all), stride, first)
 	return out
 }
 

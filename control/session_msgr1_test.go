@@ -3,8 +3,6 @@ package control_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,12 +11,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
-	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
-	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // What is different in msgr1, or between the two protocols. What is alike runs for both
@@ -209,52 +204,6 @@ func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
 	})
 }
 
-// rawMsgr1 has exchanged addresses with a node, as a client.
-func rawMsgr1(t *testing.T, n *nodetest.Node) net.Conn {
-	t.Helper()
-	return rawMsgr1From(t, n, wire.Addr{Type: wire.AddrLegacy, Nonce: 9})
-}
-
-// rawMsgr1From is rawMsgr1 of a peer that says that this is its address.
-func rawMsgr1From(t *testing.T, n *nodetest.Node, own wire.Addr) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", n.Addr.AddrPort.String())
-	must(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(sessionTime)))
-	hello := make([]byte, wire1.AcceptorHelloSize)
-	_, err = io.ReadFull(c, hello)
-	must(t, err)
-	h, err := wire1.DecodeAcceptorHello(hello)
-	must(t, err)
-	if h.Own != n.Addr {
-		t.Errorf("the acceptor is %v, says %v", n.Addr, h.Own)
-	}
-	_, err = c.Write(wire1.ConnectorHello{Own: own}.AppendTo(nil))
-	must(t, err)
-	return c
-}
-
-// A connect message does not say whom it wants. Who was told an address of ours that is
-// none any more wants nobody who is here now.
-func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "LP", 1)
-		client := nodeOf(t, v, "osd.2", "LP", 2)
-		b := server.Probe.Arm(nodetest.Point{Step: probe.ConnectRead}, 1, nodetest.Block())
-		c := client.Dial(server)
-		send(t, c, 1)
-		server.Hit(ctx, b)
-		_, err := server.Rebind(ctx)
-		must(t, err)
-		b.Release()
-		eventually(t, ctx, "a failure", func() bool { return statsOf(t, server).Counters.AcceptFailures == 1 })
-		if got := server.Inbox.TIDs(); len(got) > 0 || len(server.Conns()) > 0 {
-			t.Errorf("messages %v, connections %v", got, server.Conns())
-		}
-	})
-}
-
 // A wildcard tells each peer of msgr1 the address by which it has come.
 func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -270,67 +219,5 @@ func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 				t.Errorf("%s: %v", ip, err)
 			}
 		}
-	})
-}
-
-// A message above the limits of the configuration is refused from its header.
-func TestMsgr1LimitsAreThoseOfTheConfiguration(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) {
-			c.Receiving.Limits = frame.DefaultLimits()
-			c.Receiving.Limits.Data = 8 << 10
-		})
-		conn := nodeOf(t, v, "client.2", "LC", 2).Dial(server)
-		for _, size := range []int{8 << 10, 8<<10 + 1} {
-			m := numbered(uint64(size), control.NewMessage(1, nil, make([]byte, size)))
-			must(t, conn.Send(m))
-		}
-		receives(t, ctx, server, 8<<10)
-		eventually(t, ctx, "the end of the connection", func() bool { return conn.State() == control.StateClosing })
-	})
-}
-
-// Peers of msgr1 that say anything. What one of them announces ends with it; nobody else
-// notices.
-
-// asking1 is a connect message of a client to an OSD, and the authorizer behind it.
-func asking1(t *testing.T, ctx context.Context) (ask wire1.Connect, authorizer []byte) {
-	t.Helper()
-	x, err := none.NewClient(wire.EntityName{Type: wire.Client, ID: "9"}).Start(ctx, wire.OSD)
-	must(t, err)
-	_, _, authorizer, err = x.Request(ctx)
-	must(t, err)
-	return wire1.Connect{
-		Features: wire.FeaturesPacific, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
-		AuthMethod: 1, AuthorizerLen: uint32(len(authorizer)),
-	}, authorizer
-}
-
-// A question that is answered each time is answered so often, and no more.
-// Matrix: HI-14
-func TestMsgr1APeerThatAsksTheSameAgainAndAgainIsEnded(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SFS", 1)
-		ask, authorizer := asking1(t, ctx)
-		other, resumes, bad := ask, ask, ask
-		other.Protocol++
-		resumes.ConnectSeq = 5
-		bad.AuthMethod = 77
-		for name, one := range map[string]wire1.Connect{"another version": other, "a session that is gone": resumes, "an authorizer": bad} {
-			before := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead})
-			c := rawMsgr1(t, server)
-			go func() { _, _ = io.Copy(io.Discard, c) }() // until the end
-			message, sent := append(one.AppendTo(nil), authorizer...), 0
-			for err := error(nil); err == nil && sent < 100_000; sent++ {
-				_, err = c.Write(message)
-			}
-			if n := server.Probe.Seen(nodetest.Point{Step: probe.ConnectRead}) - before; n > 64 || sent == 100_000 {
-				t.Errorf("%s: sent %d times, read %d times", name, sent, n)
-			}
-		}
-		eventually(t, ctx, "the end of it", func() bool {
-			st, err := server.Stats()
-			return err == nil && st.HalfOpen == 0 && st.Counters.AcceptFailures == 3
-		})
 	})
 }

@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -14,42 +13,8 @@ import (
 
 // Many senders at once, on many cores.
 
-// crowd sends messages from many goroutines to one connection: the transaction
-// id says who sent it and as which.
-func crowd(t *testing.T, c *control.Conn, senders, each int) *sync.WaitGroup {
-	t.Helper()
-	var all sync.WaitGroup
-	for s := range senders {
-		all.Go(func() {
-			for i := range each {
-				m := numbered(uint64(s)<<32|uint64(i), control.NewMessage(1, nil, nil))
-				if err := c.Send(m); err != nil {
-					m.Release()
-					t.Errorf("sender %d: %v", s, err)
-					return
-				}
-			}
-		})
-	}
-	return &all
-}
-
-// inOrder waits for all messages of a crowd, and checks the order of each
-// sender's.
-func inOrder(t *testing.T, ctx context.Context, n *nodetest.Node, senders, each int) {
-	t.Helper()
-	eventually(t, ctx, "all messages", func() bool { return len(n.Inbox.TIDs()) >= senders*each })
-	next := make([]uint64, senders)
-	for _, tid := range n.Inbox.TIDs() {
-		if s := tid >> 32; s >= uint64(senders) || tid&(1<<32-1) != next[s] {
-			t.Fatalf("message %x, want %d of its sender", tid, next[s])
-		}
-		next[tid>>32]++
-	}
-}
-
-// 64 senders while the session is lost and moved again
-// and again, also while it is half open.
+// 64 senders while the session is lost and moved again and again, also while it is half open. The
+// transaction id says who has sent a message, and as which.
 // Matrix: SE-44, FT-32, XC-01, XC-02, XC-11
 func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 	const senders, each = 64, 25
@@ -66,8 +31,24 @@ func TestEverySendersOrderSurvivesFaults(t *testing.T) {
 		} {
 			connector.Probe.Arm(f.at, f.nth, nodetest.Fault())
 		}
-		crowd(t, connector.Dial(acceptor), senders, each).Wait()
-		inOrder(t, ctx, acceptor, senders, each)
+		conn := connector.Dial(acceptor)
+		var all sync.WaitGroup
+		for s := range uint64(senders) {
+			all.Go(func() {
+				for i := range uint64(each) {
+					check(t, conn.Send(numbered(s<<32|i, control.NewMessage(1, nil, nil))))
+				}
+			})
+		}
+		all.Wait()
+		eventually(t, ctx, "all messages", func() bool { return len(acceptor.Inbox.TIDs()) >= senders*each })
+		next := make([]uint64, senders)
+		for _, tid := range acceptor.Inbox.TIDs() {
+			if s := tid >> 32; s >= senders || tid&(1<<32-1) != next[s] {
+				t.Fatalf("message %x, want %d of its sender", tid, next[s])
+			}
+			next[tid>>32]++
+		}
 	})
 }
 
@@ -158,46 +139,28 @@ func TestMarkDownFromAForeignCoreEndsTheDispatch(t *testing.T) {
 func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		enter, leave := make(chan struct{}), make(chan struct{})
-		us := nodeOf(t, v, "osd.1", "SLS", 1, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
+		server := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
+		us := nodeOf(t, v, "client.2", "LC", 2, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 }, withChain(&control.Dispatcher{
 			Fast: func(_ *control.Conn, m *control.Message) bool {
-				if m.TID == 7 {
+				if m.TID == 1007 {
 					close(enter)
 					<-leave
 				}
-				return false
+				return true
 			},
-		}, echoer()))
+		}))
 		release := sync.OnceFunc(func() { close(leave) })
 		defer release()
-		clients := make([]*nodetest.Node, 12)
-		cores := make([]int, len(clients))
-		for i := range clients {
-			clients[i] = nodeOf(t, v, fmt.Sprintf("client.%d", 2+i), "LC", uint32(2+i))
-			send(t, clients[i].Dial(us), 1)
-			receives(t, ctx, clients[i], 1001)
-		}
-		for i, c := range us.Conns() {
-			cores[i] = c.Core().ID()
-		}
-		if slices.Min(cores) == slices.Max(cores) {
-			return // by chance (4^-11) all are on one core
-		}
-		send(t, clients[0].Conns()[0], 7)
+		busy, other := us.Dial(server, control.Anonymous(), control.OnCore(0)), us.Dial(server, control.Anonymous(), control.OnCore(1))
+		send(t, busy, 7)
 		<-enter
-		held := us.Conns()[0].Core().ID()
-		for i, n := range clients {
-			if cores[i] == held {
-				continue
-			}
-			for tid := uint64(2); tid < 7; tid++ {
-				send(t, n.Conns()[0], tid)
-				awaitTID(t, ctx, n, tid+1000)
-			}
+		for tid := uint64(1); tid < 6; tid++ {
+			send(t, other, tid)
+			awaitTID(t, ctx, us, tid+1000)
 		}
 		release()
-		awaitTID(t, ctx, clients[0], 1007)
-		for _, n := range clients {
-			n.Await(ctx, "established C(1,1,0,1)")
-		}
+		send(t, busy, 8)
+		awaitTID(t, ctx, us, 1008)
+		us.Await(ctx, "established C(1,1,0,1)", "established C(1,1,0,1)")
 	})
 }

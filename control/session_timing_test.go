@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -151,54 +148,26 @@ func swallow(t *testing.T) wire.Addr {
 	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: control.FullListener(t)}
 }
 
-// The server accepts, and says nothing. Those who wait for their turn are not held up by
-// that when they end, and somebody else is not at all.
+// Connections that wait for their turn are not held up by that when they end, and those to
+// another address are not at all.
 func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
-	const extra = 10
 	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, ctx context.Context, v variant) {
-		mute, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		accepted := make(chan net.Conn, sessions.DialsAtOnce+extra)
-		t.Cleanup(func() {
-			mute.Close()
-			for c := range accepted { // what nobody has taken
-				c.Close()
-			}
-		})
-		go func() {
-			for {
-				c, err := mute.Accept()
-				if err != nil {
-					close(accepted)
-					return
-				}
-				accepted <- c
-			}
-		}()
-		patient := func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour } // however slow the machine is
-		client, other := nodeOf(t, v, "client.1", "LLC", 1, patient), nodeOf(t, v, "osd.2", "SFS", 2)
-		at := wire.Addr{Type: other.Addr.Type, AddrPort: netip.MustParseAddrPort(mute.Addr().String())}
-		var conns []*control.Conn
-		for range sessions.DialsAtOnce + extra {
-			c := connect(t, client, at, wire.OSD, control.Anonymous(), control.Once())
-			conns = append(conns, c)
-		}
-		take := func(n int) (list []net.Conn) {
+		client := nodeOf(t, v, "client.1", "LLC", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
+		other := nodeOf(t, v, "osd.2", "SFS", 2)
+		to := swallow(t).WithType(other.Addr.Type)
+		dialled := func(n int) {
 			t.Helper()
-			for range n {
-				c := arrives(t, "a socket", accepted)
-				list = append(list, c)
-				t.Cleanup(func() { c.Close() })
-			}
-			return list
+			eventually(t, ctx, fmt.Sprint(n, " dials"), func() bool { return client.Probe.Seen(nodetest.SocketConnecting()) == n })
 		}
-		first := take(sessions.DialsAtOnce)
+		var conns []*control.Conn
+		for range sessions.DialsAtOnce + 10 {
+			conns = append(conns, connect(t, client, to, wire.OSD, control.Anonymous(), control.Once()))
+		}
+		dialled(sessions.DialsAtOnce)
 		must(t, client.Dial(other).WaitReady(ctx))
-		if n := len(accepted); n != 0 {
-			t.Errorf("%d more sockets", n)
-		}
-		must(t, first[0].Close()) // its connection has one attempt
-		take(1)
+		dialled(sessions.DialsAtOnce + 1)
+		client.Probe.Objects()[0].Conn.MarkDown() // one that dials
+		dialled(sessions.DialsAtOnce + 2)
 		for _, c := range conns {
 			c.MarkDown()
 		}
@@ -274,67 +243,14 @@ func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 	}
 }
 
-// lateClock has timers of an hour that go off although they were stopped, as one does
-// that fires at that moment.
-type lateClock struct {
-	pressedClock
-	mu   sync.Mutex
-	late []func() // guarded by mu
-}
-
-func (c *lateClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if anHour(d) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.late = append(c.late, f)
-	}
-	return c.pressedClock.AfterFunc(d, f)
-}
-
-func (c *lateClock) timers() []func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.late)
-}
-
-func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
-	ctx := deadline(t)
-	var resets atomic.Int64
-	clock := &lateClock{}
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(time.Hour, &resets), func(c *nodetest.NodeConfig) { c.Clock = clock })
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-	conn := client.Dial(server)
-	send(t, conn, 1)
-	receives(t, ctx, server, 1)
-	away := client.Probe.ArmNext(nodetest.MustPoint("BANNER_WRITE"), nodetest.Stall())
-	b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
-	send(t, conn, 2)
-	client.Hit(ctx, b)
-	waits := func(n int) {
-		t.Helper()
-		eventually(t, ctx, "a wait", func() bool { return len(clock.timers()) == n && statsOf(t, server.Messenger).Standby == 1 })
-	}
-	waits(1)
-	away.Release()
-	receives(t, ctx, server, 1, 2)
-	end(t, client.Messenger)
-	waits(2)
-	for i, expired := range []uint64{0, 1} {
-		clock.timers()[i]()
-		if n := statsOf(t, server.Messenger).Counters.Expired; n != expired {
-			t.Fatalf("%d sessions have ended behind timer %d, want %d", n, i+1, expired)
-		}
-	}
-}
-
 // Peers that are gone for good, to who dials them.
 
-// givingUp is a client whose connections give up after an hour without an answer; 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
+// givingUp is a client whose connections give up after an hour without an answer.
+func givingUp(t *testing.T, v variant) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
 	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
 	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
-		p.GiveUpAfter = after
+		p.GiveUpAfter = time.Hour
 		c.Default, c.Logger = &p, slog.New(slog.NewTextHandler(log, nil))
 		c.Chain = append(c.Chain, &control.Dispatcher{Reset: func(*control.Conn, bool) { resets.Add(1) }})
 	}), clock, log, resets
@@ -356,7 +272,7 @@ func lost(t *testing.T, ctx context.Context, conn *control.Conn) (since time.Tim
 func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.0", "SFS", 1)
-		client, clock, log, resets := givingUp(t, v, time.Hour)
+		client, clock, log, resets := givingUp(t, v)
 		conn := client.Dial(server)
 		must(t, conn.WaitReady(ctx))
 		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
@@ -408,45 +324,6 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		}
 		if st := statsOf(t, client.Messenger); resets.Load() != 1 || st.Unanswered != 0 || st.Counters.Expired != 1 {
 			t.Errorf("%d resets, %d unanswered, %d expired", resets.Load(), st.Unanswered, st.Counters.Expired)
-		}
-	})
-}
-
-// A peer that was never there counts from Connect on; without a GiveUpAfter nobody gives up.
-func TestWithoutAPolicyThatGivesUpAConnectionDialsForEver(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.0", "SFS", 1)
-		end(t, server.Messenger)
-		client, clock, log, resets := givingUp(t, v, 0)
-		conn := client.Dial(server)
-		since := lost(t, ctx, conn)
-		for range 100 {
-			clock.pass(time.Hour)
-		}
-		if n := log.count(noAnswer); n > 100 || n < 90 || resets.Load() != 0 || !conn.Info().Unanswered.Equal(since) {
-			t.Errorf("%d lines in the log, %d resets, unanswered since %v, before %v", n, resets.Load(), conn.Info().Unanswered, since)
-		}
-	})
-}
-
-// The time counts anew for each loss.
-func TestAPeerThatAnswersInTimeIsNotGivenUp(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.0", "SFS", 1)
-		client, clock, log, resets := givingUp(t, v, time.Hour)
-		conn := client.Dial(server)
-		send(t, conn, 1)
-		receives(t, ctx, server, 1)
-		for i := range uint64(3) {
-			b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
-			send(t, conn, i+2)
-			client.Hit(ctx, b)
-			eventually(t, ctx, "the message", func() bool { return len(server.Inbox.Messages()) == int(i)+2 })
-			eventually(t, ctx, "the answer", func() bool { return conn.Info().Unanswered.IsZero() })
-			clock.pass(59 * time.Minute)
-		}
-		if n := log.count(noAnswer); n != 0 || resets.Load() != 0 || conn.State() == control.StateClosing {
-			t.Errorf("%d lines in the log, %d resets, state %v", n, resets.Load(), conn.State())
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
@@ -22,57 +21,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// sessionClient is a messenger with one lossless session.
-type sessionClient struct {
-	m       *control.Messenger
-	conn    *control.Conn
-	replies chan uint64 // tids, in the order of arrival
-	next    uint64
-}
-
-func newSessionClient(t testing.TB, i int, to wire.Addr) *sessionClient {
+// oneClient is a messenger with one lossless session.
+func oneClient(t *testing.T, i int, to wire.Addr) *stream {
 	t.Helper()
-	policy := control.LosslessClient()
-	cfg := control.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, Default: &policy,
-		Timeouts: control.Timeouts{InitialBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Handshake: anyHandshake},
-		Plane:    loop.Config{Cores: 1, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}},
-	}
-	m := newMessenger(t, cfg)
-	s := &sessionClient{m: m, replies: make(chan uint64, 16)}
-	if err := m.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-		s.replies <- m.TID
-		return true
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	s.conn = connect(t, m, to, wire.OSD)
-	return s
-}
-
-// send queues one message.
-func (s *sessionClient) send(t testing.TB) {
-	t.Helper()
-	msg := control.NewMessage(1, []byte("ping"), nil)
-	s.next++
-	msg.TID = s.next
-	must(t, s.conn.Send(msg))
-}
-
-// expect waits for the echo of message tid, which must be the next to come.
-func (s *sessionClient) expect(t testing.TB, tid uint64) {
-	t.Helper()
-	if got := arrives(t, fmt.Sprint("the echo of ", tid), s.replies); got != tid {
-		t.Errorf("echo of %d where %d was due", got, tid)
-	}
-}
-
-func (s *sessionClient) exchange(t testing.TB, n int) {
-	t.Helper()
-	for range n {
-		s.send(t)
-		s.expect(t, s.next)
-	}
+	return oneStream(t, clientOf(uring.Epoll, wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, control.LosslessClient()), to)
 }
 
 // messageRead is the moment at which a message has begun to arrive.
@@ -112,34 +64,29 @@ func (s *scissors) At(_ context.Context, e probe.Event) error {
 
 // cutAndReturn cuts n sessions of a server with hints at once, has them come back with their
 // messages, and returns the server.
-func cutAndReturn(t *testing.T, n int) (*control.Messenger, []*sessionClient) {
+func cutAndReturn(t *testing.T, n int) (*control.Messenger, []*stream) {
 	t.Helper()
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	server, _ := steered(t, control.SteerHint, func(c *control.Config) {
 		c.Default, c.Diagnostics.Probe, c.Timeouts.Handshake, c.Plane.StallAfter = &policy, cut, anyHandshake, -1
 	})
-	var clients []*sessionClient
+	var clients []*stream
 	for i := range n {
-		clients = append(clients, newSessionClient(t, i, server.Addrs()[0]))
+		clients = append(clients, oneClient(t, i, server.Addrs()[0]))
 	}
 	for _, c := range clients {
-		c.exchange(t, 2)
+		c.exchange(2)
 	}
 	if got := len(server.Conns()); got != n {
 		t.Fatalf("%d sessions, want %d", got, n)
 	}
 	cut.arm(server.Conns())
 	for _, c := range clients {
-		for range 3 {
-			c.send(t)
-		}
+		must(t, errors.Join(c.push(), c.push(), c.push()))
 	}
 	for _, c := range clients {
-		for tid := uint64(3); tid <= 5; tid++ {
-			c.expect(t, tid)
-		}
-		c.exchange(t, 1)
+		c.exchange(1)
 	}
 	if got := cut.n.Load(); got != int64(n) {
 		t.Errorf("%d sessions were cut, want %d", got, n)
@@ -200,7 +147,7 @@ func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 		t.Errorf("hints %+v", h)
 	}
 	for _, c := range clients {
-		cs := connStats(t, c.conn)
+		cs := connStats(t, c.c)
 		h := statsOf(t, c.m).Counters.Hints
 		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
 			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
@@ -213,42 +160,26 @@ func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
 		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
 		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
 	})
-	to := func(i int) wire.Addr {
-		a, err := wire.ParseAddr(fmt.Sprintf("v2:127.0.0.1:1/%d", i))
-		must(t, err)
-		return a
-	}
-	connect := func(i int, o ...control.ConnectOption) *control.Conn {
-		t.Helper()
-		c := connect(t, m, to(i), wire.OSD, o...)
-		return c
-	}
-	given := connect(1, control.OnCore(1))
-	for i := range 3 {
-		if c := connect(2+i, control.OnCore(given.Core().ID())); c.Core().ID() != 1 {
-			t.Errorf("same core as core 1: %d", c.Core().ID())
-		}
-	}
-	// Core 1 has four: the next eight go to the others, in turn.
 	perCore := map[int]int{}
-	var last *control.Conn
-	for i := range 8 {
-		last = connect(10 + i)
-		perCore[last.Core().ID()]++
+	dial := func(by string, o ...control.ConnectOption) {
+		t.Helper()
+		c := connect(t, m, peerAddr(uint32(1+len(m.Conns()))), wire.OSD, o...)
+		core := c.Core().ID()
+		if p := connStats(t, c).Placement; p != (stats.Placement{Core: core, Intended: core, By: by}) {
+			t.Errorf("placement %+v on core %d, want by %s", p, core, by)
+		}
+		perCore[core]++
 	}
-	if perCore[0] != 4 || perCore[2] != 4 {
+	for range 4 {
+		dial("given", control.OnCore(1))
+	}
+	for range 8 { // go to the others, in turn
+		dial("least-loaded")
+	}
+	if perCore[0] != 4 || perCore[1] != 4 || perCore[2] != 4 {
 		t.Errorf("placed %v", perCore)
 	}
-	for _, one := range []struct {
-		c  *control.Conn
-		by string
-	}{{given, "given"}, {last, "least-loaded"}} {
-		st := connStats(t, one.c)
-		if p := st.Placement; p.By != one.by || p.Core != p.Intended || p.Core != one.c.Core().ID() || p.Reason != "" {
-			t.Errorf("placement %+v, want by %s", p, one.by)
-		}
-	}
-	if _, err := m.Connect(to(99), wire.OSD, control.OnCore(-1)); err == nil || !strings.Contains(err.Error(), "core -1") {
+	if _, err := m.Connect(peerAddr(99), wire.OSD, control.OnCore(-1)); err == nil || !strings.Contains(err.Error(), "core -1") {
 		t.Errorf("core -1: %v", err)
 	}
 }
@@ -259,13 +190,13 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	cut := &scissors{}
 	policy := control.StatefulServer()
 	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Diagnostics.Probe = &policy, cut })
-	c := newSessionClient(t, 1, server.Addrs()[0])
-	c.exchange(t, 1)
+	c := oneClient(t, 1, server.Addrs()[0])
+	c.exchange(1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
 	must(t, server.PinPeer(netip.AddrPortFrom(server.Addrs()[0].AddrPort.Addr().Unmap(), 0), to))
 	cut.arm(server.Conns())
-	c.exchange(t, 2)
+	c.exchange(2)
 	if p := server.Conns()[0].Info().Placement; p != (stats.Placement{Core: to, Intended: to, By: "table"}) {
 		t.Errorf("placement %+v, want core %d", p, to)
 	}
@@ -306,40 +237,6 @@ func TestARebindIsSteeredAsBefore(t *testing.T) {
 	want[3]++
 	got, _ := arrived(t, m, total+1)
 	expectCores(t, got, want)
-}
-
-// A hand-over passes the address of the last Rebind, and a successor can be
-// bound anew.
-func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
-	for _, backend := range engines {
-		t.Run(string(backend), func(t *testing.T) {
-			nodetest.CheckLeaks(t)
-			ctx := deadline(t)
-			us := startMessenger(t, serverConfig(backend, 2), echoAll())
-			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
-				t.Fatal(err)
-			}
-			addrs, err := us.Rebind(ctx)
-			must(t, err)
-			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
-			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
-			endWithTest(t, successor)
-			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
-				t.Errorf("rebind after a hand-over: %v", err)
-			}
-			if got := successor.Addrs(); !got.Equal(addrs) {
-				t.Fatalf("the successor is at %v, want %v", got, addrs)
-			}
-			check(t, s.c.WaitReady(ctx))
-			s.end()
-			s.c.MarkDown()
-			again, err := successor.Rebind(ctx)
-			if err != nil || again[0].AddrPort.Port() == addrs[0].AddrPort.Port() || again[0].AddrPort.Addr() != addrs[0].AddrPort.Addr() || again[0].Nonce == addrs[0].Nonce {
-				t.Fatalf("from %v to %v: %v", addrs, again, err)
-			}
-			newStream(t, backend, wire.MDS, control.LosslessClient(), again[0])
-		})
-	}
 }
 
 // A Rebind waits for a hand-over that is under way. If that fails it goes on, if

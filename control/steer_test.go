@@ -20,7 +20,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -55,12 +54,6 @@ func needSteering(t testing.TB) {
 // steered is a bound messenger with several cores.
 func steered(t testing.TB, mode control.Steer, change func(*control.Config)) (*control.Messenger, netip.AddrPort) {
 	t.Helper()
-	return steeredAs(t, wire.AddrMsgr2, mode, change)
-}
-
-// steeredAs is steered with a protocol.
-func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(*control.Config)) (*control.Messenger, netip.AddrPort) {
-	t.Helper()
 	cfg := control.Config{
 		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
 		Steer: mode, Door: control.Door{HalfOpen: 1 << 16},
@@ -70,18 +63,7 @@ func steeredAs(t testing.TB, typ wire.AddrType, mode control.Steer, change func(
 		change(&cfg)
 	}
 	m := startMessenger(t, cfg, echoAll())
-	return m, bindLoopbackAs(t, m, typ)
-}
-
-func bindLoopback(t testing.TB, m *control.Messenger) netip.AddrPort {
-	t.Helper()
-	return bindLoopbackAs(t, m, wire.AddrMsgr2)
-}
-
-func bindLoopbackAs(t testing.TB, m *control.Messenger, typ wire.AddrType) netip.AddrPort {
-	t.Helper()
-	addrs := bind(t, m, wire.Addr{Type: typ, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	return addrs[0].AddrPort
+	return m, listenOn(t, m).AddrPort
 }
 
 // knock connects from a source, 0 leaving the port to the kernel, and hangs up.
@@ -104,9 +86,7 @@ func knock(t testing.TB, from, to netip.AddrPort) {
 	must(t, err)
 	// With the banner read nothing is under way to a socket that is gone: a
 	// stray segment would be asked about once more, and counted.
-	if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, onlyError(io.ReadFull(c, make([]byte, 26))))
 	c.(*net.TCPConn).SetLinger(0) // no TIME_WAIT: the source is free again
 	c.Close()
 }
@@ -204,26 +184,6 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	}
 }
 
-func TestTheHintPutsEveryConnectionWhereItBelongs(t *testing.T) {
-	needSteering(t)
-	ports, err := bpf.LocalHintRange(steerCores)
-	must(t, err)
-	m, at := steered(t, control.SteerHint, nil)
-	n := connections()
-	want := make([]int, steerCores)
-	for i := range n {
-		core := i * 3 % steerCores
-		knock(t, netip.AddrPortFrom(source(i), bpf.HintPort(ports, core, steerCores, i)), at)
-		want[core]++
-	}
-	got, st := arrived(t, m, n)
-	expectCores(t, got, want)
-	expectSelected(t, st.Steering.Groups[0].Counters, want, byHint)
-	if st.Steering.HintPorts != ports.String() {
-		t.Errorf("hint ports %s, want %v", st.Steering.HintPorts, ports)
-	}
-}
-
 // Over loopback the SYN is taken by the CPU that sent it.
 func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
 	needSteering(t)
@@ -278,49 +238,6 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	}
 }
 
-// worksUnsteered has messages echoed on every core of a server that cannot
-// steer, and returns what it says about that.
-func worksUnsteered(t *testing.T, load func(bpf.Config) (*bpf.Steering, error)) steering.Stats {
-	t.Helper()
-	log := &logText{}
-	m := newMessenger(t, control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: steerCores},
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-	})
-	if load != nil {
-		m.SetLoader(load)
-	}
-	must(t, m.Start(echoAll()))
-	at := bindLoopback(t, m)
-	for i := range 8 {
-		c := newSessionClient(t, i, m.Addrs()[0])
-		c.exchange(t, 1)
-	}
-	if got, _ := arrived(t, m, 8); len(got) != steerCores {
-		t.Errorf("cores %v at %v", got, at)
-	}
-	if n := log.count("connections are not steered"); n != 1 {
-		t.Errorf("logged %d times that nothing is steered", n)
-	}
-	st := statsOf(t, m)
-	if st.Steering.Active || len(st.Steering.Groups) != 0 {
-		t.Errorf("steering %+v", st.Steering)
-	}
-	if st.Counters.Hints.Given != 0 {
-		t.Error("hints are given that lead nowhere")
-	}
-	return st.Steering
-}
-
-func TestALoaderThatFailsLeavesEverythingUnsteered(t *testing.T) {
-	st := worksUnsteered(t, func(bpf.Config) (*bpf.Steering, error) {
-		return nil, &bpf.LoadError{Missing: "CAP_BPF", Remedy: "grant it", Err: unix.EPERM}
-	})
-	if st.Why != unix.EPERM.Error() || st.Missing != "CAP_BPF" || st.Remedy != "grant it" {
-		t.Errorf("steering %+v", st)
-	}
-}
-
 const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
 
 // The test runs itself once more, in a process that cannot get the capability.
@@ -328,7 +245,10 @@ func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
 	if _, err := bpf.Probe(); err == nil && os.Getenv(unprivilegedEnv) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
-		if out, err := runWithout(cmd, unix.CAP_BPF, unix.CAP_SYS_ADMIN); err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
+		out, err := runPrepared(cmd, func() error { // the bounding set is a thread's
+			return errors.Join(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_BPF, 0, 0, 0), unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0))
+		})
+		if err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return
@@ -336,21 +256,21 @@ func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
 	if _, err := bpf.Probe(); !errors.Is(err, bpf.ErrPermission) {
 		t.Fatalf("this process should lack the privilege: %v", err)
 	}
-	st := worksUnsteered(t, nil)
-	if st.Missing != "CAP_BPF" || st.Remedy == "" || st.Why == "" {
+	log := &logText{}
+	m := startMessenger(t, control.Config{
+		Name: osd("0"), Plane: loop.Config{Cores: steerCores}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}, echoAll())
+	to := listenOn(t, m)
+	for i := range 8 {
+		oneClient(t, i, to).exchange(1)
+	}
+	if got, st := arrived(t, m, 8); len(got) != steerCores || st.Counters.Hints.Given != 0 {
+		t.Errorf("cores %v, hints %+v that lead nowhere", got, st.Counters.Hints)
+	}
+	if n := log.count("connections are not steered"); n != 1 {
+		t.Errorf("logged %d times that nothing is steered", n)
+	}
+	if st := statsOf(t, m).Steering; st.Active || len(st.Groups) != 0 || st.Missing != "CAP_BPF" || st.Remedy == "" || st.Why == "" {
 		t.Errorf("steering %+v", st)
 	}
-}
-
-// runWithout runs a command that can have the capabilities neither now nor
-// later. The bounding set is a thread's.
-func runWithout(cmd *exec.Cmd, caps ...int) (string, error) {
-	return runPrepared(cmd, func() error {
-		for _, c := range caps {
-			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

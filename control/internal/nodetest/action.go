@@ -20,8 +20,6 @@ const (
 	actReset
 	actHalfClose
 	actBlock
-	actStall
-	actSilence
 	actDelay
 )
 
@@ -44,15 +42,6 @@ func HalfClose() Action { return Action{kind: actHalfClose} }
 // handshake that ends at the deadline of the attempt as well, with a fault.
 func Block() Action { return Action{kind: actBlock} }
 
-// Stall does the step, then ends the TCP connection in both directions and
-// does nothing more with it until Break.Release. In the data phase it is
-// Silence.
-func Stall() Action { return Action{kind: actStall} }
-
-// Silence does the step and then neither reads nor writes until Break.Release.
-// The peer sees nothing of it.
-func Silence() Action { return Action{kind: actSilence} }
-
 // Delay waits before the step.
 func Delay(d time.Duration) Action { return Action{kind: actDelay, delay: d} }
 
@@ -61,7 +50,7 @@ func (a Action) String() string {
 	case actDelay:
 		return fmt.Sprintf("delay %v", a.delay)
 	default:
-		return [...]string{"continue", "fault", "reset", "half-close", "block", "stall", "silence"}[a.kind]
+		return [...]string{"continue", "fault", "reset", "half-close", "block"}[a.kind]
 	}
 }
 

@@ -24,8 +24,7 @@ type Break struct {
 	conn probe.Conn // held in the data phase; guarded by mu
 }
 
-// Hit is closed when the break is reached: with Stall and Silence behind the
-// step, with all others before it.
+// Hit is closed when the break is reached, before its step.
 func (b *Break) Hit() <-chan struct{} { return b.hit }
 
 // Wait waits for the break to be reached.
@@ -97,15 +96,6 @@ func (b *Break) before(ctx context.Context) error {
 	return nil
 }
 
-// after acts after a step of a handshake.
-func (b *Break) after(ctx context.Context, s *probe.Socket) error {
-	if b.action.kind == actStall {
-		s.Shutdown()
-	}
-	close(b.hit)
-	return b.held(ctx)
-}
-
 func (b *Break) held(ctx context.Context) error {
 	select {
 	case <-b.free:
@@ -114,9 +104,6 @@ func (b *Break) held(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// later says that the break acts behind the step, not before it.
-func (b *Break) later() bool { return b.action.kind == actStall || b.action.kind == actSilence }
 
 // frame acts in the data phase, on the core.
 func (b *Break) frame(c probe.Conn) error {
@@ -128,9 +115,7 @@ func (b *Break) frame(c probe.Conn) error {
 	case actHalfClose:
 		return probe.ErrHalfClose
 	case actBlock:
-		return b.hold(c, probe.ErrHold)
-	case actStall, actSilence:
-		return b.hold(c, probe.ErrStall)
+		return b.hold(c)
 	case actDelay:
 		time.AfterFunc(b.action.delay, c.Resume)
 		return probe.ErrHold
@@ -138,7 +123,7 @@ func (b *Break) frame(c probe.Conn) error {
 	return nil
 }
 
-func (b *Break) hold(c probe.Conn, err error) error {
+func (b *Break) hold(c probe.Conn) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -147,5 +132,5 @@ func (b *Break) hold(c probe.Conn, err error) error {
 	default:
 	}
 	b.conn = c
-	return err
+	return probe.ErrHold
 }

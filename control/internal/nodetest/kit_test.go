@@ -3,7 +3,6 @@ package nodetest_test
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net"
@@ -21,8 +20,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // must ends the test by an error.
@@ -39,107 +36,42 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-func node(t *testing.T, name string, policy control.Policy, backend uring.Backend) *nodetest.Node {
+func node(t *testing.T, name string, policy control.Policy) *nodetest.Node {
 	n, err := wire.ParseEntityName(name)
 	must(t, err)
-	return nodetest.Start(t, nodetest.NodeConfig{Config: control.Config{
-		Name: n, Default: &policy, Plane: loop.Config{Driver: uring.Config{Backend: backend}},
-	}})
-}
-
-func everyBackend(t *testing.T, run func(t *testing.T, ctx context.Context, backend uring.Backend)) {
-	for _, b := range []uring.Backend{uring.Auto, uring.Epoll} {
-		t.Run(string(b), func(t *testing.T) {
-			nodetest.CheckLeaks(t)
-			run(t, patience(t), b)
-		})
-	}
-}
-
-// Matrix: OB-05
-func TestPointNamesAreReversible(t *testing.T) {
-	all := []nodetest.Point{
-		nodetest.SocketConnecting(), nodetest.SocketAccepted(), nodetest.BannerWrite(), nodetest.BannerRead(), nodetest.BannerPayloadRead(),
-	}
-	for tag := frame.TagHello; tag.Known(); tag++ {
-		all = append(all, nodetest.Write(tag), nodetest.Read(tag))
-	}
-	seen := map[string]bool{}
-	for _, p := range all {
-		name := nodetest.PointName(p)
-		if got, err := nodetest.ParsePoint(name); err != nil || got != p || seen[name] {
-			t.Errorf("%q: %v %v", name, got, err)
-		}
-		seen[name] = true
-	}
-	if len(seen) != 5+2*22 {
-		t.Errorf("%d points", len(seen))
-	}
-	for _, bad := range []string{"", "HELLO", "_READ", "HELLO_WROTE", "hello_read", "tag 99_READ"} {
-		if p, err := nodetest.ParsePoint(bad); err == nil {
-			t.Errorf("%q is %v", bad, p)
-		}
-	}
+	return nodetest.Start(t, nodetest.NodeConfig{Config: control.Config{Name: n, Default: &policy}})
 }
 
 // Matrix: OB-04
 func TestAwaitComparesEveryNumber(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		a := node(t, "osd.1", control.LosslessPeer(), backend)
-		b := node(t, "osd.2", control.LosslessPeer(), backend)
-		b.Dial(a)
-		b.Await(ctx, "established C(1,1,0,1)")
-		short, cancel := context.WithCancel(ctx)
-		cancel()
-		for _, good := range []string{"established|closed C(1,*,0-1,1+)", "established C(1,1,0,1) A(0,0,0,0) R(0,0)"} {
-			if err := b.Probe.Await(ctx, good); err != nil {
-				t.Error(err)
-			}
-		}
-		for _, bad := range []string{
-			"closed C(1,1,0,1)", "established C(2,1,0,1)", "established C(1,0,0,1)", "established C(1,1,1,1)", "established C(1,1,0,2+)",
-			"established C(1,1,0,1) A(1,0,0,0)", "established C(1,1,0,1) R(1,0)", "established",
-		} {
-			if err := b.Probe.Await(short, bad); err == nil {
-				t.Errorf("%q matches", bad)
-			}
-		}
-		for _, wrong := range []string{"", "closed X(1)", "closed C(1,2)", "closed C(a,0,0,0)", "closed C"} {
-			if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "nodetest") {
-				t.Errorf("%q: %v", wrong, err)
-			}
-		}
-		if err := b.Probe.Await(short, "established C(1,1,0,1)", "closed A(1,0,0,0)"); err == nil {
-			t.Error("two lines match one object")
-		}
-	})
-}
-
-// Matrix: OB-04
-func TestASessionSurvivesAFault(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	serverPolicy, clientPolicy := control.StatefulServer(), control.LosslessClient()
-	server := nodetest.Start(t, nodetest.NodeConfig{Config: control.Config{Default: &serverPolicy}})
-	client := nodetest.Start(t, nodetest.NodeConfig{
-		Config:  control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Default: &clientPolicy},
-		Unbound: true,
-	})
-
-	// The TCP connection ends before the server has read the second message.
-	server.Probe.Arm(nodetest.Read(frame.TagMessage), 2, nodetest.Fault())
-	conn := client.Dial(server)
-	for tid := range uint64(3) {
-		m := control.NewMessage(1000, []byte("hello"), nil)
-		m.TID = tid
-		if err := conn.Send(m); err != nil {
-			t.Fatal(err)
+	ctx := patience(t)
+	a := node(t, "osd.1", control.LosslessPeer())
+	b := node(t, "osd.2", control.LosslessPeer())
+	b.Dial(a)
+	b.Await(ctx, "established C(1,1,0,1)")
+	short, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, good := range []string{"established|closed C(1,*,0-1,1+)", "established C(1,1,0,1) A(0,0,0,0) R(0,0)"} {
+		if err := b.Probe.Await(ctx, good); err != nil {
+			t.Error(err)
 		}
 	}
-	if err := server.Inbox.Await(ctx, 0, 1, 2); err != nil {
-		t.Fatal(err) // each message arrives once and in order
+	for _, bad := range []string{
+		"closed C(1,1,0,1)", "established C(2,1,0,1)", "established C(1,0,0,1)", "established C(1,1,1,1)", "established C(1,1,0,2+)",
+		"established C(1,1,0,1) A(1,0,0,0)", "established C(1,1,0,1) R(1,0)", "established",
+	} {
+		if err := b.Probe.Await(short, bad); err == nil {
+			t.Errorf("%q matches", bad)
+		}
 	}
-	client.Await(ctx, "established C(2,1,1,2)") // 2 dials, 1 CLIENT_IDENT, 1 SESSION_RECONNECT, ready twice
+	for _, wrong := range []string{"", "closed X(1)", "closed C(1,2)", "closed C(a,0,0,0)", "closed C"} {
+		if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "nodetest") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if err := b.Probe.Await(short, "established C(1,1,0,1)", "closed A(1,0,0,0)"); err == nil {
+		t.Error("two lines match one object")
+	}
 }
 
 // Matrix: OB-04, INV-05
@@ -180,185 +112,68 @@ func raw(t *testing.T, n *nodetest.Node) net.Conn {
 
 // Matrix: OB-06
 func TestActionsAsThePeerSeesThem(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		n := node(t, "osd.1", control.StatelessServer(), backend)
-		rest := wire2.Banner{}.AppendTo(nil)[wire2.BannerPrefixSize:]
-		wantEnd := func(c net.Conn, reset bool) {
-			t.Helper()
-			k, err := c.Read(make([]byte, 64))
-			if k != 0 || err == nil || strings.Contains(err.Error(), "reset") != reset {
-				t.Errorf("read %d bytes, %v; reset expected: %v", k, err, reset)
-			}
+	ctx := patience(t)
+	n := node(t, "osd.1", control.StatelessServer())
+	rest := wire2.Banner{}.AppendTo(nil)[wire2.BannerPrefixSize:]
+	wantEnd := func(c net.Conn, reset bool) {
+		t.Helper()
+		k, err := c.Read(make([]byte, 64))
+		if k != 0 || err == nil || strings.Contains(err.Error(), "reset") != reset {
+			t.Errorf("read %d bytes, %v; reset expected: %v", k, err, reset)
 		}
-		// write sends the rest of the banner, and the peer goes on.
-		write := func(c net.Conn, goesOn bool) {
-			t.Helper()
-			if _, err := c.Write(rest); err != nil {
-				t.Error(err)
-			}
-			if goesOn {
-				if k, err := c.Read(make([]byte, 64)); err != nil || k == 0 {
-					t.Errorf("no HELLO: %v", err)
-				}
-			}
-		}
-		at := nodetest.BannerPayloadRead()
-		n.Probe.ArmNext(at, nodetest.Fault())
-		wantEnd(raw(t, n), false)
-		n.Probe.ArmNext(at, nodetest.Reset())
-		wantEnd(raw(t, n), true)
-		n.Probe.ArmNext(at, nodetest.HalfClose())
-		hello := n.Probe.ArmNext(nodetest.Write(frame.TagHello), nodetest.Continue())
-		c := raw(t, n)
-		wantEnd(c, false)
-		write(c, false)
-		n.Hit(ctx, hello) // our bytes were read all the same
-		b := n.Probe.ArmNext(at, nodetest.Stall())
-		c = raw(t, n)
-		write(c, false)
-		wantEnd(c, false)
-		n.Hit(ctx, b)
-		b.Release()
-		for _, act := range []nodetest.Action{nodetest.Block(), nodetest.Silence(), nodetest.Delay(time.Millisecond), nodetest.Continue()} {
-			b := n.Probe.ArmNext(at, act)
-			c := raw(t, n)
-			b.Release()
-			write(c, true)
-			n.Hit(ctx, b)
-		}
-	})
-}
-
-func TestDataPhaseGoesOnBehindDelayBlockAndSilence(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		a := node(t, "osd.1", control.LosslessPeer(), backend)
-		b := node(t, "osd.2", control.LosslessPeer(), backend)
-		conn := b.Dial(a)
-		tid := uint64(0)
-		var want []uint64
-		for _, end := range []*nodetest.Node{a, b} {
-			at := nodetest.Write(frame.TagMessage)
-			if end == a {
-				at = nodetest.Read(frame.TagMessage)
-			}
-			for _, act := range []nodetest.Action{nodetest.Delay(time.Millisecond), nodetest.Block(), nodetest.Silence(), nodetest.Continue()} {
-				br := end.Probe.ArmNext(at, act)
-				for range 3 {
-					tid++
-					want = append(want, tid)
-					m := control.NewMessage(1, nil, nil)
-					m.TID = tid
-					must(t, conn.Send(m))
-				}
-				end.Hit(ctx, br)
-				br.Release()
-				if err := a.Inbox.Await(ctx, want...); err != nil {
-					t.Fatalf("%v: %v", act, err)
-				}
-			}
-		}
-		b.Await(ctx, "established C(1,1,0,1)")
-	})
-}
-
-// Matrix: OB-05
-func TestPeerCanStopAnywhereInAHandshake(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		n := node(t, "osd.1", control.StatelessServer(), backend)
-		cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Addr: wire.Addr{Type: wire.AddrMsgr2}}
-		points := nodetest.HandshakePoints(nodetest.Connector)
-		for _, at := range points[1 : len(points)-2] {
-			p := msgrtest.DialPeer(ctx, cfg, n.Addr)
-			p.HandshakeUntil(at)
-			if err := p.Err(); err != nil {
-				t.Errorf("%s: %v", nodetest.PointName(at), err)
-			}
-			p.HalfClose()
-			p.ExpectEnd()
-			if err := p.Err(); err != nil {
-				t.Errorf("%s: %v", nodetest.PointName(at), err)
-			}
-			p.Close()
-		}
-		p := msgrtest.DialPeer(ctx, cfg, n.Addr)
-		p.HandshakeUntil(nodetest.Write(frame.TagClientIdent))
-		if p.Err() == nil {
-			t.Error("a point behind the handshake was reached in it")
-		}
-		p.Reset()
-		p.Send(frame.TagClientIdent, nil)
-		if f := p.Next(); f.Tag != 0 {
-			t.Errorf("a script that has ended reads %v", f.Tag)
-		}
-	})
-}
-
-func TestPeerNamesTheFrameThatItDidNotExpect(t *testing.T) {
-	everyBackend(t, func(t *testing.T, ctx context.Context, backend uring.Backend) {
-		n := node(t, "osd.1", control.LosslessPeer(), backend)
-		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Addr: n.Addr.WithNonce(5)}, n.Addr)
-		defer p.Close()
-		p.Handshake()
-		p.SendPayload(frame.TagClientIdent, p.ClientIdent(1, 1))
-		p.ExpectReset()
-		if err := p.Err(); err == nil || !strings.Contains(err.Error(), "got SERVER_IDENT, want SESSION_RESET") {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-type dataPayload interface{ AppendTo([]byte) []byte }
-
-// decodeData reads the payload of a frame of the data phase.
-func decodeData(name string, p []byte) (dataPayload, error) {
-	if name == "ACK" {
-		return msgrtest.DecodeAck(p)
 	}
-	return msgrtest.DecodeKeepalive(p)
-}
-
-// recordedData are payloads that real daemons sent.
-var recordedData = []struct{ frame, payload string }{
-	{"KEEPALIVE2", "3321016b179ada36"},
-	{"ACK", "0100000000000000"},
-	{"KEEPALIVE2_ACK", "3321016b179ada36"},
-	{"ACK", "0400000000000000"},
-	{"KEEPALIVE2", "d20400002e160000"},
-	{"KEEPALIVE2_ACK", "d20400002e160000"},
-	{"KEEPALIVE2", "00f1536515cd5b07"},
-	{"KEEPALIVE2_ACK", "00f1536515cd5b07"},
+	at := nodetest.BannerPayloadRead()
+	n.Probe.ArmNext(at, nodetest.Fault())
+	wantEnd(raw(t, n), false)
+	n.Probe.ArmNext(at, nodetest.Reset())
+	wantEnd(raw(t, n), true)
+	n.Probe.ArmNext(at, nodetest.HalfClose())
+	hello := n.Probe.ArmNext(nodetest.Write(frame.TagHello), nodetest.Continue())
+	c := raw(t, n)
+	wantEnd(c, false)
+	_, err := c.Write(rest)
+	must(t, err)
+	n.Hit(ctx, hello) // our bytes were read all the same
+	for _, act := range []nodetest.Action{nodetest.Block(), nodetest.Delay(time.Millisecond), nodetest.Continue()} {
+		b := n.Probe.ArmNext(at, act)
+		c := raw(t, n)
+		b.Release()
+		_, err := c.Write(rest)
+		must(t, err)
+		if k, err := c.Read(make([]byte, 64)); err != nil || k == 0 {
+			t.Errorf("%v: no HELLO: %v", act, err)
+		}
+		n.Hit(ctx, b)
+	}
 }
 
 // Matrix: IN-06
-func TestRecordedDataPayloadsReencodeIdentically(t *testing.T) {
-	for _, r := range recordedData {
-		p, err := hex.DecodeString(r.payload)
-		must(t, err)
-		for n := range p {
-			if _, err := decodeData(r.frame, p[:n]); !errors.Is(err, wire.ErrTruncated) || !errors.Is(err, wire.ErrMalformed) {
-				t.Errorf("%s cut to %d of %d bytes: %v", r.frame, n, len(p), err)
-			}
-		}
-		v, err := decodeData(r.frame, append(bytes.Clone(p), "surplus"...))
-		if err != nil {
-			t.Errorf("%s %s: %v", r.frame, r.payload, err)
-			continue
-		}
-		if got := v.AppendTo([]byte("head")); !bytes.Equal(got, append([]byte("head"), p...)) {
-			t.Errorf("%s: got %x behind head, want %s", r.frame, got, r.payload)
-		}
+func TestRecordedAcksAndKeepalivesReencodeIdentically(t *testing.T) {
+	ack, stamp := []byte{4, 0, 0, 0, 0, 0, 0, 0}, []byte{0x00, 0xf1, 0x53, 0x65, 0x15, 0xcd, 0x5b, 0x07}
+	if a, err := msgrtest.DecodeAck(ack); err != nil || a.Seq != 4 || !bytes.Equal(a.AppendTo(nil), ack) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	k, err := msgrtest.DecodeKeepalive(stamp)
+	if err != nil || !k.Stamp.Time().Equal(time.Unix(1700000000, 123456789)) || !bytes.Equal(k.AppendTo(nil), stamp) {
+		t.Errorf("%+v, %v", k, err)
+	}
+	_, ackErr := msgrtest.DecodeAck(ack[:7])
+	_, stampErr := msgrtest.DecodeKeepalive(stamp[:7])
+	if !errors.Is(ackErr, wire.ErrTruncated) || !errors.Is(stampErr, wire.ErrTruncated) {
+		t.Errorf("cut short: %v, %v", ackErr, stampErr)
 	}
 }
 
-func TestRecordedDataPayloadsMeanWhatTheySay(t *testing.T) {
-	k, err := msgrtest.DecodeKeepalive([]byte{0x00, 0xf1, 0x53, 0x65, 0x15, 0xcd, 0x5b, 0x07})
-	must(t, err)
-	if got := k.Stamp.Time(); !got.Equal(time.Unix(1700000000, 123456789)) {
-		t.Errorf("the stamp is %v", got)
-	}
-	a, err := msgrtest.DecodeAck([]byte{4, 0, 0, 0, 0, 0, 0, 0})
-	if err != nil || a.Seq != 4 {
-		t.Errorf("the ack is for %d, %v", a.Seq, err)
+func TestPeerNamesTheFrameThatItDidNotExpect(t *testing.T) {
+	ctx := patience(t)
+	n := node(t, "osd.1", control.LosslessPeer())
+	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Addr: n.Addr.WithNonce(5)}, n.Addr)
+	defer p.Close()
+	p.Handshake()
+	p.SendPayload(frame.TagClientIdent, p.ClientIdent(1, 1))
+	p.ExpectReset()
+	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "got SERVER_IDENT, want SESSION_RESET") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -440,21 +255,6 @@ func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
 	}
 }
 
-func TestAReservedPortRefusesUntilTheTestListensThere(t *testing.T) {
-	at := msgrtest.ReservePort(t).String()
-	for range 2 {
-		if c, err := net.Dial("tcp4", at); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Fatalf("%v, %v", c, err)
-		}
-		l, err := net.Listen("tcp4", at)
-		must(t, err)
-		c, err := net.Dial("tcp4", at)
-		must(t, err)
-		_ = c.Close()
-		_ = l.Close()
-	}
-}
-
 // The peers of a node that is shut down do not come to another program's server.
 func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
 	n := nodetest.Start(t, nodetest.NodeConfig{})
@@ -467,16 +267,6 @@ func TestANodeKeepsItsPortUntilTheTestEnds(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("bound by somebody else: %v", err)
 	}
-}
-
-func TestUntilAsksUntilTheAnswerIsYes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		err := msgrtest.Until(t.Context(), func() bool { asked++; return asked == 3 })
-		if err != nil || asked != 3 {
-			t.Errorf("asked %d times: %v", asked, err)
-		}
-	})
 }
 
 func TestUntilEndsWithItsContext(t *testing.T) {

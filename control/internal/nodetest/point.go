@@ -60,32 +60,23 @@ func PointName(p Point) string {
 	return stepNames[p.Step]
 }
 
-// ParsePoint is the inverse of PointName.
-func ParsePoint(name string) (Point, error) {
+// MustPoint is the inverse of PointName, for names that are known to be right: it panics on
+// others.
+func MustPoint(name string) Point {
 	for step, n := range stepNames {
 		if n == name {
-			return Point{Step: step}, nil
+			return Point{Step: step}
 		}
 	}
 	for tag := frame.TagHello; tag.Known(); tag++ {
 		switch name {
 		case tag.String() + "_WRITE":
-			return Write(tag), nil
+			return Write(tag)
 		case tag.String() + "_READ":
-			return Read(tag), nil
+			return Read(tag)
 		}
 	}
-	return Point{}, fmt.Errorf("nodetest: no break point %q", name)
-}
-
-// MustPoint is ParsePoint for names that are known to be right: it panics on
-// others.
-func MustPoint(name string) Point {
-	p, err := ParsePoint(name)
-	if err != nil {
-		panic(err)
-	}
-	return p
+	panic(fmt.Sprintf("nodetest: no break point %q", name))
 }
 
 // Role is a side of one TCP connection.

@@ -21,7 +21,7 @@ type Probe struct {
 	mu      sync.Mutex
 	seen    map[Point]int
 	breaks  []*Break
-	sockets map[uint64]*watched
+	sockets map[uint64]*object // during their handshakes
 	objects []*object
 	conns   map[*control.Conn]*object
 	wants   []want // of the last Await
@@ -30,17 +30,11 @@ type Probe struct {
 	until   context.Context // counting stops when it ends
 }
 
-// watched is a socket during its handshake.
-type watched struct {
-	obj  *object
-	late *Break // acts behind the step under way
-}
-
 // NewProbe makes a probe for one messenger.
 func NewProbe() *Probe {
 	return &Probe{
 		seen:    make(map[Point]int),
-		sockets: make(map[uint64]*watched),
+		sockets: make(map[uint64]*object),
 		conns:   make(map[*control.Conn]*object),
 		begun:   time.Now(),
 		until:   context.Background(),
@@ -60,11 +54,10 @@ func (p *Probe) CountUntil(ctx context.Context) {
 func (p *Probe) Arm(at Point, nth int, a Action) *Break {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.arm(at, nth, a)
+	return p.armLocked(at, nth, a)
 }
 
-// arm makes a break. Caller holds mu.
-func (p *Probe) arm(at Point, nth int, a Action) *Break {
+func (p *Probe) armLocked(at Point, nth int, a Action) *Break {
 	b := &Break{point: at, nth: nth, action: a, hit: make(chan struct{}), free: make(chan struct{})}
 	p.breaks = append(p.breaks, b)
 	return b
@@ -75,7 +68,7 @@ func (p *Probe) arm(at Point, nth int, a Action) *Break {
 func (p *Probe) ArmNext(at Point, a Action) *Break {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.arm(at, p.seen[at]+1, a)
+	return p.armLocked(at, p.seen[at]+1, a)
 }
 
 // Seen is the number of times that a point was reached.
@@ -211,16 +204,13 @@ func (p *Probe) describe() string {
 // reached counts a point and returns the break that is armed for it. Caller holds mu.
 func (p *Probe) reached(at Point) *Break {
 	p.seen[at]++
-	var hit *Break
 	for _, b := range p.breaks {
-		if b.point == at && b.nth == p.seen[at] && hit == nil {
-			hit = b
+		if b.point == at && b.nth == p.seen[at] {
+			p.log("  %v", b)
+			return b
 		}
 	}
-	if hit != nil {
-		p.log("  %v", hit)
-	}
-	return hit
+	return nil
 }
 
 // At implements probe.Probe.
@@ -232,7 +222,7 @@ func (p *Probe) At(ctx context.Context, e probe.Event) error {
 		p.decided(e)
 		return nil
 	case e.When == probe.After:
-		return p.after(ctx, e)
+		return nil
 	}
 	return p.before(ctx, e)
 }
@@ -240,19 +230,10 @@ func (p *Probe) At(ctx context.Context, e probe.Event) error {
 // before is called ahead of a step of a handshake.
 func (p *Probe) before(ctx context.Context, e probe.Event) error {
 	p.mu.Lock()
-	w := p.sockets[e.Socket.ID()]
-	if w == nil {
-		w = &watched{}
-		p.sockets[e.Socket.ID()] = w
-	}
 	conn, _ := e.Conn.(*control.Conn)
-	p.count(w, conn, e.Point)
+	p.count(e.Socket.ID(), conn, e.Point)
 	p.log("socket %d %s", e.Socket.ID(), PointName(e.Point))
 	b := p.reached(e.Point)
-	if b != nil && b.later() {
-		w.late = b
-		b = nil
-	}
 	p.mu.Unlock()
 	if b == nil {
 		return nil
@@ -261,47 +242,34 @@ func (p *Probe) before(ctx context.Context, e probe.Event) error {
 	return b.before(ctx)
 }
 
-// after is called behind a step of a handshake.
-func (p *Probe) after(ctx context.Context, e probe.Event) error {
-	p.mu.Lock()
-	w := p.sockets[e.Socket.ID()]
-	b := w.late
-	w.late = nil
-	p.mu.Unlock()
-	if b == nil {
-		return nil
-	}
-	return b.after(ctx, e.Socket)
-}
-
 // count notes a step in the counters of its object. Caller holds mu.
-func (p *Probe) count(w *watched, conn *control.Conn, at Point) {
-	if w.obj == nil {
-		w.obj = &object{} // not counted, unless it says below what it is
-	}
+func (p *Probe) count(socket uint64, conn *control.Conn, at Point) {
 	if p.until.Err() != nil {
 		return
 	}
+	o := p.sockets[socket]
+	if o == nil {
+		o = &object{} // not counted, unless its first point says below what it is
+	}
 	switch at {
 	case SocketConnecting():
-		o := p.conns[conn]
-		if o == nil {
+		if o = p.conns[conn]; o == nil {
 			o = p.object(conn)
 		}
-		w.obj = o
-		w.obj.Connect.Sockets++
+		o.Connect.Sockets++
 	case SocketAccepted():
-		w.obj = p.object(nil)
-		w.obj.Accept.Sockets++
+		o = p.object(nil)
+		o.Accept.Sockets++
 	case Write(frame.TagClientIdent):
-		w.obj.Connect.Idents++
+		o.Connect.Idents++
 	case Write(frame.TagSessionReconnect):
-		w.obj.Connect.Reconnects++
+		o.Connect.Reconnects++
 	case Read(frame.TagClientIdent):
-		w.obj.Accept.Idents++
+		o.Accept.Idents++
 	case Read(frame.TagSessionReconnect):
-		w.obj.Accept.Reconnects++
+		o.Accept.Reconnects++
 	}
+	p.sockets[socket] = o
 }
 
 // object makes the next object. Caller holds mu.
@@ -331,22 +299,22 @@ func (p *Probe) frame(e probe.Event) error {
 func (p *Probe) decided(e probe.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.sockets[e.Socket.ID()]
-	if w == nil || w.obj == nil {
+	o := p.sockets[e.Socket.ID()]
+	if o == nil {
 		return
 	}
 	conn, _ := e.Conn.(*control.Conn)
 	switch {
 	case conn == nil:
 		p.log("socket %d closed", e.Socket.ID())
-		w.obj.over = true
+		o.over = true
 	case e.TookOver:
 		p.log("socket %d taken over by conn %d", e.Socket.ID(), conn.ID())
-		w.obj.End = Replaced
+		o.End = Replaced
 	default:
 		p.log("socket %d made conn %d", e.Socket.ID(), conn.ID())
-		w.obj.Conn = conn
-		p.conns[conn] = w.obj
+		o.Conn = conn
+		p.conns[conn] = o
 	}
 }
 

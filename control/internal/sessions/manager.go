@@ -99,7 +99,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m.keyLog = keyLogger(cfg.KeyLog, m.cfg.Logger)
 	m.lines = loop.NewRationedLogger(m.cfg.Logger, cfg.Clock.Now)
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
-	m.binder, m.steering = m.newBinder(), m.newSteerer(bpf.Load)
+	m.binder, m.steering = m.newBinder(), m.newSteerer()
 	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.Steering.Hints(), Ports: cfg.Steering.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
 	m.silent = unanswered.New(cfg.Clock, m.unanswered)
 	m.asker.begin(m)
@@ -219,9 +219,6 @@ func (m *Manager) LocksTaken() uint64 {
 
 // Plane has the cores. To add and remove them is the Manager's.
 func (m *Manager) Plane() *loop.Plane { return m.plane }
-
-// Load has the steering programs made by f, for tests. It comes before Bind.
-func (m *Manager) Load(f func(bpf.Config) (*bpf.Steering, error)) { m.steering = m.newSteerer(f) }
 
 // Random is a random number other than 0.
 func (m *Manager) Random() uint64 { return m.random.next() }

@@ -50,23 +50,18 @@ type predecessor struct {
 	conns     []handover.Frozen
 }
 
-// Offer implements handover.Predecessor.
-func (p *predecessor) Offer() handover.Offer { return p.m.Offer() }
-
 // Offer is our identity, which a successor gets first.
-func (m *Manager) Offer() handover.Offer {
+func (p *predecessor) Offer() handover.Offer {
+	m := p.m
 	m.lock()
 	defer m.unlock()
 	return handover.Offer{Entity: m.cfg.Name, Nonce: m.nonce, Number: m.number, Bound: m.bound, Addrs: m.addrs}
 }
 
-// Listeners are the listeners of all addresses.
-func (m *Manager) Listeners() []*loop.Listener { return m.listeners.All() }
-
 // Listeners are duplicates of the listeners of all addresses.
 func (p *predecessor) Listeners() (d handover.Descriptors, err error) {
 	d.Close = func() { handover.CloseFiles(d.FDs) }
-	p.listeners = p.m.Listeners()
+	p.listeners = p.m.listeners.All()
 	for _, l := range p.listeners {
 		fd, err := l.Descriptor()
 		if err != nil {
@@ -152,13 +147,6 @@ func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, 
 // attemptsLocked are the numbers of the last attempts.
 func (m *Manager) attemptsLocked() handover.Attempts {
 	return handover.Attempts{Msgr2: uint64(m.globalSeq), Msgr1: uint64(m.globalSeq1)}
-}
-
-// Attempts are the numbers of the last attempts to connect.
-func (m *Manager) Attempts() handover.Attempts {
-	m.lock()
-	defer m.unlock()
-	return m.attemptsLocked()
 }
 
 // Undo has frozen sessions and paused listeners go on.

@@ -11,10 +11,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// newSteerer makes the Steerer of our listeners, with programs that load makes.
-func (m *Manager) newSteerer(load func(bpf.Config) (*bpf.Steering, error)) *steering.Steerer {
+// newSteerer makes the Steerer of our listeners.
+func (m *Manager) newSteerer() *steering.Steerer {
 	c := m.cfg.Steering
-	c.Load, c.Logger, c.Waits = load, m.cfg.Logger, m.mu.Check.Waits
+	c.Load, c.Logger, c.Waits = bpf.Load, m.cfg.Logger, m.mu.Check.Waits
 	return steering.New(c)
 }
 
