@@ -315,21 +315,3 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 		})
 	}
 }
-
-func TestEveryCutOfARecordedHandshakeIsAnError(t *testing.T) {
-	for _, r := range recordings(t) {
-		if r.name[:2] != "07" && r.name[:2] != "12" {
-			continue
-		}
-		head, _, _ := r.split("s2c")
-		for n := range head {
-			_, _, err := Connect(t.Context(), linktest.Scripted(head[:n]), r.connectConfig(t))
-			wantError(t, err)
-		}
-		head, _, _ = r.split("c2s")
-		for n := range head {
-			_, _, err := Accept(t.Context(), linktest.Scripted(head[:n]), r.acceptConfig(t))
-			wantError(t, err)
-		}
-	}
-}
