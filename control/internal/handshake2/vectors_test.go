@@ -3,7 +3,6 @@ package handshake2
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -38,12 +37,7 @@ type recordedFrame struct {
 	Payload      hexBytes
 }
 
-type hexBytes []byte
-
-func (h *hexBytes) UnmarshalText(text []byte) (err error) {
-	*h, err = hex.DecodeString(string(text))
-	return err
-}
+type hexBytes = linktest.Hex
 
 func recordings(t testing.TB) []*recording {
 	t.Helper()
