@@ -70,6 +70,14 @@ func key(t testing.TB, secret []byte) Key {
 	return k
 }
 
+// newKey is a key that nobody else has.
+func newKey(t testing.TB, kind Kind) Key {
+	t.Helper()
+	k, err := NewKey(kind, nil, t0)
+	must(t, err)
+	return k
+}
+
 // overwritten reports whether a secret that was taken before a wipe is gone.
 func overwritten(secret []byte) bool {
 	return len(secret) > 0 && bytes.Equal(secret, make([]byte, len(secret)))
