@@ -322,18 +322,6 @@ func TestNobodyWaitsAtADoorThatIsClosed(t *testing.T) {
 	}
 }
 
-func TestWithoutARateNobodyWaits(t *testing.T) {
-	d := New(Shares(1000))
-	c := &clock{now: start}
-	for range 20 {
-		fail(t, d, c, bad, 20)
-		d.CameToNothing(bad, c.now)
-	}
-	if d.Close(); len(d.owedBySource.of) != 0 {
-		t.Error("something is counted")
-	}
-}
-
 // Inside is how many are let in and have neither left nor given way.
 func (d *Door) Inside() int {
 	d.mu.Lock()
