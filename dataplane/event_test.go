@@ -114,26 +114,20 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	}
 }
 
-func TestAReconnectWithNothingToSendTakesOverThePeersNumber(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.h.Delay(false, nil)
-	c.h.RequeueSentUpTo(41)
-	c.open(OpenOptions{}, frame.Rev1, false)
-	c.send(&Message{})
-	if got := seqs(c.take()); !slices.Equal(got, []uint64{42}) {
-		t.Errorf("seq %v, want 42", got)
-	}
-}
-
-func TestWhatWaitsToBeSentForTheFirstTimeHasNumbersAboveThePeers(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.h.Delay(false, nil)
-	must(t, c.h.Send(&Message{TID: 1}))
-	c.send(&Message{TID: 2})
-	c.h.RequeueSentUpTo(41)
-	c.open(OpenOptions{}, frame.Rev1, false)
-	if got := seqs(c.take()); !slices.Equal(got, []uint64{42, 43}) {
-		t.Errorf("seq %v, want 42 and 43", got)
+// What is sent for the first time has numbers above those that the peer has.
+func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
+	for queued := range uint64(3) { // before the reconnect
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.delay()
+		for tid := range queued {
+			c.send(&Message{TID: tid})
+		}
+		c.h.RequeueSentUpTo(41)
+		c.open(OpenOptions{}, frame.Rev1, false)
+		c.send(&Message{})
+		if got := seqs(c.take()); !slices.Equal(got, span(42, 42+queued)) {
+			t.Errorf("%d queued: seqs %v, want them from 42 on", queued, got)
+		}
 	}
 }
 

@@ -21,27 +21,6 @@ func receive(q *Ordered[uint64], numbers ...uint64) (turns []uint64) {
 	return turns
 }
 
-func TestItemsHaveTheirTurnsInTheOrderOfTheirNumbers(t *testing.T) {
-	var q Ordered[uint64]
-	for _, one := range []struct {
-		numbers, turns []uint64
-		waiting        int
-	}{
-		{[]uint64{1, 2}, []uint64{10, 20}, 0},
-		{[]uint64{5, 4}, nil, 2},
-		{[]uint64{3}, []uint64{30, 40, 50}, 0},
-		{[]uint64{7, 9}, nil, 2},
-		{[]uint64{6}, []uint64{60, 70}, 1},
-	} {
-		if got := receive(&q, one.numbers...); !slices.Equal(got, one.turns) || q.waiting() != one.waiting {
-			t.Errorf("%v: %v had their turn and %d wait, want %v and %d", one.numbers, got, q.waiting(), one.turns, one.waiting)
-		}
-	}
-	if q.last != 7 {
-		t.Errorf("last is %d", q.last)
-	}
-}
-
 func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {

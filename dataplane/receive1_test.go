@@ -53,12 +53,14 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 // Whatever the decoder was told to accept: the sum of three lengths must not wrap.
 // Matrix: V1-08
 func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
 	const most = 1<<32 - 1
-	c.h.framer.(*framer1).dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
-	c.arrive(header1(frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}))
-	if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
-		t.Errorf("fault %v", c.own.fault())
+	for _, hd := range []frame1.Header{{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}, {Seq: 1, FrontLen: most, DataLen: 1}} { // the second to 0
+		c := newBed(t, nil).conn1(OpenOptions{})
+		c.h.framer.(*framer1).dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
+		c.arrive(header1(hd))
+		if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
+			t.Errorf("fault %v", c.own.fault())
+		}
 	}
 }
 

@@ -255,37 +255,31 @@ func (r *rig) listen(addr netip.AddrPort, opt uring.ListenOptions) uring.Socket 
 	return s
 }
 
-func (r *rig) accept(s uring.Socket) (user uint64, op uring.Op) {
+// begin starts an operation on a socket.
+func (r *rig) begin(kind uring.Kind, start func(uring.Socket, uint64) (uring.Op, error), s uring.Socket) (user uint64, op uring.Op) {
 	r.t.Helper()
 	user = r.user()
-	op, err := r.d.Accept(s, user)
+	op, err := start(s, user)
 	if err != nil {
-		r.t.Fatalf("Accept: %v", err)
+		r.t.Fatalf("operation of kind %v: %v", kind, err)
 	}
-	r.track(op, user, uring.KindAccept)
+	r.track(op, user, kind)
 	return user, op
 }
 
-func (r *rig) ready(s uring.Socket) (user uint64, op uring.Op) {
+func (r *rig) accept(s uring.Socket) (uint64, uring.Op) {
 	r.t.Helper()
-	user = r.user()
-	op, err := r.d.Ready(s, user)
-	if err != nil {
-		r.t.Fatalf("Ready: %v", err)
-	}
-	r.track(op, user, uring.KindReady)
-	return user, op
+	return r.begin(uring.KindAccept, r.d.Accept, s)
 }
 
-func (r *rig) receive(s uring.Socket) (user uint64, op uring.Op) {
+func (r *rig) ready(s uring.Socket) (uint64, uring.Op) {
 	r.t.Helper()
-	user = r.user()
-	op, err := r.d.Receive(s, user)
-	if err != nil {
-		r.t.Fatalf("Receive: %v", err)
-	}
-	r.track(op, user, uring.KindReceive)
-	return user, op
+	return r.begin(uring.KindReady, r.d.Ready, s)
+}
+
+func (r *rig) receive(s uring.Socket) (uint64, uring.Op) {
+	r.t.Helper()
+	return r.begin(uring.KindReceive, r.d.Receive, s)
 }
 
 func (r *rig) connect(local, to netip.AddrPort, opt uring.SocketOptions) (s uring.Socket, user uint64, op uring.Op) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -184,41 +183,6 @@ func TestNoHeaderCRCSendsZerosAndIgnoresThePeers(t *testing.T) {
 	with[len(with)-NewFooterSize] ^= 1
 	if _, _, err := decodeMessage(NewDecoder(cfg, nil, frame.DefaultLimits()), with[1:]); err != nil {
 		t.Error(err)
-	}
-}
-
-// V1-08: the lengths in a header are held against the limits before anything is
-// taken for what they announce.
-func TestAnnouncedLengthsAreBoundedByTheHeader(t *testing.T) {
-	lim := frame.Limits{Front: 10, Middle: 20, Data: 30}
-	d := NewDecoder(Config{}, nil, lim)
-	for _, c := range []struct {
-		front, middle, data uint32
-		ok                  bool
-	}{
-		{10, 20, 30, true}, {11, 0, 0, false}, {0, 21, 0, false}, {0, 0, 31, false},
-		{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, false},
-	} {
-		h := sample()
-		h.FrontLen, h.MiddleLen, h.DataLen = c.front, c.middle, c.data
-		p := NewEncoder(Config{}, nil, peerAddr).AppendHeader(nil, &h)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		got, err := d.Header(p[1:])
-		runtime.ReadMemStats(&after)
-		if (err == nil) != c.ok || !c.ok && !errors.Is(err, frame.ErrTooLarge) {
-			t.Errorf("%d, %d, %d: %v", c.front, c.middle, c.data, err)
-		}
-		if c.ok && got.PayloadSize() != 60 {
-			t.Errorf("payload of %d", got.PayloadSize())
-		}
-		if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
-			t.Errorf("%d bytes allocated for announced lengths", n)
-		}
-	}
-	h := Header{FrontLen: 1<<32 - 1, MiddleLen: 1<<32 - 1, DataLen: 1<<32 - 1}
-	if got := h.PayloadSize(); got != 3*(1<<32-1) {
-		t.Errorf("the largest payload is %d", got)
 	}
 }
 

@@ -92,10 +92,8 @@ func TestAES256KVectors(t *testing.T) {
 
 // The tags make what is altered, cut or meant for something else an error of its own.
 func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
-	k, err := NewKey(AES256K, nil, t0)
-	must(t, err)
-	other, err := NewKey(AES256K, nil, t0)
-	must(t, err)
+	k := newKey(t, AES256K)
+	other := newKey(t, AES256K)
 	for n := range 40 {
 		payload := bytes.Repeat([]byte{7}, n)
 		bare, err := k.seal(useReply, nil, payload, nil)

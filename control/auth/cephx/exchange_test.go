@@ -240,8 +240,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 			t.Errorf("%v: %v %d", peer, sres.Entity, sres.GlobalID)
 		}
 	}
-	stranger, err := NewKey(AES, c.rand, t0)
-	must(t, err)
+	stranger := newKey(t, AES)
 	fake, err := NewClient(ClientConfig{Name: mon.name, Key: stranger, Now: c.clock.Now, Rand: c.rand})
 	must(t, err)
 	if _, _, _, serr := connect(fake, wire.Mon, c.mon, wire.Mon, wires{}); !errors.Is(serr, errWrongKey) {

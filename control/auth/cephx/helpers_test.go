@@ -3,7 +3,6 @@ package cephx
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -27,17 +27,7 @@ var (
 )
 
 // hexBytes is a byte string in the vectors.
-type hexBytes []byte
-
-func (h *hexBytes) UnmarshalJSON(p []byte) error {
-	var s string
-	if err := json.Unmarshal(p, &s); err != nil {
-		return err
-	}
-	b, err := hex.DecodeString(s)
-	*h = b
-	return err
-}
+type hexBytes = linktest.Hex
 
 // hexU64 is a "0x..." number in the vectors.
 type hexU64 uint64
@@ -76,6 +66,14 @@ func same(t testing.TB, what string, got, want []byte) {
 func key(t testing.TB, secret []byte) Key {
 	t.Helper()
 	k, err := KeyFromSecret(secret, t0)
+	must(t, err)
+	return k
+}
+
+// newKey is a key that nobody else has.
+func newKey(t testing.TB, kind Kind) Key {
+	t.Helper()
+	k, err := NewKey(kind, nil, t0)
 	must(t, err)
 	return k
 }

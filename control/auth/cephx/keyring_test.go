@@ -94,8 +94,7 @@ func TestKeyringErrorsNameTheLine(t *testing.T) {
 }
 
 func TestKeyringSetRefusesWhatCannotBeWritten(t *testing.T) {
-	k, err := NewKey(AES, nil, t0)
-	must(t, err)
+	k := newKey(t, AES)
 	ring := new(Keyring)
 	for _, e := range []Entity{
 		{Name: admin},
@@ -192,8 +191,7 @@ func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 }
 
 func TestKeyHandles(t *testing.T) {
-	k, err := NewKey(AES, nil, t0)
-	must(t, err)
+	k := newKey(t, AES)
 	share, clone, secret := k, k.Clone(), k.data().secret
 	if !k.equal(clone) || k.equal(Key{}) || (Key{}).equal(Key{}) {
 		t.Error("equality")
@@ -228,10 +226,8 @@ func TestKeyHandles(t *testing.T) {
 }
 
 func TestEnvelopeRefusesForeignAndAlteredData(t *testing.T) {
-	k, err := NewKey(AES, nil, t0)
-	must(t, err)
-	other, err := NewKey(AES, nil, t0)
-	must(t, err)
+	k := newKey(t, AES)
+	other := newKey(t, AES)
 	for n := range 40 {
 		payload := bytes.Repeat([]byte{7}, n)
 		bare, err := k.seal(useTicket, nil, payload, nil)
@@ -259,8 +255,7 @@ func TestEnvelopeRefusesForeignAndAlteredData(t *testing.T) {
 }
 
 func TestPaddingIsChecked(t *testing.T) {
-	k, err := NewKey(AES, nil, t0)
-	must(t, err)
+	k := newKey(t, AES)
 	block, err := aes.NewCipher(k.data().secret)
 	must(t, err)
 	for name, tc := range map[string]struct {

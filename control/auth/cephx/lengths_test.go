@@ -2,43 +2,12 @@ package cephx
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// spoiled are p with every 1, 2, 4 and 8 bytes of it in turn set to 0, 1 and values
-// at which a length or count overflows or turns negative, and p cut everywhere. Among them is
-// every length and every count of whatever p is, with each of these values.
-func spoiled(p []byte, try func(q []byte)) {
-	for at := range p {
-		for _, width := range []int{1, 2, 4, 8} {
-			if at+width > len(p) {
-				continue
-			}
-			top := uint64(1) << (8*width - 1)
-			for _, v := range []uint64{0, 1, top - 1, top, 2*top - 1, 2*top - 2, 1 << 16, uint64(len(p))} {
-				q := append([]byte(nil), p...)
-				for i := range width {
-					q[at+i] = byte(v >> (8 * i))
-				}
-				try(q)
-			}
-		}
-		try(append([]byte(nil), p[:at]...))
-	}
-}
-
-// allocated is what f takes from the heap, in bytes.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // Every inner length and every count of every structure, also of those that come
 // encrypted from a peer that has the key, set to 0, 1 and huge: it decodes to something or
@@ -164,8 +133,8 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 				t.Fatalf("as it should be: %v", err)
 			}
 			n, failed := 0, 0
-			took := allocated(func() {
-				spoiled(s.good, func(q []byte) {
+			took := linktest.Allocated(func() {
+				linktest.Spoiled(s.good, func(q []byte) {
 					n++
 					if s.decode(q) != nil {
 						failed++

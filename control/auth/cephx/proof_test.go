@@ -13,8 +13,7 @@ import (
 
 func TestWrongKeyAndUnknownEntityAreRefusedAlike(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
-		wrong, err := NewKey(AES, c.rand, t0)
-		must(t, err)
+		wrong := newKey(t, AES)
 		nobody := wire.EntityName{Type: wire.Client, ID: "nobody"}
 		for _, one := range []struct {
 			name wire.EntityName
@@ -165,8 +164,7 @@ func TestTruncatedPayloadsAreErrors(t *testing.T) {
 func TestClientWantsTheServersProof(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
 		cl := c.loggedIn(admin)
-		fake, err := NewKey(AES, c.rand, t0)
-		must(t, err)
+		fake := newKey(t, AES)
 		for name, reply := range map[string]func(p []byte) []byte{
 			"missing":        func([]byte) []byte { return nil },
 			"empty envelope": func([]byte) []byte { return []byte{0, 0, 0, 0} },

@@ -50,18 +50,6 @@ func crowd(t *testing.T, d *Door, n int) (guests []*Guest, evicted []*bool) {
 	return guests, evicted
 }
 
-func TestOneSourceTakesMoreThanItsShareWhileThereIsRoom(t *testing.T) {
-	d := small()
-	for range 9 {
-		if _, e := enter(t, d, ip(192, 0, 2, 1), start); *e {
-			t.Fatal("evicted")
-		}
-	}
-	if d.Inside() != 9 || d.Counters() != (Counters{}) {
-		t.Errorf("%d inside, %+v", d.Inside(), d.Counters())
-	}
-}
-
 // Matrix: RL-02
 func TestASourceOverItsShareReplacesItsOwnOldestSilentConnection(t *testing.T) {
 	d := small()
@@ -122,21 +110,6 @@ func TestIPv6SourcesAreNetworksOf64And48Bits(t *testing.T) {
 	}
 	if g, _ := small().Admit(netip.Addr{}, start); g == nil {
 		t.Error("a peer without an address is refused")
-	}
-}
-
-func TestAtTheBoundTheOldestSilentConnectionGivesWay(t *testing.T) {
-	d := small()
-	guests, evicted := crowd(t, d, 16)
-	guests[0].Progress(after(time.Millisecond))
-	enter(t, d, ip(203, 0, 113, 1), after(time.Millisecond))
-	for i, e := range evicted {
-		if *e != (i == 1) {
-			t.Errorf("guest %d evicted: %v", i, *e)
-		}
-	}
-	if d.Inside() != 16 {
-		t.Errorf("%d inside", d.Inside())
 	}
 }
 

@@ -75,14 +75,19 @@ func visit(t *testing.T, d *Door, c *clock, from netip.Addr) *visitor {
 	return v
 }
 
-// fail has n of a source come to nothing at once.
-func fail(t *testing.T, d *Door, c *clock, from netip.Addr, n int) {
+// visits lets n of a source in.
+func visits(t *testing.T, d *Door, c *clock, from netip.Addr, n int) (all []*visitor) {
 	t.Helper()
-	var all []*visitor
 	for range n {
 		all = append(all, visit(t, d, c, from))
 	}
-	for i, v := range all {
+	return all
+}
+
+// fail has n of a source come to nothing at once.
+func fail(t *testing.T, d *Door, c *clock, from netip.Addr, n int) {
+	t.Helper()
+	for i, v := range visits(t, d, c, from, n) {
 		if !v.begun {
 			t.Fatalf("%d of %d wait", n-i, n)
 		}
@@ -156,10 +161,7 @@ func TestInTheLongRunAsManyComeToNothingAsTheRateSays(t *testing.T) {
 
 func TestAnyNumberOfHandshakesThatSucceedPassAtOnce(t *testing.T) {
 	d, c := paced()
-	var all []*visitor
-	for range 400 {
-		all = append(all, visit(t, d, c, bad))
-	}
+	all := visits(t, d, c, bad, 400)
 	for i, v := range all {
 		if !v.begun {
 			t.Fatalf("handshake %d waits", i)
@@ -175,10 +177,7 @@ func TestAnyNumberOfHandshakesThatSucceedPassAtOnce(t *testing.T) {
 func TestALineMovesAsFastAsHandshakesSucceed(t *testing.T) {
 	d, c := paced()
 	fail(t, d, c, bad, 4)
-	var line []*visitor
-	for range 5 {
-		line = append(line, visit(t, d, c, bad))
-	}
+	line := visits(t, d, c, bad, 5)
 	c.pass(101 * time.Millisecond)
 	for i, v := range line {
 		if !v.begun {
@@ -192,10 +191,7 @@ func TestALineMovesAsFastAsHandshakesSucceed(t *testing.T) {
 func TestThoseWhoWaitBeginInTheOrderInWhichTheyCame(t *testing.T) {
 	d, c := paced()
 	fail(t, d, c, bad, 4)
-	var line []*visitor
-	for range 5 {
-		line = append(line, visit(t, d, c, bad))
-	}
+	line := visits(t, d, c, bad, 5)
 	for n := range line {
 		c.pass(100 * time.Millisecond)
 		for i, v := range line {
@@ -235,10 +231,7 @@ func TestAClockThatIsSetBackKeepsNobodyWaiting(t *testing.T) {
 func TestALineHasItsBoundAndWhoWaitsTooLongIsEnded(t *testing.T) {
 	d, c := paced()
 	fail(t, d, c, bad, 4)
-	var line []*visitor
-	for range 5 {
-		line = append(line, visit(t, d, c, bad))
-	}
+	line := visits(t, d, c, bad, 5)
 	if g, cause := d.Admit(bad, c.now); g != nil || cause != TooMany || d.Counters().Rate != 1 {
 		t.Fatalf("one more is let in: %v, %+v", cause, d.Counters())
 	}
@@ -326,18 +319,6 @@ func TestNobodyWaitsAtADoorThatIsClosed(t *testing.T) {
 	}
 	if g, cause := d.Admit(bad, c.now); g != nil || cause != TooMany {
 		t.Errorf("one more waits: %v", cause)
-	}
-}
-
-func TestWithoutARateNobodyWaits(t *testing.T) {
-	d := New(Shares(1000))
-	c := &clock{now: start}
-	for range 20 {
-		fail(t, d, c, bad, 20)
-		d.CameToNothing(bad, c.now)
-	}
-	if d.Close(); len(d.owedBySource.of) != 0 {
-		t.Error("something is counted")
 	}
 }
 

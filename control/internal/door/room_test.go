@@ -72,10 +72,7 @@ func TestWhoIsSilentBeyondItsGraceGivesWayAndIsCharged(t *testing.T) {
 // A handshake whose goroutine does not read yet has not been silent, however long that takes.
 func TestNobodyIsSilentBeforeItIsListenedTo(t *testing.T) {
 	d, c := lined()
-	var inside []*visitor
-	for range 5 {
-		inside = append(inside, visit(t, d, c, bad))
-	}
+	inside := visits(t, d, c, bad, 5)
 	late := visit(t, d, c, bad)
 	c.pass(time.Second)
 	late.check(t, "the newcomer", false, false)
@@ -116,10 +113,7 @@ func TestTheLineForPlacesHasItsBoundAndItsEnd(t *testing.T) {
 	for _, v := range inside {
 		v.Progress(c.now)
 	}
-	var line []*visitor
-	for range 4 {
-		line = append(line, visit(t, d, c, bad))
-	}
+	line := visits(t, d, c, bad, 4)
 	if g, cause := d.Admit(bad, c.now); g != nil || cause != FullSource {
 		t.Errorf("one more waits: %v", cause)
 	}

@@ -3,7 +3,6 @@ package handshake1_test
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"strconv"
@@ -34,12 +33,7 @@ type recording struct {
 	C2S, S2C    hexBytes
 }
 
-type hexBytes []byte
-
-func (h *hexBytes) UnmarshalText(text []byte) (err error) {
-	*h, err = hex.DecodeString(string(text))
-	return err
-}
+type hexBytes = linktest.Hex
 
 func recordings(t testing.TB) (all []recording) {
 	t.Helper()

@@ -162,12 +162,14 @@ func TestOnlyFailedAuthenticationIsErrAuth(t *testing.T) {
 	}
 	// A stream that ends is the network, wherever it does.
 	for n := range s2c {
-		if _, _, err := Connect(t.Context(), linktest.Scripted(s2c[:n]), cc); errors.Is(err, handshake.ErrAuth) {
+		_, _, err := Connect(t.Context(), linktest.Scripted(s2c[:n]), cc)
+		if wantError(t, err); errors.Is(err, handshake.ErrAuth) {
 			t.Fatalf("connector after %d bytes: %v", n, err)
 		}
 	}
 	for n := range c2s {
-		if _, _, err := Accept(t.Context(), linktest.Scripted(c2s[:n]), ac); errors.Is(err, handshake.ErrAuth) {
+		_, _, err := Accept(t.Context(), linktest.Scripted(c2s[:n]), ac)
+		if wantError(t, err); errors.Is(err, handshake.ErrAuth) {
 			t.Fatalf("acceptor after %d bytes: %v", n, err)
 		}
 	}

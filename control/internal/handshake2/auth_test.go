@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,20 +209,6 @@ func TestRetriesAreBoundedOnBothSides(t *testing.T) {
 	}
 }
 
-// Matrix: AU-04
-func TestRetryOnTheSameConnectionSucceeds(t *testing.T) {
-	// The first request of the recorded client is refused, the second accepted.
-	for _, r := range recordings(t) {
-		if !strings.HasPrefix(r.name, "08") {
-			continue
-		}
-		x, y := meet(t, r.connectConfig(t), r.acceptConfig(t))
-		if x.err != nil || y.err != nil || x.peer.Auth.Method != auth.None || y.peer.Auth.Entity.String() != "client.admin" {
-			t.Error(x.err, y.err)
-		}
-	}
-}
-
 // Matrix: HI-14
 func TestRoundsAreBoundedOnBothSides(t *testing.T) {
 	for rounds, ok := range map[int]bool{maxAuthRounds: true, maxAuthRounds + 1: false} {
@@ -307,25 +292,6 @@ func TestDowngradeIsAFault(t *testing.T) {
 	}
 }
 
-func TestOddResultsAndMethodsInBadMethod(t *testing.T) {
-	for _, result := range []int32{0, 1, 1 << 30, -1 << 31} {
-		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
-		bad := wire2.AuthBadMethod{Method: 2, Result: result, AllowedMethods: []uint32{0, 2, 1 << 31}, AllowedModes: []uint32{0, 99}}
-		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
-		if !errors.Is(err, handshake.ErrGaveUp) || !errors.Is(err, &auth.Refused{}) {
-			t.Errorf("result %d: %v", result, err)
-		}
-	}
-	for _, method := range []uint32{0, 1, 77} {
-		cc, _ := keyedConfigs(newKeyed(auth.CRC), keyed{})
-		bad := wire2.AuthBadMethod{Method: method, Result: auth.EACCES, AllowedMethods: []uint32{2}}
-		_, _, err := Connect(t.Context(), linktest.Scripted(answer(t, frame.TagAuthBadMethod, bad.AppendTo(nil))), cc)
-		if !errors.Is(err, ErrUnexpectedFrame) {
-			t.Errorf("refusal of method %d: %v", method, err)
-		}
-	}
-}
-
 func TestRequestForMethodZeroIsRefused(t *testing.T) {
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
 	peer := answer(t, frame.TagAuthRequest, wire2.AuthRequest{Method: 0, PreferredModes: []uint32{1}}.AppendTo(nil))
@@ -368,21 +334,6 @@ func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
 	cc, ac := keyedConfigs(k, k)
 	if x, y := meet(t, cc, ac); x.err != nil || y.err != nil {
 		t.Error(x.err, y.err)
-	}
-}
-
-// Matrix: AU-05
-func TestDifferentSessionKeysAreFoundBySignature(t *testing.T) {
-	for _, mode := range bothMode {
-		other := newKeyed(mode)
-		other.key = 8
-		cc, ac := keyedConfigs(newKeyed(mode), other)
-		x, y := meet(t, cc, ac)
-		for _, err := range []error{x.err, y.err} {
-			if !errors.Is(err, ErrSignature) || wantError(t, err).Terminal() {
-				t.Errorf("%v: %v", mode, err)
-			}
-		}
 	}
 }
 

@@ -87,31 +87,6 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 	}
 }
 
-// What a tag cannot hold is refused when its head is there: nothing more is read,
-// and there is no buffer for it.
-func TestEveryFrameAboveItsBoundIsRefusedFromItsPreamble(t *testing.T) {
-	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {
-		for tag := range frame.Tag(32) {
-			body := make([]byte, tag.Bound().Max+1)
-			wire, err := frame.NewEncoder(rev).AppendFrame(nil, tag, body)
-			must(t, err)
-			link := linktest.Scripted(wire)
-			s := newStream(link)
-			s.start(rev)
-			want := frame.ErrTooLarge
-			if !tag.Known() {
-				want = frame.ErrTag
-			}
-			if _, _, err := s.ReadFrame(t.Context()); !errors.Is(err, want) {
-				t.Errorf("%v, %v: %v", rev, tag, err)
-			}
-			if read := len(wire) - len(link.In.Content()); read != frame.PreambleSize || cap(s.in) > 512 {
-				t.Errorf("%v, %v: %d bytes read, %d of memory", rev, tag, read, cap(s.in))
-			}
-		}
-	}
-}
-
 // The limits before authentication refuse no control frame that its tag can hold.
 func TestEveryControlFrameAtItsBoundIsRead(t *testing.T) {
 	for _, rev := range []frame.Revision{frame.Rev0, frame.Rev1} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -18,38 +17,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
-
-// wildValues are put in the place of each field, whatever its width.
-var wildValues = []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 63, 1<<64 - 1}
-
-// wild calls f with payload and a wild value in each window of 1, 2, 4 and 8 bytes:
-// whatever the fields are, each of them is met.
-func wild(payload []byte, f func(what string, p []byte)) {
-	for _, width := range []int{1, 2, 4, 8} {
-		for at := 0; at+width <= len(payload); at++ {
-			for _, v := range wildValues {
-				var b [8]byte
-				binary.LittleEndian.PutUint64(b[:], v)
-				if width < 8 && v>>(8*width) != 0 && v != 1<<64-1 {
-					continue // the same as a smaller one
-				}
-				p := bytes.Clone(payload)
-				if copy(p[at:], b[:width]); !bytes.Equal(p, payload) {
-					f(fmt.Sprintf("%d bytes at %d are %x", width, at, b[:width]), p)
-				}
-			}
-		}
-	}
-}
-
-// allocated is how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // Each field of each frame of a handshake with each wild value,
 // for both roles. A handshake ends with an error, or was not hurt; it never takes
@@ -74,14 +41,14 @@ func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
 			}
 			for i, p := range list {
 				runs := 0
-				total := allocated(func() {
-					wild(p.payload, func(what string, changed []byte) {
+				total := linktest.Allocated(func() {
+					linktest.Spoiled(p.payload, func(changed []byte) {
 						runs++
 						peer := slices.Concat(join(list[:i]), encode(t, p.tag, changed), join(list[i+1:]))
 						if err := role.run(linktest.Scripted(peer)); err != nil {
 							wantError(t, err)
 						} else if p.tag == frame.TagAuthSignature {
-							t.Errorf("%v with %s was accepted", p.tag, what)
+							t.Errorf("%v of %x was accepted", p.tag, changed)
 						}
 					})
 				})

@@ -5,6 +5,7 @@ package linktest
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"io"
 	"sync"
 )
@@ -133,4 +134,13 @@ func (e *End) Write(_ context.Context, b []byte) error {
 		e.Out.Write(b[i : i+1])
 	}
 	return nil
+}
+
+// Hex is a string of bytes in a recording: hexadecimal digits in JSON.
+type Hex []byte
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
 }
