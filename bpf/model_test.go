@@ -9,7 +9,7 @@ import (
 type Model struct {
 	// Policy is the policy in force.
 	Policy Policy
-	// AddrPort and Addr are the table. Addresses are as Normalize returns
+	// AddrPort and Addr are the table. Addresses are as normalize returns
 	// them.
 	AddrPort map[netip.AddrPort]int
 	Addr     map[netip.Addr]int
@@ -90,5 +90,9 @@ func (m *Model) Decide(a Connection) Decision {
 }
 
 func normalizePort(p netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(Normalize(p.Addr()), p.Port())
+	return netip.AddrPortFrom(normalize(p.Addr()), p.Port())
 }
+
+// normalize returns addr in the form in which the table keeps it: IPv4 instead
+// of IPv4-mapped IPv6, and without a zone.
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }

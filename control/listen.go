@@ -66,20 +66,10 @@ var ErrUnsteered = steering.ErrUnsteered
 // that were not used for longest when it is full. A connection that exists
 // stays where it is.
 func (m *Messenger) PinPeer(peer netip.AddrPort, core int) error {
-	return m.s.Pin(&core, func(p *bpf.Steering) error {
-		if peer.Port() == 0 {
-			return p.Pin(peer.Addr(), core)
-		}
-		return p.PinPort(peer, core)
-	})
+	return m.s.Pin(&core, func(p *bpf.Steering) error { return p.Pin(peer, core) })
 }
 
 // UnpinPeer takes that pin back. It is no error if there is none.
 func (m *Messenger) UnpinPeer(peer netip.AddrPort) error {
-	return m.s.Pin(nil, func(p *bpf.Steering) error {
-		if peer.Port() == 0 {
-			return p.Unpin(peer.Addr())
-		}
-		return p.UnpinPort(peer)
-	})
+	return m.s.Pin(nil, func(p *bpf.Steering) error { return p.Unpin(peer) })
 }

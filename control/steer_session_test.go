@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
@@ -264,7 +263,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	c.exchange(t, 1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
-	must(t, server.PinPeer(netip.AddrPortFrom(bpf.Normalize(server.Addrs()[0].AddrPort.Addr()), 0), to))
+	must(t, server.PinPeer(netip.AddrPortFrom(server.Addrs()[0].AddrPort.Addr(), 0), to))
 	cut.arm(server.Conns())
 	c.exchange(t, 2)
 	if p := server.Conns()[0].Info().Placement; p != (control.Placement{Core: to, Intended: to, By: "table"}) {
