@@ -181,19 +181,19 @@ func (c *decision) run(t *testing.T, f family) {
 	client := -1
 	if c.arrival.Moving {
 		// The connection waits at core 0, which closes below.
-		must(t, s.PinPort(c.arrival.Peer, 0))
+		must(t, s.Pin(c.arrival.Peer, 0))
 		must(t, s.SetPolicy(Policy{Rules: useAddrPort}))
 		client = dial(t, c.arrival.Peer, to, -1)
 		if core := g.waiting(t); core != 0 {
 			t.Fatalf("waits at core %d", core)
 		}
-		must(t, s.UnpinPort(c.arrival.Peer))
+		must(t, s.Unpin(c.arrival.Peer))
 	}
 	for peer, core := range c.pinPort {
-		must(t, s.PinPort(peer, core))
+		must(t, s.Pin(peer, core))
 	}
 	for addr, core := range c.pin {
-		must(t, s.Pin(addr, core))
+		must(t, s.Pin(anyPort(addr), core))
 	}
 	must(t, s.SetPolicy(c.policy))
 	for _, core := range c.drained {
@@ -261,8 +261,8 @@ func TestIPv6PeerIsTheSource(t *testing.T) {
 	g := listen(t, "::1", 2)
 	g.steer(t, s)
 	peer := netip.MustParseAddrPort("[2001:db8:1:2:3:4:5:6]:23457")
-	must(t, s.Pin(peer.Addr(), 1))
-	must(t, s.Pin(g.addr.Addr(), 0))
+	must(t, s.Pin(anyPort(peer.Addr()), 1))
+	must(t, s.Pin(anyPort(g.addr.Addr()), 0))
 	fd := openSocket(t, peer.Addr())
 	defer unix.Close(fd)
 	must(t, unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_FREEBIND, 1))

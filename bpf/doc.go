@@ -6,7 +6,7 @@
 // the listener by the first rule that matches:
 //
 //   - table: the peer's address and port, then its address alone, if the
-//     control plane pinned it to a core ([Steering.PinPort], [Steering.Pin]);
+//     control plane pinned it to a core ([Steering.Pin]);
 //   - hint: the peer's source port modulo the number of cores, for ports of a
 //     range that peers use for nothing else ([LocalHintRange], [HintPort]);
 //   - CPU: the core of the CPU that took the SYN;

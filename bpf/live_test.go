@@ -163,7 +163,7 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 		servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
 	}
 	pinned := "127.81.6.2"
-	must(t, s.Pin(netip.MustParseAddr(pinned), 1))
+	must(t, s.Pin(anyPort(netip.MustParseAddr(pinned)), 1))
 	c := hammer(t, addr, "127.81.6.1", pinned, "127.81.6.3")
 	for round := range 30 {
 		core := round % n
@@ -260,7 +260,7 @@ func TestWaitingConnectionsMoveOffAClosingListener(t *testing.T) {
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, s)
 	ip := netip.MustParseAddr("127.81.8.1")
-	must(t, s.Pin(ip, 0))
+	must(t, s.Pin(anyPort(ip), 0))
 	var waiting []int
 	for range n {
 		fd := dial(t, netip.AddrPortFrom(ip, 0), g.addr, -1)

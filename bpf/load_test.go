@@ -74,7 +74,7 @@ func TestOnlyLoadNeedsTheCapability(t *testing.T) {
 	var err error
 	withCapabilities(t, 0, func() {
 		p := defaultPolicy(1)
-		err = errors.Join(s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.SetPolicy(p), s.Pin(g.addr.Addr(), 0), s.Unpin(g.addr.Addr()), s.Drain(0))
+		err = errors.Join(s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.SetPolicy(p), s.Pin(anyPort(g.addr.Addr()), 0), s.Unpin(anyPort(g.addr.Addr())), s.Drain(0))
 		_, cErr := s.Counters()
 		err = errors.Join(err, cErr)
 	})
@@ -187,10 +187,10 @@ func TestClosedSteeringSaysSo(t *testing.T) {
 	_, counterErr := s.Counters()
 	_, filesErr := s.Files()
 	_, coresErr := s.Cores()
-	_, _, pinnedErr := s.Pinned(g.addr.Addr())
+	_, _, pinnedErr := s.Pinned(anyPort(g.addr.Addr()))
 	for i, err := range []error{
 		s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.Drain(0), s.Remove(0), s.SetPolicy(Policy{}),
-		s.Pin(g.addr.Addr(), 0), s.PinPort(g.addr, 0), s.Unpin(g.addr.Addr()), s.UnpinPort(g.addr),
+		s.Pin(anyPort(g.addr.Addr()), 0), s.Pin(g.addr, 0), s.Unpin(anyPort(g.addr.Addr())), s.Unpin(g.addr),
 		counterErr, filesErr, coresErr, pinnedErr,
 	} {
 		if !errors.Is(err, errClosed) {

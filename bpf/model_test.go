@@ -92,3 +92,7 @@ func (m *Model) Decide(a Connection) Decision {
 func normalizePort(p netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(normalize(p.Addr()), p.Port())
 }
+
+// normalize returns addr in the form in which the table keeps it: IPv4 instead
+// of IPv4-mapped IPv6, and without a zone.
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }

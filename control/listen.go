@@ -55,20 +55,10 @@ var ErrUnsteered = steering.ErrUnsteered
 // else the error is ErrUnsteered. A full table forgets the pins that were not used for longest.
 // Existing connections do not move.
 func (m *Messenger) PinPeer(peer netip.AddrPort, core int) error {
-	return m.s.Pin(&core, func(p *bpf.Steering) error {
-		if peer.Port() == 0 {
-			return p.Pin(peer.Addr(), core)
-		}
-		return p.PinPort(peer, core)
-	})
+	return m.s.Pin(&core, func(p *bpf.Steering) error { return p.Pin(peer, core) })
 }
 
 // UnpinPeer removes a pin, if it exists.
 func (m *Messenger) UnpinPeer(peer netip.AddrPort) error {
-	return m.s.Pin(nil, func(p *bpf.Steering) error {
-		if peer.Port() == 0 {
-			return p.Unpin(peer.Addr())
-		}
-		return p.UnpinPort(peer)
-	})
+	return m.s.Pin(nil, func(p *bpf.Steering) error { return p.Unpin(peer) })
 }

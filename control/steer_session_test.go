@@ -194,7 +194,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	c.exchange(1)
 	was := server.Conns()[0].Core().ID()
 	to := (was + 1) % steerCores
-	must(t, server.PinPeer(netip.AddrPortFrom(server.Addrs()[0].AddrPort.Addr().Unmap(), 0), to))
+	must(t, server.PinPeer(netip.AddrPortFrom(server.Addrs()[0].AddrPort.Addr(), 0), to))
 	cut.arm(server.Conns())
 	c.exchange(2)
 	if p := server.Conns()[0].Info().Placement; p != (stats.Placement{Core: to, Intended: to, By: "table"}) {

@@ -146,7 +146,7 @@ func (r *framer1) gather(s *loop.Socket) bool {
 			return false
 		}
 	}
-	if _, data := r.dec.Checks(); (r.large || r.apart.on) && data {
+	if (r.large || r.apart.on) && r.dec.ChecksData() {
 		r.crcFrom, r.crcTo, r.crc = before, before+int(r.hd.DataLen), 0
 	}
 	return true
@@ -167,15 +167,12 @@ func (r *framer1) finish(s *loop.Socket, _, rest []byte, b *loop.Buffer) {
 			f.Seg[i+1], rest = rest[:n:n], rest[n:]
 		}
 	}
-	headers, data := r.dec.Checks()
-	if headers {
-		f.CRCs.Set(1, frame1.SegmentCRC(0, f.Seg[1]))
-		f.CRCs.Set(2, frame1.SegmentCRC(0, f.Seg[2]))
-	}
+	f.CRCs.Set(1, frame1.SegmentCRC(0, f.Seg[1]))
+	f.CRCs.Set(2, frame1.SegmentCRC(0, f.Seg[2]))
 	switch {
 	case r.crcTo > r.crcFrom:
 		f.CRCs.Set(3, r.crc) // it was taken as the bytes came
-	case data:
+	case r.dec.ChecksData():
 		f.CRCs.Set(3, frame1.SegmentCRC(0, f.Seg[3]))
 	}
 	err := r.dec.Footer(r.hd, rest, frame1.Sums{Front: f.CRCs.Of[1], Middle: f.CRCs.Of[2], Data: f.CRCs.Of[3]})
@@ -260,8 +257,7 @@ func (r *framer1) appendMessage(b *flush, m *Message) (fits bool, err error) {
 	}
 	w.Out = enc.AppendHeader(w.Out, &hd)
 	b.payload(m, copied)
-	front, data := enc.Checks()
-	m.sums(&b.sums, true, front, data)
+	m.sums(&b.sums, true, true, enc.SumsData())
 	w.Out = enc.AppendFooter(w.Out, &hd, frame1.Sums{Front: b.sums[0], Middle: b.sums[1], Data: b.sums[2]})
 	if t := r.h.tap; t != nil {
 		told := hd // the header itself stays on the stack

@@ -129,7 +129,6 @@ type Handler struct {
 	followTask *loop.Task              // made by the first Pause
 	held       queueGauge
 	full       atomic.Uint64 // times that there was no room
-	acks       ackClock
 	touchTask  loop.Task
 
 	posted uint64 // number of the last event posted; the protocol's

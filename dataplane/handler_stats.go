@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -112,17 +111,3 @@ func (h *Handler) statistics(c *loop.Core) HandlerStats {
 // Receives is how the handler's present socket receives, and why; both are empty without
 // one. It may change at any moment. Any goroutine, a core's too.
 func (h *Handler) Receives() (loop.ReceiveMode, loop.Why) { return h.receives.Receives() }
-
-// ackClock lets any goroutine see when the peer last answered a keepalive.
-type ackClock struct{ at atomic.Uint64 }
-
-func (a *ackClock) set(t Timestamp) { a.at.Store(uint64(t.Sec)<<32 | uint64(t.Nsec)) }
-
-func (a *ackClock) get() Timestamp {
-	v := a.at.Load()
-	return Timestamp{uint32(v >> 32), uint32(v)}
-}
-
-// LastKeepaliveAck is the time stamp of our last keepalive that the peer
-// answered, zero if there is none. Any goroutine.
-func (h *Handler) LastKeepaliveAck() Timestamp { return h.acks.get() }

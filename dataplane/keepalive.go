@@ -103,7 +103,6 @@ func (h *Handler) heardKeepaliveAck(c *loop.Core, t Timestamp) {
 		return
 	}
 	h.seen.Acked, h.waiting = t, false
-	h.acks.set(t)
 	h.owner.KeepaliveAck(h, t)
 }
 

@@ -56,10 +56,10 @@ func TestKeepalivesKeepAnIdleConnectionAlive(t *testing.T) {
 	if c.own.fault() != nil || pings != 6 {
 		t.Fatalf("%d keepalives in 2.5 s, fault %v", pings, c.own.fault())
 	}
-	if len(c.own.acks) != pings || c.h.LastKeepaliveAck() != c.own.acks[pings-1] {
-		t.Errorf("%d answers, last %v", len(c.own.acks), c.h.LastKeepaliveAck())
+	if len(c.own.acks) != pings || c.h.seen.Acked != c.own.acks[pings-1] {
+		t.Errorf("%d answers, last %v", len(c.own.acks), c.h.seen.Acked)
 	}
-	if got := c.h.LastKeepaliveAck().Time(); !got.Equal(time.Unix(1000, 5).Add(2400 * time.Millisecond)) {
+	if got := c.h.seen.Acked.Time(); !got.Equal(time.Unix(1000, 5).Add(2400 * time.Millisecond)) {
 		t.Errorf("the last answer is to the keepalive of %v", got)
 	}
 }

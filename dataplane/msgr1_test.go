@@ -93,7 +93,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 				t.Errorf("%v: received %v", tag, c.h.seen.Received)
 			}
 		case frame1.TagKeepalive2Ack:
-			if len(c.own.acks) != 1 || c.h.LastKeepaliveAck() != c.h.seen.Sent {
+			if len(c.own.acks) != 1 || c.h.seen.Acked != c.h.seen.Sent {
 				t.Errorf("%v: %d answers", tag, len(c.own.acks))
 			}
 		case frame1.TagAck:

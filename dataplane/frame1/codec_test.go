@@ -43,7 +43,7 @@ func encoded(cfg Config, s Signer, front, middle, data string) ([]byte, Header) 
 // Matrix: V1-06
 func TestRoundTripOfEveryForm(t *testing.T) {
 	for _, f := range allForms {
-		for _, cfg := range []Config{{Form: f}, {Form: f, NoHeaderCRC: true}, {Form: f, NoDataCRC: true}} {
+		for _, cfg := range []Config{{Form: f}, {Form: f, NoDataCRC: true}} {
 			for _, s := range []Signer{nil, sum{}} {
 				p, h := encoded(cfg, s, "front", "", "the data")
 				if got, want := len(p), NewEncoder(cfg, s, peerAddr).Overhead()+13; got != want {
@@ -62,20 +62,17 @@ func TestRoundTripOfEveryForm(t *testing.T) {
 }
 
 // The caller has computed them all, as for a message that goes to other peers, too.
-func TestCRCsThatAreSwitchedOffAreSentAsZeros(t *testing.T) {
-	for _, cfg := range []Config{{}, {NoHeaderCRC: true}, {NoDataCRC: true}} {
+func TestACRCThatIsSwitchedOffIsSentAsZero(t *testing.T) {
+	for _, cfg := range []Config{{}, {NoDataCRC: true}} {
 		e, h := NewEncoder(cfg, nil, peerAddr), sample()
 		h.CRC = 9 // of an earlier header
 		e.AppendHeader(nil, &h)
 		f, err := parseFooter(e.AppendFooter(nil, &h, Sums{Front: 1, Middle: 2, Data: 3}), cfg.Form)
 		want := Sums{Front: 1, Middle: 2, Data: 3}
-		if cfg.NoHeaderCRC {
-			want.Front, want.Middle = 0, 0
-		}
 		if cfg.NoDataCRC {
 			want.Data = 0
 		}
-		if err != nil || f.Sums != want || (h.CRC == 0) != cfg.NoHeaderCRC {
+		if err != nil || f.Sums != want || h.CRC == 0 || h.CRC == 9 {
 			t.Errorf("%+v: header %#x, footer %+v, %v", cfg, h.CRC, f, err)
 		}
 	}
@@ -156,7 +153,12 @@ func TestSignaturesDoNotMatterWithoutASigner(t *testing.T) {
 	}
 }
 
-func TestNoCRCOfDataByTheSendersFlag(t *testing.T) {
+func TestNoCRCOfDataByOneSidesChoice(t *testing.T) {
+	with, _ := encoded(Config{}, nil, "", "", "data")
+	with[1+NewHeaderSize] ^= 1
+	if _, _, err := decodeMessage(NewDecoder(Config{NoDataCRC: true}, nil, frame.DefaultLimits()), with[1:]); err != nil {
+		t.Errorf("data with a crc that is not checked: %v", err)
+	}
 	p, _ := encoded(Config{NoDataCRC: true}, sum{}, "front", "", "data")
 	p[1+NewHeaderSize+5] ^= 1
 	d := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
@@ -169,20 +171,6 @@ func TestNoCRCOfDataByTheSendersFlag(t *testing.T) {
 	p[1+NewHeaderSize] ^= 1
 	if _, _, err := decodeMessage(d, p[1:]); !errors.Is(err, frame.ErrSegmentCRC) {
 		t.Errorf("front: %v", err)
-	}
-}
-
-func TestNoHeaderCRCSendsZerosAndIgnoresThePeers(t *testing.T) {
-	cfg := Config{NoHeaderCRC: true}
-	p, h := encoded(cfg, nil, "front", "mid", "data")
-	if foot := p[len(p)-NewFooterSize:]; h.CRC != 0 || !bytes.Equal(foot[:8], make([]byte, 8)) {
-		t.Errorf("header crc %#x, footer %x", h.CRC, foot)
-	}
-	with, _ := encoded(Config{}, nil, "front", "mid", "data")
-	with[1+NewHeaderSize-1] ^= 1
-	with[len(with)-NewFooterSize] ^= 1
-	if _, _, err := decodeMessage(NewDecoder(cfg, nil, frame.DefaultLimits()), with[1:]); err != nil {
-		t.Error(err)
 	}
 }
 

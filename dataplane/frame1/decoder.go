@@ -35,7 +35,7 @@ func (d *Decoder) Header(p []byte) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
-	if crc := SegmentCRC(0, p[:len(p)-4]); crc != h.CRC && !d.cfg.NoHeaderCRC {
+	if crc := SegmentCRC(0, p[:len(p)-4]); crc != h.CRC {
 		return Header{}, fmt.Errorf("%w: %#x, computed %#x", errHeaderCRC, h.CRC, crc)
 	}
 	for _, s := range [...]struct {
@@ -51,9 +51,9 @@ func (d *Decoder) Header(p []byte) (Header, error) {
 	return h, nil
 }
 
-// Checks says which crcs Footer compares: a caller need not compute the others. The
-// sender may still have left out that of the data.
-func (d *Decoder) Checks() (frontAndMiddle, data bool) { return !d.cfg.NoHeaderCRC, !d.cfg.NoDataCRC }
+// ChecksData says whether Footer compares the crc of the data: else a caller need not compute it. The
+// sender may still have left it out.
+func (d *Decoder) ChecksData() bool { return !d.cfg.NoDataCRC }
 
 // Footer decodes the footer p of the message with the header h, and compares it
 // with the sums of the received bytes.
@@ -65,14 +65,13 @@ func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	if err != nil {
 		return err
 	}
-	headers, data := d.Checks()
-	data = data && t.flags&flagNoDataCRC == 0
+	data := d.ChecksData() && t.flags&flagNoDataCRC == 0
 	switch {
 	case t.flags&flagComplete == 0:
 		return fmt.Errorf("%w: seq %d", errAborted, h.Seq)
-	case headers && t.Front != s.Front:
+	case t.Front != s.Front:
 		return fmt.Errorf("%w: front of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Front, s.Front)
-	case headers && t.Middle != s.Middle:
+	case t.Middle != s.Middle:
 		return fmt.Errorf("%w: middle of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Middle, s.Middle)
 	case data && t.Data != s.Data:
 		return fmt.Errorf("%w: data of seq %d: %#x, computed %#x", frame.ErrSegmentCRC, h.Seq, t.Data, s.Data)

@@ -3,9 +3,6 @@ package frame1
 // Config is the part of a connection's settings that both directions share.
 type Config struct {
 	Form
-	// NoHeaderCRC leaves out the crcs of header, front and middle: zeros are sent, and
-	// the crcs of the peer are ignored (ms_crc_header = false).
-	NoHeaderCRC bool
 	// NoDataCRC leaves out the crc of the data that we send, and tells the peer so
 	// (ms_crc_data = false).
 	NoDataCRC bool
@@ -40,20 +37,14 @@ func (e *Encoder) AppendHeader(dst []byte, h *Header) []byte {
 	dst = append(dst, byte(TagMessage))
 	from := len(dst)
 	dst = h.appendTo(dst, e.cfg.Form, &e.peer)
-	h.CRC = 0
-	if !e.cfg.NoHeaderCRC {
-		h.CRC = SegmentCRC(0, dst[from:])
-	}
+	h.CRC = SegmentCRC(0, dst[from:])
 	return le.AppendUint32(dst, h.CRC)
 }
 
 // AppendFooter appends the footer of the message whose header h AppendHeader has
-// made last. Crcs that are switched off are ignored.
+// made last. The crc of the data is ignored if it is switched off.
 func (e *Encoder) AppendFooter(dst []byte, h *Header, s Sums) []byte {
 	t := footer{Sums: s, flags: flagComplete}
-	if e.cfg.NoHeaderCRC {
-		t.Front, t.Middle = 0, 0
-	}
 	if e.cfg.NoDataCRC {
 		t.Data = 0
 		t.flags |= flagNoDataCRC
@@ -65,26 +56,13 @@ func (e *Encoder) AppendFooter(dst []byte, h *Header, s Sums) []byte {
 	return t.appendTo(dst, e.cfg.Form)
 }
 
-// Checks says which crcs AppendFooter writes: a caller need not compute the others.
-func (e *Encoder) Checks() (frontAndMiddle, data bool) { return !e.cfg.NoHeaderCRC, !e.cfg.NoDataCRC }
-
-// sums are the crcs of a message for AppendFooter. It does not compute the crcs that
-// are switched off.
-func (e *Encoder) sums(front, middle, data []byte) (s Sums) {
-	headers, sum := e.Checks()
-	if headers {
-		s.Front, s.Middle = SegmentCRC(0, front), SegmentCRC(0, middle)
-	}
-	if sum {
-		s.Data = SegmentCRC(0, data)
-	}
-	return s
-}
+// SumsData says whether AppendFooter writes the crc of the data: else a caller need not compute it.
+func (e *Encoder) SumsData() bool { return !e.cfg.NoDataCRC }
 
 // AppendMessage appends a whole message. It sets the lengths of h and its CRC.
 func (e *Encoder) AppendMessage(dst []byte, h *Header, front, middle, data []byte) []byte {
 	h.FrontLen, h.MiddleLen, h.DataLen = uint32(len(front)), uint32(len(middle)), uint32(len(data))
 	dst = e.AppendHeader(dst, h)
 	dst = append(append(append(dst, front...), middle...), data...)
-	return e.AppendFooter(dst, h, e.sums(front, middle, data))
+	return e.AppendFooter(dst, h, Sums{Front: SegmentCRC(0, front), Middle: SegmentCRC(0, middle), Data: SegmentCRC(0, data)})
 }

@@ -23,10 +23,10 @@ func (c *conn) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder
 			OldFooter:    !features.Has(wire.FeatureMsgAuth),
 			OldKeepalive: !features.Has(wire.FeatureMsgrKeepalive2),
 		},
-		NoHeaderCRC: c.opts.NoHeaderCRC, NoDataCRC: c.opts.NoDataCRC,
+		NoDataCRC: c.opts.NoDataCRC,
 	}
 	var signers [2]frame1.Signer
-	if !cfg.OldFooter && !c.opts.Unsigned && c.res != nil && c.res.Method == auth.Cephx {
+	if !cfg.OldFooter && c.res != nil && c.res.Method == auth.Cephx {
 		key, err := cephx.KeyFromSecret(c.res.SessionKey, time.Time{})
 		if err != nil {
 			return nil, nil, err

@@ -16,11 +16,8 @@ type Options struct {
 	// Own is the own address; blank, or with a blank IP, if it is not known. A connector
 	// learns the IP then.
 	Own wire.Addr
-	// Unsigned leaves out signatures that both sides could have (cephx_sign_messages =
-	// false). A peer that checks ends the connection with the first message.
-	Unsigned bool
-	// NoHeaderCRC and NoDataCRC are those of frame1.Config.
-	NoHeaderCRC, NoDataCRC bool
+	// NoDataCRC is that of frame1.Config.
+	NoDataCRC bool
 	// Limits of received messages; zero: frame.DefaultLimits.
 	Limits frame.Limits
 	// Probe sees and disturbs every read and write; nil costs nothing. When the

@@ -45,9 +45,9 @@ func (s *Steerer) Pinned(peer netip.AddrPort) (core int, ok bool) {
 		return 0, false
 	}
 	s.waits()
-	core, ok, err := table.PinnedPort(peer)
+	core, ok, err := table.Pinned(peer)
 	if err == nil && !ok {
-		core, ok, err = table.Pinned(peer.Addr())
+		core, ok, err = table.Pinned(netip.AddrPortFrom(peer.Addr(), 0))
 	}
 	return core, ok && err == nil
 }
