@@ -185,7 +185,7 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	case errors.Is(err, address.ErrSyntax):
 		err = &cli.UsageError{Err: err}
 	case err != nil:
-		err = &stageError{control.StageConnect, err}
+		err = &control.Error{Stage: control.StageConnect, Err: err}
 	}
 	return a, err
 }
@@ -203,9 +203,8 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 		}
 	}()
 	to, err = o.target(ctx, e, args)
-	var failed *stageError
-	if errors.As(err, &failed) {
-		err = fail(e, command, o.json, failure{failed.err.Error(), failed.stage})
+	if failed, ok := errors.AsType[*control.Error](err); ok {
+		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
 	}
 	return cfg, to, err
 }
