@@ -211,30 +211,9 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 
 // peerType parses --peer.
 func peerType(s string) (wire.EntityType, error) {
-	t, err := wire.ParseEntityType(s)
-	switch t {
+	switch t, _ := wire.ParseEntityType(s); t { // 0 after an error
 	case wire.Mon, wire.OSD, wire.Mgr, wire.MDS, wire.Client:
-	default:
-		return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
+		return t, nil
 	}
-	if err != nil {
-		return 0, cli.Usagef("--peer: %w", err)
-	}
-	return t, nil
-}
-
-// size is a number of bytes, for example 64 or 4MiB.
-type size int
-
-func (s *size) String() string {
-	if s == nil {
-		return ""
-	}
-	return strings.ReplaceAll(cli.Bytes(int64(*s)), " ", "")
-}
-
-func (s *size) Set(text string) error {
-	n, err := cli.ParseBytes(text, maxPayload)
-	*s = size(n)
-	return err
+	return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
 }
