@@ -235,3 +235,13 @@ func decodeSockaddr(sa *[sockaddrIn6Size]byte) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
+
+// DecodeAddr reads one address, in either form, from the front of p.
+func DecodeAddr(p []byte) (Addr, error) {
+	r := NewReader(p)
+	a := r.Addr()
+	if r.Err() != nil {
+		return a, fmt.Errorf("decode address: %w", r.Err())
+	}
+	return a, nil
+}

@@ -41,7 +41,7 @@ func TestAddressVectors(t *testing.T) {
 		if got := a.image(); !bytes.Equal(got[:], unhex(t, v.Image)) {
 			t.Errorf("%v: image %x, want %s", a, got, v.Image)
 		}
-		back, err := decodeAddr(unhex(t, v.Encoded))
+		back, err := DecodeAddr(unhex(t, v.Encoded))
 		if err != nil || back != a {
 			t.Errorf("%v: decoded %v, %v", a, back, err)
 		}
@@ -103,7 +103,7 @@ func TestSockaddrLengthRules(t *testing.T) {
 		{"unknown family too long", append([]byte{1, 0}, make([]byte, 27)...), ""},
 		{"IPv4 family in the wrong byte order", append([]byte{0, 2}, in(16)[2:]...), "v2:-/7"},
 	} {
-		a, err := decodeAddr(sockaddrAddr(c.sa))
+		a, err := DecodeAddr(sockaddrAddr(c.sa))
 		switch {
 		case c.want == "" && !errors.Is(err, ErrMalformed):
 			t.Errorf("%s: %v, %v", c.name, a, err)
@@ -124,14 +124,14 @@ func TestLegacyFormIsAccepted(t *testing.T) {
 			t.Errorf("%s: %d bytes", s, len(p))
 		}
 		p[1], p[3] = 0xaa, 0xbb // ignored
-		if got, err := decodeAddr(p); err != nil || got != want {
+		if got, err := DecodeAddr(p); err != nil || got != want {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 		if got, err := decodeAddrVec(p); err != nil || !got.Equal(AddrVec{want}) {
 			t.Errorf("%s as a vector: %v, %v", s, got, err)
 		}
 		for n := range p {
-			if _, err := decodeAddr(p[:n]); !errors.Is(err, ErrTruncated) {
+			if _, err := DecodeAddr(p[:n]); !errors.Is(err, ErrTruncated) {
 				t.Errorf("%s cut to %d: %v", s, n, err)
 			}
 		}
@@ -156,13 +156,13 @@ func TestVectorMarkers(t *testing.T) {
 		}
 	}
 	for _, marker := range []byte{2, 3, 0xff} {
-		if _, err := decodeAddr(append([]byte{marker}, make([]byte, 200)...)); !errors.Is(err, ErrMalformed) || errors.Is(err, ErrTruncated) {
+		if _, err := DecodeAddr(append([]byte{marker}, make([]byte, 200)...)); !errors.Is(err, ErrMalformed) || errors.Is(err, ErrTruncated) {
 			t.Errorf("address marker %d: %v", marker, err)
 		}
 	}
 	p := a.AppendTo(nil)
 	p[2] = 2
-	if _, err := decodeAddr(p); !errors.Is(err, ErrVersion) {
+	if _, err := DecodeAddr(p); !errors.Is(err, ErrVersion) {
 		t.Errorf("compat 2: %v", err)
 	}
 }
@@ -295,11 +295,4 @@ func ExampleParseAddrVec() {
 	// Output:
 	// v2:10.0.0.1:3300/0
 	// 3300
-}
-
-// decodeAddr reads one address, in either form, from the front of p.
-func decodeAddr(p []byte) (Addr, error) {
-	r := NewReader(p)
-	a := r.Addr()
-	return a, r.Err()
 }

@@ -9,8 +9,8 @@
 //
 //	AppendTo(dst []byte) []byte
 //
-// that appends its encoding to dst and returns the longer slice, and a method of Reader that
-// reads one value. Bytes after the known fields are ignored, because
+// that appends its encoding to dst and returns the longer slice, and a method of Reader, or a
+// Decode function, that reads one value. Bytes after the known fields are ignored, because
 // later releases append fields; missing bytes are an error that wraps [ErrTruncated] or
 // [ErrMalformed]. Counts and lengths are compared with the number of remaining bytes before
 // memory is allocated.

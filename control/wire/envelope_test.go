@@ -16,7 +16,7 @@ func TestAnEnvelopeOfNoBytesHasNoFields(t *testing.T) {
 		}
 	}
 	// An address of no bytes is an error as well.
-	if _, err := decodeAddr([]byte{1, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0}); !errors.Is(err, ErrTruncated) {
+	if _, err := DecodeAddr([]byte{1, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0}); !errors.Is(err, ErrTruncated) {
 		t.Error(err)
 	}
 }

@@ -27,12 +27,6 @@ func codecOf[T interface{ AppendTo([]byte) []byte }](name string, decode func([]
 	}}
 }
 
-func decodeAddr(p []byte) (wire.Addr, error) {
-	r := wire.NewReader(p)
-	a := r.Addr()
-	return a, r.Err()
-}
-
 func decodeAddrVec(p []byte) (wire.AddrVec, error) {
 	r := wire.NewReader(p)
 	v := r.AddrVec()
@@ -73,7 +67,7 @@ func codecs(t testing.TB) []codec {
 		codecOf("SESSION_RECONNECT_OK", DecodeSessionReconnectOK, SessionReconnectOK{10}),
 		codecOf("COMPRESSION_REQUEST", DecodeCompressionRequest, CompressionRequest{true, []uint32{1, 3}}),
 		codecOf("COMPRESSION_DONE", DecodeCompressionDone, CompressionDone{true, 3}),
-		codecOf("address", decodeAddr, v6),
+		codecOf("address", wire.DecodeAddr, v6),
 		codecOf("address vector", decodeAddrVec, vec),
 		codecOf("entity name", decodeEntityName, wire.EntityName{Type: wire.Client, ID: "admin"}),
 	}
