@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -23,7 +22,12 @@ func IsDialled(c *Conn) bool { return c.s.Peer().Dialled }
 type MachineClock = machineClock
 
 // StageOf is the stage at which err happened, empty if it is not known.
-func StageOf(err error) Stage { return stats.StageOf(err) }
+func StageOf(err error) Stage {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Stage
+	}
+	return ""
+}
 
 // GlobalSeq is the number of the last attempt to connect.
 func GlobalSeq(m *Messenger) uint64 { return m.s.Attempts().Msgr2 }
