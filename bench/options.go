@@ -135,7 +135,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs.BoolVar(&o.original, "original", false, "compare with the messenger of Ceph, by ceph_perf_msgr_server and ceph_perf_msgr_client")
 	fs.StringVar(&o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
 	storageSize := fs.String("storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)")
-	fs.StringVar(&o.plot, "plot", "", "draw what was measured, or what --show names, in `directory`")
+	fs.StringVar(&o.plot, "plot", "", "draw the results, or those of --show, in `directory`")
 	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
 	servers := fs.String("servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")

@@ -147,9 +147,10 @@ type Receiving struct {
 	// larger message passes alone. 0: half of Bytes, negative: unlimited.
 	ConnBytes int64
 	// LeastRate is the least progress of an unfinished message in bytes per second, after
-	// Grace; else the connection faults. While others wait for its room the rate is 16 times as
-	// high, and Grace a tenth. The higher rate also holds for a lossy peer that takes replies
-	// for whose memory others wait (Conn.ReadReply). 0: 64 KiB and 10 s; negative: any rate.
+	// Grace; else the connection faults, unless we do not read it. While others wait for its
+	// room the rate is 16 times as high, and Grace a tenth. The higher rate also holds for a
+	// lossy peer that takes replies for whose memory others wait (Conn.ReadReply). 0: 64 KiB
+	// and 10 s; negative: any rate.
 	LeastRate int64
 	Grace     time.Duration
 	// AlignFrom is the size in bytes from which the data of a received message begins on a
@@ -167,7 +168,8 @@ type Door struct {
 	// HalfOpen bounds the accepted connections in a handshake; 0: 4096. Above half of it each
 	// source has a share of a 16th, and each prefix of a quarter. At a bound a newcomer takes
 	// the place of the connection that was silent for longest, at least a quarter of a second.
-	// Otherwise it waits for a place, up to 2 s; if half as many wait already it is refused.
+	// Otherwise it waits for a place, up to 2 s; if half as many wait already it is refused. As
+	// many again may be in line or about to end.
 	HalfOpen int
 	// Bytes bounds the bytes that the handshakes of all accepted connections keep, beyond 8 KiB
 	// for each; 0: 16 MiB, negative: unlimited.

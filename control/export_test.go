@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
-	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -18,7 +17,12 @@ func IsDialled(c *Conn) bool { return c.s.Peer().Dialled }
 type MachineClock = machineClock
 
 // StageOf is the stage at which err happened, empty if it is not known.
-func StageOf(err error) Stage { return stats.StageOf(err) }
+func StageOf(err error) Stage {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Stage
+	}
+	return ""
+}
 
 // LocksTaken is how often the lock of sessions was taken before, in builds that check it.
 func (m *Messenger) LocksTaken() uint64 { return m.s.LocksTaken() }

@@ -54,9 +54,9 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
-	quantity(fs, &o.offset, "offset", 0, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
+	cli.BytesVar(fs, &o.offset, "offset", 0, math.MaxInt64, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
 	fs.BoolVar(&o.quiet, "quiet", false, "put, get, append: no progress on a terminal")
-	quantity(fs, &o.size, "size", 4<<20, "bench write: `BYTES` of each object")
+	cli.BytesVar(fs, &o.size, "size", 4<<20, math.MaxInt64, "bench write: `BYTES` of each object")
 	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
 	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it ends (default never)")
@@ -69,15 +69,6 @@ const (
 	maxThreads = 1 << 14
 	maxSize    = 64 << 20
 )
-
-// quantity defines a flag that is a number of bytes, for example 4M.
-func quantity(fs *flag.FlagSet, v *int64, name string, preset int64, usage string) {
-	*v = preset
-	fs.Func(name, fmt.Sprintf("%s (default %s)", usage, cli.Bytes(preset)), func(text string) (err error) {
-		*v, err = cli.ParseBytes(text, math.MaxInt64)
-		return err
-	})
-}
 
 // config makes the configuration of the cluster; of has the flags of every session. Its errors
 // are usage errors, but for an unknown host, and for files to write.

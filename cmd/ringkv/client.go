@@ -119,12 +119,9 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 // load puts and gets random keys, --depth at a time on each connection, and checks the values:
 // all begin alike. A missing key is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
-	size, err := cli.ParseBytes(e.size, kvformat.MaxValue)
 	switch {
-	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0:
-		return cli.Usagef("--conns, --depth, --keys, --duration: want more than nothing")
-	case err != nil || size < 1:
-		return cli.Usagef("--size %q: want 1 to %s", e.size, cli.Bytes(kvformat.MaxValue))
+	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0 || e.size < 1:
+		return cli.Usagef("--conns, --depth, --keys, --duration, --size: want more than nothing")
 	case e.puts < 0 || e.puts > 100:
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
@@ -134,7 +131,7 @@ func (e *env) load(ctx context.Context, args []string) error {
 		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
-				kind, typ, value = "puts", kvformat.Put, longest[:size]
+				kind, typ, value = "puts", kvformat.Put, longest[:e.size]
 			}
 			data, err := do(ctx, conns[i%e.conns], typ, strconv.Itoa(rand.IntN(e.keys)), value)
 			switch {

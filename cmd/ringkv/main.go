@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -29,8 +30,9 @@ type env struct {
 	stdout, stderr            io.Writer
 	log                       *slog.Logger
 	engine                    flags.Engine
-	listen, dir, size, stats  string
+	listen, dir, stats        string
 	cores, conns, depth, keys int
+	size                      int64
 	puts                      float64
 	duration                  time.Duration
 	acceptLoss                bool
@@ -48,7 +50,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
 	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
 	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys")
-	fs.StringVar(&e.size, "size", "4KiB", "load: `BYTES` of a value")
+	cli.BytesVar(fs, &e.size, "size", 4<<10, kvformat.MaxValue, "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
 	values := map[string][]string{"ENGINE": flags.Backends, "LEVEL": flags.Levels}

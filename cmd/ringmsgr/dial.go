@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -66,16 +65,6 @@ func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	defer stop()
 	return c.WaitReady(late)
 }
-
-// stageError is a failure with the stage at which it happened.
-type stageError struct {
-	stage control.Stage
-	err   error
-}
-
-func (s *stageError) Error() string { return fmt.Sprintf("%s: %v", s.stage, s.err) }
-
-func (s *stageError) Unwrap() error { return s.err }
 
 // peerReport is the "peer" object of the JSON.
 type peerReport struct {

@@ -35,13 +35,6 @@ func explain(err error, to wire.Addr, limit time.Duration) failure {
 			doing += ": "
 		}
 	}
-	var se *stageError
-	if errors.As(err, &se) {
-		f.Stage = se.stage
-		if ce == nil {
-			cause = se.err
-		}
-	}
 	text := cause.Error()
 	if timedOut(cause) {
 		text = fmt.Sprintf("no answer within %v", limit)

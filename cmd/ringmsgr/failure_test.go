@@ -162,7 +162,7 @@ func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 			return errInjected
 		}
 		return nil
-	})}}, &control.Dispatcher{Fast: new(echoer).echo})
+	})}}, &control.Dispatcher{Fast: echo})
 	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	x := decode[sent](t, r)
 	if !x.Lossy || x.Verified >= 100 || x.Losses == 0 || x.Losses > 16 || x.Stage != control.StageSession || !strings.Contains(x.Error, "hung up") {
@@ -181,7 +181,7 @@ func TestSendFailsWhenTheSessionIsForgotten(t *testing.T) {
 			c.MarkDown() // as a server that was started anew
 			return true
 		}
-		return new(echoer).echo(c, m)
+		return echo(c, m)
 	}})
 	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	if x := decode[sent](t, r); x.Verified > 50 || x.Losses == 0 || !strings.Contains(x.Error, "lost the session") {
@@ -225,13 +225,23 @@ func TestSendNoticesWrongEchoes(t *testing.T) {
 					c.echo(conn, m)
 					return true
 				}
-				return new(echoer).echo(conn, m)
+				return echo(conn, m)
 			}})
 			r := ringmsgr(t, "send", "--json", "--messages", "100", "--size", "1000", addr).want(t, cli.Failed)
 			if x := decode[sent](t, r); c.count(&x) == 0 || !strings.Contains(x.Error, c.says) || x.Stage != control.StageSession {
 				t.Errorf("send says %s", r.stdout)
 			}
 		})
+	}
+}
+
+func TestEchoesThatWaitForRoomKeepTheirOrder(t *testing.T) {
+	server := control.StatefulServer()
+	bound := control.Config{Default: &server, Sending: control.Sending{QueueMessages: 2}}
+	addr := messenger(t, bound, &control.Dispatcher{Fast: echo, Queued: echoLater})
+	r := ringmsgr(t, "send", "--json", "--messages", "2000", "--depth", "64", "--policy", "lossless-client", addr).want(t, cli.OK)
+	if x := decode[sent](t, r); x.Verified != 2000 {
+		t.Errorf("send says %s", r.stdout)
 	}
 }
 

@@ -185,7 +185,7 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	case errors.Is(err, address.ErrSyntax):
 		err = &cli.UsageError{Err: err}
 	case err != nil:
-		err = &stageError{control.StageConnect, err}
+		err = &control.Error{Stage: control.StageConnect, Err: err}
 	}
 	return a, err
 }
@@ -203,39 +203,17 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 		}
 	}()
 	to, err = o.target(ctx, e, args)
-	var failed *stageError
-	if errors.As(err, &failed) {
-		err = fail(e, command, o.json, failure{failed.err.Error(), failed.stage})
+	if failed, ok := errors.AsType[*control.Error](err); ok {
+		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
 	}
 	return cfg, to, err
 }
 
 // peerType parses --peer.
 func peerType(s string) (wire.EntityType, error) {
-	t, err := wire.ParseEntityType(s)
-	switch t {
+	switch t, _ := wire.ParseEntityType(s); t { // 0 after an error
 	case wire.Mon, wire.OSD, wire.Mgr, wire.MDS, wire.Client:
-	default:
-		return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
+		return t, nil
 	}
-	if err != nil {
-		return 0, cli.Usagef("--peer: %w", err)
-	}
-	return t, nil
-}
-
-// size is a number of bytes, for example 64 or 4MiB.
-type size int
-
-func (s *size) String() string {
-	if s == nil {
-		return ""
-	}
-	return strings.ReplaceAll(cli.Bytes(int64(*s)), " ", "")
-}
-
-func (s *size) Set(text string) error {
-	n, err := cli.ParseBytes(text, maxPayload)
-	*s = size(n)
-	return err
+	return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
 }

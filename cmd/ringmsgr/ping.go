@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -115,10 +116,12 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	info := conn.Info()
 	conn.Keepalive() // warms up, and starts the chain
 	if err := trips.wait(ctx); err != nil {
-		if e := conn.Err(); e != nil {
-			err = e
+		failed := control.Error{Err: cmp.Or(conn.Err(), err)}
+		if ce, ok := errors.AsType[*control.Error](failed.Err); ok {
+			failed = *ce
 		}
-		return nil, &stageError{control.StageKeepalive, err}
+		failed.Stage = control.StageKeepalive
+		return nil, &failed
 	}
 	n, l := negotiatedBy(m, info), trips.times
 	n.Compression = info.Compression

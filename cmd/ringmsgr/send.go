@@ -14,13 +14,13 @@ import (
 
 func sendCommand(e env) cli.Command {
 	fs := cli.NewFlags("send")
-	s := &sender{size: 64}
+	s := &sender{}
 	s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
 		"bound of getting connected, and of a time without any echo")
 	fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
 	fs.DurationVar(&s.duration, "duration", 0, "`DURATION` to send for; --messages, if given, is a limit then")
 	fs.Func("messages", "`NUMBER` of messages, over all connections (default 10000, or with --duration without end)", s.setMessages)
-	fs.Var(&s.size, "size", "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	cli.BytesVar(fs, &s.size, "size", 64, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 	fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
 	fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
 	return cli.Command{
@@ -57,7 +57,7 @@ type sender struct {
 	peer     string
 	messages uint64        // 0: not given
 	duration time.Duration // 0: until all messages are sent
-	size     size
+	size     int64
 	depth    int
 	conns    int
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -125,7 +124,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 
 // begin makes the messenger, or continues that of another process.
 func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messenger, error) {
-	d := &control.Dispatcher{Fast: new(echoer).echo}
+	d := &control.Dispatcher{Fast: echo, Queued: echoLater}
 	s.monitor.attend(&cfg, d)
 	if s.from == "" {
 		return s.open(cfg, d)
@@ -213,72 +212,36 @@ func (s *served) count(st *control.Stats) {
 	}
 }
 
-// echoer answers every message with itself.
-type echoer struct {
-	behind  sync.Map     // *control.Conn to *echoes, if echoes wait for room
-	waiting atomic.Int64 // number of these connections
-}
-
-// echo sends a message back, on the core that received it and without a copy of a large
-// payload. If the sending queue is full the message waits for room, and later messages wait in
-// line. They count against the receive budget, so that the peer is not read until it
-// acknowledges messages.
-func (e *echoer) echo(c *control.Conn, m *control.Message) bool {
-	m.Retain()
-	if e.waiting.Load() > 0 {
-		if behind, ok := e.behind.Load(c); ok && behind.(*echoes).join(m) {
+// echo sends a message back, on the core that received it and without a copy of a large payload.
+// If the sending queue is full it leaves this message, and all later ones of the connection as
+// long as one waits, to echoLater. Waiting messages count against the receive budget, so that the
+// peer is not read until it acknowledges messages.
+func echo(c *control.Conn, m *control.Message) bool {
+	waiting, ok := c.UserData().(*atomic.Int64)
+	if !ok {
+		waiting = new(atomic.Int64)
+		c.SetUserData(waiting)
+	}
+	if waiting.Load() == 0 {
+		m.Retain()
+		err := c.Send(m)
+		if err != nil {
+			m.Release()
+		}
+		if !errors.Is(err, control.ErrQueueFull) { // after all other errors the connection has ended
 			return true
 		}
 	}
-	switch err := c.Send(m); {
-	case err == nil:
-	case errors.Is(err, control.ErrQueueFull):
-		e.waiting.Add(1)
-		behind := &echoes{waiting: []*control.Message{m}}
-		e.behind.Store(c, behind)
-		go func() {
-			behind.send(c)
-			e.behind.CompareAndDelete(c, behind)
-			e.waiting.Add(-1)
-		}()
-	default:
-		m.Release() // the connection has just ended
-	}
-	return true
+	waiting.Add(1)
+	return false
 }
 
-// echoes are the echoes of one connection that wait for room, in order.
-type echoes struct {
-	mu      sync.Mutex
-	waiting []*control.Message // guarded by mu
-	sent    bool               // no echo waits any more; guarded by mu
-}
-
-// join has m wait in line. It returns false if no echo waits.
-func (e *echoes) join(m *control.Message) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sent {
-		return false
+// echoLater sends the messages that wait for room, in order (control.Dispatcher.Queued). The end of
+// the connection ends every wait.
+func echoLater(c *control.Conn, m *control.Message) {
+	m.Retain()
+	if err := c.SendContext(context.Background(), m); err != nil {
+		m.Release()
 	}
-	e.waiting = append(e.waiting, m)
-	return true
-}
-
-// send runs until no echo waits. The end of the connection ends every wait.
-func (e *echoes) send(c *control.Conn) {
-	for {
-		e.mu.Lock()
-		if len(e.waiting) == 0 {
-			e.sent = true
-			e.mu.Unlock()
-			return
-		}
-		m := e.waiting[0]
-		e.waiting = e.waiting[1:]
-		e.mu.Unlock()
-		if err := c.SendContext(context.Background(), m); err != nil {
-			m.Release()
-		}
-	}
+	c.UserData().(*atomic.Int64).Add(-1)
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -209,7 +209,7 @@ func wantRefused(p *peer, to wire.Addr, typ wire.EntityType, stage control.Stage
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 	defer cancel()
 	err = conn.WaitReady(ctx)
-	if err == nil || ctx.Err() != nil || stats.StageOf(err) != stage {
+	if e, ok := errors.AsType[*control.Error](err); !ok || ctx.Err() != nil || e.Stage != stage {
 		p.t.Fatalf("dialled %v as %v: %v, want a failure at stage %s", to, typ, err, stage)
 	}
 }

@@ -134,7 +134,7 @@ func (p *Pair) Restart(power bool) error {
 	p.t.Helper()
 	p.Do(func() { p.ServerHost.Die(power) })
 	if err := p.shutdown(p.Server); err != nil {
-		p.t.Fatalf("what is left of the server does not end: %v", err)
+		p.t.Fatalf("the rest of the server does not end: %v", err)
 	}
 	p.Conn.MarkDown()
 	p.Do(func() { p.ServerHost.Die(power); p.ServerHost.Revive() })

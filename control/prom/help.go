@@ -22,7 +22,7 @@ var help = map[string]string{
 	"ringmsgr_auth_failures_total":       "Handshakes of accepted sockets that failed by their authentication.",
 	"ringmsgr_failures_total":            "Handshakes of accepted sockets that failed, by cause.",
 	"ringmsgr_refused_total":             "Accepted sockets that found no place among the half-open ones.",
-	"ringmsgr_door_total":                "Accepted sockets that were refused because of what was full, and half-open ones that gave way.",
+	"ringmsgr_door_total":                "Accepted sockets that were refused at a bound, by the bound, and half-open ones that gave way.",
 	"ringmsgr_bad_banners_total":         "Accepted sockets that speak another protocol, by what it looks like.",
 	"ringmsgr_expired_total":             "Sessions that ended because their peer did not come back or answer.",
 	"ringmsgr_undispatched_total":        "Messages that no dispatcher took.",

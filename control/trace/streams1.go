@@ -56,7 +56,7 @@ func (m *msgr1) open(form frame1.Form) {
 func (m *msgr1) lost(d *direction) {
 	p := &m.dirs[d.side.index()]
 	if p.phase != open {
-		m.c.kill(d, "the handshake cannot be read on behind a gap")
+		m.c.kill(d, "the rest of a handshake cannot be decoded after a gap")
 		return
 	}
 	d.stuck += uint64(len(d.buf))

@@ -75,7 +75,7 @@ func (m *msgr2) lost(d *direction) {
 	f := &m.dirs[d.side.index()]
 	switch {
 	case f.dec != nil && f.dec.IsSecure():
-		m.c.kill(d, "mode secure cannot be read on behind a gap")
+		m.c.kill(d, "mode secure cannot be decoded after a gap")
 	case f.dec == nil && m.dirs[d.side.Other().index()].banner == nil && f.banner == nil:
 		f.skipped = true
 		m.begin(frame.Rev1)
@@ -208,7 +208,7 @@ func (m *msgr2) secure(done []byte) {
 			continue
 		}
 		if secret == nil {
-			m.c.emit(Record{Event: Lost, From: d.side, Error: "mode secure, without its key: what follows cannot be read"})
+			m.c.emit(Record{Event: Lost, From: d.side, Error: "mode secure, without its key: the rest cannot be decoded"})
 			d.dead, d.buf = true, nil
 			continue
 		}

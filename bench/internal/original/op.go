@@ -24,7 +24,7 @@ const (
 )
 
 // errMessage is the error of an unexpected message.
-var errMessage = errors.New("not what was expected")
+var errMessage = errors.New("unexpected message")
 
 var le = binary.LittleEndian
 

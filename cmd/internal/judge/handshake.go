@@ -148,9 +148,9 @@ func (c *conn) handshake(r *trace.Record, s *side) {
 	case *trace.RetryGlobal:
 		c.enter(c.state, "the acceptor has seen attempt %d: the connector tries again", f.GlobalSeq)
 	case *trace.Reset:
-		what := "what was sent and not acknowledged is sent again"
+		what := "messages without an ack are sent again"
 		if f.Full {
-			what = "what was queued is lost"
+			what = "queued messages are lost"
 		}
 		c.wrong(r.From, "it does not know the session of %s: %s", peer.addrs, what)
 	case nil:
@@ -256,6 +256,6 @@ func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
 	case "FEATURES":
 		c.wrong(r.From, "the connector lacks features that the acceptor requires")
 	case "RESETSESSION":
-		c.wrong(r.From, "the acceptor does not know the session: what was queued is lost")
+		c.wrong(r.From, "the acceptor does not know the session: queued messages are lost")
 	}
 }

@@ -171,8 +171,8 @@ type sequence struct {
 // maxBeats bounds the keepalives that are remembered.
 const maxBeats = 64
 
-// data looks at a frame of an open session. It says whether it is one.
-func (c *conn) data(r *trace.Record) bool {
+// data looks at a frame of an open session.
+func (c *conn) data(r *trace.Record) {
 	s, peer := c.of(r.From), c.of(r.From.Other())
 	switch f := r.Fields.(type) {
 	case *trace.Message:
@@ -188,17 +188,14 @@ func (c *conn) data(r *trace.Record) bool {
 				s.beats = slices.Delete(s.beats, 0, 1)
 			}
 			s.beats = append(s.beats, r.Time)
-			return true
+			return
 		}
 		// The latest may be the only one that is answered.
 		if len(peer.beats) == 0 && !c.joined {
 			c.wrong(r.From, "it answers a keepalive that was not sent")
 		}
 		peer.beats = nil
-	default:
-		return r.Tag == "KEEPALIVE" || r.Tag == "CLOSE"
 	}
-	return true
 }
 
 func (c *conn) message(from trace.Side, s *side, seq uint64) {

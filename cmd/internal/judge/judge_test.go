@@ -122,7 +122,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			and(con, "MESSAGE", message(1, 0)),
 		"connector CLIENT_IDENT after the banner, with steps of the handshake left out": life{{Event: trace.Open}}.
 			and(con, "", &trace.Features{}).and(con, "CLIENT_IDENT", &trace.ClientIdent{}),
-		"acceptor it does not know the session of []: what was queued is lost": authenticated().
+		"acceptor it does not know the session of []: queued messages are lost": authenticated().
 			and(con, "SESSION_RECONNECT", &trace.Reconnect{}).and(acc, "SESSION_RESET", &trace.Reset{Full: true}),
 		"acceptor it is [v2:10.0.0.1:6800/6], and the connector has dialled v2:10.0.0.1:6800/5: it will hang up": authenticated().
 			and(con, "CLIENT_IDENT", &trace.ClientIdent{Target: address(t, "v2:10.0.0.1:6800/5")}).and(acc, "SERVER_IDENT", elsewhere),

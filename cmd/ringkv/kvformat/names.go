@@ -88,7 +88,7 @@ func Chain(found []*Segment, k *Mark) (counts, past []*Segment, lost []string) {
 			lost = append(lost, "a segment before "+next.Name()+" is missing")
 		}
 		if g.Number > k.Durable.Segment() && g.Before < k.Durable {
-			lost = append(lost, g.Name()+" begins before the end of what was acknowledged")
+			lost = append(lost, g.Name()+" begins before the end of the acknowledged log")
 		}
 		counts, next = append(counts, g), g
 	}

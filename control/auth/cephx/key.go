@@ -104,7 +104,7 @@ func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 	}
 	if r.Len() != 0 {
 		k.Wipe()
-		return Key{}, malformed("bytes behind the key")
+		return Key{}, malformed("bytes after the key")
 	}
 	return k, nil
 }

@@ -182,7 +182,7 @@ func unquote(s string) (string, error) {
 		case '"':
 			rest := strings.TrimSpace(s[i+1:])
 			if rest != "" && rest[0] != '#' && rest[0] != ';' {
-				return "", malformed("text behind the closing quote")
+				return "", malformed("text after the closing quote")
 			}
 			return b.String(), nil
 		default:

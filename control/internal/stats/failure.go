@@ -68,15 +68,6 @@ func Terminal(err error) bool {
 	return ok && he.Terminal() || errors.Is(err, session.ErrWrongPeer)
 }
 
-// StageOf is the stage at which err happened, empty if it does not say.
-func StageOf(err error) Stage {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Stage
-	}
-	return ""
-}
-
 // Advice is what to look at first when an attempt failed with this error, in a few
 // words; empty if the error says all.
 func (e *Error) Advice() string {
