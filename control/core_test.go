@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -156,26 +155,4 @@ func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 	done := make(chan struct{})
 	c.Post(&loop.Task{Run: func(*loop.Core) { close(done) }})
 	<-done
-}
-
-// Matrix: OB-03
-func TestTheViewShowsTheCores(t *testing.T) {
-	m := newMessenger(t, control.Config{
-		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
-		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
-	})
-	v := m.Plane()
-	if len(m.Cores()) != 2 || v.Info().Backend != uring.Epoll {
-		t.Errorf("%d cores, %+v", len(m.Cores()), v.Info())
-	}
-	must(t, m.RemoveCore(t.Context(), 0))
-	if len(m.Cores()) != 1 {
-		t.Errorf("%d cores, one was removed", len(m.Cores()))
-	}
-	if st, err := v.Stats(1); err != nil || st.Core != 1 {
-		t.Errorf("%+v, %v", st, err)
-	}
-	if _, err := v.Stats(0); !errors.Is(err, loop.ErrNoCore) {
-		t.Errorf("core 0: %v", err)
-	}
 }
