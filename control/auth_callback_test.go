@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,64 +41,24 @@ func (s *slow) wait(ctx context.Context) {
 	}
 }
 
-// slowServer is a server whose answer to one entity takes long.
-type slowServer struct {
-	auth.Server
-	*slow
-	who string
+// server is a server whose answer to who says this takes long.
+func (s *slow) server(by auth.Server, who string) auth.Server {
+	return hookedServer{by, func(ctx context.Context, said []byte, call func() *auth.Result) {
+		if bytes.Contains(said, []byte(who)) {
+			s.wait(ctx)
+		}
+		call()
+	}}
 }
 
-func (s slowServer) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
-	x, err := s.Server.Start(ctx, peer, m, mode)
-	return slowServing{x, s}, err
-}
-
-type slowServing struct {
-	auth.ServerExchange
-	s slowServer
-}
-
-func (x slowServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
-	if bytes.Contains(p, []byte(x.s.who)) {
-		x.s.wait(ctx)
-	}
-	return x.ServerExchange.Handle(ctx, p)
-}
-
-// slowClient is a client that takes long with what peers of a type say last. It
-// keeps what it found.
-type slowClient struct {
-	auth.Client
-	*slow
-	peer  wire.EntityType
-	mu    sync.Mutex
-	found []*auth.Result
-	keys  [][]byte // of the results, which share them
-}
-
-func (c *slowClient) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
-	x, err := c.Client.Start(ctx, peer)
-	if err != nil || peer != c.peer {
-		return x, err
-	}
-	return slowDialling{x, c}, nil
-}
-
-type slowDialling struct {
-	auth.ClientExchange
-	c *slowClient
-}
-
-func (x slowDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
-	x.c.wait(ctx)
-	res, err := x.ClientExchange.Done(ctx, id, mode, p)
-	x.c.mu.Lock()
-	defer x.c.mu.Unlock()
-	if res != nil {
-		x.c.found = append(x.c.found, res)
-		x.c.keys = append(x.c.keys, res.SessionKey, res.ConnectionSecret)
-	}
-	return res, err
+// client is a client that takes long with what peers of a type say last.
+func (s *slow) client(by auth.Client, peer wire.EntityType, found func(*auth.Result)) auth.Client {
+	return hookedClient{by, func(ctx context.Context, of wire.EntityType, call func() *auth.Result) {
+		if of == peer {
+			s.wait(ctx)
+		}
+		found(call())
+	}}
 }
 
 // happens waits for something that other goroutines bring about.
@@ -116,7 +75,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 		clock, s := newHandClock(), newSlow(obey)
 		server := newParty(t, control.Config{
 			Name: entity(t, "mon.a"), Clock: clock,
-			Auth: control.Auth{Server: slowServer{none.NewServer(none.ServerConfig{Monitor: true}), s, "slow"}},
+			Auth: control.Auth{Server: s.server(none.NewServer(none.ServerConfig{Monitor: true}), "slow")},
 		}).bind(t)
 		fast := newParty(t, control.Config{Name: entity(t, "client.fast")})
 		conn, err := fast.dial(t, server, wire.Mon)
@@ -174,7 +133,7 @@ func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 		mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
 		osd := newParty(t, control.Config{Name: entity(t, "osd.0")}).bind(t)
 		who := entity(t, "client.admin")
-		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: &slowClient{Client: none.NewClient(who), slow: s, peer: wire.OSD}}})
+		client := newParty(t, control.Config{Name: who, Clock: clock, Auth: control.Auth{Client: s.client(none.NewClient(who), wire.OSD, func(*auth.Result) {})}})
 		conn, err := client.dial(t, mon, wire.Mon)
 		must(t, err)
 		late := connect(t, client.m, osd.addr, wire.OSD, control.Once())
@@ -201,10 +160,11 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 	for _, obey := range []bool{true, false} {
 		both := []auth.Mode{auth.Secure}
 		authClient, authServer := cephxPair(t, both, both)
-		late := &slowClient{Client: authClient, slow: newSlow(obey), peer: wire.Mon}
+		var v vault
+		late := newSlow(obey)
 		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Auth: control.Auth{Server: authServer}}).bind(t)
 		var events atomic.Int64
-		m := authMessenger(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: late}}, &control.Dispatcher{
+		m := authMessenger(t, control.Config{Name: entity(t, "client.admin"), Auth: control.Auth{Client: late.client(authClient, wire.Mon, v.keep)}}, &control.Dispatcher{
 			Connect: func(*control.Conn, int) { events.Add(1) },
 			Reset:   func(*control.Conn, bool) { events.Add(1) },
 		})
@@ -215,16 +175,12 @@ func TestALateResultOfAClosedConnectionIsIgnored(t *testing.T) {
 		if !obey { // else the end of its context has it go on
 			close(late.release)
 		}
-		happens(t, "a result", func() bool { late.mu.Lock(); defer late.mu.Unlock(); return len(late.found) == 1 })
+		happens(t, "a result", func() bool { sessions, _ := v.all(); return len(sessions) == 1 })
 		end(t, m) // waits for the handshake
 		if n := events.Load(); n != 0 || conn.State() != control.StateClosing || !errors.Is(conn.Err(), control.ErrMarkedDown) {
 			t.Errorf("obey %v: %d events, %v, %v", obey, n, conn.State(), conn.Err())
 		}
-		for _, k := range late.keys {
-			if len(k) == 0 || !bytes.Equal(k, make([]byte, len(k))) {
-				t.Errorf("obey %v: a key of %d bytes is left", obey, len(k))
-			}
-		}
+		wantWiped(t, &v)
 		happens(t, "the server's end of it", func() bool { st, err := server.m.Stats(); return err == nil && st.Open+st.HalfOpen == 0 })
 	}
 }

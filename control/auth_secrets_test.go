@@ -51,52 +51,62 @@ func (v *vault) all() (sessions, secrets [][]byte) {
 	return slices.Clone(v.sessions), slices.Clone(v.secrets)
 }
 
-type watchedClient struct {
+// hookedClient runs the last call of each exchange within a hook, which is told the type of the peer.
+type hookedClient struct {
 	auth.Client
-	v *vault
+	around func(ctx context.Context, peer wire.EntityType, call func() *auth.Result)
 }
 
-type watchedDialling struct {
+type hookedDialling struct {
 	auth.ClientExchange
-	v *vault
+	c    hookedClient
+	peer wire.EntityType
 }
 
-func (c watchedClient) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+func (c hookedClient) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
 	x, err := c.Client.Start(ctx, peer)
-	if err != nil {
-		return nil, err
-	}
-	return watchedDialling{x, c.v}, nil
+	return hookedDialling{x, c, peer}, err
 }
 
-func (x watchedDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
-	res, err := x.ClientExchange.Done(ctx, id, mode, p)
-	x.v.keep(res)
+func (x hookedDialling) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (res *auth.Result, err error) {
+	x.c.around(ctx, x.peer, func() *auth.Result {
+		res, err = x.ClientExchange.Done(ctx, id, mode, p)
+		return res
+	})
 	return res, err
 }
 
-type watchedServer struct {
+// hookedServer runs each call of its exchanges within a hook, which is told what the peer says.
+type hookedServer struct {
 	auth.Server
-	v *vault
+	around func(ctx context.Context, said []byte, call func() *auth.Result)
 }
 
-type watchedServing struct {
+type hookedServing struct {
 	auth.ServerExchange
-	v *vault
+	s hookedServer
 }
 
-func (s watchedServer) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+func (s hookedServer) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
 	x, err := s.Server.Start(ctx, peer, m, mode)
-	if err != nil {
-		return nil, err
-	}
-	return watchedServing{x, s.v}, nil
+	return hookedServing{x, s}, err
 }
 
-func (x watchedServing) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
-	reply, res, err := x.ServerExchange.Handle(ctx, p)
-	x.v.keep(res)
+func (x hookedServing) Handle(ctx context.Context, p []byte) (reply []byte, res *auth.Result, err error) {
+	x.s.around(ctx, p, func() *auth.Result {
+		reply, res, err = x.ServerExchange.Handle(ctx, p)
+		return res
+	})
 	return reply, res, err
+}
+
+// client and server keep the results of c and s.
+func (v *vault) client(c auth.Client) auth.Client {
+	return hookedClient{c, func(_ context.Context, _ wire.EntityType, call func() *auth.Result) { v.keep(call()) }}
+}
+
+func (v *vault) server(s auth.Server) auth.Server {
+	return hookedServer{s, func(_ context.Context, _ []byte, call func() *auth.Result) { v.keep(call()) }}
 }
 
 // Each TCP connection of a session authenticates anew and has keys and nonces
@@ -109,9 +119,9 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 		var ours, theirs vault
 		lossless, stateful, cuts := control.LosslessClient(), control.StatefulServer(), nodetest.NewProbe()
 		client := newParty(t, control.Config{
-			Name: entity(t, "client.admin"), Default: &lossless, Diagnostics: control.Diagnostics{Probe: cuts}, Protocol: control.Protocol{Rev0: rev0}, Auth: control.Auth{Client: watchedClient{authClient, &ours}},
+			Name: entity(t, "client.admin"), Default: &lossless, Diagnostics: control.Diagnostics{Probe: cuts}, Protocol: control.Protocol{Rev0: rev0}, Auth: control.Auth{Client: ours.client(authClient)},
 		})
-		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: watchedServer{authServer, &theirs}}}).bind(t)
+		server := newParty(t, control.Config{Name: entity(t, "mon.a"), Default: &stateful, Auth: control.Auth{Server: theirs.server(authServer)}}).bind(t)
 		conn := connect(t, client.m, server.addr, wire.Mon)
 		exchange(t, conn, []byte("first"))
 		const reconnects = 8
@@ -227,12 +237,12 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			serves := func(own wire.EntityType, a *cephx.Authority) auth.Server {
 				s, err := cephx.NewServer(cephx.ServerConfig{Own: own, Authority: a, Secrets: authority, Modes: offer, Now: clock.Now})
 				must(t, err)
-				return watchedServer{s, &theirs}
+				return theirs.server(s)
 			}
 			dials := func(name wire.EntityName, key cephx.Key) (*cephx.Client, auth.Client) {
 				c, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key, Modes: offer, Now: clock.Now})
 				must(t, err)
-				return c, watchedClient{c, &ours}
+				return c, ours.client(c)
 			}
 
 			var monAddr wire.Addr

@@ -2,8 +2,8 @@ package control_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -101,109 +102,37 @@ func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
 	}
 }
 
-// wholeClient is everything that a client with method none sends up to its first
-// message, without having seen an answer.
-func wholeClient(t *testing.T, to wire.Addr, features wire.Features, data []byte) []byte {
-	t.Helper()
-	enc := frame.NewEncoder(frame.Rev1)
-	out := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
-	add := func(tag frame.Tag, segs ...[]byte) {
-		var err error
-		out, err = enc.AppendFrame(out, tag, segs...)
+// dribble writes one byte at a time.
+type dribble struct{ net.Conn }
+
+func (d dribble) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		_, err = d.Conn.Write(p[n : n+1])
+		n++
+	}
+	return n, err
+}
+
+// No timer has to run out for a handshake that comes byte by byte, with a message behind it. The
+// features of the connection are those of both.
+// Matrix: HS-15, HS-22
+func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SFS", 1, newHandClock().of)
+		conn, err := net.Dial("tcp", server.Addr.AddrPort.String())
 		must(t, err)
-	}
-	name := entity(t, "client.admin")
-	request := append(name.AppendTo([]byte{10}), make([]byte, 8)...)
-	ident := wire2.ClientIdent{
-		Addrs: wire.AddrVec{wire.Addr{Type: wire.AddrAny, Nonce: 4711, AddrPort: to.AddrPort}.WithPort(0)}, TargetAddr: to, GID: -1, GlobalSeq: 1,
-		Supported: features, Flags: wire.IdentLossy,
-	}
-	var head [frame.MessageHeaderSize]byte
-	(&frame.MessageHeader{Seq: 1, TID: 99, Type: 42}).Put(&head)
-	add(frame.TagHello, wire2.Hello{EntityType: wire.Client, PeerAddr: to}.AppendTo(nil))
-	add(frame.TagAuthRequest, wire2.AuthRequest{Method: uint32(auth.None), PreferredModes: []uint32{uint32(auth.CRC)}, Payload: request}.AppendTo(nil))
-	add(frame.TagAuthSignature, make([]byte, wire2.SignatureSize))
-	add(frame.TagClientIdent, ident.AppendTo(nil))
-	add(frame.TagKeepalive2, make([]byte, 8))
-	add(frame.TagMessage, head[:], []byte("front"), nil, data)
-	return out
-}
-
-// A client that sends its handshake, a keepalive and a
-// message without waiting, in one piece or byte by byte, gets every answer in order; what
-// comes behind the handshake is for the session and is neither lost nor read twice; the
-// features are those of both; and no timer has to run out for any of it.
-// Matrix: HS-14, HS-15, HS-16, HS-22, HI-26
-func TestAClientThatDoesNotWaitIsServedInOrder(t *testing.T) {
-	for _, step := range []int{1 << 20, 1, 7, 100, 1460} {
-		t.Run(fmt.Sprintf("%d bytes at a time", step), func(t *testing.T) {
-			server := newParty(t, control.Config{Name: entity(t, "mon.a"), Clock: newHandClock()}).bind(t)
-			data := bytes.Repeat([]byte("data "), 20_000)
-			if step < 100 {
-				data = data[:300]
-			}
-			features := wire.FeaturesPacific &^ 1
-			c := server.call(t)
-			all := wholeClient(t, server.addr, features, data)
-			go func() {
-				for len(all) > 0 {
-					n := min(step, len(all))
-					if _, err := c.Write(all[:n]); err != nil {
-						return
-					}
-					all = all[n:]
-				}
-			}()
-			banner := make([]byte, wire2.BannerSize)
-			_, err := io.ReadFull(c, banner)
-			must(t, err)
-			dec := frame.NewDecoder(frame.Rev1, frame.DefaultLimits())
-			var tags []frame.Tag
-			for len(tags) < 6 {
-				f := readFrame(t, c, dec)
-				tags = append(tags, f.Tag)
-				switch f.Tag {
-				case frame.TagServerIdent:
-					si, err := wire2.DecodeServerIdent(f.Seg[0])
-					must(t, err)
-					if si.Supported&features == 0 {
-						t.Errorf("features %v", si.Supported)
-					}
-				case frame.TagMessage:
-					h, err := frame.ParseMessageHeader(f.Seg[0])
-					must(t, err)
-					if h.TID != 99 || string(f.Seg[1]) != "front" || !bytes.Equal(f.Seg[3], data) {
-						t.Errorf("echo %+v with %d bytes", h, len(f.Seg[3]))
-					}
-				}
-			}
-			want := []frame.Tag{frame.TagHello, frame.TagAuthDone, frame.TagAuthSignature, frame.TagServerIdent, frame.TagKeepalive2Ack, frame.TagMessage}
-			if fmt.Sprint(tags) != fmt.Sprint(want) {
-				t.Errorf("answers %v, want %v", tags, want)
-			}
-			conns := server.m.Conns()
-			if n := connStats(t, conns[0]).IO.MessagesIn; n != 1 {
-				t.Errorf("%d messages arrived", n)
-			}
-			if len(conns) != 1 || conns[0].Info().Features&^features != 0 || conns[0].Info().Features == 0 {
-				t.Errorf("features of the connection: %+v", conns)
-			}
-		})
-	}
-}
-
-// readFrame reads one frame that is not encrypted.
-func readFrame(t *testing.T, r io.Reader, dec *frame.Decoder) frame.Frame {
-	t.Helper()
-	head := make([]byte, dec.HeadSize())
-	_, err := io.ReadFull(r, head)
-	must(t, err)
-	h, err := dec.Open(head)
-	must(t, err)
-	rest := make([]byte, dec.RestSize(h))
-	_, err = io.ReadFull(r, rest)
-	must(t, err)
-	f, err := dec.Finish(h, head, rest)
-	must(t, err)
-	return f
+		p := msgrtest.PeerOn(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(2), Rev0: v.rev0}, dribble{conn}, server.Addr)
+		defer p.Close()
+		p.Handshake()
+		ident := p.ClientIdent(7, 1)
+		ident.Supported &^= 1
+		p.SendPayload(frame.TagClientIdent, ident)
+		p.ExpectServerIdent()
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, []byte("front"), nil, bytes.Repeat([]byte("data"), 50))
+		must(t, p.Err())
+		receives(t, ctx, server, 1)
+		if got := first(t, ctx, server).Info().Features; got&^ident.Supported != 0 || got == 0 {
+			t.Errorf("features %v, the peer has %v", got, ident.Supported)
+		}
+	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -156,25 +155,4 @@ func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
 	done := make(chan struct{})
 	c.Post(&loop.Task{Run: func(*loop.Core) { close(done) }})
 	<-done
-}
-
-// Matrix: OB-03
-func TestAMessengerShowsItsCores(t *testing.T) {
-	m := newMessenger(t, control.Config{
-		Name:  wire.EntityName{Type: wire.OSD, ID: "0"},
-		Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}},
-	})
-	if len(m.Cores()) != 2 || m.Driver().Backend != uring.Epoll {
-		t.Errorf("%d cores, %+v", len(m.Cores()), m.Driver())
-	}
-	must(t, m.RemoveCore(t.Context(), 0))
-	if len(m.Cores()) != 1 {
-		t.Errorf("%d cores, one was removed", len(m.Cores()))
-	}
-	if st, err := dataplane.StatsOf(m.Core(1)); err != nil || st.Core != 1 {
-		t.Errorf("%+v, %v", st, err)
-	}
-	if m.Core(0) != nil {
-		t.Error("core 0 is there")
-	}
 }

@@ -237,6 +237,20 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	}
 }
 
+func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server, _ := rated(t, v, "SLS")
+		for i := range 2 {
+			nothings["another protocol"](t, ctx, v, server, i+1)
+		}
+		late := peerOf(t, ctx, v, server, 9)
+		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
+		must(t, server.Shutdown(ctx))
+		late.ExpectEnd()
+		check(t, late.Err())
+	})
+}
+
 func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *testing.T) {
 	for _, use := range []bool{false, true} {
 		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {

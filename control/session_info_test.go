@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,35 +22,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// heard keeps what Info and Auth say within the Accept and Connect events.
-type heard struct {
-	mu   sync.Mutex
-	info []control.Info
-	auth int
-}
-
-func (h *heard) hear(c *control.Conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.info = append(h.info, c.Info())
-	if c.Auth() != nil {
-		h.auth++
-	}
-}
-
-func (h *heard) dispatcher() *control.Dispatcher {
-	return &control.Dispatcher{
-		Accept:  func(c *control.Conn, _ int, _ bool) { h.hear(c) },
-		Connect: func(c *control.Conn, _ int) { h.hear(c) },
-	}
-}
-
 // Matrix: OB-01
 func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 	everyMode(t, func(t *testing.T, ctx context.Context, v variant) {
-		var ours, theirs heard
-		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(theirs.dispatcher()))
-		client := nodeOf(t, v, "osd.2", "LP", 2, withChain(ours.dispatcher()))
+		heard := map[bool]chan control.Info{true: make(chan control.Info, 9), false: make(chan control.Info, 9)} // by accepted
+		hear := func(c *control.Conn) {
+			if c.Auth() == nil {
+				t.Error("an event without Auth")
+			}
+			heard[c.Info().Accepted] <- c.Info()
+		}
+		hears := withChain(&control.Dispatcher{
+			Accept:  func(c *control.Conn, _ int, _ bool) { hear(c) },
+			Connect: func(c *control.Conn, _ int) { hear(c) },
+		})
+		server, client := nodeOf(t, v, "osd.1", "LP", 1, hears), nodeOf(t, v, "osd.2", "LP", 2, hears)
 		// The second event is that of a reconnect.
 		client.Probe.Arm(nodetest.Write(frame.TagMessage), 2, nodetest.Fault())
 		c := client.Dial(server)
@@ -59,27 +44,22 @@ func TestInfoIsCompleteInTheAcceptAndConnectEvents(t *testing.T) {
 		receives(t, ctx, server, 1)
 		send(t, c, 2)
 		receives(t, ctx, server, 1, 2)
-		for _, one := range []struct {
-			who  *heard
-			conn *control.Conn
-			peer wire.Addr
-		}{{&ours, c, server.Addr}, {&theirs, first(t, ctx, server), client.Addr}} {
-			want := one.conn.Info()
-			one.who.mu.Lock()
-			if len(one.who.info) != 2 || one.who.auth != 2 {
-				t.Errorf("%d events, %d with Auth", len(one.who.info), one.who.auth)
+		for conn, peer := range map[*control.Conn]wire.Addr{c: server.Addr, first(t, ctx, server): client.Addr} {
+			want := conn.Info()
+			if n := len(heard[want.Accepted]); n != 2 {
+				t.Errorf("%d events", n)
 			}
-			for i, got := range one.who.info {
-				if len(got.PeerAddrs) != 1 || got.PeerAddrs[0] != one.peer || got.Handshake <= 0 || got.Local == "" || got.Peer == "" {
-					t.Errorf("event %d: %+v", i, got)
+			for range 2 {
+				got := arrives(t, "an event", heard[want.Accepted])
+				if len(got.PeerAddrs) != 1 || got.PeerAddrs[0] != peer || got.Handshake <= 0 || got.Local == "" || got.Peer == "" {
+					t.Errorf("%+v", got)
 				}
 				if got.Features != want.Features || got.PeerNumber != want.PeerNumber || got.PeerType != want.PeerType ||
 					got.Protocol != want.Protocol || got.Auth != want.Auth || got.Mode != want.Mode || got.Compression != want.Compression ||
-					got.Lossy != want.Lossy || got.Accepted != want.Accepted || got.Placement.By == "" {
-					t.Errorf("event %d: %+v, later %+v", i, got, want)
+					got.Lossy != want.Lossy || got.Placement.By == "" {
+					t.Errorf("%+v, later %+v", got, want)
 				}
 			}
-			one.who.mu.Unlock()
 		}
 	})
 }

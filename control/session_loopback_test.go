@@ -3,9 +3,7 @@ package control_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -25,39 +23,24 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			if bound {
 				name, policy = "osd.4", "LP"
 			}
-			var mu sync.Mutex
-			var sources []string
-			us := nodeOf(t, v, name, policy, 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-				mu.Lock()
-				defer mu.Unlock()
-				sources = append(sources, fmt.Sprint(c.Info().PeerType, c.IsLoopback(), string(m.Front), string(m.Data)))
-				return true
-			}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+			us := nodeOf(t, v, name, policy, 4, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()
 			must(t, err)
-			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() {
-				t.Fatalf("state %v, %v", c.State(), err)
+			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() || c.Info().PeerType != us.Name().Type {
+				t.Fatalf("state %v, peer %v, %v", c.State(), c.Info().PeerType, err)
 			}
 			var want []uint64
-			freed := make(chan uint64, 100)
+			freed := make(chan dataplane.Outcome, 100)
 			for tid := range uint64(100) {
-				m := control.NewMessage(1, []byte("front"), []byte("data"))
-				m.TID, m.Free = tid, func(m *control.Message) {
-					if o := m.Outcome(); o != dataplane.OutcomeAcknowledged {
-						t.Errorf("message %d: %v", m.TID, o)
-					}
-					freed <- m.TID
-				}
+				m := numbered(tid, control.NewMessage(1, []byte("front"), []byte("data")))
+				m.Free = func(m *control.Message) { freed <- m.Outcome() }
 				want = append(want, tid)
 				must(t, c.Send(m))
 			}
 			receives(t, ctx, us, want...)
-			for range want {
-				<-freed
-			}
-			for _, s := range sources {
-				if s != fmt.Sprint(us.Name().Type, true, "frontdata") {
-					t.Fatalf("%s: received from %s", name, s)
+			for _, m := range us.Inbox.Messages() {
+				if o := <-freed; o != dataplane.OutcomeAcknowledged || m.Conn != c || m.Front != "front" {
+					t.Errorf("%s: message %d came with %q, its outcome is %v", name, m.TID, m.Front, o)
 				}
 			}
 			if st := statsOf(t, us.Messenger); st.Counters.Accepted != 0 || st.InFlight != 0 {

@@ -6,14 +6,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // What is different in msgr1, or between the two protocols. What is alike runs for both
@@ -127,79 +124,6 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 		}
 		if _, err := secure.Bind(server.Addr.WithPort(0)); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("bound where only mode secure is allowed: %v", err)
-		}
-	})
-}
-
-// ticketed are the two ends of cephx between a client and an OSD. The client has logged
-// in.
-func ticketed(t *testing.T) (client *cephx.Client, server auth.Server) {
-	t.Helper()
-	var ring cephx.Keyring
-	for _, name := range []wire.EntityName{{Type: wire.Mon}, {Type: wire.Client, ID: "2"}} {
-		key, err := cephx.NewKey(cephx.AES, nil, time.Now())
-		must(t, err)
-		must(t, ring.Set(cephx.Entity{Name: name, Key: key, Caps: map[string]string{"osd": "allow *"}}))
-		if name.Type == wire.Client {
-			client, err = cephx.NewClient(cephx.ClientConfig{Name: name, Key: key})
-			must(t, err)
-		}
-	}
-	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: &ring})
-	must(t, err)
-	session, login := authority.NewSession(), client.NewLogin()
-	start, err := login.StartMAuth()
-	must(t, err)
-	challenge, err := session.StartMAuth(start)
-	must(t, err)
-	proof, err := login.Challenge(challenge)
-	must(t, err)
-	reply, err := session.Handle(proof)
-	must(t, err)
-	_, err = login.Done(session.GlobalID(), 0, reply)
-	must(t, err)
-	for client.NeedRenew(time.Now()) != 0 {
-		request, err := client.RenewRequest()
-		must(t, err)
-		reply, err := session.Handle(request)
-		must(t, err)
-		must(t, client.HandleReply(reply))
-	}
-	server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.OSD, Secrets: authority})
-	must(t, err)
-	return client, server
-}
-
-// Authorizers of cephx open a connection, whose messages are signed, and the session goes
-// on over faults. A wrong authorizer opens none.
-// Matrix: V1-11
-func TestMsgr1AuthorizersDecideWhoGetsIn(t *testing.T) {
-	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
-		keys, server := ticketed(t)
-		_, other := ticketed(t)
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1, withChain(echoer()), func(c *nodetest.NodeConfig) { c.Auth.Server = server })
-		client := nodeOf(t, v, "client.2", "LLC", 2, func(c *nodetest.NodeConfig) { c.Auth.Client = keys })
-		conn := client.Dial(acceptor)
-		b := client.Probe.Arm(nodetest.Write(frame.TagMessage), 2, nodetest.Reset())
-		for tid := range uint64(5) {
-			send(t, conn, tid)
-		}
-		client.Hit(ctx, b)
-		receives(t, ctx, client, 1000, 1001, 1002, 1003, 1004)
-		theirs := first(t, ctx, acceptor)
-		if i := theirs.Info(); i.Auth != auth.Cephx || i.PeerEntity.String() != "client.2" || theirs.Auth().GlobalID != keys.GlobalID() {
-			t.Errorf("%+v, number %d of %d", i, theirs.Auth().GlobalID, keys.GlobalID())
-		}
-		for name, c := range map[string]func(*nodetest.NodeConfig){
-			"tickets of another cluster": func(c *nodetest.NodeConfig) { c.Auth.Server = other },
-			"method none":                func(c *nodetest.NodeConfig) { c.Auth.Server = nil },
-		} {
-			strange := nodeOf(t, v, "osd.3", "SFS", 3, c)
-			conn := client.Dial(strange, control.Once())
-			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrAuth) {
-				t.Errorf("%s: %v", name, err)
-			}
-			eventually(t, ctx, "a failure of authentication", func() bool { return statsOf(t, strange).Counters.AuthFailures == 1 })
 		}
 	})
 }
