@@ -10,22 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func TestUnprovenSessionGetsNothing(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	delete(cl.tickets, ServiceOSD)
-	tickets, err := cl.RenewRequest()
-	must(t, err)
-	for name, payload := range map[wire.EntityName][]byte{admin: tickets, osd0: cl.RotatingRequest()} {
-		s := c.authority.NewSession()
-		_, err := s.start(name, 0)
-		must(t, err)
-		if reply, err := s.Handle(payload); !errors.Is(err, ErrOutOfOrder) || reply != nil {
-			t.Errorf("%v without a proof: %v", name, err)
-		}
-	}
-}
-
 func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)
@@ -101,31 +85,6 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	must(t, err)
 	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("answer after the refusal: %v", err)
-	}
-}
-
-func TestVerifierEndsWithTheProof(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	a, err := cl.newAuthorizer(ServiceOSD)
-	must(t, err)
-	p, err := a.First()
-	must(t, err)
-	v := c.osd.newVerifier()
-	p, _, err = v.Handle(p, 0)
-	must(t, err)
-	answer, err := a.Answer(p)
-	must(t, err)
-	reply, principal, err := v.Handle(answer, 0)
-	must(t, err)
-	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
-		t.Errorf("protocol version 1 has a connection secret, or %v", err)
-	}
-	if !a.key.equal(principal.SessionKey) {
-		t.Error("session keys differ")
-	}
-	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
-		t.Errorf("the same answer again: %v", err)
 	}
 }
 
