@@ -88,6 +88,31 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	}
 }
 
+func TestVerifierEndsWithTheProof(t *testing.T) {
+	c := newCluster(t)
+	cl := c.loggedIn(admin)
+	a, err := cl.newAuthorizer(ServiceOSD)
+	must(t, err)
+	p, err := a.First()
+	must(t, err)
+	v := c.osd.newVerifier()
+	p, _, err = v.Handle(p, 0)
+	must(t, err)
+	answer, err := a.Answer(p)
+	must(t, err)
+	reply, principal, err := v.Handle(answer, 0)
+	must(t, err)
+	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
+		t.Errorf("protocol version 1 has a connection secret, or %v", err)
+	}
+	if !a.key.equal(principal.SessionKey) {
+		t.Error("session keys differ")
+	}
+	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
+		t.Errorf("the same answer again: %v", err)
+	}
+}
+
 func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
