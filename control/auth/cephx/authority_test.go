@@ -245,10 +245,16 @@ func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 	delete(cl.tickets, ServiceOSD)
 	p, err := cl.RenewRequest()
 	must(t, err)
-	s := c.authority.NewSession()
-	for _, payload := range [][]byte{p, {0, 4}, {0, 1}, {0, 2}, {0}, nil} {
+	for _, payload := range [][]byte{p, c.client(osd0).RotatingRequest(), {0, 4}, {0, 1}, {0, 2}, {0}, nil} {
+		s := c.authority.NewSession()
 		if _, err := s.Handle(payload); err == nil {
 			t.Errorf("%x accepted", payload)
+		}
+		for _, name := range []wire.EntityName{admin, osd0} { // who is known, and has proved nothing
+			s, _ := c.challenged(name, 0, 1)
+			if reply, err := s.Handle(payload); err == nil || len(payload) > 2 && !errors.Is(err, ErrOutOfOrder) || reply != nil {
+				t.Errorf("%x of %v accepted without a proof: %v", payload, name, err)
+			}
 		}
 	}
 	if _, err := c.session().Handle(le.AppendUint16(nil, 0x0800)); auth.Errno(err) != auth.EINVAL {

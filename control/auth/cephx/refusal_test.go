@@ -10,22 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func TestUnprovenSessionGetsNothing(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	delete(cl.tickets, ServiceOSD)
-	tickets, err := cl.RenewRequest()
-	must(t, err)
-	for name, payload := range map[wire.EntityName][]byte{admin: tickets, osd0: cl.RotatingRequest()} {
-		s := c.authority.NewSession()
-		_, err := s.start(name, 0)
-		must(t, err)
-		if reply, err := s.Handle(payload); !errors.Is(err, ErrOutOfOrder) || reply != nil {
-			t.Errorf("%v without a proof: %v", name, err)
-		}
-	}
-}
-
 func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)

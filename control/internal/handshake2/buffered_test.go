@@ -213,23 +213,6 @@ func TestTheAcceptorWaitsNoMoreForAPeerThatSendsFramesOneByOne(t *testing.T) {
 	}
 }
 
-// What goes over the wire does not depend on the link.
-func TestABufferedLinkCarriesTheSameBytes(t *testing.T) {
-	for _, mode := range bothMode {
-		cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
-		c2s, s2c := capture(t, cc, ac)
-		a, b := newBufferedLink()
-		var gotC, gotS []byte
-		a.Tamper = collecting(&gotC)
-		b.Tamper = collecting(&gotS)
-		x, y := meetBuffered(t, a, b, cc, ac)
-		must(t, errors.Join(x.err, y.err))
-		if !bytes.HasPrefix(gotC, c2s) || !bytes.HasPrefix(gotS, s2c) {
-			t.Errorf("%v: the connector sends %d bytes instead of %d, the acceptor %d instead of %d", mode, len(gotC), len(c2s), len(gotS), len(s2c))
-		}
-	}
-}
-
 // An acceptor that waits for two frames looks at the first one when it is there: a mistake
 // ends the handshake though the second never comes.
 func TestTheAcceptorDoesNotWaitBehindAMistake(t *testing.T) {
