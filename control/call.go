@@ -281,7 +281,7 @@ func (w *waitingCall) mustWait(err error, c *Conn) bool {
 // goes on, requests that were not sent go on, too. On the core.
 func (k *calls) lose(c *Conn, goesOn bool) {
 	if c.local {
-		k.loseLocal(c)
+		k.loseLocal()
 		return
 	}
 	if k.table.n == 0 {
@@ -521,7 +521,7 @@ func (k *calls) answeredLocal(m *Message) bool {
 }
 
 // loseLocal is lose for the connection to ourselves.
-func (k *calls) loseLocal(c *Conn) {
+func (k *calls) loseLocal() {
 	k.lock.Lock()
 	all := k.table.all()
 	k.lock.Unlock()

@@ -66,7 +66,7 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 			o.bits |= opCopied
 		}
 		if o.debt == 0 && o.bits&opEnded != 0 {
-			d.complete(to, op, o, o.res, 0)
+			d.complete(to, op, o, o.res)
 		}
 		return
 	}
@@ -116,13 +116,14 @@ func (d *ringDriver) sendEnded(to *[]Completion, op Op, o *operation, res int32)
 		o.bits |= opEnded
 		return
 	}
-	d.complete(to, op, o, res, 0)
+	d.complete(to, op, o, res)
 }
 
 // complete delivers the final completion of op.
-func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32, flags Flags) {
+func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32) {
+	var flags Flags
 	if o.bits&opCopied != 0 {
-		flags |= Copied
+		flags = Copied
 	}
 	if o.vec != nil {
 		o.vec.rewind()

@@ -96,7 +96,7 @@ func (b *bufferRing) register(r *ring) error {
 	if b.incremental {
 		reg.flags = bufferRingIncremental
 	}
-	if _, errno := r.register(registerBufferRing, unsafe.Pointer(&reg), 1); errno != 0 {
+	if errno := r.register(registerBufferRing, unsafe.Pointer(&reg), 1); errno != 0 {
 		return errno
 	}
 	return nil
@@ -105,7 +105,7 @@ func (b *bufferRing) register(r *ring) error {
 // unregister is for the last moment: no receive may be in flight.
 func (b *bufferRing) unregister(r *ring) error {
 	reg := bufferRegistration{group: receiveGroup}
-	_, errno := r.register(unregisterBufferRing, unsafe.Pointer(&reg), 1)
+	errno := r.register(unregisterBufferRing, unsafe.Pointer(&reg), 1)
 	var err error
 	if errno != 0 {
 		err = fmt.Errorf("unregister receive buffers: %w", errno)

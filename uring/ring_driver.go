@@ -178,7 +178,7 @@ func (d *ringDriver) release() error {
 			errs = append(errs, d.buffers.unregister(d.ring))
 		}
 		if d.fixed != nil { // closing lets go of it some time later
-			_, _ = d.ring.register(unregisterBuffers, nil, 0)
+			_ = d.ring.register(unregisterBuffers, nil, 0)
 		}
 		d.ring.close()
 	}

@@ -118,7 +118,7 @@ func (d *ringDriver) settle(to *[]Completion) {
 		}
 		n++
 		if o := d.ops.get(q.op); o != nil && o.bits&opQuiet != 0 {
-			d.complete(to, q.op, o, int32(o.vec.Size()), 0)
+			d.complete(to, q.op, o, int32(o.vec.Size()))
 		}
 	}
 	d.quiet = d.quiet[:copy(d.quiet, d.quiet[n:])]

@@ -43,7 +43,7 @@ func (d *ringDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func
 	fill(o)
 	if kind.transfers() && v.Size() == 0 {
 		if o.bits&opThenSync == 0 {
-			d.complete(&d.early, op, o, 0, 0)
+			d.complete(&d.early, op, o, 0)
 			return op, nil
 		}
 		o.bits |= opSyncing
@@ -146,7 +146,7 @@ func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32
 		return
 	}
 	if final, again := o.progress(int64(res)); !again {
-		d.complete(to, op, o, final, 0)
+		d.complete(to, op, o, final)
 	} else {
 		d.again = append(d.again, op)
 	}

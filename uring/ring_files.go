@@ -30,7 +30,7 @@ func newFiles(r *ring, n int) (*files, unix.Errno) {
 		return nil, unix.ENOMEM
 	}
 	reg := resourceTable{n: uint32(n), flags: resourceSparse}
-	if _, errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
+	if errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
 		_ = mem.Unmap()
 		return nil, errno
 	}
@@ -65,7 +65,7 @@ func (f *files) remove(r *ring, fixed int32) {
 func (f *files) update(r *ring, i, fd int32) unix.Errno {
 	*f.arg = fd
 	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(f.arg)))}
-	_, errno := r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
+	errno := r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
 	return errno
 }
 

@@ -61,7 +61,7 @@ func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
 		return
 	}
 	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
-	if _, errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
+	if errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
 		_ = mem.Unmap()
 		set.lacks(featureRegisteredBuffers, errno.Error())
 		return
@@ -156,7 +156,7 @@ func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 	}
 	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(t.arg))), n: 1}
 	d.stats.Syscalls++
-	_, errno := d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
+	errno := d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
 	return errno
 }
 

@@ -107,7 +107,7 @@ func word(data []byte, offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(
 func (r *ring) close() {
 	if r.enterBit != 0 {
 		up := slotUpdate{offset: uint32(r.enterFD)}
-		_, _ = r.register(unregisterRingFDs, unsafe.Pointer(&up), 1)
+		_ = r.register(unregisterRingFDs, unsafe.Pointer(&up), 1)
 		r.enterBit = 0
 	}
 	for i, m := range r.maps {
@@ -215,7 +215,7 @@ func (r *ring) overflowed() bool { return atomic.LoadUint32(r.sqFlags)&sqCQOverf
 // registerRing spares each enter the look-up of the descriptor.
 func (r *ring) registerRing() unix.Errno {
 	up := slotUpdate{offset: anyOffset, data: uint64(r.fd)}
-	if _, errno := r.register(registerRingFDs, unsafe.Pointer(&up), 1); errno != 0 {
+	if errno := r.register(registerRingFDs, unsafe.Pointer(&up), 1); errno != 0 {
 		return errno
 	}
 	r.enterFD, r.enterBit = uintptr(up.offset), enterRegisteredRing

@@ -88,7 +88,7 @@ func lowerFlags(flags uint32, set featureSet) uint32 {
 }
 
 // register makes one io_uring_register call. The kernel keeps no reference to arg.
-func (r *ring) register(op uint32, arg unsafe.Pointer, n uint32) (int, unix.Errno) {
-	res, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
-	return int(res), errno
+func (r *ring) register(op uint32, arg unsafe.Pointer, n uint32) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
+	return errno
 }

@@ -136,8 +136,12 @@ func (d *driver) Detach(s uring.Socket) (int, error) {
 	return d.Driver.Detach(s)
 }
 
-// begun notes an operation of the driver below.
-func (d *driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (uring.Op, error) {
+// arm begins a multishot operation of the driver below, and notes it.
+func (d *driver) arm(r Request, kind uring.Kind, s uring.Socket, user uint64, begin func(uring.Socket, uint64) (uring.Op, error)) (uring.Op, error) {
+	if err := d.call(r); err != nil {
+		return 0, err
+	}
+	op, err := begin(s, user)
 	if err == nil {
 		d.flying[key{kind, user}] = &flight{op: op}
 	}
@@ -146,29 +150,17 @@ func (d *driver) begun(kind uring.Kind, user uint64, op uring.Op, err error) (ur
 
 // Accept implements uring.Driver.
 func (d *driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
-	if err := d.call(Accept); err != nil {
-		return 0, err
-	}
-	op, err := d.Driver.Accept(s, user)
-	return d.begun(uring.KindAccept, user, op, err)
+	return d.arm(Accept, uring.KindAccept, s, user, d.Driver.Accept)
 }
 
 // Ready implements uring.Driver.
 func (d *driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	if err := d.call(Ready); err != nil {
-		return 0, err
-	}
-	op, err := d.Driver.Ready(s, user)
-	return d.begun(uring.KindReady, user, op, err)
+	return d.arm(Ready, uring.KindReady, s, user, d.Driver.Ready)
 }
 
 // Receive implements uring.Driver.
 func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	if err := d.call(Receive); err != nil {
-		return 0, err
-	}
-	op, err := d.Driver.Receive(s, user)
-	return d.begun(uring.KindReceive, user, op, err)
+	return d.arm(Receive, uring.KindReceive, s, user, d.Driver.Receive)
 }
 
 // Connect implements uring.Driver.

@@ -307,7 +307,7 @@ func (c *Client) ask(ctx context.Context, build func() *control.Message) (reply 
 func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
 	tid := c.tid.Add(1)
 	m, to, err := c.ask(ctx, func() *control.Message {
-		return message(typeGetVersion, tid, 1, 1, wire.AppendString(le.AppendUint64(nil, tid), "osdmap"))
+		return message(typeGetVersion, tid, 1, wire.AppendString(le.AppendUint64(nil, tid), "osdmap"))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("newest osdmap by %v: %w", to, err)

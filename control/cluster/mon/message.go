@@ -30,10 +30,10 @@ const (
 
 var le = binary.LittleEndian
 
-// message makes a message with versions.
-func message(typ uint16, tid uint64, version, compat uint16, front []byte) *control.Message {
+// message makes a message of a version, which is compatible with the first one.
+func message(typ uint16, tid uint64, version uint16, front []byte) *control.Message {
 	m := control.NewMessage(typ, front, nil)
-	m.TID, m.Version, m.CompatVersion = tid, version, compat
+	m.TID, m.Version, m.CompatVersion = tid, version, 1
 	return m
 }
 
@@ -75,7 +75,7 @@ func subscribeMessage(subs map[string]subscription) *control.Message {
 		b = wire.AppendBool(b, subs[name].once)
 	}
 	b = wire.AppendString(b, "") // host name: none of the monitor's business
-	return message(typeSubscribe, 0, 3, 1, b)
+	return message(typeSubscribe, 0, 3, b)
 }
 
 // decodeSubscribe reads the front of MMonSubscribe.
@@ -96,7 +96,7 @@ func decodeSubscribe(front []byte) (map[string]subscription, error) {
 func commandMessage(tid uint64, fsid FSID, command, data []byte) *control.Message {
 	b := append(appendPaxos(nil), fsid[:]...)
 	b = le.AppendUint32(b, 1)
-	m := message(typeCommand, tid, 1, 1, wire.AppendBlob(b, command))
+	m := message(typeCommand, tid, 1, wire.AppendBlob(b, command))
 	m.Data = data
 	return m
 }
@@ -124,7 +124,7 @@ func decodeCommandAck(front []byte) (result int32, status string, err error) {
 func authMessage(method auth.Method, payload []byte) *control.Message {
 	b := le.AppendUint32(appendPaxos(nil), uint32(method))
 	b = wire.AppendBlob(b, payload)
-	return message(typeAuth, 0, 1, 1, le.AppendUint32(b, 0))
+	return message(typeAuth, 0, 1, le.AppendUint32(b, 0))
 }
 
 func decodeAuth(front []byte) (method auth.Method, payload []byte, err error) {
@@ -148,7 +148,7 @@ func (a *authReply) message(tid uint64) *control.Message {
 	b = le.AppendUint32(b, uint32(a.result))
 	b = le.AppendUint64(b, a.globalID)
 	b = wire.AppendBlob(b, a.payload)
-	return message(typeAuthReply, tid, 1, 1, wire.AppendString(b, a.text))
+	return message(typeAuthReply, tid, 1, wire.AppendString(b, a.text))
 }
 
 // decodeAuthReply reads the front of MAuthReply; the payload aliases it.

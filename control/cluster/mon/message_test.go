@@ -172,7 +172,7 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 func TestAMapOfEpoch0IsNotSent(t *testing.T) {
 	d := NewServer(ServerConfig{Map: func() MonMap { return MonMap{} }})
 	for _, m := range []*control.Message{
-		message(typeMonGetMap, 0, 1, 1, nil), subscribeMessage(map[string]subscription{"monmap": {}}),
+		message(typeMonGetMap, 0, 1, nil), subscribeMessage(map[string]subscription{"monmap": {}}),
 	} {
 		if !d.Fast(nil, m) { // to send would need a connection
 			t.Errorf("message of type %d was left to others", m.Type)

@@ -66,7 +66,7 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 			a := answerAuth(session, m.Front)
 			reply = a.message(m.TID)
 		case typePing:
-			reply = message(typePing, m.TID, 1, 1, wire.AppendString(nil, cfg.status()))
+			reply = message(typePing, m.TID, 1, wire.AppendString(nil, cfg.status()))
 		case typeMonGetMap:
 			if cfg.Map == nil {
 				return false
@@ -124,7 +124,7 @@ func answerAuth(s *cephx.Session, front []byte) authReply {
 }
 
 func mapMessage(m MonMap) *control.Message {
-	return message(typeMonMap, 0, 1, 1, wire.AppendBlob(nil, m.AppendTo(nil)))
+	return message(typeMonMap, 0, 1, wire.AppendBlob(nil, m.AppendTo(nil)))
 }
 
 // subscribe answers with the present maps, which never change here.
@@ -139,7 +139,7 @@ func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 		}
 	}
 	if _, ok := subs["config"]; ok && admitted(c) {
-		_ = c.Send(message(typeConfig, 0, 1, 1, le.AppendUint32(nil, 0)))
+		_ = c.Send(message(typeConfig, 0, 1, le.AppendUint32(nil, 0)))
 	}
 	return true
 }
@@ -170,7 +170,7 @@ func (cfg *ServerConfig) command(c *control.Conn, m *control.Message) *control.M
 	b := le.AppendUint32(appendPaxos(nil), uint32(result))
 	b = wire.AppendString(b, out.Status)
 	b = le.AppendUint32(b, 1)
-	reply := message(typeCommandAck, m.TID, 1, 1, wire.AppendBlob(b, text))
+	reply := message(typeCommandAck, m.TID, 1, wire.AppendBlob(b, text))
 	reply.Data = out.Data
 	return reply
 }

@@ -105,7 +105,7 @@ func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 		}
 	}
 	// A monitor sends the monmap once by itself, but only if it is asked for.
-	if err := s.conn.Send(message(typeMonGetMap, 0, 1, 1, nil)); err != nil {
+	if err := s.conn.Send(message(typeMonGetMap, 0, 1, nil)); err != nil {
 		return err
 	}
 	select {

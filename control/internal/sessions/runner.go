@@ -77,7 +77,7 @@ func (r *runner) step(ev session.Event) outcome {
 }
 
 // stepLocked runs one step.
-func (r *runner) stepLocked(ev session.Event) outcome { return r.stepWithLocked(ev, numbers{}) }
+func (r *runner) stepLocked(ev session.Event) { r.stepWithLocked(ev, numbers{}) }
 
 // stepWithLocked is step with the random numbers that Connect, Answer and HandlerMoved need.
 func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {

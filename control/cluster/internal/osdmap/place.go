@@ -35,7 +35,7 @@ func (m *Map) Place(s *Scratch, g PG) Placement {
 		return Placement{UpPrimary: Nobody, Primary: Nobody, Shard: -1}
 	}
 	seed := p.seed(g)
-	up := m.upmapped(p, g, m.raw(s, p, g, seed), s)
+	up := m.upmapped(g, m.raw(s, p, g, seed), s)
 	up = m.keep(up, p.Replicated(), stateUp)
 	t := Placement{Up: up, UpPrimary: first(up), Shard: -1}
 	t.UpPrimary = m.preferred(p, up, t.UpPrimary, seed)
@@ -114,7 +114,7 @@ func (m *Map) out(osd int32) bool {
 }
 
 // upmapped applies the exceptions from CRUSH that the cluster has been given to balance it.
-func (m *Map) upmapped(p *Pool, g PG, raw []int32, s *Scratch) []int32 {
+func (m *Map) upmapped(g PG, raw []int32, s *Scratch) []int32 {
 	if len(m.upmap) > 0 {
 		if vector, ok := m.upmap[g]; ok {
 			if slices.ContainsFunc(vector, m.out) {
