@@ -154,6 +154,8 @@ func TestEveryReconnectHasFreshKeys(t *testing.T) {
 			use("sending nonce", i, k.TxNonce[:])
 			use("receiving nonce", i, k.RxNonce[:])
 		}
+		end(t, client.m)
+		end(t, server.m) // behind the handshakes of both
 		wantWiped(t, &ours, &theirs)
 	}
 }

@@ -248,6 +248,10 @@ func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
 		must(t, server.Shutdown(ctx))
 		late.ExpectEnd()
 		check(t, late.Err())
+		eventually(t, ctx, "its place", func() bool {
+			st, _ := server.Stats() // its error says that the cores are down
+			return st.HalfOpen == 0
+		})
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // What is different in msgr1, or between the two protocols. What is alike runs for both
@@ -62,8 +63,9 @@ func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 		if !errors.Is(at.Err(), control.ErrReplaced) {
 			t.Errorf("the session of msgr2 has ended with %v", at.Err())
 		}
-		if now := server.Lookup(peer.Addrs().V1()); now == nil || now.Info().Protocol != control.Msgr1 {
-			t.Errorf("the server has %v for the v1 address of the peer", now)
+		now1 := server.Lookup(peer.Addrs().V1())
+		if now1 == nil || now1.Info().Protocol != control.Msgr1 || now1.Auth().Entity != osd("2") || second.Auth().Entity != osd("2") {
+			t.Errorf("the server has %v for the v1 address of the peer, which is %+v", now1, second.Auth())
 		}
 		first.MarkDown()
 
@@ -124,6 +126,26 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 		}
 		if _, err := secure.Bind(server.Addr.WithPort(0)); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("bound where only mode secure is allowed: %v", err)
+		}
+	})
+}
+
+// A connect message does not say whom it wants. Who was told an address of ours that is
+// none any more wants nobody who is here now.
+func TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession(t *testing.T) {
+	everyMsgr1(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "LP", 1)
+		client := nodeOf(t, v, "osd.2", "LP", 2)
+		b := server.Probe.Arm(nodetest.Point{Step: probe.ConnectRead}, 1, nodetest.Block())
+		c := client.Dial(server)
+		send(t, c, 1)
+		server.Hit(ctx, b)
+		_, err := server.Rebind(ctx)
+		must(t, err)
+		b.Release()
+		eventually(t, ctx, "a failure", func() bool { return statsOf(t, server).Counters.AcceptFailures == 1 })
+		if got := server.Inbox.TIDs(); len(got) > 0 || len(server.Conns()) > 0 {
+			t.Errorf("messages %v, connections %v", got, server.Conns())
 		}
 	})
 }

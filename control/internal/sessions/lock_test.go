@@ -100,6 +100,28 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 	m.unlock()
 }
 
+// A step of a session is told whether another peer has a better right to its address.
+func TestAStepIsToldOfThoseWhoClaimItsAddress(t *testing.T) {
+	m := idle(t, nil)
+	p := losslessPeer()
+	m.lock()
+	defer m.unlock()
+	claims := func(id string) *Conn {
+		peer := session.Peer{Target: nobody(1), Type: wire.OSD, Entity: wire.EntityName{Type: wire.OSD, ID: id}, Proven: true}
+		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, peer), false)
+		m.names.addLocked(nobody(1), c)
+		return c
+	}
+	first := claims("1")
+	contested := func() bool { return m.envLocked(&first.s.machine, first, numbers{}).Contested() }
+	if contested() {
+		t.Error("contested by nobody")
+	}
+	if claims("2"); !contested() {
+		t.Error("another proven name does not count")
+	}
+}
+
 // What was marked down ends by itself, with nobody asking.
 func TestAConnectionThatWasMarkedDownEndsByItself(t *testing.T) {
 	m := idle(t, nil)
