@@ -187,6 +187,15 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 	if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
 		t.Errorf("%d messages of %d bytes are still charged", n, size)
 	}
+	// The next number was covered by the last ack, and its message is kept all the same.
+	must(t, c.h.Send(&Message{TID: 6}))
+	c.settle()
+	if f := c.take(); f[len(f)-1].hd.TID != 6 || f[len(f)-1].hd.Seq != 6 {
+		t.Errorf("the next message goes out as %+v", f[len(f)-1].hd)
+	}
+	if n, _ := c.h.QueuedOut(); n != 1 {
+		t.Errorf("%d messages are kept of the next one", n)
+	}
 }
 
 // Matrix: IO-06
