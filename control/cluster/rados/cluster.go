@@ -2,7 +2,6 @@ package rados
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
@@ -137,52 +135,4 @@ func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 		}
 	}
 	return Pool{c: c, id: id, name: name}, nil
-}
-
-// CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at the monitors.
-func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
-	if _, err := (Pool{c: c, name: name}).poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreate, Name: name}, "creation"); err != nil {
-		return Pool{}, err
-	}
-	return c.Pool(ctx, name)
-}
-
-// Delete removes the pool with all that is in it; EPERM: the monitors do not allow that (mon_allow_pool_delete).
-func (p Pool) Delete(ctx context.Context) error {
-	// Without a name: a monitor that finds a pool of this one says yes, and deletes nothing.
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDelete}, "deletion")
-	return err
-}
-
-// poolOp has a monitor carry out an operation on a pool, and waits for the map that has the change.
-func (p Pool) poolOp(ctx context.Context, op osdop.PoolOp, what string) (osdop.PoolOpReply, error) {
-	fail := func(err error) (osdop.PoolOpReply, error) {
-		return osdop.PoolOpReply{}, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
-	}
-	op.Pool, op.Epoch = p.id, p.c.Epoch()
-	m, err := p.c.mon.Request(ctx, func(fsid mon.FSID) *control.Message {
-		op.FSID = fsid
-		m := control.NewMessage(osdop.TypePoolOp, op.AppendTo(nil), nil)
-		m.Version, m.CompatVersion = osdop.VersionPoolOp, osdop.CompatPoolOp
-		return m
-	})
-	if err != nil {
-		return fail(err)
-	}
-	defer m.Release()
-	if m.Type != osdop.TypePoolOpReply {
-		return fail(fmt.Errorf("%w: message of type %d in place of MPoolOpReply", ErrMessage, m.Type))
-	}
-	reply, err := osdop.DecodePoolOpReply(m.Front)
-	switch {
-	case err != nil:
-		return fail(errors.Join(ErrMessage, err))
-	case reply.Result < 0:
-		return fail(fmt.Errorf("%w: %w", ErrRefused, syscall.Errno(-reply.Result)))
-	}
-	reply.Data = slices.Clone(reply.Data)
-	if err := p.c.engine.WaitEpoch(ctx, reply.Epoch); err != nil {
-		return fail(err)
-	}
-	return reply, nil
 }

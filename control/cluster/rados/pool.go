@@ -103,30 +103,3 @@ func (p Pool) LookupSnap(ctx context.Context, name string) (Snap, error) {
 	}
 	return Snap{}, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.ENOENT)
 }
-
-// CreateSnap makes a snapshot of the whole pool. A pool that has self-managed ones takes none: EINVAL.
-func (p Pool) CreateSnap(ctx context.Context, name string) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateSnap, Name: name}, fmt.Sprintf("snapshot %q", name))
-	return err
-}
-
-// RemoveSnap removes a snapshot of the pool.
-func (p Pool) RemoveSnap(ctx context.Context, name string) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteSnap, Name: name}, fmt.Sprintf("removal of snapshot %q", name))
-	return err
-}
-
-// CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.
-func (p Pool) CreateSelfManagedSnap(ctx context.Context) (uint64, error) {
-	reply, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateUnmanaged}, "self-managed snapshot")
-	if err == nil && reply.Snap() == 0 {
-		err = fmt.Errorf("%w: MPoolOpReply without the id of a snapshot", ErrMessage)
-	}
-	return reply.Snap(), err
-}
-
-// RemoveSelfManagedSnap has the OSDs forget a snapshot.
-func (p Pool) RemoveSelfManagedSnap(ctx context.Context, id uint64) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteUnmanaged, Snap: id}, fmt.Sprintf("removal of self-managed snapshot %d", id))
-	return err
-}

@@ -68,6 +68,7 @@ type Op struct {
 	checking   bool   // it is asked for
 	watch      *Watch // that it serves; nil: the submitter's own
 	purpose    purpose
+	seen       bool // an OSD was sent an earlier operation of this purpose
 }
 
 // What is the kind of an action.
@@ -117,6 +118,12 @@ func (o *Op) TID() uint64 { return o.tid }
 
 // Attempt counts from 0; -1: the operation was never sent.
 func (o *Op) Attempt() int32 { return o.attempt }
+
+// Seen says that an OSD may have carried it out, or may do so.
+func (o *Op) Seen() bool { return o.seen || o.tid > 0 && o.attempt >= 0 }
+
+// Since is when the operation was submitted.
+func (o *Op) Since() time.Time { return o.since }
 
 // Active says that the operation was submitted and is not over.
 func (o *Op) Active() bool { return o.active }

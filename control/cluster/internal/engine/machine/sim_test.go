@@ -123,6 +123,7 @@ type cluster struct {
 	failures []string
 	sends    int
 	repeats  int
+	canceled int
 }
 
 const (
@@ -288,6 +289,8 @@ func (c *cluster) send(m *Machine, o *Op) {
 	for _, p := range c.begun[o.Object.Name] { // the order of each object
 		if p == o {
 			break
+		} else if c.over(p) {
+			continue
 		}
 		if waits := p.active || p.tid == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
 			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.tid, o.Object.Name, c.seq[p], p.tid)
@@ -341,6 +344,8 @@ func (c *cluster) step(calm bool) {
 		c.block()
 	case n == 6 && c.rng.IntN(4) == 0:
 		c.full()
+	case n == 7 && c.rng.IntN(4) == 0:
+		c.cancel()
 	case n < 10:
 		c.tell()
 	case n < 12: // a connection is made
@@ -377,9 +382,10 @@ func (c *cluster) session() *Session {
 }
 
 func (c *cluster) full() {
-	for _, m := range c.inflight {
+	for i, m := range c.inflight {
 		of := c.f.of(m.s.OSD)
-		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last {
+		later := func(n *sent) bool { return n.conn == m.conn && n.reply == nil } // of an operation that is canceled
+		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last && !slices.ContainsFunc(c.inflight[i+1:], later) {
 			c.inflight = slices.DeleteFunc(c.inflight, func(n *sent) bool { return n == m })
 			s := o.session
 			of.Stalled(o)
@@ -522,18 +528,21 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 	for o, name := range c.ops {
 		err, over := c.done[o]
 		if !over {
-			c.failf("operation %d on %s is not over: it waits for %d, session %+v", o.tid, name, o.wait, o.session)
-		} else if err != nil {
+			c.failf("operation %d on %s is not over: it waits for %q, session %+v", o.tid, name, o.wait, o.session)
+		} else if err != nil && err != errCanceled {
 			c.failf("operation %d: %v", o.tid, err)
 		}
-		if o.Flags&osdop.FlagWrite != 0 {
-			if n := count(c.objects[name], o.tid); over && n != 1 {
-				c.failf("operation %d took effect %d times", o.tid, n)
+		if n := count(c.objects[name], o.tid); over && o.Flags&osdop.FlagWrite != 0 {
+			if n > 1 || n == 0 && err == nil || n > 0 && !o.Seen() {
+				c.failf("operation %d took effect %d times, %v, seen %v", o.tid, n, err, o.Seen())
 			}
+		}
+		if err == errCanceled {
+			c.canceled++
 		}
 	}
 	for _, m := range c.f.all {
-		if (m.first != nil || m.Moves()) && len(c.failures) == 0 {
+		if (m.first != nil || m.Moves() || len(m.byTID) > 0 || len(m.held) > 0) && len(c.failures) == 0 {
 			c.failf("the machine of osd.%d is not empty", m.osd)
 		}
 	}
@@ -550,7 +559,8 @@ func count(list []uint64, tid uint64) (n int) {
 }
 
 // Whatever happens to connections, maps and OSDs, each write takes effect once, those on an object in their order, nothing is
-// sent while the cluster takes none, and everything comes to an end.
+// sent while the cluster takes none, and everything comes to an end. An operation that is canceled leaves nothing behind, and takes
+// effect never, if no OSD can have seen it.
 func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 	if *only != 0 {
 		if _, bad := run(t, *only); bad != "" {
@@ -558,7 +568,7 @@ func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 		}
 		return
 	}
-	sends, repeats, bad := 0, 0, 0
+	sends, repeats, canceled, bad := 0, 0, 0, 0
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
 		c, text := run(t, seed)
 		if text != "" {
@@ -567,10 +577,10 @@ func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 				return
 			}
 		}
-		sends, repeats = sends+c.sends, repeats+c.repeats
+		sends, repeats, canceled = sends+c.sends, repeats+c.repeats, canceled+c.canceled
 	}
-	t.Logf("%d messages, %d of them sent again", sends, repeats)
-	if repeats == 0 {
-		t.Error("nothing was sent again")
+	t.Logf("%d messages, %d of them sent again, %d operations canceled", sends, repeats, canceled)
+	if repeats == 0 || canceled == 0 {
+		t.Error("nothing was sent again, or canceled")
 	}
 }
