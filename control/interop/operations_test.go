@@ -32,7 +32,7 @@ func TestOperationsOnObjectsDoWhatTheySay(t *testing.T) {
 	pool, err := cl.Pool(ctx, "data")
 	check(t, err)
 	for name, test := range map[string]func(context.Context, *testing.T, rados.Pool){
-		"content": useContent, "attributes": useAttributes, "classes": useClasses, "list": useLists,
+		"content": useContent, "attributes": useAttributes, "classes": func(ctx context.Context, t *testing.T, p rados.Pool) { useClasses(ctx, t, p, cl.InstanceID()) }, "list": useLists,
 		"files": useFiles, "watch": useWatch, "snapshots": func(ctx context.Context, t *testing.T, _ rados.Pool) { useSnapshots(ctx, t, cl) },
 	} {
 		t.Run(name, func(t *testing.T) { test(ctx, t, pool.WithNamespace(name)) })
@@ -147,7 +147,7 @@ func useAttributes(ctx context.Context, t *testing.T, p rados.Pool) {
 	}
 }
 
-func useClasses(ctx context.Context, t *testing.T, p rados.Pool) {
+func useClasses(ctx context.Context, t *testing.T, p rados.Pool, number uint64) {
 	o := p.Object("classes")
 	check(t, o.Create(ctx, true))
 	l := rados.Lock{Name: "l", Cookie: "1", Description: "of a test", Duration: time.Hour}
@@ -160,7 +160,7 @@ func useClasses(ctx context.Context, t *testing.T, p rados.Pool) {
 	check(t, o.Lock(ctx, l))
 	lockers, shared, tag, err := o.Lockers(ctx, "l")
 	if err != nil || len(lockers) != 1 || shared || tag != "" || lockers[0].Cookie != "1" || lockers[0].Description != "of a test" ||
-		time.Until(lockers[0].Expires) < time.Minute {
+		time.Until(lockers[0].Expires) < time.Minute || lockers[0].Client != int64(number) {
 		t.Fatalf("%+v %v %q %v", lockers, shared, tag, err)
 	}
 	check(t, o.BreakLock(ctx, "l", lockers[0]))

@@ -50,6 +50,7 @@ type Cluster struct {
 	engine *engine.Engine
 	m      *control.Messenger
 	keys   *cephx.Client // nil: method none, or keys of the user's
+	number func() uint64 // InstanceID; nil: on a messenger of the user's
 	owned  bool          // by Dial: the messenger ends with the cluster
 }
 
@@ -85,12 +86,34 @@ func (c *Cluster) Tickets() []cephx.TicketInfo {
 	return c.keys.Tickets()
 }
 
+// InstanceID is the global id that the monitors have given to this client. Locks, watches and answers to notifications name it. 0: it
+// is not known, on a messenger of the user's.
+func (c *Cluster) InstanceID() uint64 {
+	if c.number == nil {
+		return 0
+	}
+	return c.number()
+}
+
 // Epoch is that of the newest osdmap; 0: none has come.
 func (c *Cluster) Epoch() uint32 {
 	if m := c.engine.Map(); m != nil {
 		return m.Epoch
 	}
 	return 0
+}
+
+// WaitForLatestOSDMap waits until the client has the osdmap that is the newest of the monitors when they are asked: pools, snapshots and a blocklist
+// that others have made before count from then on.
+func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
+	epoch, err := c.mon.NewestOSDMap(ctx)
+	if err == nil {
+		err = c.engine.WaitEpoch(ctx, epoch)
+	}
+	if err != nil {
+		return fmt.Errorf("rados: the newest osdmap: %w", err)
+	}
+	return nil
 }
 
 // osdmap is the newest map. The first one is waited for.
@@ -123,11 +146,7 @@ func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 	}
 	id, ok := m.PoolID(name)
 	if !ok { // a map that is on its way may have it
-		epoch, err := c.mon.NewestOSDMap(ctx)
-		if err == nil {
-			err = c.engine.WaitEpoch(ctx, epoch)
-		}
-		if err != nil {
+		if err := c.WaitForLatestOSDMap(ctx); err != nil {
 			return Pool{}, fmt.Errorf("pool %q: %w", name, err)
 		}
 		if id, ok = c.engine.Map().PoolID(name); !ok {
