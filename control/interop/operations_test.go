@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -34,6 +35,7 @@ func TestOperationsOnObjectsDoWhatTheySay(t *testing.T) {
 	for name, test := range map[string]func(context.Context, *testing.T, rados.Pool){
 		"content": useContent, "attributes": useAttributes, "classes": func(ctx context.Context, t *testing.T, p rados.Pool) { useClasses(ctx, t, p, cl.InstanceID()) }, "list": useLists,
 		"files": useFiles, "watch": useWatch, "snapshots": func(ctx context.Context, t *testing.T, _ rados.Pool) { useSnapshots(ctx, t, cl) },
+		"replicas": func(ctx context.Context, t *testing.T, _ rados.Pool) { useReplicas(ctx, t, c) },
 	} {
 		t.Run(name, func(t *testing.T) { test(ctx, t, pool.WithNamespace(name)) })
 	}
@@ -277,6 +279,53 @@ func useWatch(ctx context.Context, t *testing.T, p rados.Pool) {
 	check(t, o.Remove(ctx))
 	if err := <-lost; !errors.Is(err, syscall.ENOTCONN) {
 		t.Errorf("a removed object: %v", err)
+	}
+}
+
+// useReplicas reads from any OSD that has the object, and from the nearest one. Each client tells by its connections where it has read.
+func useReplicas(ctx context.Context, t *testing.T, c *cluster) {
+	c.ceph("osd", "pool", "create", "replicas", "8", "8", "replicated")
+	c.ceph("osd", "pool", "set", "replicas", "size", "3")
+	var all []wire.Addr
+	for i := range 3 {
+		c.ceph("osd", "crush", "set", fmt.Sprintf("osd.%d", i), "1.0", "root=default", fmt.Sprintf("host=host%d", i))
+		all = append(all, c.osdAddr(i))
+	}
+	writer := dialCluster(t, c, "msgr2.1", uring.Auto)
+	check(t, writer.WaitForLatestOSDMap(ctx))
+	p, err := writer.Pool(ctx, "replicas")
+	check(t, err)
+	// With the writes behind it in its group, replicas learn that the first one is complete; before they send reads to the primary.
+	for _, name := range []string{"o", "behind", "behind", "behind", "behind"} {
+		check(t, p.WithLocator("group").Object(name).WriteFull(ctx, []byte("everywhere")))
+	}
+	readers := func(flags rados.Flags, location ...string) (at []wire.Addr) {
+		cl := dialCluster(t, c, "msgr2.1", uring.Auto, location...)
+		p, err := cl.Pool(ctx, "replicas")
+		check(t, err)
+		for range 40 {
+			if got, err := p.WithFlags(flags).WithLocator("group").Object("o").Read(ctx, 0, 100); string(got) != "everywhere" || err != nil {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		for _, conn := range cl.Messenger().Conns() {
+			if conn.PeerType() == wire.OSD {
+				at = append(at, conn.Info().PeerAddrs.V2())
+			}
+		}
+		return at
+	}
+	for i, want := range all {
+		var at []wire.Addr
+		if !await(patience, func() bool {
+			at = readers(rados.LocalizeReads, fmt.Sprintf("host=host%d", i), "root=default")
+			return slices.Equal(at, []wire.Addr{want})
+		}) {
+			t.Errorf("the nearest is osd.%d at %v, read at %v", i, want, at)
+		}
+	}
+	if spread, one := readers(rados.BalanceReads), readers(0); len(spread) != 3 || len(one) != 1 {
+		t.Errorf("read at %v, want all of %v; and at %v, want the primary alone", spread, all, one)
 	}
 }
 

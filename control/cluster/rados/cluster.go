@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -42,6 +44,9 @@ type Options struct {
 	Operations int          // that are under way at a time; 0: 1024. Others wait in line.
 	Bytes      int64        // of their data; 0: 100 MiB
 	Logger     *slog.Logger // nil is silent
+	// Location of the client in the CRUSH hierarchy, for LocalizeReads: types and names of buckets, such as "host=a", "rack=7". nil: the host with
+	// the name of this machine, without its domain, and "root=default".
+	Location []string
 }
 
 // Cluster is a client of a cluster. All methods may be called by any goroutine but a core's.
@@ -57,8 +62,13 @@ type Cluster struct {
 // New makes a client on a messenger of the user's, beside a client of the monitors. Its Dispatcher must
 // be among those of the messenger's Start, behind that of the monitor client; then comes Open.
 func New(monitors *mon.Client, o Options) *Cluster {
+	if o.Location == nil {
+		host, _ := os.Hostname() // without one nothing is near
+		host, _, _ = strings.Cut(host, ".")
+		o.Location = []string{"host=" + host, "root=default"}
+	}
 	return &Cluster{mon: monitors, engine: engine.New(engine.Config{
-		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Logger: o.Logger,
+		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Location: o.Location, Logger: o.Logger,
 	})}
 }
 

@@ -17,6 +17,8 @@ type Flags uint32
 const (
 	// BalanceReads reads from any OSD that has the object, not its primary alone.
 	BalanceReads = Flags(osdop.BalanceReads)
+	// LocalizeReads reads from the OSD that is the nearest by Options.Location; the primary, if others are no nearer. BalanceReads goes before it.
+	LocalizeReads = Flags(osdop.LocalizeReads)
 	// OrderReads has reads not overtake writes.
 	OrderReads = Flags(osdop.RWOrdered)
 	// OrderSnap has writes fail with EOVERFLOW if the object has seen a newer snapshot than the context has.

@@ -97,8 +97,11 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 	c.charge()
 	c.e, c.ctx, c.since, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, e.now(), osdop.Reply{}, nil, nil, false, false
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, c.Request.Flags, c
-	if c.op.Flags&osdop.BalanceReads != 0 {
-		c.op.Pick = rand.Uint64()
+	switch {
+	case c.op.Flags&osdop.BalanceReads != 0: // goes before the other flag
+		c.op.Pick = rand.Int()
+	case c.op.Flags&osdop.LocalizeReads != 0:
+		c.op.Pick = machine.Nearest
 	}
 	c.cause.Store(nil)
 	c.holds.Store(1)

@@ -28,6 +28,7 @@ type Config struct {
 	Monitors   Monitors
 	Operations int          // under way at most; 0: 1024
 	Bytes      int64        // of their data; 0: 100 MiB
+	Location   []string     // of the client in the CRUSH hierarchy, such as "host=a"
 	Logger     *slog.Logger // nil is silent
 }
 

@@ -45,6 +45,9 @@ const (
 	PoolEIO        uint32 = 0x8000000
 )
 
+// AnyReplica are the flags of reads that go to other OSDs than the primary.
+const AnyReplica = BalanceReads | LocalizeReads
+
 // Snapshots with a meaning of their own.
 const (
 	Head    uint64 = 1<<64 - 2 // the present state

@@ -47,7 +47,7 @@ type Machine struct {
 type Op struct {
 	Object osdop.Object
 	Flags  uint32 // osdop.FlagRead or FlagWrite, and those that concern the way
-	Pick   uint64 // a random number, which chooses among replicas
+	Pick   int    // a random number, which chooses among replicas, or Nearest
 	User   any    // the submitter's
 
 	prev, next *Op // in Machine.first
@@ -275,8 +275,8 @@ type Map interface {
 	Epoch() uint32
 	Flags() uint32              // osdmap.Full and others
 	Pool(id int64) *osdmap.Pool // nil: there is none
-	// Place finds an object of a pool that exists, and chooses among its OSDs by a number.
-	Place(o osdop.Object, pick uint64) Place
+	// Place finds an object of a pool that exists, and chooses among its OSDs by Op.Pick.
+	Place(o osdop.Object, pick int) Place
 	// Addr is the address of an OSD; blank: it is down.
 	Addr(osd int32) wire.Addr
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,6 +29,7 @@ type fakeMap struct {
 	pools        map[int64]osdmap.Pool
 	acting       map[osdmap.PG][]int32
 	addrs        map[int32]wire.Addr
+	near         map[int32]int32
 }
 
 func (f *fakeMap) Epoch() uint32 { return f.epoch }
@@ -40,13 +42,13 @@ func (f *fakeMap) Pool(id int64) *osdmap.Pool {
 }
 func (f *fakeMap) Addr(osd int32) wire.Addr { return f.addrs[osd] }
 
-func (f *fakeMap) Place(o osdop.Object, pick uint64) Place {
+func (f *fakeMap) Place(o osdop.Object, pick int) Place {
 	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
 	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].PGNum), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
 	if set := f.acting[p.PG]; len(set) > 0 {
 		p.Primary, p.UpPrimary = set[0], set[0]
 	}
-	p.Sets(f.acting[p.PG], f.acting[p.PG], pick)
+	p.Sets(f.acting[p.PG], f.acting[p.PG], pick, func() map[int32]int32 { return f.near })
 	return p
 }
 
@@ -56,7 +58,7 @@ func group(pool int64, hash, groups uint32) osdmap.PG {
 }
 
 func (f *fakeMap) clone() *fakeMap {
-	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, near: f.near, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for k, v := range f.pools {
 		g.pools[k] = v
 	}
@@ -141,7 +143,7 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]int{}, tids: map[string]uint64{}, coming: map[string]*coming{}, begun: map[string][]*Op{}, seq: map[*Op]int{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
 	}
 	c.f = newFleet(c.now)
-	f := &fakeMap{epoch: 1, pools: map[int64]osdmap.Pool{pool1: {ReadTier: -1, WriteTier: -1, PGNum: 4, Kind: osdmap.PoolReplicated}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	f := &fakeMap{epoch: 1, near: map[int32]int32{1: 3, 2: 1, 3: 1}, pools: map[int64]osdmap.Pool{pool1: {ReadTier: -1, WriteTier: -1, PGNum: 4, Kind: osdmap.PoolReplicated}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for i := range int32(osds) {
 		f.addrs[i] = c.address(1, i)
 	}
@@ -300,6 +302,9 @@ func (c *cluster) send(m *Machine, o *Op) {
 		o.flags&osdop.FlagRead != 0 && cur.flags&osdmap.PauseReads != 0 {
 		c.failf("operation %d is sent while the cluster takes none", o.tid)
 	}
+	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
+		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.tid, o.session.OSD, set, cur.near)
+	}
 	if c.conns[o.session] == 0 || o.session.OSD != m.osd {
 		c.failf("operation %d is sent without a connection", o.tid)
 	}
@@ -310,7 +315,7 @@ func (c *cluster) send(m *Machine, o *Op) {
 }
 
 // replica says that the operation may go to any OSD of its group, in any order.
-func (o *Op) replica() bool { return o.flags&osdop.BalanceReads != 0 }
+func (o *Op) replica() bool { return o.flags&osdop.AnyReplica != 0 }
 
 // cut loses what a session carries.
 func (c *cluster) cut(s *Session) {
@@ -328,8 +333,8 @@ func (c *cluster) step(calm bool) {
 	switch {
 	case n < 3 && len(c.ops) < 60:
 		o := &Op{Object: osdop.Object{Pool: pool1, Name: string(rune('a' + c.rng.IntN(6)))}, Flags: osdop.FlagWrite}
-		if n := c.rng.IntN(8); n < 2 {
-			o.Flags, o.Pick = osdop.FlagRead|uint32(n)*osdop.BalanceReads, c.rng.Uint64()
+		if n := c.rng.IntN(8); n < 3 {
+			o.Flags, o.Pick = osdop.FlagRead|[]uint32{0, osdop.BalanceReads, osdop.LocalizeReads}[n], []int{0, c.rng.Int(), Nearest}[n]
 		} else if c.rng.IntN(8) == 0 {
 			o.Flags |= osdop.FullTry
 		}
