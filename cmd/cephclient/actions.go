@@ -60,13 +60,18 @@ func show(e env, value []byte, err error) error {
 	return err
 }
 
+// lines writes a list, one name a line.
+func lines(e env, names []string, err error) error {
+	for _, name := range names {
+		fmt.Fprintln(e.stdout, name)
+	}
+	return err
+}
+
 var xattrs = actions[rados.Object]{
 	{"list", "", func(ctx context.Context, e env, o rados.Object, _ []string) error {
 		all, err := o.Xattrs(ctx)
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			fmt.Fprintln(e.stdout, name)
-		}
-		return err
+		return lines(e, slices.Sorted(maps.Keys(all)), err)
 	}},
 	{"get", "NAME", func(ctx context.Context, e env, o rados.Object, args []string) error {
 		value, err := o.Xattr(ctx, args[0])
@@ -107,10 +112,7 @@ var omaps = actions[rados.Object]{
 var locks = actions[rados.Object]{
 	{"list", "", func(ctx context.Context, e env, o rados.Object, _ []string) error {
 		names, err := o.Locks(ctx)
-		for _, name := range names {
-			fmt.Fprintln(e.stdout, name)
-		}
-		return err
+		return lines(e, names, err)
 	}},
 	{"info", "NAME", func(ctx context.Context, e env, o rados.Object, args []string) error {
 		lockers, shared, tag, err := o.Lockers(ctx, args[0])

@@ -2,14 +2,17 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
@@ -163,15 +166,27 @@ func (s *settings) raw(option string) string {
 	return s.sections["global"][option]
 }
 
-// monitors are the addresses of mon_host. Without a type the standard port of msgr1 tells it.
-func (s *settings) monitors() []string {
-	list := split(s.get("mon_host"))
-	for i, text := range list {
-		if strings.HasSuffix(text, ":6789") && !strings.HasPrefix(text, "v") {
+// lookup is that of net.Resolver.
+type lookup func(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
+
+// monitors are the addresses of mon_host. Without it the DNS has them, the preferred ones first, as a service whose name is mon_dns_srv_name,
+// in a domain that may follow behind _, or in those that the machine searches. what is the setting or the name that was asked for.
+func (s *settings) monitors(ctx context.Context, srv lookup) (list []string, what string, err error) {
+	if list, what = split(s.get("mon_host")), "mon_host of "+s.file; len(list) == 0 {
+		service, domain, _ := strings.Cut(cmp.Or(s.get("mon_dns_srv_name"), "ceph-mon"), "_")
+		what = strings.TrimSuffix("_"+service+"._tcp."+domain, ".")
+		var records []*net.SRV
+		_, records, err = srv(ctx, "", "", what)
+		for _, r := range records {
+			list = append(list, strings.TrimSuffix(net.JoinHostPort(strings.TrimSuffix(r.Target, "."), strconv.Itoa(int(r.Port))), ":0"))
+		}
+	}
+	for i, text := range list { // without a type the standard port of msgr1 tells it
+		if strings.HasSuffix(text, ":6789") && !strings.HasPrefix(text, "v1:") && !strings.HasPrefix(text, "v2:") {
 			list[i] = "v1:" + text
 		}
 	}
-	return list
+	return list, what, err
 }
 
 // usualKeyrings is where keys are kept.

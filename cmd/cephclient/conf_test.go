@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,8 +63,22 @@ func TestMonitorsAreFoundInEveryForm(t *testing.T) {
 		"v1:10.0.0.1:6789 [fd00::4":   "v1:10.0.0.1:6789 [fd00::4",
 	} {
 		s := settings{args: readArgs("--mon-host=" + strings.ReplaceAll(text, " ", ";"))}
-		if got := strings.Join(s.monitors(), " "); got != want {
+		list, _, _ := s.monitors(t.Context(), noDNS)
+		if got := strings.Join(list, " "); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Without mon_host monitors are those of a service in the DNS, in the order in which it prefers them.
+func TestMonitorsAreFoundInTheDNS(t *testing.T) {
+	records := []*net.SRV{{Target: "mon-b.example.com.", Port: 3300}, {Target: "mon-a.example.com.", Port: 6789}, {Target: "v6.example.com."}}
+	for text, want := range map[string]string{"": "_ceph-mon._tcp", "--mon_dns_srv_name=store_a.example.com": "_store._tcp.a.example.com"} {
+		got, name, err := (&settings{args: readArgs(text)}).monitors(t.Context(), func(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+			return name, records, nil
+		})
+		if all := strings.Join(got, " "); err != nil || name != want || all != "mon-b.example.com:3300 v1:mon-a.example.com:6789 v6.example.com" {
+			t.Errorf("%s: %s of %s, %v", text, all, name, err)
 		}
 	}
 }
@@ -125,7 +140,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 			if err := o.Read(&of); err != nil {
 				return err
 			}
-			cfg, err := o.config(ctx, &of, env{stderr: io.Discard, getenv: getenv})
+			cfg, err := o.config(ctx, &of, env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
 			if err == nil && (len(cfg.Mons) != 1 || cfg.Mons[0].AddrPort.Addr().String() != c.mon || o.keyFrom != c.from || cfg.Key.IsZero() != (c.from == "")) {
 				t.Errorf("%s, %s: %v with the key of %q", c.env, c.args, cfg.Mons, o.keyFrom)
 			}
@@ -155,7 +170,8 @@ func FuzzCephConf(f *testing.F) {
 				_ = s.get(name)
 			}
 		}
-		for _, addr := range s.monitors() {
+		list, _, _ := s.monitors(t.Context(), noDNS)
+		for _, addr := range list {
 			if addr == "" {
 				t.Error("an empty address")
 			}

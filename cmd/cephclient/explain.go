@@ -32,7 +32,7 @@ func (o *options) explain(err error) error {
 	e := &explained{text: plain(err), err: err}
 	if todo := o.authAdvice(err); todo != "" {
 		e.text = todo + ": " + e.text
-	} else if advice := advice(err); advice != "" {
+	} else if advice := o.advice(err); advice != "" {
 		e.text += ": " + advice
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -65,7 +65,7 @@ func (o *options) authAdvice(err error) string {
 }
 
 // advice names the first thing that an administrator should check.
-func advice(err error) string {
+func (o *options) advice(err error) string {
 	var ce *control.Error
 	var re *rados.Error
 	failed, ofObject := errors.As(err, &ce), errors.As(err, &re)
@@ -78,8 +78,8 @@ func advice(err error) string {
 		return "it is overloaded or frozen, or a firewall drops the packets"
 	case failed:
 		return ce.Advice()
-	case !ofObject && errors.Is(err, syscall.EPERM):
-		return "the caps of the key do not allow it"
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Sprintf("ceph auth get %s shows the caps of the key", o.Name)
 	}
 	return ""
 }

@@ -111,7 +111,7 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 			t.Errorf("%v: %s", c.err, got)
 		}
 	}
-	if got := o.explain(fmt.Errorf("snapshot: %w", unix.EPERM)).Error(); !strings.HasSuffix(got, "the caps of the key do not allow it") {
+	if got := o.explain(fmt.Errorf("snapshot: %w", unix.EPERM)).Error(); !strings.HasSuffix(got, "not permitted: ceph auth get client.x shows the caps of the key") {
 		t.Error(got)
 	}
 }

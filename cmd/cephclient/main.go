@@ -4,8 +4,8 @@
 //	cephclient ls -p POOL                  where Ceph's own tools know the cluster
 //	cephclient --mon v2:10.0.0.1:3300 --keyring admin.keyring put POOL OBJECT FILE
 //
-// It finds monitors and its key as those tools do: by ceph.conf, keyrings, CEPH_CONF, CEPH_KEYRING and CEPH_ARGS. Without a key
-// it connects with method none. Run it with -h for all of it.
+// It finds monitors and its key as those tools do: by ceph.conf, the DNS, keyrings, CEPH_CONF, CEPH_KEYRING and CEPH_ARGS. Without a
+// key it connects with method none. Run it with -h for all of it.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 
@@ -26,7 +27,7 @@ import (
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}, args)
+		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupSRV: net.DefaultResolver.LookupSRV}, args)
 	})
 }
 
@@ -35,6 +36,7 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	lookupSRV      lookup
 	options        *options
 }
 

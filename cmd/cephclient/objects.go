@@ -235,8 +235,5 @@ func list(ctx context.Context, e env, p rados.Pool, _ []string) error {
 
 func lspools(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
 	names, err := c.Pools(ctx)
-	for _, name := range names {
-		fmt.Fprintln(e.stdout, name)
-	}
-	return err
+	return lines(e, names, err)
 }

@@ -46,7 +46,7 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
 	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")), "`FILE` that names the monitors and the place of the key, or a list of which the first is taken (default ceph.conf in /etc/ceph, ~/.ceph or here)")
-	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf)")
+	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf, without it those that the DNS has for _ceph-mon._tcp)")
 	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no authentication)")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
@@ -91,10 +91,10 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 	}
 	mons, what := split(o.mons), "--mon"
 	if len(mons) == 0 {
-		mons, what = o.known.monitors(), "mon_host of "+o.known.file
-	}
-	if len(mons) == 0 {
-		return cfg, cli.Usagef("--mon is missing: the address of a monitor; there is no mon_host in %s either", cmp.Or(o.known.file, "a ceph.conf"))
+		if mons, what, err = o.known.monitors(ctx, e.lookupSRV); len(mons) == 0 {
+			return cfg, cli.Usagef("--mon is missing: the address of a monitor; there is no mon_host in %s either, and the DNS has no %s: %w",
+				cmp.Or(o.known.file, "a ceph.conf"), what, err)
+		}
 	}
 	for _, text := range mons {
 		r, err := address.Reader{}.For(o.Proto, text)
@@ -118,7 +118,6 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 	if method != wire.CompressionNone {
 		cfg.Compression = control.Compression{Methods: []wire.CompressionMethod{method}}
 	}
-	cfg.Plane.Cores = 1
 	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(e.stderr); err != nil {
 		return cfg, err
 	}

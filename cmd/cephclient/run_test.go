@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,11 +27,16 @@ func bare(name string) string {
 	return map[string]string{"CEPH_CONF": os.DevNull, "CEPH_KEYRING": "/nonexistent"}[name]
 }
 
+// noDNS knows nothing.
+func noDNS(_ context.Context, _, _, name string) (string, []*net.SRV, error) {
+	return "", nil, &net.DNSError{Err: "no such host", Name: name, Server: "10.0.0.53:53", IsNotFound: true}
+}
+
 // call runs the program.
 func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = run(t.Context(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare}, args)
+	status = run(t.Context(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare, lookupSRV: noDNS}, args)
 	return status, out.String(), err.String()
 }
 
@@ -46,7 +52,7 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 	}{
 		{nil, "no command"},
 		{[]string{"dance"}, `no command "dance"`},
-		{[]string{"status"}, "--mon is missing"},
+		{[]string{"status"}, "no mon_host in " + os.DevNull + " either, and the DNS has no _ceph-mon._tcp: lookup _ceph-mon._tcp on 10.0.0.53:53: no such host\n"},
 		{[]string{"--mon", "127.0.0.1:x", "status"}, "--mon: wrong address: \"127.0.0.1:x\""},
 		{[]string{"--mon", "any:127.0.0.1:6789", "status"}, "want v2:HOST:PORT/NONCE"},
 		{[]string{mon, "status", "more"}, "usage: cephclient status"},

@@ -49,10 +49,11 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 }
 
 // dialCluster connects as client.admin.
-func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend) *rados.Cluster {
+func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend, location ...string) *rados.Cluster {
 	t.Helper()
 	cfg := rados.Config{
-		Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
+		Location: location,
+		Name:     wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	for _, a := range c.allMons {

@@ -2,6 +2,7 @@ package mon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,12 +19,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-)
-
-// Defaults of a [Config].
-const (
-	defaultTimeout = 10 * time.Second
-	defaultRetry   = time.Second
 )
 
 // Config of a Client. Only Mons is required.
@@ -96,12 +91,7 @@ func NewClient(cfg Config) (*Client, error) {
 	if cfg.Timeout < 0 || cfg.Retry < 0 {
 		return nil, fmt.Errorf("%w: negative time", ErrConfig)
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	if cfg.Retry == 0 {
-		cfg.Retry = defaultRetry
-	}
+	cfg.Timeout, cfg.Retry = cmp.Or(cfg.Timeout, 10*time.Second), cmp.Or(cfg.Retry, time.Second)
 	if cfg.Clock == nil {
 		cfg.Clock = machineClock{}
 	}

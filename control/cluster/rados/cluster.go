@@ -2,17 +2,17 @@ package rados
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
@@ -44,6 +44,9 @@ type Options struct {
 	Operations int          // that are under way at a time; 0: 1024. Others wait in line.
 	Bytes      int64        // of their data; 0: 100 MiB
 	Logger     *slog.Logger // nil is silent
+	// Location of the client in the CRUSH hierarchy, for LocalizeReads: types and names of buckets, such as "host=a", "rack=7". nil: the host with
+	// the name of this machine, without its domain, and "root=default".
+	Location []string
 }
 
 // Cluster is a client of a cluster. All methods may be called by any goroutine but a core's.
@@ -52,14 +55,20 @@ type Cluster struct {
 	engine *engine.Engine
 	m      *control.Messenger
 	keys   *cephx.Client // nil: method none, or keys of the user's
+	number func() uint64 // InstanceID; nil: on a messenger of the user's
 	owned  bool          // by Dial: the messenger ends with the cluster
 }
 
 // New makes a client on a messenger of the user's, beside a client of the monitors. Its Dispatcher must
 // be among those of the messenger's Start, behind that of the monitor client; then comes Open.
 func New(monitors *mon.Client, o Options) *Cluster {
+	if o.Location == nil {
+		host, _ := os.Hostname() // without one nothing is near
+		host, _, _ = strings.Cut(host, ".")
+		o.Location = []string{"host=" + host, "root=default"}
+	}
 	return &Cluster{mon: monitors, engine: engine.New(engine.Config{
-		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Logger: o.Logger,
+		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Location: o.Location, Logger: o.Logger,
 	})}
 }
 
@@ -87,12 +96,34 @@ func (c *Cluster) Tickets() []cephx.TicketInfo {
 	return c.keys.Tickets()
 }
 
+// InstanceID is the global id that the monitors have given to this client. Locks, watches and answers to notifications name it. 0: it
+// is not known, on a messenger of the user's.
+func (c *Cluster) InstanceID() uint64 {
+	if c.number == nil {
+		return 0
+	}
+	return c.number()
+}
+
 // Epoch is that of the newest osdmap; 0: none has come.
 func (c *Cluster) Epoch() uint32 {
 	if m := c.engine.Map(); m != nil {
 		return m.Epoch
 	}
 	return 0
+}
+
+// WaitForLatestOSDMap waits until the client has the osdmap that is the newest of the monitors when they are asked: pools, snapshots and a blocklist
+// that others have made before count from then on.
+func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
+	epoch, err := c.mon.NewestOSDMap(ctx)
+	if err == nil {
+		err = c.engine.WaitEpoch(ctx, epoch)
+	}
+	if err != nil {
+		return fmt.Errorf("rados: the newest osdmap: %w", err)
+	}
+	return nil
 }
 
 // osdmap is the newest map. The first one is waited for.
@@ -125,11 +156,7 @@ func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 	}
 	id, ok := m.PoolID(name)
 	if !ok { // a map that is on its way may have it
-		epoch, err := c.mon.NewestOSDMap(ctx)
-		if err == nil {
-			err = c.engine.WaitEpoch(ctx, epoch)
-		}
-		if err != nil {
+		if err := c.WaitForLatestOSDMap(ctx); err != nil {
 			return Pool{}, fmt.Errorf("pool %q: %w", name, err)
 		}
 		if id, ok = c.engine.Map().PoolID(name); !ok {
@@ -137,52 +164,4 @@ func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 		}
 	}
 	return Pool{c: c, id: id, name: name}, nil
-}
-
-// CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at the monitors.
-func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
-	if _, err := (Pool{c: c, name: name}).poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreate, Name: name}, "creation"); err != nil {
-		return Pool{}, err
-	}
-	return c.Pool(ctx, name)
-}
-
-// Delete removes the pool with all that is in it; EPERM: the monitors do not allow that (mon_allow_pool_delete).
-func (p Pool) Delete(ctx context.Context) error {
-	// Without a name: a monitor that finds a pool of this one says yes, and deletes nothing.
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDelete}, "deletion")
-	return err
-}
-
-// poolOp has a monitor carry out an operation on a pool, and waits for the map that has the change.
-func (p Pool) poolOp(ctx context.Context, op osdop.PoolOp, what string) (osdop.PoolOpReply, error) {
-	fail := func(err error) (osdop.PoolOpReply, error) {
-		return osdop.PoolOpReply{}, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
-	}
-	op.Pool, op.Epoch = p.id, p.c.Epoch()
-	m, err := p.c.mon.Request(ctx, func(fsid mon.FSID) *control.Message {
-		op.FSID = fsid
-		m := control.NewMessage(osdop.TypePoolOp, op.AppendTo(nil), nil)
-		m.Version, m.CompatVersion = osdop.VersionPoolOp, osdop.CompatPoolOp
-		return m
-	})
-	if err != nil {
-		return fail(err)
-	}
-	defer m.Release()
-	if m.Type != osdop.TypePoolOpReply {
-		return fail(fmt.Errorf("%w: message of type %d in place of MPoolOpReply", ErrMessage, m.Type))
-	}
-	reply, err := osdop.DecodePoolOpReply(m.Front)
-	switch {
-	case err != nil:
-		return fail(errors.Join(ErrMessage, err))
-	case reply.Result < 0:
-		return fail(fmt.Errorf("%w: %w", ErrRefused, syscall.Errno(-reply.Result)))
-	}
-	reply.Data = slices.Clone(reply.Data)
-	if err := p.c.engine.WaitEpoch(ctx, reply.Epoch); err != nil {
-		return fail(err)
-	}
-	return reply, nil
 }

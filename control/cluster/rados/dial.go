@@ -39,6 +39,8 @@ type Config struct {
 	// Operations and Bytes bound the operations that are under way (Options).
 	Operations int
 	Bytes      int64
+	// Location of the client, for LocalizeReads (Options).
+	Location []string
 	// Logger gets warnings; nil is silent.
 	Logger *slog.Logger
 	// Tracer and KeyLog are those of control.Config; nil: none.
@@ -75,16 +77,17 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		config.Auth.Client = keys
 	}
 	var unproven *none.Client
+	number := keys.GlobalID
 	if keys == nil {
 		unproven = none.NewClient(cfg.Name)
-		config.Auth.Client = unproven
+		config.Auth.Client, number = unproven, unproven.GlobalID
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
-	c := New(monitors, Options{Operations: cfg.Operations, Bytes: cfg.Bytes, Logger: cfg.Logger})
-	c.keys = keys
+	c := New(monitors, Options{Operations: cfg.Operations, Bytes: cfg.Bytes, Location: cfg.Location, Logger: cfg.Logger})
+	c.keys, c.number = keys, number
 	if c.m, err = control.New(config); err != nil {
 		return nil, err
 	}

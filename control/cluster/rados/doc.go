@@ -31,31 +31,42 @@
 // # For users of go-ceph
 //
 //	go-ceph: Conn                             here
-//	NewConnWithUser, ReadConfigFile, Connect  Dial, with a Config; nothing is read from files
+//	NewConn, its kinds, Connect               Dial
+//	ReadConfigFile, ParseCmdLineArgs, ...     nothing is read from files, arguments or the environment
+//	SetConfigOption, GetConfigOption          the fields of Config
 //	Shutdown                                  Cluster.Close
-//	GetFSID                                   Cluster.Mon().MonMap().FSID
+//	GetFSID, PingMonitor                      Cluster.Mon().MonMap().FSID, nothing
+//	GetInstanceID, GetAddrs                   Cluster.InstanceID, nothing
+//	WaitForLatestOSDMap                       Cluster.WaitForLatestOSDMap
 //	MonCommand, MonCommandWithInputBuffer     Cluster.Mon().Command, CommandWith
+//	MonCommandTarget                          a Cluster with this monitor alone in its Config
 //	ListPools, MakePool, DeletePool           Cluster.Pools, CreatePool, Pool.Delete
-//	OpenIOContext, GetPoolByName              Cluster.Pool, Pool.ID
+//	OpenIOContext, GetPoolByName, ...ByID     Cluster.Pool, Pool.ID, Name
 //	GetClusterStats, GetPoolStats             Cluster.Mon().Command of "df", as JSON
 //	MgrCommand, OsdCommand, PGCommand         nothing: only monitors are asked
 //
 //	go-ceph: IOContext                        here
-//	SetNamespace, SetLocator                  Pool.WithNamespace, WithLocator: they return another Pool
+//	Destroy                                   nothing is to be released
+//	SetNamespace, GetNamespace, SetLocator    Pool.WithNamespace, WithLocator: they return another Pool
+//	SetPoolFullTry, UnsetPoolFullTry          Pool.WithFlags of FullTry
+//	GetPoolName, GetPoolID                    Pool.Name, ID
 //	Read, Write, WriteFull, Append            Object.ReadInto, Write, WriteFull, Append
-//	Truncate, Delete, Stat                    Object.Truncate, Remove, Stat
+//	Create, Truncate, Delete, Stat            Object.Create, Truncate, Remove, Stat
 //	GetXattr, SetXattr, RmXattr, ListXattrs   Object.Xattr, SetXattr, RemoveXattr, Xattrs
 //	SetOmap, RmOmapKeys, CleanOmap            Object.SetOmap, RemoveOmap, ClearOmap
-//	ListOmapValues, GetOmapValues             Object.Omap, an iterator over all pages
+//	ListOmapValues, Get(All)OmapValues        Object.Omap, an iterator over all pages
 //	ListObjects, Iter                         Pool.Objects, an iterator
+//	Iter: Seek, Token                         Pool.Cursors and List; a list cannot be left and resumed
 //	LockExclusive, LockShared                 Object.Lock
 //	Unlock, ListLockers, BreakLock            Object.Unlock, Lockers, BreakLock
 //	CreateSnap, RemoveSnap                    Pool.CreateSnap, RemoveSnap
-//	ListSnaps, LookupSnap                     Pool.Snaps, LookupSnap; names and times come with them
-//	RollbackSnap, SetReadSnap                 Object.Rollback, Pool.WithSnap
-//	Watch, Notify                             Object.Watch, Notify; a watch is renewed by itself
+//	ListSnaps, GetSnapName, GetSnapStamp      Pool.Snaps: names and times come with them
+//	LookupSnap, RollbackSnap, SetReadSnap     Pool.LookupSnap, Object.Rollback, Pool.WithSnap
+//	Watch(WithTimeout), Notify(WithTimeout)   Object.Watch, Notify; a watch is renewed by itself
 //	Watcher: Events, Errors, Check            Handler.Notified, whose result is the Ack; Lost; Watch.Confirmed
+//	Watcher: ID, Delete; Conn: WatcherFlush   Watch.Cookie, Close; nothing
 //	Checksum                                  Object.Checksum
+//	SetAllocationHint                         WriteOp.AllocHint, without flags
 //	Alignment, RequiresAlignment              nothing
 //	GetLastVersion                            the version that Object.Operate returns
 //
@@ -63,10 +74,14 @@
 //	CreateReadOp, CreateWriteOp, Release      the zero values of ReadOp and WriteOp; nothing is to be released
 //	AssertExists, AssertVersion               the same of ReadOp and WriteOp
 //	Read, GetOmapValues, its ByKeys           ReadOp.Read, Omap, OmapByKeys
-//	Create, CmpExt, SetAllocationHint         WriteOp.Create, CompareExtent, AllocHint
+//	Create, Write, WriteFull, WriteSame       the same of WriteOp
+//	Remove, SetXattr, SetOmap                 the same of WriteOp
+//	RmOmapKeys, CleanOmap                     WriteOp.RemoveOmap, ClearOmap
+//	CmpExt, SetAllocationHint                 WriteOp.CompareExtent, AllocHint
 //	Exec, and Bytes of its step               ReadOp.Exec, Result.Value
-//	OperateWithFlags                          Pool.WithFlags
-//	ErrNotFound, ErrObjectExists, ...         errors.Is with fs.ErrNotExist, fs.ErrExist, syscall.ENODATA, ...
+//	Operate, and its flags                    Object.Operate, Pool.WithFlags
+//	OperateWithMtime                          WriteOp.SetTime
+//	OperationError, ErrNotFound, ...          Result.Err; errors.Is with fs.ErrNotExist, fs.ErrExist, syscall.ENODATA, ...
 //
 // Different: each call takes a context, and without a deadline waits as librados does. A read of more than an object has is no
 // error, and File.ReadAt returns io.EOF with it. Large reads and writes are cut in pieces (PieceSize). The version of an

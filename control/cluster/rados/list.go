@@ -8,36 +8,32 @@ import (
 	"math/bits"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Entry is an object in a list: its Namespace, its Name, and the Locator that decides about its place in the name's stead, empty as
-// a rule.
-type Entry = osdop.Entry
+// Entry is an object in a list. The Locator decides about its place in the name's stead; it is empty as a rule.
+type Entry struct{ Namespace, Name, Locator string }
 
 // Cursor is a position in the order in which OSDs keep the objects of a pool, which is that of their hashes. It stays valid when
 // placement groups split.
 type Cursor struct{ at osdop.HObject }
 
-// Begin is before the first object of a pool, End behind the last one.
-func Begin() Cursor { return Cursor{osdop.Min()} }
-
-// End is behind the last object of a pool.
-func End() Cursor { return Cursor{osdop.HObject{Max: true}} }
-
-// Cursors cuts the pool into n parts for as many goroutines: part i has the objects that List yields between elements i and i+1.
+// Cursors cuts the pool into n parts for as many goroutines: part i has the objects that List yields between elements i and i+1. The first
+// element is before all objects, the last one behind them.
 func (p Pool) Cursors(n int) []Cursor {
-	list := []Cursor{Begin()}
+	list := []Cursor{{osdop.Min()}}
 	for i := 1; i < n; i++ {
 		hash := bits.Reverse32(uint32(uint64(i) << 32 / uint64(n)))
 		list = append(list, Cursor{osdop.HObject{Pool: p.id, Hash: hash, Snap: osdop.Head}})
 	}
-	return append(list, End())
+	return append(list, Cursor{osdop.HObject{Max: true}})
 }
 
 // Objects goes through the objects of the pool's namespace, or of AllNamespaces, in no order that means something. An error
 // is its last element. An object that comes or goes meanwhile may be there or not.
 func (p Pool) Objects(ctx context.Context) iter.Seq2[Entry, error] {
-	return p.List(ctx, Begin(), End())
+	all := p.Cursors(1)
+	return p.List(ctx, all[0], all[1])
 }
 
 // listPage is how many objects are asked for at a time.
@@ -80,9 +76,14 @@ func (p Pool) before(e Entry, next, to *Cursor) bool {
 	return at.Compare(&to.at) < 0
 }
 
+// listOp asks for at most limit objects from a position on. The target of the request has no name but a hash, that of the position.
+func listOp(from *osdop.HObject, limit uint64, epoch uint32) osdop.Op {
+	return osdop.Extent(osdop.CodeList, limit, uint64(epoch), from.AppendTo(nil))
+}
+
 // page asks for the objects behind a position.
 func (p Pool) page(ctx context.Context, from Cursor) ([]Entry, Cursor, error) {
-	ops := []osdop.Op{osdop.List(from.at, listPage, p.c.Epoch())}
+	ops := []osdop.Op{listOp(&from.at, listPage, p.c.Epoch())}
 	o := Object{pool: p}
 	r := o.request(ops, false)
 	r.Target.Locator, r.Target.ByHash, r.Target.Hash = "", true, from.at.Hash
@@ -92,6 +93,22 @@ func (p Pool) page(ctx context.Context, from Cursor) ([]Entry, Cursor, error) {
 	if err != nil {
 		return nil, Cursor{}, err
 	}
-	entries, next, err := osdop.ListOutput(ops[0].Out)
-	return entries, Cursor{next}, err
+	list, err := readPage(ops[0].Out)
+	return list.entries, Cursor{list.next}, err
 }
+
+// page is what an OSD knows of a list, and where the list goes on.
+type page struct {
+	entries []Entry
+	next    osdop.HObject
+}
+
+var readPage = output("list", func(r *wire.Reader) (p page) {
+	r.Envelope(1, func(_ uint8, r *wire.Reader) {
+		p.next, p.entries = osdop.ReadHObject(r), make([]Entry, r.Count(3*4))
+		for i := range p.entries {
+			p.entries[i] = Entry{r.Str(), r.Str(), r.Str()}
+		}
+	})
+	return p
+})

@@ -3,10 +3,8 @@ package rados
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -32,7 +30,9 @@ const (
 )
 
 // Lock takes a lock; EBUSY: somebody else has it, EEXIST: this owner has it.
-func (o Object) Lock(ctx context.Context, l Lock) error {
+func (o Object) Lock(ctx context.Context, l Lock) error { return o.callLock(ctx, "lock", l.input()) }
+
+func (l *Lock) input() []byte {
 	kind, flags := uint8(lockExclusive), uint8(0)
 	if l.Shared {
 		kind = lockShared
@@ -47,7 +47,7 @@ func (o Object) Lock(ctx context.Context, l Lock) error {
 	}
 	b = le.AppendUint32(b, uint32(l.Duration/time.Second))
 	b = le.AppendUint32(b, uint32(l.Duration%time.Second))
-	return o.callLock(ctx, "lock", wire.EndEnvelope(append(b, flags), mark))
+	return wire.EndEnvelope(append(b, flags), mark)
 }
 
 // Unlock gives a lock back; ENOENT: this owner does not have it.
@@ -66,7 +66,7 @@ func (o Object) BreakLock(ctx context.Context, name string, owner Locker) error 
 }
 
 func (o Object) callLock(ctx context.Context, method string, in []byte) error {
-	return o.one(ctx, osdop.Call(classLock, method, in), 0)
+	return o.write(ctx, func(op *WriteOp) { op.Exec(classLock, method, in) })
 }
 
 // Locker is an owner of a lock.
@@ -86,12 +86,18 @@ func (o Object) Lockers(ctx context.Context, name string) (lockers []Locker, sha
 	if err != nil {
 		return nil, false, "", err
 	}
-	lockers, kind, tag, err := decodeLockers(out)
-	return lockers, kind == lockShared, tag, err
+	l, err := readLockers(out)
+	return l.owners, l.kind == lockShared, l.tag, err
 }
 
-func decodeLockers(out []byte) (lockers []Locker, kind uint8, tag string, err error) {
-	r := wire.NewReader(out)
+// lockers are the owners of a lock, its type and its tag.
+type lockers struct {
+	owners []Locker
+	kind   uint8
+	tag    string
+}
+
+var readLockers = output("class lock", func(r *wire.Reader) (all lockers) {
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
 		for range r.Count(6 + 6) {
 			var l Locker
@@ -99,15 +105,12 @@ func decodeLockers(out []byte) (lockers []Locker, kind uint8, tag string, err er
 				l.Type, l.Client, l.Cookie = wire.EntityType(r.U8()), r.S64(), r.Str()
 			})
 			r.Envelope(1, func(_ uint8, r *wire.Reader) { l.Expires, l.Addr, l.Description = r.Utime(), r.Addr(), r.Str() })
-			lockers = append(lockers, l)
+			all.owners = append(all.owners, l)
 		}
-		kind, tag = r.U8(), r.Str()
+		all.kind, all.tag = r.U8(), r.Str()
 	})
-	if err := r.Err(); err != nil {
-		return nil, 0, "", fmt.Errorf("%w: answer of class lock: %w", ErrMessage, err)
-	}
-	return lockers, kind, tag, nil
-}
+	return all
+})
 
 // Locks lists the names of the locks on the object.
 func (o Object) Locks(ctx context.Context) (names []string, err error) {
@@ -115,18 +118,14 @@ func (o Object) Locks(ctx context.Context) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeLocks(out)
+	return readLocks(out)
 }
 
-func decodeLocks(out []byte) (names []string, err error) {
-	r := wire.NewReader(out)
+var readLocks = output("class lock", func(r *wire.Reader) (names []string) {
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
 		for range r.Count(4) {
 			names = append(names, r.Str())
 		}
 	})
-	if err := r.Err(); err != nil {
-		return nil, fmt.Errorf("%w: answer of class lock: %w", ErrMessage, err)
-	}
-	return names, nil
-}
+	return names
+})

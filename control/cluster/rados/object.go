@@ -59,7 +59,7 @@ func (o Object) explained(err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -osdop.CompareMismatch && errno < 1<<31 {
+	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -mismatch && errno < 1<<31 {
 		failed.Err = reason(-int32(errno))
 	}
 	if failed.Pool == "" {
@@ -68,12 +68,11 @@ func (o Object) explained(err error) error {
 	return err
 }
 
-// one carries out one operation that has no output.
-func (o Object) one(ctx context.Context, op osdop.Op, flags uint32) error {
-	r := o.request([]osdop.Op{op}, true)
-	r.Flags |= flags
-	reply, err := o.do(ctx, &r, nil)
-	reply.Release()
+// write carries out a WriteOp of one step.
+func (o Object) write(ctx context.Context, step func(op *WriteOp)) error {
+	var op WriteOp
+	step(&op)
+	_, err := o.Operate(ctx, &op)
 	return err
 }
 
@@ -104,7 +103,7 @@ func (o Object) ReadInto(ctx context.Context, offset uint64, p []byte) (int, err
 }
 
 func (o Object) readPiece(ctx context.Context, offset uint64, p []byte) (int, error) {
-	ops := [1]osdop.Op{osdop.Read(offset, uint64(len(p)))}
+	ops := [1]osdop.Op{osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil)}
 	r := o.request(ops[:], false)
 	reply, err := o.do(ctx, &r, p)
 	defer reply.Release()
@@ -153,29 +152,30 @@ func (o Object) Checksum(ctx context.Context, kind ChecksumKind, seed, offset, l
 
 // Write writes at offset. The data must not change before it returns, and after an ErrUnknown never; that holds for all writes.
 func (o Object) Write(ctx context.Context, offset uint64, data []byte) error {
-	return o.pieces(ctx, data, func(at int, piece []byte) osdop.Op { return osdop.Write(offset+uint64(at), piece) })
+	return o.pieces(ctx, data, func(op *WriteOp, at uint64, piece []byte) { op.Write(offset+at, piece) })
 }
 
 // WriteFull replaces the content.
 func (o Object) WriteFull(ctx context.Context, data []byte) error {
-	return o.pieces(ctx, data, func(at int, piece []byte) osdop.Op {
+	return o.pieces(ctx, data, func(op *WriteOp, at uint64, piece []byte) {
 		if at == 0 {
-			return osdop.WriteFull(piece)
+			op.WriteFull(piece)
+		} else {
+			op.Write(at, piece)
 		}
-		return osdop.Write(uint64(at), piece)
 	})
 }
 
 // Append writes at the end, exactly once.
 func (o Object) Append(ctx context.Context, data []byte) error {
-	return o.pieces(ctx, data, func(_ int, piece []byte) osdop.Op { return osdop.Append(piece) })
+	return o.pieces(ctx, data, func(op *WriteOp, _ uint64, piece []byte) { op.Append(piece) })
 }
 
 // pieces writes one operation for each piece.
-func (o Object) pieces(ctx context.Context, data []byte, write func(at int, piece []byte) osdop.Op) error {
+func (o Object) pieces(ctx context.Context, data []byte, write func(op *WriteOp, at uint64, piece []byte)) error {
 	for at := 0; ; {
 		n := min(len(data)-at, PieceSize)
-		if err := o.one(ctx, write(at, data[at:at+n:at+n]), 0); err != nil {
+		if err := o.write(ctx, func(op *WriteOp) { write(op, uint64(at), data[at:at+n:at+n]) }); err != nil {
 			return err
 		}
 		if at += n; at == len(data) {
@@ -186,12 +186,12 @@ func (o Object) pieces(ctx context.Context, data []byte, write func(at int, piec
 
 // WriteSame repeats a pattern over length bytes, a multiple of it.
 func (o Object) WriteSame(ctx context.Context, offset, length uint64, pattern []byte) error {
-	return o.one(ctx, osdop.WriteSame(offset, length, pattern), 0)
+	return o.write(ctx, func(op *WriteOp) { op.WriteSame(offset, length, pattern) })
 }
 
 // Truncate sets the size of an object that exists.
 func (o Object) Truncate(ctx context.Context, size uint64) error {
-	return o.one(ctx, osdop.Truncate(size), 0)
+	return o.write(ctx, func(op *WriteOp) { op.Truncate(size) })
 }
 
 // Zero makes zeros of a range. Without bytes nothing is sent: an OSD would abort.
@@ -199,28 +199,28 @@ func (o Object) Zero(ctx context.Context, offset, length uint64) error {
 	if length == 0 {
 		return nil
 	}
-	return o.one(ctx, osdop.Zero(offset, length), 0)
+	return o.write(ctx, func(op *WriteOp) { op.Zero(offset, length) })
 }
 
 // Create makes the object. If exclusive it fails with EEXIST where there is one.
 func (o Object) Create(ctx context.Context, exclusive bool) error {
-	return o.one(ctx, osdop.Create(exclusive), 0)
+	return o.write(ctx, func(op *WriteOp) { op.Create(exclusive) })
 }
 
 // Remove removes the object, also where the cluster is full.
-func (o Object) Remove(ctx context.Context) error { return o.one(ctx, osdop.Remove(), osdop.FullForce) }
+func (o Object) Remove(ctx context.Context) error {
+	o.pool = o.pool.WithFlags(FullForce)
+	return o.write(ctx, (*WriteOp).Remove)
+}
 
 // CopyFrom makes the object a copy of another one (WriteOp.CopyFrom).
 func (o Object) CopyFrom(ctx context.Context, from Object) error {
-	var op WriteOp
-	op.CopyFrom(from, 0)
-	_, err := o.Operate(ctx, &op)
-	return err
+	return o.write(ctx, func(op *WriteOp) { op.CopyFrom(from, 0) })
 }
 
 // Rollback gives the object the state of a snapshot; the pool's view has the snapshot context, if they are self-managed.
 func (o Object) Rollback(ctx context.Context, snap uint64) error {
-	return o.one(ctx, osdop.Rollback(snap), 0)
+	return o.write(ctx, func(op *WriteOp) { op.Rollback(snap) })
 }
 
 // Xattr returns an attribute; ENODATA: there is none of this name.
@@ -235,12 +235,12 @@ func (o Object) Xattrs(ctx context.Context) (map[string][]byte, error) {
 
 // SetXattr sets an attribute.
 func (o Object) SetXattr(ctx context.Context, name string, value []byte) error {
-	return o.one(ctx, osdop.SetXattr(name, value), 0)
+	return o.write(ctx, func(op *WriteOp) { op.SetXattr(name, value) })
 }
 
 // RemoveXattr removes an attribute.
 func (o Object) RemoveXattr(ctx context.Context, name string) error {
-	return o.one(ctx, osdop.RemoveXattr(name), 0)
+	return o.write(ctx, func(op *WriteOp) { op.RemoveXattr(name) })
 }
 
 // omapPage is how many values Omap asks for at a time.
@@ -268,16 +268,16 @@ func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, 
 
 // SetOmap sets values of the omap.
 func (o Object) SetOmap(ctx context.Context, values map[string][]byte) error {
-	return o.one(ctx, osdop.OmapSet(values), 0)
+	return o.write(ctx, func(op *WriteOp) { op.SetOmap(values) })
 }
 
 // RemoveOmap removes keys of the omap.
 func (o Object) RemoveOmap(ctx context.Context, keys ...string) error {
-	return o.one(ctx, osdop.OmapRemove(keys), 0)
+	return o.write(ctx, func(op *WriteOp) { op.RemoveOmap(keys...) })
 }
 
 // ClearOmap removes all of the omap.
-func (o Object) ClearOmap(ctx context.Context) error { return o.one(ctx, osdop.OmapClear(), 0) }
+func (o Object) ClearOmap(ctx context.Context) error { return o.write(ctx, (*WriteOp).ClearOmap) }
 
 // Exec calls a method of a class of the OSD that does not change the object, and returns its output. One that does is a step of a
 // WriteOp.
@@ -290,19 +290,9 @@ func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {
 	return read(ctx, o, (*ReadOp).Watchers)
 }
 
-// Clone is a state of an object that snapshots keep. ID is that of the clone, 1<<64 - 2 for the present object; Snaps are the
-// snapshots that have this state, Overlap the extents in which the next state is the same, Size its bytes.
-type Clone = osdop.Clone
-
 // Clones lists the states of the object that snapshots keep, the present one last, and the newest of the snapshots.
-func (o Object) Clones(ctx context.Context) (clones []Clone, newest uint64, err error) {
-	ops := []osdop.Op{osdop.ListSnaps()}
-	r := o.request(ops, false)
-	r.Snap = osdop.SnapDir
-	reply, err := o.do(ctx, &r, nil)
-	defer reply.Release()
-	if err != nil {
-		return nil, 0, err
-	}
-	return osdop.SnapsOutput(ops[0].Out)
+func (o Object) Clones(ctx context.Context) (list []Clone, newest uint64, err error) {
+	o.pool.snap = osdop.SnapDir
+	all, err := read(ctx, o, (*ReadOp).clones)
+	return all.list, all.newest, err
 }

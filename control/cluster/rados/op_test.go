@@ -50,19 +50,19 @@ func FuzzLockers(f *testing.F) {
 	b = wire.Addr{}.AppendTo(append(b, make([]byte, 8)...))
 	b = wire.EndEnvelope(wire.AppendString(b, "description"), info)
 	b = wire.EndEnvelope(wire.AppendString(append(b, lockShared), "tag"), mark)
-	lockers, kind, tag, err := decodeLockers(b)
-	if err != nil || len(lockers) != 1 || lockers[0].Client != 4123 || kind != lockShared || tag != "tag" {
-		f.Fatalf("%+v %d %q %v", lockers, kind, tag, err)
+	l, err := readLockers(b)
+	if err != nil || len(l.owners) != 1 || l.owners[0].Client != 4123 || l.kind != lockShared || l.tag != "tag" {
+		f.Fatalf("%+v %v", l, err)
 	}
 	f.Add(b)
 	names, mark := wire.BeginEnvelope(nil, 1, 1)
 	f.Add(wire.EndEnvelope(wire.AppendString(le.AppendUint32(names, 1), "name"), mark))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		lockers, _, _, err := decodeLockers(p)
-		if (err != nil) != errors.Is(err, ErrMessage) || len(lockers) > len(p)/12 {
-			t.Errorf("%d lockers of %d bytes, %v", len(lockers), len(p), err)
+		l, err := readLockers(p)
+		if (err != nil) != errors.Is(err, ErrMessage) || len(l.owners) > len(p)/12 {
+			t.Errorf("%d lockers of %d bytes, %v", len(l.owners), len(p), err)
 		}
-		names, err := decodeLocks(p)
+		names, err := readLocks(p)
 		if (err != nil) != errors.Is(err, ErrMessage) || len(names) > len(p)/4 {
 			t.Errorf("%d names of %d bytes, %v", len(names), len(p), err)
 		}

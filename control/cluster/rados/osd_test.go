@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -53,131 +54,84 @@ func (c *cluster) startOSD() (*osd, error) {
 	return o, err
 }
 
-// step is an operation of a request.
-type step struct {
-	code uint16
-	args []byte
-	in   []byte
-	out  []byte
-	err  syscall.Errno
-}
-
-// take carries out MOSDOp.
+// take carries out MOSDOp: all of its steps or none.
 func (o *osd) take(conn *control.Conn, m *control.Message) bool {
-	r := wire.NewReader(m.Front)
-	skip := func(_ uint8, r *wire.Reader) {}
-	r.Envelope(1, skip) // placement group
-	r.Skip(4 + 4 + 4)   // hash, epoch, flags
-	r.Envelope(2, skip) // request
-	r.Skip(24)          // trace
-	if m.Version >= 9 {
-		r.Envelope(1, skip)
-	}
-	r.Skip(4 + 8) // incarnation, time
-	r.Envelope(6, skip)
-	name, data := r.Str(), m.Data
-	steps := make([]step, r.U16())
-	for i := range steps {
-		s := &steps[i]
-		s.code = r.U16()
-		r.Skip(4)
-		s.args = r.Bytes(28)
-		n := r.U32()
-		s.in, data = bytes.Clone(data[:n]), data[n:]
-	}
-	r.Skip(8 + 8)
-	r.Skip(8 * r.Count(8))
-	attempt := r.U32()
+	q := captured.ReadRequest(m.Version, m.Front, bytes.Clone(m.Data))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var failed syscall.Errno
 	before, attrs := o.content, o.xattrs
-	for i := range steps {
-		if s := &steps[i]; failed == 0 {
-			failed = o.carryOut(conn, m, s)
-			s.err = failed
+	for i := range q.Steps {
+		if failed == 0 {
+			failed = o.carryOut(conn, &q.Steps[i])
+			q.Steps[i].Result = -int32(failed)
 		}
 	}
-	if failed != 0 { // all of them or none
+	if failed != 0 {
 		o.content, o.xattrs = before, attrs
-	} else if slices.ContainsFunc(steps, func(s step) bool { return s.code&0x2000 != 0 && s.code != osdop.CodeWatch }) {
+	} else if slices.ContainsFunc(q.Steps, func(s captured.Step) bool { return s.Code&0x2000 != 0 && s.Code != osdop.CodeWatch }) {
 		o.version++
 	}
-	b := wire.AppendString(nil, name)
-	b = append(b, make([]byte, 17+8)...)
-	b = le.AppendUint32(b, uint32(-int32(failed)))
-	b = append(b, make([]byte, 12+4)...)
-	b = le.AppendUint32(b, uint32(len(steps)))
-	var out []byte
-	for _, s := range steps {
-		b = append(le.AppendUint16(b, s.code), make([]byte, 4+28)...)
-		b = le.AppendUint32(b, uint32(len(s.out)))
-		out = append(out, s.out...)
-	}
-	b = le.AppendUint32(b, attempt)
-	for _, s := range steps {
-		b = le.AppendUint32(b, uint32(-int32(s.err)))
-	}
-	b = le.AppendUint64(append(b, make([]byte, 12)...), o.version)
-	answer := control.NewMessage(osdop.TypeOpReply, append(b, make([]byte, 1+24)...), out)
+	answer := control.NewMessage(osdop.TypeOpReply, nil, nil)
+	answer.Front, answer.Data = q.Reply(-int32(failed), o.version)
 	answer.TID, answer.Version, answer.CompatVersion = m.TID, 8, 2
 	_ = conn.Send(answer) // who is gone needs none
 	return true
 }
 
-func (o *osd) carryOut(conn *control.Conn, m *control.Message, s *step) syscall.Errno {
-	at := le.Uint64(s.args)
-	if o.content == nil && s.code != osdop.CodeWriteFull {
+func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
+	at := le.Uint64(s.Args)
+	if o.content == nil && s.Code != osdop.CodeWriteFull {
 		return syscall.ENOENT
 	}
-	switch s.code {
+	switch s.Code {
 	case osdop.CodeWriteFull:
-		o.content = append([]byte{}, s.in...)
+		o.content = append([]byte{}, s.In...)
 	case osdop.CodeAppend:
-		o.content = append(bytes.Clone(o.content), s.in...)
+		o.content = append(bytes.Clone(o.content), s.In...)
 	case osdop.CodeRead:
-		s.out = o.content[min(at, uint64(len(o.content))):]
-		if n := le.Uint64(s.args[8:]); n > 0 {
-			s.out = s.out[:min(n, uint64(len(s.out)))]
+		s.Out = o.content[min(at, uint64(len(o.content))):]
+		if n := le.Uint64(s.Args[8:]); n > 0 {
+			s.Out = s.Out[:min(n, uint64(len(s.Out)))]
 		}
 	case osdop.CodeStat:
-		s.out = append(le.AppendUint64(nil, uint64(len(o.content))), make([]byte, 8)...)
+		s.Out = append(le.AppendUint64(nil, uint64(len(o.content))), make([]byte, 8)...)
 	case osdop.CodeRemove:
 		o.content = nil
 	case osdop.CodeAssertVer:
-		if le.Uint64(s.args[8:]) != o.version {
+		if le.Uint64(s.Args[8:]) != o.version {
 			return syscall.ERANGE
 		}
 	case osdop.CodeGetXattr:
-		value, ok := o.xattrs[string(s.in)]
-		if s.out = value; !ok {
+		value, ok := o.xattrs[string(s.In)]
+		if s.Out = value; !ok {
 			return syscall.ENODATA
 		}
 	case osdop.CodeSetXattr:
-		n := le.Uint32(s.args)
-		attrs := map[string][]byte{string(s.in[:n]): s.in[n:]}
+		n := le.Uint32(s.Args)
+		attrs := map[string][]byte{string(s.In[:n]): s.In[n:]}
 		for name, value := range o.xattrs {
-			if name != string(s.in[:n]) {
+			if name != string(s.In[:n]) {
 				attrs[name] = value
 			}
 		}
 		o.xattrs = attrs
 	case osdop.CodeWatch:
 		o.watcher, o.cookie = conn, at
-		if s.args[16] == osdop.WatchEnd {
+		if s.Args[16] == osdop.WatchEnd {
 			o.watcher = nil
 		}
 	case osdop.CodeNotify:
-		r := wire.NewReader(s.in[8:])
+		r := wire.NewReader(s.In[8:])
 		o.notifier, o.notify = conn, at
-		s.out = le.AppendUint64(nil, 1)
+		s.Out = le.AppendUint64(nil, 1)
 		if o.watcher == nil {
 			o.event(conn, osdop.WatchNotify{What: osdop.EventComplete, Cookie: at, NotifyID: 1}, nil)
 			break
 		}
 		o.event(o.watcher, osdop.WatchNotify{What: osdop.EventNotify, Cookie: o.cookie, NotifyID: 1, Payload: r.Blob()}, nil)
 	case osdop.CodeNotifyAck:
-		answer := append(le.AppendUint64(le.AppendUint64(le.AppendUint32(nil, 1), 1), o.cookie), s.in[16:]...)
+		answer := append(le.AppendUint64(le.AppendUint64(le.AppendUint32(nil, 1), 1), o.cookie), s.In[16:]...)
 		o.event(o.notifier, osdop.WatchNotify{What: osdop.EventComplete, Cookie: o.notify, NotifyID: 1}, append(answer, 0, 0, 0, 0))
 	default:
 		return syscall.EOPNOTSUPP
@@ -250,14 +204,5 @@ func TestStartTellsEachResultOnce(t *testing.T) {
 		if int(b) != i {
 			t.Errorf("byte %d is %d", i, b)
 		}
-	}
-	canceled, over := context.WithCancel(ctx)
-	over()
-	told := make(chan error, 2)
-	if err := o.Start(canceled, &last, func(_ uint64, err error) { told <- err }); err != nil {
-		told <- err
-	}
-	if err := <-told; !errors.Is(err, context.Canceled) || !errors.Is(err, rados.ErrNotSent) {
-		t.Errorf("behind the end of its context: %v", err)
 	}
 }

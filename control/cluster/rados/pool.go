@@ -17,6 +17,8 @@ type Flags uint32
 const (
 	// BalanceReads reads from any OSD that has the object, not its primary alone.
 	BalanceReads = Flags(osdop.BalanceReads)
+	// LocalizeReads reads from the OSD that is the nearest by Options.Location; the primary, if others are no nearer. BalanceReads goes before it.
+	LocalizeReads = Flags(osdop.LocalizeReads)
 	// OrderReads has reads not overtake writes.
 	OrderReads = Flags(osdop.RWOrdered)
 	// OrderSnap has writes fail with EOVERFLOW if the object has seen a newer snapshot than the context has.
@@ -102,31 +104,4 @@ func (p Pool) LookupSnap(ctx context.Context, name string) (Snap, error) {
 		return list[i], nil
 	}
 	return Snap{}, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.ENOENT)
-}
-
-// CreateSnap makes a snapshot of the whole pool. A pool that has self-managed ones takes none: EINVAL.
-func (p Pool) CreateSnap(ctx context.Context, name string) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateSnap, Name: name}, fmt.Sprintf("snapshot %q", name))
-	return err
-}
-
-// RemoveSnap removes a snapshot of the pool.
-func (p Pool) RemoveSnap(ctx context.Context, name string) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteSnap, Name: name}, fmt.Sprintf("removal of snapshot %q", name))
-	return err
-}
-
-// CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.
-func (p Pool) CreateSelfManagedSnap(ctx context.Context) (uint64, error) {
-	reply, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolCreateUnmanaged}, "self-managed snapshot")
-	if err == nil && reply.Snap() == 0 {
-		err = fmt.Errorf("%w: MPoolOpReply without the id of a snapshot", ErrMessage)
-	}
-	return reply.Snap(), err
-}
-
-// RemoveSelfManagedSnap has the OSDs forget a snapshot.
-func (p Pool) RemoveSelfManagedSnap(ctx context.Context, id uint64) error {
-	_, err := p.poolOp(ctx, osdop.PoolOp{What: osdop.PoolDeleteUnmanaged, Snap: id}, fmt.Sprintf("removal of self-managed snapshot %d", id))
-	return err
 }

@@ -66,3 +66,34 @@ func (m *Message) FrontBytes(t testing.TB) []byte {
 	}
 	return b
 }
+
+// Conversation are messages between librados and a real cluster, in one operation of a user.
+type Conversation struct {
+	Label    string
+	Ret      *int32
+	Messages []struct {
+		Type        uint16
+		Version     uint16
+		Compat      uint16
+		TID         uint64
+		Front, Data Hex
+	}
+}
+
+// Hex are bytes that stand in JSON as hexadecimal digits.
+type Hex []byte
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
+}
+
+// Conversations reads a compressed file of them.
+func Conversations(t testing.TB, path string) (list []Conversation) {
+	t.Helper()
+	if err := json.Unmarshal(Unzip(t, path), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

@@ -45,9 +45,8 @@ func Decode(p []byte) (*Map, error) {
 			break
 		}
 	}
-	for range 3 { // types, names, names of rules
-		skipNames(r)
-	}
+	m.types, m.names = readNames(r), readNames(r)
+	readNames(r) // of rules
 	decodeTunables(r, &m.tunables, m)
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("crush map: %w", err)
@@ -119,18 +118,19 @@ func decodeRule(r *wire.Reader) *rule {
 	return u
 }
 
-// skipNames passes over a map of names. Its keys once had 64 bits: then the length seems to be 0.
-func skipNames(r *wire.Reader) {
+// readNames reads a map of names. Its keys once had 64 bits: then the length seems to be 0.
+func readNames(r *wire.Reader) map[int32]string {
+	names := map[int32]string{}
 	for range r.Count(8) {
-		r.U32()
-		n := r.U32()
+		key, n := r.S32(), r.U32()
 		if n == 0 {
 			n = r.U32()
 		}
-		if r.Skip(int(n)); r.Err() != nil {
-			return
+		if names[key] = string(r.Bytes(int(n))); r.Err() != nil {
+			break
 		}
 	}
+	return names
 }
 
 // decodeTunables reads the rest of a map, of which releases have added one part after the other.
@@ -158,7 +158,7 @@ func decodeTunables(r *wire.Reader, t *tunables, m *Map) {
 // its class.
 func skipClasses(r *wire.Reader) {
 	r.Skip(8 * r.Count(8)) // of devices
-	skipNames(r)
+	readNames(r)
 	for range r.Count(8) { // buckets for each bucket and class
 		r.U32()
 		if r.Skip(8 * r.Count(8)); r.Err() != nil {

@@ -11,4 +11,5 @@
 //	choose.go   one item of a bucket, by the five algorithms
 //	rule.go     the steps of a rule; firstn.go and indep.go: choose and chooseleaf
 //	msr.go      rules that try again across steps (of release 19)
+//	nearness.go  how far devices are from a location
 package crush

@@ -63,6 +63,8 @@ var legacy = tunables{
 type Map struct {
 	buckets    []*bucket // bucket -1-i is at i; nil: there is none
 	rules      []*rule   // nil: there is none
+	types      map[int32]string
+	names      map[int32]string // of buckets and devices
 	sets       map[int64]int32
 	maxDevices int32
 	tunables   tunables

@@ -80,21 +80,14 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 	if !c.busy.CompareAndSwap(false, true) {
 		return nil, ErrInUse
 	}
-	flags := c.Request.Flags
-	if flags&(osdop.FlagRead|osdop.FlagWrite) == 0 {
-		flags |= osdop.FlagRead
-		if c.Request.Writes() {
-			flags ^= osdop.FlagRead | osdop.FlagWrite
-		}
-	}
 	var refused *Error
-	switch snap := c.Request.Snap; {
+	switch snap, flags := c.Request.Snap, c.Request.Flags; {
 	case e.over.Load():
-		refused = e.newError(c, ErrClosed)
+		refused = c.error(e, ErrClosed)
 	case ctx.Err() != nil:
-		refused = e.newError(c, context.Cause(ctx))
+		refused = c.error(e, context.Cause(ctx))
 	case flags&osdop.FlagWrite != 0 && snap != 0 && snap != osdop.Head:
-		refused = e.newError(c, syscall.EROFS) // an OSD would change the present state
+		refused = c.error(e, syscall.EROFS) // an OSD would change the present state
 		refused.Outcome = ErrRefused
 	}
 	if refused != nil {
@@ -103,9 +96,12 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 	}
 	c.charge()
 	c.e, c.ctx, c.since, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, e.now(), osdop.Reply{}, nil, nil, false, false
-	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, flags, c
-	if flags&osdop.BalanceReads != 0 {
-		c.op.Pick = rand.Uint64()
+	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, c.Request.Flags, c
+	switch {
+	case c.op.Flags&osdop.BalanceReads != 0: // goes before the other flag
+		c.op.Pick = rand.Int()
+	case c.op.Flags&osdop.LocalizeReads != 0:
+		c.op.Pick = machine.Nearest
 	}
 	c.cause.Store(nil)
 	c.holds.Store(1)
@@ -138,7 +134,7 @@ func (c *Call) Cancel(cause error) {
 
 func (s *shard) cancelLocked(c *Call, cause error) {
 	if c.running && c.op.Active() {
-		err := s.errorLocked(c, cause, false)
+		err := s.errorLocked(&c.op, c.code(), c.since, cause, false)
 		s.m.Cancel(&c.op)
 		c.Err = err
 		s.endLocked(c)
@@ -229,6 +225,9 @@ func (c *Call) code() uint16 {
 	}
 	return c.Request.Ops[0].Code
 }
+
+// error is the error of a call that no OSD has seen.
+func (c *Call) error(e *Engine, err error) *Error { return e.newError(c.code(), c.Request.Target, err) }
 
 // doing is the Call of one Do.
 type doing struct {

@@ -90,7 +90,6 @@ func (s *shard) sendLocked(o *machine.Op) {
 		r = o.User.(*Watch).requestLocked(o)
 	}
 	env := s.m.Envelope(o)
-	r.Flags = env.Flags & (osdop.FlagRead | osdop.FlagWrite) // the others are in the envelope alone
 	env.Features = l.feature
 	a := e.attempts.Get().(*attempt)
 	front, data, err := r.Append(a.Front[:0], &env)

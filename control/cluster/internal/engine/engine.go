@@ -11,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
-	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -20,22 +19,16 @@ type Monitors interface {
 	// FollowOSDMap has maps sent from an epoch on. A core may call it.
 	FollowOSDMap(epoch uint32) error
 	NewestOSDMap(ctx context.Context) (uint32, error)
-	Request(ctx context.Context, build func(fsid mon.FSID) *control.Message) (*control.Message, error)
 	Prefer(addrs wire.AddrVec) wire.Addr
 	Err() error
 }
-
-// Defaults of a Config.
-const (
-	DefaultOperations = 1024
-	DefaultBytes      = 100 << 20
-)
 
 // Config of an Engine.
 type Config struct {
 	Monitors   Monitors
 	Operations int          // under way at most; 0: 1024
 	Bytes      int64        // of their data; 0: 100 MiB
+	Location   []string     // of the client in the CRUSH hierarchy, such as "host=a"
 	Logger     *slog.Logger // nil is silent
 }
 
@@ -73,8 +66,8 @@ type Engine struct {
 
 // New makes an engine.
 func New(cfg Config) *Engine {
-	cfg.Operations = cmp.Or(cfg.Operations, DefaultOperations)
-	cfg.Bytes = cmp.Or(cfg.Bytes, DefaultBytes)
+	cfg.Operations = cmp.Or(cfg.Operations, 1024)
+	cfg.Bytes = cmp.Or(cfg.Bytes, 100<<20)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

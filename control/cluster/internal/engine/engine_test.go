@@ -3,11 +3,9 @@ package engine
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,8 +13,8 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
-	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -35,11 +33,18 @@ type cluster struct {
 	serve atomic.Pointer[func(c *control.Conn, m *control.Message) bool]
 	came  atomic.Int64
 	pool  int64
+	// newest is closed when monitors say which map is the newest; nil: they do at once.
+	newest chan struct{}
 }
 
-func (*cluster) NewestOSDMap(context.Context) (uint32, error) { return 120, nil }
-func (*cluster) Request(context.Context, func(mon.FSID) *control.Message) (*control.Message, error) {
-	return nil, errors.ErrUnsupported
+func (c *cluster) NewestOSDMap(ctx context.Context) (uint32, error) {
+	if c.newest != nil {
+		select {
+		case <-c.newest:
+		case <-ctx.Done():
+		}
+	}
+	return 120, ctx.Err()
 }
 func (c *cluster) FollowOSDMap(uint32) error { return nil }
 func (c *cluster) Err() error                { return nil }
@@ -53,25 +58,14 @@ func (c *cluster) Prefer(addrs wire.AddrVec) wire.Addr {
 // object is the name in a request.
 var object = []byte("\x03\x00\x00\x00obj")
 
-// reply makes MOSDOpReply for a request with one operation.
+// reply makes MOSDOpReply, in which each operation has the result and the output.
 func reply(m *control.Message, result int32, out []byte) *control.Message {
-	le := binary.LittleEndian
-	b := wire.AppendString(make([]byte, 0, 512), "x")
-	b = append(b, make([]byte, 17+8)...)
-	b = le.AppendUint32(b, uint32(result))
-	b = append(b, make([]byte, 12+4)...)
-	b = le.AppendUint32(b, 1)
-	name := object
-	if len(m.Data) > 16 { // of a world
-		name = append([]byte("\x03\x00\x00\x00"), m.Data[16:]...)
+	q := captured.ReadRequest(m.Version, m.Front, m.Data)
+	for i := range q.Steps {
+		q.Steps[i].Result, q.Steps[i].Out = result, out
 	}
-	ops := bytes.Index(m.Front, name) + len(name) + 2
-	b = append(b, m.Front[ops:ops+34]...)
-	b = le.AppendUint32(b, uint32(len(out)))
-	b = le.AppendUint32(b, le.Uint32(m.Front[len(m.Front)-12:])) // attempt
-	b = le.AppendUint32(b, uint32(result))
-	b = append(b, make([]byte, 12+8+1+24)...)
-	r := control.NewMessage(osdop.TypeOpReply, b, out)
+	r := control.NewMessage(osdop.TypeOpReply, nil, nil)
+	r.Front, r.Data = q.Reply(result, 0)
 	r.TID, r.Version, r.CompatVersion = m.TID, 8, 2
 	return r
 }
@@ -80,11 +74,7 @@ func start(t *testing.T, cfg Config) *cluster {
 	t.Helper()
 	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
-	osd, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = osd.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+	osd := messenger(t, wire.OSD, 1, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		c.came.Add(1)
 		if f := c.serve.Load(); f != nil {
 			if !(*f)(conn, m) {
@@ -92,60 +82,66 @@ func start(t *testing.T, cfg Config) *cluster {
 			}
 		}
 		out := block[:0]
-		if len(m.Data) == 0 {
-			ops := bytes.Index(m.Front, object) + len(object) + 2
-			out = block[:binary.LittleEndian.Uint64(m.Front[ops+6+8:])]
+		if s := captured.ReadRequest(m.Version, m.Front, m.Data).Steps[0]; len(m.Data) == 0 {
+			out = block[:le.Uint64(s.Args[8:])]
 		}
 		_ = conn.Send(reply(m, 0, out))
 		return true
 	}})
+	c.addr = bind(t, osd)
+	m, err := osdmap.Decode(c.whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addrs, err := osd.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.addr = addrs[0]
-	client, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.pool, _ = m.PoolID("rep")
 	cfg.Monitors = c
 	c.e = New(cfg)
-	if err := client.Start(c.e.Dispatcher()); err != nil {
+	c.e.Open(messenger(t, wire.Client, 1, c.e.Dispatcher()))
+	t.Cleanup(c.e.Close)
+	return c
+}
+
+// messenger starts a messenger, which ends with the test.
+func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatcher) *control.Messenger {
+	t.Helper()
+	m, err := control.New(control.Config{Name: wire.EntityName{Type: typ, ID: "0"}, Nonce: new(uint32), Plane: loop.Config{Cores: cores}})
+	if err == nil {
+		err = m.Start(d)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.e.Open(client)
 	t.Cleanup(func() {
-		c.e.Close()
-		for _, m := range []*control.Messenger{client, osd} {
-			if err := m.Shutdown(context.Background()); err != nil {
-				t.Error(err)
-			}
+		if err := m.Shutdown(context.Background()); err != nil {
+			t.Error(err)
 		}
 	})
-	return c
+	return m
+}
+
+// bind has a messenger listen.
+func bind(t *testing.T, m *control.Messenger) wire.Addr {
+	t.Helper()
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrs[0]
 }
 
 // publish gives the engine the map.
 func (c *cluster) publish() {
-	le := binary.LittleEndian
-	b := append(make([]byte, 0, 1<<16), c.whole[28-16:28]...) // fsid
-	b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, 0), 1), 120)
-	b = wire.AppendBlob(b, c.whole)
-	b = append(le.AppendUint32(le.AppendUint32(b, 1), 120), 0, 0, 0, 0)
-	c.e.takeMaps(control.NewMessage(typeOSDMap, b, nil))
+	fsid := c.whole[28-16 : 28]
+	c.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(fsid, 120, nil, c.whole), nil))
 	if c.e.Map() == nil {
 		c.t.Fatal("no map")
 	}
-	c.pool, _ = c.e.Map().PoolID("rep")
 }
 
 func (c *cluster) do(f func(conn *control.Conn, m *control.Message) bool) { c.serve.Store(&f) }
 
 func (c *cluster) read(n int) osdop.Request {
-	return osdop.Request{Target: osdop.Object{Pool: c.pool, Name: "obj"}, Ops: []osdop.Op{osdop.Read(0, uint64(n))}}
+	return osdop.Request{Target: osdop.Object{Pool: c.pool, Name: "obj"}, Flags: osdop.FlagRead, Ops: []osdop.Op{osdop.Extent(osdop.CodeRead, 0, uint64(n), nil)}}
 }
 
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
@@ -179,7 +175,7 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	c := start(t, Config{})
 	c.publish()
-	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Remove()}}
+	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{{Code: osdop.CodeRemove}}}
 	_, err := c.e.Do(t.Context(), &r)
 	if !errors.Is(err, syscall.EROFS) || !errors.Is(err, ErrRefused) || c.came.Load() != 0 {
 		t.Errorf("%v, and the OSD has %d requests", err, c.came.Load())
@@ -190,75 +186,17 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	c := start(t, Config{})
 	c.publish()
-	le := binary.LittleEndian
-	sent := make(chan []byte, 1)
-	c.do(func(conn *control.Conn, m *control.Message) bool {
-		sent <- bytes.Clone(m.Front)
-		_ = conn.Send(reply(m, 0, nil))
-		return false
+	sent := make(chan *captured.Request, 1)
+	c.do(func(_ *control.Conn, m *control.Message) bool {
+		sent <- captured.ReadRequest(m.Version, m.Front, m.Data)
+		return true
 	})
-	r := osdop.Request{
-		Target: c.read(1).Target, Flags: osdop.FlagWrite, MTime: time.Unix(1_000_000, 0), Ops: []osdop.Op{osdop.Call("lock", "lock", []byte("in"))},
-	}
+	r := c.read(0)
+	r.Flags, r.MTime, r.Ops[0] = osdop.FlagWrite, time.Unix(1_000_000, 0), osdop.Call("lock", "lock", []byte("in"))
 	p, err := c.e.Do(t.Context(), &r)
 	p.Release()
-	if err != nil {
-		t.Fatal(err)
-	}
-	front := <-sent // pg, hash, epoch, then flags
-	flags := le.Uint32(front[6+18+4+4:])
-	if at := 6 + 18 + 4 + 4 + 4 + 6 + 21 + 24 + 4; flags&(osdop.FlagRead|osdop.FlagWrite) != osdop.FlagWrite || le.Uint32(front[at:]) != 1_000_000 {
-		t.Errorf("flags %#x, time %d", flags, le.Uint32(front[at:]))
-	}
-}
-
-// The end of a context says whether an OSD may have seen the operation, and what it waited for.
-func TestTheEndOfAContextSaysWhatIsKnown(t *testing.T) {
-	c := start(t, Config{})
-	late := errors.New("late")
-	check := func(outcome error, text string, ready func() bool) {
-		t.Helper()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			r := c.read(10)
-			_, err := c.e.Do(ctx, &r)
-			done <- err
-		}()
-		until(t, ready)
-		cancel(late)
-		if err := <-done; !errors.Is(err, late) || !errors.Is(err, outcome) || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %v and %q", err, outcome, text)
-		}
-	}
-	underWay := func() bool { return c.e.room.used.Load()>>opsAt == 1 }
-	check(ErrNotSent, "no monitor has sent an osdmap", underWay)
-	c.down.Store(true)
-	c.publish()
-	check(ErrNotSent, "no OSD that is up serves", underWay)
-}
-
-func TestAnOperationThatWasSentHasAnUnknownOutcome(t *testing.T) {
-	c := start(t, Config{})
-	c.publish()
-	c.do(func(*control.Conn, *control.Message) bool { return false })
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		r := c.read(1 << 16)
-		_, err := c.e.DoInto(ctx, &r, make([]byte, 1<<16))
-		done <- err
-	}()
-	until(t, func() bool { return c.came.Load() == 1 })
-	cancel()
-	if err := <-done; !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "did not answer") {
-		t.Error(err)
-	}
-	canceled, end := context.WithCancel(t.Context())
-	end()
-	r := c.read(1)
-	if _, err := c.e.Do(canceled, &r); !errors.Is(err, ErrNotSent) {
-		t.Error(err)
+	if q := <-sent; err != nil || q.Flags&(osdop.FlagRead|osdop.FlagWrite) != osdop.FlagWrite || q.Seconds != 1_000_000 {
+		t.Errorf("%+v, %v", q, err)
 	}
 }
 
@@ -290,83 +228,9 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: &lost{syscall.ENOTCONN}}
+	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: lost(syscall.ENOTCONN)}
 	if !errors.Is(over, syscall.ENOTCONN) || !strings.Contains(over.Error(), "the object was removed, or") {
 		t.Error(over)
-	}
-}
-
-// At the bounds callers wait in the order in which they came; who is canceled leaves the line.
-func TestCallersWaitInLineAtTheBounds(t *testing.T) {
-	for _, cfg := range []Config{{Operations: 1}, {Bytes: 100}} {
-		c := start(t, cfg)
-		c.publish()
-		var mu sync.Mutex
-		var held []func()
-		c.do(func(conn *control.Conn, m *control.Message) bool {
-			m.Retain()
-			mu.Lock()
-			defer mu.Unlock()
-			held = append(held, func() { _ = conn.Send(reply(m, -int32(syscall.ENOENT), nil)); m.Release() })
-			return false
-		})
-		order := make(chan int, 4)
-		var calls [4]Call
-		line := func() (n int) {
-			c.e.room.mu.Lock()
-			defer c.e.room.mu.Unlock()
-			for k := c.e.room.line.first; k != nil; k = k.next {
-				n++
-			}
-			return n
-		}
-		for i := range calls {
-			calls[i].Request = c.read(90)
-			calls[i].Done = func(*Call) { order <- i }
-			go func() {
-				if err := c.e.Start(t.Context(), &calls[i]); err != nil {
-					t.Error(err)
-				}
-			}()
-			until(t, func() bool { return line() == i && (i > 0 || c.came.Load() == 1) })
-		}
-		calls[1].Cancel(context.Canceled)
-		if i := <-order; i != 1 || !errors.Is(calls[1].Err, ErrNotSent) || !strings.Contains(calls[1].Err.Error(), "too many") {
-			t.Errorf("call %d is over: %v", i, calls[1].Err)
-		}
-		for n, want := range []int{0, 2, 3} {
-			until(t, func() bool { return c.came.Load() == int64(n+1) })
-			mu.Lock()
-			answer := held[n]
-			mu.Unlock()
-			answer()
-			if i := <-order; i != want || !errors.Is(calls[i].Err, syscall.ENOENT) || !errors.Is(calls[i].Err, ErrRefused) {
-				t.Errorf("call %d is over, want %d: %v", i, want, calls[i].Err)
-			}
-		}
-		if used := c.e.room.used.Load(); used != 0 {
-			t.Errorf("%#x of the room is left taken", used)
-		}
-	}
-}
-
-// A connection that breaks has its operations sent again, as further attempts of the same ones.
-func TestAnOperationSurvivesItsConnection(t *testing.T) {
-	c := start(t, Config{})
-	c.publish()
-	var first atomic.Uint64
-	c.do(func(conn *control.Conn, m *control.Message) bool {
-		if first.CompareAndSwap(0, m.TID) {
-			conn.MarkDown()
-			return false
-		}
-		return m.TID == first.Load() && binary.LittleEndian.Uint32(m.Front[len(m.Front)-12:]) == 1
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	r := c.read(1 << 16)
-	if _, err := c.e.DoInto(ctx, &r, make([]byte, 1<<16)); err != nil || len(r.Ops[0].Out) != 1<<16 {
-		t.Errorf("%v, %d bytes", err, len(r.Ops[0].Out))
 	}
 }
 
@@ -420,31 +284,6 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 	defer cancel()
 	r := c.read(10)
 	if _, err := c.e.Do(ctx, &r); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
-		t.Error(err)
-	}
-}
-
-func TestCloseEndsWhatIsUnderWay(t *testing.T) {
-	c := start(t, Config{Operations: 1})
-	c.publish()
-	c.do(func(*control.Conn, *control.Message) bool { return false })
-	done := make(chan error, 2)
-	for range 2 {
-		go func() {
-			r := c.read(10)
-			_, err := c.e.Do(t.Context(), &r)
-			done <- err
-		}()
-	}
-	until(t, func() bool { return c.came.Load() == 1 })
-	c.e.Close()
-	for range 2 {
-		if err := <-done; !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-	}
-	r := c.read(10)
-	if _, err := c.e.Do(t.Context(), &r); !errors.Is(err, ErrClosed) || !errors.Is(err, ErrNotSent) {
 		t.Error(err)
 	}
 }

@@ -81,7 +81,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Outcome, e.Err, e.Why}
 }
 
-// waitingLocked sets Waiting, For and Why of an error. The text has the remedy in parentheses.
+// waitingLocked sets Waiting, For and Why of an error.
 func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
 	w, text, osd := o.Status()
 	switch x.OSD = osd; w {
@@ -101,29 +101,35 @@ func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
 	x.Waiting, x.For = text, s.e.now().Sub(since)
 }
 
-// newError is the error of a call that no OSD has seen.
-func (e *Engine) newError(c *Call, err error) *Error {
-	x := &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrNotSent, Err: err}
+// newError is the error of an operation that no OSD has seen.
+func (e *Engine) newError(code uint16, o osdop.Object, err error) *Error {
+	x := &Error{Code: code, Object: o, OSD: -1, Outcome: ErrNotSent, Err: err}
 	if m := e.newest.Load(); m != nil {
 		x.Pool = m.PoolName(x.Object.Pool)
 	}
 	return x
 }
 
-// errorLocked is the error of an operation that ends with err.
-func (s *shard) errorLocked(c *Call, err error, answered bool) *Error {
-	x := s.e.newError(c, err)
-	var errno syscall.Errno
-	if answered || errors.As(err, &errno) {
-		_, _, x.OSD = c.op.Status()
+// errorLocked is the error of an operation that ends with err. refused: an OSD or the map says so, not the user or a connection,
+// whatever the error is.
+func (s *shard) errorLocked(o *machine.Op, code uint16, since time.Time, err error, refused bool) *Error {
+	x := s.e.newError(code, o.Object, err)
+	if refused {
+		_, _, x.OSD = o.Status()
 		x.Outcome = ErrRefused
 		return x
 	}
-	s.waitingLocked(x, &c.op, c.since)
-	if c.op.Attempt() >= 0 {
+	s.waitingLocked(x, o, since)
+	if o.Seen() {
 		x.Outcome = ErrUnknown
 	}
 	return x
+}
+
+// verdict says that an error of the machine comes from an OSD, or from the map.
+func verdict(err error) bool {
+	_, ok := err.(syscall.Errno) // not wrapped: those of connections are
+	return ok
 }
 
 // verbs name operations for people.

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"math/rand/v2"
@@ -15,9 +14,9 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // liar is an OSD that answers anything.
@@ -37,7 +36,6 @@ func (l *liar) lie(conn *control.Conn, m *control.Message) bool {
 		r.TID, r.Version, r.CompatVersion = m.TID, 8, 2
 		_ = conn.Send(r)
 	}
-	le := binary.LittleEndian
 	switch l.IntN(11) {
 	case 0, 1:
 		if bytes.Contains(m.Front, object) {
@@ -82,10 +80,7 @@ func (l *liar) lie(conn *control.Conn, m *control.Message) bool {
 		part := whole[32:min(len(whole)-4, 32+l.IntN(len(whole)))]
 		copy(part, l.spoil(part))
 		le.PutUint32(whole[len(whole)-4:], ^crc32.Checksum(whole[:len(whole)-4], crc32.MakeTable(crc32.Castagnoli)))
-		b := append([]byte(nil), l.whole[12:28]...)
-		b = le.AppendUint32(le.AppendUint32(le.AppendUint32(b, 0), 1), l.epoch)
-		b = wire.AppendBlob(b, whole)
-		send(typeOSDMap, append(le.AppendUint32(le.AppendUint32(b, 1), l.epoch), 0, 0, 0, 0), nil)
+		send(typeOSDMap, captured.OSDMaps(l.whole[12:28], l.epoch, nil, whole), nil)
 	case 10:
 		if l.IntN(20) == 0 {
 			conn.MarkDown()

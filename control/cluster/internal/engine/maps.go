@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
@@ -15,15 +16,20 @@ import (
 
 // view is a map as machines ask it.
 type view struct {
-	m *osdmap.Map
-	e *Engine
+	m         *osdmap.Map
+	e         *Engine
+	distances func() map[int32]int32 // of OSDs from the client, computed once
+}
+
+func (e *Engine) newView(m *osdmap.Map) *view {
+	return &view{m, e, sync.OnceValue(func() map[int32]int32 { return m.Distances(e.cfg.Location) })}
 }
 
 func (v *view) Epoch() uint32              { return v.m.Epoch }
 func (v *view) Flags() uint32              { return v.m.Flags }
 func (v *view) Pool(id int64) *osdmap.Pool { return v.m.Pool(id) }
 
-func (v *view) Place(o osdop.Object, pick uint64) machine.Place {
+func (v *view) Place(o osdop.Object, pick int) machine.Place {
 	p := machine.Place{Hash: o.Hash}
 	switch {
 	case o.ByHash:
@@ -36,7 +42,7 @@ func (v *view) Place(o osdop.Object, pick uint64) machine.Place {
 	scratch := v.e.scratches.Get().(*osdmap.Scratch)
 	at := v.m.Place(scratch, p.PG)
 	p.Shard, p.Primary, p.UpPrimary = at.Shard, at.Primary, at.UpPrimary
-	p.Sets(at.Acting, at.Up, pick)
+	p.Sets(at.Acting, at.Up, pick, v.distances)
 	v.e.scratches.Put(scratch)
 	return p
 }
@@ -81,7 +87,7 @@ func (e *Engine) takeMaps(msg *control.Message) {
 // changeLocked gives maps to all shards.
 func (e *Engine) changeLocked(steps []step) {
 	for _, n := range steps {
-		e.cur = &view{n.m, e}
+		e.cur = e.newView(n.m)
 		for _, s := range e.shards {
 			s.m.Map(e.cur, n.skipped)
 		}

@@ -171,7 +171,7 @@ func (r *room) takeOut(c *Call, admitted <-chan struct{}) bool {
 }
 
 func (e *Engine) lineError(c *Call, err error) *Error {
-	x := e.newError(c, err)
+	x := c.error(e, err)
 	x.Waiting, x.For = "too many operations, or bytes of them, were under way", e.now().Sub(c.since)
 	return x
 }

@@ -91,10 +91,10 @@ func (s *shard) takeLocked() {
 		cause := c.cause.Load()
 		switch {
 		case s.e.over.Load():
-			c.Err = s.e.newError(c, ErrClosed)
+			c.Err = c.error(s.e, ErrClosed)
 			s.endLocked(c)
 		case cause != nil:
-			c.Err = s.e.newError(c, *cause)
+			c.Err = c.error(s.e, *cause)
 			s.endLocked(c)
 		default:
 			s.m.Submit(&c.op)
@@ -288,7 +288,7 @@ func (s *shard) actLocked(a *machine.Action) {
 	case machine.Finish:
 		c := a.Op.User.(*Call)
 		if a.Err != nil {
-			c.Err = s.errorLocked(c, a.Err, c == s.answers || errors.Is(a.Err, wire.ErrMalformed))
+			c.Err = s.errorLocked(&c.op, c.code(), c.since, a.Err, c == s.answers || verdict(a.Err) || errors.Is(a.Err, wire.ErrMalformed))
 		}
 		if c == s.answers && len(s.current.Data) > 0 {
 			c.message = s.current
@@ -299,7 +299,7 @@ func (s *shard) actLocked(a *machine.Action) {
 	case machine.Newest:
 		s.newestLocked()
 	case machine.Tell:
-		a.Watch.User.(*Watch).tell(a.Err)
+		a.Watch.User.(*Watch).tellLocked(s, a.Err)
 	case machine.Ping, machine.Ack:
 		s.sendOtherLocked(a)
 	}

@@ -3,18 +3,17 @@ package engine
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // world are OSDs of ours with the maps of a real cluster that changes. Each obeys the newest map, which the client may not have.
@@ -71,42 +70,22 @@ func (w *world) serve(addr string, conn *control.Conn, m *control.Message) {
 
 func startWorld(t *testing.T, maps []*osdmap.Map) *world {
 	w := &world{cluster: cluster{t: t}, maps: maps[:1], osds: map[string]wire.Addr{}, applied: map[uint64]bool{}, last: map[string]uint64{}}
-	start := func(name wire.EntityName, cores int, d *control.Dispatcher) *control.Messenger {
-		m, err := control.New(control.Config{Name: name, Nonce: new(uint32), Plane: loop.Config{Cores: cores}})
-		if err == nil {
-			err = m.Start(d)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := m.Shutdown(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
-		return m
-	}
 	for i := range maps {
 		addrs := maps[i].Addrs(int32(i % 16))
 		if addrs == nil || !w.osds[addrs[0].String()].IsBlank() {
 			continue
 		}
 		real := addrs[0].String()
-		m := start(wire.EntityName{Type: wire.OSD, ID: "0"}, 1, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		m := messenger(t, wire.OSD, 1, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 			if m.Type == osdop.TypeOp {
 				w.serve(real, conn, m)
 			}
 			return true
 		}})
-		bound, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.osds[real], w.all = bound[0], append(w.all, m)
+		w.osds[real], w.all = bind(t, m), append(w.all, m)
 	}
 	w.e = New(Config{Monitors: w, Operations: 100})
-	client := start(wire.EntityName{Type: wire.Client, ID: "admin"}, 2, w.e.Dispatcher())
-	w.e.Open(client)
+	w.e.Open(messenger(t, wire.Client, 2, w.e.Dispatcher()))
 	t.Cleanup(w.e.Close)
 	return w
 }
@@ -136,13 +115,10 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 			served = served && primary != ""
 		}
 	}
-	send := func(kind []byte, epoch uint32, none int) {
-		b := append(make([]byte, 0, len(kind)+64), first.FSID[:]...)
-		b = append(b, make([]byte, 4*none)...)
-		b = wire.AppendBlob(le.AppendUint32(le.AppendUint32(b, 1), epoch), kind)
-		w.e.takeMaps(control.NewMessage(typeOSDMap, append(b, make([]byte, 12)...), nil))
+	send := func(inc, whole []byte, epoch uint32) {
+		w.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(first.FSID[:], epoch, inc, whole), nil))
 	}
-	send(wholes[first.Epoch], first.Epoch, 1)
+	send(nil, wholes[first.Epoch], first.Epoch)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	over := make(chan struct{})
@@ -177,7 +153,7 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 				default:
 				}
 				data := append(le.AppendUint64(le.AppendUint64(nil, uint64(pool)), seq), name...)
-				c.Request = osdop.Request{Target: osdop.Object{Pool: pool, Name: name}, Ops: []osdop.Op{osdop.Append(data)}}
+				c.Request = osdop.Request{Target: osdop.Object{Pool: pool, Name: name}, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Input(osdop.CodeAppend, data)}}
 				if err := w.e.Start(ctx, c); err != nil {
 					t.Error(err)
 					return
@@ -197,7 +173,7 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 			return len(w.applied) >= seen+10 || m.Epoch%4 == 0
 		})
 		cancel()
-		send(incs[m.Epoch], m.Epoch, 0)
+		send(incs[m.Epoch], nil, m.Epoch)
 		if m.Epoch%32 == 0 {
 			for _, conn := range w.all[int(m.Epoch/32)%len(w.all)].Conns() {
 				conn.MarkDown()

@@ -50,36 +50,30 @@ type Watch struct {
 	home    atomic.Pointer[shard]
 
 	// Owner: the lock of its home.
-	m     machine.Watch
-	osd   int32 // that had it last; -1: none
-	ops   [1]osdop.Op
-	reply osdop.Reply
+	m       machine.Watch
+	ops     [1]osdop.Op
+	reply   osdop.Reply
+	told    chan error     // gets the first event: registered, complete, or an error; nil: it has come
+	answers []osdop.Answer // of engage, behind that event
 
 	// mu guards all that follows.
 	mu      sync.Mutex
-	told    chan error // gets the first event: registered, complete, or an error; nil: it has come
-	answers []osdop.Answer
 	events  []event
 	waiting int  // bytes of their payloads
 	busy    bool // the goroutine of the handler runs
 }
 
-// lost is why a watch is over, for which there is no errno.
-type lost struct{ err error }
-
-// Error implements error.
-func (l *lost) Error() string {
-	switch {
-	case errors.Is(l.err, syscall.ENOTCONN):
-		return "the watch is lost, as the object was removed, or the OSD has not heard of us for the timeout of the watch"
-	case errors.Is(l.err, syscall.ENOENT):
-		return "the watch is lost, as the pool was removed"
+// lost is the error of a watch that is over for a reason. It wraps ENOTCONN, and the reason.
+func lost(why error) error {
+	const text = "the watch is lost"
+	switch why {
+	case syscall.ENOTCONN:
+		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for the timeout of the watch: %w", why)
+	case syscall.ENOENT:
+		return fmt.Errorf(text+", as the pool was removed: %w: %w", why, syscall.ENOTCONN)
 	}
-	return fmt.Sprintf("the watch is lost: %v", l.err)
+	return fmt.Errorf(text+": %w: %w", why, syscall.ENOTCONN)
 }
-
-// Unwrap returns ENOTCONN and the reason.
-func (l *lost) Unwrap() []error { return []error{syscall.ENOTCONN, l.err} }
 
 // event is a notification, or the end of the watch.
 type event struct {
@@ -91,8 +85,7 @@ type event struct {
 // the watch without hearing of us, in whole seconds; 0: 30 s. Any goroutine but a core's.
 func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duration, h Handler) (*Watch, error) {
 	w := &Watch{handler: h, timeout: timeout}
-	_, err := e.engage(ctx, o, w)
-	if err != nil {
+	if _, err := e.engage(ctx, o, w); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -107,7 +100,7 @@ func (e *Engine) Notify(ctx context.Context, o osdop.Object, payload []byte, tim
 // engage has the machine take a watch, and waits for its first event.
 func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.Answer, error) {
 	told := make(chan error, 1)
-	w.e, w.told, w.osd, w.m.Object, w.m.User = e, told, -1, o, w
+	w.e, w.told, w.m.Object, w.m.User = e, told, o, w
 	if w.timeout <= 0 {
 		w.timeout = defaultTimeout
 	}
@@ -115,39 +108,33 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	s := lock(&w.home)
 	if e.over.Load() {
 		s.mu.Unlock()
-		return nil, w.failed(ErrClosed, ErrNotSent)
+		return nil, e.newError(w.code(), o, ErrClosed)
 	}
 	s.m.Watch(&w.m)
 	s.unlock()
+	var err error
 	select {
-	case err := <-told:
-		if err != nil {
-			return w.answers, w.failed(err, ErrRefused)
-		}
-		return w.answers, nil
+	case err = <-told:
 	case <-ctx.Done():
+		w.abandon(context.Cause(ctx))
+		err = <-told
 	}
-	s = lock(&w.home)
-	reg, outcome := w.m.Registration(), ErrUnknown
-	if reg.Attempt() < 0 {
-		outcome = ErrNotSent
+	return w.answers, err
+}
+
+// abandon has an error be the first event of a watch, unless that has come.
+func (w *Watch) abandon(err error) {
+	s := lock(&w.home)
+	awaited := w.told != nil
+	if awaited {
+		w.told <- w.errorLocked(s, err, false)
+		w.told = nil
+		s.m.Forget(&w.m)
 	}
-	err := w.failed(context.Cause(ctx), outcome)
-	s.waitingLocked(err, reg, w.m.Since())
-	s.m.Forget(&w.m)
 	s.unlock()
-	w.mu.Lock()
-	registered := w.told == nil
-	w.mu.Unlock()
-	if registered {
-		if late := <-told; late == nil {
-			return w.answers, nil // it was registered just before
-		}
+	if awaited && !w.m.Notify { // the OSD may have registered it
+		w.e.background(func(ctx context.Context) { _ = w.end(ctx) })
 	}
-	if !w.m.Notify { // the OSD may have registered it: the answer was not awaited
-		e.background(func(ctx context.Context) { _ = w.end(ctx) })
-	}
-	return nil, err
 }
 
 // background runs f on a goroutine. The end of the engine ends its context.
@@ -166,15 +153,16 @@ func (e *Engine) background(f func(ctx context.Context)) {
 	}()
 }
 
-func (w *Watch) failed(err, outcome error) *Error {
-	x := &Error{Code: osdop.CodeWatch, Object: w.m.Object, OSD: w.osd, Outcome: outcome, Err: err}
+func (w *Watch) code() uint16 {
 	if w.m.Notify {
-		x.Code = osdop.CodeNotify
+		return osdop.CodeNotify
 	}
-	if m := w.e.newest.Load(); m != nil {
-		x.Pool = m.PoolName(w.m.Object.Pool)
-	}
-	return x
+	return osdop.CodeWatch
+}
+
+func (w *Watch) errorLocked(s *shard, err error, refused bool) *Error {
+	reg := w.m.Registration()
+	return s.errorLocked(reg, w.code(), reg.Since(), err, refused)
 }
 
 // Confirmed says when the OSD was last known to have the watch, to the second. Nothing was missed before.
@@ -200,7 +188,7 @@ func (w *Watch) Close(ctx context.Context) error {
 
 // end has the OSD forget the watch.
 func (w *Watch) end(ctx context.Context) error {
-	r := osdop.Request{Target: w.m.Object, Ops: []osdop.Op{osdop.Watch(w.m.Cookie(), osdop.WatchEnd, 0, 0)}, MTime: time.Now()}
+	r := osdop.Request{Target: w.m.Object, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Watch(w.m.Cookie(), osdop.WatchEnd, 0, 0)}, MTime: time.Now()}
 	_, err := w.e.Do(ctx, &r)
 	return err
 }
@@ -231,18 +219,19 @@ func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 	s.m.Reply(o, &w.reply)
 }
 
-// tell takes an event of the machine: the watch is registered, the notify is complete, or it is over. The caller holds the lock of its home.
-func (w *Watch) tell(err error) {
-	_, _, w.osd = w.m.Registration().Status()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.told != nil {
+// tellLocked takes an event of the machine: the watch is registered, the notify is complete, or it is over. s is its home.
+func (w *Watch) tellLocked(s *shard, err error) {
+	switch {
+	case w.told == nil && err != nil && !w.m.Notify:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.happenLocked(event{lost: w.errorLocked(s, lost(err), true)})
+	case w.told != nil:
+		if err != nil {
+			err = w.errorLocked(s, err, verdict(err))
+		}
 		w.told <- err
 		w.told = nil
-		return
-	}
-	if err != nil && !w.m.Notify {
-		w.happenLocked(event{lost: &lost{err}})
 	}
 }
 
@@ -274,7 +263,7 @@ func (w *Watch) handle() {
 		case ev.lost == nil:
 			w.answer(ev.n)
 		case w.handler.Lost != nil:
-			w.handler.Lost(w.failed(ev.lost, ErrRefused))
+			w.handler.Lost(ev.lost)
 		}
 	}
 }
@@ -287,7 +276,7 @@ func (w *Watch) answer(n Notification) {
 	}
 	ctx, cancel := context.WithTimeout(w.e.ctx, defaultTimeout)
 	defer cancel()
-	r := osdop.Request{Target: w.m.Object, Ops: []osdop.Op{osdop.NotifyAck(n.ID, w.m.Cookie(), answer)}}
+	r := osdop.Request{Target: w.m.Object, Flags: osdop.FlagRead, Ops: []osdop.Op{osdop.NotifyAck(n.ID, w.m.Cookie(), answer)}}
 	if _, err := w.e.Do(ctx, &r); err != nil && !errors.Is(err, ErrClosed) {
 		w.e.cfg.Logger.Warn("answer to a notification", "err", err)
 	}
@@ -330,10 +319,10 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 			return // of a notify that was sent again
 		}
 		s.m.Forget(m)
-		w.answers = answers // engage reads them after its receive from told
+		w.answers = answers
 		if err = nil; ev.Result < 0 {
 			err = syscall.Errno(-ev.Result)
 		}
-		w.tell(err)
+		w.tellLocked(s, err)
 	}
 }

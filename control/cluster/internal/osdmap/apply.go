@@ -3,6 +3,7 @@ package osdmap
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -74,31 +75,31 @@ func (n *Incremental) decode(r *wire.Reader, version uint8) {
 	n.flags = r.S32()
 	full, tree := r.Blob(), r.Blob()
 	n.maxOSD = r.S32()
-	n.pools = mapOf(r, 8+6, r.S64, func() *Pool { return decodePool(r) })
-	n.names = mapOf(r, 8+4, r.S64, name(r))
-	n.oldPools = listOf(r, 8, r.S64)
-	n.ups = mapOf(r, 4+5, r.S32, r.AddrVec)
-	n.states = mapOf(r, 8, r.S32, r.U32)
-	n.weights = mapOf(r, 8, r.S32, r.U32)
-	n.pgTemp = mapOf(r, pgSize+4, pg(r), set(r))
-	n.primaryTemp = mapOf(r, pgSize+4, pg(r), r.S32)
-	n.affinities = mapOf(r, 8, r.S32, r.U32)
+	n.pools = mapOf(r, 8+6, (*wire.Reader).S64, decodePool)
+	n.names = mapOf(r, 8+4, (*wire.Reader).S64, readName)
+	n.oldPools = listOf(r, 8, (*wire.Reader).S64)
+	n.ups = mapOf(r, 4+5, (*wire.Reader).S32, (*wire.Reader).AddrVec)
+	n.states = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
+	n.weights = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
+	n.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
+	n.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
+	n.affinities = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
 	skipProfiles(r)
 	for range r.Count(4) { // profiles that are gone
 		if r.Blob(); r.Err() != nil {
 			return
 		}
 	}
-	n.upmap = mapOf(r, pgSize+4, pg(r), set(r))
-	n.oldUpmap = listOf(r, pgSize, pg(r))
-	n.upmapItems = mapOf(r, pgSize+4, pg(r), pairs(r))
-	n.oldUpmapItems = listOf(r, pgSize, pg(r))
+	n.upmap = mapOf(r, pgSize+4, ReadPG, readSet)
+	n.oldUpmap = listOf(r, pgSize, ReadPG)
+	n.upmapItems = mapOf(r, pgSize+4, ReadPG, readPairs)
+	n.oldUpmapItems = listOf(r, pgSize, ReadPG)
 	skipSnaps(r)
 	skipSnaps(r)
 	r.Skip(2 * 8) // last changes
 	if version >= 9 {
-		n.upmapPrimary = mapOf(r, pgSize+4, pg(r), r.S32)
-		n.oldUpmapPrimary = listOf(r, pgSize, pg(r))
+		n.upmapPrimary = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
+		n.oldUpmapPrimary = listOf(r, pgSize, ReadPG)
 	}
 	if r.Err() != nil {
 		return
@@ -135,7 +136,11 @@ func (n *Incremental) Apply(m *Map) (*Map, error) {
 	if n.flags >= 0 {
 		next.Flags = uint32(n.flags)
 	}
-	n.applyPools(&next)
+	next.pools = changed(m.pools, n.pools, n.oldPools, nil)
+	next.names = changed(m.names, n.names, n.oldPools, nil)
+	if len(n.names)+len(n.oldPools) > 0 {
+		next.index()
+	}
 	if err := n.applyOSDs(&next.osds); err != nil {
 		return nil, err
 	}
@@ -175,55 +180,36 @@ func changed[K comparable, V any](m, set map[K]V, old []K, gone func(V) bool) ma
 	return m
 }
 
-func (n *Incremental) applyPools(m *Map) {
-	m.pools = changed(m.pools, n.pools, n.oldPools, nil)
-	m.names = changed(m.names, n.names, n.oldPools, nil)
-	if len(n.names)+len(n.oldPools) > 0 {
-		m.index()
-	}
-}
-
 func (n *Incremental) applyOSDs(o *osds) error {
 	if n.maxOSD >= 0 {
 		o.resize(int(n.maxOSD))
 	}
-	known := func(osd int32) error {
-		if osd < 0 || int(osd) >= len(o.states) {
-			return fmt.Errorf("incremental osdmap: %w: osd.%d of %d", wire.ErrMalformed, osd, len(o.states))
+	for _, osds := range []iter.Seq[int32]{maps.Keys(n.weights), maps.Keys(n.affinities), maps.Keys(n.states), maps.Keys(n.ups)} {
+		for osd := range osds {
+			if osd < 0 || int(osd) >= len(o.states) {
+				return fmt.Errorf("incremental osdmap: %w: osd.%d of %d", wire.ErrMalformed, osd, len(o.states))
+			}
 		}
-		return nil
 	}
 	if len(n.weights)+len(n.states)+len(n.ups) > 0 {
 		o.states, o.weights, o.addrs = slices.Clone(o.states), slices.Clone(o.weights), slices.Clone(o.addrs)
 	}
 	o.affinity = slices.Clone(o.affinity)
 	for osd, weight := range n.weights {
-		if err := known(osd); err != nil {
-			return err
-		}
 		if o.weights[osd] = weight; weight != 0 {
 			o.states[osd] &^= stateAutoOut | stateNew
 		}
 	}
 	for osd, affinity := range n.affinities {
-		if err := known(osd); err != nil {
-			return err
-		}
 		if o.affinity == nil {
 			o.affinity = slices.Repeat([]uint32{wholeWeight}, len(o.states))
 		}
 		o.affinity[osd] = affinity
 	}
 	for osd, bits := range n.states {
-		if err := known(osd); err != nil {
-			return err
-		}
 		o.toggle(osd, bits)
 	}
 	for osd, addrs := range n.ups {
-		if err := known(osd); err != nil {
-			return err
-		}
 		o.states[osd] = (o.states[osd] | stateExists | stateUp) &^ stateStop
 		o.addrs[osd] = addrs
 	}

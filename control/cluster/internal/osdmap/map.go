@@ -172,27 +172,27 @@ func (m *Map) decode(r *wire.Reader, version uint8) {
 	r.Copy(m.FSID[:])
 	m.Epoch = r.U32()
 	r.Skip(2 * 8) // created, modified
-	m.pools = mapOf(r, 8+6, r.S64, func() *Pool { return decodePool(r) })
-	m.names = mapOf(r, 8+4, r.S64, name(r))
+	m.pools = mapOf(r, 8+6, (*wire.Reader).S64, decodePool)
+	m.names = mapOf(r, 8+4, (*wire.Reader).S64, readName)
 	r.S32() // the highest number of a pool
 	m.Flags = r.U32()
 	n := r.S32()
 	o := &m.osds
 	o.states, o.weights = r.U32s(), r.U32s()
-	o.addrs = listOf(r, 5, r.AddrVec)
-	m.pgTemp = mapOf(r, pgSize+4, pg(r), set(r))
-	m.primaryTemp = mapOf(r, pgSize+4, pg(r), r.S32)
+	o.addrs = listOf(r, 5, (*wire.Reader).AddrVec)
+	m.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
+	m.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
 	o.affinity = r.U32s()
 	blob := r.Blob()
 	skipProfiles(r)
-	m.upmap = mapOf(r, pgSize+4, pg(r), set(r))
-	m.upmapItems = mapOf(r, pgSize+4, pg(r), pairs(r))
+	m.upmap = mapOf(r, pgSize+4, ReadPG, readSet)
+	m.upmapItems = mapOf(r, pgSize+4, ReadPG, readPairs)
 	r.U32() // version of the crush map
 	skipSnaps(r)
 	skipSnaps(r)
 	r.Skip(2 * 8) // last changes
 	if version >= 10 {
-		m.upmapPrimary = mapOf(r, pgSize+4, pg(r), r.S32)
+		m.upmapPrimary = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
 	}
 	if r.Err() != nil {
 		return
@@ -220,11 +220,11 @@ func (m *Map) index() {
 }
 
 // mapOf reads a map, of which each entry has at least size bytes; nil: it is empty.
-func mapOf[K comparable, V any](r *wire.Reader, size int, key func() K, value func() V) map[K]V {
+func mapOf[K comparable, V any](r *wire.Reader, size int, key func(*wire.Reader) K, value func(*wire.Reader) V) map[K]V {
 	var out map[K]V
 	for range r.Count(size) {
-		k := key()
-		v := value()
+		k := key(r)
+		v := value(r)
 		if r.Err() != nil {
 			break
 		}
@@ -237,10 +237,10 @@ func mapOf[K comparable, V any](r *wire.Reader, size int, key func() K, value fu
 }
 
 // listOf reads a list whose elements have at least size bytes.
-func listOf[V any](r *wire.Reader, size int, value func() V) []V {
+func listOf[V any](r *wire.Reader, size int, value func(*wire.Reader) V) []V {
 	var out []V
 	for range r.Count(size) {
-		if v := value(); r.Err() == nil {
+		if v := value(r); r.Err() == nil {
 			out = append(out, v)
 			continue
 		}
@@ -249,40 +249,32 @@ func listOf[V any](r *wire.Reader, size int, value func() V) []V {
 	return slices.Clip(out)
 }
 
-// name reads names of pools.
-func name(r *wire.Reader) func() string {
-	return func() string {
-		b := r.Blob()
-		if len(b) > maxName {
-			r.Fail(fmt.Errorf("%w: name of %d bytes", wire.ErrMalformed, len(b)))
-			return ""
-		}
-		return string(b)
+// readName reads the name of a pool.
+func readName(r *wire.Reader) string {
+	b := r.Blob()
+	if len(b) > maxName {
+		r.Fail(fmt.Errorf("%w: name of %d bytes", wire.ErrMalformed, len(b)))
+		return ""
 	}
+	return string(b)
 }
 
 const pgSize = 17
 
-// pg reads placement groups.
-func pg(r *wire.Reader) func() PG {
-	return func() PG {
-		r.U8() // version
-		g := PG{Pool: r.S64(), Seed: r.U32()}
-		r.S32() // a preferred OSD, of old
-		return g
-	}
+// ReadPG reads a placement group.
+func ReadPG(r *wire.Reader) PG {
+	r.U8() // version
+	g := PG{Pool: r.S64(), Seed: r.U32()}
+	r.S32() // a preferred OSD, of old
+	return g
 }
 
-// set reads the OSDs of one placement group.
-func set(r *wire.Reader) func() []int32 {
-	return func() []int32 { return atMost(r, listOf(r, 4, r.S32)) }
-}
+// readSet reads the OSDs of one placement group.
+func readSet(r *wire.Reader) []int32 { return atMost(r, listOf(r, 4, (*wire.Reader).S32)) }
 
-// pairs reads the pairs of OSDs that are exchanged in one placement group.
-func pairs(r *wire.Reader) func() [][2]int32 {
-	return func() [][2]int32 {
-		return atMost(r, listOf(r, 8, func() [2]int32 { return [2]int32{r.S32(), r.S32()} }))
-	}
+// readPairs reads the pairs of OSDs that are exchanged in one placement group.
+func readPairs(r *wire.Reader) [][2]int32 {
+	return atMost(r, listOf(r, 8, func(r *wire.Reader) [2]int32 { return [2]int32{r.S32(), r.S32()} }))
 }
 
 func atMost[V any](r *wire.Reader, list []V) []V {

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
@@ -151,6 +153,27 @@ func TestAPlacementAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, one); n != 0 {
 			t.Errorf("%s, computed: %v allocations", name, n)
 		}
+	}
+}
+
+// The distance of an OSD from a location is the type of the lowest bucket that they have in common.
+func TestOSDsAreNearWhatTheyAreBelow(t *testing.T) {
+	t.Parallel()
+	m, _ := cluster(t, 12, 8)
+	m.crush, _ = crush.Decode(tree(rand.New(rand.NewPCG(1, 2)), 12, 4, 2, true)) // hosts 3 and 5 are in rack 1
+	for location, want := range map[string]map[int32]int32{
+		"host=bucket3 rack=bucket1 root=bucket0": {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 3, 6: 2, 7: 2, 8: 2, 9: 3, 10: 3, 11: 3},
+		"host=bucket3 host=bucket6":              {0: 1, 1: 1, 2: 1, 9: 1, 10: 1, 11: 1},
+		"rack=bucket3 host=bucket7 host":         {},
+	} {
+		if got := m.Distances(strings.Fields(location)); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", location, got, want)
+		}
+	}
+	// The buckets of a class have the devices of the class once more.
+	shadow := decoded(t, "tentacle-real-e120")
+	if got := shadow.Distances([]string{"root=default~ssd"}); len(got) > 0 || len(shadow.Distances([]string{"root=default"})) == 0 {
+		t.Errorf("%v below a bucket of a class", got)
 	}
 }
 

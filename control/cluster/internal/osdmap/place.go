@@ -185,6 +185,9 @@ func (m *Map) preferred(p *Pool, up []int32, primary int32, seed uint32) int32 {
 	return primary
 }
 
+// Distances says how far OSDs are from a location of the CRUSH hierarchy, such as "host=a", "root=default".
+func (m *Map) Distances(location []string) map[int32]int32 { return m.crush.Distances(location) }
+
 // byShard brings a temporary set, which has the shards that may be primary first, into the order of
 // the shards.
 func (p *Pool) byShard(temp []int32, s *Scratch) []int32 {

@@ -90,9 +90,7 @@ func newRows(k tableKey) *rows {
 func (m *Map) newTables(before *Map) map[int64]*table {
 	var w *weighing
 	if before != nil && before.crush == m.crush {
-		if w = weigh(before.osds.weights, m.osds.weights); w.same() && sameKeys(before, m) {
-			return before.tables
-		}
+		w = weigh(before.osds.weights, m.osds.weights)
 	}
 	tables := make(map[int64]*table, len(m.pools))
 	for id, p := range m.pools {
@@ -109,20 +107,6 @@ func (m *Map) newTables(before *Map) map[int64]*table {
 		tables[id] = t
 	}
 	return tables
-}
-
-// sameKeys says whether both maps have the same pools, but for fields that CRUSH does not see.
-func sameKeys(a, b *Map) bool {
-	if len(a.pools) != len(b.pools) {
-		return false
-	}
-	for id, p := range b.pools {
-		q := a.pools[id]
-		if q != p && (q == nil || q.pgpNum != p.pgpNum || q.Size != p.Size || q.rule != p.rule || (p.Flags^q.Flags)&poolHashed != 0) {
-			return false
-		}
-	}
-	return true
 }
 
 // weighing is the difference between the weights of two maps, as CRUSH sees them.
@@ -153,14 +137,12 @@ func weigh(before, after []uint32) *weighing {
 	return w
 }
 
-func (w *weighing) same() bool { return w.lower == nil && !w.higher }
-
 // carry returns a table with the rows of another one that are still valid. A lower weight changes
 // the groups of its OSD alone: it was left out before where it is not among them. A higher one
 // changes only groups where some OSD was left out.
 func (w *weighing) carry(old *table) *table {
 	r := old.rows.Load()
-	if w.same() || r == nil {
+	if w.lower == nil && !w.higher || r == nil {
 		return old
 	}
 	size := int(old.key.size)

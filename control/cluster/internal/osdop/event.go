@@ -35,11 +35,11 @@ func DecodeBackoff(front []byte) (b Backoff, err error) {
 	}
 	r := wire.NewReader(front)
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
-		b.PG = readPG(r)
+		b.PG = osdmap.ReadPG(r)
 		b.Shard = int8(r.U8())
 	})
 	b.Epoch, b.What, b.ID = r.U32(), r.U8(), r.U64()
-	b.Begin, b.End = readHObject(r), readHObject(r)
+	b.Begin, b.End = ReadHObject(r), ReadHObject(r)
 	if err := r.Err(); err != nil {
 		return Backoff{}, fmt.Errorf("MOSDBackoff: %w", err)
 	}
@@ -55,6 +55,44 @@ func (b *Backoff) AppendTo(dst []byte) []byte {
 	dst = append(dst, b.What)
 	dst = le.AppendUint64(dst, b.ID)
 	return b.End.AppendTo(b.Begin.AppendTo(dst))
+}
+
+// The kinds of a watch operation.
+const (
+	WatchEnd       uint8 = 0
+	WatchBegin     uint8 = 3
+	WatchReconnect uint8 = 5
+	WatchPing      uint8 = 7
+)
+
+// Watch begins, goes on with or ends a watch. generation counts the times that it had to be registered again; timeout is in
+// seconds, 0: the OSD's default.
+func Watch(cookie uint64, what uint8, generation, timeout uint32) Op {
+	op := Extent(CodeWatch, cookie, 0, nil)
+	op.Args[16] = what
+	le.PutUint32(op.Args[17:], generation)
+	le.PutUint32(op.Args[21:], timeout)
+	return op
+}
+
+// Notify sends a payload to all watchers of the object. The answer has a notify id (NotifyOutput); WatchNotify follows
+// with the cookie. timeout is in seconds, 0: the OSD's default.
+func Notify(cookie uint64, timeout uint32, payload []byte) Op {
+	b := le.AppendUint32(le.AppendUint32(nil, 1), timeout)
+	return Extent(CodeNotify, cookie, 0, wire.AppendBlob(b, payload))
+}
+
+// NotifyOutput is the id of a notify, which EventComplete has.
+func NotifyOutput(out []byte) (id uint64, err error) {
+	r := wire.NewReader(out)
+	id = r.U64()
+	return id, r.Err()
+}
+
+// NotifyAck answers an event of a watch.
+func NotifyAck(notifyID, cookie uint64, reply []byte) Op {
+	b := le.AppendUint64(le.AppendUint64(nil, notifyID), cookie)
+	return Op{Code: CodeNotifyAck, Data: wire.AppendBlob(b, reply)}
 }
 
 // The kinds of a WatchNotify.

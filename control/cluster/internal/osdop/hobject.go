@@ -35,7 +35,8 @@ func (h *HObject) AppendTo(b []byte) []byte {
 	return wire.EndEnvelope(b, mark)
 }
 
-func readHObject(r *wire.Reader) (h HObject) {
+// ReadHObject reads what AppendTo appends.
+func ReadHObject(r *wire.Reader) (h HObject) {
 	r.Envelope(4, func(_ uint8, r *wire.Reader) {
 		h = HObject{Key: r.Str(), Name: r.Str(), Snap: r.U64(), Hash: r.U32(), Max: r.Bool(), Namespace: r.Str(), Pool: r.S64()}
 	})

@@ -6,7 +6,7 @@ import (
 
 var le = binary.LittleEndian
 
-// Codes of operations. modeWrite is a bit of those that change the object.
+// Codes of operations.
 const (
 	CodeRead        uint16 = 0x1201
 	CodeStat        uint16 = 0x1202
@@ -47,8 +47,6 @@ const (
 	CodeOmapRmRange uint16 = 0x222c
 	CodeSetXattr    uint16 = 0x2301
 	CodeRmXattr     uint16 = 0x2304
-
-	modeWrite = 0x2000
 )
 
 // Flags of one operation.
@@ -61,7 +59,7 @@ const (
 type Op struct {
 	Code  uint16
 	Flags uint32
-	// Args are the 28 bytes that depend on Code. The functions that make operations fill them.
+	// Args are the 28 bytes that depend on Code.
 	Args [28]byte
 	// Data is the input. It must not change until the request is answered.
 	Data []byte
@@ -72,103 +70,35 @@ type Op struct {
 	Out    []byte
 }
 
-// extent makes an operation with an offset and a length.
-func extent(code uint16, offset, length uint64, data []byte) Op {
+// Extent makes an operation with an offset and a length, or two other numbers.
+func Extent(code uint16, offset, length uint64, data []byte) Op {
 	op := Op{Code: code, Data: data}
 	le.PutUint64(op.Args[0:], offset)
 	le.PutUint64(op.Args[8:], length)
 	return op
 }
 
-// input makes an operation whose length is that of its input.
-func input(code uint16, data []byte) Op { return extent(code, 0, uint64(len(data)), data) }
+// Input makes an operation whose length is that of its input.
+func Input(code uint16, data []byte) Op { return Extent(code, 0, uint64(len(data)), data) }
 
-// Read reads; length 0: to the end.
-func Read(offset, length uint64) Op { return extent(CodeRead, offset, length, nil) }
-
-// SparseRead reads the parts that are stored (SparseOutput).
-func SparseRead(offset, length uint64) Op { return extent(CodeSparseRead, offset, length, nil) }
-
-// Stat asks for size and time (StatOutput). As the first of others it asserts that the object exists.
-func Stat() Op { return Op{Code: CodeStat} }
-
-// AssertVersion has the request fail, unless the object's user version is this one: with ERANGE
-// if it is newer, EOVERFLOW if it is older.
-func AssertVersion(v uint64) Op { return extent(CodeAssertVer, 0, v, nil) }
-
-// CompareExtent has the request fail unless the object has these bytes at offset. The result of a difference at byte i is
-// CompareMismatch - i.
-func CompareExtent(offset uint64, data []byte) Op {
-	return extent(CodeCmpExt, offset, uint64(len(data)), data)
-}
-
-// CompareMismatch is the result of CompareExtent where the first byte differs.
-const CompareMismatch = -4095
-
-// Kinds of checksums.
-const (
-	XXH32  uint8 = 0
-	XXH64  uint8 = 1
-	CRC32C uint8 = 2
-)
-
-// Checksum asks for the checksums of chunks (ChecksumOutput), each begun with seed. chunk 0: one for all of it.
-func Checksum(kind uint8, seed, offset, length uint64, chunk uint32) Op {
-	data := le.AppendUint64(nil, seed)
-	op := extent(CodeChecksum, offset, length, data[:checksumSize(kind)])
-	le.PutUint32(op.Args[16:], chunk)
-	op.Args[20] = kind
+// Xattr makes an operation on an attribute.
+func Xattr(code uint16, name string, value []byte) Op {
+	op := Op{Code: code, Data: append([]byte(name), value...)}
+	le.PutUint32(op.Args[0:], uint32(len(name)))
+	le.PutUint32(op.Args[4:], uint32(len(value)))
 	return op
 }
 
-func checksumSize(kind uint8) int {
-	if kind == XXH64 {
-		return 8
+// MaxClassName bounds the names of classes and methods, in bytes.
+const MaxClassName = 255
+
+// Call calls a method of a class of the OSD. Its names have at most MaxClassName bytes (Request.Append).
+func Call(class, method string, in []byte) Op {
+	op := Op{Code: CodeCall, Data: append(append([]byte(class), method...), in...)}
+	op.Args[0], op.Args[1] = uint8(min(len(class), MaxClassName)), uint8(min(len(method), MaxClassName))
+	le.PutUint32(op.Args[3:], uint32(len(in)))
+	if len(class) > MaxClassName || len(method) > MaxClassName {
+		op.Code = 0 // Append refuses it
 	}
-	return 4
-}
-
-// Create makes an object that does not exist, and fails with EEXIST if it must not and does.
-func Create(exclusive bool) Op {
-	op := Op{Code: CodeCreate}
-	if exclusive {
-		op.Flags = OpExclusive
-	}
-	return op
-}
-
-// Write writes at offset.
-func Write(offset uint64, data []byte) Op { return extent(CodeWrite, offset, uint64(len(data)), data) }
-
-// WriteFull replaces the content.
-func WriteFull(data []byte) Op { return input(CodeWriteFull, data) }
-
-// Append writes at the end.
-func Append(data []byte) Op { return input(CodeAppend, data) }
-
-// WriteSame repeats a pattern over length bytes, a multiple of it.
-func WriteSame(offset, length uint64, pattern []byte) Op {
-	op := extent(CodeWriteSame, offset, length, pattern)
-	le.PutUint64(op.Args[16:], uint64(len(pattern)))
-	return op
-}
-
-// Truncate sets the size of an object that exists.
-func Truncate(size uint64) Op { return extent(CodeTruncate, size, 0, nil) }
-
-// Zero makes zeros of a range, and does not make the object longer.
-func Zero(offset, length uint64) Op { return extent(CodeZero, offset, length, nil) }
-
-// Remove removes the object.
-func Remove() Op { return Op{Code: CodeRemove} }
-
-// Rollback gives the object the state of a snapshot.
-func Rollback(snap uint64) Op { return extent(CodeRollback, snap, 0, nil) }
-
-// AllocHint says how large the object and writes on it will be. An OSD may ignore it.
-func AllocHint(size, write uint64, flags uint32) Op {
-	op := extent(CodeAllocHint, size, write, nil)
-	op.Flags = OpFailOK
-	le.PutUint32(op.Args[16:], flags)
 	return op
 }

@@ -1,6 +1,7 @@
 package osdop
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -13,8 +14,6 @@ const (
 	TypeOp          = 42
 	TypeOpReply     = 43
 	TypeWatchNotify = 44
-	TypePoolOpReply = 48
-	TypePoolOp      = 49
 	TypeBackoff     = 61
 )
 
@@ -24,8 +23,7 @@ const (
 	PriorityOp = 63
 )
 
-// Flags of a request. The engine adds Retry and Redirected; Append itself adds OnDisk, KnownRedirect, PoolEIO, and,
-// unless one of them is set, Read or Write.
+// Flags of a request. The engine adds Retry and Redirected; Append itself adds OnDisk, KnownRedirect and PoolEIO.
 const (
 	Ack            uint32 = 0x1
 	OnDisk         uint32 = 0x4
@@ -47,6 +45,9 @@ const (
 	PoolEIO        uint32 = 0x8000000
 )
 
+// AnyReplica are the flags of reads that go to other OSDs than the primary.
+const AnyReplica = BalanceReads | LocalizeReads
+
 // Snapshots with a meaning of their own.
 const (
 	Head    uint64 = 1<<64 - 2 // the present state
@@ -64,8 +65,8 @@ type Object struct {
 	Hash   uint32
 }
 
-// appendLocator appends object_locator_t.
-func (o *Object) appendLocator(b []byte) []byte {
+// AppendLocator appends object_locator_t: all but the name.
+func (o *Object) AppendLocator(b []byte) []byte {
 	compat, hash := uint8(3), ^uint64(0)
 	if o.ByHash {
 		compat, hash = 6, uint64(o.Hash)
@@ -85,23 +86,9 @@ type Request struct {
 	Snap    uint64   // that reads see; 0: Head
 	SnapSeq uint64   // the snapshot context of writes
 	Snaps   []uint64 // newest first
-	Flags   uint32
+	Flags   uint32   // FlagRead or FlagWrite, and others; the message has those of the Envelope
 	Ops     []Op
 	MTime   time.Time // of writes
-}
-
-// Writes says whether the request counts as one that changes the object: by its flags, or if
-// they do not say, by its operations.
-func (r *Request) Writes() bool {
-	if r.Flags&(FlagRead|FlagWrite) != 0 {
-		return r.Flags&FlagWrite != 0
-	}
-	for i := range r.Ops {
-		if r.Ops[i].Code&modeWrite != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // Envelope has the fields that the sender adds. The transaction id is that of the message.
@@ -111,10 +98,9 @@ type Envelope struct {
 	Hash  uint32    // that led to it
 	Shard int8      // -1: the pool is replicated
 	// Target is where the request goes in place of Request.Target, for a cache tier or a redirect; nil: there.
-	Target    *Object
-	Attempt   int32 // from 0 on
-	Flags     uint32
-	ClientInc uint32
+	Target  *Object
+	Attempt int32 // from 0 on
+	Flags   uint32
 	// Features are those of the connection. They decide about the version.
 	Features wire.Features
 }
@@ -142,16 +128,13 @@ func (r *Request) Append(front []byte, e *Envelope) (out, data []byte, err error
 	if data, err = r.data(); err != nil {
 		return front, nil, err
 	}
-	target, write := &r.Target, r.Writes()
-	if e.Target != nil {
-		target = e.Target
-	}
+	target, write := cmp.Or(e.Target, &r.Target), e.Flags&FlagWrite != 0
 	b, mark := wire.BeginEnvelope(front, 1, 1)
 	b = append(AppendPG(b, e.PG), uint8(e.Shard))
 	b = wire.EndEnvelope(b, mark)
 	b = le.AppendUint32(b, e.Hash)
 	b = le.AppendUint32(b, e.Epoch)
-	b = le.AppendUint32(b, r.flags(write)|e.Flags)
+	b = le.AppendUint32(b, e.Flags|OnDisk|KnownRedirect|PoolEIO)
 	b, mark = wire.BeginEnvelope(b, 2, 2)
 	b = append(b, zeros[:21]...) // request id: that of the message
 	b = wire.EndEnvelope(b, mark)
@@ -160,23 +143,19 @@ func (r *Request) Append(front []byte, e *Envelope) (out, data []byte, err error
 		b, mark = wire.BeginEnvelope(b, 1, 1)
 		b = wire.EndEnvelope(append(b, 0), mark) // another trace: none
 	}
-	b = le.AppendUint32(b, e.ClientInc)
+	b = le.AppendUint32(b, 0) // incarnation of the client
 	if write {
 		b = wire.AppendUtime(b, r.MTime)
 	} else {
 		b = le.AppendUint64(b, 0)
 	}
-	b = target.appendLocator(b)
+	b = target.AppendLocator(b)
 	b = wire.AppendString(b, target.Name)
 	b = le.AppendUint16(b, uint16(len(r.Ops)))
 	for i := range r.Ops {
 		b = r.Ops[i].appendTo(b)
 	}
-	snap := r.Snap
-	if snap == 0 {
-		snap = Head
-	}
-	b = le.AppendUint64(b, snap)
+	b = le.AppendUint64(b, cmp.Or(r.Snap, Head))
 	b = le.AppendUint64(b, r.SnapSeq)
 	b = le.AppendUint32(b, uint32(len(r.Snaps)))
 	for _, s := range r.Snaps {
@@ -217,18 +196,6 @@ func (r *Request) data() ([]byte, error) {
 	return all, nil
 }
 
-func (r *Request) flags(write bool) uint32 {
-	f := r.Flags | OnDisk | KnownRedirect | PoolEIO
-	switch {
-	case f&(FlagRead|FlagWrite) != 0:
-	case write:
-		f |= FlagWrite
-	default:
-		f |= FlagRead
-	}
-	return f
-}
-
 const opSize = 38
 
 func (op *Op) appendTo(b []byte) []byte {
@@ -240,18 +207,10 @@ func (op *Op) appendTo(b []byte) []byte {
 
 const pgSize = 17
 
-// AppendPG appends a placement group.
+// AppendPG appends a placement group, as osdmap.ReadPG reads it.
 func AppendPG(b []byte, pg osdmap.PG) []byte {
 	b = append(b, 1)
 	b = le.AppendUint64(b, uint64(pg.Pool))
 	b = le.AppendUint32(b, pg.Seed)
 	return le.AppendUint32(b, 0xffffffff)
-}
-
-// readPG reads what AppendPG appends.
-func readPG(r *wire.Reader) osdmap.PG {
-	r.U8()
-	pg := osdmap.PG{Pool: r.S64(), Seed: r.U32()}
-	r.U32()
-	return pg
 }

@@ -1,6 +1,10 @@
 package machine
 
-import "time"
+import (
+	"errors"
+	"slices"
+	"time"
+)
 
 // fleet are the machines of a client: that of Nobody, and those of the OSDs.
 type fleet struct {
@@ -127,4 +131,30 @@ func (c *cluster) hasten() {
 		c.f.bring(c.f.all[i])
 	}
 	c.act()
+}
+
+var errCanceled = errors.New("canceled")
+
+func (c *cluster) over(o *Op) bool { _, over := c.done[o]; return over }
+
+// cancel ends an operation wherever it is: on its way to a machine, held, sent, or on its way to another machine.
+func (c *cluster) cancel() {
+	all := c.begun[string(rune('a'+c.rng.IntN(6)))]
+	if len(all) == 0 {
+		return
+	}
+	o := all[c.rng.IntN(len(all))]
+	if k := c.coming[o.Object.Name]; k != nil && k.o == o || c.over(o) {
+		return
+	}
+	for i, m := range c.f.all {
+		c.queues[i] = slices.DeleteFunc(c.queues[i], func(q *Op) bool { return q == o })
+		if m.byTID[o.tid] == o || slices.Contains(m.leaving, Leaver{Op: o}) {
+			m.Cancel(o)
+		}
+	}
+	if o.active {
+		c.failf("operation %d is not canceled", o.tid)
+	}
+	c.done[o] = errCanceled
 }

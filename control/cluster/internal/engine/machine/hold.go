@@ -7,36 +7,27 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Wait is what an operation waits for.
-type Wait uint8
+// Wait names the condition for which an operation waits, in words that follow "for 5s". The text has the remedy in parentheses.
+type Wait string
 
-// What operations wait for.
+// The conditions.
 const (
-	WaitNothing  Wait = iota
-	WaitReply         // it was sent
-	WaitMap           // no monitor has sent a map
-	WaitPool          // a monitor is asked whether the pool is in a newer map
-	WaitReads         // the cluster takes no reads now
-	WaitWrites        // nor writes
-	WaitFull          // the cluster is full
-	WaitPoolFull      // the pool is
-	WaitQuota         // the pool has reached its quota
-	WaitLater         // the OSD has it come again
-	WaitPrimary       // no OSD serves the placement group
-	WaitSession       // the OSD is not reached
-	WaitQueue         // the queue of the connection is full
-	WaitBackoff       // the OSD does not want the object now
-	WaitBehind        // an earlier operation on the object waits
+	WaitNothing  Wait = ""
+	WaitReply    Wait = "the OSD did not answer"
+	WaitMap      Wait = "no monitor has sent an osdmap"
+	WaitPool     Wait = "no map has the pool, and no monitor says that it does not exist"
+	WaitReads    Wait = "reads are paused (ceph osd unset pause)"
+	WaitWrites   Wait = "writes are paused (ceph osd unset pause)"
+	WaitFull     Wait = "the cluster is full (add OSDs, or remove objects)"
+	WaitPoolFull Wait = "the pool is full (add OSDs, or remove objects)"
+	WaitQuota    Wait = "the pool has reached its quota (ceph osd pool set-quota, or remove objects)"
+	WaitLater    Wait = "the OSD had it come again (EAGAIN)"
+	WaitPrimary  Wait = "no OSD that is up serves the placement group (ceph osd tree)"
+	WaitSession  Wait = "the OSD at %v is not reached"
+	WaitQueue    Wait = "the queue of the connection was full"
+	WaitBackoff  Wait = "the OSD asked to hold the object back (backoff)"
+	WaitBehind   Wait = "an earlier operation on the object waited"
 )
-
-// waits are the words for a Wait in the error of an operation that was given up; they follow "for 5s".
-var waits = [...]string{
-	WaitReply: "the OSD did not answer", WaitMap: "no monitor has sent an osdmap", WaitPool: "no map has the pool, and no monitor says that it does not exist",
-	WaitReads: "reads are paused (ceph osd unset pauserd)", WaitWrites: "writes are paused (ceph osd unset pausewr)",
-	WaitFull: "the cluster is full (add OSDs, or remove objects)", WaitPoolFull: "the pool is full (add OSDs, or remove objects)", WaitQuota: "the pool has reached its quota (ceph osd pool set-quota, or remove objects)",
-	WaitLater: "the OSD had it come again (EAGAIN)", WaitPrimary: "no OSD that is up serves the placement group (ceph osd tree)", WaitSession: "the OSD at %v is not reached",
-	WaitQueue: "the queue of the connection was full", WaitBackoff: "the OSD asked to hold the object back (backoff)", WaitBehind: "an earlier operation on the object waited",
-}
 
 // paused is the condition of the map that holds an operation back.
 func (m *Machine) paused(o *Op) Wait {
@@ -146,7 +137,7 @@ func (m *Machine) send(o *Op) {
 
 // Status says what an operation waits for, also in words, and on which OSD; -1: none.
 func (o *Op) Status() (w Wait, text string, osd int32) {
-	text, osd = waits[o.wait], Nobody
+	text, osd = string(o.wait), Nobody
 	if o.session != nil {
 		osd = o.session.OSD
 	}

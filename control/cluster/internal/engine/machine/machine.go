@@ -47,7 +47,7 @@ type Machine struct {
 type Op struct {
 	Object osdop.Object
 	Flags  uint32 // osdop.FlagRead or FlagWrite, and those that concern the way
-	Pick   uint64 // a random number, which chooses among replicas
+	Pick   int    // a random number, which chooses among replicas, or Nearest
 	User   any    // the submitter's
 
 	prev, next *Op // in Machine.first
@@ -68,6 +68,7 @@ type Op struct {
 	checking   bool   // it is asked for
 	watch      *Watch // that it serves; nil: the submitter's own
 	purpose    purpose
+	seen       bool // an OSD was sent an earlier operation of this purpose
 }
 
 // What is the kind of an action.
@@ -117,6 +118,12 @@ func (o *Op) TID() uint64 { return o.tid }
 
 // Attempt counts from 0; -1: the operation was never sent.
 func (o *Op) Attempt() int32 { return o.attempt }
+
+// Seen says that an OSD may have carried it out, or may do so.
+func (o *Op) Seen() bool { return o.seen || o.tid > 0 && o.attempt >= 0 }
+
+// Since is when the operation was submitted.
+func (o *Op) Since() time.Time { return o.since }
 
 // Active says that the operation was submitted and is not over.
 func (o *Op) Active() bool { return o.active }
@@ -268,8 +275,8 @@ type Map interface {
 	Epoch() uint32
 	Flags() uint32              // osdmap.Full and others
 	Pool(id int64) *osdmap.Pool // nil: there is none
-	// Place finds an object of a pool that exists, and chooses among its OSDs by a number.
-	Place(o osdop.Object, pick uint64) Place
+	// Place finds an object of a pool that exists, and chooses among its OSDs by Op.Pick.
+	Place(o osdop.Object, pick int) Place
 	// Addr is the address of an OSD; blank: it is down.
 	Addr(osd int32) wire.Addr
 }

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -17,11 +19,26 @@ type Place struct {
 	acting, up                  uint64 // fingerprints; 0: the set is empty
 }
 
-// Sets says which OSDs serve the object, and which are to. pick chooses among the former.
-func (p *Place) Sets(acting, up []int32, pick uint64) {
+// Nearest is the Op.Pick of the OSD that is the nearest to the client.
+const Nearest = -1
+
+// Sets says which OSDs serve the object, and which are to. pick chooses among the former: by a number, or by their distances from the
+// client. An OSD that has none is behind all others, and of several with one distance the first is taken, which is the primary.
+func (p *Place) Sets(acting, up []int32, pick int, distances func() map[int32]int32) {
 	p.index, p.acting, p.up, p.Replica = slices.Index(acting, p.Primary), fingerprint(acting), fingerprint(up), Nobody
-	if len(acting) > 1 {
-		p.Replica = acting[pick%uint64(len(acting))]
+	switch {
+	case len(acting) < 2:
+	case pick >= 0:
+		p.Replica = acting[pick%len(acting)]
+	default:
+		all := distances()
+		far := func(osd int32) int64 {
+			if d, ok := all[osd]; ok {
+				return int64(d)
+			}
+			return math.MaxInt64
+		}
+		p.Replica = slices.MinFunc(acting, func(a, b int32) int { return cmp.Compare(far(a), far(b)) })
 	}
 }
 
@@ -64,7 +81,7 @@ func locate(cur Map, o *Op) target {
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
 	t.osd = t.Primary
-	if o.flags&osdop.BalanceReads != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
+	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
 		t.osd, t.replica = t.Replica, true
 	}
 	if t.osd < 0 || cur.Addr(t.osd).IsBlank() {

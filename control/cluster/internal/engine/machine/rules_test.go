@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // rig are machines with a map of one pool and two OSDs, osd.0 serving all groups.
@@ -199,7 +198,7 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 		sends++
 	}
 	if w, _, _ := o.Status(); sends > 10 || w != WaitLater {
-		t.Errorf("%d sends, waits for %d", sends, w)
+		t.Errorf("%d sends, waits for %q", sends, w)
 	}
 	if find(r.tick(), Send) == nil {
 		t.Error("it does not go on")
@@ -292,25 +291,5 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	all := r.reply(&w.reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
 	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.first != nil || len(r.m.watches) > 0 {
 		t.Errorf("%+v, want the end", all)
-	}
-}
-
-func TestAnOSDThatMovesTakesItsSessionAlong(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
-	r.up()
-	s := o.session
-	a := r.next(func(f *fakeMap) { f.addrs[0] = wire.Addr{Type: wire.AddrMsgr2, Nonce: 99, AddrPort: s.Addr.AddrPort} })
-	if h := find(a, HangUp); h == nil || h.Session != s || find(a, Dial) == nil || o.session == s {
-		t.Errorf("%+v", a)
-	}
-	r.m.Up(s)
-	r.m.Lost(s, nil)
-	if a := r.take(); len(a) != 0 {
-		t.Errorf("%+v of a session that is over", a)
-	}
-	if find(r.up(), Send) == nil || o.attempt != 1 {
-		t.Error("it is not sent to the new one")
 	}
 }

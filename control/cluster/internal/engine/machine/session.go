@@ -149,7 +149,7 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 		o.flags |= osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
 		m.resubmit(o)
 	case r.Result == -int32(syscall.EAGAIN) && o.purpose != pinging:
-		o.flags &^= osdop.BalanceReads | osdop.LocalizeReads
+		o.flags &^= osdop.AnyReplica
 		m.resubmit(o)
 	case r.Result < 0:
 		m.finish(o, syscall.Errno(-r.Result))

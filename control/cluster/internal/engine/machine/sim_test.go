@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,6 +29,7 @@ type fakeMap struct {
 	pools        map[int64]osdmap.Pool
 	acting       map[osdmap.PG][]int32
 	addrs        map[int32]wire.Addr
+	near         map[int32]int32
 }
 
 func (f *fakeMap) Epoch() uint32 { return f.epoch }
@@ -40,13 +42,13 @@ func (f *fakeMap) Pool(id int64) *osdmap.Pool {
 }
 func (f *fakeMap) Addr(osd int32) wire.Addr { return f.addrs[osd] }
 
-func (f *fakeMap) Place(o osdop.Object, pick uint64) Place {
+func (f *fakeMap) Place(o osdop.Object, pick int) Place {
 	hash := uint32(spread(uint64(o.Name[len(o.Name)-1])) >> 7)
 	p := Place{PG: group(o.Pool, hash, f.pools[o.Pool].PGNum), Hash: hash, Shard: -1, Primary: -1, UpPrimary: -1}
 	if set := f.acting[p.PG]; len(set) > 0 {
 		p.Primary, p.UpPrimary = set[0], set[0]
 	}
-	p.Sets(f.acting[p.PG], f.acting[p.PG], pick)
+	p.Sets(f.acting[p.PG], f.acting[p.PG], pick, func() map[int32]int32 { return f.near })
 	return p
 }
 
@@ -56,7 +58,7 @@ func group(pool int64, hash, groups uint32) osdmap.PG {
 }
 
 func (f *fakeMap) clone() *fakeMap {
-	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, near: f.near, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for k, v := range f.pools {
 		g.pools[k] = v
 	}
@@ -123,6 +125,7 @@ type cluster struct {
 	failures []string
 	sends    int
 	repeats  int
+	canceled int
 }
 
 const (
@@ -140,7 +143,7 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]int{}, tids: map[string]uint64{}, coming: map[string]*coming{}, begun: map[string][]*Op{}, seq: map[*Op]int{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
 	}
 	c.f = newFleet(c.now)
-	f := &fakeMap{epoch: 1, pools: map[int64]osdmap.Pool{pool1: {ReadTier: -1, WriteTier: -1, PGNum: 4, Kind: osdmap.PoolReplicated}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
+	f := &fakeMap{epoch: 1, near: map[int32]int32{1: 3, 2: 1, 3: 1}, pools: map[int64]osdmap.Pool{pool1: {ReadTier: -1, WriteTier: -1, PGNum: 4, Kind: osdmap.PoolReplicated}}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
 	for i := range int32(osds) {
 		f.addrs[i] = c.address(1, i)
 	}
@@ -288,6 +291,8 @@ func (c *cluster) send(m *Machine, o *Op) {
 	for _, p := range c.begun[o.Object.Name] { // the order of each object
 		if p == o {
 			break
+		} else if c.over(p) {
+			continue
 		}
 		if waits := p.active || p.tid == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
 			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.tid, o.Object.Name, c.seq[p], p.tid)
@@ -296,6 +301,9 @@ func (c *cluster) send(m *Machine, o *Op) {
 	if o.flags&osdop.FlagWrite != 0 && (cur.flags&osdmap.PauseWrites != 0 || full && !o.mayExceed()) ||
 		o.flags&osdop.FlagRead != 0 && cur.flags&osdmap.PauseReads != 0 {
 		c.failf("operation %d is sent while the cluster takes none", o.tid)
+	}
+	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
+		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.tid, o.session.OSD, set, cur.near)
 	}
 	if c.conns[o.session] == 0 || o.session.OSD != m.osd {
 		c.failf("operation %d is sent without a connection", o.tid)
@@ -307,7 +315,7 @@ func (c *cluster) send(m *Machine, o *Op) {
 }
 
 // replica says that the operation may go to any OSD of its group, in any order.
-func (o *Op) replica() bool { return o.flags&osdop.BalanceReads != 0 }
+func (o *Op) replica() bool { return o.flags&osdop.AnyReplica != 0 }
 
 // cut loses what a session carries.
 func (c *cluster) cut(s *Session) {
@@ -325,8 +333,8 @@ func (c *cluster) step(calm bool) {
 	switch {
 	case n < 3 && len(c.ops) < 60:
 		o := &Op{Object: osdop.Object{Pool: pool1, Name: string(rune('a' + c.rng.IntN(6)))}, Flags: osdop.FlagWrite}
-		if n := c.rng.IntN(8); n < 2 {
-			o.Flags, o.Pick = osdop.FlagRead|uint32(n)*osdop.BalanceReads, c.rng.Uint64()
+		if n := c.rng.IntN(8); n < 3 {
+			o.Flags, o.Pick = osdop.FlagRead|[]uint32{0, osdop.BalanceReads, osdop.LocalizeReads}[n], []int{0, c.rng.Int(), Nearest}[n]
 		} else if c.rng.IntN(8) == 0 {
 			o.Flags |= osdop.FullTry
 		}
@@ -341,6 +349,8 @@ func (c *cluster) step(calm bool) {
 		c.block()
 	case n == 6 && c.rng.IntN(4) == 0:
 		c.full()
+	case n == 7 && c.rng.IntN(4) == 0:
+		c.cancel()
 	case n < 10:
 		c.tell()
 	case n < 12: // a connection is made
@@ -377,9 +387,10 @@ func (c *cluster) session() *Session {
 }
 
 func (c *cluster) full() {
-	for _, m := range c.inflight {
+	for i, m := range c.inflight {
 		of := c.f.of(m.s.OSD)
-		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last {
+		later := func(n *sent) bool { return n.conn == m.conn && n.reply == nil } // of an operation that is canceled
+		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last && !slices.ContainsFunc(c.inflight[i+1:], later) {
 			c.inflight = slices.DeleteFunc(c.inflight, func(n *sent) bool { return n == m })
 			s := o.session
 			of.Stalled(o)
@@ -522,18 +533,21 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 	for o, name := range c.ops {
 		err, over := c.done[o]
 		if !over {
-			c.failf("operation %d on %s is not over: it waits for %d, session %+v", o.tid, name, o.wait, o.session)
-		} else if err != nil {
+			c.failf("operation %d on %s is not over: it waits for %q, session %+v", o.tid, name, o.wait, o.session)
+		} else if err != nil && err != errCanceled {
 			c.failf("operation %d: %v", o.tid, err)
 		}
-		if o.Flags&osdop.FlagWrite != 0 {
-			if n := count(c.objects[name], o.tid); over && n != 1 {
-				c.failf("operation %d took effect %d times", o.tid, n)
+		if n := count(c.objects[name], o.tid); over && o.Flags&osdop.FlagWrite != 0 {
+			if n > 1 || n == 0 && err == nil || n > 0 && !o.Seen() {
+				c.failf("operation %d took effect %d times, %v, seen %v", o.tid, n, err, o.Seen())
 			}
+		}
+		if err == errCanceled {
+			c.canceled++
 		}
 	}
 	for _, m := range c.f.all {
-		if (m.first != nil || m.Moves()) && len(c.failures) == 0 {
+		if (m.first != nil || m.Moves() || len(m.byTID) > 0 || len(m.held) > 0) && len(c.failures) == 0 {
 			c.failf("the machine of osd.%d is not empty", m.osd)
 		}
 	}
@@ -550,7 +564,8 @@ func count(list []uint64, tid uint64) (n int) {
 }
 
 // Whatever happens to connections, maps and OSDs, each write takes effect once, those on an object in their order, nothing is
-// sent while the cluster takes none, and everything comes to an end.
+// sent while the cluster takes none, and everything comes to an end. An operation that is canceled leaves nothing behind, and takes
+// effect never, if no OSD can have seen it.
 func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 	if *only != 0 {
 		if _, bad := run(t, *only); bad != "" {
@@ -558,7 +573,7 @@ func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 		}
 		return
 	}
-	sends, repeats, bad := 0, 0, 0
+	sends, repeats, canceled, bad := 0, 0, 0, 0
 	for seed := uint64(1); seed <= uint64(*seeds); seed++ {
 		c, text := run(t, seed)
 		if text != "" {
@@ -567,10 +582,10 @@ func TestOperationsTakeEffectOnceAndInOrder(t *testing.T) {
 				return
 			}
 		}
-		sends, repeats = sends+c.sends, repeats+c.repeats
+		sends, repeats, canceled = sends+c.sends, repeats+c.repeats, canceled+c.canceled
 	}
-	t.Logf("%d messages, %d of them sent again", sends, repeats)
-	if repeats == 0 {
-		t.Error("nothing was sent again")
+	t.Logf("%d messages, %d of them sent again, %d operations canceled", sends, repeats, canceled)
+	if repeats == 0 || canceled == 0 {
+		t.Error("nothing was sent again, or canceled")
 	}
 }

@@ -29,15 +29,14 @@ type Watch struct {
 	pinged     time.Time
 }
 
-// purpose is the task of an operation for a watch.
+// purpose is the task of an operation for a watch: the kind of a WATCH, or another; 0: the operation is for none.
 type purpose uint8
 
 const (
-	none purpose = iota
-	registering
-	reconnecting
-	pinging
-	notifying
+	notifying    purpose = 1
+	registering          = purpose(osdop.WatchBegin)
+	reconnecting         = purpose(osdop.WatchReconnect)
+	pinging              = purpose(osdop.WatchPing)
 )
 
 // Cookie is the number of the watch, on the wire and in the machine.
@@ -49,23 +48,12 @@ func (w *Watch) Confirmed() time.Time { return w.confirmed }
 // Registration is the operation that registers the watch, or notifies.
 func (w *Watch) Registration() *Op { return &w.reg }
 
-// Since is when that operation was submitted last.
-func (w *Watch) Since() time.Time { return w.reg.since }
-
 // Serves says for which watch an operation is, as which kind of WATCH, and of which generation; nil: for none.
 func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
 	if o.watch == nil {
 		return nil, 0, 0
 	}
-	switch o.purpose {
-	case reconnecting:
-		kind = osdop.WatchReconnect
-	case pinging:
-		kind = osdop.WatchPing
-	default:
-		kind = osdop.WatchBegin
-	}
-	return o.watch, kind, o.watch.gen
+	return o.watch, uint8(o.purpose), o.watch.gen
 }
 
 // Watch takes a watch.
@@ -94,7 +82,7 @@ func (m *Machine) register(w *Watch) {
 		w.gen++
 		p = reconnecting
 	}
-	w.reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p}
+	w.reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p, seen: w.reg.Seen()}
 	Aim(m.cur, &w.reg)
 	m.Submit(&w.reg)
 	if !w.over {

@@ -1,0 +1,280 @@
+package rados
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
+
+// common are the steps that reads and writes have.
+type common struct{ steps }
+
+// AssertExists has the operation fail with ENOENT if the object does not exist.
+func (o *common) AssertExists() { o.add(osdop.Op{Code: osdop.CodeStat}) }
+
+// AssertVersion has the operation fail, unless the object has this version (Object.Operate): with ERANGE if the object is
+// newer, EOVERFLOW if it is older.
+func (o *common) AssertVersion(v uint64) { o.add(osdop.Extent(osdop.CodeAssertVer, 0, v, nil)) }
+
+// CompareExtent has the operation fail unless the object has these bytes at offset. The error is a *MismatchError.
+func (o *common) CompareExtent(offset uint64, data []byte) {
+	o.add(osdop.Extent(osdop.CodeCmpExt, offset, uint64(len(data)), data))
+}
+
+// Comparison says how a stored value has to compare to the one that is given.
+type Comparison uint8
+
+// The comparisons. Of omaps there are Equal, Less and Greater.
+const (
+	Equal          Comparison = 1
+	NotEqual       Comparison = 2
+	Greater        Comparison = 3
+	GreaterOrEqual Comparison = 4
+	Less           Comparison = 5
+	LessOrEqual    Comparison = 6
+)
+
+// CompareXattr has the operation fail with ECANCELED unless an attribute compares to value.
+func (o *common) CompareXattr(name string, c Comparison, value []byte) {
+	op := osdop.Xattr(osdop.CodeCmpXattr, name, value)
+	op.Args[8], op.Args[9] = uint8(c), 1 // of bytes
+	o.add(op)
+}
+
+// CompareOmap has the operation fail with ECANCELED unless a value of the omap compares to one.
+func (o *common) CompareOmap(key string, c Comparison, value []byte) {
+	b := wire.AppendBlob(wire.AppendString(le.AppendUint32(nil, 1), key), value)
+	o.add(osdop.Input(osdop.CodeOmapCmp, le.AppendUint32(b, uint32(c))))
+}
+
+// Exec calls a method of a class of the OSD. In a WriteOp its output comes with ReturnOutputs alone.
+func (o *common) Exec(class, method string, in []byte) *Result[[]byte] {
+	return addResult(&o.steps, osdop.Call(class, method, in), cloned)
+}
+
+// ReadOp is a compound operation that changes nothing. The zero value has no step.
+type ReadOp struct{ common }
+
+// Read reads; length 0: to the end.
+func (o *ReadOp) Read(offset, length uint64) *Result[[]byte] {
+	return addResult(&o.steps, osdop.Extent(osdop.CodeRead, offset, length, nil), cloned)
+}
+
+// Sparse is the result of a sparse read.
+type Sparse struct {
+	Extents []Extent // that are stored; all between them is zeros
+	Data    []byte   // of the extents, one after the other
+}
+
+// Extent is a part of an object, in bytes.
+type Extent struct{ Offset, Length uint64 }
+
+// SparseRead reads the extents that are stored.
+func (o *ReadOp) SparseRead(offset, length uint64) *Result[Sparse] {
+	return addResult(&o.steps, osdop.Extent(osdop.CodeSparseRead, offset, length, nil), output("sparse read", func(r *wire.Reader) Sparse {
+		s := Sparse{readExtents(r), bytes.Clone(r.Blob())}
+		left := uint64(len(s.Data))
+		for _, e := range s.Extents {
+			if e.Length > left || e.Offset > 1<<63 {
+				r.Fail(fmt.Errorf("%w: extent %+v in %d bytes", wire.ErrMalformed, e, left))
+				break
+			}
+			left -= e.Length
+		}
+		return s
+	}))
+}
+
+func readExtents(r *wire.Reader) []Extent {
+	list := make([]Extent, r.Count(8+8))
+	for i := range list {
+		list[i] = Extent{r.U64(), r.U64()}
+	}
+	return list
+}
+
+// Info is the result of Stat.
+type Info struct {
+	Size    uint64    `json:"size"` // bytes
+	ModTime time.Time `json:"mtime"`
+}
+
+// Stat asks for size and time.
+func (o *ReadOp) Stat() *Result[Info] {
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeStat}, output("stat", func(r *wire.Reader) Info { return Info{r.U64(), r.Utime()} }))
+}
+
+// ChecksumKind is an algorithm.
+type ChecksumKind uint8
+
+// The kinds of checksums. That of XXH64 has 64 bits, the others 32.
+const (
+	XXH32  ChecksumKind = 0
+	XXH64  ChecksumKind = 1
+	CRC32C ChecksumKind = 2
+)
+
+// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all, or none behind the end.
+func (o *ReadOp) Checksum(kind ChecksumKind, seed, offset, length uint64, chunk uint32) *Result[[]uint64] {
+	size := 4
+	if kind == XXH64 {
+		size = 8
+	}
+	op := osdop.Extent(osdop.CodeChecksum, offset, length, le.AppendUint64(nil, seed)[:size])
+	le.PutUint32(op.Args[16:], chunk)
+	op.Args[20] = uint8(kind)
+	return addResult(&o.steps, op, output("checksum", func(r *wire.Reader) []uint64 {
+		if r.Len() == 0 {
+			return nil // the range lies behind the end of the object
+		}
+		sums := make([]uint64, r.Count(size))
+		for i := range sums {
+			if size == 8 {
+				sums[i] = r.U64()
+			} else {
+				sums[i] = uint64(r.U32())
+			}
+		}
+		return sums
+	}))
+}
+
+// Xattr asks for an attribute; ENODATA: there is none of this name.
+func (o *ReadOp) Xattr(name string) *Result[[]byte] {
+	return addResult(&o.steps, osdop.Xattr(osdop.CodeGetXattr, name, nil), cloned)
+}
+
+// Xattrs asks for all attributes.
+func (o *ReadOp) Xattrs() *Result[map[string][]byte] {
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeGetXattrs}, output("xattrs", readMap))
+}
+
+func readMap(r *wire.Reader) map[string][]byte {
+	n := r.Count(4 + 4)
+	values := make(map[string][]byte, n)
+	for range n {
+		key := r.Str()
+		values[key] = bytes.Clone(r.Blob())
+	}
+	return values
+}
+
+// Pair is a value of an omap. The Value is the caller's.
+type Pair struct {
+	Key   string
+	Value []byte
+}
+
+// Page is a part of an omap, in the order of its keys.
+type Page struct {
+	Pairs []Pair
+	More  bool // it was cut: ask again, behind the last key
+}
+
+// Omap asks for at most limit values of the omap, behind a key, whose keys begin with prefix. OSDs bring at most 1024.
+func (o *ReadOp) Omap(after, prefix string, limit uint64) *Result[Page] {
+	in := wire.AppendString(le.AppendUint64(wire.AppendString(nil, after), limit), prefix)
+	return addResult(&o.steps, osdop.Input(osdop.CodeOmapVals, in), output("omap", func(r *wire.Reader) Page {
+		p := Page{Pairs: make([]Pair, r.Count(4+4))}
+		for i := range p.Pairs {
+			p.Pairs[i] = Pair{r.Str(), bytes.Clone(r.Blob())}
+		}
+		p.More = r.Bool()
+		return p
+	}))
+}
+
+// OmapKeys is Omap without values and prefix.
+func (o *ReadOp) OmapKeys(after string, limit uint64) *Result[Page] {
+	in := le.AppendUint64(wire.AppendString(nil, after), limit)
+	return addResult(&o.steps, osdop.Input(osdop.CodeOmapKeys, in), output("omap keys", func(r *wire.Reader) Page {
+		p := Page{Pairs: make([]Pair, r.Count(4))}
+		for i := range p.Pairs {
+			p.Pairs[i].Key = r.Str()
+		}
+		p.More = r.Bool()
+		return p
+	}))
+}
+
+// OmapByKeys asks for the values of those keys that there are.
+func (o *ReadOp) OmapByKeys(keys ...string) *Result[map[string][]byte] {
+	return addResult(&o.steps, osdop.Input(osdop.CodeOmapByKeys, appendStrings(nil, keys)), output("omap", readMap))
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	dst = le.AppendUint32(dst, uint32(len(list)))
+	for _, s := range list {
+		dst = wire.AppendString(dst, s)
+	}
+	return dst
+}
+
+// OmapHeader asks for the header of the omap.
+func (o *ReadOp) OmapHeader() *Result[[]byte] {
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeOmapHeader}, cloned)
+}
+
+// Watcher is a client that watches an object.
+type Watcher struct {
+	Client  wire.EntityType
+	ID      int64         // its global id
+	Cookie  uint64        // of the watch, among those of the client
+	Timeout time.Duration // after which the OSD forgets a client of which it has not heard
+	Addr    wire.Addr
+}
+
+// Watchers asks for the watchers of the object.
+func (o *ReadOp) Watchers() *Result[[]Watcher] {
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeWatchers}, output("watchers", func(r *wire.Reader) (list []Watcher) {
+		r.Envelope(1, func(_ uint8, r *wire.Reader) {
+			for range r.Count(6) {
+				r.Envelope(2, func(_ uint8, r *wire.Reader) {
+					w := Watcher{Client: wire.EntityType(r.U8()), ID: r.S64(), Cookie: r.U64()}
+					w.Timeout, w.Addr = time.Duration(r.U32())*time.Second, r.Addr()
+					list = append(list, w)
+				})
+			}
+		})
+		return list
+	}))
+}
+
+// Clone is a state of an object that snapshots keep.
+type Clone struct {
+	ID      uint64   // 1<<64 - 2 for the present object
+	Snaps   []uint64 // that have this state
+	Overlap []Extent // in which the next state is the same
+	Size    uint64   // bytes
+}
+
+// clones are all states of an object, and the newest of the snapshots.
+type clones struct {
+	list   []Clone
+	newest uint64
+}
+
+// clones asks for them. The operation reads SnapDir.
+func (o *ReadOp) clones() *Result[clones] {
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeListSnaps}, output("snapshots", func(r *wire.Reader) (all clones) {
+		r.Envelope(2, func(version uint8, r *wire.Reader) {
+			for range r.Count(6) {
+				r.Envelope(1, func(_ uint8, r *wire.Reader) {
+					c := Clone{ID: r.U64(), Snaps: make([]uint64, r.Count(8))}
+					for i := range c.Snaps {
+						c.Snaps[i] = r.U64()
+					}
+					c.Overlap, c.Size = readExtents(r), r.U64()
+					all.list = append(all.list, c)
+				})
+			}
+			if version >= 2 {
+				all.newest = r.U64()
+			}
+		})
+		return all
+	}))
+}
