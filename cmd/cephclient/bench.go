@@ -71,12 +71,15 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 		}
 	}
 	var next atomic.Int64
-	do := func(i int, data []byte) error {
-		n, err := object(i).ReadInto(ctx, 0, data)
-		if err == nil && n != state.Size {
-			err = fmt.Errorf("object %s has %d bytes, want %d", object(i).Name(), n, state.Size)
-		}
-		return err
+	begin := func(i int, data []byte, done func(error)) error {
+		var op rados.ReadOp
+		n := op.ReadInto(0, data)
+		return object(i).Start(ctx, &op, func(_ uint64, err error) {
+			if err == nil && n.Value != state.Size {
+				err = fmt.Errorf("object %s has %d bytes, want %d", object(i).Name(), n.Value, state.Size)
+			}
+			done(err)
+		})
 	}
 	index := func() int { return int(next.Add(1)-1) % state.Objects }
 	switch mode {
@@ -85,7 +88,11 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 		index = func() int { return rand.IntN(state.Objects) }
 	case "write":
 		index = func() int { return int(next.Add(1) - 1) }
-		do = func(i int, data []byte) error { return object(i).WriteFull(ctx, data) }
+		begin = func(i int, data []byte, done func(error)) error {
+			var op rados.WriteOp
+			op.WriteFull(data)
+			return object(i).Start(ctx, &op, func(_ uint64, err error) { done(err) })
+		}
 	case "cleanup":
 		err = e.each(ctx, state.Objects, func(ctx context.Context, i int) error { return object(i).Remove(ctx) })
 		return errors.Join(err, p.Object(benchObject).Remove(ctx))
@@ -100,7 +107,9 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	if err != nil {
 		return err
 	}
-	calls, failed := perf.Loop(o.threads, o.seconds, func(thread int) (string, error) { return mode, do(index(), data[thread]) })
+	calls, failed := perf.Chains(mode, o.threads, o.seconds, func(chain int, done func(error)) error {
+		return begin(index(), data[chain], done)
+	})
 	after, err := perf.ReadCPU(os.Getpid())
 	if mode == "write" {
 		text, _ := json.Marshal(left{int(next.Load()), state.Size}) // of two numbers: cannot fail

@@ -156,3 +156,40 @@ func Loop(n int, d time.Duration, f func(i int) (kind string, err error)) (c Cal
 	c.Took = time.Since(began)
 	return c, failed
 }
+
+// Chains is Loop for n chains of operations of one kind: begin begins one of chain i, whose done begins the next one, for d or until
+// an error. done may be called on any goroutine, once for each begin without an error.
+func Chains(kind string, n int, d time.Duration, begin func(i int, done func(error)) error) (c Calls, failed error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards h and failed
+	h, began := NewHistogram(), time.Now()
+	c.kinds = map[string]*Histogram{kind: h}
+	for i := range n {
+		all.Add(1)
+		var sent time.Time
+		var done func(error)
+		next := func() {
+			sent = time.Now()
+			if err := begin(i, done); err != nil {
+				done(err)
+			}
+		}
+		done = func(err error) {
+			now := time.Now()
+			mu.Lock()
+			h.Record(now.Sub(sent))
+			failed = cmp.Or(failed, err)
+			over := err != nil || now.Sub(began) >= d
+			mu.Unlock()
+			if over {
+				all.Done()
+			} else {
+				next()
+			}
+		}
+		next()
+	}
+	all.Wait()
+	c.Took = time.Since(began)
+	return c, failed
+}

@@ -140,3 +140,26 @@ func TestACallThatFailsEndsItsOwnLoop(t *testing.T) {
 		}
 	})
 }
+
+// Chains are as many calls at a time; one that fails, or cannot begin, ends its chain alone.
+func TestAChainBeginsTheNextCallWhenOneIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed, refused, n := errors.New("failed"), errors.New("refused"), atomic.Int64{}
+		calls, err := Chains("one", 3, 5*time.Second, func(i int, done func(error)) error {
+			if n.Add(1); i == 2 {
+				return refused
+			}
+			time.AfterFunc(time.Second, func() {
+				if i == 1 {
+					done(failed)
+				} else {
+					done(nil)
+				}
+			})
+			return nil
+		})
+		if !errors.Is(err, refused) || n.Load() != 7 || calls.Of("one").Count() != 7 || calls.Took != 5*time.Second {
+			t.Errorf("%d calls, %d counted in %v, %v", n.Load(), calls.Of("one").Count(), calls.Took, err)
+		}
+	})
+}

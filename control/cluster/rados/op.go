@@ -32,6 +32,7 @@ type steps struct {
 	ops     []osdop.Op
 	results []result
 	mtime   time.Time
+	into    []byte // memory of the last ReadInto
 }
 
 type result struct {
@@ -40,6 +41,14 @@ type result struct {
 }
 
 func (s *steps) list() *steps { return s }
+
+// memory is the memory for all of the answer's data; nil: its parts have places of their own.
+func (s *steps) memory() []byte {
+	if len(s.ops) == 1 {
+		return s.into
+	}
+	return nil
+}
 
 // add adds an operation without output.
 func (s *steps) add(op osdop.Op) { s.ops = append(s.ops, op) }
@@ -81,7 +90,7 @@ func output[T any](what string, read func(r *wire.Reader) T) func(out []byte) (T
 func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) {
 	s := op.list()
 	r := o.compound(op)
-	reply, err := o.do(ctx, &r, nil)
+	reply, err := o.do(ctx, &r, s.memory())
 	s.conclude(&reply, err)
 	return reply.UserVersion, err
 }
@@ -90,7 +99,7 @@ func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) 
 // Options Start waits, but on a core. Any goroutine, a core's too.
 func (o Object) Start(ctx context.Context, op Op, done func(version uint64, err error)) error {
 	s := op.list()
-	return o.pool.c.engine.Start(ctx, &engine.Call{Request: o.compound(op), Done: func(c *engine.Call) {
+	return o.pool.c.engine.Start(ctx, &engine.Call{Request: o.compound(op), Into: s.memory(), Done: func(c *engine.Call) {
 		err := o.explained(c.Err)
 		s.conclude(&c.Reply, err)
 		done(c.Reply.UserVersion, err)

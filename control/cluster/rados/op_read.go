@@ -63,6 +63,21 @@ func (o *ReadOp) Read(offset, length uint64) *Result[[]byte] {
 	return addResult(&o.steps, osdop.Extent(osdop.CodeRead, offset, length, nil), cloned)
 }
 
+// ReadInto reads into p, until p is full or the object ends; the result is the number of bytes. As the only step it brings large data
+// from the socket straight into p, as Object.ReadInto does. p, of at most PieceSize bytes, belongs to the operation until that is over.
+func (o *ReadOp) ReadInto(offset uint64, p []byte) *Result[int] {
+	o.into = p
+	return addResult(&o.steps, osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil), func(out []byte) (int, error) {
+		if len(out) > len(p) {
+			return 0, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, len(out), len(p))
+		}
+		if len(out) > 0 && &out[0] != &p[0] {
+			copy(p, out)
+		}
+		return len(out), nil
+	})
+}
+
 // Sparse is the result of a sparse read.
 type Sparse struct {
 	Extents []Extent // that are stored; all between them is zeros

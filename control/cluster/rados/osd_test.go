@@ -206,3 +206,35 @@ func TestStartTellsEachResultOnce(t *testing.T) {
 		}
 	}
 }
+
+// A read of large data into memory of the caller, alone, among other steps, and where the object ends.
+func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
+	c := startCluster(t)
+	if _, err := c.startOSD(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := c.dial(ctx, t).Pool(ctx, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, content := p.Object(object), bytes.Repeat([]byte("0123456789"), 10_000)
+	if err := o.WriteFull(ctx, content); err != nil {
+		t.Fatal(err)
+	}
+	for _, others := range []int{0, 1} {
+		for _, offset := range []int{0, 3, len(content) - 5, len(content)} {
+			var op rados.ReadOp
+			into := make([]byte, 50_000)
+			n := op.ReadInto(uint64(offset), into)
+			for range others {
+				op.Stat()
+			}
+			want := content[offset:min(offset+len(into), len(content))]
+			if _, err := o.Operate(ctx, &op); err != nil || n.Err != nil || n.Value != len(want) || !bytes.Equal(into[:n.Value], want) {
+				t.Errorf("%d steps, from %d: %d bytes of %d, %v, %v", 1+others, offset, n.Value, len(want), n.Err, err)
+			}
+		}
+	}
+}
