@@ -327,3 +327,19 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		}
 	})
 }
+
+func TestWithoutAPolicyThatGivesUpAConnectionDialsForEver(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.0", "SFS", 1)
+		end(t, server.Messenger)
+		clock := newHandClock()
+		conn := nodeOf(t, v, "client.1", "LLC", 2, clock.of).Dial(server)
+		since := lost(t, ctx, conn)
+		for range 100 {
+			clock.pass(time.Hour)
+		}
+		if got := conn.Info().Unanswered; !got.Equal(since) || conn.State() == control.StateClosing {
+			t.Errorf("state %v, unanswered since %v, before %v", conn.State(), got, since)
+		}
+	})
+}
