@@ -48,6 +48,7 @@ var simRegressions = []struct {
 	{10117, simMsgr2, "a session that a held up CLIENT_IDENT had opened was resumed with the sequences of the one before"},
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
+	// The same: TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession of control notices it.
 	{478, simMsgr1, "a handshake that a Rebind overtook opened a session with the wrong peer"},
 	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
 	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
