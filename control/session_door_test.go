@@ -237,6 +237,24 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	}
 }
 
+func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server, _ := rated(t, v, "SLS")
+		for i := range 2 {
+			nothings["another protocol"](t, ctx, v, server, i+1)
+		}
+		late := peerOf(t, ctx, v, server, 9)
+		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
+		must(t, server.Shutdown(ctx))
+		late.ExpectEnd()
+		must(t, late.Err())
+		eventually(t, ctx, "its place", func() bool {
+			st, _ := server.Stats() // its error says that the cores are down
+			return st.HalfOpen == 0
+		})
+	})
+}
+
 func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *testing.T) {
 	for _, use := range []bool{false, true} {
 		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
