@@ -81,6 +81,30 @@ func TestCallsOfManyGoroutinesGetTheirOwnReplies(t *testing.T) {
 	})
 }
 
+func TestACallIsAnsweredOverAReconnect(t *testing.T) {
+	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
+		pending := make(chan control.PendingReply, 1)
+		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
+		client := nodeOf(t, v, "client.1", "LLC", 2)
+		conn := client.Dial(server)
+		result := async(func() error {
+			got, err := call(ctx, conn, typeLater, "x")
+			if err == nil && got != "after" {
+				err = fmt.Errorf("got %q", got)
+			}
+			return err
+		})
+		p := <-pending
+		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
+		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
+			t.Fatal(err)
+		}
+		client.Hit(ctx, b)
+		must(t, p.Send(control.NewMessage(1, []byte("after"), nil)))
+		must(t, <-result)
+	})
+}
+
 // sessionEnds are the ways in which a session ends under calls and postings.
 var sessionEnds = []struct {
 	name, client, server string

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -65,6 +66,21 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 	}
 	if cfg := (control.Config{Name: entity(t, "osd.7"), Number: 7}); cfg.Validate() != nil {
 		t.Errorf("osd.7 with number 7: %v", cfg.Validate())
+	}
+}
+
+// Where only one side leaves the crcs out, no connection comes about.
+func TestOneSideWithoutDataCRCDoesNotConnect(t *testing.T) {
+	for _, client := range []bool{true, false} {
+		a := newParty(t, control.Config{Name: entity(t, "client.admin"), Protocol: control.Protocol{NoDataCRC: client}})
+		b := newParty(t, control.Config{Name: entity(t, "osd.0"), Protocol: control.Protocol{NoDataCRC: !client}}).bind(t)
+		conn, err := a.dial(t, b, wire.OSD)
+		if err == nil {
+			t.Fatalf("connected: %+v", conn.Info())
+		}
+		if !client && !errors.Is(err, frame.ErrSegmentCRC) {
+			t.Errorf("the client that checks says %v", err)
+		}
 	}
 }
 
