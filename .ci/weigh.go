@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 89900,
-	"lines of the library":                72300,
-	"lines of bench":                      8980,
-	"lines of cmd":                        8680,
-	"lines of tests":                      89600,
-	"root of control, lines":              3680,
+	"lines without tests":                 88700,
+	"lines of the library":                71150,
+	"lines of bench":                      8960,
+	"lines of cmd":                        8640,
+	"lines of tests":                      86000,
+	"root of control, lines":              3490,
 	"root of control, files":              19,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     16,
 	"public packages":                     21,
-	"exported names of public packages":   1667,
+	"exported names of public packages":   1640,
 	"words in comments that name nothing": 0,
 }
 
