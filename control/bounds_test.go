@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -96,6 +97,14 @@ func TestWhatIsNoneHereIsNoneInTheDataPlaneToo(t *testing.T) {
 	if h.QueueBytes != dataplane.DefaultQueueBytes || h.QueueMessages != dataplane.DefaultQueueMessages ||
 		o.IdleAfter != dataplane.DefaultIdleAfter || o.LeastRate != dataplane.DefaultLeastRate || o.MessageGrace != dataplane.DefaultMessageGrace {
 		t.Errorf("the data plane does not get the defaults: %+v %+v", h, o)
+	}
+}
+
+func TestTheDataPlaneGetsTheBoundsOfTheUser(t *testing.T) {
+	cfg := Config{Sending: Sending{QueueBytes: 1 << 20, QueueMessages: 9}, Timeouts: Timeouts{Idle: time.Hour}, Receiving: Receiving{LeastRate: 5}}.withDefaults()
+	below := cfg.sessions(nil, nil)
+	if h, o := below.Handler, below.Open; h.QueueBytes != 1<<20 || h.QueueMessages != 9 || o.IdleAfter != time.Hour || o.LeastRate != 5 {
+		t.Errorf("%+v %+v", h, o)
 	}
 }
 

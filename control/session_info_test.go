@@ -98,6 +98,10 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 			st, err := c.Stats()
 			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < 5*time.Second
 		})
+		eventually(t, ctx, "Info to say as Stats does how it receives", func() bool {
+			info, io := c.Info(), connStats(t, c).IO
+			return info.Receive != "" && info.Receive == io.Receive && info.ReceiveWhy == io.ReceiveWhy
+		})
 		k.letGo()
 		eventually(t, ctx, "less to be reserved", func() bool { return connStats(t, c).IO.Reserved <= part+1 })
 	})

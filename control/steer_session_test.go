@@ -283,6 +283,40 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	}
 }
 
+// A hand-over passes the address of the last Rebind, and a successor can be
+// bound anew.
+func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
+	for _, backend := range engines {
+		t.Run(string(backend), func(t *testing.T) {
+			nodetest.CheckLeaks(t)
+			ctx := deadline(t)
+			us := startMessenger(t, serverConfig(backend, 2), echoAll())
+			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
+				t.Fatal(err)
+			}
+			addrs, err := us.Rebind(ctx)
+			must(t, err)
+			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
+			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
+			endWithTest(t, successor)
+			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
+				t.Errorf("rebind after a hand-over: %v", err)
+			}
+			if got := successor.Addrs(); !got.Equal(addrs) {
+				t.Fatalf("the successor is at %v, want %v", got, addrs)
+			}
+			check(t, s.c.WaitReady(ctx))
+			s.end()
+			s.c.MarkDown()
+			again, err := successor.Rebind(ctx)
+			if err != nil || again[0].AddrPort.Port() == addrs[0].AddrPort.Port() || again[0].AddrPort.Addr() != addrs[0].AddrPort.Addr() || again[0].Nonce == addrs[0].Nonce {
+				t.Fatalf("from %v to %v: %v", addrs, again, err)
+			}
+			newStream(t, backend, wire.MDS, control.LosslessClient(), again[0])
+		})
+	}
+}
+
 // The core that gets the number of a removed one has none of its pins.
 func TestPinsEndWithTheirCore(t *testing.T) {
 	needSteering(t)
