@@ -2,6 +2,7 @@ package rados_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
@@ -45,6 +46,7 @@ type cluster struct {
 	epoch uint32
 	send  func(front []byte) // to the client that has asked; nil: none has
 	quiet bool               // no map is sent
+	most  int32              // OSDs that there may be; 0: as many as at first
 	osd   *osd               // that serves the object; nil: none of ours
 	asks  [][]byte           // the MPoolOp that came; each is answered with success
 }
@@ -166,9 +168,10 @@ func (c *cluster) changeLocked(osd uint32, up netip.AddrPort) {
 	b, inner := wire.BeginEnvelope(b, 8, 1)
 	b = append(b, c.first.FSID[:]...)
 	b = append(le.AppendUint32(b, c.epoch), make([]byte, 8)...)
-	b = append(b, bytes.Repeat([]byte{0xff}, 12)...)          // no pool, no flags
-	b = append(le.AppendUint64(b, 0), 0xff, 0xff, 0xff, 0xff) // no maps, no number of OSDs
-	b = list(list(list(b, 0), 0), 0)                          // pools
+	b = append(b, bytes.Repeat([]byte{0xff}, 12)...) // no pool, no flags
+	b = le.AppendUint64(b, 0)                        // no maps
+	b = le.AppendUint32(b, uint32(cmp.Or(c.most, -1)))
+	b = list(list(list(b, 0), 0), 0) // pools
 	if !up.IsValid() {
 		b = list(b, 0) // OSDs that are up
 		b = le.AppendUint32(le.AppendUint32(list(b, 1), osd), 2)

@@ -1,0 +1,143 @@
+package rados_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+)
+
+const (
+	idleEnv  = "RINGMSGR_BENCH_IDLE" // the monitor of a client that the benchmark has started
+	idleOSDs = 1000
+)
+
+// The resident memory of a process that is a client alone: with a session to one OSD, and with idle sessions to a thousand, in MiB.
+func BenchmarkIdleSessions(b *testing.B) {
+	if at := os.Getenv(idleEnv); at != "" {
+		if err := idleClient(b.Context(), at); err != nil {
+			b.Fatal(err)
+		}
+		return
+	}
+	c, err := newCluster()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.most = idleOSDs
+	defer func() {
+		if err := c.close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	o := &osd{content: []byte(text)}
+	o.m, err = control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
+	if err == nil {
+		err = o.m.Start(&control.Dispatcher{Fast: o.take})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.stop = append(c.stop, func() error { return o.m.Shutdown(context.Background()) })
+	addrs, err := o.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkIdleSessions$", "-test.benchtime=1x")
+	client.Env = append(os.Environ(), idleEnv+"="+c.addr.String())
+	client.Stderr = os.Stderr
+	asks, err := client.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	answers, err := client.StdinPipe()
+	if err == nil {
+		err = client.Start()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Wait()
+	defer answers.Close()
+	for lines := bufio.NewScanner(asks); lines.Scan(); {
+		what, value, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil: // of the testing package
+		case what == "osd": // each has an address of its own, and all are one messenger
+			ip := netip.AddrFrom4([4]byte{127, 0, byte(int(n)/250 + 1), byte(int(n)%250 + 1)})
+			c.mu.Lock()
+			c.changeLocked(uint32(n), netip.AddrPortFrom(ip, addrs[0].AddrPort.Port()))
+			epoch := c.epoch
+			c.mu.Unlock()
+			fmt.Fprintln(answers, epoch)
+		case what == "one", what == "all":
+			b.ReportMetric(n/(1<<20), "MiB/"+what)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// idleClient makes a session to one OSD after the other, and prints its resident memory.
+func idleClient(ctx context.Context, at string) error {
+	mon, err := wire.ParseAddr(at)
+	if err != nil {
+		return err
+	}
+	cl, err := rados.Dial(ctx, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{mon}})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	p, err := cl.Pool(ctx, pool)
+	if err != nil {
+		return err
+	}
+	epochs := bufio.NewScanner(os.Stdin)
+	for n := range idleOSDs {
+		fmt.Printf("osd %d\n", n)
+		if !epochs.Scan() {
+			return io.ErrUnexpectedEOF
+		}
+		epoch, err := strconv.ParseUint(epochs.Text(), 10, 32)
+		if err != nil {
+			return err
+		}
+		for uint64(cl.Epoch()) < epoch {
+			runtime.Gosched()
+		}
+		if _, err := p.Object(object).ReadAll(ctx); err != nil {
+			return err
+		}
+		if n == 0 {
+			fmt.Printf("one %d\n", resident())
+		}
+	}
+	if n := len(cl.Messenger().Conns()); n < idleOSDs {
+		return fmt.Errorf("%d connections", n)
+	}
+	fmt.Printf("all %d\n", resident())
+	return nil
+}
+
+// resident is the resident memory of this process at rest, in bytes.
+func resident() int {
+	debug.FreeOSMemory()
+	var all, pages int
+	text, _ := os.ReadFile("/proc/self/statm")
+	_, _ = fmt.Sscan(string(text), &all, &pages) // 0: it is not known
+	return pages * os.Getpagesize()
+}
