@@ -10,6 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
+func TestMain(m *testing.M) { clitest.Main(m) }
+
 func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
 	pid := clitest.Sleeper(t)
 	read := func(pid int) time.Duration {
