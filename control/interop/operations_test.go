@@ -309,7 +309,7 @@ func useReplicas(ctx context.Context, t *testing.T, c *cluster) {
 			}
 		}
 		for _, conn := range cl.Messenger().Conns() {
-			if conn.PeerType() == wire.OSD {
+			if conn.Info().PeerType == wire.OSD {
 				at = append(at, conn.Info().PeerAddrs.V2())
 			}
 		}
