@@ -29,7 +29,7 @@ var bounds = map[string]int{
 	"lines without tests":                 88700,
 	"lines of the library":                71150,
 	"lines of bench":                      8960,
-	"lines of cmd":                        8640,
+	"lines of cmd":                        8650,
 	"lines of tests":                      86000,
 	"root of control, lines":              3490,
 	"root of control, files":              19,
