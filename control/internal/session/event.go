@@ -12,7 +12,7 @@ type Event interface {
 type (
 	// Connect says that the user connects.
 	Connect struct{}
-	// Queued: there is a message to send.
+	// Queued says that there is a message to send.
 	Queued struct{}
 	// TimerFired says that run Run of the back-off timer is over. One that was
 	// stopped may have fired already.

@@ -58,8 +58,8 @@ type User interface {
 
 // Reset and RemoteReset are the events of a session (dataplane.Owner.Happened).
 type (
-	// Reset: the connection is over, without a request of our side. Replace: another connection
-	// of the peer takes its place.
+	// Reset says that the connection is over, without a request of our side. Replace: another
+	// connection of the peer takes its place.
 	Reset struct{ Replace bool }
 	// RemoteReset says that the peer has lost the session. The connection goes on with a new one.
 	RemoteReset struct{}
