@@ -298,7 +298,12 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 			t.Errorf("unanswered since %v, want %v", since, want)
 		}
 		for _, minutes := range []int{1, 10} {
+			dials := client.Probe.Seen(nodetest.SocketConnecting())
 			clock.pass(since.Add(time.Duration(minutes) * time.Minute).Sub(clock.Now()))
+			// An attempt under way would run into its bound when more time passes.
+			eventually(t, ctx, "the end of another attempt", func() bool {
+				return client.Probe.Seen(nodetest.SocketConnecting()) > dials && conn.State() == control.StateWait
+			})
 			st := statsOf(t, client.Messenger)
 			if one, _ := conn.Stats(); st.Unanswered != 1 || st.UnansweredSeconds != 60*minutes || !one.Unanswered.Equal(since) || !conn.Info().Unanswered.Equal(since) {
 				t.Errorf("behind %d minutes: %d for %d s, the connection since %v", minutes, st.Unanswered, st.UnansweredSeconds, one.Unanswered)
