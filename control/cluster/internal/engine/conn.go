@@ -51,15 +51,26 @@ func (s *shard) dialLocked(session *machine.Session) {
 	}
 	s.link = &link{shard: s, session: session, conn: conn}
 	s.e.links.Store(conn, s.link)
-	if conn.State() == control.StateReady { // another user of the messenger has made it
-		s.readyLocked()
-	}
+	s.lookLocked() // another user of the messenger may have made it
 }
 
 func (s *shard) readyLocked() {
 	s.link.ready, s.link.feature = true, s.link.conn.Info().Features
 	s.conn.Store(s.link.conn)
 	s.m.Up(s.link.session)
+}
+
+// lookLocked asks the connection for a state of which no event has told: it is over without a Reset, as somebody has marked it
+// down; or it is ready, and its Connect came before dialLocked had noted it, and before it showed that state.
+func (s *shard) lookLocked() {
+	switch s.link.conn.State() {
+	case control.StateClosing:
+		s.lostLocked(s.link)
+	case control.StateReady:
+		if !s.link.ready {
+			s.readyLocked()
+		}
+	}
 }
 
 // hangUpLocked closes the connection.

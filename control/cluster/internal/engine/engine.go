@@ -145,8 +145,8 @@ func (e *Engine) tick(now time.Time) {
 			s.cancelLocked(c, context.Cause(c.ctx))
 		}
 		late = late[:0]
-		if s.link != nil && s.link.conn.State() == control.StateClosing {
-			s.lostLocked(s.link) // it is over without a Reset, as somebody has marked it down
+		if s.link != nil {
+			s.lookLocked()
 		}
 		s.m.Tick(now)
 		s.unlock()

@@ -70,7 +70,7 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 	return r
 }
 
-func start(t *testing.T, cfg Config) *cluster {
+func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
@@ -96,7 +96,11 @@ func start(t *testing.T, cfg Config) *cluster {
 	c.pool, _ = m.PoolID("rep")
 	cfg.Monitors = c
 	c.e = New(cfg)
-	c.e.Open(messenger(t, wire.Client, 1, c.e.Dispatcher()))
+	d := c.e.Dispatcher()
+	for _, f := range change {
+		f(d)
+	}
+	c.e.Open(messenger(t, wire.Client, 1, d))
 	t.Cleanup(c.e.Close)
 	return c
 }
@@ -231,6 +235,21 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: lost(syscall.ENOTCONN)}
 	if !errors.Is(over, syscall.ENOTCONN) || !strings.Contains(over.Error(), "the object was removed, or") {
 		t.Error(over)
+	}
+}
+
+// The Connect event of a connection may come before its shard has noted the connection, as where the
+// goroutine that dials stands still.
+func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
+	c := start(t, Config{}, func(d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
+	c.publish()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := c.read(10)
+	p, err := c.e.Do(ctx, &r)
+	p.Release()
+	if err != nil {
+		t.Error(err)
 	}
 }
 
