@@ -114,8 +114,8 @@ type Info struct {
 	ThrottledFor time.Duration
 }
 
-// Info describes the last TCP connection; all fields but Unanswered are zero before the first
-// complete handshake. It is set in the Accept and Connect events; Handshake is the time up to
+// Info describes the last TCP connection; before the first complete handshake all fields but PeerType
+// and Unanswered are zero. It is set in the Accept and Connect events; Handshake is the time up to
 // them. It takes no lock, and waits for no core. Any goroutine, a core's too.
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
