@@ -327,7 +327,10 @@ func (o *options) cells() []report.Load {
 	for _, what := range whats {
 		for _, size := range o.sizes {
 			for _, s := range o.shapes {
-				cells = append(cells, report.Load{What: what, Clients: strings.HasPrefix(what, asClient), Size: size, Conns: s.conns, Depth: s.depth, Active: s.active, GCLoad: o.gcLoad, Rate: o.pace})
+				cells = append(cells, report.Load{
+					What: what, Clients: strings.HasPrefix(what, asClient), Size: size,
+					Conns: s.conns, Depth: s.depth, Active: s.active, GCLoad: o.gcLoad, Rate: o.pace,
+				})
 			}
 		}
 	}

@@ -298,7 +298,8 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
 		},
 		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
-		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Receive: now.Receive, ByBuffers: now.Receiving, Paused: now.Paused,
+		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Paused: now.Paused,
+		Receive: now.Receive, ByBuffers: now.Receiving,
 	}
 	if now.CPU > 0 && now.CPU >= before.CPU && f.Seconds > 0 {
 		c.CPU = round((now.CPU-before.CPU).Seconds()/f.Seconds, 3)
@@ -309,13 +310,15 @@ func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
 func (f *topFrame) conn(before, now *control.ConnStats) topConn {
 	a, b := &before.IO, &now.IO
 	c := topConn{
-		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote, State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
+		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote,
+		State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
 		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
 		topRates: topRates{
 			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
 			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
 		},
-		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled, Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
+		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled,
+		Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
 	}
 	if n := now.Counters.Ready; n > 0 {
 		c.Reconnects = n - 1
