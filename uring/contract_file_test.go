@@ -20,11 +20,11 @@ func overFiles(t *testing.T, f func(t *testing.T, cfg uring.Config, direct uring
 		if backend != uring.Epoll { // limits of its tables
 			few := uring.Config{Backend: backend, Files: 1, RegisteredBytes: 20 << 12}
 			t.Run(string(backend)+"/few", func(t *testing.T) { f(t, few, uring.TryDirect) })
-			none := uring.Config{Backend: backend, Off: []string{uring.FeatureFileTable, uring.FeatureRegisteredBuffers}}
+			none := uring.Without(cfg, uring.FeatureFileTable, uring.FeatureRegisteredBuffers)
 			t.Run(string(backend)+"/none", func(t *testing.T) { f(t, none, uring.TryDirect) })
 		}
 		if backend == uring.Epoll {
-			cfg.Off, cfg.FileWorkers = []string{uring.FeatureAIO}, 3
+			cfg = uring.Without(uring.Config{Backend: backend, FileWorkers: 3}, uring.FeatureAIO)
 			t.Run(string(backend)+"/threads", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // featureAIO, Linux AIO for direct I/O, is a feature of the epoll engine; its name is that of
-// Info and Config.Off. Without it threads wait for such files.
+// Info. Without it threads wait for such files.
 const featureAIO = "linux_aio"
 
 // aioDepth bounds the requests that AIO has, and takes in one call.
