@@ -125,9 +125,9 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		defer r.d.UnregisterMemory(mem)
 		v, w := r.vec(mem.Bytes()[:4096]), r.vec(mem.Bytes()[4096:])
 		round := func() {
-			_, errs := r.d.WriteFile(f, v, 0, 1, 0)
+			_, errs := r.d.WriteFile(f, v, 0, 1, false)
 			_, errr := r.d.ReadFile(f, w, 0, 2)
-			_, errw := r.d.SyncFile(f, 3, uring.SyncData)
+			_, errw := r.d.SyncFile(f, 3)
 			if errs != nil || errr != nil || errw != nil {
 				t.Fatal(errs, errr, errw)
 			}
@@ -155,7 +155,7 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
-		if _, err := r.d.WriteFile(f, v, 0, 1, 0); !errors.Is(err, unix.EINVAL) {
+		if _, err := r.d.WriteFile(f, v, 0, 1, false); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("written: %v", err)
 		}
 		if _, err := r.d.ReadFile(f, v, 0, 1); !errors.Is(err, unix.EINVAL) {

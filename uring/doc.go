@@ -48,7 +48,7 @@
 //
 // Two features of the kernel are not used. A write and a sync that are linked in the queue
 // (IOSQE_IO_LINK) cost as much as a sync that is asked for after the write, and the link
-// breaks without a sign if the kernel takes the write and not yet the sync. With direct I/O one durable write (WriteDurable)
+// breaks without a sign if the kernel takes the write and not yet the sync. With direct I/O one durable write
 // costs less than both. Through the page cache one thread does all writes to a file, so the
 // ring asks for a sync after several of them. Polled completions (IORING_SETUP_IOPOLL) need
 // a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:

@@ -18,7 +18,6 @@ const aioDepth = 256
 const (
 	aioRead     = 0
 	aioWrite    = 1
-	aioSync     = 2
 	aioDataSync = 3
 	aioReadv    = 7
 	aioWritev   = 8
@@ -150,9 +149,6 @@ func (a *aio) fill(op Op, o *operation) iocb {
 	b := iocb{data: uint64(op), fd: uint32(o.sock.FD()), flags: aioTells, eventFD: a.eventFD}
 	if o.step() == stepSync {
 		b.opcode = aioDataSync
-		if o.kind == KindSync && SyncFlags(o.file.flags)&SyncData == 0 {
-			b.opcode = aioSync
-		}
 		return b
 	}
 	flags := 1

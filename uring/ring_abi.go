@@ -54,6 +54,7 @@ const (
 	recvMultishot      = 1 << 1
 	sendZCReportUsage  = 1 << 3
 	acceptMultishot    = 1 << 0
+	fsyncData          = 1 << 0 // in opFlags
 	pollAddMulti       = 1 << 0 // in len
 	cqeBuffer          = 1 << 0
 	cqeMore            = 1 << 1
