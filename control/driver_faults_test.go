@@ -48,7 +48,7 @@ func (c driverTrial) String() string {
 // driverEngines are those of this build and kernel.
 func driverEngines() []engine {
 	list := []engine{{uring.Epoll, loop.ReceiveReady}}
-	if uring.Probe(nil).Ring && uring.Flavour != uring.Epoll {
+	if uring.Probe().Ring && uring.Flavour != uring.Epoll {
 		for _, receive := range []loop.ReceiveMode{loop.ReceiveAuto, loop.ReceiveReady, loop.ReceiveBuffers} {
 			list = append(list, engine{uring.IOUring, receive})
 		}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -199,17 +198,6 @@ func TestAConnectionThatFindsNoReceiveBufferReadsByReadiness(t *testing.T) {
 	a.expect(loop.ReceiveReady, loop.WhyExhausted)
 	a.small(1)
 	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	a.whole()
-}
-
-func TestWholeReceiveBuffersAreNotTakenByDefault(t *testing.T) {
-	b := newBed(t, func(cfg *loop.Config, d *fakedriver.Driver) { d.Multishot, d.Whole = true, true })
-	a := &adaptive{test: t, conn: b.conn(OpenOptions{Lossy: true})}
-	a.small(100)
-	a.expect(loop.ReceiveReady, loop.WhyWhole)
-	if st := a.c.Snapshot(); st.Receive != string(loop.ReceiveReady) || st.ReceiveWhy != string(loop.WhyWhole) {
-		t.Errorf("the core says %q, %q", st.Receive, st.ReceiveWhy)
-	}
 	a.whole()
 }
 

@@ -3,7 +3,6 @@ package uring
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,11 +47,6 @@ func (c *Config) validate() error {
 	}
 	if c.FileWorkers < 0 || c.FileWorkers > maxWorkers {
 		bad("%d threads for files: want at most %d", c.FileWorkers, maxWorkers)
-	}
-	for _, name := range c.Off {
-		if !slices.ContainsFunc(ringFeatures(), func(f Feature) bool { return f.Name == name }) && name != featurePwait2 && name != featureAIO {
-			bad("no feature %q to switch off", name)
-		}
 	}
 	return errors.Join(errs...)
 }

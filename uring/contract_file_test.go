@@ -20,11 +20,11 @@ func overFiles(t *testing.T, f func(t *testing.T, cfg uring.Config, direct uring
 		if backend != uring.Epoll { // limits of its tables
 			few := uring.Config{Backend: backend, Files: 1, RegisteredBytes: 20 << 12}
 			t.Run(string(backend)+"/few", func(t *testing.T) { f(t, few, uring.TryDirect) })
-			none := uring.Config{Backend: backend, Off: []string{uring.FeatureFileTable, uring.FeatureRegisteredBuffers}}
+			none := uring.Without(cfg, uring.FeatureFileTable, uring.FeatureRegisteredBuffers)
 			t.Run(string(backend)+"/none", func(t *testing.T) { f(t, none, uring.TryDirect) })
 		}
 		if backend == uring.Epoll {
-			cfg.Off, cfg.FileWorkers = []string{uring.FeatureAIO}, 3
+			cfg = uring.Without(uring.Config{Backend: backend, FileWorkers: 3}, uring.FeatureAIO)
 			t.Run(string(backend)+"/threads", func(t *testing.T) { f(t, cfg, uring.TryDirect) })
 		}
 	}
@@ -125,9 +125,9 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		defer r.d.UnregisterMemory(mem)
 		v, w := r.vec(mem.Bytes()[:4096]), r.vec(mem.Bytes()[4096:])
 		round := func() {
-			_, errs := r.d.WriteFile(f, v, 0, 1, 0)
+			_, errs := r.d.WriteFile(f, v, 0, 1, false)
 			_, errr := r.d.ReadFile(f, w, 0, 2)
-			_, errw := r.d.SyncFile(f, 3, uring.SyncData)
+			_, errw := r.d.SyncFile(f, 3)
 			if errs != nil || errr != nil || errw != nil {
 				t.Fatal(errs, errr, errw)
 			}
@@ -155,7 +155,7 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
-		if _, err := r.d.WriteFile(f, v, 0, 1, 0); !errors.Is(err, unix.EINVAL) {
+		if _, err := r.d.WriteFile(f, v, 0, 1, false); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("written: %v", err)
 		}
 		if _, err := r.d.ReadFile(f, v, 0, 1); !errors.Is(err, unix.EINVAL) {

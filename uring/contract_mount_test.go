@@ -137,25 +137,23 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	v, _ := pieceOf(t, r, piece, 7)
 	back, got := pieceOf(t, r, piece, 0)
 	at := int64(0)
-	write := func(flags uring.WriteFlags) unix.Errno {
-		return answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, flags) })
+	write := func(durable bool) unix.Errno {
+		return answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, durable) })
 	}
 	errno := unix.Errno(0)
-	for errno = write(0); errno == 0 && at < 1<<30; errno = write(0) {
+	for errno = write(false); errno == 0 && at < 1<<30; errno = write(false) {
 		at += piece
 	}
 	if errno != unix.ENOSPC || at == 0 {
 		t.Fatalf("%d bytes fit, then %v", at, errno)
 	}
-	for _, flags := range []uring.WriteFlags{uring.WriteDurable, uring.WriteThenSync} {
-		if errno := write(flags); errno != unix.ENOSPC {
-			t.Errorf("a durable write: %v", errno)
-		}
+	if errno := write(true); errno != unix.ENOSPC {
+		t.Errorf("a durable write: %v", errno)
 	}
 	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.AllocateFile(f, at, 64<<20, user) }); errno != unix.ENOSPC && errno != unix.EOPNOTSUPP {
 		t.Errorf("reserved on a full disk: %v", errno)
 	}
-	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user, 0) }); errno != 0 {
+	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) }); errno != 0 {
 		t.Errorf("a sync on a full disk: %v", errno)
 	}
 	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, back, 0, user) }); errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
@@ -163,7 +161,7 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	}
 	must(t, h.Truncate(f.FD(), 0))
 	at = 0
-	if errno := write(uring.WriteThenSync); errno != 0 {
+	if errno := write(true); errno != 0 {
 		t.Errorf("with room again: %v", errno)
 	}
 	r.d.CloseFile(f)
@@ -211,14 +209,14 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		v, _ := pieceOf(t, r, 64<<10, 7)
 		failed := unix.Errno(0)
 		for at := int64(0); at < 4<<20; at += 64 << 10 {
-			if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, 0) }); errno != 0 {
+			if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, false) }); errno != 0 {
 				failed = errno
 			}
 		}
 		if direct != uring.Buffered && failed != unix.EIO && failed != unix.ENOSPC || direct == uring.Buffered && failed != 0 {
 			t.Errorf("writes: %v", failed)
 		}
-		errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user, uring.SyncData) })
+		errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) })
 		if lost := errno == unix.EIO || errno == unix.ENOSPC; lost != (direct == uring.Buffered) {
 			t.Errorf("the sync: %v", errno)
 		}
@@ -232,7 +230,7 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, w, 12<<20, user) }); errno != unix.EIO {
 			t.Errorf("a read of what is gone: %v", errno)
 		}
-		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, 16<<20, user, 0) }); errno != unix.ENOSPC {
+		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, 16<<20, user, false) }); errno != unix.ENOSPC {
 			t.Errorf("a write behind the end of the device: %v", errno)
 		}
 		r.d.CloseFile(f)

@@ -22,10 +22,8 @@
 // Wait tells the Go scheduler only when it may sleep.
 //
 // Receive needs no call of its own: the kernel fills buffers that all sockets of the
-// driver share, and each answer names its part. Answers share an incremental buffer (Linux
-// 6.12) from one end to the other. Without those each answer takes a whole buffer, so that
-// a thousand small answers need a thousand buffers. For large data, and for data that must
-// not be taken yet, watch the socket (Ready) and read directly.
+// driver share (Linux 6.12), and each answer names its part. For large data, and for data
+// that must not be taken yet, watch the socket (Ready) and read directly.
 //
 // # Memory
 //
@@ -50,7 +48,7 @@
 //
 // Two features of the kernel are not used. A write and a sync that are linked in the queue
 // (IOSQE_IO_LINK) cost as much as a sync that is asked for after the write, and the link
-// breaks without a sign if the kernel takes the write and not yet the sync. With direct I/O one durable write (WriteDurable)
+// breaks without a sign if the kernel takes the write and not yet the sync. With direct I/O one durable write
 // costs less than both. Through the page cache one thread does all writes to a file, so the
 // ring asks for a sync after several of them. Polled completions (IORING_SETUP_IOPOLL) need
 // a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:
@@ -70,7 +68,6 @@
 // github.com/pawelgaczynski/giouring, which links only with
 // -ldflags=-checklinkname=0. Flavour names the choice.
 //
-// A ring works from Linux 5.13 on, and pays from 6.1 on. Features of the kernel are found
-// by trying them, not by its version. Info lists every feature, with the reason if it is not
-// used, and Config.Off switches single ones off.
+// A ring needs Linux 6.1; before, it would not pay. Features of later kernels are found by
+// asking the kernel, not by its version: Info lists them, with the reason if one is not used.
 package uring

@@ -33,7 +33,7 @@ const (
 )
 
 // featurePwait2, timeouts below the millisecond, is the only optional ability
-// of the reactor; a name as in Info and Config.Off.
+// of the reactor; a name as in Info.
 const featurePwait2 = "epoll_pwait2"
 
 // epollDriver is the reactor behind the calls of Driver: the kernel reports
@@ -102,10 +102,10 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 		d.disk.pool.limit = cfg.FileWorkers
 	}
 	direct := Feature{Name: featureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
-	if slices.Contains(cfg.Off, featureAIO) {
+	if slices.Contains(cfg.off, featureAIO) {
 		direct.Why = whyOff
 	}
-	d.info.Features = []Feature{d.probePwait2(cfg.Off), direct}
+	d.info.Features = []Feature{d.probePwait2(cfg.off), direct}
 	return d, nil
 }
 

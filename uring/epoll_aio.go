@@ -9,7 +9,7 @@ import (
 )
 
 // featureAIO, Linux AIO for direct I/O, is a feature of the epoll engine; its name is that of
-// Info and Config.Off. Without it threads wait for such files.
+// Info. Without it threads wait for such files.
 const featureAIO = "linux_aio"
 
 // aioDepth bounds the requests that AIO has, and takes in one call.
@@ -18,7 +18,6 @@ const aioDepth = 256
 const (
 	aioRead     = 0
 	aioWrite    = 1
-	aioSync     = 2
 	aioDataSync = 3
 	aioReadv    = 7
 	aioWritev   = 8
@@ -150,9 +149,6 @@ func (a *aio) fill(op Op, o *operation) iocb {
 	b := iocb{data: uint64(op), fd: uint32(o.sock.FD()), flags: aioTells, eventFD: a.eventFD}
 	if o.step() == stepSync {
 		b.opcode = aioDataSync
-		if o.kind == KindSync && SyncFlags(o.file.flags)&SyncData == 0 {
-			b.opcode = aioSync
-		}
 		return b
 	}
 	flags := 1

@@ -127,11 +127,9 @@ func (d *epollDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill fun
 	o := d.ops.get(op)
 	fill(o)
 	switch {
-	case kind.transfers() && v.Size() == 0 && o.bits&opThenSync == 0:
+	case kind.transfers() && v.Size() == 0:
 		d.finish(op, 0)
 		return op, nil
-	case kind.transfers() && v.Size() == 0:
-		o.bits |= opSyncing
 	case kind.transfers() && !f.align.Direct() && o.file.flags == 0:
 		if final, done := d.moveNow(e, o); done {
 			d.finish(op, final)
@@ -144,22 +142,22 @@ func (d *epollDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill fun
 
 // ReadFile implements FileDriver.
 func (d *epollDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error) {
-	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, 0) })
+	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, false) })
 }
 
 // WriteFile implements FileDriver.
-func (d *epollDriver) WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error) {
-	return d.startFile(KindWrite, f, v, user, func(o *operation) { o.beginWrite(f, off, flags) })
+func (d *epollDriver) WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error) {
+	return d.startFile(KindWrite, f, v, user, func(o *operation) { o.begin(f, off, 0, durable) })
 }
 
 // SyncFile implements FileDriver.
-func (d *epollDriver) SyncFile(f File, user uint64, flags SyncFlags) (Op, error) {
-	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, int32(flags)) })
+func (d *epollDriver) SyncFile(f File, user uint64) (Op, error) {
+	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, false) })
 }
 
 // AllocateFile implements FileDriver.
 func (d *epollDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
-	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, 0) })
+	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, false) })
 }
 
 // errPlainMemory: neither AIO nor threads know memory that is registered.

@@ -22,9 +22,9 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	f, err := d.AdoptFile(fd)
 	must(t, err)
-	begun, err := d.SyncFile(f, 1, 0)
+	begun, err := d.SyncFile(f, 1)
 	must(t, err)
-	if _, err = d.SyncFile(f, 2, 0); err != nil {
+	if _, err = d.SyncFile(f, 2); err != nil {
 		t.Fatal(err)
 	}
 	j := d.ops.get(begun).file.job
@@ -56,7 +56,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	g, err := d.AdoptFile(fd) // another file with this number
 	must(t, err)
-	if _, err := d.SyncFile(f, 3, 0); !errors.Is(err, unix.EBADF) {
+	if _, err := d.SyncFile(f, 3); !errors.Is(err, unix.EBADF) {
 		t.Errorf("a request on a file that was closed: %v", err)
 	}
 	d.CloseFile(f)
@@ -98,7 +98,7 @@ func newPoolBed(t *testing.T) *poolBed {
 }
 
 // ask asks for a write of one byte at off, or a read, or a durable write.
-func (b *poolBed) ask(file int, kind Kind, off int64, flags WriteFlags) {
+func (b *poolBed) ask(file int, kind Kind, off int64, durable bool) {
 	b.t.Helper()
 	v, err := NewVec(1)
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *poolBed) ask(file int, kind Kind, off int64, flags WriteFlags) {
 	if kind == KindRead {
 		op, err = b.d.ReadFile(b.files[file], v, off, user)
 	} else {
-		op, err = b.d.WriteFile(b.files[file], v, off, user, flags)
+		op, err = b.d.WriteFile(b.files[file], v, off, user, durable)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -160,16 +160,16 @@ func (b *poolBed) carryOut(runs []*fileJob) (users []uint64) {
 func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 	b := newPoolBed(t)
 	for i := range int64(maxRun + 10) {
-		b.ask(0, KindWrite, i, 0)
+		b.ask(0, KindWrite, i, false)
 	}
-	b.ask(1, KindWrite, 0, 0)
-	b.ask(0, KindRead, 0, 0)             // reads do not exclude each other
-	b.ask(0, KindWrite, 0, WriteDurable) // nor do the waits for durability
+	b.ask(1, KindWrite, 0, false)
+	b.ask(0, KindRead, 0, false)     // reads do not exclude each other
+	b.ask(0, KindWrite, 0, true) // nor do the waits for durability
 	lengths, runs := b.runs()
 	if !slices.Equal(lengths, []int{maxRun, 1, 1, 1}) {
 		t.Fatalf("runs of %v, want %d, 1, 1, 1", lengths, maxRun)
 	}
-	b.ask(1, KindWrite, 1, 0)
+	b.ask(1, KindWrite, 1, false)
 	if lengths, _ := b.runs(); len(lengths) > 0 {
 		t.Fatalf("runs of %v while others have the files", lengths)
 	}
@@ -196,7 +196,7 @@ func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
 	b := newPoolBed(t)
 	for i := range int64(6) {
-		b.ask(0, KindWrite, i, 0)
+		b.ask(0, KindWrite, i, false)
 	}
 	cancelled := func(want ...uint64) {
 		t.Helper()
@@ -229,7 +229,7 @@ func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
 		t.Errorf("the file has %v, %v", got[:n], err)
 	}
 	for range 3 {
-		b.ask(0, KindWrite, 0, 0)
+		b.ask(0, KindWrite, 0, false)
 	}
 	for _, op := range b.ops[6:] {
 		b.d.Cancel(op)
@@ -238,7 +238,7 @@ func TestCancelledWritesAreLeftOutOfARun(t *testing.T) {
 	if lengths, _ := b.runs(); len(lengths) > 0 {
 		t.Errorf("runs of %v of what was cancelled", lengths)
 	}
-	b.ask(0, KindWrite, 0, 0)
+	b.ask(0, KindWrite, 0, false)
 	if _, runs = b.runs(); len(runs) != 1 {
 		t.Fatal("a write behind cancelled ones has no run")
 	}
@@ -252,7 +252,7 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 	for range 5 { // what else runs may allocate meanwhile
 		b := newPoolBed(t)
 		b.ops = make([]Op, 0, 2)
-		b.ask(1, KindWrite, 0, WriteDurable) // excludes no other; makes a job, and the places of operations
+		b.ask(1, KindWrite, 0, true) // excludes no other; makes a job, and the places of operations
 		_, runs := b.runs()
 		b.carryOut(runs)
 		v, err := NewVec(1)
@@ -260,7 +260,7 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 		v.Append([]byte{1})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = b.d.WriteFile(b.files[1], v, 0, 1, 0)
+		_, err = b.d.WriteFile(b.files[1], v, 0, 1, false)
 		runtime.ReadMemStats(&after)
 		must(t, err)
 		least = min(least, after.Mallocs-before.Mallocs)

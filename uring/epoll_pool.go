@@ -224,11 +224,7 @@ func (o *operation) call() int64 {
 	case stepAllocate:
 		err = unix.Fallocate(fd, 0, o.file.off, o.file.length)
 	case stepSync:
-		if o.kind == KindSync && SyncFlags(o.file.flags)&SyncData == 0 {
-			err = unix.Fsync(fd)
-		} else {
-			err = unix.Fdatasync(fd)
-		}
+		err = unix.Fdatasync(fd)
 	default:
 		return o.transfer(o.file.flags, unix.Syscall6)
 	}

@@ -73,7 +73,7 @@ func TestEpollRefusesASecondSendInFlight(t *testing.T) {
 }
 
 func TestEpollWaitsInMillisecondsWithoutPwait2(t *testing.T) {
-	r := epollRig(t, uring.Config{Off: []string{"epoll_pwait2"}})
+	r := epollRig(t, uring.Without(uring.Config{}, "epoll_pwait2"))
 	for _, f := range r.d.Info().Features {
 		if f.Name == "epoll_pwait2" && (f.Have || f.Why == "") {
 			t.Fatalf("feature %+v is switched off", f)

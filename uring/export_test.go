@@ -7,10 +7,13 @@ const (
 	FeatureNoSQArray         = featureNoSQArray
 	FeatureFileTable         = featureFileTable
 	FeatureRegisteredBuffers = featureRegisteredBuffers
-	FeatureRecvMulti         = featureRecvMulti
-	FeatureSendZC            = featureSendZC
 	FeatureReportUsage       = featureReportUsage
-	FeatureSingleIssuer      = featureSingleIssuer
+	FeatureIncremental       = featureIncremental
 	FeatureDeferTaskrun      = featureDeferTaskrun
-	FeatureCoopTaskrun       = featureCoopTaskrun
 )
+
+// Without is c without some features.
+func Without(c Config, off ...string) Config {
+	c.off = off
+	return c
+}

@@ -30,13 +30,14 @@ type FileDriver interface {
 	ReadFile(f File, v *Vec, off int64, user uint64) (Op, error)
 
 	// WriteFile writes all of v from off on. Res is v.Size, or a negative errno:
-	// then any part of it may have been written.
-	WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error)
+	// then any part of it may have been written. If durable, the completion says that the
+	// bytes are durable, with the metadata of the file that is needed to read them (RWF_DSYNC).
+	WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error)
 
-	// SyncFile makes earlier writes durable. Res is 0 or a negative errno. After an
-	// error these writes may be lost although a later sync succeeds: the kernel
-	// reports the error once.
-	SyncFile(f File, user uint64, flags SyncFlags) (Op, error)
+	// SyncFile makes earlier writes durable, without metadata that reads do not need
+	// (fdatasync). Res is 0 or a negative errno. After an error these writes may be lost
+	// although a later sync succeeds: the kernel reports the error once.
+	SyncFile(f File, user uint64) (Op, error)
 
 	// AllocateFile reserves blocks for n bytes from off on, and grows the file as
 	// far as that. Res is 0 or a negative errno.
@@ -91,27 +92,6 @@ type Alignment struct {
 // Direct says that I/O passes by the page cache.
 func (a Alignment) Direct() bool { return a.Offset > 0 }
 
-// WriteFlags modify WriteFile.
-type WriteFlags uint8
-
-const (
-	// WriteDurable: the completion says that the bytes are durable, with the metadata
-	// of the file that is needed to read them (RWF_DSYNC).
-	WriteDurable WriteFlags = 1 << iota
-	// WriteThenSync: a data sync follows the write, which covers all earlier writes to
-	// the file, and one completion reports both. The driver asks for the sync after
-	// the end of the write: a link in the kernel's queue breaks silently if the kernel
-	// takes only its first half.
-	WriteThenSync
-)
-
-// SyncFlags modify SyncFile.
-type SyncFlags uint8
-
-// SyncData leaves out metadata that reads do not need, such as the time of the last change
-// (fdatasync).
-const SyncData SyncFlags = 1
-
 // errTooLong is the error of a transfer whose result would not fit a Completion.
 var errTooLong = fmt.Errorf("2 GiB or more at once: %w", unix.EINVAL)
 
@@ -127,9 +107,9 @@ func (k Kind) transfers() bool { return k == KindRead || k == KindWrite }
 // fileRequest are the arguments of an operation on a file.
 type fileRequest struct {
 	off    int64 // KindRead, KindWrite, KindAllocate: where it begins
-	length int64 // KindAllocate; KindWrite: of the sync after it, 0: all of the file
+	length int64 // KindAllocate; KindWrite: of the sync after it
 	grain  int32 // a direct read ends at a multiple of it, 0: at any byte
-	flags  int32 // of preadv2 and pwritev2; KindSync: of IORING_OP_FSYNC
+	flags  int32 // of preadv2 and pwritev2
 	job    *fileJob
 }
 
@@ -166,7 +146,7 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 		return int32(res), false // a sync is not repeated either: it may have reported an error already
 	}
 	if o.step() != stepTransfer {
-		return int32(o.sent), false // 0 but for WriteThenSync
+		return int32(o.sent), false // 0 but for a write with a sync
 	}
 	size := o.vec.Size()
 	o.sent += int(res)
@@ -189,18 +169,9 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 
 // begin fills in the arguments of a new operation on f. The pointer o is good until the
 // next add.
-func (o *operation) begin(f File, off, length int64, flags int32) {
-	o.file = fileRequest{off: off, length: length, grain: int32(f.align.Offset), flags: flags}
-}
-
-// beginWrite is begin for a write.
-func (o *operation) beginWrite(f File, off int64, flags WriteFlags) {
-	rwf := int32(0)
-	if flags&WriteDurable != 0 {
-		rwf = unix.RWF_DSYNC
-	}
-	o.begin(f, off, 0, rwf)
-	if flags&WriteThenSync != 0 {
-		o.bits |= opThenSync
+func (o *operation) begin(f File, off, length int64, durable bool) {
+	o.file = fileRequest{off: off, length: length, grain: int32(f.align.Offset)}
+	if durable {
+		o.file.flags = unix.RWF_DSYNC
 	}
 }

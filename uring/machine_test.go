@@ -56,7 +56,7 @@ func TestSharpTimersSetsTheSlackOfTheThread(t *testing.T) {
 
 // Matrix: IO-14
 func TestProbeDescribesTheMachine(t *testing.T) {
-	m := Probe(nil)
+	m := Probe()
 	if m.Kernel == "" || m.Kernel == "unknown" || len(m.CPUs) == 0 || m.Files.Soft == 0 || m.Seccomp == "" {
 		t.Errorf("%+v", m)
 	}

@@ -37,9 +37,7 @@ type Config struct {
 	// FileWorkers bounds the threads of an epoll engine that wait for files, 0: 16. A thread
 	// that waits takes one of GOMAXPROCS for some time.
 	FileWorkers int
-	// Off switches single features off by the name that Info lists, to
-	// compare them or to work around a kernel.
-	Off []string
+	off         []string // features that tests do without
 }
 
 // Info describes the engine that Open opened.
@@ -51,14 +49,11 @@ type Info struct {
 	Entries  int       `json:"entries,omitempty"`  // of the submission queue, after halving for lack of memory
 }
 
-// Has says whether the feature of that name was found and is used.
-func (i *Info) Has(name string) bool { return featureSet(i.Features).have(name) }
-
-// Feature is one optional ability of the kernel, found by trying it.
+// Feature is one optional ability of the kernel.
 type Feature struct {
 	Name  string `json:"name"`
 	Have  bool   `json:"have"`
-	Since string `json:"since"`         // first kernel that has it
+	Since string `json:"since"`         // first kernel on which it is used
 	Why   string `json:"why,omitempty"` // why it is not used
 }
 

@@ -21,6 +21,6 @@ func open(cfg Config) (Driver, error) {
 }
 
 // probeRing has none to open.
-func probeRing(m *Machine, _ []string) {
+func probeRing(m *Machine) {
 	m.RingWhy = "this program was built with -tags epoll, without any ring code"
 }

@@ -35,10 +35,10 @@ func open(cfg Config) (Driver, error) {
 }
 
 // probeRing opens a small ring for a moment.
-func probeRing(m *Machine, off []string) {
+func probeRing(m *Machine) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	d, err := openRing(Config{Entries: 8, Off: off})
+	d, err := openRing(Config{Entries: 8})
 	if err != nil {
 		m.RingWhy = err.Error()
 		return

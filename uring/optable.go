@@ -39,7 +39,7 @@ const (
 	opEnded                       // zero-copy send: result known, notifications to come
 	opCancel                      // cancelled: do not resubmit
 	opCopied                      // the kernel said that it copied
-	opThenSync                    // KindWrite: a sync follows
+	opThenSync                    // KindWrite: a sync of its range follows
 	opSyncing                     // KindWrite: it is under way
 	opParked                      // KindRead and so on: not given to the kernel yet
 	opFixed                       // KindRead, KindWrite: the request under way is on registered memory

@@ -59,12 +59,12 @@ var usefulSysctls = [...]string{
 	"net.core.wmem_max",
 }
 
-// Probe looks at the machine, and opens and closes a ring to find its features. off is as
-// in Config. Any goroutine may call it.
-func Probe(off []string) Machine {
+// Probe looks at the machine, and opens and closes a ring to find its features. Any goroutine
+// may call it.
+func Probe() Machine {
 	m := Machine{Flavour: Flavour, Kernel: kernelRelease(), Sysctls: map[string]string{}}
 	m.CPUs, _ = AllowedCPUs() // an error shows as no CPUs
-	probeRing(&m, off)
+	probeRing(&m)
 	for _, name := range usefulSysctls {
 		m.Sysctls[name] = sysctl(strings.ReplaceAll(name, ".", "/"))
 	}

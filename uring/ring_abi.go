@@ -13,9 +13,9 @@ const (
 	setupDeferTaskrun = 1 << 13
 	setupNoSQArray    = 1 << 16
 
-	// featNeeded are features that a ring here cannot do without: one mapping for both queues,
-	// no lost answers, and a timeout in the call that waits. All kernels since 5.11 have them.
-	featNeeded = 1<<0 | 1<<1 | 1<<8
+	// Bits of what the kernel can, by which it is known to have more.
+	featRegisterByIndex = 1 << 13 // since 6.3; the report of copies came in 6.2
+	featReadAttributes  = 1 << 16 // since 6.14; before 6.13 a file that left the table was closed late
 
 	enterGetEvents      = 1 << 0
 	enterExtArg         = 1 << 3
@@ -33,7 +33,6 @@ const (
 	opcodeWritev      = 2
 	opcodeFsync       = 3
 	opcodeReadFixed   = 4
-	opcodeWriteFixed  = 5
 	opcodePollAdd     = 6
 	opcodeSendmsg     = 9
 	opcodeAccept      = 13
@@ -55,9 +54,8 @@ const (
 	recvMultishot      = 1 << 1
 	sendZCReportUsage  = 1 << 3
 	acceptMultishot    = 1 << 0
+	fsyncData          = 1 << 0 // in opFlags
 	pollAddMulti       = 1 << 0 // in len
-	cancelAll          = 1 << 0 // in opFlags
-	cancelAny          = 1 << 2 // in opFlags
 	cqeBuffer          = 1 << 0
 	cqeMore            = 1 << 1
 	cqeNotification    = 1 << 3
@@ -67,7 +65,6 @@ const (
 )
 
 const (
-	registerBuffers       = 0
 	unregisterBuffers     = 1
 	registerFilesUpdate   = 6
 	registerFiles2        = 13

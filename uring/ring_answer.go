@@ -32,9 +32,6 @@ func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint
 	switch {
 	case flags&cqeMore != 0:
 		c.Flags = More
-	case o.kind == KindAccept && !d.can.acceptMulti && res >= 0 && o.bits&opCancel == 0 && d.state == stateOpen:
-		c.Flags = More // armed again before the next system call
-		d.again = append(d.again, op)
 	default:
 		if res == -int32(unix.ENOBUFS) && o.kind == KindReceive {
 			d.stats.NoBuffers++
@@ -62,7 +59,7 @@ func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
 func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flags uint32) {
 	if flags&cqeNotification != 0 {
 		o.debt--
-		if d.can.reportUsage && uint32(res)&notificationCopied != 0 {
+		if d.reportUsage && uint32(res)&notificationCopied != 0 {
 			o.bits |= opCopied
 		}
 		if o.debt == 0 && o.bits&opEnded != 0 {

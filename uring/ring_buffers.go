@@ -12,25 +12,21 @@ import (
 
 const (
 	// A small footprint decides: the ring walks through all of its memory.
-	// Incremental buffers are shared by connections, whole ones are not.
-	incrementalBuffers    = 8
-	incrementalBufferSize = 128 << 10
-	wholeBuffers          = 64
-	wholeBufferSize       = 16 << 10
+	defaultBuffers    = 8
+	defaultBufferSize = 128 << 10
 
 	receiveGroup = 0
 )
 
-// bufferRing has the provided buffers of multishot receives. A buffer belongs to the
-// kernel until a completion says that it is used up, then to the holders of its slices;
+// bufferRing has the provided buffers of multishot receives, which share each of them
+// (IOU_PBUF_RING_INC). A buffer belongs to the kernel until a completion says that it is used up, then to the holders of its slices;
 // after the release of the last slice it belongs to the kernel again.
 type bufferRing struct {
-	entries     []bufferEntry // shared with the kernel
-	state       []bufferState
-	data        []byte
-	size        int
-	tail        uint16
-	incremental bool
+	entries []bufferEntry // shared with the kernel
+	state   []bufferState
+	data    []byte
+	size    int
+	tail    uint16
 
 	ringMem, dataMem *Memory
 }
@@ -42,25 +38,10 @@ type bufferState struct {
 	done bool   // the kernel does not use it any more
 }
 
-// bufferShape is number and size of the buffers for cfg.
-func bufferShape(cfg *Config, incremental bool) (n, size int) {
-	n, size = wholeBuffers, wholeBufferSize
-	if incremental {
-		n, size = incrementalBuffers, incrementalBufferSize
-	}
-	if cfg.Buffers > 0 {
-		n = cfg.Buffers
-	}
-	if cfg.BufferSize > 0 {
-		size = cfg.BufferSize
-	}
-	return n, size
-}
-
 // newBufferRing registers buffers with r. The errno EINVAL of the kernel means
-// that it does not know them, or not the incremental kind.
-func newBufferRing(r *ring, n, size int, incremental bool) (*bufferRing, error) {
-	b := &bufferRing{state: make([]bufferState, n), size: size, incremental: incremental}
+// that it does not know them.
+func newBufferRing(r *ring, n, size int) (*bufferRing, error) {
+	b := &bufferRing{state: make([]bufferState, n), size: size}
 	err := b.mapMemory(n)
 	if err == nil {
 		err = b.register(r)
@@ -92,9 +73,7 @@ func (b *bufferRing) register(r *ring) error {
 		ring:    uint64(uintptr(unsafe.Pointer(&b.entries[0]))),
 		entries: uint32(len(b.entries)),
 		group:   receiveGroup,
-	}
-	if b.incremental {
-		reg.flags = bufferRingIncremental
+		flags:   bufferRingIncremental,
 	}
 	if errno := r.register(registerBufferRing, unsafe.Pointer(&reg), 1); errno != 0 {
 		return errno
@@ -144,7 +123,7 @@ func (b *bufferRing) take(flags uint32, n int) ([]byte, Buffer) {
 		return nil, 0
 	}
 	s := &b.state[id]
-	if !b.incremental || flags&cqeBufferMore == 0 {
+	if flags&cqeBufferMore == 0 {
 		s.done = true
 	}
 	if n <= 0 || n > b.size-s.used {

@@ -3,6 +3,7 @@
 package uring
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -34,14 +35,10 @@ type ringDriver struct {
 
 	info  Info
 	stats Stats
-	can   ringCan
 	err   error // final error of the ring
 	state driverState
-}
 
-// ringCan are the features that requests ask for.
-type ringCan struct {
-	skip, acceptMulti, sendZC, reportUsage bool
+	reportUsage bool // zero-copy sends say whether the kernel copied
 }
 
 type driverState uint8
@@ -60,10 +57,9 @@ type quietSend struct {
 
 // User words of the driver's own requests. Slots of operations stay below.
 const (
-	ownBit   = 1 << 31
-	ownNone  = ownBit + iota // no work for the answer
-	ownWake                  // poll of the wake-up event
-	ownProbe                 // see ring_probe.go
+	ownBit  = 1 << 31
+	ownNone = ownBit + iota // no work for the answer
+	ownWake                 // poll of the wake-up event
 )
 
 // openRing opens a driver over a ring; every error means that there is none.
@@ -77,7 +73,7 @@ func openRing(cfg Config) (Driver, error) {
 }
 
 func (d *ringDriver) open(cfg *Config) (err error) {
-	set := newFeatureSet(cfg.Off)
+	set := newFeatureSet(cfg.off)
 	d.wake.closed = true // until it is open
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
@@ -88,15 +84,19 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 	if err = d.openWake(); err != nil {
 		return err
 	}
-	d.probe(set)
-	d.openBuffers(cfg, set)
-	d.openFiles(cfg, set)
-	d.openRegistered(cfg, set)
-	d.can = ringCan{
-		skip:        set.have(featureCQESkip),
-		acceptMulti: set.have(featureAcceptMulti),
-		sendZC:      set.have(featureSendZC),
-		reportUsage: set.have(featureReportUsage),
+	for _, one := range [...]struct {
+		feature string
+		open    func(cfg *Config) error
+	}{
+		{featureRegisteredRing, func(*Config) error { return d.ring.registerRing() }},
+		{featureIncremental, d.openBuffers},
+		{featureFileTable, d.openFiles},
+		{featureRegisteredBuffers, d.openRegistered},
+		{featureReportUsage, d.openReports},
+	} {
+		if set.wanted(one.feature) {
+			set.tried(one.feature, one.open(cfg))
+		}
 	}
 	d.info = Info{
 		Backend:  Flavour,
@@ -104,7 +104,6 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		Features: set,
 		Entries:  int(d.ring.entries()),
 	}
-	d.stats = Stats{}
 	return d.armWake()
 }
 
@@ -116,57 +115,29 @@ func (d *ringDriver) openWake() error {
 	return nil
 }
 
-// openBuffers tries the kinds of buffer rings, best first.
-func (d *ringDriver) openBuffers(cfg *Config, set featureSet) {
-	if !set.have(featureRecvMulti) {
-		set.lacks(featureBufferRing, "needs "+featureRecvMulti)
-	}
-	if !set.wanted(featureBufferRing) {
-		set.lacks(FeatureIncremental, "needs "+featureBufferRing)
-		return
-	}
-	for _, incremental := range [...]bool{true, false} {
-		if incremental && !set.wanted(FeatureIncremental) {
-			continue
-		}
-		n, size := bufferShape(cfg, incremental)
-		b, err := newBufferRing(d.ring, n, size, incremental)
-		if err == nil {
-			d.buffers = b
-			set.found(featureBufferRing)
-			if incremental {
-				set.found(FeatureIncremental)
-			}
-			return
-		}
-		if incremental {
-			set.lacks(FeatureIncremental, err.Error())
-		} else {
-			set.lacks(featureBufferRing, err.Error())
-		}
-	}
+// openBuffers opens the ring of receive buffers.
+func (d *ringDriver) openBuffers(cfg *Config) (err error) {
+	d.buffers, err = newBufferRing(d.ring, cmp.Or(cfg.Buffers, defaultBuffers), cmp.Or(cfg.BufferSize, defaultBufferSize))
+	return err
 }
 
-func (d *ringDriver) openFiles(cfg *Config, set featureSet) {
-	if !set.wanted(featureFileTable) {
-		return
+// openFiles opens the table of files. Kernels without featReadAttributes may close a file that
+// has left the table only at the end of older requests on other files: a peer would not notice
+// our close while an older connection lives.
+func (d *ringDriver) openFiles(cfg *Config) (err error) {
+	if d.ring.features&featReadAttributes == 0 {
+		return errOldKernel
 	}
-	n := cfg.Files
-	if n <= 0 {
-		n = defaultFiles
+	d.files, err = newFiles(d.ring, cmp.Or(cfg.Files, defaultFiles))
+	return err
+}
+
+// openReports has zero-copy sends report whether the kernel copied after all.
+func (d *ringDriver) openReports(*Config) error {
+	if d.reportUsage = d.ring.features&featRegisterByIndex != 0; !d.reportUsage {
+		return errOldKernel
 	}
-	f, errno := newFiles(d.ring, n)
-	if errno != 0 {
-		set.lacks(featureFileTable, errno.Error())
-		return
-	}
-	if !d.closesAtOnce(f) {
-		_ = f.unmap() // it was only the argument of updates
-		set.lacks(featureFileTable, "this kernel closes what was in it late")
-		return
-	}
-	d.files = f
-	set.found(featureFileTable)
+	return nil
 }
 
 // release frees everything. No operation may be in flight.

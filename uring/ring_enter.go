@@ -124,8 +124,8 @@ func (d *ringDriver) settle(to *[]Completion) {
 	d.quiet = d.quiet[:copy(d.quiet, d.quiet[n:])]
 }
 
-// requeue queues operations again: the rest of transfers that the kernel cut short, the
-// sync after a write, and accepts where the kernel has no multishot.
+// requeue queues operations again: the rest of transfers that the kernel cut short, and the
+// sync after a write.
 func (d *ringDriver) requeue(to *[]Completion) {
 	for i := 0; i < len(d.again); i++ { // making room for requests may add to it
 		op := d.again[i]
@@ -134,7 +134,6 @@ func (d *ringDriver) requeue(to *[]Completion) {
 		case o == nil:
 		case o.bits&opCancel != 0:
 			d.sendEnded(to, op, o, -int32(unix.ECANCELED))
-		case o.kind == KindAccept && d.queueAccept(op, o):
 		case o.kind == KindSend && d.queueSend(op, o):
 		case o.kind.isFile() && d.queueFile(op, o):
 		default:
@@ -170,7 +169,5 @@ func (d *ringDriver) queueCancel(user uint64) {
 	e.fd = -1
 	e.addr = user
 	e.user = ownNone
-	if d.can.skip {
-		e.flags = sqeCQESkip
-	}
+	e.flags = sqeCQESkip
 }

@@ -23,7 +23,7 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 				continue
 			}
 			for errno := unix.Errno(1); errno < lastErrno; errno++ {
-				d := &ringDriver{can: ringCan{acceptMulti: true}}
+				d := &ringDriver{}
 				v, err := NewVec(1)
 				must(t, err)
 				v.Append([]byte("four"))

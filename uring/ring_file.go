@@ -42,11 +42,8 @@ func (d *ringDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func
 	o := d.ops.get(op)
 	fill(o)
 	if kind.transfers() && v.Size() == 0 {
-		if o.bits&opThenSync == 0 {
-			d.complete(&d.early, op, o, 0)
-			return op, nil
-		}
-		o.bits |= opSyncing
+		d.complete(&d.early, op, o, 0)
+		return op, nil
 	}
 	if !d.queueFile(op, o) {
 		d.ops.end(op)
@@ -57,32 +54,31 @@ func (d *ringDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func
 
 // ReadFile implements FileDriver.
 func (d *ringDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error) {
-	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, 0) })
+	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, false) })
 }
 
 // WriteFile implements FileDriver. One thread of the kernel does all writes to a file through
 // the page cache, and would wait for the durability of each before the next. So a durable
 // write becomes a write and a sync of its range, which is what the kernel does inside, if the
 // file has other requests; alone, it is faster in one request.
-func (d *ringDriver) WriteFile(f File, v *Vec, off int64, user uint64, flags WriteFlags) (Op, error) {
-	split := flags == WriteDurable && !f.align.Direct() && v.Size() > 0 && d.ops.first(f.FD()) != 0
+func (d *ringDriver) WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error) {
+	split := durable && !f.align.Direct() && v.Size() > 0 && d.ops.first(f.FD()) != 0
 	return d.startFile(KindWrite, f, v, user, func(o *operation) {
-		o.beginWrite(f, off, flags)
-		if split {
-			o.file.flags, o.file.length = 0, int64(v.Size())
+		if o.begin(f, off, 0, durable && !split); split {
+			o.file.length = int64(v.Size())
 			o.bits |= opThenSync
 		}
 	})
 }
 
 // SyncFile implements FileDriver.
-func (d *ringDriver) SyncFile(f File, user uint64, flags SyncFlags) (Op, error) {
-	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, int32(flags)) })
+func (d *ringDriver) SyncFile(f File, user uint64) (Op, error) {
+	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, false) })
 }
 
 // AllocateFile implements FileDriver.
 func (d *ringDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
-	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, 0) })
+	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, false) })
 }
 
 // queueFile queues a request for the rest of o; false if the ring is broken.
@@ -103,12 +99,8 @@ func (d *ringDriver) fillFile(e *sqe, o *operation) {
 	case stepAllocate:
 		e.opcode, e.off, e.addr = opcodeFallocate, uint64(o.file.off), uint64(o.file.length)
 	case stepSync:
-		e.opcode, e.opFlags = opcodeFsync, uint32(SyncData)
-		if o.kind == KindSync {
-			e.opFlags = uint32(o.file.flags)
-		} else if o.file.length > 0 { // of the written range, else of the whole file
-			e.off, e.len = uint64(o.file.off), uint32(o.file.length)
-		}
+		e.opcode, e.opFlags = opcodeFsync, fsyncData
+		e.off, e.len = uint64(o.file.off), uint32(o.file.length) // length 0: the whole file
 	default:
 		d.aimTransfer(e, o)
 	}

@@ -34,7 +34,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 		must(t, err)
 		t.Cleanup(v.Free)
 		v.Append([]byte(text))
-		op, err := d.WriteFile(f, v, off, user, WriteDurable)
+		op, err := d.WriteFile(f, v, off, user, true)
 		must(t, err)
 		return d.ops.get(op)
 	}
@@ -53,7 +53,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	if _, more := again.progress(5); !more {
 		t.Error("it ends with its write")
 	}
-	if e := asks(&again); e.opcode != opcodeFsync || e.opFlags != uint32(SyncData) || e.off != 3 || e.len != 5 {
+	if e := asks(&again); e.opcode != opcodeFsync || e.opFlags != fsyncData || e.off != 3 || e.len != 5 {
 		t.Errorf("then it is %d with %x of %d bytes at %d, want a data sync (%d) of 5 at 3", e.opcode, e.opFlags, e.len, e.off, opcodeFsync)
 	}
 	o.vec.rewind()

@@ -20,14 +20,14 @@ type files struct {
 
 // newFiles registers a sparse table of n places, fewer if the limit on
 // descriptors says so.
-func newFiles(r *ring, n int) (*files, unix.Errno) {
+func newFiles(r *ring, n int) (*files, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(n) > limit.Cur {
 		n = int(limit.Cur)
 	}
 	mem, err := Map(int(unsafe.Sizeof(int32(0))))
 	if err != nil {
-		return nil, unix.ENOMEM
+		return nil, err
 	}
 	reg := resourceTable{n: uint32(n), flags: resourceSparse}
 	if errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
@@ -38,7 +38,7 @@ func newFiles(r *ring, n int) (*files, unix.Errno) {
 	for i := range f.free {
 		f.free[i] = int32(n - 1 - i)
 	}
-	return f, 0
+	return f, nil
 }
 
 // add gives fd a place and returns it + 1, or 0 if there is none.

@@ -51,20 +51,15 @@ type fixedArea struct {
 }
 
 // openRegistered registers an empty table.
-func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
-	if !set.wanted(featureRegisteredBuffers) {
-		return
-	}
+func (d *ringDriver) openRegistered(cfg *Config) error {
 	mem, err := Map(int(unsafe.Sizeof(iovec{})))
 	if err != nil {
-		set.lacks(featureRegisteredBuffers, err.Error())
-		return
+		return err
 	}
 	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
 	if errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
 		_ = mem.Unmap()
-		set.lacks(featureRegisteredBuffers, errno.Error())
-		return
+		return errno
 	}
 	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.RegisteredBytes, mem: mem, arg: (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))}
 	if t.most == 0 {
@@ -74,7 +69,7 @@ func (d *ringDriver) openRegistered(cfg *Config, set featureSet) {
 		t.free[i] = uint16(fixedPlaces - 1 - i)
 	}
 	d.fixed = t
-	set.found(featureRegisteredBuffers)
+	return nil
 }
 
 // fixedByDefault is the default bound of the registered memory of a ring of this thread, in

@@ -77,7 +77,7 @@ func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int3
 	if kind == KindRead {
 		_, err = d.ReadFile(f, v, 0, 1)
 	} else {
-		_, err = d.WriteFile(f, v, 0, 1, 0)
+		_, err = d.WriteFile(f, v, 0, 1, false)
 	}
 	must(t, err)
 	got, err := d.Wait(-1)

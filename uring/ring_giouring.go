@@ -29,10 +29,6 @@ type ring struct {
 	until    *unix.Timespec
 }
 
-// The package cannot undo the registration of the ring, which would keep the
-// ring alive for as long as the thread.
-const canRegisterRing = false
-
 // newRing makes one attempt with exactly these flags.
 func newRing(entries, completions, flags uint32) (*ring, error) {
 	if flags&setupNoSQArray != 0 {
@@ -150,5 +146,6 @@ func (r *ring) commit() {}
 // overflowed says that the kernel keeps answers back, for lack of room.
 func (r *ring) overflowed() bool { return r.g.CQHasOverflow() }
 
-// registerRing is never called, see canRegisterRing.
-func (r *ring) registerRing() unix.Errno { return unix.ENOTSUP }
+// registerRing fails: the package cannot undo the registration of the ring, which would keep
+// the ring alive for as long as the thread.
+func (r *ring) registerRing() error { return errors.New("giouring cannot undo it") }

@@ -76,34 +76,14 @@ func (d *ringDriver) isOpen(s Socket) bool {
 
 // Accept implements Driver.
 func (d *ringDriver) Accept(s Socket, user uint64) (Op, error) {
-	if err := d.usable(s); err != nil {
+	op, e, _, err := d.start(KindAccept, s, user, nil)
+	if err != nil {
 		return 0, err
 	}
-	op, ok := d.ops.add(KindAccept, s, user, nil)
-	if !ok {
-		return 0, errTooMany
-	}
-	if !d.queueAccept(op, d.ops.get(op)) {
-		d.ops.end(op)
-		return 0, d.err
-	}
-	return op, nil
-}
-
-// queueAccept queues the request of o; false if the ring is broken.
-func (d *ringDriver) queueAccept(op Op, o *operation) bool {
-	e, _ := d.request()
-	if e == nil {
-		return false
-	}
-	aim(e, o.sock)
 	e.opcode = opcodeAccept
 	e.opFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
-	e.user = uint64(op)
-	if d.can.acceptMulti {
-		e.ioprio = acceptMultishot
-	}
-	return true
+	e.ioprio = acceptMultishot
+	return op, nil
 }
 
 // Connect implements Driver.
@@ -210,9 +190,9 @@ func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool,
 	}
 	o := d.ops.get(op)
 	switch {
-	case flags&SendZeroCopy != 0 && d.can.sendZC:
+	case flags&SendZeroCopy != 0:
 		o.bits |= opZero
-	case flags&SendQuiet != 0 && d.can.skip:
+	case flags&SendQuiet != 0:
 		o.bits |= opQuiet
 	}
 	if !d.queueSend(op, o) {
@@ -237,7 +217,7 @@ func (d *ringDriver) queueSend(op Op, o *operation) bool {
 	switch {
 	case o.bits&opZero != 0:
 		e.opcode = opcodeSendmsgZC
-		if d.can.reportUsage {
+		if d.reportUsage {
 			e.ioprio = sendZCReportUsage
 		}
 	case o.bits&opQuiet != 0:

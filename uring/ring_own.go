@@ -38,8 +38,6 @@ type ring struct {
 	until   *kernelTimespec
 }
 
-const canRegisterRing = true
-
 // newRing makes one attempt with exactly these flags.
 func newRing(entries, completions, flags uint32) (*ring, error) {
 	p := ringParams{flags: flags | setupCQSize, cqEntries: completions}
@@ -213,11 +211,11 @@ func (r *ring) commit() {
 func (r *ring) overflowed() bool { return atomic.LoadUint32(r.sqFlags)&sqCQOverflow != 0 }
 
 // registerRing spares each enter the look-up of the descriptor.
-func (r *ring) registerRing() unix.Errno {
+func (r *ring) registerRing() error {
 	up := slotUpdate{offset: anyOffset, data: uint64(r.fd)}
 	if errno := r.register(registerRingFDs, unsafe.Pointer(&up), 1); errno != 0 {
 		return errno
 	}
 	r.enterFD, r.enterBit = uintptr(up.offset), enterRegisteredRing
-	return 0
+	return nil
 }

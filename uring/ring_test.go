@@ -118,7 +118,7 @@ func TestRefusedZeroCopyIsSentPlainly(t *testing.T) {
 // before it is given again.
 func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	const n, size = 2, 64
-	b := &bufferRing{state: make([]bufferState, n), size: size, incremental: true}
+	b := &bufferRing{state: make([]bufferState, n), size: size}
 	must(t, b.mapMemory(n))
 	defer b.free()
 	b.give(0)
@@ -145,30 +145,6 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	b.release(last) // of a former life
 	if b.tail != 3 || b.state[0].out != 0 {
 		t.Fatal("a release of a former life counted")
-	}
-}
-
-// Matrix: IO-13
-func TestSetupGivesUpFlagsNewestFirst(t *testing.T) {
-	set := newFeatureSet([]string{featureSingleIssuer})
-	flags := ladderFlags(set)
-	if flags&(setupSingleIssuer|setupDeferTaskrun) != 0 {
-		t.Error("deferred task work without a single issuer")
-	}
-	var order []uint32
-	for flags != 0 {
-		lower := lowerFlags(flags, set)
-		order = append(order, flags&^lower)
-		flags = lower
-	}
-	want := []uint32{setupNoSQArray, setupCoopTaskrun, setupSubmitAll}
-	if len(order) != len(want) || order[0] != want[0] || order[1] != want[1] || order[2] != want[2] {
-		t.Errorf("gave up %x, want %x", order, want)
-	}
-	for _, f := range set[:5] {
-		if f.Have || f.Why == "" {
-			t.Errorf("%+v: want a reason", f)
-		}
 	}
 }
 
@@ -222,9 +198,6 @@ func TestForbiddenRing(t *testing.T) {
 // Matrix: IO-10
 func TestWrongThreadIsAnError(t *testing.T) {
 	d := newTestRing(t, Config{})
-	if !d.info.Features[0].Have {
-		t.Skip("this kernel does not check")
-	}
 	onThread(func() {
 		if _, err := d.Wait(0); err == nil || !strings.Contains(err.Error(), "another thread") {
 			t.Errorf("Wait on another thread: %v", err)

@@ -42,12 +42,12 @@ func TestSetupErrorNamesCauseAndRemedy(t *testing.T) {
 }
 
 func TestValidateReportsEveryProblem(t *testing.T) {
-	bad := Config{Backend: "kqueue", Entries: 3, Buffers: 5, BufferSize: 100, Files: -1, Off: []string{"warp"}}
+	bad := Config{Backend: "kqueue", Entries: 3, Buffers: 5, BufferSize: 100, Files: -1}
 	err := bad.validate()
 	if err == nil || !errors.Is(err, unix.EINVAL) {
 		t.Fatalf("Validate: %v", err)
 	}
-	for _, part := range []string{`"kqueue"`, "3 ring entries", "5 receive buffers", "100 bytes", "-1 places", `"warp"`} {
+	for _, part := range []string{`"kqueue"`, "3 ring entries", "5 receive buffers", "100 bytes", "-1 places"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}
@@ -58,12 +58,6 @@ func TestValidateReportsEveryProblem(t *testing.T) {
 	huge := Config{Buffers: 1 << 15, BufferSize: 1 << 20}
 	if huge.validate() == nil {
 		t.Error("32 GiB of receive buffers are fine")
-	}
-	for _, f := range ringFeatures() {
-		good := Config{Off: []string{f.Name}}
-		if err := good.validate(); err != nil {
-			t.Error(err)
-		}
 	}
 	if err := (&Config{}).validate(); err != nil {
 		t.Errorf("the zero value: %v", err)

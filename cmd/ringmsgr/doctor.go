@@ -116,7 +116,7 @@ type findings struct {
 
 // examine tries the calls of a messenger on the machine.
 func examine(cfg loop.Config) *findings {
-	f := &findings{cfg: cfg, machine: uring.Probe(nil), procs: runtime.GOMAXPROCS(0)}
+	f := &findings{cfg: cfg, machine: uring.Probe(), procs: runtime.GOMAXPROCS(0)}
 	f.tryCores()
 	if !f.machine.Ring {
 		f.ringErr = tryRing()

@@ -246,7 +246,7 @@ func TestAShortRequestForOneBlockIsNoMisalignedOne(t *testing.T) {
 		v, err := uring.NewVec(1)
 		must(t, err)
 		v.Append(mem.Bytes()[:size])
-		_, err = p.d[0].WriteFile(file, v, 0, 1, 0)
+		_, err = p.d[0].WriteFile(file, v, 0, 1, false)
 		must(t, err)
 		p.run()
 		_, err = p.d[0].ReadFile(file, v, 0, 2)

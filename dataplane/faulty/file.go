@@ -25,16 +25,16 @@ func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (u
 }
 
 // WriteFile implements uring.Driver.
-func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
+func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
 	return d.file(uring.KindWrite, WriteFileEnd, v, user, func(v *uring.Vec) (uring.Op, error) {
-		return d.Driver.WriteFile(f, v, off, user, flags)
+		return d.Driver.WriteFile(f, v, off, user, durable)
 	})
 }
 
 // SyncFile implements uring.Driver.
-func (d *driver) SyncFile(f uring.File, user uint64, flags uring.SyncFlags) (uring.Op, error) {
+func (d *driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
 	return d.file(uring.KindSync, SyncFileEnd, nil, user, func(*uring.Vec) (uring.Op, error) {
-		return d.Driver.SyncFile(f, user, flags)
+		return d.Driver.SyncFile(f, user)
 	})
 }
 

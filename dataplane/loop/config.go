@@ -23,8 +23,8 @@ type ReceiveMode string
 // The receive modes.
 const (
 	// ReceiveAuto has each connection choose by the size of its frames: small ones as
-	// with ReceiveBuffers, others as with ReceiveReady. Without incremental buffers of
-	// the kernel (before Linux 6.12) it is ReceiveReady.
+	// with ReceiveBuffers, others as with ReceiveReady. Without receive
+	// buffers of the ring (before Linux 6.12) it is ReceiveReady.
 	ReceiveAuto ReceiveMode = "auto"
 	// ReceiveBuffers arms a multishot receive into the ring's buffers. A
 	// connection that meets a large data segment changes to ReceiveReady.

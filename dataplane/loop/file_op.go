@@ -273,11 +273,7 @@ func (op *FileOp) start() (err error) {
 	case uring.KindRead:
 		_, err = c.drv.ReadFile(f.sock, op.vec, op.off-int64(op.skip), user)
 	case uring.KindWrite:
-		var flags uring.WriteFlags
-		if op.how == Through {
-			flags = uring.WriteDurable
-		}
-		_, err = c.drv.WriteFile(f.sock, op.vec, op.off, user, flags)
+		_, err = c.drv.WriteFile(f.sock, op.vec, op.off, user, op.how == Through)
 	default:
 		_, err = c.drv.AllocateFile(f.sock, op.off, op.length, user)
 	}

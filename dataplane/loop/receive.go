@@ -61,9 +61,8 @@ type Why string
 
 // The reasons.
 const (
-	WhyAsked     Why = "configured"                             // Config.Receive
-	WhyEngine    Why = "the engine has no receive buffers"      // epoll, or an old kernel
-	WhyWhole     Why = "connections cannot share a buffer here" // no incremental buffers: before Linux 6.12
+	WhyAsked     Why = "configured"                        // Config.Receive
+	WhyEngine    Why = "the engine has no receive buffers" // epoll, or Linux before 6.12
 	WhyBegun     Why = "few small frames so far"
 	WhySmall     Why = "small frames"
 	WhyLarge     Why = "large frames"
@@ -108,8 +107,6 @@ func (c *Core) chooseReceive() {
 	switch {
 	case !c.info.Receive:
 		c.receive, c.receiveWhy = ReceiveReady, WhyEngine
-	case c.receive == ReceiveAuto && !c.info.Has(uring.FeatureIncremental):
-		c.receive, c.receiveWhy = ReceiveReady, WhyWhole
 	case c.receive == ReceiveAuto:
 		c.receiveWhy = WhyEach
 	}
@@ -358,7 +355,7 @@ type ReceiveShower interface {
 }
 
 // reasons are the reasons of sockets; a view stores the index.
-var reasons = [...]Why{WhyAsked, WhyEngine, WhyWhole, WhyBegun, WhySmall, WhyLarge, WhyStopped, WhyBehind, WhyExhausted}
+var reasons = [...]Why{WhyAsked, WhyEngine, WhyBegun, WhySmall, WhyLarge, WhyStopped, WhyBehind, WhyExhausted}
 
 // Receives is the mode, ReceiveBuffers or ReceiveReady, and why; both are empty without a
 // socket. Any goroutine.

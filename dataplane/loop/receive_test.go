@@ -45,21 +45,20 @@ func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {
 
 func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {
 	for _, one := range []struct {
-		set         ReceiveMode
-		multi, part bool
-		want        ReceiveMode
-		why         Why
+		set   ReceiveMode
+		multi bool
+		want  ReceiveMode
+		why   Why
 	}{
-		{"", true, true, ReceiveAuto, WhyEach},
-		{ReceiveAuto, true, true, ReceiveAuto, WhyEach},
-		{ReceiveAuto, true, false, ReceiveReady, WhyWhole},
-		{ReceiveAuto, false, false, ReceiveReady, WhyEngine},
-		{ReceiveBuffers, true, false, ReceiveBuffers, WhyAsked},
-		{ReceiveBuffers, false, false, ReceiveReady, WhyEngine},
-		{ReceiveReady, true, true, ReceiveReady, WhyAsked},
+		{"", true, ReceiveAuto, WhyEach},
+		{ReceiveAuto, true, ReceiveAuto, WhyEach},
+		{ReceiveAuto, false, ReceiveReady, WhyEngine},
+		{ReceiveBuffers, true, ReceiveBuffers, WhyAsked},
+		{ReceiveBuffers, false, ReceiveReady, WhyEngine},
+		{ReceiveReady, true, ReceiveReady, WhyAsked},
 	} {
 		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) {
-			cfg.Receive, d.Multishot, d.Whole = one.set, one.multi, !one.part
+			cfg.Receive, d.Multishot = one.set, one.multi
 		})
 		if st := b.c.Snapshot(); st.Receive != string(one.want) || st.ReceiveWhy != string(one.why) {
 			t.Errorf("%+v: %q, %q", one, st.Receive, st.ReceiveWhy)

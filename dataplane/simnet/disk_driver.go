@@ -12,21 +12,21 @@ import (
 
 // request is one request on a file, in flight.
 type request struct {
-	disk   *Disk
-	drv    *driver
-	h      *handle
-	fd     int
-	op     uring.Op
-	kind   uring.Kind
-	user   uint64
-	vec    *uring.Vec
-	off    int64
-	length int64
-	flags  uring.WriteFlags
-	upto   uint64 // KindSync: changes that had happened when it was asked for
-	errno  unix.Errno
-	failed bool // errno is the fault of the device, which had begun
-	gone   bool // it has ended, or never will
+	disk    *Disk
+	drv     *driver
+	h       *handle
+	fd      int
+	op      uring.Op
+	kind    uring.Kind
+	user    uint64
+	vec     *uring.Vec
+	off     int64
+	length  int64
+	durable bool
+	upto    uint64 // KindSync: changes that had happened when it was asked for
+	errno   unix.Errno
+	failed  bool // errno is the fault of the device, which had begun
+	gone    bool // it has ended, or never will
 }
 
 // AdoptFile implements uring.Driver.
@@ -113,12 +113,12 @@ func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (u
 }
 
 // WriteFile implements uring.Driver.
-func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
-	return d.ask(f, request{kind: uring.KindWrite, vec: v, off: off, flags: flags, user: user})
+func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
+	return d.ask(f, request{kind: uring.KindWrite, vec: v, off: off, durable: durable, user: user})
 }
 
 // SyncFile implements uring.Driver.
-func (d *driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
+func (d *driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
 	return d.ask(f, request{kind: uring.KindSync, user: user})
 }
 
@@ -175,7 +175,7 @@ func (r *request) do() int32 {
 	if r.errno != 0 {
 		k.counts.Errors++
 		r.partly()
-		if r.kind == uring.KindSync || r.flags&uring.WriteThenSync != 0 {
+		if r.kind == uring.KindSync {
 			r.doom()
 		}
 		return -int32(r.errno)
@@ -198,11 +198,7 @@ func (r *request) do() int32 {
 		return 0
 	}
 	k.counts.Writes++
-	switch {
-	case r.flags&uring.WriteThenSync != 0:
-		k.counts.Syncs++
-		r.h.sync(func(o *change) bool { return o.seq <= r.upto || o.seq == c.seq })
-	case r.flags&uring.WriteDurable != 0:
+	if r.durable {
 		r.h.syncRange(c.off/sector*sector, (c.off+int64(len(c.p))+sector-1)/sector*sector)
 	}
 	return int32(len(c.p))

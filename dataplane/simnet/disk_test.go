@@ -109,17 +109,17 @@ func (r *ruled) fail(kind uring.Kind) {
 	}})
 }
 
-func (r *ruled) write(f uring.File, at int64, text string, flags uring.WriteFlags) (uring.Op, error) {
-	return r.d.WriteFile(f, r.vec(text), at*piece, 1, flags)
+func (r *ruled) write(f uring.File, at int64, text string, durable bool) (uring.Op, error) {
+	return r.d.WriteFile(f, r.vec(text), at*piece, 1, durable)
 }
 
-func (r *ruled) sync(f uring.File) (uring.Op, error) { return r.d.SyncFile(f, 1, 0) }
+func (r *ruled) sync(f uring.File) (uring.Op, error) { return r.d.SyncFile(f, 1) }
 
 // file makes a file whose bytes are durable, and whose name is not.
 func (r *ruled) file(path, text string) uring.File {
 	r.t.Helper()
 	f := r.open(path, uring.FileOptions{Write: true, Create: true, Exclusive: true})
-	r.end(r.write(f, 0, text, 0))
+	r.end(r.write(f, 0, text, false))
 	r.end(r.sync(f))
 	return f
 }
@@ -181,7 +181,7 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		{"a sync of a file does nothing for its name", power, func(r *ruled) { r.file("/d/a", "1") }, "|a:1"},
 		{"a name does nothing for what is in its file", power, func(r *ruled) {
 			r.durable("/d/a", "")
-			r.end(r.write(r.open("/d/a", uring.FileOptions{Write: true}), 0, "1", 0))
+			r.end(r.write(r.open("/d/a", uring.FileOptions{Write: true}), 0, "1", false))
 		}, "a:|a:1"},
 		{"a name is durable behind a sync of its directory", power, func(r *ruled) { r.durable("/d/a", "1") }, "a:1"},
 		{"a sync of a directory is not one of others", power, func(r *ruled) {
@@ -216,7 +216,7 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		}, "a:1 b:2|b:1"},
 		{"a rename does nothing for what is in its file", power, func(r *ruled) {
 			f := r.durable("/d/a", "")
-			r.end(r.write(f, 0, "1", 0))
+			r.end(r.write(f, 0, "1", false))
 			r.rename("/d/a", "/d/b")
 			r.syncDir("/d")
 		}, "b:|b:1"},
@@ -289,45 +289,36 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		// Bytes.
 		{"any sectors of a write", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 1, "22", 0))
+			r.end(r.write(f, 1, "22", false))
 		}, "a:1111|a:1211|a:1121|a:1221"},
 		{"any sectors of a write in flight", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
 			r.latency(slow)
-			r.begin(r.write(f, 1, "22", uring.WriteDurable))
+			r.begin(r.write(f, 1, "22", true))
 		}, "a:1111|a:1211|a:1121|a:1221"},
 		{"writes overtake each other", power, func(r *ruled) {
 			f := r.durable("/d/a", "")
-			r.end(r.write(f, 0, "1", 0))
-			r.end(r.write(f, 2, "2", 0))
+			r.end(r.write(f, 0, "1", false))
+			r.end(r.write(f, 2, "2", false))
 		}, "a:|a:1|a:002|a:102"},
 		{"a sync covers what has ended", power, func(r *ruled) {
 			f := r.durable("/d/a", "11")
-			r.end(r.write(f, 0, "2", 0))
+			r.end(r.write(f, 0, "2", false))
 			r.end(r.sync(f))
 		}, "a:21"},
 		{"a sync covers no write that ends while it is under way", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", 0))
+			r.end(r.write(f, 0, "2", false))
 			r.latency(slow)
 			r.begin(r.sync(f))
 			r.latency(0)
-			r.end(r.write(f, 2, "2", 0))
+			r.end(r.write(f, 2, "2", false))
 			r.end(0, nil) // of the sync
 		}, "a:2111|a:2121"},
-		{"nor does a write that is followed by a sync", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 3, "2", 0))
-			r.latency(slow)
-			r.begin(r.write(f, 0, "2", uring.WriteThenSync))
-			r.latency(0)
-			r.end(r.write(f, 2, "2", 0))
-			r.end(0, nil)
-		}, "a:2112|a:2122"},
 		{"nor one that begins before it", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
 			r.latency(time.Minute)
-			r.begin(r.write(f, 2, "2", 0))
+			r.begin(r.write(f, 2, "2", false))
 			r.latency(slow)
 			r.begin(r.sync(f))
 			r.end(0, nil)
@@ -335,26 +326,26 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		}, "a:1111|a:1121"},
 		{"a sync of a file is not one of others", power, func(r *ruled) {
 			a, b := r.durable("/d/a", "1"), r.durable("/d/b", "1")
-			r.end(r.write(a, 0, "2", 0))
-			r.end(r.write(b, 0, "2", 0))
+			r.end(r.write(a, 0, "2", false))
+			r.end(r.write(b, 0, "2", false))
 			r.end(r.sync(a))
 		}, "a:2 b:1|a:2 b:2"},
 		{"a durable write is not a sync", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", 0))
-			r.end(r.write(f, 2, "2", uring.WriteDurable))
+			r.end(r.write(f, 0, "2", false))
+			r.end(r.write(f, 2, "2", true))
 		}, "a:1121|a:2121"},
 		{"a durable write has what is below it, and nothing beside it", power, func(r *ruled) {
 			f := r.durable("/d/a", "111111")
-			r.end(r.write(f, 0, "222222", 0))
-			r.end(r.write(f, 3, "3", uring.WriteDurable))
+			r.end(r.write(f, 0, "222222", false))
+			r.end(r.write(f, 3, "3", true))
 		}, "a:112311|a:222311|a:112322|a:222322"},
 		{"a sync that fails has lost what it was to cover, for good", power, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", 0))
+			r.end(r.write(f, 0, "2", false))
 			r.fail(uring.KindSync)
 			r.end(r.sync(f))
-			r.end(r.write(f, 2, "2", 0))
+			r.end(r.write(f, 2, "2", false))
 			r.end(r.sync(f))
 			if c := r.h.Disk().Counts(); c.Dropped != 1 || c.Errors != 1 {
 				r.t.Errorf("%+v", c)
@@ -362,19 +353,19 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		}, "a:1121"},
 		{"it is read until then", kill, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", 0))
+			r.end(r.write(f, 0, "2", false))
 			r.fail(uring.KindSync)
 			r.end(r.sync(f))
 		}, "a:2111"},
 		{"any sectors of a write that fails", kill, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
 			r.fail(uring.KindWrite)
-			r.end(r.write(f, 1, "22", uring.WriteDurable))
+			r.end(r.write(f, 1, "22", true))
 		}, "a:1111|a:1211|a:1121|a:1221"},
 		{"any sectors of a write that is cancelled", kill, func(r *ruled) {
 			f := r.durable("/d/a", "1111")
 			r.latency(slow)
-			op, err := r.write(f, 1, "22", 0)
+			op, err := r.write(f, 1, "22", false)
 			r.must(err)
 			for r.h.Disk().InFlight() > 0 {
 				r.d.Cancel(op)
@@ -391,9 +382,9 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		}, "a:11"},
 		{"what a durable cut has cut off is never written", power, func(r *ruled) {
 			f := r.durable("/d/a", "11")
-			r.end(r.write(f, 2, "2222", 0))
+			r.end(r.write(f, 2, "2222", false))
 			r.must(r.h.Disk().Truncate(f.FD(), 5*piece))
-			r.end(r.write(f, 0, "3", uring.WriteDurable))
+			r.end(r.write(f, 0, "3", true))
 		}, "a:31000|a:31220|a:31002|a:31222"},
 		{"any length of a reservation in flight", power, func(r *ruled) {
 			f := r.durable("/d/a", "1")
@@ -410,12 +401,12 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 			r.file("/n/m/b", "1")
 			f := r.file("/d/a", "1")
 			r.rename("/d/a", "/d/b")
-			r.end(r.write(f, 0, "2", 0))
+			r.end(r.write(f, 0, "2", false))
 		}, "b:2 /n/mb:1"},
 		{"of what is in flight any part is done", kill, func(r *ruled) {
 			f := r.file("/d/a", "1111")
 			r.latency(slow)
-			r.begin(r.write(f, 1, "22", 0))
+			r.begin(r.write(f, 1, "22", false))
 			r.h.Die(false)
 			if n := r.h.Disk().InFlight(); n != 0 {
 				r.t.Errorf("%d requests are in flight", n)
@@ -469,7 +460,7 @@ func TestAProcessStopsBetweenTwoChangesOfNames(t *testing.T) {
 	if renamed != nil || !errors.Is(removed, unix.EIO) || !errors.Is(k.SyncDir("/d"), unix.EIO) {
 		t.Errorf("rename: %v, remove: %v", renamed, removed)
 	}
-	if res := r.end(r.write(f, 0, "2", 0)); res != -int32(unix.EIO) {
+	if res := r.end(r.write(f, 0, "2", false)); res != -int32(unix.EIO) {
 		t.Errorf("a write behind the end: %d", res)
 	}
 	r.h.Die(false)
@@ -482,10 +473,10 @@ func TestDiskFaultsAreSeen(t *testing.T) {
 	r := newRuled(t, 1)
 	f, k := r.durable("/d/f", "1111"), r.h.Disk()
 	k.Configure(simnet.DiskOptions{Room: 4 * piece})
-	if res := r.end(r.write(f, 4, "1", 0)); res != -int32(unix.ENOSPC) {
+	if res := r.end(r.write(f, 4, "1", false)); res != -int32(unix.ENOSPC) {
 		t.Errorf("a write to a full disk: %d", res)
 	}
-	if res := r.end(r.write(f, 0, "2", 0)); res != piece {
+	if res := r.end(r.write(f, 0, "2", false)); res != piece {
 		t.Errorf("an overwrite on a full disk: %d", res)
 	}
 	if got := r.files(); !k.Flip("/d/f", 3*piece, 3) || got != "f:2111" || r.files() != "f:2119" {
@@ -508,7 +499,7 @@ func TestRequestsOvertakeEachOther(t *testing.T) {
 	f := r.durable("/d/f", "1")
 	r.h.Disk().Configure(simnet.DiskOptions{Jitter: time.Second})
 	for user := range uint64(20) {
-		r.begin(r.d.SyncFile(f, user, 0))
+		r.begin(r.d.SyncFile(f, user))
 	}
 	var order []uint64
 	for len(order) < 20 {

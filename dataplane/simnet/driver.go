@@ -58,11 +58,7 @@ func (d *driver) push(c uring.Completion) {
 
 // Info implements uring.Driver.
 func (d *driver) Info() uring.Info {
-	info := uring.Info{Backend: "simulated", Receive: d.host.net.opt.ReceiveBuffers > 0}
-	if info.Receive {
-		info.Features = []uring.Feature{{Name: uring.FeatureIncremental, Have: true}}
-	}
-	return info
+	return uring.Info{Backend: "simulated", Receive: d.host.net.opt.ReceiveBuffers > 0}
 }
 
 // Listen implements uring.Driver.

@@ -78,13 +78,13 @@ func (b *Bed) read(f uring.File, v *uring.Vec, off int64) (uint64, uring.Op) {
 	return b.began(uring.KindRead, op, err)
 }
 
-func (b *Bed) write(f uring.File, v *uring.Vec, off int64, flags uring.WriteFlags) (uint64, uring.Op) {
-	op, err := b.Driver.WriteFile(f, v, off, b.next(), flags)
+func (b *Bed) write(f uring.File, v *uring.Vec, off int64, durable bool) (uint64, uring.Op) {
+	op, err := b.Driver.WriteFile(f, v, off, b.next(), durable)
 	return b.began(uring.KindWrite, op, err)
 }
 
-func (b *Bed) sync(f uring.File, flags uring.SyncFlags) (uint64, uring.Op) {
-	op, err := b.Driver.SyncFile(f, b.next(), flags)
+func (b *Bed) sync(f uring.File) (uint64, uring.Op) {
+	op, err := b.Driver.SyncFile(f, b.next())
 	return b.began(uring.KindSync, op, err)
 }
 
@@ -166,7 +166,7 @@ func (b *Bed) list(pieces ...[]byte) *uring.Vec {
 // put writes p, and waits.
 func (b *Bed) put(f uring.File, p []byte, off int64) {
 	b.t.Helper()
-	user, _ := b.write(f, b.list(p), off, 0)
+	user, _ := b.write(f, b.list(p), off, false)
 	b.expect(user, int32(len(p)))
 }
 

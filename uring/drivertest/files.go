@@ -25,7 +25,6 @@ func Files(t *testing.T, open func(t *testing.T) *Bed) {
 		{"a read ends where the file ends", atTheEnd},
 		{"nothing to move ends at once", nothing},
 		{"durable writes and syncs succeed", durable},
-		{"a write that is followed by a sync has one answer", thenSync},
 		{"reserved space is part of the file", allocated},
 		{"many requests at once each get their answer", many},
 		{"a cancelled request has one answer", cancelled},
@@ -65,7 +64,7 @@ func pieces(b *Bed) {
 	f := b.open(b.path())
 	all := b.random(rng, 16*page)
 	v := b.list(all[12*page:], all[4*page:5*page], all[:page])
-	user, _ := b.write(f, v, page, 0)
+	user, _ := b.write(f, v, page, false)
 	b.expect(user, int32(v.Size()))
 	want := v.AppendTo(nil)
 	if v.Size() != 6*page || len(want) != 6*page {
@@ -114,32 +113,21 @@ func atTheEnd(b *Bed) {
 func nothing(b *Bed) {
 	f := b.open(b.path())
 	r, _ := b.read(f, b.list(), 0)
-	w, _ := b.write(f, b.list(), 0, 0)
-	s, _ := b.write(f, b.list(), 0, uring.WriteThenSync)
+	w, _ := b.write(f, b.list(), 0, false)
+	d, _ := b.write(f, b.list(), 0, true)
 	b.expect(r, 0)
 	b.expect(w, 0)
-	b.expect(s, 0)
+	b.expect(d, 0)
 }
 
 func durable(b *Bed) {
 	f := b.open(b.path())
 	p := b.random(rand.New(rand.NewPCG(4, 1)), page)
-	user, _ := b.write(f, b.list(p), 0, uring.WriteDurable)
+	user, _ := b.write(f, b.list(p), 0, true)
 	b.expect(user, page)
-	for _, flags := range []uring.SyncFlags{0, uring.SyncData} {
-		user, _ = b.sync(f, flags)
-		b.expect(user, 0)
-	}
+	user, _ = b.sync(f)
+	b.expect(user, 0)
 	b.holds(f, p, 0)
-}
-
-func thenSync(b *Bed) {
-	f := b.open(b.path())
-	p := b.random(rand.New(rand.NewPCG(5, 1)), 2*page)
-	user, _ := b.write(f, b.list(p), page, uring.WriteThenSync)
-	b.expect(user, 2*page)
-	b.holds(f, p, page)
-	b.atRest()
 }
 
 func allocated(b *Bed) {
@@ -161,7 +149,7 @@ func many(b *Bed) {
 	all := b.random(rng, n*page)
 	users := make([]uint64, n)
 	for _, i := range rng.Perm(n) {
-		users[i], _ = b.write(f, b.list(all[i*page:(i+1)*page]), int64(i)*page, 0)
+		users[i], _ = b.write(f, b.list(all[i*page:(i+1)*page]), int64(i)*page, false)
 	}
 	for _, user := range users {
 		b.expect(user, page)
@@ -182,7 +170,7 @@ func many(b *Bed) {
 func cancelled(b *Bed) {
 	f := b.open(b.path())
 	for range 50 {
-		user, op := b.write(f, b.list(b.memory(page)), 0, uring.WriteDurable)
+		user, op := b.write(f, b.list(b.memory(page)), 0, true)
 		b.Driver.Cancel(op)
 		b.Driver.Cancel(op)
 		if c := b.await(user); c.Res != page && !failed(c.Res, unix.ECANCELED) {
@@ -198,8 +186,8 @@ func closedUnder(b *Bed) {
 	f := b.open(path)
 	var users []uint64
 	for i := range 40 {
-		w, _ := b.write(f, b.list(b.memory(page)), int64(i)*page, uring.WriteThenSync)
-		s, _ := b.sync(f, 0)
+		w, _ := b.write(f, b.list(b.memory(page)), int64(i)*page, true)
+		s, _ := b.sync(f)
 		users = append(users, w, s)
 	}
 	b.Driver.CloseFile(f)
@@ -225,7 +213,7 @@ func closedFile(b *Bed) {
 	g := b.open(b.path()) // most likely with the same number
 	v := b.list(b.memory(page))
 	_, errR := b.Driver.ReadFile(uring.File{}, v, 0, 1)
-	_, errS := b.Driver.SyncFile(uring.File{}, 1, 0)
+	_, errS := b.Driver.SyncFile(uring.File{}, 1)
 	if errR == nil || errS == nil {
 		b.t.Fatal("the zero File is taken")
 	}
@@ -236,14 +224,14 @@ func closedFile(b *Bed) {
 func detached(b *Bed) {
 	f := b.open(b.path())
 	p := b.random(rand.New(rand.NewPCG(7, 1)), page)
-	user, _ := b.write(f, b.list(p), 0, uring.WriteThenSync)
+	user, _ := b.write(f, b.list(p), 0, true)
 	if _, err := b.Driver.DetachFile(f); !errors.Is(err, unix.EBUSY) {
 		b.t.Fatalf("detached with a write in flight: %v", err)
 	}
 	b.expect(user, page)
 	fd, err := b.Driver.DetachFile(f)
 	b.must(err)
-	if _, err := b.Driver.SyncFile(f, 1, 0); !errors.Is(err, unix.EBADF) {
+	if _, err := b.Driver.SyncFile(f, 1); !errors.Is(err, unix.EBADF) {
 		b.t.Fatalf("a request on a file that was let go: %v", err)
 	}
 	g, err := b.Driver.AdoptFile(fd)
@@ -258,7 +246,7 @@ func refused(b *Bed) {
 	f := b.open(b.path())
 	p := b.memory(page)
 	bad, _ := b.read(f, b.list(p), -page)
-	good, _ := b.write(f, b.list(p), 0, 0)
+	good, _ := b.write(f, b.list(p), 0, false)
 	if c := b.await(bad); !failed(c.Res, unix.EINVAL) {
 		b.t.Fatalf("a read before the file: %d", c.Res)
 	}
@@ -273,7 +261,7 @@ func refused(b *Bed) {
 	b.must(err)
 	only, err := b.Driver.AdoptFile(fd)
 	b.must(err)
-	user, _ := b.write(only, b.list(p), 0, 0)
+	user, _ := b.write(only, b.list(p), 0, false)
 	if c := b.await(user); !failed(c.Res, unix.EBADF) {
 		b.t.Fatalf("a write to a file that is open for reading: %d", c.Res)
 	}
@@ -282,10 +270,10 @@ func refused(b *Bed) {
 func closing(b *Bed) {
 	f := b.open(b.path())
 	for i := range 100 {
-		b.write(f, b.list(b.memory(page)), int64(i)*page, uring.WriteThenSync)
+		b.write(f, b.list(b.memory(page)), int64(i)*page, true)
 	}
 	b.must(b.Driver.CloseDriver())
-	if _, err := b.Driver.SyncFile(f, 1, 0); err == nil {
+	if _, err := b.Driver.SyncFile(f, 1); err == nil {
 		b.t.Fatal("a closed driver takes requests")
 	}
 	b.Driver.CloseFile(f)

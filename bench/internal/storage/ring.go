@@ -338,7 +338,7 @@ func (c *ringConn) whole() error {
 	if err := blocks.Stamped(data, h.Off); err != nil {
 		return err
 	}
-	_, err := c.r.drv.WriteFile(f, q.vec, h.Off, user, uring.WriteDurable)
+	_, err := c.r.drv.WriteFile(f, q.vec, h.Off, user, true)
 	return err
 }
 

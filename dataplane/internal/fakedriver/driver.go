@@ -16,7 +16,6 @@ import (
 // used with a stepped plane, on the goroutine of the test.
 type Driver struct {
 	Multishot bool          // Receive works
-	Whole     bool          // with buffers that connections cannot share
 	Socks     map[int]*Sock // by descriptor
 	Queue     []uring.Completion
 	Lent      int // receive buffers
@@ -85,7 +84,7 @@ func (d *Driver) Op() uring.Op { d.nextOp++; return d.nextOp }
 
 // Info implements uring.Driver.
 func (d *Driver) Info() uring.Info {
-	return uring.Info{Backend: "fake", Receive: d.Multishot, Features: []uring.Feature{{Name: uring.FeatureIncremental, Have: d.Multishot && !d.Whole}}}
+	return uring.Info{Backend: "fake", Receive: d.Multishot}
 }
 
 // Listen implements uring.Driver.

@@ -15,7 +15,7 @@ type Request struct {
 	Vec       *uring.Vec // of reads and writes
 	Off       int64
 	Length    int64 // to be reserved
-	Durable   bool  // WriteDurable, or followed by a sync
+	Durable   bool
 	User      uint64
 	Cancelled bool
 
@@ -124,12 +124,12 @@ func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (u
 }
 
 // WriteFile implements uring.Driver.
-func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, flags uring.WriteFlags) (uring.Op, error) {
-	return d.ask(&Request{Kind: uring.KindWrite, File: f, Vec: v, Off: off, User: user, Durable: flags != 0})
+func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
+	return d.ask(&Request{Kind: uring.KindWrite, File: f, Vec: v, Off: off, User: user, Durable: durable})
 }
 
 // SyncFile implements uring.Driver.
-func (d *Driver) SyncFile(f uring.File, user uint64, _ uring.SyncFlags) (uring.Op, error) {
+func (d *Driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
 	return d.ask(&Request{Kind: uring.KindSync, File: f, User: user})
 }
 
