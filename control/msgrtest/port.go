@@ -1,8 +1,10 @@
 package msgrtest
 
 import (
+	"context"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,4 +31,19 @@ func ReservePort(t testing.TB) netip.AddrPort {
 	}
 	in := sa.(*unix.SockaddrInet4)
 	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+}
+
+// Until calls ok every millisecond until it returns true, for a condition that other
+// goroutines bring about without an event. The error is the cause of the end of ctx.
+func Until(ctx context.Context, ok func() bool) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Features is the 64-bit set of the ident frames (Ceph's ceph_features.h). Bits were recycled
 // over the years: the mask of a newer feature also has the bits of its incarnation.
@@ -38,3 +41,37 @@ const (
 // IdentLossy is the flag of CLIENT_IDENT and SERVER_IDENT that marks the sender's
 // policy as lossy. In SERVER_IDENT it is authoritative for both.
 const IdentLossy uint64 = 1 << 0
+
+// CompressionMethod is a method of on-wire compression (Ceph's ProtocolV2.cc).
+type CompressionMethod uint32
+
+// The compression methods.
+const (
+	CompressionNone   CompressionMethod = 0
+	CompressionSnappy CompressionMethod = 1
+	CompressionZlib   CompressionMethod = 2
+	CompressionZstd   CompressionMethod = 3
+	CompressionLZ4    CompressionMethod = 4
+	CompressionBrotli CompressionMethod = 5
+)
+
+var compressionNames = [...]string{"none", "snappy", "zlib", "zstd", "lz4", "brotli"}
+
+// String returns the usual name, such as "zstd".
+func (m CompressionMethod) String() string {
+	if int64(m) < int64(len(compressionNames)) {
+		return compressionNames[m]
+	}
+	return fmt.Sprintf("compression(%d)", uint32(m))
+}
+
+// ParseCompression returns the method with a name, for example "zstd". There is no
+// compressor for brotli: its name is an error, like an unknown name.
+func ParseCompression(name string) (CompressionMethod, error) {
+	for m := CompressionNone; m < CompressionBrotli; m++ {
+		if m.String() == name {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown compression %q, want one of %s", name, strings.Join(compressionNames[:CompressionBrotli], ", "))
+}

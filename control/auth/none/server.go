@@ -2,6 +2,7 @@ package none
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
@@ -98,4 +99,25 @@ func (x *serverExchange) Handle(ctx context.Context, b []byte) ([]byte, *auth.Re
 		}
 	}
 	return nil, &auth.Result{GlobalID: id, Entity: p.name, Mode: x.mode, Method: auth.None}, nil
+}
+
+// payload is the connector's payload; both forms have the same fields.
+type payload struct {
+	form     byte
+	name     wire.EntityName
+	globalID uint64
+}
+
+func (p payload) appendTo(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint64(p.name.AppendTo(append(dst, p.form)), p.globalID)
+}
+
+// decodePayload ignores bytes after the known fields.
+func decodePayload(b []byte) (payload, error) {
+	r := wire.NewReader(b)
+	p := payload{form: r.U8(), name: r.EntityName(), globalID: r.U64()}
+	if err := r.Err(); err != nil {
+		return payload{}, fmt.Errorf("auth none: %w", err)
+	}
+	return p, nil
 }

@@ -10,8 +10,8 @@
 // [NewServer] is the other end, as far as a program needs it to be a monitor to
 // real clients: tickets, the monmap, commands.
 //
-// In msgr1 the handshake does not authenticate: both ends do it by messages (login.go,
-// server_login.go), before all others.
+// In msgr1 the handshake does not authenticate: both ends do it by messages, before
+// all others.
 //
 // The encodings are those of daemons with all features of release 16.
 package mon

@@ -21,5 +21,5 @@
 // of places.
 //
 // A handshake asks the door at each step. Its reports, of the bytes that it keeps and of its
-// progress, take no lock (report.go, memory.go).
+// progress, take no lock (door.go, room.go).
 package door

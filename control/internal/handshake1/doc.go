@@ -12,7 +12,7 @@
 //   - [Acceptor.ReadConnect] and [Acceptor.Verify] are the other side, [Acceptor.Reply]
 //     sends the answer of the machine.
 //   - When the connection is open, Release gives up the codecs for its features, which
-//     sign if both sides can: codec.go.
+//     sign if both sides can: run.go.
 //
 // [Authorizes] says which connectors need an authorizer: all but those of a monitor, which
 // authenticate by messages on the open connection.

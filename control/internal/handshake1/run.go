@@ -3,6 +3,7 @@ package handshake1
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -10,6 +11,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -138,4 +141,80 @@ func (c *conn) adopt(res *auth.Result, m auth.Method) error {
 	c.res.Wipe()
 	c.res = res
 	return nil
+}
+
+// Options are those of both roles.
+type Options struct {
+	// EntityType is the own type.
+	EntityType wire.EntityType
+	// Own is the own address; blank, or with a blank IP, if it is not known. A connector
+	// learns the IP then.
+	Own wire.Addr
+	// NoDataCRC is that of frame1.Config.
+	NoDataCRC bool
+	// Limits of received messages; zero: frame.DefaultLimits.
+	Limits frame.Limits
+	// Probe sees and disturbs every read and write; nil costs nothing. When the
+	// probe is asked after a write, the link has it, and nothing later was written.
+	Probe *probe.Socket
+	// Tap is told of every part of the handshake; nil costs nothing.
+	Tap probe.Tap
+}
+
+// ConnectConfig configures [Connect].
+type ConnectConfig struct {
+	Options
+	// Target is the address that was dialled, exactly as it is known, nonce included; a
+	// nonce of 0 accepts any acceptor.
+	Target wire.Addr
+	// PeerType is the type of entity to reach. The acceptor does not say its own.
+	PeerType wire.EntityType
+	// Auth makes the authorizers. Required, unless the peer wants none (Authorizes).
+	Auth auth.Client
+}
+
+// AcceptConfig configures [Accept].
+type AcceptConfig struct {
+	Options
+	// PeerAddr is the socket address of the peer, as returned by accept.
+	PeerAddr netip.AddrPort
+	// Auth verifies authorizers. Required, unless no peer needs one.
+	Auth auth.Server
+	// Room is that of handshake2.AcceptConfig, and is asked for each authorizer.
+	Room func(n int) error
+}
+
+// Release gives up the codecs for a connection with these features, which both sides
+// support, and overwrites the secrets. Messages are signed if the authorizer was one of
+// cephx and both sides have MSG_AUTH; the form of the signature is that of CEPHX_V2 if
+// both have that. The decoder has the limits of the options.
+func (c *conn) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder, error) {
+	defer c.Wipe()
+	cfg := frame1.Config{
+		Form: frame1.Form{
+			OldHeader:    !features.Has(wire.FeatureNoSrcAddr),
+			OldFooter:    !features.Has(wire.FeatureMsgAuth),
+			OldKeepalive: !features.Has(wire.FeatureMsgrKeepalive2),
+		},
+		NoDataCRC: c.opts.NoDataCRC,
+	}
+	var signers [2]frame1.Signer
+	if !cfg.OldFooter && c.res != nil && c.res.Method == auth.Cephx {
+		key, err := cephx.KeyFromSecret(c.res.SessionKey, time.Time{})
+		if err != nil {
+			return nil, nil, err
+		}
+		defer key.Wipe()
+		for i := range signers {
+			if signers[i], err = cephx.NewSigner(key, features.Has(wire.FeatureCephxV2)); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	limits := c.opts.Limits
+	if limits == (frame.Limits{}) {
+		limits = frame.DefaultLimits()
+	}
+	peer := [wire1.AddrSize]byte(c.remote.AppendLegacyTo(nil))
+	return frame1.NewEncoder(cfg, signers[0], peer), frame1.NewDecoder(cfg, signers[1], limits), nil
 }

@@ -2,6 +2,8 @@ package handshake2
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
@@ -328,4 +330,125 @@ func grow(b []byte, n int) []byte {
 		return b[:cap(b)]
 	}
 	return append(make([]byte, 0, max(n, leastIn)), b...)[:max(n, leastIn)]
+}
+
+// await waits once for two frames that the peer sends without an answer in between: one with
+// the tag and a good payload, and any next one. It reads neither. If the first frame is
+// another one, it does not wait for the second: a peer that breaks the rules is refused at
+// once. With a link that does not queue, or in mode secure, where frames are read in order
+// only, it does nothing.
+func (s *Stream) await(ctx context.Context, tag frame.Tag, want wire2.AuthSignature, good check) error {
+	if !s.link.Queues() || s.dec.IsSecure() {
+		return nil
+	}
+	a := &s.ahead
+	if a.ask == nil {
+		a.ask = a.enough
+	}
+	a.dec, a.tag, a.want, a.good, a.size = *frame.NewDecoder(s.dec.Rev(), frame.PreAuthLimits()), tag, want, good, 0
+	a.dec.SetSegmentCRC(s.dec.ChecksSegments())
+	return s.link.Await(ctx, a.ask)
+}
+
+// ahead looks for two frames in mode crc. The link owns it while a call waits, and also after
+// a call that failed: the link may still ask it when the stream has given up.
+type ahead struct {
+	dec  frame.Decoder
+	tag  frame.Tag
+	want wire2.AuthSignature // for good
+	good check
+	size int                      // of the first frame, once it is there and good
+	ask  func(unread []byte) bool // enough
+}
+
+// check judges a payload; want is the signature that it must have, if it is one.
+type check func(payload []byte, want *wire2.AuthSignature) bool
+
+// enough reports whether both frames are in b, or there is no point in waiting.
+func (a *ahead) enough(b []byte) bool {
+	if a.size == 0 {
+		h, size, done := a.whole(b)
+		if size == 0 {
+			return done
+		}
+		n := a.dec.HeadSize()
+		f, err := a.dec.Finish(h, b[:n], b[n:size])
+		if err != nil || h.Tag != a.tag || h.Num != 1 || f.Aborted || !a.good(f.Seg[0], &a.want) {
+			return true
+		}
+		a.size = size
+	}
+	_, size, done := a.whole(b[a.size:])
+	return done || size > 0
+}
+
+// whole returns the size of the frame at the start of b, 0 if it is not all there; done
+// says that it never will be.
+func (a *ahead) whole(b []byte) (h frame.Header, size int, done bool) {
+	n := a.dec.HeadSize()
+	if len(b) < n {
+		return h, 0, false
+	}
+	h, err := a.dec.Open(b[:n])
+	if err != nil {
+		return h, 0, true
+	}
+	if size = n + a.dec.RestSize(h); len(b) < size {
+		return h, 0, false
+	}
+	return h, size, false
+}
+
+// maxTranscript bounds what both sides together send before authentication is done, in
+// bytes. Real handshakes need two or three thousand.
+const maxTranscript = 256 << 10
+
+// transcript records the raw bytes of both directions from the first byte of the banner
+// up to AUTH_DONE (Ceph's ProtocolV2.cc). Received bytes are recorded when they are
+// consumed, not when they arrive: the peer's signature may be in the link already.
+type transcript struct {
+	on bool
+	rx []byte
+	tx []byte
+}
+
+// room fails if n more bytes would exceed the bound. It is asked before they are read.
+func (t *transcript) room(n int) error {
+	if t.on && n > maxTranscript-len(t.rx)-len(t.tx) {
+		return fmt.Errorf("%w: more than %d bytes before the signatures", ErrTooLong, maxTranscript)
+	}
+	return nil
+}
+
+func (t *transcript) received(p []byte) {
+	if t.on {
+		t.rx = append(t.rx, p...)
+	}
+}
+
+func (t *transcript) sent(p []byte) {
+	if t.on {
+		t.tx = append(t.tx, p...)
+	}
+}
+
+// signatures ends the recording and returns the signature to send, which covers the
+// received bytes, and the one to expect, which covers the sent bytes. Both are zero without
+// a key.
+func (t *transcript) signatures(key []byte) (own, peer wire2.AuthSignature) {
+	if len(key) > 0 {
+		own, peer = sign(key, t.rx), sign(key, t.tx)
+	}
+	t.stop()
+	return own, peer
+}
+
+// stop ends the recording and drops it.
+func (t *transcript) stop() { *t = transcript{} }
+
+func sign(key, p []byte) (sig wire2.AuthSignature) {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(p)
+	mac.Sum(sig[:0])
+	return sig
 }

@@ -21,5 +21,6 @@
 // soon as the core has nothing any more. An addition asks after Listen whether the core has
 // failed, and is undone if it has.
 //
-// A bind or a hand-over, during which the cores must stay as they are, takes the Lock as well. resize.go has the steps, turn.go the Lock, leave.go which connections leave.
+// A bind or a hand-over, during which the cores must stay as they are, takes the Lock as
+// well.
 package resize

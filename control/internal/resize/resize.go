@@ -167,3 +167,71 @@ func (r *Resizer[C]) leave(core C, forget bool) {
 // Failed has the connections of a failed core go to others. An addition or a removal of the
 // core may be under way.
 func (r *Resizer[C]) Failed(core C) { r.leave(core, false) }
+
+// Conn has the facts about a connection that decide whether it leaves its core.
+type Conn struct {
+	Here     bool // the core owns it
+	Boarding bool // an attempt has a socket for it, or is about to, and brings it to that socket's core
+	Underway bool // it is about to leave for another core, or to arrive at one
+	Closing  bool
+	CoreRuns bool // the core can be given work
+}
+
+// Moment is the occasion on which a connection may leave its core.
+type Moment uint8
+
+// The moments.
+const (
+	Evacuation Moment = iota // all connections are asked: the core is being removed, or has failed
+	StepEnded                // its session has opened or faulted
+	Arrival                  // it has come from another core
+)
+
+// Leaves says whether a connection is to leave the core now.
+//
+// A connection that is boarding follows when its handshake ends, which is a step. A connection
+// that is under way stays as it is: a second move would break the TCP connection that the
+// first one waits for. At any moment but an evacuation a core that runs keeps its
+// connections.
+func (c Conn) Leaves(at Moment) bool {
+	if !c.Here || c.Underway || c.Closing {
+		return false
+	}
+	switch at {
+	case Evacuation:
+		return !c.Boarding
+	case StepEnded:
+		return !c.CoreRuns
+	default:
+		return !c.Boarding && !c.CoreRuns
+	}
+}
+
+// Exclusive lets one goroutine at a time change the cores of a messenger, or the listeners
+// and sessions that depend on them. Its holder may do I/O, and give it to another goroutine.
+// Any goroutine may use it.
+type Exclusive struct {
+	held chan struct{} // capacity 1
+	over context.Context
+}
+
+// newExclusive makes one for a messenger that lives as long as over.
+func newExclusive(over context.Context) Exclusive {
+	return Exclusive{held: make(chan struct{}, 1), over: over}
+}
+
+// Lock waits for its turn, but not beyond ctx, nor beyond the messenger's end; the
+// error is the cause.
+func (e Exclusive) Lock(ctx context.Context) (unlock func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case e.held <- struct{}{}:
+		return func() { <-e.held }, nil
+	case <-e.over.Done():
+		return nil, context.Cause(e.over)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

@@ -10,18 +10,17 @@
 // Where a behaviour lives:
 //
 //   - The states and their transitions: the table in state.go.
-//   - The events and their facts: event.go. The actions: action.go, as text in
-//     action_text.go.
+//   - The events and their facts: event.go. The actions, and their texts: action.go.
 //   - A connection between its sockets: dialling, faults, the back-off, standby,
-//     hand-over and the end: lifecycle.go, which uses the fault rule (fault.go) and
-//     the pauses (Backoff).
-//   - The socket of an attempt, up to the end of the handshake: lifecycle_socket.go.
-//   - The bounds of the numbers in frames: numbers.go.
-//   - The session that belongs to an address: identity.go.
-//   - The winner when both ends dial at once: PeerWins in policy.go. It compares the
+//     hand-over and the end, and the socket of an attempt up to the end of the
+//     handshake: lifecycle.go, which uses the fault rule (fault.go) and the pauses
+//     (Backoff).
+//   - The bounds of the numbers in frames: session.go.
+//   - The session that belongs to an address, and sessions that have ended, which a
+//     late CLIENT_IDENT may not bring back: identity.go.
+//   - The winner when both ends dial at once: PeerWins in state.go. It compares the
 //     addresses that both ends say they have. It decides which socket the session of
-//     two daemons gets, never which peer we reach (identity.go).
-//   - Sessions that have ended, which a late CLIENT_IDENT may not bring back: ended.go.
+//     two daemons gets, never which peer we reach.
 //
 // An accepted socket is a session, too, in state Accepting, until the machine has
 // decided about it: it becomes a connection (NewConn), goes to an existing one

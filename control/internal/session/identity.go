@@ -20,7 +20,7 @@ import (
 //     the latest over others. If two peers with proven names are left, no claim is
 //     believed, and the address is dialled. Connect never finds a session by an address
 //     that was only said.
-//   - A claim that Connect has believed is checked (claim.go of session2): we ask the
+//   - A claim that Connect has believed is checked (accept.go of session2): we ask the
 //     address itself whether it knows the session. If it does, the session counts as
 //     dialled. If it does not, the session ends with a reset event, so that its user
 //     connects again; later claims to that address are not believed, and it is dialled.
@@ -202,4 +202,48 @@ func (l *Lifecycle) yields(p *Peer) bool {
 	default:
 		return !e.Proven && (l.State == Standby || l.State == Wait)
 	}
+}
+
+// endedMax bounds each generation of Ended.
+const endedMax = 1 << 15
+
+// Ended remembers sessions that ended while handshakes were under way, with the
+// last global_seq of the peer. A CLIENT_IDENT that is held up on one of those
+// sockets would open another session under the client cookie of the ended one.
+// The peer, which has gone on to a later socket and knows only the first, would
+// resume it with sequences that belong to the other, and messages would be lost.
+//
+// No handshake outlives its deadline, and no entry has to live longer: the owner calls
+// Age once per deadline; entries in young then get old, and old ones are dropped. The
+// zero value is empty. Its owner guards it.
+type Ended struct {
+	young, old map[Name]uint64
+}
+
+// Name identifies the session of a CLIENT_IDENT.
+type Name struct {
+	Peer   wire.Addr
+	Cookie uint64 // of the client
+}
+
+// Remember notes the end of a session.
+func (e *Ended) Remember(n Name, peerGlobalSeq uint64) {
+	if len(e.young) >= endedMax {
+		e.Age()
+	}
+	if e.young == nil {
+		e.young = make(map[Name]uint64)
+	}
+	e.young[n] = max(peerGlobalSeq, e.young[n])
+}
+
+// Age drops entries from before the last call, and says whether any is left.
+func (e *Ended) Age() (left bool) {
+	e.young, e.old = nil, e.young
+	return len(e.old) > 0
+}
+
+// IsStale says whether a CLIENT_IDENT is older than the end of its session.
+func (e *Ended) IsStale(n Name, globalSeq uint64) bool {
+	return globalSeq < max(e.young[n], e.old[n])
 }

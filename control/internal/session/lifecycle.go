@@ -1,6 +1,11 @@
 package session
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
 
 // The life of a connection between its sockets, in either protocol: it dials, faults,
 // waits, stands by, is frozen, ends.
@@ -188,4 +193,250 @@ func (l *Lifecycle) Ready(r *Run) {
 	r.Do(StopTimer{}, Count{Readies})
 	l.move(r, OnReady)
 	r.Do(Open{Attempt: l.Attempt})
+}
+
+// The socket of an attempt: an accepted socket until the decision about its connection, the
+// connection that it takes over, and the end of every handshake.
+
+// Live begins with an accepted socket.
+func (Accept) Live(l *Lifecycle, _ Protocol, r *Run) { l.move(r, OnAccept) }
+
+// maxRounds bounds the session frames of an accepted socket. maxRetries bounds the frames by
+// which one attempt of ours resumes its session: each RETRY raises one of our numbers, and an
+// honest peer sends only a few.
+const (
+	maxRounds  = 32
+	maxRetries = 16
+)
+
+// Live answers a frame of an accepted socket.
+func (ev Request) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.State != Accepting {
+		r.Do(Superseded{})
+		return
+	}
+	more := l.MayGoOn()
+	if err := p.Asked(r, ev); err != nil {
+		l.hangup(r, err)
+	} else if l.State == Accepting && !more {
+		l.hangup(r, ErrEndless)
+	}
+}
+
+// View has the facts for the tables of an acceptor about its connection for the peer's
+// address.
+type View struct {
+	Exists        bool
+	OtherEntity   bool // it belongs to another entity than the peer has proven to be
+	Replacing     bool
+	Lossy         bool
+	PeerGlobalSeq uint64
+	ConnectSeq    uint64
+	PeerWins      bool // the peer's outgoing connection has precedence
+	Settled       bool // no handshake is under way that is older than its numbers
+}
+
+// View is the connection e, as an accepted socket sees it.
+func (l *Lifecycle) View(r *Run, e Protocol, ev *Request) View {
+	s := e.Life()
+	theirs := e.Address(s.Peer.Addrs)
+	if theirs.IsBlank() {
+		theirs = ev.From
+	}
+	return View{
+		Exists: true,
+		// Stricter than real daemons, which compare claimed names: only the peer for
+		// which a session was authenticated gets it. A session that we dialled has no
+		// proven entity until its peer has dialled us.
+		OtherEntity:   !s.Is(&l.Peer),
+		Replacing:     s.State == Replacing,
+		Lossy:         s.Policy.Lossy,
+		PeerGlobalSeq: s.PeerGlobalSeq,
+		ConnectSeq:    s.ConnectSeq,
+		PeerWins:      PeerWins(s.Policy, e.Address(r.Env.Addrs), theirs),
+		Settled:       ev.Settled,
+	}
+}
+
+// MayGoOn counts a session frame of an accepted socket, and says whether one more may follow.
+func (l *Lifecycle) MayGoOn() bool {
+	l.rounds++
+	return l.rounds < maxRounds
+}
+
+// MayRetry counts a frame by which our attempt resumes its session, and returns why it is one too
+// many.
+func (l *Lifecycle) MayRetry() error {
+	if l.rounds++; l.rounds > maxRetries {
+		return fmt.Errorf("%w: session retried without end", ErrProtocol)
+	}
+	return nil
+}
+
+// Exceed numbers our attempt anew, above the number that the peer has on record.
+func (l *Lifecycle) Exceed(r *Run, n Numbers, known uint64) error {
+	if own := uint64(*r.Env.Seq); !n.Believable(known, own) { // it is one number for all our peers
+		return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", ErrProtocol, known, own)
+	}
+	l.GlobalSeq = r.Env.Seq.Next(known)
+	r.Do(Count{Retries})
+	return nil
+}
+
+// ErrEndless: the two sides do not agree on a session.
+var ErrEndless = fmt.Errorf("%w: session handshake without end", ErrProtocol)
+
+// Live ends a socket that belongs to no connection.
+func (ev SocketEnded) Live(l *Lifecycle, _ Protocol, r *Run) {
+	if l.State == Accepting || l.State == ServerWait {
+		l.hangup(r, ev.Err)
+		return
+	}
+	r.Do(Superseded{})
+}
+
+// hangup closes the socket without a frame.
+func (l *Lifecycle) hangup(r *Run, err error) {
+	if l.move(r, OnClose) {
+		r.Do(Hangup{Err: err})
+	}
+}
+
+// Establish makes a connection of the accepted socket, on which a new session
+// begins. The peer is found under the address of ev from now on if the policy says so.
+func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
+	r.Do(NewConn{ReplaceLossy: replaceLossy})
+	if !l.move(r, OnEstablish) {
+		return false
+	}
+	l.Attempt, l.Announced = 1, true
+	if l.Policy.Findable() {
+		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // address to dial if the session is ours to resume
+	}
+	return true
+}
+
+// Rename adopts the peer's addresses.
+func (l *Lifecycle) Rename(r *Run, addrs wire.AddrVec, also bool) {
+	r.Do(Renamed{From: l.Peer.Addrs.Front(), To: addrs.Front(), Also: also})
+	l.Peer.Addrs = addrs
+}
+
+// TellWait sends the frame by which the peer of an accepted socket waits, and keeps the socket
+// until the peer hangs up. Probe: our own connection is kept alive.
+func (l *Lifecycle) TellWait(r *Run, probe bool, f Frame) {
+	if !l.move(r, OnWaitSent) {
+		return
+	}
+	r.Do(Count{WaitsSent})
+	if probe {
+		r.Do(Probe{})
+	}
+	r.Do(Send{Frame: f})
+}
+
+// Give lets the existing connection e have the accepted socket.
+func (l *Lifecycle) Give(r *Run, e *Lifecycle, reset bool) error {
+	if e.Frozen {
+		return ErrFrozen
+	}
+	if _, err := Next(e.State, OnReplace); err != nil {
+		return fmt.Errorf("%w: state %v cannot be replaced", ErrProtocol, e.State)
+	}
+	if l.move(r, OnReplace) {
+		r.Do(TakeOver{Reset: reset})
+	}
+	return nil
+}
+
+// Live has an accepted socket take over: the attempt that owned the connection's socket ends
+// first.
+func (ev Replace) Live(l *Lifecycle, _ Protocol, r *Run) {
+	if !l.move(r, OnReplace) {
+		return
+	}
+	l.replace = &ev
+	l.Attempt++
+	l.rounds = 0
+	l.Backoff.Reset()
+	r.Do(Cancel{}, StopTimer{}, Count{Replaced}, Suspend{ReplyTo: l.Attempt})
+}
+
+// Live moves the handler, which is not open, to the core of the accepted
+// socket.
+func (ev Suspended) Live(l *Lifecycle, _ Protocol, r *Run) {
+	if !l.owns(r, ev.Attempt, Replacing) {
+		return
+	}
+	l.observe(ev.IO)
+	l.Announced = true
+	r.Do(MoveHandler{Attempt: l.Attempt, Accepted: true})
+}
+
+// Live begins the session handshake of our attempt.
+func (ev Authenticated) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.owns(r, ev.Attempt, Connecting) {
+		l.observe(ev.IO)
+		l.check(r, p, p.Start(r))
+	}
+}
+
+// Live judges the peer's next frame on the socket of an attempt.
+func (ev Answer) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.negotiates(r, ev.Attempt) {
+		l.check(r, p, p.Answered(r, ev.Frame))
+	}
+}
+
+// Live goes on when the handler is on the core of the socket.
+func (ev HandlerMoved) Live(l *Lifecycle, p Protocol, r *Run) {
+	if !l.negotiates(r, ev.Attempt) {
+		return
+	}
+	switch l.State {
+	case Connecting:
+		p.Arrived(r)
+	case Establishing:
+		p.Accept(r)
+	default:
+		by := *l.replace
+		l.replace = nil
+		l.Peer.Proven = l.Peer.Proven || by.Proven
+		l.check(r, p, p.Resume(r, by))
+	}
+}
+
+// Live ends a handshake whose last frame was ours.
+func (ev Sent) Live(l *Lifecycle, p Protocol, r *Run) {
+	if l.negotiates(r, ev.Attempt) {
+		p.Finish(r)
+	}
+}
+
+// negotiates is owns in the states of a session handshake.
+func (l *Lifecycle) negotiates(r *Run, attempt uint64) bool {
+	return l.owns(r, attempt, Connecting, Establishing, Replacing)
+}
+
+// check has an error be a fault of the attempt.
+func (l *Lifecycle) check(r *Run, p Protocol, err error) {
+	if err != nil {
+		l.fault(r, p, err, false)
+	}
+}
+
+// Forget forgets the session (Ceph's ProtocolV2.cc): all of it, with the queue, or the state that
+// depends on the peer's memory. After a full reset messages may have any first number.
+func (l *Lifecycle) Forget(r *Run, full, anywhere bool) {
+	l.ConnectSeq = 0
+	l.IO.InSeq = 0
+	if full {
+		l.PeerGlobalSeq = 0
+		l.IO = Snapshot{}
+		r.Do(Count{RemoteResets})
+	}
+	r.Do(ResetIO{Full: full, Anywhere: full && anywhere})
+	if full {
+		r.Do(TellRemoteReset{})
+	}
 }

@@ -2,11 +2,11 @@
 //
 // Where a behaviour lives:
 //
-//   - The frames: frame.go.
+//   - The frames: session.go.
 //   - The connector's frames and the answers to them: connect.go.
 //   - The acceptor's answers: the two tables in table.go, and the checks around them in
-//     accept.go, which also has the take-over of a session by an accepted socket.
-//   - The check of a claim to an address: claim.go.
+//     accept.go, which also has the take-over of a session by an accepted socket, and
+//     the check of a claim to an address.
 //
 // A session has two cookies, one of each side. It is found by the peer's address and the client
 // cookie.

@@ -19,8 +19,8 @@
 //   - Work for the socket of a handshake is done by the goroutine of the attempt, which
 //     gets it as the outcome of its step.
 //
-// Events come from the attempts (dial.go, accept.go), from the notifications of the cores
-// (notification.go), from timers, and from calls of the Manager's methods.
+// Events come from the attempts (dial.go, accept.go), from the notifications of the cores,
+// from timers, and from calls of the Manager's methods.
 //
 // # Who owns what
 //
@@ -49,7 +49,7 @@
 //     call the handler in the other.
 //   - The numbers of events and notifications (dataplane.Ordered) keep their order. A handler
 //     changes cores, so two mailboxes, or two cores, may swap them.
-//   - The goroutine of notifications (notification.go) takes the lock for a core. A core that
+//   - The goroutine of notifications (runner.go) takes the lock for a core. A core that
 //     waited for the lock would stop all of its connections. One goroutine is enough, as a
 //     step changes memory only.
 //   - The channels of an attempt (attempt.go) report to its goroutine that the handler has
@@ -60,21 +60,21 @@
 // # Where things are
 //
 //	user.go          the seam to package control: Owner, User
-//	config.go        Config; policy.go, errors.go
-//	manager.go       Manager: New, Start, Close, and the calls of package control
-//	conn.go          Conn; view.go: the state that is read without the lock
+//	config.go        Config, Policy, the errors
+//	manager.go       Manager: New, Start, Close, and the calls of package control; random numbers
+//	conn.go          Conn, and its state that is read without the lock
 //	connect.go       Connect, and the connection to ourselves
-//	dial.go          attempts of ours: dials.go (turns), hint.go (source ports)
-//	accept.go        accepted sockets; accepting.go: their state before the decision, the door
+//	dial.go          attempts of ours, their turns and their source ports
+//	accept.go        accepted sockets, and the door
 //	attempt.go       the common part of both attempts
-//	protocol.go      the differences between msgr2 (msgr2.go, compression.go) and msgr1 (msgr1.go)
-//	runner.go        a step and its actions; random.go, notification.go
-//	registry.go      connections by address; claim.go: peers that claim an address
+//	protocol.go      the differences between msgr2 (msgr2.go) and msgr1 (msgr1.go)
+//	runner.go        a step and its actions; the notifications of the cores
+//	registry.go      connections by address, and peers that claim one
 //	linger.go        the end of a connection, after its received messages are dispatched
-//	expire.go        peers that are gone: sessions that wait, or dial; stuck.go: attempts that fail alike
-//	bind.go          listening; identity.go: our addresses
-//	cores.go         cores that come and go; steer.go: the core of a new connection
-//	predecessor.go   a hand-over to another process; successor.go: from one
+//	expire.go        peers that are gone: sessions that wait, or dial; attempts that fail alike
+//	bind.go          listening, and our addresses
+//	cores.go         cores that come and go; the core of a new connection
+//	handover.go      a hand-over to another process, and from one
 //
 // Packages beside this one:
 //

@@ -5,11 +5,11 @@
 //
 //   - [Steerer] owns the programs (package bpf) of a messenger's listeners: one
 //     for each listening address, all of them or none. It gives cores their
-//     slots, pins peers, and counts. See steerer.go, cores.go, pins.go, and
+//     slots, pins peers, and counts. See steerer.go, cores.go, and
 //     takeover.go for programs that come from another process.
 //   - [Owner] is the owner hint: the core that owns a session, hidden in the
-//     server_cookie. See cookie.go. [Hints] is the use that connectors make of the
-//     hints of their peers. See hints.go.
+//     server_cookie. [Hints] is the use that connectors make of the hints of their
+//     peers. See hints.go.
 //   - [Steerer.Judge] compares the core at which a connection arrived with the rules.
 //     See judge.go.
 //

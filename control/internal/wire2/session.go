@@ -93,3 +93,87 @@ func DecodeSessionReconnectOK(p []byte) (SessionReconnectOK, error) {
 	s := SessionReconnectOK{MsgSeq: r.U64()}
 	return s, wrap("SESSION_RECONNECT_OK", r.Err())
 }
+
+// ClientIdent is the payload of CLIENT_IDENT, with which the connector opens a new
+// session.
+type ClientIdent struct {
+	Addrs      wire.AddrVec  // all addresses of the connector
+	TargetAddr wire.Addr     // the one that it believes to have reached
+	GID        int64         // its number; -1 if it has none yet
+	GlobalSeq  uint64        // its count of connection attempts
+	Supported  wire.Features // what it can do
+	Required   wire.Features // what it insists on
+	Flags      uint64        // [wire.IdentLossy]
+	Cookie     uint64        // client cookie of the session
+}
+
+// AppendTo appends the payload.
+func (c ClientIdent) AppendTo(dst []byte) []byte {
+	dst = c.TargetAddr.AppendTo(c.Addrs.AppendTo(dst))
+	dst = le.AppendUint64(dst, uint64(c.GID))
+	dst = le.AppendUint64(dst, c.GlobalSeq)
+	dst = le.AppendUint64(dst, uint64(c.Supported))
+	dst = le.AppendUint64(dst, uint64(c.Required))
+	dst = le.AppendUint64(dst, c.Flags)
+	return le.AppendUint64(dst, c.Cookie)
+}
+
+// DecodeClientIdent reads the payload of CLIENT_IDENT.
+func DecodeClientIdent(p []byte) (ClientIdent, error) {
+	r := wire.NewReader(p)
+	c := ClientIdent{
+		Addrs: r.AddrVec(), TargetAddr: r.Addr(), GID: r.S64(), GlobalSeq: r.U64(),
+		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
+	}
+	return c, wrap("CLIENT_IDENT", r.Err())
+}
+
+// ServerIdent is the payload of SERVER_IDENT, with which the acceptor confirms a new
+// session.
+type ServerIdent struct {
+	Addrs     wire.AddrVec  // all addresses of the acceptor
+	GID       int64         // its number
+	GlobalSeq uint64        // from its own counter
+	Supported wire.Features // what it can do
+	Required  wire.Features // what it insists on
+	Flags     uint64        // [wire.IdentLossy]
+	Cookie    uint64        // server cookie of the session; 0 if lossy
+}
+
+// AppendTo appends the payload.
+func (s ServerIdent) AppendTo(dst []byte) []byte {
+	dst = s.Addrs.AppendTo(dst)
+	dst = le.AppendUint64(dst, uint64(s.GID))
+	dst = le.AppendUint64(dst, s.GlobalSeq)
+	dst = le.AppendUint64(dst, uint64(s.Supported))
+	dst = le.AppendUint64(dst, uint64(s.Required))
+	dst = le.AppendUint64(dst, s.Flags)
+	return le.AppendUint64(dst, s.Cookie)
+}
+
+// DecodeServerIdent reads the payload of SERVER_IDENT.
+func DecodeServerIdent(p []byte) (ServerIdent, error) {
+	r := wire.NewReader(p)
+	s := ServerIdent{
+		Addrs: r.AddrVec(), GID: r.S64(), GlobalSeq: r.U64(),
+		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
+	}
+	return s, wrap("SERVER_IDENT", r.Err())
+}
+
+// IdentMissingFeatures is the payload of IDENT_MISSING_FEATURES.
+type IdentMissingFeatures struct {
+	Features wire.Features // required by the acceptor, not supported by the connector
+}
+
+// AppendTo appends the payload.
+func (m IdentMissingFeatures) AppendTo(dst []byte) []byte {
+	return le.AppendUint64(dst, uint64(m.Features))
+}
+
+// DecodeIdentMissingFeatures reads the payload of IDENT_MISSING_FEATURES.
+func DecodeIdentMissingFeatures(p []byte) (IdentMissingFeatures, error) {
+	r := wire.NewReader(p)
+	m := IdentMissingFeatures{Features: wire.Features(r.U64())}
+	return m, wrap("IDENT_MISSING_FEATURES", r.Err())
+}
