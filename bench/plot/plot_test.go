@@ -26,7 +26,10 @@ func results(t *testing.T) (path string) {
 }
 
 func measured() *report.File {
-	f := &report.File{Machine: report.Machine{CPU: "a test", Cores: 1, Kernel: "0", Go: "go"}, Servers: []report.Server{{Name: "ours"}, {Name: "theirs"}}}
+	f := &report.File{
+		Machine: report.Machine{CPU: "a test", Cores: 1, Kernel: "0", Go: "go"},
+		Servers: []report.Server{{Name: "ours"}, {Name: "theirs"}},
+	}
 	for i, size := range []int{64, 4096, 65536} {
 		c := report.Cell{Load: report.Load{Size: size, Conns: 64, Depth: 1}}
 		for j, s := range f.Servers {
@@ -90,8 +93,6 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 // A run without the usual load, or the usual size, is drawn too, and one whose system
 // calls nobody could count.
 // Matrix: BE-06
-// Matrix: BE-06
-// Matrix: BE-06
 func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	f := measured()
 	for i := range f.Cells {
@@ -103,7 +104,8 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	f.Cells = f.Cells[2:]
 	dir := t.TempDir()
 	var out bytes.Buffer
-	if status := run([]string{"--dir", dir, written(t, f)}, &out, io.Discard); status != cli.OK || !strings.Contains(out.String(), "syscalls.svg is not drawn") {
+	status := run([]string{"--dir", dir, written(t, f)}, &out, io.Discard)
+	if status != cli.OK || !strings.Contains(out.String(), "syscalls.svg is not drawn") {
 		t.Fatalf("status %d, %s", status, out.String())
 	}
 	picturesSay(t, dir, map[string][]string{"cpu.svg": {"3x2"}, "latency.svg": {"Latency, 64 KiB 3x2"}})
@@ -114,8 +116,6 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 }
 
 // The benchmark, as a user runs it, builds this program and draws.
-// Matrix: BE-06
-// Matrix: BE-06
 // Matrix: BE-06
 func TestTheBenchmarkDraws(t *testing.T) {
 	dir := t.TempDir()
@@ -130,7 +130,8 @@ func TestTheBenchmarkDraws(t *testing.T) {
 	if out, err := show.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	picturesSay(t, filepath.Join(dir, "pictures"), map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil})
+	all := map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil}
+	picturesSay(t, filepath.Join(dir, "pictures"), all)
 }
 
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
@@ -142,7 +143,8 @@ func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 		"--size 1 " + file:             "no flag --size",
 	} {
 		var errs bytes.Buffer
-		if status := run(append([]string{"--dir", t.TempDir()}, strings.Fields(args)...), io.Discard, &errs); status == cli.OK || !strings.Contains(errs.String(), want) {
+		status := run(append([]string{"--dir", t.TempDir()}, strings.Fields(args)...), io.Discard, &errs)
+		if status == cli.OK || !strings.Contains(errs.String(), want) {
 			t.Errorf("%q: status %d, %q; want %q", args, status, errs.String(), want)
 		}
 	}

@@ -24,7 +24,8 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), program, append(args, "--rounds", "2", "--slice", "10ms", "--json", results)...)
+	args = append(args, "--rounds", "2", "--slice", "10ms", "--json", results)
+	run := exec.CommandContext(t.Context(), program, args...)
 	run.Dir = library
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -34,7 +35,8 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 	clitest.Must(t, json.Unmarshal(p, &f))
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
-			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 || r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 {
+			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 ||
+				r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 {
 				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
 			}
 		}
@@ -43,8 +45,6 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 }
 
 // Its servers are compared with another one.
-// Matrix: BE-02
-// Matrix: BE-02
 // Matrix: BE-02
 func TestTheBenchmarkComparesTheRivals(t *testing.T) {
 	servers := "net"

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -23,15 +22,20 @@ type kind struct {
 	sizes  [2]int        // bytes of payload: from, to
 	every  time.Duration // between messages, on average
 	hold   time.Duration // that a consumer keeps an echo, at most; 0: not at all
-	timed  bool          // its latency is shown
 	number int           // sessions of this kind
 }
 
 var kinds = []kind{
 	{name: "cut", proxy: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond, number: 6},
-	{name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10}, every: 20 * time.Millisecond, number: 2},
-	{name: "slow", depth: 64, sizes: [2]int{32 << 10, 64 << 10}, every: 10 * time.Millisecond, hold: 400 * time.Millisecond, number: 2},
-	{name: "timed", depth: 4, sizes: [2]int{64, 4096}, every: 5 * time.Millisecond, timed: true, number: 2},
+	{
+		name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10}, every: 20 * time.Millisecond,
+		number: 2,
+	},
+	{
+		name: "slow", depth: 64, sizes: [2]int{32 << 10, 64 << 10}, every: 10 * time.Millisecond,
+		hold: 400 * time.Millisecond, number: 2,
+	},
+	{name: "quick", depth: 4, sizes: [2]int{64, 4096}, every: 5 * time.Millisecond, number: 2},
 }
 
 // session is a lossless session that verifies every message. Echoes come back in
@@ -42,29 +46,22 @@ type session struct {
 	rng *rand.Rand // the sender's
 
 	// Guarded by the user's mu, too.
-	sent    map[uint64]note // guarded by mu: that did not come back
-	next    [2]uint64       // guarded by mu: the next even and odd one
-	echoes  uint64          // guarded by mu
-	took    *perf.Histogram
-	changed chan struct{} // has an element after an echo
-}
-
-// note is a message under way.
-type note struct {
-	at   time.Time
-	size int
+	sent    map[uint64]int // guarded by mu: the sizes of those that did not come back
+	next    [2]uint64      // guarded by mu: the next even and odd one
+	echoes  uint64         // guarded by mu
+	changed chan struct{}  // has an element after an echo
 }
 
 // openSession connects to a server, over a proxy if the kind says so.
 func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
 	s := &session{
-		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]note{}, next: [2]uint64{2, 1},
-		rng: rand.New(rand.NewPCG(uint64(id), 11)), took: perf.NewHistogram(), changed: make(chan struct{}, 1),
+		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]int{}, next: [2]uint64{2, 1},
+		rng: rand.New(rand.NewPCG(uint64(id), 11)), changed: make(chan struct{}, 1),
 	}
 	if !k.proxy {
 		proxy = netip.AddrPort{}
 	}
-	if err := s.open(id, k.peer, to, proxy, s.received, s.fail); err != nil {
+	if err := s.open(id, k.peer, to, proxy, s.received); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -81,7 +78,7 @@ func (s *session) run(ctx context.Context) {
 		msg := control.NewMessage(1000, pattern(8, tid, 1), pattern(size, tid, 2))
 		msg.TID = tid
 		s.mu.Lock()
-		s.sent[tid] = note{time.Now(), size}
+		s.sent[tid] = size
 		s.mu.Unlock()
 		sending, cancel := context.WithTimeout(context.Background(), patience)
 		if err := s.c.SendContext(sending, msg); err != nil {
@@ -136,28 +133,22 @@ func (s *session) received(_ *control.Conn, m *control.Message) {
 func (s *session) verify(m *control.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, ok := s.sent[m.TID]
+	size, ok := s.sent[m.TID]
 	if want := s.next[m.TID%2]; m.TID != want || !ok {
 		return fmt.Errorf("echo %d came, want %d", m.TID, want)
 	}
-	if !same(m.Front, 8, m.TID, 1) || !same(m.Data, n.size, m.TID, 2) {
+	if !same(m.Front, 8, m.TID, 1) || !same(m.Data, size, m.TID, 2) {
 		return fmt.Errorf("echo %d is not what was sent", m.TID)
 	}
 	s.next[m.TID%2] += 2
 	delete(s.sent, m.TID)
 	s.echoes++
-	if s.timed {
-		s.took.Record(time.Since(n.at))
-	}
 	return nil
 }
 
-// window takes the results of the session since the last call.
-func (s *session) window(into *perf.Histogram) (echoes uint64, err error) {
+func (s *session) results() (echoes uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	into.Add(s.took)
-	s.took.Reset()
 	return s.echoes, s.wrong
 }
 

@@ -16,7 +16,8 @@ import (
 
 // attacks are hostile peers, each until ctx ends, or the peer's own end.
 var attacks = []func(h *hostile, ctx context.Context){
-	(*hostile).garbage, (*hostile).silence, (*hostile).announce, (*hostile).neverRead, (*hostile).keepalives, (*hostile).begin,
+	(*hostile).garbage, (*hostile).silence, (*hostile).announce,
+	(*hostile).neverRead, (*hostile).keepalives, (*hostile).begin,
 }
 
 // hostile is one attacker. It belongs to one goroutine.

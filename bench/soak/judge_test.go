@@ -7,15 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 )
 
 // judgeSessions checks the results of the clients.
 func (w *world) judgeSessions() {
-	unused := perf.NewHistogram()
 	for _, s := range w.sessions {
-		echoes, err := s.window(unused)
+		echoes, err := s.results()
 		if err != nil {
 			w.t.Error(err)
 		}
@@ -69,8 +67,9 @@ func (w *world) judgeServer(before serverSample) {
 		if err == nil && now.Cores == leastCore {
 			now, err = w.server.ask(w.t.Context(), serverRequest{Collect: true})
 		}
-		return err == nil && now.Cores == leastCore && now.Files <= before.Files && now.Goroutines <= before.Goroutines &&
-			now.InFlight == 0 && now.Sending == 0 && now.Ops == 0 && now.Locked <= before.Locked+lockedSlack && now.Resident <= before.Resident+residentSlack
+		return err == nil && now.Cores == leastCore && now.InFlight == 0 && now.Sending == 0 && now.Ops == 0 &&
+			now.Files <= before.Files && now.Goroutines <= before.Goroutines &&
+			now.Locked <= before.Locked+lockedSlack && now.Resident <= before.Resident+residentSlack
 	})
 	if err != nil {
 		w.t.Errorf("behind all the server is not as before: %+v, before %+v", now, before)
@@ -91,18 +90,28 @@ const (
 	residentSlack = 64 << 20
 )
 
+// series are the figures that must not grow.
+var series = []struct {
+	name, unit string
+	slack      float64 // by how much the last quarter of a run may exceed the second, beside a tenth
+	of         func(s serverSample) float64
+}{
+	{"resident", "MiB", 16, func(s serverSample) float64 { return float64(s.Resident) / (1 << 20) }},
+	{"heap", "MiB", 8, func(s serverSample) float64 { return float64(s.Heap) / (1 << 20) }},
+	{"locked", "MiB", 4, func(s serverSample) float64 { return float64(s.Locked) / (1 << 20) }},
+	{"descriptors", "", 40, func(s serverSample) float64 { return float64(s.Files) }},
+	{"goroutines", "", 40, func(s serverSample) float64 { return float64(s.Goroutines) }},
+}
+
 // judgeGrowth compares the last quarter of a long run with the second one. In a short one
 // the number of cores decides, which changes at random.
 func (w *world) judgeGrowth() {
-	if len(w.rows) < 200 {
+	if len(w.samples) < 200 {
 		return
 	}
-	q := len(w.rows) / 4
+	q := len(w.samples) / 4
 	for _, s := range series {
-		if s.slack == 0 {
-			continue
-		}
-		early, late := median(w.rows[q:2*q], s.of), median(w.rows[3*q:], s.of)
+		early, late := median(w.samples[q:2*q], s.of), median(w.samples[3*q:], s.of)
 		w.t.Logf("%s: %.4g %s in the second quarter, %.4g in the last one", s.name, early, s.unit, late)
 		if late > early*1.1+s.slack {
 			w.t.Errorf("%s grows: %.4g %s in the second quarter, %.4g in the last one", s.name, early, s.unit, late)
@@ -111,10 +120,10 @@ func (w *world) judgeGrowth() {
 }
 
 // median is the middle value, as storms and attacks come and go.
-func median(rows []row, of func(row) float64) float64 {
+func median(samples []serverSample, of func(serverSample) float64) float64 {
 	var all []float64
-	for _, r := range rows {
-		all = append(all, of(r))
+	for _, s := range samples {
+		all = append(all, of(s))
 	}
 	slices.SortFunc(all, cmp.Compare)
 	return all[len(all)/2]

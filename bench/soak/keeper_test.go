@@ -45,7 +45,7 @@ func openKeeper(n int, to wire.Addr, through netip.AddrPort) (*keeper, error) {
 	stray := func(_ *control.Conn, m *control.Message) {
 		k.fail(fmt.Errorf("result %d that nobody waits for", m.TID))
 	}
-	if err := k.open(firstKeeper+n, false, to, through, stray, k.fail); err != nil {
+	if err := k.open(firstKeeper+n, false, to, through, stray); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -58,7 +58,8 @@ func (k *keeper) run(ctx context.Context, n int, began time.Time) {
 	for i := range workers {
 		var slots []*slot
 		for j := range slotsOfEach * int(places) {
-			slots = append(slots, &slot{place: place(j) % places, number: uint32((n*workers+i)*slotsOfEach + j/int(places))})
+			number := (n*workers+i)*slotsOfEach + j/int(places)
+			slots = append(slots, &slot{place: place(j) % places, number: uint32(number)})
 		}
 		wg.Go(func() { k.work(ctx, rand.New(rand.NewPCG(uint64(n), uint64(100+i))), slots, began) })
 	}
@@ -125,7 +126,8 @@ func (k *keeper) read(s *slot) bool {
 		return false
 	}
 	if at := s.strange(reply.Data); at >= 0 {
-		k.fail(fmt.Errorf("%v slot %d, %d bytes: the one at %d was never written there (%d versions)", s.place, s.number, len(want), at, len(s.may)))
+		k.fail(fmt.Errorf("%v slot %d, %d bytes: the one at %d was never written there (%d versions)",
+			s.place, s.number, len(want), at, len(s.may)))
 		return false
 	}
 	k.reads[s.place].Add(1)

@@ -116,10 +116,11 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Default: &lossy,
 		Policies: map[wire.EntityType]control.Policy{wire.Client: lossless, wire.OSD: control.LosslessPeer()},
 		Plane:    loop.Config{Cores: leastCore, PoolKeep: poolKeep}, Logger: slog.New(slog.NewTextHandler(full, nil)),
-		Timeouts: control.Timeouts{Handshake: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, Keepalive: 3 * time.Second, MaxBackoff: 2 * time.Second}, Receiving: control.Receiving{Bytes: dispatchBytes, Grace: 3 * time.Second}, Sending: control.Sending{Bytes: sendBytes}, Door: control.Door{HalfOpen: halfOpen},
+		Timeouts: timeouts, Sending: control.Sending{Bytes: sendBytes}, Door: control.Door{HalfOpen: halfOpen},
+		// Aligned, so that blocks can be written as they are received.
+		Receiving: control.Receiving{Bytes: dispatchBytes, Grace: 3 * time.Second, AlignFrom: 4096},
 	}
 	s.storage.start(&cfg.Plane)
-	cfg.Receiving.AlignFrom = 4096 // so that blocks can be written as they are received
 	cfg.Plane.FileOps = 2 * fileOps
 	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
 	// Half of the messages come back from the core, the others from a goroutine.
@@ -250,8 +251,8 @@ func (s *server) sample() (serverSample, error) {
 	runtime.ReadMemStats(&heap)
 	out = serverSample{
 		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Goroutines: goroutines(),
-		Cores: len(s.m.Cores()), Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen, InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters,
-		Locked: mem.Locked,
+		Cores: len(s.m.Cores()), Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen,
+		InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters, Locked: mem.Locked,
 	}
 	for i := range st.Cores {
 		out.Ops += st.Cores[i].Files.Ops
@@ -269,7 +270,8 @@ func goroutines() int {
 	n := runtime.NumGoroutine()
 	for stack := range strings.SplitSeq(stacks, "\n\n") {
 		var same int
-		if _, err := fmt.Sscanf(stack, "%d @", &same); err == nil && strings.Contains(stack, "uring.(*filePool).serve") {
+		_, err := fmt.Sscanf(stack, "%d @", &same)
+		if err == nil && strings.Contains(stack, "uring.(*filePool).serve") {
 			n -= same
 		}
 	}

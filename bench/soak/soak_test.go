@@ -27,7 +27,7 @@ const patience = 60 * time.Second
 // plan has the length of a run, and the intervals of its events.
 type plan struct {
 	length time.Duration
-	window time.Duration // between two rows
+	window time.Duration // between two samples
 	storm  time.Duration
 	cores  time.Duration // between two changes of the number of cores
 	settle time.Duration // without attackers, after and before
@@ -56,7 +56,7 @@ type world struct {
 	acts     atomic.Int64
 	storms   atomic.Int64
 	changes  atomic.Int64 // cores that came or went
-	rows     []row
+	samples  []serverSample
 }
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
@@ -93,7 +93,7 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	defer stopHostile()
 	attackAll(hostile, &others, w.server.addr, &w.acts)
 	w.disturb(hostile, &others)
-	w.during(w.plan.length, w.row)
+	w.during(w.plan.length, w.sample)
 	w.awaitStorage(ctx)
 	stopHostile()
 	others.Wait()
@@ -104,7 +104,6 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w.judgeSessions()
 	w.judgeServer(before)
 	w.judgeGrowth()
-	w.print()
 	for _, k := range w.keepers {
 		if err := errors.Join(k.trouble(), k.close()); err != nil {
 			t.Error(err)
@@ -148,8 +147,8 @@ func (w *world) open() {
 }
 
 // during calls what in every window until the time is over, or a session fails.
-func (w *world) during(length time.Duration, what func(began time.Time)) {
-	began, end := time.Now(), time.NewTimer(length)
+func (w *world) during(length time.Duration, what func()) {
+	end := time.NewTimer(length)
 	defer end.Stop()
 	tick := time.NewTicker(min(w.plan.window, length))
 	defer tick.Stop()
@@ -157,7 +156,7 @@ func (w *world) during(length time.Duration, what func(began time.Time)) {
 		select {
 		case <-tick.C:
 			if what != nil {
-				what(began)
+				what()
 			}
 			if !w.healthy() {
 				return // it says why in the end
@@ -165,6 +164,19 @@ func (w *world) during(length time.Duration, what func(began time.Time)) {
 		case <-end.C:
 			return
 		}
+	}
+}
+
+// sample looks at the server, and says in a long run how far it is.
+func (w *world) sample() {
+	s, err := w.server.ask(w.t.Context(), serverRequest{})
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	w.samples = append(w.samples, s)
+	if len(w.samples)%10 == 0 {
+		w.t.Logf("%d attacks, %d storms; %+v", w.acts.Load(), w.storms.Load(), s)
 	}
 }
 
@@ -227,7 +239,7 @@ func (w *world) baseline(ctx context.Context) serverSample {
 			all++
 		}
 		s.Files, s.Goroutines = max(s.Files, most.Files), max(s.Goroutines, most.Goroutines)
-		s.Resident, s.Heap, s.Locked = max(s.Resident, most.Resident), max(s.Heap, most.Heap), max(s.Locked, most.Locked)
+		s.Resident, s.Locked = max(s.Resident, most.Resident), max(s.Locked, most.Locked)
 		most = s
 		rest(ctx, w.plan.settle/200)
 	}

@@ -95,14 +95,15 @@ func strike(r faulty.Request) faulty.Fault {
 		}
 		return f
 	}
+	short, late := faulty.Fault{Form: faulty.Short}, faulty.Fault{Form: faulty.Late}
 	switch r {
 	case faulty.ReadFileEnd:
-		return pick(100, faulty.Fault{Errno: unix.EIO}, faulty.Fault{Form: faulty.Short}, faulty.Fault{Form: faulty.Late})
+		return pick(100, faulty.Fault{Errno: unix.EIO}, short, late)
 	case faulty.WriteFileEnd:
 		return pick(50, faulty.Fault{Errno: unix.EIO}, faulty.Fault{Errno: unix.EIO, Form: faulty.Whole},
-			faulty.Fault{Errno: unix.ENOSPC, Form: faulty.Part}, faulty.Fault{Form: faulty.Short}, faulty.Fault{Form: faulty.Late})
+			faulty.Fault{Errno: unix.ENOSPC, Form: faulty.Part}, short, late)
 	case faulty.SyncFileEnd:
-		return pick(30, faulty.Fault{Errno: unix.EIO}, faulty.Fault{Form: faulty.Late})
+		return pick(30, faulty.Fault{Errno: unix.EIO}, late)
 	}
 	return faulty.Fault{}
 }

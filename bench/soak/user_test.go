@@ -16,6 +16,12 @@ import (
 
 var errWrong = errors.New("soak: a lossless session is not what it promises")
 
+// timeouts are those of both ends: short, so that they are reached.
+var timeouts = control.Timeouts{
+	Handshake: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, Keepalive: 3 * time.Second,
+	MaxBackoff: 2 * time.Second,
+}
+
 // user is one end of a lossless session with a server. It must never be reset.
 type user struct {
 	who string
@@ -37,14 +43,15 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 }
 
 // open connects to a server as number n, over a proxy if there is one. A peer listens, too.
-func (u *user) open(n int, peer bool, to wire.Addr, through netip.AddrPort, queued func(*control.Conn, *control.Message), fail func(error)) error {
+func (u *user) open(
+	n int, peer bool, to wire.Addr, through netip.AddrPort, queued func(*control.Conn, *control.Message),
+) error {
 	policy, who := control.LosslessClient(), wire.EntityName{Type: wire.Client, ID: fmt.Sprint(n)}
 	if peer {
 		policy, who.Type = control.LosslessPeer(), wire.OSD
 	}
 	cfg := control.Config{
-		Name: who, Number: int64(n), Default: &policy, Plane: loop.Config{Cores: 1},
-		Timeouts: control.Timeouts{Handshake: 5 * time.Second, KeepaliveEvery: 500 * time.Millisecond, Keepalive: 3 * time.Second, MaxBackoff: 2 * time.Second},
+		Name: who, Number: int64(n), Default: &policy, Plane: loop.Config{Cores: 1}, Timeouts: timeouts,
 	}
 	if through.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) {
@@ -62,8 +69,8 @@ func (u *user) open(n int, peer bool, to wire.Addr, through netip.AddrPort, queu
 	u.m = m
 	err = m.Start(&control.Dispatcher{
 		Queued:      queued,
-		Reset:       func(*control.Conn, bool) { fail(errors.New("reset")) },
-		RemoteReset: func(*control.Conn) { fail(errors.New("reset by the server")) },
+		Reset:       func(*control.Conn, bool) { u.fail(errors.New("reset")) },
+		RemoteReset: func(*control.Conn) { u.fail(errors.New("reset by the server")) },
 	})
 	if err == nil && peer {
 		_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -77,9 +78,9 @@ func (a *adversary) mischief(s *foeSocket) {
 	if !s.up {
 		return
 	}
-	list, data := foeActs, foeDataActs
+	list, data, protocol := foeActs, foeDataActs, ""
 	if s.v1 {
-		list, data = foeActs1, foeDataActs1
+		list, data, protocol = foeActs1, foeDataActs1, foeV1
 	}
 	if s.phase == phaseOpen && a.rng.IntN(4) > 0 {
 		list = data
@@ -88,10 +89,13 @@ func (a *adversary) mischief(s *foeSocket) {
 	if act.proven && !a.plan.proven {
 		return
 	}
-	a.did(act.name)
+	a.did(protocol + act.name)
 	s.odd = s.odd || s.phase == phaseBanner || s.phase == phaseHello || s.v1 && s.phase != phaseOpen
 	act.do(s)
 }
+
+// foeV1 begins the names of acts in msgr1.
+const foeV1 = "v1: "
 
 // foeAct is one kind of mischief.
 type foeAct struct {
@@ -191,8 +195,8 @@ var foeActs = []foeAct{
 	{name: "stop to read", do: func(s *foeSocket) { s.deaf = true }},
 }
 
-// foeDataActs are those of the data phase.
-var foeDataActs = []foeAct{
+// messageActs are those of the data phase in both protocols.
+var messageActs = []foeAct{
 	{name: "message", do: func(s *foeSocket) { s.sendMessage(s.outSeq+1, s.a.size()) }},
 	{name: "messages", do: func(s *foeSocket) {
 		for range 1 + s.a.rng.IntN(60) {
@@ -211,6 +215,10 @@ var foeDataActs = []foeAct{
 		s.write(b[:s.a.rng.IntN(len(b))])
 		s.mute = s.a.rng.IntN(2) == 0
 	}},
+}
+
+// foeDataActs are those of the data phase.
+var foeDataActs = append(slices.Clone(messageActs), []foeAct{
 	{name: "announce what never comes", do: (*foeSocket).announce},
 	{name: "control frame that never ends", do: func(s *foeSocket) {
 		s.preamble(frame.Header{Tag: frame.Tag(18 + s.a.rng.IntN(3)), Num: 1, Len: [4]uint32{60 << 10}})
@@ -234,7 +242,7 @@ var foeDataActs = []foeAct{
 		}
 	}},
 	{name: "keepalive ack unasked", do: func(s *foeSocket) { s.say(frame.TagKeepalive2Ack, msgrtest.Keepalive{Stamp: s.a.stamp()}) }},
-}
+}...)
 
 // preamble sends a header in clear, and no bytes after it. No encoder would announce some of
 // them: the last segment is empty, or too large.

@@ -403,7 +403,7 @@ var foeOther = []string{
 // actsOnly is the protocol in whose worlds an act must happen. Effects that both have must
 // in those of msgr2, of which there are more.
 func actsOnly(name string) simProtocol {
-	if strings.HasPrefix(name, "v1: ") {
+	if strings.HasPrefix(name, foeV1) {
 		return simMsgr1
 	}
 	return simMsgr2
@@ -413,8 +413,10 @@ func actsOnly(name string) simProtocol {
 func checkActs(t *testing.T, c *simCover) {
 	t.Helper()
 	want := make(map[string]bool)
-	for _, act := range slices.Concat(foeActs, foeDataActs, foeActs1, foeDataActs1) {
-		want[act.name] = true
+	for protocol, acts := range map[string][]foeAct{"": slices.Concat(foeActs, foeDataActs), foeV1: slices.Concat(foeActs1, foeDataActs1)} {
+		for _, act := range acts {
+			want[protocol+act.name] = true
+		}
 	}
 	for _, name := range foeOther {
 		want[name] = true

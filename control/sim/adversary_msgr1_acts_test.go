@@ -3,6 +3,8 @@
 package sim_test
 
 import (
+	"slices"
+
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -13,114 +15,96 @@ import (
 
 // foeActs1 are possible at any time.
 var foeActs1 = []foeAct{
-	{name: "v1: half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
-	{name: "v1: close", do: (*foeSocket).close},
-	{name: "v1: speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
-	{name: "v1: speak msgr2", do: func(s *foeSocket) { s.write(wire2.Banner{Supported: 1}.AppendTo(nil)) }},
-	{name: "v1: hello", do: func(s *foeSocket) {
+	{name: "half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
+	{name: "close", do: (*foeSocket).close},
+	{name: "speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
+	{name: "speak msgr2", do: func(s *foeSocket) { s.write(wire2.Banner{Supported: 1}.AppendTo(nil)) }},
+	{name: "hello", do: func(s *foeSocket) {
 		if s.to == nil {
 			s.write(wire1.AcceptorHello{Own: s.a.anyAddr(), Seen: s.a.anyAddr()}.AppendTo(nil))
 		} else {
 			s.write(wire1.ConnectorHello{Own: s.a.anyAddr()}.AppendTo(nil))
 		}
 	}},
-	{name: "v1: hello with an address of any bytes", do: func(s *foeSocket) {
+	{name: "hello with an address of any bytes", do: func(s *foeSocket) {
 		p := wire1.ConnectorHello{Own: s.a.anyAddr()}.AppendTo(nil)
 		copy(p[wire1.BannerSize:], s.a.bytes(wire1.AddrSize))
 		s.write(p)
 	}},
-	{name: "v1: connect", do: func(s *foeSocket) { s.connect1(s.connect()) }},
-	{name: "v1: connect without an authorizer", do: func(s *foeSocket) { s.authorize1(s.connect(), nil) }},
-	{name: "v1: connect with any authorizer", do: func(s *foeSocket) {
+	{name: "connect", do: func(s *foeSocket) { s.connect1(s.connect()) }},
+	{name: "connect without an authorizer", do: func(s *foeSocket) { s.authorize1(s.connect(), nil) }},
+	{name: "connect with any authorizer", do: func(s *foeSocket) {
 		c := s.connect()
 		c.AuthMethod = uint32(s.a.number())
 		s.authorize1(c, s.a.bytes(s.a.rng.IntN(4000)))
 	}},
-	{name: "v1: announce any authorizer", do: func(s *foeSocket) {
+	{name: "announce any authorizer", do: func(s *foeSocket) {
 		c := s.connect()
 		c.AuthorizerLen = uint32(s.a.number())
 		s.write(c.AppendTo(nil))
 		s.mute = s.a.rng.IntN(2) == 0
 	}},
-	{name: "v1: any reply", do: func(s *foeSocket) {
+	{name: "any reply", do: func(s *foeSocket) {
 		a := s.a
 		s.reply1(wire1.Reply{
 			Tag: wire1.Tag(a.rng.IntN(18)), Features: wire.Features(a.number()), GlobalSeq: uint32(a.number()), ConnectSeq: uint32(a.number()),
 			Protocol: uint32(a.number()), Flags: uint8(a.rng.Uint32()),
 		}, a.bytes(a.rng.IntN(5000)))
 	}},
-	{name: "v1: open what was not asked", do: func(s *foeSocket) {
+	{name: "open what was not asked", do: func(s *foeSocket) {
 		s.odd = true
 		s.codecs1(wire.FeaturesPacific)
 		s.reply1(wire1.Reply{Tag: wire1.TagReady, Features: wire.FeaturesPacific, GlobalSeq: 1, ConnectSeq: 1, Protocol: wire1.Protocol(wire.OSD, wire.OSD)}, nil)
 		s.sendMessage(s.outSeq+1, s.a.size())
 	}},
-	{name: "v1: sequence", do: func(s *foeSocket) { s.write(wire1.Seq{Received: s.a.number()}.AppendTo(nil)) }},
-	{name: "v1: any bytes", do: func(s *foeSocket) { s.write(s.a.bytes(s.a.rng.IntN(3000))) }},
-	{name: "v1: replay a piece", do: func(s *foeSocket) {
+	{name: "sequence", do: func(s *foeSocket) { s.write(wire1.Seq{Received: s.a.number()}.AppendTo(nil)) }},
+	{name: "any bytes", do: func(s *foeSocket) { s.write(s.a.bytes(s.a.rng.IntN(3000))) }},
+	{name: "replay a piece", do: func(s *foeSocket) {
 		if list := s.a.seen.frames; len(list) > 0 {
 			s.write(list[s.a.rng.IntN(len(list))])
 		}
 	}},
-	{name: "v1: stop to read", do: func(s *foeSocket) { s.deaf = true }},
+	{name: "stop to read", do: func(s *foeSocket) { s.deaf = true }},
 }
 
 // foeDataActs1 are those of the data phase.
-var foeDataActs1 = []foeAct{
-	{name: "v1: message", do: func(s *foeSocket) { s.sendMessage(s.outSeq+1, s.a.size()) }},
-	{name: "v1: messages", do: func(s *foeSocket) {
-		for range 1 + s.a.rng.IntN(60) {
-			s.sendMessage(s.outSeq+1, s.a.rng.IntN(2000))
-		}
-	}},
-	{name: "v1: large message", do: func(s *foeSocket) { s.sendMessage(s.outSeq+1, int(s.a.plan.limits.Data)) }},
-	{name: "v1: message again", do: func(s *foeSocket) { s.sendMessage(s.outSeq, s.a.size()) }},
-	{name: "v1: message of any number", do: func(s *foeSocket) { s.sendMessage(s.a.number(), s.a.size()) }},
-	{name: "v1: slow message", do: func(s *foeSocket) {
-		s.drip = true
-		s.sendMessage(s.outSeq+1, s.a.size())
-	}},
-	{name: "v1: part of a message", do: func(s *foeSocket) {
-		b := s.message(s.outSeq+1, s.a.size())
-		s.write(b[:s.a.rng.IntN(len(b))])
-		s.mute = s.a.rng.IntN(2) == 0
-	}},
-	{name: "v1: announce a message that never comes", do: func(s *foeSocket) {
+var foeDataActs1 = append(slices.Clone(messageActs), []foeAct{
+	{name: "announce a message that never comes", do: func(s *foeSocket) {
 		h, l := s.header1(s.outSeq+1), s.a.plan.limits
 		h.FrontLen, h.MiddleLen, h.DataLen, h.DataOff = l.Front, l.Middle, l.Data, uint16(s.a.rng.Uint32())
 		s.write(append(s.old.enc.AppendHeader(nil, &h), s.a.bytes(s.a.rng.IntN(100))...))
 	}},
-	{name: "v1: announce any lengths", do: func(s *foeSocket) {
+	{name: "announce any lengths", do: func(s *foeSocket) {
 		h := s.header1(s.outSeq + 1)
 		h.FrontLen, h.MiddleLen, h.DataLen = uint32(s.a.number()), uint32(s.a.number()), uint32(s.a.number())
 		s.write(append(s.old.enc.AppendHeader(nil, &h), s.a.bytes(s.a.rng.IntN(9000))...))
 	}},
-	{name: "v1: bad crc of a header", do: func(s *foeSocket) { s.damaged1(1, s.old.form.HeaderSize()) }},
-	{name: "v1: bad footer", do: func(s *foeSocket) { s.damaged1(-s.old.form.FooterSize(), s.old.form.FooterSize()) }},
-	{name: "v1: bad crc of a segment", do: func(s *foeSocket) { s.damaged1(1+s.old.form.HeaderSize(), 50) }},
-	{name: "v1: aborted message", do: func(s *foeSocket) {
+	{name: "bad crc of a header", do: func(s *foeSocket) { s.damaged1(1, s.old.form.HeaderSize()) }},
+	{name: "bad footer", do: func(s *foeSocket) { s.damaged1(-s.old.form.FooterSize(), s.old.form.FooterSize()) }},
+	{name: "bad crc of a segment", do: func(s *foeSocket) { s.damaged1(1+s.old.form.HeaderSize(), 50) }},
+	{name: "aborted message", do: func(s *foeSocket) {
 		b := s.message(s.outSeq+1, 50)
 		b[len(b)-1] &^= 1 // the flags: not complete
 		s.write(b)
 	}},
-	{name: "v1: unsigned message", do: func(s *foeSocket) {
+	{name: "unsigned message", do: func(s *foeSocket) {
 		enc := s.old.enc
 		s.old.enc = frame1.NewEncoder(frame1.Config{Form: s.old.form}, nil, [136]byte{})
 		s.write(s.message(s.outSeq+1, 50))
 		s.old.enc = enc
 	}},
-	{name: "v1: acknowledge", do: func(s *foeSocket) { s.write(frame1.AppendAck(nil, s.inSeq)) }},
-	{name: "v1: acknowledge anything", do: func(s *foeSocket) { s.write(frame1.AppendAck(nil, s.a.number())) }},
-	{name: "v1: keepalives", do: func(s *foeSocket) {
+	{name: "acknowledge", do: func(s *foeSocket) { s.write(frame1.AppendAck(nil, s.inSeq)) }},
+	{name: "acknowledge anything", do: func(s *foeSocket) { s.write(frame1.AppendAck(nil, s.a.number())) }},
+	{name: "keepalives", do: func(s *foeSocket) {
 		for range 1 + s.a.rng.IntN(50) {
 			s.write(s.old.form.AppendKeepalive(nil, [8]byte(s.a.bytes(8))))
 		}
 	}},
-	{name: "v1: old keepalive", do: func(s *foeSocket) { s.write([]byte{byte(frame1.TagKeepalive)}) }},
-	{name: "v1: keepalive ack unasked", do: func(s *foeSocket) { s.write(frame1.AppendKeepaliveAck(nil, [8]byte(s.a.bytes(8)))) }},
-	{name: "v1: say that it closes", do: func(s *foeSocket) { s.write([]byte{byte(frame1.TagClose)}) }},
-	{name: "v1: unknown tag", do: func(s *foeSocket) { s.write([]byte{byte(s.a.rng.Uint32())}) }},
-}
+	{name: "old keepalive", do: func(s *foeSocket) { s.write([]byte{byte(frame1.TagKeepalive)}) }},
+	{name: "keepalive ack unasked", do: func(s *foeSocket) { s.write(frame1.AppendKeepaliveAck(nil, [8]byte(s.a.bytes(8)))) }},
+	{name: "say that it closes", do: func(s *foeSocket) { s.write([]byte{byte(frame1.TagClose)}) }},
+	{name: "unknown tag", do: func(s *foeSocket) { s.write([]byte{byte(s.a.rng.Uint32())}) }},
+}...)
 
 // header1 is one of a message, without lengths.
 func (s *foeSocket) header1(seq uint64) frame1.Header {

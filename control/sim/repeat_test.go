@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"io"
 	"runtime"
-	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"testing/synctest"
@@ -114,49 +113,4 @@ func twice(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trace 
 	}
 	t.Logf("seed %d: two runs differ, but the machine let one of them wait: a step took %v", seed, longest)
 	return false
-}
-
-func TestASimulationNoticesThatTheMachineDisturbsIt(t *testing.T) {
-	for _, busy := range []bool{false, true} {
-		disturbed := true
-		// The machine itself may disturb the run that should be calm.
-		for try := 0; disturbed && try < calmPairs; try++ {
-			var c calm
-			c.still()
-			for busy && machineTime()-c.began < simSlice {
-			}
-			c.still()
-			if disturbed = c.disturbed(); busy {
-				break
-			}
-		}
-		if disturbed != busy {
-			t.Errorf("a step that lasts for long: %v, noticed: %v", busy, disturbed)
-		}
-	}
-}
-
-func TestASimulationCollectsGarbageBetweenStepsOnly(t *testing.T) {
-	end := pair.OnOneProcessor()
-	defer func() { end() }()
-	collections := func() int64 {
-		var s debug.GCStats
-		debug.ReadGCStats(&s)
-		return s.NumGC
-	}
-	before := collections()
-	var kept [][]byte
-	for range 2 * simHeap >> 20 {
-		kept = append(kept, make([]byte, 1<<20))
-	}
-	if n := collections() - before; n != 0 {
-		t.Errorf("%d collections within a step that makes %d MiB", n, len(kept))
-	}
-	var c calm
-	for range simGarbage {
-		c.still()
-	}
-	if n := collections() - before; n != 1 {
-		t.Errorf("%d collections in %d moments at which all goroutines wait", n, simGarbage)
-	}
 }

@@ -62,8 +62,6 @@ var slice = load.Slice{WarmMax: time.Minute, Window: time.Millisecond, WindowMax
 
 // The client checks each answer, and reads back what was acknowledged.
 // Matrix: BE-08
-// Matrix: BE-08
-// Matrix: BE-08
 func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 	f := newFile(t)
 	for _, k := range kinds {
@@ -85,7 +83,8 @@ func TestEveryServerReadsAndWritesWhatItIsAskedFor(t *testing.T) {
 						clitest.Must(t, err)
 						res, err := l.Run(slice)
 						l.Close()
-						if err != nil || !res.Steady || res.Total < 12 || res.Bytes%uint64(res.PerReply) != 0 && res.Bytes == 0 {
+						if err != nil || !res.Steady || res.Total < 12 ||
+							res.Bytes%uint64(res.PerReply) != 0 && res.Bytes == 0 {
 							t.Fatalf("kind %d, flags %#x, %d bytes: %+v, %v", kind, flags, size, res, err)
 						}
 					}
@@ -121,8 +120,6 @@ func TestReadsAreRightBehindSmallerWrites(t *testing.T) {
 
 // A block that is not what it should be is answered as a failure, or ends the connection.
 // Matrix: BE-08
-// Matrix: BE-08
-// Matrix: BE-08
 func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 	f := newFile(t)
 	if _, err := f.f.WriteAt(make([]byte, testSize), 0); err != nil {
@@ -138,7 +135,9 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 			clitest.Must(t, err)
 			defer l.Close()
 			// The client's own check of the block is not enough.
-			if _, err := l.Run(slice); err == nil || !strings.Contains(err.Error(), "the server says") && !strings.Contains(err.Error(), "the server closed") && !errors.Is(err, unix.ECONNRESET) {
+			_, err = l.Run(slice)
+			if err == nil || !strings.Contains(err.Error(), "the server says") &&
+				!strings.Contains(err.Error(), "the server closed") && !errors.Is(err, unix.ECONNRESET) {
 				t.Fatal(err)
 			}
 		})
@@ -146,8 +145,6 @@ func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 }
 
 // A server that acknowledges what it has not written is found out.
-// Matrix: BE-08
-// Matrix: BE-08
 // Matrix: BE-08
 func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	f, elsewhere := newFile(t), newFile(t)
