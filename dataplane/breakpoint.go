@@ -34,10 +34,6 @@ func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 		h.holdOut = true
 		h.showed(tag, m)
 		return false, nil
-	case probe.ErrStall:
-		h.holdOut = true
-		b.s.Hold()
-		return true, nil
 	case probe.ErrHalfClose:
 		b.s.EndWriting()
 		return true, nil
@@ -71,9 +67,6 @@ func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
 	case probe.ErrHold:
 		s.Hold()
 		return false
-	case probe.ErrStall:
-		r.stall = true
-		return true
 	case probe.ErrHalfClose:
 		s.EndWriting()
 		return true

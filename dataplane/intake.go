@@ -31,7 +31,6 @@ type intake struct {
 	grows          bool // it is compressed, so it takes more memory than its bytes
 	admit          bool
 	throttlePassed bool // the break point was asked
-	stall          bool // and stops the connection after this frame
 	stopped        bool // by a throttle, until the next Feed
 
 	target *loop.Buffer // where the rest is gathered, but for data that is
@@ -375,18 +374,14 @@ func (r *intake) filled(n int) (whole bool) {
 // throttles. wrong is the reason why the frame is not delivered, which faults the socket.
 func (r *intake) complete(s *loop.Socket, payload int64, b *loop.Buffer, wrong error) (taken loop.Charge, ok bool) {
 	r.charge.Complete(s, payload)
-	taken, stall := r.charge, r.stall
+	taken = r.charge
 	r.headLen, r.opened, r.admit, r.charge = 0, false, false, loop.Charge{}
-	r.throttlePassed, r.stall = false, false
+	r.throttlePassed = false
 	r.crcFrom, r.crcTo = 0, 0
 	if wrong != nil {
 		r.h.discard(s.Core(), b, taken)
 		s.Fault(fmt.Errorf("%v frame: %w", r.h.framer.underWay(), wrong))
 		return taken, false
-	}
-	if stall { // a break point stops the connection now
-		r.h.holdOut = true
-		s.Hold()
 	}
 	return taken, true
 }

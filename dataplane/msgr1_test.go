@@ -205,36 +205,34 @@ func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
 		tag   frame.Tag
 		write bool
 	}{{tagMsg, false}, {tagAck, false}, {tagPing, false}, {tagPong, false}, {tagMsg, true}, {tagAck, true}, {tagPing, true}, {tagPong, true}} {
-		for _, answer := range []error{probe.ErrHold, probe.ErrStall} {
-			t.Run(fmt.Sprintf("%v write=%v %v", one.tag, one.write, answer), func(t *testing.T) {
-				asked := 0
-				c := newBed(t, nil).conn1(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
-					if tag != one.tag || write != one.write {
-						return nil
-					}
-					if asked++; asked > 1 {
-						return nil
-					}
-					return answer
-				})})
-				must(t, c.h.Send(&Message{TID: 1}))
-				c.h.Keepalive()
-				c.arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
-				c.arrive(c.peer.message(2, 0, &Message{TID: 2}))
-				done := func() bool {
-					st := c.h.statistics(c.c)
-					return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1 && st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
+		t.Run(fmt.Sprintf("%v write=%v", one.tag, one.write), func(t *testing.T) {
+			asked := 0
+			c := newBed(t, nil).conn1(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
+				if tag != one.tag || write != one.write {
+					return nil
 				}
-				if asked != 1 || c.own.fault() != nil || done() {
-					t.Fatalf("asked %d times, fault %v, all done: %v", asked, c.own.fault(), done())
+				if asked++; asked > 1 {
+					return nil
 				}
-				c.h.Resume()
-				c.settle()
-				if !done() || c.own.fault() != nil {
-					t.Errorf("after Resume: %+v, fault %v", c.h.statistics(c.c), c.own.fault())
-				}
-			})
-		}
+				return probe.ErrHold
+			})})
+			must(t, c.h.Send(&Message{TID: 1}))
+			c.h.Keepalive()
+			c.arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
+			c.arrive(c.peer.message(2, 0, &Message{TID: 2}))
+			done := func() bool {
+				st := c.h.statistics(c.c)
+				return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1 && st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
+			}
+			if asked != 1 || c.own.fault() != nil || done() {
+				t.Fatalf("asked %d times, fault %v, all done: %v", asked, c.own.fault(), done())
+			}
+			c.h.Resume()
+			c.settle()
+			if !done() || c.own.fault() != nil {
+				t.Errorf("after Resume: %+v, fault %v", c.h.statistics(c.c), c.own.fault())
+			}
+		})
 	}
 }
 

@@ -424,61 +424,32 @@ func probed(rule func(tag frame.Tag, write bool) error) *probe.Socket {
 	}), 1, false, nil)
 }
 
-// A stall stops the socket behind its frame, and a hold before it.
 func TestTheProbeStopsReadsUntilResume(t *testing.T) {
-	for _, one := range []struct {
-		answer error
-		before int // messages that come before Resume
-	}{{probe.ErrStall, 2}, {probe.ErrHold, 1}} {
-		for _, size := range []int{10, 200 << 10} {
-			asked := 0
-			c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: probed(func(tag frame.Tag, write bool) error {
-				if write || tag != frame.TagMessage {
-					return nil
-				}
-				if asked++; asked == 2 {
-					return one.answer
-				}
+	for _, size := range []int{10, 200 << 10} {
+		asked := 0
+		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: probed(func(tag frame.Tag, write bool) error {
+			if write || tag != frame.TagMessage {
 				return nil
-			})})
-			list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
-			for i, m := range list {
-				c.sock.Whole = append(c.sock.Whole, c.peer.message(uint64(i+1), 0, m)...)
 			}
-			c.sock.Edge(0)
-			c.send(&Message{TID: 5})
-			if n := len(c.own.list()); n != one.before || len(c.take()) != 1 {
-				t.Fatalf("%v: %d messages, want %d; or a write waits for a read", one.answer, n, one.before)
+			if asked++; asked == 2 {
+				return probe.ErrHold
 			}
-			c.h.Resume()
-			c.settle()
-			checkReceived(t, c.own.list(), list)
-			if asked != 3 {
-				t.Errorf("%v: the probe was asked %d times", one.answer, asked)
-			}
+			return nil
+		})})
+		list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
+		for i, m := range list {
+			c.sock.Whole = append(c.sock.Whole, c.peer.message(uint64(i+1), 0, m)...)
 		}
-	}
-}
-
-func TestAStallOfAWriteStopsBehindItsFrameUntilResume(t *testing.T) {
-	by := probed(func(_ frame.Tag, write bool) error {
-		if write {
-			return probe.ErrStall
+		c.sock.Edge(0)
+		c.send(&Message{TID: 5})
+		if n := len(c.own.list()); n != 1 || len(c.take()) != 1 {
+			t.Fatalf("%d messages, want 1; or a write waits for a read", n)
 		}
-		return nil
-	})
-	for _, mode := range []wireMode{wireModes[1], plain1} {
-		c := newBed(t, nil).connMode(OpenOptions{Lossy: true, Probe: by}, mode)
-		for tid := range uint64(3) {
-			must(t, c.h.Send(&Message{TID: tid}))
-		}
+		c.h.Resume()
 		c.settle()
-		for tid := range uint64(3) {
-			if got := tids(c.take()); !slices.Equal(got, []uint64{tid}) {
-				t.Fatalf("%s: sent %v, want %d", mode.name, got, tid)
-			}
-			c.h.Resume()
-			c.settle()
+		checkReceived(t, c.own.list(), list)
+		if asked != 3 {
+			t.Errorf("the probe was asked %d times", asked)
 		}
 	}
 }

@@ -264,19 +264,6 @@ func (d *epollDriver) fileEnded(fd int) {
 	}
 }
 
-// DetachFile implements FileDriver.
-func (d *epollDriver) DetachFile(f File) (int, error) {
-	e := d.file(f)
-	if e == nil {
-		return -1, fmt.Errorf("epoll: detach: no such file: %w", unix.EBADF)
-	}
-	if d.ops.first(f.FD()) != 0 {
-		return -1, fmt.Errorf("epoll: detach file %d: %w", f.FD(), unix.EBUSY)
-	}
-	e.open = false
-	return f.FD(), nil
-}
-
 // endFiles waits until no request uses memory, and closes everything.
 func (d *epollDriver) endFiles() error {
 	k := &d.disk

@@ -163,7 +163,7 @@ func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 		b.ask(0, KindWrite, i, false)
 	}
 	b.ask(1, KindWrite, 0, false)
-	b.ask(0, KindRead, 0, false)     // reads do not exclude each other
+	b.ask(0, KindRead, 0, false) // reads do not exclude each other
 	b.ask(0, KindWrite, 0, true) // nor do the waits for durability
 	lengths, runs := b.runs()
 	if !slices.Equal(lengths, []int{maxRun, 1, 1, 1}) {

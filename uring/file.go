@@ -54,10 +54,6 @@ type FileDriver interface {
 	// ignores memory that is not registered.
 	UnregisterMemory(m *Memory)
 
-	// DetachFile lets go of f without closing it and returns its descriptor.
-	// Nothing may be in flight on f, else it fails with EBUSY.
-	DetachFile(f File) (fd int, err error)
-
 	// CloseFile cancels the requests in flight on f, and closes f after the last of
 	// them. f takes no further request.
 	CloseFile(f File)

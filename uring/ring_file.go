@@ -4,7 +4,6 @@ package uring
 
 import (
 	"fmt"
-	"net"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -179,12 +178,4 @@ func (d *ringDriver) shutFile(fd int) {
 func (d *ringDriver) closeFile(s Socket) {
 	delete(d.shut, s.FD())
 	d.shed(s)
-}
-
-// DetachFile implements FileDriver.
-func (d *ringDriver) DetachFile(f File) (int, error) {
-	if d.state != stateOpen {
-		return -1, fmt.Errorf("ring: detach file: %w", net.ErrClosed)
-	}
-	return d.Detach(f.sock)
 }

@@ -27,7 +27,7 @@ func TestTheTablesHaveEveryRequestAndNoCellTwice(t *testing.T) {
 	for _, r := range []faulty.Request{
 		faulty.Open, faulty.Listen, faulty.Adopt, faulty.Detach, faulty.Accept, faulty.AcceptEnd, faulty.Connect, faulty.ConnectEnd,
 		faulty.Ready, faulty.ReadyEnd, faulty.Receive, faulty.ReceiveEnd, faulty.Read, faulty.Send, faulty.SendEnd, faulty.Map, faulty.Wait, faulty.Close,
-		faulty.AdoptFile, faulty.AskFile, faulty.ReadFileEnd, faulty.WriteFileEnd, faulty.SyncFileEnd, faulty.AllocateFileEnd, faulty.DetachFile,
+		faulty.AdoptFile, faulty.AskFile, faulty.ReadFileEnd, faulty.WriteFileEnd, faulty.SyncFileEnd, faulty.AllocateFileEnd,
 	} {
 		if of[r] == 0 {
 			t.Errorf("%s has no cell", r)

@@ -45,14 +45,6 @@ func (d *driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op
 	})
 }
 
-// DetachFile implements uring.Driver.
-func (d *driver) DetachFile(f uring.File) (int, error) {
-	if err := d.call(DetachFile); err != nil {
-		return -1, err
-	}
-	return d.Driver.DetachFile(f)
-}
-
 // file is one request on a file, which start gives to the driver below.
 func (d *driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, start func(v *uring.Vec) (uring.Op, error)) (uring.Op, error) {
 	if err := d.call(AskFile); err != nil {
@@ -134,7 +126,6 @@ const (
 	WriteFileEnd    Request = "write-file-end"
 	SyncFileEnd     Request = "sync-file-end"
 	AllocateFileEnd Request = "allocate-file-end"
-	DetachFile      Request = "detach-file"
 )
 
 // The outcomes of requests on files. Whatever becomes of one, the others end by
@@ -144,7 +135,6 @@ const (
 	RequestFails Outcome = "the request fails with the cause, and no other one does"
 	EndsEarly    Outcome = "the request ends as where a file ends, with io.EOF, or as too short"
 	Poisons      Outcome = "what was not durable fails with the cause, and the file takes no more writes; reads go on"
-	Stays        Outcome = "the file does not leave: it is closed, and the cause is logged"
 )
 
 // Lists of the manual pages for files; ECANCELED and EAGAIN are of io_uring.
@@ -162,7 +152,6 @@ var (
 	// fallocate.
 	allocateFileErrnos = []unix.Errno{unix.EBADF, unix.ECANCELED, unix.EFBIG, unix.EINTR, unix.EINVAL, unix.EIO, unix.ENODEV, unix.ENOSPC,
 		unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM}
-	detachFileErrnos = []unix.Errno{unix.EBADF, unix.EBUSY}
 )
 
 var fileRows = []row{
@@ -179,7 +168,6 @@ var fileRows = []row{
 	{SyncFileEnd, Unnoticed, nil, []Form{Late}},
 	{AllocateFileEnd, RequestFails, allocateFileErrnos, nil},
 	{AllocateFileEnd, Unnoticed, nil, []Form{Late}},
-	{DetachFile, Stays, detachFileErrnos, nil},
 }
 
 // FileTable is Table for requests on files. A core without files makes none of them.

@@ -46,7 +46,7 @@
 // kernel in the system call of the turn, together with those of the network, and its Done is
 // called on the core at its end. Its user embeds it, so it allocates nothing. Plane.OpenFile
 // opens a file off the core, as that may wait for the disk; Core.AttachFile gives the file to
-// a core, File.Detach lets it go to another core. One system call begins some of the requests,
+// a core. One system call begins some of the requests,
 // the next one more of them (file_turn.go): so bytes of the page cache are sent while they are
 // in the processor's cache, and frames that need no file do not wait long for others.
 //

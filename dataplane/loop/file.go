@@ -21,8 +21,8 @@ const (
 	defaultCommitBytes = 1 << 20
 )
 
-// ErrFileClosed is the error of requests on a file that is closed or leaves its core, and
-// of waiting requests at its end.
+// ErrFileClosed is the error of requests on a file that is closed, and of waiting requests at
+// its end.
 var ErrFileClosed = errors.New("loop: file closed")
 
 // FileOptions say how a file is opened and used. The zero value reads an existing file
@@ -44,7 +44,7 @@ type FileOptions struct {
 	commitBytes int64 // tests set it
 }
 
-// DetachedFile is an open file that no core has. Any goroutine may have it, one at a
+// DetachedFile is an open file that no core has yet. Any goroutine may have it, one at a
 // time. Core.AttachFile or Close ends it.
 type DetachedFile struct {
 	name  string
@@ -52,7 +52,6 @@ type DetachedFile struct {
 	opt   FileOptions
 	info  uring.FileInfo
 	disk  uring.Disk
-	wrong *PoisonError
 	taken atomic.Bool
 }
 
@@ -88,7 +87,7 @@ func openFile(disk uring.Disk, path string, opt FileOptions) (*DetachedFile, err
 // Name is the path that the file was opened by.
 func (d *DetachedFile) Name() string { return d.name }
 
-// Size is the length of the file when it was opened, or left its core, in bytes.
+// Size is the length of the file when it was opened, in bytes.
 func (d *DetachedFile) Size() int64 { return d.info.Size }
 
 // ReadAt reads from off on, and waits for the disk, before a core has the file: for an
@@ -115,8 +114,8 @@ func (d *DetachedFile) Close() error {
 
 // File is an open file of a core. The core owns it: call its methods there only.
 //
-// A core that is being removed goes on until its files are closed or have left (Detach):
-// close them before, or in a task meanwhile. When the core fails or ends, its files are
+// A core that is being removed goes on until its files are closed: close them before, or in a
+// task meanwhile. When the core fails or ends, its files are
 // closed: every accepted request gets Done, and later ones are refused.
 type File struct {
 	core   *Core
@@ -138,7 +137,6 @@ type File struct {
 	inRoom []RoomWaiter
 	told   []RoomWaiter // scratch memory of tellRoom
 	ended  error        // why no request is taken
-	left   func(c *Core, d *DetachedFile)
 	wrong  *PoisonError
 	commit commit
 }
@@ -159,7 +157,7 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		_ = d.disk.Close(d.fd)
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}
-	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt, wrong: d.wrong}
+	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt}
 	if f.align.Direct() {
 		c.pool.files = c.drv
 	}
@@ -288,71 +286,21 @@ func (f *File) Close() {
 
 // end is Close with a reason.
 func (f *File) end(err error) {
-	if f.ended != nil && f.left == nil {
+	if f.ended != nil {
 		return
 	}
 	f.ended = err
 	f.failLine(err)
 	f.commit.fail(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 	f.core.drv.CloseFile(f.sock)
-	f.depart(nil)
 	f.atRest()
 }
 
-// depart calls the function of Detach.
-func (f *File) depart(d *DetachedFile) {
-	if left := f.left; left != nil {
-		f.left = nil
-		left(f.core, d)
-	}
-}
-
-// Detach brings the file to rest and takes it off its core. The file takes no further
-// request. When the present ones have ended, left is called once on the core, at once or
-// later, with the file, or with nil if the file has ended instead. Requests that wait for
-// memory fail with ErrFileClosed.
-func (f *File) Detach(left func(c *Core, d *DetachedFile)) {
-	f.core.assertOwner()
-	if f.ended != nil {
-		left(f.core, nil)
-		return
-	}
-	f.ended, f.left = ErrFileClosed, left
-	f.core.reads.leave()
-	f.commit.mark()
-	f.atRest()
-}
-
-// atRest is called when the file may have no request left.
+// atRest gives the slot back when the file has ended, and the driver has no request of it.
 func (f *File) atRest() {
-	switch {
-	case f.ended == nil || f.user == 0 || f.busy > 0 || f.commit.syncing:
-	case f.left == nil:
-		f.free()
-	case f.ops == 0:
-		f.detach()
-	}
-}
-
-func (f *File) detach() {
-	c := f.core
-	fd, err := c.drv.DetachFile(f.sock)
-	if err != nil {
-		c.cfg.Logger.Error("file closed instead of let go", "core", c.id, "file", f.name, "err", err)
-		f.end(ErrFileClosed)
+	if f.ended == nil || f.user == 0 || f.busy > 0 || f.commit.syncing {
 		return
 	}
-	f.free()
-	d := &DetachedFile{name: f.name, fd: fd, opt: f.opt, disk: f.disk, wrong: f.wrong}
-	d.info.Alignment = f.align
-	if info, err := f.disk.Stat(fd); err == nil { // without it only the size is unknown
-		d.info.Size = info.Size
-	}
-	f.depart(d)
-}
-
-// free gives the slot back.
-func (f *File) free() {
 	c := f.core
 	c.timers.stop(&f.commit.timer)
 	c.freeEntry(f.user)

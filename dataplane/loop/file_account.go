@@ -141,9 +141,6 @@ func (b *readBudget) next(a *Account) {
 		case a.turn && a != &b.own:
 			return
 		case b.fits(a, n):
-		case op.file.ended != nil: // it leaves its core: the bytes may never come
-			a.drop(func(o *FileOp) bool { return o.file.ended != nil }, nil)
-			continue
 		default:
 			if !a.first && (a.held == 0 || a == &b.own) {
 				a.first = true
@@ -211,7 +208,7 @@ func without(list []*Account, a *Account) []*Account {
 	return kept
 }
 
-// drop ends the chosen waiting requests with err, or with the error of their file.
+// drop ends the chosen waiting requests with err.
 func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 	b := &a.core.reads
 	line := a.line
@@ -223,11 +220,7 @@ func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 		}
 		op.file.park(-1)
 		b.core.stats.Files.Waiting--
-		why := err
-		if why == nil {
-			why = op.file.ended
-		}
-		op.endLater(fmt.Errorf("%s: %w", op.file.name, why))
+		op.endLater(fmt.Errorf("%s: %w", op.file.name, err))
 	}
 	b.settle(a)
 	b.look(a)
@@ -237,13 +230,6 @@ func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 func (b *readBudget) failOf(f *File, err error) {
 	for i := len(b.waiting) - 1; i >= 0; i-- {
 		b.waiting[i].drop(func(op *FileOp) bool { return op.file == f }, err)
-	}
-}
-
-// leave has every waiting account looked at, as a file leaves the core.
-func (b *readBudget) leave() {
-	for _, a := range b.waiting {
-		b.look(a)
 	}
 }
 

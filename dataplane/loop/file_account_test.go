@@ -278,23 +278,6 @@ func TestAReadLargerThanTheBoundPassesAlone(t *testing.T) {
 	}
 }
 
-func TestAFileLeavesWhileReadsWaitForMemory(t *testing.T) {
-	b := newAccountBed(t, FileOptions{})
-	b.fill()
-	var waits Account
-	list := b.ask(&waits, 5, 2*piece)
-	var left *DetachedFile
-	b.f.Detach(func(_ *Core, d *DetachedFile) { left = d })
-	b.settle()
-	for _, r := range list {
-		b.ended(&r.noted, ErrFileClosed)
-	}
-	if left == nil {
-		t.Fatal("the file does not leave")
-	}
-	must(t, left.Close())
-}
-
 // Whatever happens, everything ends once, nothing is held that was given back, and the bound
 // holds.
 // Matrix: ST-15

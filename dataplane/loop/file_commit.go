@@ -89,7 +89,7 @@ func (m *commit) due() {
 	if m.syncing || m.waiting.first == nil {
 		return
 	}
-	if at := m.since + f.opt.CommitDelay; f.opt.CommitDelay > 0 && c.now < at && m.bytes < f.opt.commitBytes && f.left == nil {
+	if at := m.since + f.opt.CommitDelay; f.opt.CommitDelay > 0 && c.now < at && m.bytes < f.opt.commitBytes {
 		c.timers.arm(&m.timer, at)
 		return
 	}

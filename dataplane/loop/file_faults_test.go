@@ -127,13 +127,6 @@ func (r *faultRun) run(path string) {
 			t.Errorf("attached: %v", err)
 		}
 		return
-	case faulty.Stays:
-		left := make(chan *DetachedFile, 1)
-		must(t, r.core.call(func(*Core) { r.f.Detach(func(_ *Core, d *DetachedFile) { left <- d }) }))
-		if await(t, left) != nil {
-			t.Error("the file has left")
-		}
-		return
 	case faulty.RequestFails:
 		if err := r.struck(); !errors.Is(err, errno) || !strings.Contains(err.Error(), path) {
 			t.Errorf("ended with %v", err)

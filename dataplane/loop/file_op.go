@@ -346,7 +346,7 @@ func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 		return fmt.Errorf("%s: %s %d bytes at %d: %w", f.name, kindName(op.kind), op.length, op.off, errno)
 	case f.wrong != nil && op.how == Committed:
 		return f.wrong
-	case f.ended != nil && f.left == nil && op.how == Committed:
+	case f.ended != nil && op.how == Committed:
 		return fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, f.ended)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -327,36 +326,6 @@ func TestClosingAFileEndsItsRequests(t *testing.T) {
 	}
 }
 
-func TestADetachedFileTakesItsRequestsAlongToTheirEnd(t *testing.T) {
-	b := newFileBed(t, FileOptions{Ops: 1, CommitDelay: time.Hour}, nil)
-	w, inLine := b.write(Committed, 0), b.write(Committed, unit)
-	var left *DetachedFile
-	times := 0
-	b.f.Detach(func(_ *Core, d *DetachedFile) { left = d; times++ })
-	if err := b.f.ReadAt(&newRequest().FileOp, nil, 0); !errors.Is(err, ErrFileClosed) {
-		t.Errorf("a request on a file that leaves: %v", err)
-	}
-	for range 2 {
-		b.answer(uring.KindWrite, 0)
-		b.answer(uring.KindSync, 0)
-	}
-	b.ended(w, nil)
-	b.ended(inLine, nil)
-	if times != 1 || left == nil || left.Size() != 2*unit || left.Name() != "/f" {
-		t.Fatalf("left %d times: %+v", times, left)
-	}
-	must(t, left.Close())
-	if err := left.Close(); !errors.Is(err, ErrFileClosed) {
-		t.Errorf("closed twice: %v", err)
-	}
-	if _, err := b.c.AttachFile(left); !errors.Is(err, ErrFileClosed) {
-		t.Errorf("attached behind its end: %v", err)
-	}
-	if n := b.d.Disk.Opened(); n != 0 {
-		t.Errorf("%d files are open", n)
-	}
-}
-
 // Matrix: ST-08
 func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
 	for name, end := range map[string]func(b *fileBed){
@@ -373,20 +342,11 @@ func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
 			waiting := b.write(Committed, 0)
 			b.answer(uring.KindWrite, 0)
 			flying, read, inLine := b.write(Committed, 0), b.read(0), b.write(Written, 0)
-			left := 0
-			b.f.Detach(func(_ *Core, d *DetachedFile) {
-				if left++; d != nil {
-					t.Error("the file has left")
-				}
-			})
 			end(b)
 			for i, r := range []*noted{covered, waiting, flying, read, inLine} {
 				if r.done != 1 || !errors.Is(r.Err, ErrStopped) {
 					t.Errorf("request %d: %d ends, %v", i, r.done, r.Err)
 				}
-			}
-			if left != 1 {
-				t.Errorf("told %d times", left)
 			}
 			if n := b.d.Disk.Opened(); n != 0 {
 				t.Errorf("%d files are open", n)
@@ -413,6 +373,15 @@ func TestOpenFileTellsOnTheCore(t *testing.T) {
 	b.settle()
 	if got == nil || len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unix.ENOENT) || got.Name() != "/new" || got.Core() != b.c {
 		t.Fatalf("%+v, %v", got, errs)
+	}
+	d, err := openFile(b.d.Disk, "/new", FileOptions{})
+	must(t, err)
+	must(t, d.Close())
+	if err := d.Close(); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("closed twice: %v", err)
+	}
+	if _, err := b.c.AttachFile(d); !errors.Is(err, ErrFileClosed) {
+		t.Errorf("attached after its end: %v", err)
 	}
 	b.c.OpenFile("/new", FileOptions{}, opened)
 	b.close()

@@ -90,8 +90,8 @@ func (p *Plane) AddCore() (*Core, error) {
 
 // Drain begins to take a core out of service: it refuses to dial, and its
 // thread ends as soon as nothing is left on it: no listener, no socket, no file but
-// a CoreFile, and nothing that AddLoad counts. The caller moves the sockets and files away (Detach) and
-// the listeners (Listener.Move, Close). It fails with ErrLastCore if no other core
+// a CoreFile, and nothing that AddLoad counts. The caller moves the sockets away (Detach) and
+// the listeners (Listener.Move, Close), and closes the files. It fails with ErrLastCore if no other core
 // runs. Draining twice is no error. Any goroutine.
 func (p *Plane) Drain(c *Core) error {
 	p.mu.Lock()

@@ -324,13 +324,6 @@ func (l *Link) HalfClose() {
 	l.do((*Socket).EndWriting)
 }
 
-// Shutdown ends both directions of the stream and keeps the link: reads
-// and writes fail from here on, and the peer sees the end of the stream. For
-// tests of the other end.
-func (l *Link) Shutdown() {
-	l.do(func(s *Socket) { s.core.drv.Shutdown(s.sock) })
-}
-
 // do runs f on the core of the socket and waits for it, unless the link has lost its
 // socket. On a core nothing may wait: f runs at once on the socket's own core, and soon
 // if it is called on another.

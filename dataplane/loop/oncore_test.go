@@ -85,7 +85,7 @@ func adoptAgain(c *Core, l *Listener) error {
 func TestALinkIsClosedOnACoreWithoutWaiting(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	for _, c := range p.All() {
-		for name, end := range map[string]func(*Link){"Close": (*Link).Close, "Reset": (*Link).Reset, "HalfClose": (*Link).HalfClose, "Shutdown": (*Link).Shutdown} {
+		for name, end := range map[string]func(*Link){"Close": (*Link).Close, "Reset": (*Link).Reset, "HalfClose": (*Link).HalfClose} {
 			link, peer := linkPair(t, c, p.Core(1))
 			onCore(t, p.Core(0), name, func() { end(link) })
 			if err := peer.ReadFull(deadline(t), make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {

@@ -14,8 +14,6 @@
 //	                goes on
 //	ErrHold         (At may wait instead)               stops that direction before the
 //	                                                    frame, until Conn.Resume
-//	ErrStall        (At may wait instead)               lets the frame pass, and stops both
-//	                                                    directions behind it
 //	any other       a fault at that place               the same
 //
 // The packages handshake and dataplane take a *Socket, which is nil without a

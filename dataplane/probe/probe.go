@@ -24,7 +24,7 @@ type Func func(ctx context.Context, e Event) error
 // At implements Probe.
 func (f Func) At(ctx context.Context, e Event) error { return f(ctx, e) }
 
-// Answers of a Probe. Handshakes take ErrHold and ErrStall for faults.
+// Answers of a Probe. Handshakes take ErrHold for a fault.
 var (
 	// ErrReset ends the socket, and the peer sees a TCP reset.
 	ErrReset = errors.New("probe: reset at a break point")
@@ -34,9 +34,6 @@ var (
 	ErrHalfClose = errors.New("probe: half-closed at a break point")
 	// ErrHold stops that direction of the data phase before the frame.
 	ErrHold = errors.New("probe: held at a break point")
-	// ErrStall lets a frame of the data phase pass and stops both directions
-	// behind it.
-	ErrStall = errors.New("probe: stalled at a break point")
 )
 
 // Event is one point on one connection.
@@ -67,8 +64,7 @@ const (
 type Conn interface {
 	// ID numbers the connection within its messenger, from 1.
 	ID() uint64
-	// Resume lets a data phase go on that ErrHold or ErrStall stopped. Any
-	// goroutine.
+	// Resume lets a data phase go on that ErrHold stopped. Any goroutine.
 	Resume()
 }
 

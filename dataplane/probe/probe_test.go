@@ -10,12 +10,11 @@ import (
 )
 
 // link counts what is done to it.
-type link struct{ resets, halves, shutdowns int }
+type link struct{ resets, halves int }
 
 func (l *link) PeerAddr() netip.AddrPort { return netip.MustParseAddrPort("192.0.2.1:6800") }
 func (l *link) Reset()                   { l.resets++ }
 func (l *link) HalfClose()               { l.halves++ }
-func (l *link) Shutdown()                { l.shutdowns++ }
 
 type conn struct{}
 
@@ -64,7 +63,6 @@ func TestAnAnswerInAHandshakeIsCarriedOut(t *testing.T) {
 		{ErrReset, ErrReset, link{resets: 1}},
 		{ErrHalfClose, nil, link{halves: 1}},
 		{ErrHold, ErrHold, link{}},
-		{ErrStall, ErrStall, link{}},
 	} {
 		s := NewSocket(&answers{err: c.answer}, 1, true, nil)
 		if err := s.Step(t.Context(), Point{Step: SocketConnecting}, Before); err != c.answer {
@@ -80,7 +78,7 @@ func TestAnAnswerInAHandshakeIsCarriedOut(t *testing.T) {
 
 // What the data phase does with an answer is for its handler, which has the socket.
 func TestAnAnswerInTheDataPhaseIsReturned(t *testing.T) {
-	for _, want := range []error{nil, ErrReset, ErrHalfClose, ErrHold, ErrStall} {
+	for _, want := range []error{nil, ErrReset, ErrHalfClose, ErrHold} {
 		a, l := &answers{err: want}, new(link)
 		s := NewSocket(a, 3, false, conn{})
 		s.Connected(l)
@@ -119,15 +117,13 @@ func TestASocketIsDisturbedOnceItIsConnected(t *testing.T) {
 	s, l := NewSocket(&answers{}, 4, true, nil), new(link)
 	s.Reset()
 	s.HalfClose()
-	s.Shutdown()
 	if s.Peer().IsValid() || s.ID() != 4 || !s.Accepted() {
 		t.Errorf("%v, %d, %v", s.Peer(), s.ID(), s.Accepted())
 	}
 	s.Connected(l)
 	s.Reset()
 	s.HalfClose()
-	s.Shutdown()
-	if *l != (link{1, 1, 1}) || s.Peer() != l.PeerAddr() {
+	if *l != (link{1, 1}) || s.Peer() != l.PeerAddr() {
 		t.Errorf("%+v, %v", *l, s.Peer())
 	}
 }

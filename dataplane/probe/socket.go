@@ -9,8 +9,8 @@ import (
 )
 
 // Socket is one TCP connection with a Probe. The handshake and the data phase ask the
-// probe by it; the nil Socket asks no probe. The probe disturbs it by Reset, HalfClose
-// and Shutdown, which have no effect before it is connected and once the data phase
+// probe by it; the nil Socket asks no probe. The probe disturbs it by Reset and
+// HalfClose, which have no effect before it is connected and once the data phase
 // has begun; any goroutine may call them, but no dispatcher on a core.
 type Socket struct {
 	probe    Probe
@@ -26,7 +26,6 @@ type Link interface {
 	PeerAddr() netip.AddrPort
 	Reset()
 	HalfClose()
-	Shutdown()
 }
 
 // NewSocket is a socket that p is told of, nil if p is nil. id numbers it within its
@@ -55,9 +54,6 @@ func (s *Socket) Reset() { s.with(Link.Reset) }
 
 // HalfClose ends our direction of the stream; the peer's is still read.
 func (s *Socket) HalfClose() { s.with(Link.HalfClose) }
-
-// Shutdown ends both directions of the stream and leaves the socket open.
-func (s *Socket) Shutdown() { s.with(Link.Shutdown) }
 
 // with says whether there is a link, and does something to it.
 func (s *Socket) with(do func(Link)) bool {

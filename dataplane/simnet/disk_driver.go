@@ -245,19 +245,6 @@ func (r *request) cancel() {
 	r.end(-int32(unix.ECANCELED))
 }
 
-// DetachFile implements uring.Driver.
-func (d *driver) DetachFile(f uring.File) (int, error) {
-	h := d.file(f)
-	switch {
-	case h == nil:
-		return -1, unix.EBADF
-	case h.busy > 0:
-		return -1, unix.EBUSY
-	}
-	h.drv = nil
-	return f.FD(), nil
-}
-
 // CloseFile implements uring.Driver.
 func (d *driver) CloseFile(f uring.File) {
 	h := d.file(f)

@@ -30,7 +30,6 @@ func Files(t *testing.T, open func(t *testing.T) *Bed) {
 		{"a cancelled request has one answer", cancelled},
 		{"a file is closed under its requests", closedUnder},
 		{"a closed file takes no request", closedFile},
-		{"a detached file lives on", detached},
 		{"errors belong to their request", refused},
 		{"a disk measures what was written, reserved and cut", measured},
 		{"names belong to their files", named},
@@ -219,27 +218,6 @@ func closedFile(b *Bed) {
 	}
 	b.put(g, b.memory(page), 0)
 	b.atRest()
-}
-
-func detached(b *Bed) {
-	f := b.open(b.path())
-	p := b.random(rand.New(rand.NewPCG(7, 1)), page)
-	user, _ := b.write(f, b.list(p), 0, true)
-	if _, err := b.Driver.DetachFile(f); !errors.Is(err, unix.EBUSY) {
-		b.t.Fatalf("detached with a write in flight: %v", err)
-	}
-	b.expect(user, page)
-	fd, err := b.Driver.DetachFile(f)
-	b.must(err)
-	if _, err := b.Driver.SyncFile(f, 1); !errors.Is(err, unix.EBADF) {
-		b.t.Fatalf("a request on a file that was let go: %v", err)
-	}
-	g, err := b.Driver.AdoptFile(fd)
-	b.must(err)
-	b.holds(g, p, 0)
-	if _, err := b.Driver.AdoptFile(fd); !errors.Is(err, unix.EEXIST) {
-		b.t.Fatalf("adopted twice: %v", err)
-	}
 }
 
 func refused(b *Bed) {

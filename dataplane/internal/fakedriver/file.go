@@ -38,7 +38,6 @@ type handle struct {
 	*content
 	write bool
 	align uring.Alignment
-	busy  int // requests whose completion Wait has not returned
 	owner *Driver
 }
 
@@ -110,7 +109,6 @@ func (d *Driver) ask(r *Request) (uring.Op, error) {
 		return 0, d.FileErr
 	}
 	r.op = d.Op()
-	h.busy++
 	d.Files = append(d.Files, r)
 	if !d.ParkFiles {
 		d.Answer(r)
@@ -165,7 +163,6 @@ func (d *Driver) AnswerWith(r *Request, res int32) {
 	}
 	d.Files = slices.Delete(d.Files, i, i+1)
 	d.Queue = append(d.Queue, uring.Completion{Kind: r.Kind, User: r.User, Op: r.op, Res: res})
-	d.owed = append(d.owed, r.File.FD())
 }
 
 func (d *Driver) do(r *Request) int32 {
@@ -205,19 +202,6 @@ func (d *Driver) cancelFile(op uring.Op) {
 	}
 }
 
-// DetachFile implements uring.Driver.
-func (d *Driver) DetachFile(f uring.File) (int, error) {
-	h := d.Disk.opened[f.FD()]
-	switch {
-	case h == nil || h.owner != d:
-		return -1, unix.EBADF
-	case h.busy > 0:
-		return -1, unix.EBUSY
-	}
-	h.owner = nil
-	return f.FD(), nil
-}
-
 // CloseFile implements uring.Driver.
 func (d *Driver) CloseFile(f uring.File) {
 	h := d.Disk.opened[f.FD()]
@@ -230,14 +214,4 @@ func (d *Driver) CloseFile(f uring.File) {
 		}
 	}
 	delete(d.Disk.opened, f.FD())
-}
-
-// delivered counts the requests whose completions Wait returns.
-func (d *Driver) delivered() {
-	for _, fd := range d.owed {
-		if h := d.Disk.opened[fd]; h != nil {
-			h.busy--
-		}
-	}
-	d.owed = d.owed[:0]
 }
