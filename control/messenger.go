@@ -3,14 +3,18 @@ package control
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
+	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/gate"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Messenger is one endpoint: an identity, its addresses, and its connections. Any goroutine but
@@ -207,3 +211,102 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("control: shutdown: %w", context.Cause(ctx))
 	}
 }
+
+// Bind listens on one or more addresses, each on every core, in msgr2 at a v2: address, in
+// msgr1 at a v1: one, and returns them with their ports. Port 0 stands for the next free port
+// of Config.Binding.Ports, or of the kernel. A port of another process is never shared: the
+// error is ErrNoPort, after Config.Binding.Retries. After an error no address is bound, and the
+// messenger stays usable. A messenger that never binds is a client only.
+//
+// An address without an IP (0.0.0.0, ::) listens on all of them. Peers then get the IP of our
+// end of the first connection, or the IP by which they came.
+//
+// A messenger is bound once; Rebind gives it other ports. Not on a core.
+func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.Bind(addrs...) }
+
+// Rebind gives a bound messenger other ports and another nonce, for example when the cluster
+// has declared the old address dead, and returns the new addresses. The ports come from
+// Config.Binding.Ports, or from the kernel; none is a present port or in avoid. After Unbind it
+// listens again.
+//
+// All connections are marked down, also the one to ourselves, with Conn.Err ErrRebound. For
+// peers they are broken connections; peers that keep a session should mark it down, as the old
+// address is gone for good.
+//
+// The new address accepts before the old one stops, so that an error leaves everything as it
+// was: ErrNoPort, ErrShutdown, ErrHandedOver, or the cause of ctx, which bounds
+// Config.Binding.Retries, and the wait for a hand-over, for changes of cores and for another
+// Rebind.
+//
+// Owner hints and pins (PinPeer) hold for the new address. A successor (HandOver) gets the new
+// nonce; its Config.Nonce must be nil.
+//
+// Others may send, connect and accept meanwhile. Not on a core.
+func (m *Messenger) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, error) {
+	return m.s.Rebind(ctx, avoid...)
+}
+
+// Unbind closes the listeners of all cores. Connections and their sessions go on, and Addrs
+// does not change. Rebind listens again. Not on a core.
+func (m *Messenger) Unbind() error { return m.s.Unbind() }
+
+// ErrUnsteered: no steering table is in force.
+var ErrUnsteered = steering.ErrUnsteered
+
+// PinPeer has new connections from peer accepted by core; port 0 stands for any port, and a pin
+// with a port has precedence. It needs the rule table in Config.Steer, and a bound messenger,
+// else the error is ErrUnsteered. A full table forgets the pins that were not used for longest.
+// Existing connections do not move.
+func (m *Messenger) PinPeer(peer netip.AddrPort, core int) error {
+	return m.s.Pin(&core, func(p *bpf.Steering) error { return p.Pin(peer, core) })
+}
+
+// UnpinPeer removes a pin, if it exists.
+func (m *Messenger) UnpinPeer(peer netip.AddrPort) error {
+	return m.s.Pin(nil, func(p *bpf.Steering) error { return p.Unpin(peer) })
+}
+
+// AddCore starts one more core and returns its number, the lowest free one. The core listens on
+// all our addresses, is steered to, and gets its share of new connections. Existing connections
+// stay on their cores.
+//
+// With the owner hint, only cookies from now on name the new core. If no core had so high a
+// number before, a peer with an older cookie may come to a core without its session, which then
+// moves there.
+//
+// ctx bounds the wait for other changes of cores, and for a core that is stuck in a callback;
+// after its error there is no new core. Not on a core.
+func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCore(ctx) }
+
+// RemoveCore takes a core out of service: no new connection is placed on it, its listeners are
+// closed or served by another core, its connections move to the others, and its thread ends. It
+// fails with loop.ErrLastCore for the only running core.
+//
+// Connections move with their sockets: no message is lost, doubled or reordered, and the peer
+// sees no change. The user sees Dispatcher.Move and Moved. Handshakes under way end on the core
+// first. No connect is refused: the steering program moves waiting connections to another
+// listener; without it another core accepts from the listening socket until a core is added
+// again.
+//
+// A connection moves after its last write, for which a slow peer may take long. When ctx ends
+// the remaining connections fault as if their TCP connection had broken, and RemoveCore returns
+// that error; the removal then ends by itself.
+//
+// A failed core is removed in the same way. Pins to the core (PinPeer) end. Its number is the
+// first to be used again. Not on a core.
+func (m *Messenger) RemoveCore(ctx context.Context, core int) error { return m.s.RemoveCore(ctx, core) }
+
+// Cores are the cores by number, with failed ones and those under removal. The list is shared
+// and must not be changed. It takes no lock. Any goroutine, a core's too.
+func (m *Messenger) Cores() []*loop.Core { return m.plane.All() }
+
+// Core is the core with a number, or nil. It takes no lock. Any goroutine, a core's too.
+func (m *Messenger) Core(i int) *loop.Core { return m.plane.Core(i) }
+
+// Driver says what the cores opened: rings or epoll. All of them opened the same. Any goroutine.
+func (m *Messenger) Driver() uring.Info { return m.plane.Info() }
+
+// Failures yields the error of a core whose driver broke. What it had has gone to
+// the other cores, or was reset. Of several failures that nobody reads some are
+// dropped. Any goroutine.
+func (m *Messenger) Failures() <-chan error { return m.plane.Failures() }

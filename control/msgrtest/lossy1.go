@@ -16,14 +16,12 @@ import (
 // EstablishLossy1 opens a lossy session in msgr1 on a connection that was dialled to an OSD at
 // this address. Messages then have the new header and footer, and no signature: the codecs of
 // the zero [frame1.Config]. ctx bounds the handshake.
-func EstablishLossy1(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) error {
-	if err := establishLossy1(ctx, cfg, conn, to); err != nil {
-		return fmt.Errorf("msgrtest: peer %v: %w", cfg.Name, err)
-	}
-	return nil
-}
-
-func establishLossy1(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) error {
+func EstablishLossy1(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("msgrtest: peer %v: %w", cfg.Name, err)
+		}
+	}()
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err

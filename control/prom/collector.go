@@ -1,9 +1,11 @@
 package prom
 
 import (
+	"context"
 	"net/http"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -24,7 +27,7 @@ type Collector struct {
 
 	up, info, state, latency, steered *prometheus.Desc
 	messenger, counters, cores        []field
-	conns                             *connMetrics // nil: not wanted
+	conns                             connMetrics // nil: not wanted
 }
 
 // Option changes a Collector.
@@ -84,16 +87,13 @@ func Handler(m *control.Messenger, opts ...Option) http.Handler {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.info, c.state, c.latency, c.steered} {
+	for _, d := range append([]*prometheus.Desc{c.up, c.info, c.state, c.latency, c.steered}, c.conns...) {
 		out <- d
 	}
 	for _, list := range [][]field{c.messenger, c.counters, c.cores} {
 		for _, f := range list {
 			out <- f.desc
 		}
-	}
-	if c.conns != nil {
-		c.conns.describe(out)
 	}
 }
 
@@ -159,4 +159,132 @@ func histogram(desc *prometheus.Desc, h *dataplane.Histogram, values ...string) 
 		}
 	}
 	return prometheus.MustNewConstHistogram(desc, n, float64(h.Sum)/float64(time.Second), buckets, values...)
+}
+
+// remoteTimeout bounds how long a scrape waits for the statistics of another process.
+const remoteTimeout = 5 * time.Second
+
+// Remote shows the statistics of a messenger in another process, which serves them at a
+// Unix socket (control.Messenger.ServeStats). Any goroutine may use it.
+//
+// A scrape fails until the process was reached once. When the process is gone later,
+// ringmsgr_up is 0.
+type Remote struct {
+	path string
+	opts []Option
+
+	mu   sync.Mutex
+	last *Collector // knows the messenger's name; nil: not reached yet
+	pid  int        // of the process, the last time it was reached
+}
+
+// NewRemote makes a collector of the statistics at path, the argument of ServeStats.
+func NewRemote(path string, opts ...Option) *Remote { return &Remote{path: path, opts: opts} }
+
+// PID is the id of the process in the last scrape; 0 before the first.
+func (r *Remote) PID() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pid
+}
+
+// Describe implements prometheus.Collector. It describes nothing: all metrics have the name
+// of the messenger, which only a scrape brings.
+func (r *Remote) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (r *Remote) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), remoteTimeout)
+	defer cancel()
+	s, err := control.ReadStats(ctx, r.path)
+	switch c := r.reached(s); {
+	case err == nil:
+		c.show(out, &s.Messenger, nil)
+		if c.conns != nil {
+			c.conns.show(out, s.Conns)
+		}
+	case c != nil:
+		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 0)
+	default:
+		out <- prometheus.NewInvalidMetric(prometheus.NewDesc("ringmsgr_up", upHelp, nil, nil), err)
+	}
+}
+
+// reached returns the collector for a snapshot, or the last one without it.
+func (r *Remote) reached(s *control.Snapshot) *Collector {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s == nil {
+		return r.last
+	}
+	r.pid = s.PID
+	if r.last == nil || r.last.name != s.Messenger.Name {
+		r.last = named(s.Messenger.Name, r.opts...)
+	}
+	return r.last
+}
+
+// connMetrics are sums over the connections with peers of one type, in one state.
+type connMetrics []*prometheus.Desc // of connSums
+
+// connSums are the sums, without the prefix of their names.
+var connSums = [...]struct {
+	name, help string
+	of         func(*control.ConnStats) int64
+}{
+	{"connections", "Connections with peers.", func(*control.ConnStats) int64 { return 1 }},
+	{"queued_messages", "Messages that wait to be sent.", func(st *control.ConnStats) int64 { return int64(st.IO.Queued) }},
+	{"unacknowledged_messages", "Messages that were sent and are not acknowledged.", func(st *control.ConnStats) int64 { return int64(st.IO.Sent) }},
+	{"held_bytes", "Payload that is held to be sent, or until it is acknowledged.", func(st *control.ConnStats) int64 { return st.HeldBytes }},
+	{"received_bytes", "Received payload that is not released.", func(st *control.ConnStats) int64 { return st.IO.Reserved }},
+}
+
+func newConnMetrics(labels prometheus.Labels) connMetrics {
+	c := make(connMetrics, len(connSums))
+	for i, s := range connSums {
+		c[i] = prometheus.NewDesc("ringmsgr_peers_"+s.name, s.help, []string{"peer_type", "state"}, labels)
+	}
+	return c
+}
+
+func (c connMetrics) collect(out chan<- prometheus.Metric, m *control.Messenger) {
+	s, err := m.Snapshot()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(c[0], err)
+		return
+	}
+	c.show(out, s.Conns)
+}
+
+func (c connMetrics) show(out chan<- prometheus.Metric, conns []control.ConnStats) {
+	sums := make(map[[2]string]*[len(connSums)]int64)
+	for i := range conns {
+		st := &conns[i]
+		if st.ID == 0 {
+			continue // it has just ended
+		}
+		key := [2]string{knownType(st.PeerType), st.State}
+		if sums[key] == nil {
+			sums[key] = new([len(connSums)]int64)
+		}
+		for i, s := range connSums {
+			sums[key][i] += s.of(st)
+		}
+	}
+	for key, sum := range sums {
+		for i, n := range sum {
+			out <- prometheus.MustNewConstMetric(c[i], prometheus.GaugeValue, float64(n), key[0], key[1])
+		}
+	}
+}
+
+// otherType is the label of peers whose type the protocol does not have. The peer chooses the
+// byte of its type: without this label it could make hundreds of series.
+const otherType = "other"
+
+func knownType(name string) string {
+	if _, err := wire.ParseEntityType(name); name != "" && err != nil {
+		return otherType
+	}
+	return name
 }

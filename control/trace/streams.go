@@ -70,6 +70,8 @@ type direction struct {
 	dead  bool   // its bytes cannot be decoded any more
 	gap   uint64 // missing bytes after buf
 	stuck uint64 // bytes that were passed over in search of a frame
+	// search: bytes are missing, or the beginning was not recorded: the next frame is searched for.
+	search bool
 }
 
 // NewStreams is the decoder of a connection that begins at this time. It calls id for the
@@ -270,30 +272,13 @@ func headerAt(p []byte, dec *frame1.Decoder) (at int, ok bool) {
 	return at, false
 }
 
-// find looks for the next frame in mode crc.
-func (m *msgr2) find(d *direction, f *frames) bool {
-	at, ok := preambleAt(d.buf)
-	if m.c.found(d, at, ok) {
-		f.search = false
-	}
-	return ok
-}
-
-// find looks for the next message.
-func (m *msgr1) find(d *direction, p *parts) bool {
-	at, ok := headerAt(d.buf, p.dec)
-	if m.c.found(d, at, ok) {
-		p.search = false
-	}
-	return ok
-}
-
 // found passes over the bytes before a frame. Once a frame is found it reports their number.
 func (c *Streams) found(d *direction, at int, ok bool) bool {
 	d.stuck += uint64(at)
 	if at > 0 {
 		d.take(at)
 	}
+	d.search = !ok
 	if ok && d.stuck > 0 {
 		c.emit(Record{Event: Lost, From: d.side, Count: d.stuck, Error: "bytes that belong to no frame"})
 		d.stuck = 0

@@ -28,9 +28,8 @@ const (
 
 // parts is one direction.
 type parts struct {
-	phase  phase
-	dec    *frame1.Decoder
-	search bool
+	phase phase
+	dec   *frame1.Decoder
 }
 
 func newMsgr1(c *Streams) *msgr1 { return &msgr1{c: c} }
@@ -41,7 +40,7 @@ func joined1(c *Streams) *msgr1 {
 	m := newMsgr1(c)
 	m.open(frame1.Form{})
 	for i := range m.dirs {
-		m.dirs[i].phase, m.dirs[i].search = open, true
+		m.dirs[i].phase, c.dirs[i].search = open, true
 	}
 	return m
 }
@@ -60,7 +59,7 @@ func (m *msgr1) lost(d *direction) {
 		return
 	}
 	d.stuck += uint64(len(d.buf))
-	d.buf, p.search = nil, true
+	d.buf, d.search = nil, true
 }
 
 // step implements protocol.
@@ -86,8 +85,9 @@ func (m *msgr1) step(d *direction) bool {
 	case counts:
 		return m.sequence(d, p)
 	}
-	if p.search {
-		return m.find(d, p)
+	if d.search {
+		at, ok := headerAt(d.buf, p.dec)
+		return m.c.found(d, at, ok)
 	}
 	return m.part(d, p)
 }
@@ -181,7 +181,7 @@ func (m *msgr1) part(d *direction, p *parts) bool {
 	tag := frame1.Tag(d.buf[0])
 	n, err := p.dec.Form().Size(tag)
 	if err != nil {
-		return m.damaged(d, p, tag, err)
+		return m.damaged(d, tag, err)
 	}
 	if len(d.buf) < 1+n {
 		return false
@@ -198,7 +198,7 @@ func (m *msgr1) part(d *direction, p *parts) bool {
 func (m *msgr1) message(d *direction, p *parts, header []byte) bool {
 	h, err := p.dec.Header(header)
 	if err != nil {
-		return m.damaged(d, p, frame1.TagMessage, err)
+		return m.damaged(d, frame1.TagMessage, err)
 	}
 	head := 1 + len(header)
 	foot := p.dec.Form().FooterSize()
@@ -218,10 +218,10 @@ func (m *msgr1) message(d *direction, p *parts, header []byte) bool {
 	})
 }
 
-func (m *msgr1) damaged(d *direction, p *parts, tag frame1.Tag, err error) bool {
+func (m *msgr1) damaged(d *direction, tag frame1.Tag, err error) bool {
 	m.c.bad(d, Msgr1, tag.String(), err)
 	d.take(1)
 	d.stuck++
-	p.search = true
+	d.search = true
 	return true
 }

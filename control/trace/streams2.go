@@ -22,7 +22,6 @@ type msgr2 struct {
 type frames struct {
 	banner  *wire2.Banner // nil: not seen yet
 	dec     *frame.Decoder
-	search  bool // bytes are missing: it searches for the next frame
 	waits   bool // the answer of the other side decides how to decode the next bytes
 	opened  bool // the head of a frame was read, and decrypted in place
 	hd      frame.Header
@@ -36,7 +35,7 @@ func joined(c *Streams, rev frame.Revision) *msgr2 {
 	m := newMsgr2(c)
 	m.begin(rev)
 	for i := range m.dirs {
-		m.dirs[i].search, m.dirs[i].skipped = true, true
+		c.dirs[i].search, m.dirs[i].skipped = true, true
 	}
 	return m
 }
@@ -64,8 +63,9 @@ func (m *msgr2) step(d *direction) bool {
 		return true
 	case f.waits && m.c.patient(d):
 		return false
-	case f.search:
-		return m.find(d, f)
+	case d.search:
+		at, ok := preambleAt(d.buf)
+		return m.c.found(d, at, ok)
 	}
 	return m.frame(d, f)
 }
@@ -82,7 +82,7 @@ func (m *msgr2) lost(d *direction) {
 		fallthrough
 	default:
 		d.stuck += uint64(len(d.buf))
-		d.buf, f.opened, f.search, f.waits, f.skipped = nil, false, true, false, true
+		d.buf, d.search, f.opened, f.waits, f.skipped = nil, true, false, false, true
 		if f.dec == nil {
 			m.begin(m.rev)
 		}
@@ -169,7 +169,7 @@ func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 		d.dead, d.buf = true, nil
 		return false
 	}
-	f.search, f.opened = true, false
+	d.search, f.opened = true, false
 	if len(d.buf) > 0 {
 		d.take(1)
 		d.stuck++

@@ -149,7 +149,7 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 			entityKey, err := ParseKey(v.EntityKey)
 			must(t, err)
 			r := wire.NewReader(v.Done)
-			readReplyHeader(r)
+			readReplyHeader(r, opAuthSessionKey)
 			g, tk, err := (&readIssued(r)[0]).open(entityKey, Key{})
 			must(t, err)
 			content, err := openTicket(tk, key(t, v.AuthSecret))

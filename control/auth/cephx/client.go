@@ -489,9 +489,7 @@ func (c *Client) openRenewal(p *pendingRenewal, payload []byte) (map[Service]*he
 		return got, err
 	}
 	r := wire.NewReader(payload)
-	if op := readReplyHeader(r); r.Err() == nil && op != p.op {
-		r.Fail(malformed(fmt.Sprintf("reply to op 0x%04x", op)))
-	}
+	readReplyHeader(r, p.op)
 	list := readIssued(r)
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -508,9 +506,7 @@ func (c *Client) RotatingRequest() []byte { return le.AppendUint16(nil, opRotati
 // receiver owns the secrets; give them to a [SecretStore].
 func (c *Client) HandleRotatingReply(payload []byte) (RotatingSecrets, error) {
 	r := wire.NewReader(payload)
-	if op := readReplyHeader(r); r.Err() == nil && op != opRotatingKey {
-		r.Fail(malformed(fmt.Sprintf("reply to op 0x%04x", op)))
-	}
+	readReplyHeader(r, opRotatingKey)
 	bare := r.Blob()
 	if err := r.Err(); err != nil {
 		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)

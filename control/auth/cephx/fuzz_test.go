@@ -86,7 +86,7 @@ func FuzzDecoders(f *testing.F) {
 			again(t, "authenticate", q, v.appendTo(nil))
 		}
 		r = wire.NewReader(p)
-		readReplyHeader(r)
+		readReplyHeader(r, opAuthSessionKey)
 		readIssued(r)
 		for _, v := range readIssued(wire.NewReader(p)) {
 			for _, k := range fuzzKeys {

@@ -377,3 +377,8 @@ func (k Key) created() time.Time {
 	}
 	return time.Unix(int64(k.data().sec), int64(k.data().nsec)).UTC()
 }
+
+// equal says whether both secrets are the same. A missing key equals no key.
+func (k Key) equal(o Key) bool {
+	return !k.IsZero() && !o.IsZero() && bytes.Equal(k.data().secret, o.data().secret)
+}

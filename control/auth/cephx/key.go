@@ -3,7 +3,6 @@ package cephx
 import (
 	"bytes"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -175,12 +174,6 @@ func (k Key) Secret() []byte {
 
 // IsZero reports whether there is no key, or it was wiped.
 func (k Key) IsZero() bool { return k.p == nil || k.data().wiped }
-
-// equal reports in constant time whether both secrets are the same. A missing key equals no
-// key.
-func (k Key) equal(o Key) bool {
-	return !k.IsZero() && !o.IsZero() && subtle.ConstantTimeCompare(k.data().secret, o.data().secret) == 1
-}
 
 // Clone returns an independent copy.
 func (k Key) Clone() Key {

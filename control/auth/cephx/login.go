@@ -130,9 +130,7 @@ func (l *Login) Done(globalID uint64, mode auth.Mode, payload []byte) (secret []
 // (blob C) and further tickets (blob X).
 func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got map[Service]*heldTicket, secret []byte, err error) {
 	r := wire.NewReader(payload)
-	if op := readReplyHeader(r); r.Err() == nil && op != opAuthSessionKey {
-		r.Fail(malformed(fmt.Sprintf("reply to op 0x%04x", op)))
-	}
+	readReplyHeader(r, opAuthSessionKey)
 	list := readIssued(r)
 	var blobC, blobX []byte
 	if r.Len() > 0 {

@@ -124,9 +124,9 @@ func appendReplyHeader(dst []byte, op uint16) []byte {
 	return le.AppendUint32(le.AppendUint16(dst, op), 0)
 }
 
-// readReplyHeader reads the header of a reply; a status other than 0 is an error.
-func readReplyHeader(r *wire.Reader) (op uint16) {
-	op = r.U16()
+// readReplyHeader reads the header of the reply to a request; a status other than 0 is an error.
+func readReplyHeader(r *wire.Reader, asked uint16) {
+	op := r.U16()
 	if status := r.S32(); r.Err() == nil && status != 0 {
 		// The status is only shown, and a positive one is no success either.
 		if status > 0 {
@@ -134,7 +134,9 @@ func readReplyHeader(r *wire.Reader) (op uint16) {
 		}
 		r.Fail(fmt.Errorf("%w: op 0x%04x: %w", errStatus, op, &auth.Refused{Errno: status}))
 	}
-	return op
+	if r.Err() == nil && op != asked {
+		r.Fail(malformed(fmt.Sprintf("reply to op 0x%04x", op)))
+	}
 }
 
 // issued is one entry of a service ticket reply before it is opened.

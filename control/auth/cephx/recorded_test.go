@@ -54,7 +54,7 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 	for i, v := range file.Vectors {
 		globalID, reply := mauthReply(t, v.Auth[1].Reply)
 		r := wire.NewReader(reply)
-		readReplyHeader(r)
+		readReplyHeader(r, opAuthSessionKey)
 		first := readIssued(r)[0]
 		g, tk, err := first.open(entityKey, Key{})
 		must(t, err)
@@ -115,7 +115,7 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recorded ticketContent, rand io.Reader) []byte {
 	t.Helper()
 	r := wire.NewReader(reply)
-	readReplyHeader(r)
+	readReplyHeader(r, opAuthSessionKey)
 	s := readIssued(r)[0]
 	rest := r.Bytes(r.Len())
 	g, tk, err := s.open(entityKey, Key{})

@@ -92,7 +92,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 		}
 		// A monitor that sends no further tickets along: the last blob is empty.
 		r := wire.NewReader(p)
-		readReplyHeader(r)
+		readReplyHeader(r, opAuthSessionKey)
 		readIssued(r)
 		r.Blob()
 		return append(append([]byte(nil), p[:len(p)-r.Len()]...), 0, 0, 0, 0)

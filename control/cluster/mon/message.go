@@ -2,11 +2,15 @@ package mon
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -157,4 +161,205 @@ func decodeAuthReply(front []byte) (authReply, error) {
 	a := authReply{method: auth.Method(r.U32()), result: r.S32(), globalID: r.U64(), payload: r.Blob()}
 	a.text = r.Str()
 	return a, bad("MAuthReply", r.Err())
+}
+
+// FSID is the id of a cluster.
+type FSID [16]byte
+
+// String is the usual form, with dashes.
+func (f FSID) String() string {
+	h := hex.EncodeToString(f[:])
+	return fmt.Sprintf("%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (f FSID) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// MonMap lists the monitors of a cluster.
+type MonMap struct {
+	FSID    FSID      `json:"fsid"`
+	Epoch   uint32    `json:"epoch"`
+	Changed time.Time `json:"changed"`
+	Mons    []Mon     `json:"mons"` // in the order of their names
+	// AuthEpoch rises when the monitors have thrown the secrets of services away: a client
+	// then renews its tickets at once. Ciphers are the kinds of keys that are allowed and
+	// made. Maps of before 20.2 have neither, nor has a map here without Ciphers.Service.
+	AuthEpoch uint32        `json:"auth_epoch,omitempty"`
+	Ciphers   cephx.Ciphers `json:"ciphers,omitzero"`
+}
+
+// Mon is one monitor.
+type Mon struct {
+	Name  string       `json:"name"`
+	Addrs wire.AddrVec `json:"addrs"`
+}
+
+// decodeMonMap reads a monmap as MMonMap and monmaptool have it.
+func decodeMonMap(p []byte) (MonMap, error) {
+	var m MonMap
+	r := wire.NewReader(p)
+	r.Envelope(9, func(version uint8, r *wire.Reader) {
+		if version < 6 {
+			r.Fail(fmt.Errorf("%w: monmap of version %d", wire.ErrMalformed, version))
+			return
+		}
+		r.Copy(m.FSID[:])
+		m.Epoch = r.U32()
+		m.Changed = r.Utime()
+		r.Utime() // created
+		for range 2 {
+			r.Envelope(1, func(uint8, *wire.Reader) {}) // features
+		}
+		// An entry has at least a name, a header, a name and addresses.
+		for range r.Count(18) {
+			var e Mon
+			e.Name = r.Str()
+			r.Envelope(5, func(_ uint8, r *wire.Reader) {
+				r.Str()
+				e.Addrs = r.AddrVec()
+			})
+			if r.Err() != nil {
+				return
+			}
+			m.Mons = append(m.Mons, e)
+		}
+		if version >= 10 {
+			m.readAuth(r)
+		}
+	})
+	return m, bad("monmap", r.Err())
+}
+
+// readAuth reads the fields of versions 6 to 9 after the monitors, and the fields of keys of
+// version 10.
+func (m *MonMap) readAuth(r *wire.Reader) {
+	texts := func() {
+		for range r.Count(4) {
+			r.Str()
+		}
+	}
+	texts() // ranks
+	r.U8()  // release
+	r.Skip(4 * r.Count(4))
+	r.U8() // kind of elections
+	texts()
+	r.U8() // stretch mode
+	r.Str()
+	texts()
+	m.AuthEpoch, m.Ciphers.Service = r.U32(), cephx.Kind(r.U32())
+	for range r.Count(4) {
+		m.Ciphers.Allowed = append(m.Ciphers.Allowed, cephx.Kind(r.U32()))
+	}
+	m.Ciphers.Preferred = cephx.Kind(r.U32())
+}
+
+// AppendTo appends the encoding of decodeMonMap.
+func (m *MonMap) AppendTo(dst []byte) []byte {
+	version := uint8(9)
+	if m.Ciphers.Service != 0 {
+		version = 10
+	}
+	dst, outer := wire.BeginEnvelope(dst, version, 6)
+	dst = append(dst, m.FSID[:]...)
+	dst = le.AppendUint32(dst, m.Epoch)
+	dst = wire.AppendUtime(dst, m.Changed)
+	dst = wire.AppendUtime(dst, m.Changed) // created
+	for range 2 {
+		var mark int
+		dst, mark = wire.BeginEnvelope(dst, 1, 1)
+		dst = le.AppendUint64(dst, 0) // features that the monitors agree on
+		dst = wire.EndEnvelope(dst, mark)
+	}
+	dst = le.AppendUint32(dst, uint32(len(m.Mons)))
+	for _, e := range m.Mons {
+		var mark int
+		dst = wire.AppendString(dst, e.Name)
+		dst, mark = wire.BeginEnvelope(dst, 5, 1)
+		dst = wire.AppendString(dst, e.Name)
+		dst = e.Addrs.AppendTo(dst)
+		dst = le.AppendUint32(dst, 0) // priority and weight
+		dst = le.AppendUint32(dst, 0) // place in the crush hierarchy
+		dst = wire.EndEnvelope(dst, mark)
+	}
+	dst = le.AppendUint32(dst, uint32(len(m.Mons)))
+	for _, e := range m.Mons {
+		dst = wire.AppendString(dst, e.Name) // ranks
+	}
+	dst = append(dst, release)
+	dst = le.AppendUint32(dst, 0) // removed ranks
+	dst = append(dst, 1)          // classic elections
+	dst = le.AppendUint32(dst, 0) // disallowed leaders
+	dst = append(dst, 0)          // no stretch mode
+	dst = wire.AppendString(dst, "")
+	dst = le.AppendUint32(dst, 0) // monitors marked down
+	if version >= 10 {
+		dst = le.AppendUint32(le.AppendUint32(dst, m.AuthEpoch), uint32(m.Ciphers.Service))
+		dst = le.AppendUint32(dst, uint32(len(m.Ciphers.Allowed)))
+		for _, k := range m.Ciphers.Allowed {
+			dst = le.AppendUint32(dst, uint32(k))
+		}
+		dst = le.AppendUint32(dst, uint32(m.Ciphers.Preferred))
+	}
+	return wire.EndEnvelope(dst, outer)
+}
+
+// release is that of the encodings here.
+const release = 16
+
+// ParseFSID reads the usual form.
+func ParseFSID(s string) (FSID, error) {
+	var f FSID
+	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
+	if err != nil || copy(f[:], b) != len(f) || len(b) != len(f) || f.String() != strings.ToLower(s) {
+		return FSID{}, fmt.Errorf("%w: fsid %q", ErrConfig, s)
+	}
+	return f, nil
+}
+
+// decodeMonMapMessage reads the front of MMonMap.
+func decodeMonMapMessage(front []byte) (MonMap, error) {
+	r := wire.NewReader(front)
+	blob := r.Blob()
+	if err := r.Err(); err != nil {
+		return MonMap{}, bad("MMonMap", err)
+	}
+	return decodeMonMap(blob)
+}
+
+// OSDMaps are the maps of MOSDMap as they are stored, by epoch.
+type OSDMaps struct {
+	FSID           FSID
+	Oldest, Newest uint32 // epochs that the sender has
+	Incremental    map[uint32][]byte
+	Full           map[uint32][]byte
+}
+
+// Epoch is the newest epoch in the message; 0 if there is no map in it.
+func (m *OSDMaps) Epoch() uint32 {
+	var newest uint32
+	for e := range m.Incremental {
+		newest = max(newest, e)
+	}
+	for e := range m.Full {
+		newest = max(newest, e)
+	}
+	return newest
+}
+
+// DecodeOSDMaps reads the front of MOSDMap. The maps alias it.
+func DecodeOSDMaps(front []byte) (OSDMaps, error) {
+	m := OSDMaps{Incremental: map[uint32][]byte{}, Full: map[uint32][]byte{}}
+	r := wire.NewReader(front)
+	r.Copy(m.FSID[:])
+	for _, maps := range []map[uint32][]byte{m.Incremental, m.Full} {
+		for range r.Count(8) {
+			epoch, blob := r.U32(), r.Blob()
+			if r.Err() != nil {
+				break
+			}
+			maps[epoch] = blob
+		}
+	}
+	m.Oldest, m.Newest = r.U32(), r.U32()
+	return m, bad("MOSDMap", r.Err())
 }

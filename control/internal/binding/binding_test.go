@@ -25,14 +25,16 @@ func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return &Binder{
-		Cores:  func() []*loop.Core { return placement.Running(p.All()) },
-		Accept: func(l *loop.Link) { go l.Close() },
-		Pause:  func(context.Context) error { return nil },
+		Cores: func() []*loop.Core { return placement.Running(p.All()) },
+		Pause: func(context.Context) error { return nil },
 	}, p
 }
 
 func listen(t *testing.T, b *Binder, places ...Place) []Group {
 	t.Helper()
+	for i := range places {
+		places[i].Accept = func(l *loop.Link) { go l.Close() }
+	}
 	groups, err := b.ListenAll(t.Context(), places)
 	if err != nil {
 		t.Fatal(err)

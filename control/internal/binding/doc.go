@@ -2,9 +2,9 @@
 // has them.
 //
 //   - [Binder] opens the listeners of all addresses, or of none, on ports that are
-//     free. See binder.go.
+//     free.
 //   - [Listeners] owns the list of what is open. A group of listeners follows the cores
-//     that come and go. See group.go.
+//     that come and go.
 //
 // An address has one listener on each core, in one SO_REUSEPORT group; after a
 // core was removed one core may have several.

@@ -31,8 +31,7 @@
 // after it to the successor.
 //
 // The steps are in predecessor.go and successor.go, State in state.go. [Link] has a
-// method for each line of the second table, in link.go; the records are in record.go,
-// those of sessions in session.go.
+// method for each line of the second table, in link.go; the records are in record.go.
 //
 // One goroutine at a time uses a Link. Everything that a peer may send is bounded, and a
 // malformed record is an error that wraps [ErrHandOver].

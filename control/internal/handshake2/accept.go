@@ -61,7 +61,7 @@ func (a *acceptor) handshake(ctx context.Context) error {
 	if err := a.sign(ctx, keys); err != nil {
 		return err
 	}
-	return a.compression(ctx, (*Compression).negotiateAcceptor)
+	return a.compression(ctx, a.chooseCompression)
 }
 
 // authenticate takes requests until one succeeds, sends AUTH_DONE, and returns the keys
@@ -147,12 +147,8 @@ func (a *acceptor) pick(ctx context.Context, m auth.Method, preferred []uint32) 
 	if !slices.Contains(a.cfg.Auth.Methods(ctx, a.peer.EntityType), m) {
 		return 0, fmt.Errorf("%w: peer requests %v", auth.ErrNoMethod, m)
 	}
-	modes := make([]auth.Mode, len(preferred))
-	for i, v := range preferred {
-		modes[i] = auth.Mode(v)
-	}
 	allowed, _ := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
-	return auth.PickMode(m, modes, a.opts.restrict(allowed))
+	return auth.PickMode(m, values[auth.Mode](preferred), a.opts.restrict(allowed))
 }
 
 // done sends AUTH_DONE, once everything that it promises is known to hold.

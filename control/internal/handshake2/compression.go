@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -33,21 +32,15 @@ func (c *Compression) want(peer wire.EntityType, mode auth.Mode) bool {
 	return peer == wire.OSD && mode == auth.CRC
 }
 
-// negotiateConnector asks and returns the method to use.
-func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *handshake.Peer) (wire.CompressionMethod, error) {
-	req := wire2.CompressionRequest{Compress: c.want(peer.EntityType, peer.Mode)}
-	for _, m := range c.Methods {
-		req.Preferred = append(req.Preferred, uint32(m))
-	}
-	if err := s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(s.Scratch())); err != nil {
+// offerCompression asks, as a connector, and returns the method to use.
+func (r *run) offerCompression(ctx context.Context, c *Compression) (wire.CompressionMethod, error) {
+	req := wire2.CompressionRequest{Compress: c.want(r.peer.EntityType, r.peer.Mode), Preferred: numbers(c.Methods)}
+	if err := r.s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(r.s.Scratch())); err != nil {
 		return 0, err
 	}
-	tag, payload, err := s.ReadFrame(ctx)
+	_, payload, err := r.expect(ctx, frame.TagCompressionDone)
 	if err != nil {
 		return 0, err
-	}
-	if tag != frame.TagCompressionDone {
-		return 0, unexpected(tag, frame.TagCompressionDone)
 	}
 	done, err := wire2.DecodeCompressionDone(payload)
 	if err != nil {
@@ -63,28 +56,25 @@ func (c *Compression) negotiateConnector(ctx context.Context, s *Stream, peer *h
 	return m, nil
 }
 
-// negotiateAcceptor answers and returns the method to use.
-func (c *Compression) negotiateAcceptor(ctx context.Context, s *Stream, peer *handshake.Peer) (wire.CompressionMethod, error) {
-	tag, payload, err := s.ReadFrame(ctx)
+// chooseCompression answers, as an acceptor, and returns the method to use.
+func (r *run) chooseCompression(ctx context.Context, c *Compression) (wire.CompressionMethod, error) {
+	_, payload, err := r.expect(ctx, frame.TagCompressionRequest)
 	if err != nil {
 		return 0, err
-	}
-	if tag != frame.TagCompressionRequest {
-		return 0, unexpected(tag, frame.TagCompressionRequest)
 	}
 	req, err := wire2.DecodeCompressionRequest(payload)
 	if err != nil {
 		return 0, err
 	}
 	method := wire.CompressionNone
-	if req.Compress && c.want(peer.EntityType, peer.Mode) {
-		for _, m := range req.Preferred {
-			if m := wire.CompressionMethod(m); m != wire.CompressionNone && slices.Contains(c.Methods, m) {
+	if req.Compress && c.want(r.peer.EntityType, r.peer.Mode) {
+		for _, m := range values[wire.CompressionMethod](req.Preferred) {
+			if m != wire.CompressionNone && slices.Contains(c.Methods, m) {
 				method = m
 				break
 			}
 		}
 	}
 	done := wire2.CompressionDone{Compress: method != wire.CompressionNone, Method: uint32(method)}
-	return method, s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(s.Scratch()))
+	return method, r.s.WriteFrame(ctx, frame.TagCompressionDone, done.AppendTo(r.s.Scratch()))
 }

@@ -56,7 +56,7 @@ func (c *connector) handshake(ctx context.Context) error {
 	if err := c.sign(ctx, keys); err != nil {
 		return err
 	}
-	return c.compression(ctx, (*Compression).negotiateConnector)
+	return c.compression(ctx, c.offerCompression)
 }
 
 // authenticate runs the exchange up to AUTH_DONE and returns the keys of mode secure.
@@ -128,15 +128,8 @@ func (c *connector) badMethod(ctx context.Context, x auth.ClientExchange, method
 	if auth.Method(bad.Method) != method {
 		return fmt.Errorf("%w: AUTH_BAD_METHOD for %v, requested was %v", ErrUnexpectedFrame, auth.Method(bad.Method), method)
 	}
-	methods := make([]auth.Method, len(bad.AllowedMethods))
-	for i, m := range bad.AllowedMethods {
-		methods[i] = auth.Method(m)
-	}
-	modes := make([]auth.Mode, len(bad.AllowedModes))
-	for i, m := range bad.AllowedModes {
-		modes[i] = auth.Mode(m)
-	}
-	if err := x.BadMethod(ctx, method, bad.Result, methods, modes); err != nil {
+	err = x.BadMethod(ctx, method, bad.Result, values[auth.Method](bad.AllowedMethods), values[auth.Mode](bad.AllowedModes))
+	if err != nil {
 		return handshake.GaveUp(err)
 	}
 	return nil
@@ -175,10 +168,13 @@ func (c *connector) done(ctx context.Context, x auth.ClientExchange, method auth
 	return keys, err
 }
 
-func numbers[T ~uint32](list []T) []uint32 {
-	out := make([]uint32, len(list))
+func numbers[T ~uint32](list []T) []uint32 { return values[uint32](list) }
+
+// values has the elements of a list in another type.
+func values[To, T ~uint32](list []T) []To {
+	out := make([]To, len(list))
 	for i, v := range list {
-		out[i] = uint32(v)
+		out[i] = To(v)
 	}
 	return out
 }

@@ -191,13 +191,13 @@ func checkSignature(payload []byte, want *wire2.AuthSignature) error {
 }
 
 // compression runs the negotiation if both banners have the feature.
-func (r *run) compression(ctx context.Context, negotiate func(*Compression, context.Context, *Stream, *handshake.Peer) (wire.CompressionMethod, error)) (err error) {
+func (r *run) compression(ctx context.Context, negotiate func(context.Context, *Compression) (wire.CompressionMethod, error)) (err error) {
 	if r.peer.Features&wire.BannerCompression == 0 {
 		return nil
 	}
 	r.at(handshake.StageAuth, "negotiate compression")
 	c := r.opts.Compression
-	r.peer.Compression, err = negotiate(c, ctx, r.s, &r.peer)
+	r.peer.Compression, err = negotiate(ctx, c)
 	if err == nil && r.peer.Compression != wire.CompressionNone && c.Install != nil {
 		c.Install(r.s.enc, r.s.dec, r.peer.Compression)
 	}

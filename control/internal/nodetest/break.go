@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -43,10 +44,8 @@ func (b *Break) Wait(ctx context.Context) error {
 func (b *Break) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-b.free:
+	if isClosed(b.free) {
 		return
-	default:
 	}
 	close(b.free)
 	if b.conn != nil {
@@ -65,41 +64,19 @@ func (b *Break) String() string {
 	return fmt.Sprintf("%v at %s #%d", b.action, PointName(b.point), b.nth)
 }
 
-func (b *Break) wasHit() bool {
-	select {
-	case <-b.hit:
-		return true
-	default:
-		return false
-	}
-}
-
 // before acts ahead of a step of a handshake.
 func (b *Break) before(ctx context.Context) error {
-	switch b.action.kind {
-	case actFault:
-		return ErrInjected
-	case actReset:
-		return probe.ErrReset
-	case actHalfClose:
-		return probe.ErrHalfClose
-	case actBlock:
-		return b.held(ctx)
-	case actDelay:
-		t := time.NewTimer(b.action.delay)
+	over := b.free
+	switch a := b.action; {
+	case a.delay > 0:
+		over = make(chan struct{})
+		t := time.AfterFunc(a.delay, func() { close(over) })
 		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	case !a.block:
+		return a.err
 	}
-	return nil
-}
-
-func (b *Break) held(ctx context.Context) error {
 	select {
-	case <-b.free:
+	case <-over:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -108,81 +85,195 @@ func (b *Break) held(ctx context.Context) error {
 
 // frame acts in the data phase, on the core.
 func (b *Break) frame(c probe.Conn) error {
-	switch b.action.kind {
-	case actFault:
-		return ErrInjected
-	case actReset:
-		return probe.ErrReset
-	case actHalfClose:
-		return probe.ErrHalfClose
-	case actBlock:
-		return b.hold(c)
-	case actDelay:
-		time.AfterFunc(b.action.delay, c.Resume)
+	switch a := b.action; {
+	case a.delay > 0:
+		time.AfterFunc(a.delay, c.Resume)
 		return probe.ErrHold
+	case !a.block:
+		return a.err
 	}
-	return nil
-}
-
-func (b *Break) hold(c probe.Conn) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-b.free:
+	if isClosed(b.free) {
 		return nil
-	default:
 	}
 	b.conn = c
 	return probe.ErrHold
 }
 
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
 // Action is the effect of a break.
 type Action struct {
-	kind  actionKind
+	name  string
+	err   error // of the step
+	block bool
 	delay time.Duration
 }
 
-type actionKind uint8
-
-const (
-	actContinue actionKind = iota
-	actFault
-	actReset
-	actHalfClose
-	actBlock
-	actDelay
-)
-
 // Continue does nothing: the break only tells that the point was reached.
-func Continue() Action { return Action{kind: actContinue} }
+func Continue() Action { return Action{name: "continue"} }
 
 // Fault makes the step fail before it happens: the socket is closed.
-func Fault() Action { return Action{kind: actFault} }
+func Fault() Action { return Action{name: "fault", err: ErrInjected} }
 
 // Reset is Fault, but the peer sees a TCP reset. Before a socket exists it is
 // Fault.
-func Reset() Action { return Action{kind: actReset} }
+func Reset() Action { return Action{name: "reset", err: probe.ErrReset} }
 
 // HalfClose ends our direction of the TCP connection before the step and goes
 // on: the next write fails, or the peer hangs up. Before a socket exists it is
 // Fault.
-func HalfClose() Action { return Action{kind: actHalfClose} }
+func HalfClose() Action { return Action{name: "half-close", err: probe.ErrHalfClose} }
 
 // Block holds the connection before the step until Break.Release. In a
 // handshake that ends at the deadline of the attempt as well, with a fault.
-func Block() Action { return Action{kind: actBlock} }
+func Block() Action { return Action{name: "block", block: true} }
 
 // Delay waits before the step.
-func Delay(d time.Duration) Action { return Action{kind: actDelay, delay: d} }
+func Delay(d time.Duration) Action { return Action{name: "delay " + d.String(), delay: d} }
 
-func (a Action) String() string {
-	switch a.kind {
-	case actDelay:
-		return fmt.Sprintf("delay %v", a.delay)
-	default:
-		return [...]string{"continue", "fault", "reset", "half-close", "block"}[a.kind]
-	}
-}
+func (a Action) String() string { return a.name }
 
 // ErrInjected is the error of a step that a break made fail.
 var ErrInjected = errors.New("nodetest: injected fault")
+
+// Point is a place at which a connection can be disturbed: a step that is
+// about to happen (Ceph's Interceptor.h). Points of frames exist for every tag, in
+// the handshake and in the data phase.
+type Point = probe.Point
+
+// SocketConnecting is the moment before a connector dials.
+func SocketConnecting() Point { return Point{Step: probe.SocketConnecting} }
+
+// SocketAccepted is the moment after a socket was accepted.
+func SocketAccepted() Point { return Point{Step: probe.SocketAccepted} }
+
+// BannerPayloadRead is the rest of the peer's banner.
+func BannerPayloadRead() Point { return Point{Step: probe.BannerPayloadRead} }
+
+// Write is a frame that is written.
+func Write(tag frame.Tag) Point { return Point{Step: probe.FrameWrite, Tag: tag} }
+
+// Read is a frame that is read. It is reached when the frame's head has
+// arrived, as its tag is not known before.
+func Read(tag frame.Tag) Point { return Point{Step: probe.FrameRead, Tag: tag} }
+
+var stepNames = map[probe.Step]string{
+	probe.SocketConnecting:  "SOCKET_CONNECTING",
+	probe.SocketAccepted:    "SOCKET_ACCEPTED",
+	probe.BannerWrite:       "BANNER_WRITE",
+	probe.BannerRead:        "BANNER_READ",
+	probe.BannerPayloadRead: "BANNER_PAYLOAD_READ",
+	probe.ConnectWrite:      "CONNECT_WRITE",
+	probe.ConnectRead:       "CONNECT_READ",
+	probe.ReplyWrite:        "REPLY_WRITE",
+	probe.ReplyRead:         "REPLY_READ",
+	probe.SeqWrite:          "SEQ_WRITE",
+	probe.SeqRead:           "SEQ_READ",
+}
+
+// PointName is the name of a point, such as "SOCKET_CONNECTING" or
+// "CLIENT_IDENT_WRITE".
+func PointName(p Point) string {
+	switch p.Step {
+	case probe.FrameWrite:
+		return p.Tag.String() + "_WRITE"
+	case probe.FrameRead:
+		return p.Tag.String() + "_READ"
+	}
+	return stepNames[p.Step]
+}
+
+// MustPoint is the inverse of PointName, for names that are known to be right: it panics on
+// others.
+func MustPoint(name string) Point {
+	for step, n := range stepNames {
+		if n == name {
+			return Point{Step: step}
+		}
+	}
+	for tag := frame.TagHello; tag.Known(); tag++ {
+		switch name {
+		case tag.String() + "_WRITE":
+			return Write(tag)
+		case tag.String() + "_READ":
+			return Read(tag)
+		}
+	}
+	panic(fmt.Sprintf("nodetest: no break point %q", name))
+}
+
+// Role is a side of one TCP connection.
+type Role uint8
+
+// The roles.
+const (
+	Connector Role = iota
+	Acceptor
+)
+
+func (r Role) String() string {
+	if r == Acceptor {
+		return "acceptor"
+	}
+	return "connector"
+}
+
+// HandshakePoints are the points that a side passes in a handshake without a
+// session before it, in order, with authentication that takes one round.
+func HandshakePoints(r Role) []Point {
+	first, ask, answer := SocketConnecting(), Write, Read
+	if r == Acceptor {
+		first, ask, answer = SocketAccepted(), Read, Write
+	}
+	return []Point{
+		first, {Step: probe.BannerWrite}, {Step: probe.BannerRead}, BannerPayloadRead(), Write(frame.TagHello), Read(frame.TagHello),
+		ask(frame.TagAuthRequest), answer(frame.TagAuthDone), Write(frame.TagAuthSignature), Read(frame.TagAuthSignature),
+		ask(frame.TagClientIdent), answer(frame.TagServerIdent),
+	}
+}
+
+// HandshakePoints1 are the points that a side passes in a handshake of msgr1 that opens
+// or resumes a session, in order.
+func HandshakePoints1(r Role) []Point {
+	steps := []probe.Step{
+		probe.SocketConnecting, probe.BannerRead, probe.BannerPayloadRead, probe.BannerWrite, probe.ConnectWrite, probe.ReplyRead, probe.SeqWrite,
+	}
+	if r == Acceptor {
+		steps = []probe.Step{
+			probe.SocketAccepted, probe.BannerWrite, probe.BannerRead, probe.BannerPayloadRead, probe.ConnectRead, probe.ReplyWrite, probe.SeqRead,
+		}
+	}
+	points := make([]Point, len(steps))
+	for i, s := range steps {
+		points[i] = Point{Step: s}
+	}
+	return points
+}
+
+// ReconnectPoints are the points of a handshake that resumes a session and
+// that differ from those of HandshakePoints.
+func ReconnectPoints(r Role) []Point {
+	if r == Acceptor {
+		return []Point{Read(frame.TagSessionReconnect), Write(frame.TagSessionReconnectOK)}
+	}
+	return []Point{Write(frame.TagSessionReconnect), Read(frame.TagSessionReconnectOK)}
+}
+
+// DataPoints are the points of the data phase. A lossy connection never
+// reaches those of ACK.
+func DataPoints() []Point {
+	var out []Point
+	for _, tag := range []frame.Tag{frame.TagMessage, frame.TagAck, frame.TagKeepalive2, frame.TagKeepalive2Ack} {
+		out = append(out, Write(tag), Read(tag))
+	}
+	return out
+}

@@ -159,9 +159,9 @@ func (a *accepting) session() error {
 		case o.hangup != nil:
 			return o.hangup
 		case a.conn != nil && a.takingOver:
-			return a.result(a.takeOver())
+			return a.att.fail(a.conn, a.takeOver())
 		case a.conn != nil:
-			return a.result(a.answerFirst())
+			return a.att.fail(a.conn, a.answerFirst())
 		case o.waits:
 			var b [1]byte
 			_ = a.link.ReadFull(a.ctx, b[:]) // the peer's end, a byte or our deadline ends it
@@ -275,16 +275,6 @@ func (a *accepting) answerFirst() error {
 	}
 	return a.att.awaitHandler(a.ctx, a.conn)
 }
-
-// result returns how the routine of a connection has ended.
-func (a *accepting) result(err error) error {
-	if err == nil {
-		return nil
-	}
-	return a.att.fail(a.conn, err)
-}
-
-// The state of an accepted socket before the decision.
 
 // accepting is one accepted socket until it is decided whether it gets a new
 // session or that of an existing connection. Its goroutine reads and writes the

@@ -157,10 +157,10 @@ func check(o outcome) error {
 	return nil
 }
 
-// fail has the fault rule applied to an attempt, unless that has happened, or the
-// connection has moved on.
+// fail has the fault rule applied to an attempt that has ended with an error, unless that has
+// happened, or the connection has moved on.
 func (a *attempt) fail(c *Conn, err error) error {
-	if errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
+	if err == nil || errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
 		return err
 	}
 	if o := c.s.step(session.Failed{Attempt: a.number, Err: err, Terminal: stats.Terminal(err)}); o.superseded {

@@ -12,6 +12,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session2"
+	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -78,7 +80,7 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 		c.s.State, c.s.opened = session.Ready, time.Unix(1000, 0)
 		n := uint64(i + 1)
 		c.s.notifiedLocked(notification{
-			conn: c, n: n, kind: notifyFault, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
+			conn: c, n: n, lost: true, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
 		})
 		if c.s.State != one.want {
 			t.Errorf("loss %d, lived for %v: state %v, want %v", n, one.lived, c.s.State, one.want)
@@ -130,12 +132,12 @@ func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
 	c.s.stepLocked(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
 	c.s.State = session.Ready
 	for n := uint64(1); n <= 3; n++ {
-		c.s.notifiedLocked(notification{conn: c, n: n, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 5, Notifications: n}})
+		c.s.notifiedLocked(notification{conn: c, n: n, lost: true, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 5, Notifications: n}})
 	}
 	if c.s.State != session.Ready || c.s.IO.InSeq != 10 {
 		t.Errorf("state %v, received up to %d", c.s.State, c.s.IO.InSeq)
 	}
-	c.s.notifiedLocked(notification{conn: c, n: 4, kind: notifyFault, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 12, Notifications: 4}})
+	c.s.notifiedLocked(notification{conn: c, n: 4, lost: true, err: errors.New("broken"), snapshot: dataplane.Snapshot{InSeq: 12, Notifications: 4}})
 	if c.s.State == session.Ready || c.s.IO.InSeq != 12 {
 		t.Errorf("behind its own fault: state %v, received up to %d", c.s.State, c.s.IO.InSeq)
 	}
@@ -243,5 +245,37 @@ func TestAnAddressIsOursByWhatWeToldByTheSocketOrByPortAndNonceOfAWildcard(t *te
 		if got := id.ours(addrOf(t, one.target), local); got != one.want {
 			t.Errorf("%s: %v", one.name, got)
 		}
+	}
+}
+
+// Several peers may say that they are at one address: the cookie says which of their sessions a
+// frame is about.
+func TestAFrameMeansTheSessionOfItsCookieAmongThoseOfItsAddress(t *testing.T) {
+	m := newManager(t, nil)
+	m.lock()
+	defer m.unlock()
+	p, peer := losslessPeer(), session.Peer{Target: nobody(1), Type: wire.OSD, Entity: wire.EntityName{Type: wire.OSD, ID: "3"}}
+	var conns []*Conn
+	for cookie := range uint64(3) {
+		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, peer), false)
+		c.s.rules.(*session2.Session).ClientCookie = cookie + 1
+		m.names.addLocked(peer.Target, c)
+		conns = append(conns, c)
+	}
+	for i, c := range conns {
+		from := session.Sender{Addrs: wire.AddrVec{peer.Target}, Cookie: uint64(i) + 1}
+		if got := m.names.meantLocked(from, msgr2{}, &peer); got != c {
+			t.Errorf("cookie %d means connection %d, not %d", from.Cookie, got.id, c.id)
+		}
+	}
+}
+
+func TestAWarningAboutAnEarlierDialEndsNoConnection(t *testing.T) {
+	m := idle(t, nil)
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessClient()})
+	must(t, err)
+	m.unanswered(unanswered.Due[*Conn]{Conn: c, Since: time.Unix(1, 0), Over: true})
+	if state := c.State(); state == session.Closing {
+		t.Errorf("state %v", state)
 	}
 }

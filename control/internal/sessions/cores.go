@@ -260,14 +260,13 @@ func (m *Manager) placeable(core int) error {
 
 // placeLocked chooses the core of an outgoing connection.
 func (m *Manager) placeLocked(o *ConnectOptions) (*loop.Core, string, error) {
-	switch {
-	case o.Core != nil:
-		if err := m.placeable(*o.Core); err != nil {
-			return nil, "", err
-		}
-		return m.plane.Core(*o.Core), stats.ByUser, nil
+	if o.Core == nil {
+		return m.pickCore(), stats.ByLoad, nil
 	}
-	return m.pickCore(), stats.ByLoad, nil
+	if err := m.placeable(*o.Core); err != nil {
+		return nil, "", err
+	}
+	return m.plane.Core(*o.Core), stats.ByUser, nil
 }
 
 // dialledPlace is the placement after a dial of our own, which never leaves the core: its first

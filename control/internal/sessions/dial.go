@@ -47,9 +47,7 @@ func (d *dialling) run() {
 		err = d.wrap(stats.StageConnect, err)
 	}
 	a.cancel(nil)
-	if err != nil {
-		_ = a.fail(d.c, err) // the machine decides about the next attempt
-	}
+	_ = a.fail(d.c, err) // the machine decides about the next attempt
 }
 
 func (d *dialling) attempt() error {

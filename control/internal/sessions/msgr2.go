@@ -119,48 +119,46 @@ func (t *talk2) codec(wire.Features) (dataplane.Codec, error) {
 	return dataplane.Msgr2(enc, dec), nil
 }
 
-// tags are the frames of a session by their kind. The machine sends no others.
-var tags = [...]frame.Tag{
-	session2.KindClientIdent: frame.TagClientIdent, session2.KindServerIdent: frame.TagServerIdent,
-	session2.KindMissingFeatures: frame.TagIdentMissingFeatures, session2.KindReconnect: frame.TagSessionReconnect,
-	session2.KindReconnectOK: frame.TagSessionReconnectOK, session2.KindRetry: frame.TagSessionRetry,
-	session2.KindRetryGlobal: frame.TagSessionRetryGlobal, session2.KindReset: frame.TagSessionReset, session2.KindWait: frame.TagWait,
+// frames are the tags and the decoders of the frames of a session, by their kind. The machine
+// sends no others.
+var frames = [...]struct {
+	tag    frame.Tag
+	decode func(p []byte) (session.Frame, error)
+}{
+	session2.KindClientIdent:     {frame.TagClientIdent, decoder(wire2.DecodeClientIdent)},
+	session2.KindServerIdent:     {frame.TagServerIdent, decoder(wire2.DecodeServerIdent)},
+	session2.KindMissingFeatures: {frame.TagIdentMissingFeatures, decoder(wire2.DecodeIdentMissingFeatures)},
+	session2.KindReconnect:       {frame.TagSessionReconnect, decoder(wire2.DecodeSessionReconnect)},
+	session2.KindReconnectOK:     {frame.TagSessionReconnectOK, decoder(wire2.DecodeSessionReconnectOK)},
+	session2.KindRetry:           {frame.TagSessionRetry, decoder(wire2.DecodeSessionRetry)},
+	session2.KindRetryGlobal:     {frame.TagSessionRetryGlobal, decoder(wire2.DecodeSessionRetryGlobal)},
+	session2.KindReset:           {frame.TagSessionReset, decoder(wire2.DecodeSessionReset)},
+	session2.KindWait:            {frame.TagWait, decoder(func([]byte) (session2.WaitFrame, error) { return session2.WaitFrame{}, nil })},
 }
+
+func decoder[T any](decode func([]byte) (T, error)) func([]byte) (session.Frame, error) {
+	return func(p []byte) (session.Frame, error) { return decoded(decode(p)) }
+}
+
+func decoded[T any](f T, err error) (session.Frame, error) { return f, err }
 
 // encode is a frame of the session on the wire; the payload may take the memory of dst.
 func encode(dst []byte, f session.Frame) (frame.Tag, []byte) {
 	if payload, ok := f.(interface{ AppendTo(dst []byte) []byte }); ok {
 		dst = payload.AppendTo(dst)
 	}
-	return tags[session2.KindOf(f)], dst
+	return frames[session2.KindOf(f)].tag, dst
 }
 
 // decode is the other side of encode.
 func decode(tag frame.Tag, p []byte) (session.Frame, error) {
-	switch tag {
-	case frame.TagClientIdent:
-		return decoded(wire2.DecodeClientIdent(p))
-	case frame.TagServerIdent:
-		return decoded(wire2.DecodeServerIdent(p))
-	case frame.TagIdentMissingFeatures:
-		return decoded(wire2.DecodeIdentMissingFeatures(p))
-	case frame.TagSessionReconnect:
-		return decoded(wire2.DecodeSessionReconnect(p))
-	case frame.TagSessionReconnectOK:
-		return decoded(wire2.DecodeSessionReconnectOK(p))
-	case frame.TagSessionRetry:
-		return decoded(wire2.DecodeSessionRetry(p))
-	case frame.TagSessionRetryGlobal:
-		return decoded(wire2.DecodeSessionRetryGlobal(p))
-	case frame.TagSessionReset:
-		return decoded(wire2.DecodeSessionReset(p))
-	case frame.TagWait:
-		return session2.WaitFrame{}, nil
+	for _, f := range frames {
+		if f.tag == tag {
+			return f.decode(p)
+		}
 	}
 	return session.OtherFrame{Name: tag.String()}, nil
 }
-
-func decoded[T any](f T, err error) (session.Frame, error) { return f, err }
 
 // DefaultCompressionMin is the smallest frame that is compressed, in bytes of
 // its segments, as the daemons have it.

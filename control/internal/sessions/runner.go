@@ -431,18 +431,11 @@ func (r *runner) lastSeenLocked(now time.Time, quiet time.Duration) time.Time {
 type notification struct {
 	conn     *Conn
 	n        uint64
-	kind     notificationKind
+	lost     bool // its socket is lost, with err and snapshot; else there is a message to send
 	err      error
 	snapshot dataplane.Snapshot
 	at       time.Time // when it was read
 }
-
-type notificationKind uint8
-
-const (
-	notifyFault notificationKind = iota
-	notifyQueued
-)
 
 // notificationQueue brings notifications from the cores to one goroutine of the messenger.
 type notificationQueue struct {
@@ -474,8 +467,6 @@ func (b *notificationQueue) wake() {
 	}
 }
 
-// The events of the machine for the notifications.
-
 // readNotifications runs until the Manager is closed.
 func (m *Manager) readNotifications() {
 	b := &m.notifications
@@ -506,23 +497,18 @@ func (m *Manager) readNotifications() {
 
 // notifiedLocked handles a notification, once all with lower numbers are handled.
 func (r *runner) notifiedLocked(n notification) {
-	for ok := r.notifications.Arrive(n.n, n); ok; n, ok = r.notifications.Next() {
-		r.handleLocked(n)
-	}
-}
-
-func (r *runner) handleLocked(n notification) {
 	c := r.c
-	switch n.kind {
-	case notifyFault:
+	for ok := r.notifications.Arrive(n.n, n); ok; n, ok = r.notifications.Next() {
+		if !n.lost {
+			r.stepLocked(session.Queued{})
+			continue
+		}
 		r.seen = n.at
 		useful := n.snapshot.Useful || n.at.Sub(r.opened) >= c.m.cfg.Backoff.Max
 		if !useful {
 			c.m.cameToNothingLocked(c.shown.info, n.at)
 		}
 		r.stepLocked(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
-	case notifyQueued:
-		r.stepLocked(session.Queued{})
 	}
 }
 
@@ -537,8 +523,8 @@ func lossOf(err error) error {
 // Faulted has the session hear that its socket is lost; the User of the connection passes
 // it on (dataplane.Owner). On its core; it does not wait.
 func (c *Conn) Faulted(n uint64, err error, snap dataplane.Snapshot) {
-	c.m.notify(notification{conn: c, n: n, err: err, snapshot: snap, kind: notifyFault})
+	c.m.notify(notification{conn: c, n: n, lost: true, err: err, snapshot: snap})
 }
 
 // Queued tells the session that there is a message to send, like Faulted.
-func (c *Conn) Queued(n uint64) { c.m.notify(notification{conn: c, n: n, kind: notifyQueued}) }
+func (c *Conn) Queued(n uint64) { c.m.notify(notification{conn: c, n: n}) }

@@ -98,19 +98,15 @@ func (e *Error) Advice() string {
 	return ""
 }
 
+var speakers = map[wire2.Speech]string{
+	wire2.SpeechMsgr2: "this is the v2 address of a daemon, want its v1 one", wire2.SpeechHTTP: "this is a web server",
+	wire2.SpeechSSH: "this is an SSH server", wire2.SpeechTLS: "this is a TLS server",
+}
+
 // bannerAdvice says what a peer is that sends no banner of Ceph.
 func bannerAdvice(err error) string {
-	if e, ok := errors.AsType[*wire2.BannerError](err); ok {
-		switch e.Speech {
-		case wire2.SpeechMsgr2:
-			return "this is the v2 address of a daemon, want its v1 one"
-		case wire2.SpeechHTTP:
-			return "this is a web server"
-		case wire2.SpeechSSH:
-			return "this is an SSH server"
-		case wire2.SpeechTLS:
-			return "this is a TLS server"
-		}
+	if e, ok := errors.AsType[*wire2.BannerError](err); ok && speakers[e.Speech] != "" {
+		return speakers[e.Speech]
 	}
 	return "this is no Ceph daemon"
 }

@@ -5,8 +5,9 @@
 //
 //   - [Steerer] owns the programs (package bpf) of a messenger's listeners: one
 //     for each listening address, all of them or none. It gives cores their
-//     slots, pins peers, and counts. See steerer.go, cores.go, and
-//     takeover.go for programs that come from another process.
+//     slots, pins peers, and counts. See steerer.go, and
+//     takeover.go for cores that come and go and for programs that come from another
+//     process.
 //   - [Owner] is the owner hint: the core that owns a session, hidden in the
 //     server_cookie. [Hints] is the use that connectors make of the hints of their
 //     peers. See hints.go.
