@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -17,20 +16,22 @@ import (
 
 // dataServer answers each request with as many bytes of data as its front asks for, at
 // once or, of typeLater, when it is told to.
-func dataServer(t *testing.T, v variant, policy string, later func(func() error), change ...func(*nodetest.NodeConfig)) *nodetest.Node {
-	return nodeOf(t, v, "osd.0", policy, 1, append(change, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-		size := int(binary.LittleEndian.Uint32(m.Front))
-		reply := control.NewMessage(m.Type, []byte("answer"), dataOf(size))
-		if m.Type == typeLater {
-			due := c.Later(m)
-			later(func() error { return due.Send(reply) })
+func dataServer(t *testing.T, v variant, policy string, later func(func() error),
+	change ...func(*nodetest.NodeConfig)) *nodetest.Node {
+	return nodeOf(t, v, "osd.0", policy, 1, append(change,
+		withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+			size := int(binary.LittleEndian.Uint32(m.Front))
+			reply := control.NewMessage(m.Type, []byte("answer"), dataOf(size))
+			if m.Type == typeLater {
+				due := c.Later(m)
+				later(func() error { return due.Send(reply) })
+				return true
+			}
+			if c.Reply(m, reply) != nil {
+				reply.Release()
+			}
 			return true
-		}
-		if c.Reply(m, reply) != nil {
-			reply.Release()
-		}
-		return true
-	}}))...)
+		}}))...)
 }
 
 // dataOf is what a reply of that size has.
@@ -63,12 +64,16 @@ func TestTheDataOfAReplyComesIntoTheBufferOfItsCall(t *testing.T) {
 		for _, c := range []struct {
 			size, buffer int
 			fits         bool
-		}{{1, 1, true}, {100, 200, true}, {5000, 5000, true}, {4 << 20, 4 << 20, true}, {300_000, 1 << 20, true}, {5000, 4999, false}, {300_000, 4096, false}, {0, 100, false}} {
+		}{
+			{1, 1, true}, {100, 200, true}, {5000, 5000, true}, {4 << 20, 4 << 20, true},
+			{300_000, 1 << 20, true}, {5000, 4999, false}, {300_000, 4096, false}, {0, 100, false},
+		} {
 			all := make([]byte, c.buffer+8)
 			ours(all)
 			reply, err := conn.Call(ctx, dataRequest(typeUpper, c.size), control.WithBuffer(all[:c.buffer]))
 			must(t, err)
-			if !bytes.Equal(reply.Data, dataOf(c.size)) || reply.Posted() != c.fits || c.fits && &reply.Data[0] != &all[0] {
+			if !bytes.Equal(reply.Data, dataOf(c.size)) || reply.Posted() != c.fits ||
+				c.fits && &reply.Data[0] != &all[0] {
 				t.Errorf("%d bytes for %d: posted %v", c.size, c.buffer, reply.Posted())
 			}
 			if from := map[bool]int{true: c.size}[c.fits]; !isOurs(all[from:]) {
@@ -93,17 +98,19 @@ func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 		answers := make(chan func() error, 1)
 		server := dataServer(t, v, "SFS", func(f func() error) { answers <- f })
 		late := make(chan bool, 1)
-		client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-			late <- !m.Posted() && bytes.Equal(m.Data, dataOf(100_000))
-			return true
-		}}))
+		client := nodeOf(t, v, "client.1", "LLC", 2,
+			withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+				late <- !m.Posted() && bytes.Equal(m.Data, dataOf(100_000))
+				return true
+			}}))
 		conn := client.Dial(server)
 		for range 3 {
 			short, cancel := context.WithCancelCause(ctx)
 			why := errors.New("why")
 			buffer := make([]byte, 100_000)
 			go func() { answers <- <-answers; cancel(why) }()
-			if _, err := conn.Call(short, dataRequest(typeLater, len(buffer)), control.WithBuffer(buffer)); !errors.Is(err, why) {
+			_, err := conn.Call(short, dataRequest(typeLater, len(buffer)), control.WithBuffer(buffer))
+			if !errors.Is(err, why) {
 				t.Fatalf("got %v", err)
 			}
 			ours(buffer)
@@ -111,37 +118,6 @@ func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 			if !<-late || !isOurs(buffer) {
 				t.Error("the late reply did not come whole into memory of its own")
 			}
-		}
-	})
-}
-
-func TestAMessageComesIntoThePostedBufferOverAReconnect(t *testing.T) {
-	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := dataServer(t, v, "SFS", nil)
-		order := make(chan string, 4)
-		buffer := make([]byte, 1<<20)
-		client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-			order <- fmt.Sprint(m.TID, m.Posted(), len(m.Data) > 0 && &m.Data[0] == &buffer[0], c.Core().Now() > 0)
-			return true
-		}}))
-		conn := client.Dial(server)
-		p := &control.Posting{TID: 77, Buffer: buffer, Done: func(_ *control.Posting, err error) { order <- fmt.Sprint(err) }}
-		must(t, conn.PostBuffer(p))
-		b := server.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
-		m := dataRequest(typeUpper, 900_000)
-		m.TID = 77
-		must(t, conn.Send(m))
-		server.Hit(ctx, b)
-		if done, came := <-order, <-order; done != "<nil>" || came != "77 true true true" {
-			t.Errorf("%s, then %s", done, came)
-		}
-		if !bytes.Equal(buffer[:900_000], dataOf(900_000)) {
-			t.Error("other data")
-		}
-		p.Withdraw() // of no effect
-		must(t, p.TakeBack(ctx))
-		if len(order) != 0 {
-			t.Error("Done ran twice")
 		}
 	})
 }
@@ -158,7 +134,8 @@ func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
 			ended := make(chan error, 4)
 			postings := make([]*control.Posting, 3)
 			for i := range postings {
-				postings[i] = &control.Posting{TID: uint64(i + 1), Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { ended <- err }}
+				postings[i] = &control.Posting{TID: uint64(i + 1), Buffer: make([]byte, 10),
+					Done: func(_ *control.Posting, err error) { ended <- err }}
 				must(t, conn.PostBuffer(postings[i]))
 			}
 			if st, err := conn.Stats(); err != nil || st.IO.Postings != 3 {
@@ -187,7 +164,8 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	conn := client.Dial(server)
 	ended := make(chan error, 8)
 	posting := func(tid uint64) *control.Posting {
-		return &control.Posting{TID: tid, Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { ended <- err }}
+		return &control.Posting{TID: tid, Buffer: make([]byte, 10),
+			Done: func(_ *control.Posting, err error) { ended <- err }}
 	}
 	first, second := posting(1), posting(1)
 	must(t, conn.PostBuffer(first))
@@ -266,15 +244,16 @@ func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
 		var mu sync.Mutex
 		came := map[uint64]chan bool{}
 		cores := func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 }
-		client := nodeOf(t, v, "client.1", "LLC", 2, inject, cores, withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			came[m.TID] <- m.Posted()
-			if !m.Posted() && !bytes.Equal(m.Data, dataOf(len(m.Data))) {
-				t.Error("a message came with other data")
-			}
-			return true
-		}}))
+		client := nodeOf(t, v, "client.1", "LLC", 2, inject, cores,
+			withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				came[m.TID] <- m.Posted()
+				if !m.Posted() && !bytes.Equal(m.Data, dataOf(len(m.Data))) {
+					t.Error("a message came with other data")
+				}
+				return true
+			}}))
 		conn := client.Dial(server)
 		var wg sync.WaitGroup
 		used := 0
@@ -288,7 +267,8 @@ func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
 					mu.Lock()
 					came[tid] = answer
 					mu.Unlock()
-					p := &control.Posting{TID: tid, Buffer: make([]byte, size), Done: func(_ *control.Posting, err error) { done <- err }}
+					p := &control.Posting{TID: tid, Buffer: make([]byte, size),
+						Done: func(_ *control.Posting, err error) { done <- err }}
 					if err := conn.PostBuffer(p); err != nil {
 						t.Error(err)
 						return

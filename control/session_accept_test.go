@@ -46,12 +46,14 @@ type stage struct {
 
 // playTo makes a stage with a node that is dialled. With peerWins the node has
 // the higher address.
-func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool, change ...func(*nodetest.NodeConfig)) *stage {
+func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWins bool,
+	change ...func(*nodetest.NodeConfig)) *stage {
 	nonce := uint32(1)
 	if peerWins {
 		nonce = 3
 	}
-	return &stage{t: t, ctx: ctx, v: v, node: nodeOf(t, v, "osd.1", policy, nonce, change...), addr: peerAddr(2), name: "2"}
+	node := nodeOf(t, v, "osd.1", policy, nonce, change...)
+	return &stage{t: t, ctx: ctx, v: v, node: node, addr: peerAddr(2), name: "2"}
 }
 
 // dial begins a script; it ends with the test at the latest.
@@ -100,68 +102,6 @@ func (s *stage) reconnect(cookie, server, globalSeq, connectSeq, msgSeq uint64) 
 	p.SendPayload(frame.TagSessionReconnect, p.SessionReconnect(cookie, server, globalSeq, connectSeq, msgSeq))
 	s.must(p)
 	return p
-}
-
-// An ident for a session that exists, with the same cookie or
-// with another one.
-// Matrix: SE-05, SE-06, RP-09, RP-13
-func TestIdentTakesOverAnEstablishedSession(t *testing.T) {
-	for _, c := range []struct {
-		name, policy string
-		cookie       uint64
-		kept         bool
-	}{
-		{"restarted peer", "LP", otherCookie, true},
-		{"restarted peer, reset check", "LPR", otherCookie, false},
-		{"restarted client", "SFS", otherCookie, false},
-		{"same cookie", "LP", clientCookie, true},
-		{"same cookie, reset check", "LPR", clientCookie, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, c.policy, false)
-				old, before := s.establish(clientCookie, 5)
-				conn := s.node.Lookup(s.addr)
-				old.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
-				awaitTID(t, ctx, s.node, 101)
-				old.Ignore(frame.TagAck)
-				send(t, conn, 1) // never acknowledged
-				if hd, _ := old.ExpectMessage(); hd.TID != 1 || hd.Seq != 1 {
-					t.Fatalf("got message %d seq %d: %v", hd.TID, hd.Seq, old.Err())
-				}
-				fresh := s.dial()
-				after := fresh.Establish(c.cookie, 6)
-				s.must(fresh)
-				if after.Cookie == 0 || after.Cookie == before.Cookie || after.GlobalSeq <= before.GlobalSeq {
-					t.Errorf("SERVER_IDENT %+v after %+v, want a new cookie and a higher global_seq", after, before)
-				}
-				old.ExpectEnd()
-				s.must(old)
-				end := "established A(1,1,0,2)"
-				if !c.kept {
-					end += " R(0,1)"
-				}
-				s.node.Await(ctx, end, "replaced A(1,1,0,0)")
-				if n := connStats(t, conn).Counters.Ready; n != 2 || s.node.Lookup(s.addr) != conn {
-					t.Errorf("the session went to another connection: %v; it was ready %d times", s.node.Lookup(s.addr) != conn, n)
-				}
-				send(t, conn, 2)
-				fresh.Ignore(frame.TagAck)
-				want := []uint64{1, 2}
-				if !c.kept {
-					want = want[1:]
-				}
-				for i, tid := range want {
-					if hd, _ := fresh.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) {
-						t.Errorf("message %d seq %d, want %d seq %d", hd.TID, hd.Seq, tid, i+1)
-					}
-				}
-				fresh.SendMessage(frame.MessageHeader{Seq: 1, TID: 102}, nil, nil, nil)
-				s.must(fresh)
-				receives(t, ctx, s.node, 101, 102)
-			})
-		})
-	}
 }
 
 // A CLIENT_IDENT that is held up while the session it asks for is opened on
@@ -228,7 +168,8 @@ func TestNobodyActsAsADaemonWithoutProof(t *testing.T) {
 			{wire.OSD, wire.EntityName{Type: wire.OSD, ID: "2"}, false},
 		} {
 			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
-				Name: wire.EntityName{Type: c.claimed, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0, AuthClient: none.NewClient(c.proven),
+				Name: wire.EntityName{Type: c.claimed, ID: "2"}, Number: 2, Addr: s.addr, Rev0: v.rev0,
+				AuthClient: none.NewClient(c.proven),
 			}, s.node.Addr)
 			p.Handshake()
 			p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 5))
@@ -315,19 +256,20 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 			return func() { inside.Add(-1) }
 		}
 		entered := make(chan chan struct{})
-		s := playTo(t, ctx, v, "SFS", true, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 }, withChain(&control.Dispatcher{
-			Accept: func(*control.Conn, int, bool) { defer enter()() },
-			Move:   func(*control.Conn, int) { defer enter()() },
-			Fast: func(_ *control.Conn, m *control.Message) bool {
-				defer enter()()
-				if m.TID < 500 {
-					leave := make(chan struct{})
-					entered <- leave
-					<-leave
-				}
-				return true
-			},
-		}))
+		s := playTo(t, ctx, v, "SFS", true, func(c *nodetest.NodeConfig) { c.Plane.Cores = 4 },
+			withChain(&control.Dispatcher{
+				Accept: func(*control.Conn, int, bool) { defer enter()() },
+				Move:   func(*control.Conn, int) { defer enter()() },
+				Fast: func(_ *control.Conn, m *control.Message) bool {
+					defer enter()()
+					if m.TID < 500 {
+						leave := make(chan struct{})
+						entered <- leave
+						<-leave
+					}
+					return true
+				},
+			}))
 		old, si := s.establish(clientCookie, 5)
 		for nth := uint64(1); nth <= 8; nth++ {
 			old.SendMessage(frame.MessageHeader{Seq: nth, TID: nth}, nil, nil, nil)
@@ -345,37 +287,6 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 			t.Errorf("%d callbacks of the connection ran beside another", n)
 		}
 	})
-}
-
-// The session is over while a new socket takes it over: both
-// sockets go, and nothing is told behind that.
-// Matrix: RP-07, RP-08
-func TestEndDuringATakeOverClosesBothSockets(t *testing.T) {
-	for _, shutdown := range []bool{false, true} {
-		t.Run(title("shutdown", shutdown), func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				s := playTo(t, ctx, v, "SFS", true)
-				old, si := s.establish(clientCookie, 5)
-				b := s.node.Probe.Arm(nodetest.Write(frame.TagSessionReconnectOK), 1, nodetest.Block())
-				fresh := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
-				s.node.Hit(ctx, b)
-				if shutdown {
-					check(t, s.node.Shutdown(ctx))
-				} else {
-					conn := s.node.Lookup(s.addr)
-					conn.MarkDown()
-					<-conn.Closed()
-				}
-				old.ExpectEnd()
-				fresh.ExpectEnd()
-				s.must(old)
-				s.must(fresh)
-				if o := s.node.Probe.Objects()[0]; o.Resets+o.RemoteResets != 0 || o.End != nodetest.Closed {
-					t.Errorf("%v", o)
-				}
-			})
-		})
-	}
 }
 
 // Who can name the session comes with the highest numbers that are taken. The owner gets in again,

@@ -19,80 +19,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// Matrix: SH-01
-func TestMarkDownIsImmediateAndDropsTheQueue(t *testing.T) {
-	for _, p := range pairings {
-		t.Run(p.connector+"-"+p.acceptor, func(t *testing.T) {
-			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-				acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1)
-				connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2)
-				conn := connector.Dial(acceptor)
-				send(t, conn, 1)
-				receives(t, ctx, acceptor, 1)
-				settled(t, ctx, conn)
-				hold := connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Block())
-				var freed atomic.Int64
-				for tid := range uint64(10) {
-					m := control.NewMessage(1, nil, nil)
-					m.TID, m.Free = 100+tid, func(*control.Message) { freed.Add(1) }
-					must(t, conn.Send(m))
-				}
-				connector.Hit(ctx, hold)
-				conn.MarkDown()
-				if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, net.ErrClosed) {
-					t.Errorf("send afterwards: %v", err)
-				}
-				<-conn.Closed()
-				if n := freed.Load(); n != 10 {
-					t.Errorf("%d of 10 queued messages released", n)
-				}
-				connector.Await(ctx, "closed C(1,1,0,1)")
-				if p.lossy() {
-					acceptor.Await(ctx, "closed A(1,1,0,1) R(1,0)")
-				} else {
-					acceptor.Await(ctx, "standby A(1,1,0,1)")
-				}
-				receives(t, ctx, acceptor, 1)
-			})
-		})
-	}
-}
-
-// From every point. What was learned of our address or not is no obstacle for the next one.
-// Matrix: SH-02, SH-12, HS-13
-func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ", func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
-		connector := nodeOf(t, v, "client.2", "LLC", 2)
-		b := connector.Probe.Arm(at, 1, nodetest.Block())
-		conn := connector.Dial(acceptor)
-		send(t, conn, 1)
-		connector.Hit(ctx, b)
-		if got, learns := connector.Addrs(), strings.HasPrefix(nodetest.PointName(at), "HELLO"); learns && len(got) != 0 {
-			t.Errorf("learned %v too early", got)
-		}
-		conn.MarkDown()
-		<-conn.Closed()
-		b.Release()
-		if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrMarkedDown) {
-			t.Errorf("WaitReady says %v", err)
-		}
-		idents := "0"
-		if at.Tag == frame.TagClientIdent || at.Tag == frame.TagServerIdent {
-			idents = "1"
-		}
-		connector.Await(ctx, "closed C(1,"+idents+",0,0)")
-		// Nothing of it stands in the way of a new session.
-		send(t, connector.Dial(acceptor), 2)
-		receives(t, ctx, acceptor, 2)
-		connector.Await(ctx, "closed C(1,"+idents+",0,0)", "established C(1,1,0,1)")
-		want := wire.Addr{Type: wire.AddrAny, Nonce: 2, AddrPort: loopback(0)}
-		if got := connector.Addrs(); len(got) != 1 || got[0] != want {
-			t.Errorf("learned %v, want %v", got, want)
-		}
-	})
-}
-
 // pour sends until the connection is over, and returns how that ends.
 func pour(conn *control.Conn, size int) error {
 	for tid := uint64(1); ; tid++ {
@@ -112,6 +38,43 @@ func shutsDown(t *testing.T, n *nodetest.Node) {
 	}
 }
 
+// From every point. What was learned of our address or not is no obstacle for the next one.
+// Matrix: SH-02, SH-12, HS-13
+func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
+	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ",
+		func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
+			acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
+			connector := nodeOf(t, v, "client.2", "LLC", 2)
+			b := connector.Probe.Arm(at, 1, nodetest.Block())
+			conn := connector.Dial(acceptor)
+			send(t, conn, 1)
+			connector.Hit(ctx, b)
+			if got, learns := connector.Addrs(), strings.HasPrefix(nodetest.PointName(at), "HELLO"); learns &&
+				len(got) != 0 {
+				t.Errorf("learned %v too early", got)
+			}
+			conn.MarkDown()
+			<-conn.Closed()
+			b.Release()
+			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrMarkedDown) {
+				t.Errorf("WaitReady says %v", err)
+			}
+			idents := "0"
+			if at.Tag == frame.TagClientIdent || at.Tag == frame.TagServerIdent {
+				idents = "1"
+			}
+			connector.Await(ctx, "closed C(1,"+idents+",0,0)")
+			// Nothing of it stands in the way of a new session.
+			send(t, connector.Dial(acceptor), 2)
+			receives(t, ctx, acceptor, 2)
+			connector.Await(ctx, "closed C(1,"+idents+",0,0)", "established C(1,1,0,1)")
+			want := wire.Addr{Type: wire.AddrAny, Nonce: 2, AddrPort: loopback(0)}
+			if got := connector.Addrs(); len(got) != 1 || got[0] != want {
+				t.Errorf("learned %v, want %v", got, want)
+			}
+		})
+}
+
 // Senders without pause, and each order of shutdowns.
 // Matrix: SH-06, SH-08
 func TestShutdownUnderLoadEnds(t *testing.T) {
@@ -129,7 +92,8 @@ func TestShutdownUnderLoadEnds(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
 					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
+					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2,
+						func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
 					conn := connector.Dial(acceptor)
 					var senders sync.WaitGroup
 					for range 4 {
@@ -182,13 +146,17 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, readerFirst := range []bool{true, false} {
 			var k keepsake
-			reader := nodeOf(t, v, "osd.1", "LP", 1, withChain(k.dispatcher()), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
+			reader := nodeOf(t, v, "osd.1", "LP", 1, withChain(k.dispatcher()),
+				func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1000 })
 			sender := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 8 })
 			conn := sender.Dial(reader)
 			ended := async(func() error { return pour(conn, 400) })
 			theirs := first(t, ctx, reader)
 			eventually(t, ctx, "the throttle", func() bool { return connStats(t, theirs).IO.Throttled })
-			eventually(t, ctx, "a full queue", func() bool { st := connStats(t, conn); return st.IO.Queued+st.IO.Sent == 8 })
+			eventually(t, ctx, "a full queue", func() bool {
+				st := connStats(t, conn)
+				return st.IO.Queued+st.IO.Sent == 8
+			})
 			nodes := []*nodetest.Node{reader, sender}
 			if !readerFirst {
 				slices.Reverse(nodes)
@@ -274,10 +242,12 @@ func (r *slowReader) dispatcher() *control.Dispatcher {
 
 // overdue is a lossy server whose client has sent three messages and hung up,
 // while the first one is being dispatched.
-func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (server *control.Messenger, conn *control.Conn) {
+func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (server *control.Messenger,
+	conn *control.Conn) {
 	t.Helper()
 	server, addr := plainServer(t, v, nil, r.dispatcher())
-	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addr)
+	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"},
+		Addr: wire.Addr{Nonce: 2, AddrPort: loopback(1)}, Rev0: v.rev0}, addr)
 	p.Establish(0, 1)
 	for n := range uint64(3) {
 		p.SendMessage(frame.MessageHeader{Seq: n + 1, TID: n + 1}, nil, nil, nil)
@@ -304,7 +274,10 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 		story []string
 	}{
 		{"nobody ends it", nil, []string{"1", "2", "3", "reset"}},
-		{"MarkDown", func(_ context.Context, _ *control.Messenger, conn *control.Conn) error { conn.MarkDown(); return nil }, []string{"1"}},
+		{"MarkDown", func(_ context.Context, _ *control.Messenger, conn *control.Conn) error {
+			conn.MarkDown()
+			return nil
+		}, []string{"1"}},
 		{"Shutdown", func(ctx context.Context, server *control.Messenger, _ *control.Conn) error {
 			return server.Shutdown(ctx)
 		}, []string{"1"}},

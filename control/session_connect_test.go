@@ -20,7 +20,8 @@ import (
 const serverCookie = 0x5e4e4
 
 // stageFor is a stage with a node that dials osd.2.
-func stageFor(t *testing.T, ctx context.Context, v variant, policy string, change ...func(*nodetest.NodeConfig)) *stage {
+func stageFor(t *testing.T, ctx context.Context, v variant, policy string,
+	change ...func(*nodetest.NodeConfig)) *stage {
 	t.Helper()
 	s := playTo(t, ctx, v, policy, true, change...).listens(nil)
 	s.conn = connect(t, s.node, s.addr, wire.OSD)
@@ -30,7 +31,8 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string, chang
 // listens has osd.2 be at the address that its peers say is theirs.
 func (s *stage) listens(by auth.Server) *stage {
 	s.t.Helper()
-	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2}, Rev0: s.v.rev0, AuthServer: by})
+	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2},
+		Rev0: s.v.rev0, AuthServer: by})
 	must(s.t, err)
 	s.t.Cleanup(func() { check(s.t, l.Close()) })
 	s.l, s.addr = l, l.Addr
@@ -56,97 +58,6 @@ func (s *stage) serve() (*msgrtest.Peer, wire2.ClientIdent) {
 	s.must(p)
 	must(s.t, s.conn.WaitReady(s.ctx))
 	return p, ci
-}
-
-// lose breaks the session with these messages sent and not acknowledged, and
-// returns the peer of the reconnect with what it says. The peer has sent
-// one message, number 1.
-func (s *stage) lose(tids ...uint64) (*msgrtest.Peer, wire2.ClientIdent, wire2.SessionReconnect) {
-	s.t.Helper()
-	p, ci := s.serve()
-	p.Ignore(frame.TagAck)
-	p.SendMessage(frame.MessageHeader{Seq: 1, TID: 100}, nil, nil, nil)
-	awaitTID(s.t, s.ctx, s.node, 100)
-	for i, tid := range tids {
-		send(s.t, s.conn, tid)
-		if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 1 {
-			s.t.Fatalf("message %+v, want %d: %v", hd, tid, p.Err())
-		}
-	}
-	p.Close()
-	again := s.accept()
-	sr := again.ExpectReconnect()
-	s.must(again)
-	if sr.ClientCookie != ci.Cookie || sr.ServerCookie != serverCookie || sr.ConnectSeq != 1 || sr.GlobalSeq <= ci.GlobalSeq || sr.MsgSeq != 1 {
-		s.t.Errorf("SESSION_RECONNECT %+v after CLIENT_IDENT %+v", sr, ci)
-	}
-	return again, ci, sr
-}
-
-// A full reset drops what was sent and begins anew under another cookie, a partial one sends
-// it again. Both sides count their messages from 1.
-// Matrix: SE-17, SE-18
-func TestAResetDropsTheSessionOrSendsItsMessagesAgain(t *testing.T) {
-	for _, full := range []bool{true, false} {
-		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-			s := stageFor(t, ctx, v, "LP")
-			p, before, sr := s.lose(1, 2)
-			p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: full})
-			ci := p.ExpectClientIdent()
-			s.must(p)
-			if (ci.Cookie == before.Cookie) == full || ci.Cookie == 0 || ci.GlobalSeq < sr.GlobalSeq {
-				t.Errorf("CLIENT_IDENT %+v behind a full reset %v, before %+v", ci, full, before)
-			}
-			p.SendPayload(frame.TagServerIdent, p.ServerIdent(serverCookie+1, 2))
-			p.Ignore(frame.TagAck)
-			again, end := []uint64{1, 2, 3}, "established C(2,2,1,2)"
-			if full {
-				again, end = again[2:], end+" R(0,1)"
-			}
-			s.node.Await(ctx, end)
-			send(t, s.conn, 3)
-			for i, tid := range again {
-				if hd, _ := p.ExpectMessage(); hd.TID != tid || hd.Seq != uint64(i+1) || hd.AckSeq != 0 {
-					t.Errorf("message %+v, want %d: %v", hd, tid, p.Err())
-				}
-			}
-			p.SendMessage(frame.MessageHeader{Seq: 1, TID: 101}, nil, nil, nil)
-			receives(t, ctx, s.node, 100, 101)
-		})
-	}
-}
-
-// SE-19, SE-20 and SE-22 on one socket.
-// Matrix: SE-19, SE-20, SE-22
-func TestRetriesRaiseTheNumbersOnTheSameSocket(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := stageFor(t, ctx, v, "LP")
-		p, _, sr := s.lose(1, 2, 3)
-		p.SendPayload(frame.TagSessionRetry, wire2.SessionRetry{ConnectSeq: 7})
-		next := p.ExpectReconnect()
-		if next.ConnectSeq != 8 || next.ClientCookie != sr.ClientCookie || next.MsgSeq != 1 {
-			t.Errorf("SESSION_RECONNECT %+v after RETRY(7)", next)
-		}
-		known := next.GlobalSeq + 100
-		p.SendPayload(frame.TagSessionRetryGlobal, wire2.SessionRetryGlobal{GlobalSeq: known})
-		next = p.ExpectReconnect()
-		if next.GlobalSeq != known+1 || next.ConnectSeq != 8 {
-			t.Errorf("SESSION_RECONNECT %+v after RETRY_GLOBAL(%d)", next, known)
-		}
-		send(t, s.conn, 4)
-		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{MsgSeq: 2})
-		p.Ignore(frame.TagAck)
-		for _, want := range []uint64{3, 4} {
-			if hd, _ := p.ExpectMessage(); hd.TID != want || hd.Seq != want || hd.AckSeq != 1 {
-				t.Errorf("message %+v, want %d: %v", hd, want, p.Err())
-			}
-		}
-		s.must(p)
-		s.node.Await(ctx, "established C(2,1,3,2)")
-		if st, err := s.conn.Stats(); err != nil || st.Counters.Retries != 2 || st.IO.Requeued != 1 {
-			t.Errorf("%+v %+v %v, want two retries and one message queued again", st.Counters, st.IO, err)
-		}
-	})
 }
 
 // A peer that takes every session and hangs up without a message or an ack is dialled at once the

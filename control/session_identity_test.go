@@ -59,7 +59,8 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		if again, err := s.node.Connect(s.addr, wire.OSD); err != nil || again != wanted {
 			t.Errorf("what was dialled comes before what is said: %v", err)
 		}
-		if _, err := s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("9"))); !errors.Is(err, control.ErrWrongPeer) {
+		_, err = s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("9")))
+		if !errors.Is(err, control.ErrWrongPeer) {
 			t.Errorf("Connect to the liar at the address of another: %v", err)
 		}
 		again := s.comes("9", 2, s.addr)
@@ -102,7 +103,9 @@ func (c *pressedClock) young(cfg *nodetest.NodeConfig) {
 }
 
 // claims has the peer of a script open a session, and say that it is at an address.
-func (s *stage) claims(id string, number int64, y wire.Addr, cookie, globalSeq uint64) (*msgrtest.Peer, wire2.ServerIdent) {
+func (s *stage) claims(
+	id string, number int64, y wire.Addr, cookie, globalSeq uint64,
+) (*msgrtest.Peer, wire2.ServerIdent) {
 	s.t.Helper()
 	p := s.comes(id, number, y)
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(cookie, globalSeq))
@@ -135,39 +138,6 @@ func (s *stage) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
 		s.t.Errorf("message %d came", h.TID)
 	}
 	s.must(p)
-}
-
-// Who claims the address of another peer, and leaves, does not have us begin a new
-// session there: it would end the one that we have with that peer.
-func TestNoNewSessionBeginsAtAnAddressThatAnotherHasClaimed(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false, proves).listens(&chattyServer{modes: crcOnly})
-		honest, _ := s.claims("2", 2, s.addr, 21, 1)
-		liar, _ := s.claims("9", 9, s.addr, 22, 1)
-		var theirs *control.Conn
-		eventually(t, ctx, "the session of the liar", func() bool {
-			for _, c := range s.node.Conns() {
-				if c.Info().PeerEntity == osd("9") && c.State() == control.StateReady {
-					theirs = c
-				}
-			}
-			return theirs != nil
-		})
-		must(t, theirs.Send(control.NewMessage(1, []byte("for osd.9"), nil)))
-		liar.Close()
-		p := s.accept()
-		if sr := p.ExpectReconnect(); sr.ClientCookie != 22 {
-			t.Errorf("the session with cookie %d comes back", sr.ClientCookie)
-		}
-		p.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
-		p.ExpectEnd()
-		s.must(p)
-		arrives(t, "the end of the session of the liar", theirs.Closed())
-		if !errors.Is(theirs.Err(), control.ErrWrongPeer) {
-			t.Errorf("the session of the liar ended with %v", theirs.Err())
-		}
-		s.talks(honest, 1)
-	})
 }
 
 func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {

@@ -35,7 +35,8 @@ func TestAnonymousConnectionsAreDistinct(t *testing.T) {
 		a := connector.Dial(acceptor, control.Anonymous())
 		b := connector.Dial(acceptor, control.Anonymous())
 		if a == b || connector.Lookup(acceptor.Addr) != nil {
-			t.Fatalf("anonymous connections: %v %v, found by address: %v", a.ID(), b.ID(), connector.Lookup(acceptor.Addr))
+			t.Fatalf("anonymous connections: %v %v, found by address: %v", a.ID(), b.ID(),
+				connector.Lookup(acceptor.Addr))
 		}
 		send(t, a, 1)
 		receives(t, ctx, connector, 1001)
@@ -75,7 +76,7 @@ func policyOf(t *testing.T, c *control.Conn) string {
 	return st.Policy
 }
 
-// Matrix: PO-17
+// Matrix: PO-17, XC-04
 func TestConnectTwiceIsOneConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
@@ -129,7 +130,8 @@ func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
 			t.Errorf("%s dials: %v", name, err)
 		}
 	}
-	runs := append(sampleOf(t, policyRuns(variants), len(variants)), sampleOf(t, policyRuns(msgr1Variants), len(msgr1Variants))...)
+	runs := append(sampleOf(t, policyRuns(variants), len(variants)),
+		sampleOf(t, policyRuns(msgr1Variants), len(msgr1Variants))...)
 	name := func(i int) string { return title(runs[i].dials+"-"+runs[i].accepts, runs[i].v) }
 	spread(t, 8, len(runs), name, func(t *testing.T, i int) {
 		runPair(t, deadline(t), runs[i].v, runs[i].dials, runs[i].accepts)
@@ -200,7 +202,8 @@ func (o outcome) row() string {
 	if o.lossy {
 		kind = "lossy"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", o.connector, o.acceptor, kind, o.idle, o.connector1, o.accept1)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", o.connector, o.acceptor, kind, o.idle, o.connector1,
+		o.accept1)
 }
 
 // runPair checks one row of the table.
@@ -226,7 +229,10 @@ func runPair(t *testing.T, ctx context.Context, v variant, connector, acceptor s
 		settled(t, ctx, theirs)
 		// The keepalive is gone from the connector when the acceptor breaks on
 		// it: both have nothing left to do.
-		block := []*nodetest.Break{us.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block()), them.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block())}
+		block := []*nodetest.Break{
+			us.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block()),
+			them.Probe.ArmNext(nodetest.SocketConnecting(), nodetest.Block()),
+		}
 		cut := them.Probe.ArmNext(nodetest.Read(frame.TagKeepalive2), nodetest.Fault())
 		conn.Keepalive()
 		them.Hit(ctx, cut)

