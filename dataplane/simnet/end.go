@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -96,7 +97,7 @@ func (e *end) fly(seg []byte, last bool) {
 	e.flying += len(seg)
 	e.lastAt = max(n.Now()+n.delay(), e.lastAt)
 	n.counts.Segments++
-	n.events.push(&event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
+	heap.Push(&n.events, &event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
 }
 
 // land is the arrival of a segment.

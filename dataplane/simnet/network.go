@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"container/heap"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -145,7 +146,7 @@ func (n *Network) Host(ip netip.Addr) *Host {
 // prevents it and says whether it came in time.
 func (n *Network) After(d time.Duration, f func()) (stop func() bool) {
 	e := &event{at: n.Now() + max(d, 0), seq: n.number(), run: f}
-	n.events.push(e)
+	heap.Push(&n.events, e)
 	return func() bool {
 		if e.run == nil {
 			return false
@@ -164,7 +165,7 @@ func (n *Network) number() uint64 {
 // Next is when the earliest event is due.
 func (n *Network) Next() (at time.Duration, ok bool) {
 	for len(n.events) > 0 && n.events[0].void() {
-		n.events.pop()
+		heap.Pop(&n.events)
 	}
 	if len(n.events) == 0 {
 		return 0, false
@@ -178,7 +179,7 @@ func (n *Network) Step() bool {
 	if !ok || at > n.Now() {
 		return false
 	}
-	n.events.pop().happen()
+	heap.Pop(&n.events).(*event).happen()
 	return true
 }
 
@@ -263,48 +264,18 @@ func (e *event) happen() {
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// agenda is a binary heap of events, the earliest first.
+// agenda is a heap of events, the earliest first (container/heap).
 type agenda []*event
 
-func (a *agenda) push(e *event) {
-	h := append(*a, e)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h[parent].before(e) {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = e
-	*a = h
-}
+func (a agenda) Len() int           { return len(a) }
+func (a agenda) Less(i, j int) bool { return a[i].before(a[j]) }
+func (a agenda) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(e any)        { *a = append(*a, e.(*event)) }
 
-func (a *agenda) pop() *event {
-	h := *a
-	top, e := h[0], h[len(h)-1]
-	h[len(h)-1] = nil
-	h = h[:len(h)-1]
-	*a = h
-	if len(h) == 0 {
-		return top
-	}
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if r := child + 1; r < len(h) && h[r].before(h[child]) {
-			child = r
-		}
-		if e.before(h[child]) {
-			break
-		}
-		h[i] = h[child]
-		i = child
-	}
-	h[i] = e
-	return top
+func (a *agenda) Pop() any {
+	last := len(*a) - 1
+	e := (*a)[last]
+	(*a)[last] = nil
+	*a = (*a)[:last]
+	return e
 }
