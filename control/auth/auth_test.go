@@ -105,7 +105,7 @@ func TestTextForms(t *testing.T) {
 		if _, err := ParseMethod(s); !errors.Is(err, errSyntax) {
 			t.Errorf("method %q: %v", s, err)
 		}
-		if _, err := parseMode(s); !errors.Is(err, errSyntax) {
+		if _, err := parse(modeNames, s, "connection mode"); !errors.Is(err, errSyntax) {
 			t.Errorf("mode %q: %v", s, err)
 		}
 	}

@@ -320,6 +320,9 @@ func (r *Reader) AddrVec() AddrVec {
 	return v
 }
 
+// addrTypes are the types in the text form.
+var addrTypes = [...]string{AddrNone: "none", AddrLegacy: "v1", AddrMsgr2: "v2", AddrAny: "any"}
+
 // String returns the text form "v2:10.0.0.1:6800/123", with the IPv6 address in
 // brackets; "-" for the zero value. An unbound address starts with "any:". The text
 // form of a blank socket address ends in "-", as in "v2:-/123".
@@ -328,19 +331,12 @@ func (a Addr) String() string {
 		return "-"
 	}
 	b := make([]byte, 0, 64)
-	switch a.Type {
-	case AddrNone:
-		b = append(b, "none:"...)
-	case AddrLegacy:
-		b = append(b, "v1:"...)
-	case AddrMsgr2:
-		b = append(b, "v2:"...)
-	case AddrAny:
-		b = append(b, "any:"...)
-	default:
+	if int64(a.Type) < int64(len(addrTypes)) {
+		b = append(b, addrTypes[a.Type]...)
+	} else {
 		b = strconv.AppendUint(b, uint64(a.Type), 10)
-		b = append(b, ':')
 	}
+	b = append(b, ':')
 	if a.AddrPort.Addr().IsValid() {
 		b = a.AddrPort.AppendTo(b)
 	} else {
@@ -394,15 +390,8 @@ func ParseAddr(s string) (Addr, error) {
 
 // parseAddrType parses the part in front of the first colon.
 func parseAddrType(s string) (AddrType, bool) {
-	switch s {
-	case "none":
-		return AddrNone, true
-	case "v1":
-		return AddrLegacy, true
-	case "v2":
-		return AddrMsgr2, true
-	case "any":
-		return AddrAny, true
+	if i := slices.Index(addrTypes[:], s); i >= 0 {
+		return AddrType(i), true
 	}
 	n, err := strconv.ParseUint(s, 10, 32)
 	return AddrType(n), err == nil && AddrType(n) > AddrAny
@@ -413,26 +402,17 @@ func (a Addr) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (a *Addr) UnmarshalText(text []byte) error {
-	v, err := ParseAddr(string(text))
-	if err == nil {
-		*a = v
-	}
-	return err
+	return unmarshal(a, text, ParseAddr)
 }
 
 // String returns the elements between brackets, separated by commas, such as
 // "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]".
 func (v AddrVec) String() string {
-	var b strings.Builder
-	b.WriteByte('[')
+	list := make([]string, len(v))
 	for i, a := range v {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(a.String())
+		list[i] = a.String()
 	}
-	b.WriteByte(']')
-	return b.String()
+	return "[" + strings.Join(list, ",") + "]"
 }
 
 // ParseAddrVec parses the text of [AddrVec.String], or a single address without brackets.
@@ -465,9 +445,5 @@ func (v AddrVec) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (v *AddrVec) UnmarshalText(text []byte) error {
-	w, err := ParseAddrVec(string(text))
-	if err == nil {
-		*v = w
-	}
-	return err
+	return unmarshal(v, text, ParseAddrVec)
 }

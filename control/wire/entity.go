@@ -52,11 +52,7 @@ func (t EntityType) MarshalText() ([]byte, error) { return []byte(t.String()), n
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (t *EntityType) UnmarshalText(text []byte) error {
-	v, err := ParseEntityType(string(text))
-	if err == nil {
-		*t = v
-	}
-	return err
+	return unmarshal(t, text, ParseEntityType)
 }
 
 // EntityName is the name with which an entity authenticates, for example client.admin
@@ -96,11 +92,7 @@ func (n *EntityName) UnmarshalText(text []byte) error {
 		*n = EntityName{}
 		return nil
 	}
-	v, err := ParseEntityName(string(text))
-	if err == nil {
-		*n = v
-	}
-	return err
+	return unmarshal(n, text, ParseEntityName)
 }
 
 // AppendTo appends the wire form: type as u32, id as a string.
@@ -120,4 +112,13 @@ func (r *Reader) EntityName() EntityName {
 		return EntityName{}
 	}
 	return EntityName{Type: EntityType(typ), ID: id}
+}
+
+// unmarshal sets a value from its text form, if that can be parsed.
+func unmarshal[T any](to *T, text []byte, parse func(string) (T, error)) error {
+	v, err := parse(string(text))
+	if err == nil {
+		*to = v
+	}
+	return err
 }

@@ -91,23 +91,15 @@ const (
 
 // String names the encrypted structure, for errors.
 func (u usage) String() string {
-	switch u {
-	case useSecret:
-		return "connection secret"
-	case useGrant:
-		return "ticket grant"
-	case useOldTicket:
-		return "encrypted ticket"
-	case useAuthorize:
-		return "authorize"
-	case useChallenge:
-		return "authorizer challenge"
-	case useReply:
-		return "authorizer reply"
-	case useRotating:
-		return "rotating secrets"
+	if name, ok := usageNames[u]; ok {
+		return name
 	}
 	return "ticket"
+}
+
+var usageNames = map[usage]string{
+	useSecret: "connection secret", useGrant: "ticket grant", useOldTicket: "encrypted ticket", useAuthorize: "authorize",
+	useChallenge: "authorizer challenge", useReply: "authorizer reply", useRotating: "rotating secrets",
 }
 
 // Ciphers are the kinds of keys that a cluster uses, as its monmap has them since 20.2. The

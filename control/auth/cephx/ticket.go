@@ -3,10 +3,225 @@ package cephx
 import (
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
+
+// keptSecrets is the number of secrets of a service at a time: previous, current, next.
+const keptSecrets = 3
+
+// RotatingSecrets are the secrets of one service: usually the previous, the current and
+// the next one. It prints without its keys. The zero value is empty.
+type RotatingSecrets struct {
+	list   []rotatingSecret // by rising id
+	newest uint64           // the highest id ever
+}
+
+type rotatingSecret struct {
+	id      uint64
+	key     Key
+	expires time.Time
+}
+
+const rotatingSecretMinSize = 8 + 1 + keyHeadSize + 16 + 8
+
+// Key returns the secret with the given id. The handle is shared with the receiver.
+func (s *RotatingSecrets) Key(id uint64) (Key, bool) {
+	for _, e := range s.list {
+		if e.id == id {
+			return e.key, true
+		}
+	}
+	return Key{}, false
+}
+
+// IDs returns the ids of the secrets, rising.
+func (s *RotatingSecrets) IDs() []uint64 {
+	ids := make([]uint64, len(s.list))
+	for i, e := range s.list {
+		ids[i] = e.id
+	}
+	return ids
+}
+
+// len returns the number of secrets.
+func (s *RotatingSecrets) len() int { return len(s.list) }
+
+// CurrentExpires returns when the current secret, the second one, expires; that is when
+// the monitors make another one. It is the zero time if there are fewer than three.
+func (s *RotatingSecrets) CurrentExpires() time.Time {
+	if len(s.list) < keptSecrets {
+		return time.Time{}
+	}
+	return s.list[1].expires
+}
+
+// Rotate makes the secrets that are due at now, with random keys of a kind from r (or
+// [crypto/rand] if r is nil), drops the oldest ones, and reports a change. Each lives for ttl,
+// which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
+func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
+	if ttl <= 0 {
+		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)
+	}
+	changed := false
+	for len(s.list) < keptSecrets || !s.list[1].expires.After(now) {
+		expires := now
+		if n := len(s.list); n > 0 {
+			expires = now.Add(ttl)
+			if last := s.list[n-1].expires; last.After(expires) {
+				expires = last
+			}
+		}
+		key, err := NewKey(kind, r, now)
+		if err != nil {
+			return changed, err
+		}
+		s.newest++
+		s.list = append(s.list, rotatingSecret{s.newest, key, expires.Add(ttl)})
+		for len(s.list) > keptSecrets {
+			s.list[0].key.Wipe()
+			s.list = slices.Delete(s.list, 0, 1)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// issuing returns the secret that tickets are made with, which is the current one, and until
+// when the newest secret lives, beyond which no ticket may. Rotate has succeeded before.
+func (s *RotatingSecrets) issuing() (e rotatingSecret, limit time.Time) {
+	return s.list[1], s.list[len(s.list)-1].expires
+}
+
+// appendTo appends the wire form, which contains the keys.
+func (s *RotatingSecrets) appendTo(dst []byte) []byte {
+	dst = append(dst, structVersion)
+	dst = le.AppendUint32(dst, uint32(len(s.list)))
+	for _, e := range s.list {
+		dst = le.AppendUint64(dst, e.id)
+		dst = append(dst, structVersion)
+		dst = e.key.appendTo(dst)
+		dst = wire.AppendUtime(dst, e.expires)
+	}
+	return le.AppendUint64(dst, s.newest)
+}
+
+func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
+	var s RotatingSecrets
+	readVersion(r, "rotating secrets", structVersion)
+	n := r.Count(rotatingSecretMinSize)
+	for i := 0; i < n && r.Err() == nil; i++ {
+		e := rotatingSecret{id: r.U64()}
+		readVersion(r, "rotating secret", structVersion)
+		e.key = readKey(r)
+		e.expires = r.Utime()
+		if r.Err() != nil {
+			break
+		}
+		if i > 0 && e.id <= s.list[i-1].id {
+			r.Fail(malformed("ids of rotating secrets do not rise"))
+		}
+		s.list = append(s.list, e)
+	}
+	s.newest = r.U64()
+	if r.Err() != nil {
+		s.Wipe()
+		return RotatingSecrets{}
+	}
+	return s
+}
+
+// clone returns an independent copy.
+func (s *RotatingSecrets) clone() RotatingSecrets {
+	c := RotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
+	for i := range c.list {
+		c.list[i].key = c.list[i].key.Clone()
+	}
+	return c
+}
+
+// Wipe overwrites the keys and empties s.
+func (s *RotatingSecrets) Wipe() {
+	for _, e := range s.list {
+		e.key.Wipe()
+	}
+	s.list = nil
+}
+
+// String shows ids and times.
+func (s RotatingSecrets) String() string {
+	out := "secrets["
+	for i, e := range s.list {
+		if i > 0 {
+			out += " "
+		}
+		out += fmt.Sprintf("%d:%s", e.id, e.expires.UTC().Format(time.RFC3339))
+	}
+	return out + "]"
+}
+
+// SecretSource finds the secret that a ticket was made with. It must be safe for
+// concurrent use. [Authority] and [SecretStore] implement it.
+type SecretSource interface {
+	// Secret returns a copy of the secret, which the caller wipes.
+	Secret(s Service, id uint64) (Key, bool)
+}
+
+// SecretStore keeps the rotating secrets of a daemon's own service, as it got them from
+// a monitor with [Client.HandleRotatingReply]. It is safe for concurrent use.
+type SecretStore struct {
+	service Service
+
+	mu      sync.Mutex
+	secrets RotatingSecrets
+}
+
+// NewSecretStore returns an empty store for one service.
+func NewSecretStore(s Service) *SecretStore { return &SecretStore{service: s} }
+
+// Update replaces the secrets. The store takes them over.
+func (s *SecretStore) Update(secrets RotatingSecrets) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets.Wipe()
+	s.secrets = secrets
+}
+
+// NeedRefresh reports whether the daemon should ask for the secrets: there are fewer
+// than three, or the current one has expired. The next one stays valid meanwhile.
+func (s *SecretStore) NeedRefresh(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secrets.len() < keptSecrets || !now.Before(s.secrets.CurrentExpires())
+}
+
+// Secret implements [SecretSource].
+func (s *SecretStore) Secret(service Service, id uint64) (Key, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if service != s.service {
+		return Key{}, false
+	}
+	k, ok := s.secrets.Key(id)
+	return k.Clone(), ok
+}
+
+// Wipe overwrites the secrets and empties the store.
+func (s *SecretStore) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets.Wipe()
+}
+
+// String shows ids and times.
+func (s *SecretStore) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%v %v", s.service, s.secrets)
+}
 
 const (
 	structVersion     = 1

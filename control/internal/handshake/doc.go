@@ -4,8 +4,7 @@
 //   - [Link] is the TCP connection that a handshake reads and writes; [Transport] asks the
 //     probe about each step on it: link.go.
 //   - [Error] is the error of every handshake, with the stage and the reason: errors.go.
-//   - [Peer] is the outcome; [LearnClassic] has the rule for a client without an address:
-//     peer.go.
+//   - [Peer] is the outcome; [LearnClassic] has the rule for a client without an address.
 //
 // # Rules of both handshakes
 //

@@ -13,8 +13,8 @@
 //   - The events and their facts: event.go. The actions, and their texts: action.go.
 //   - A connection between its sockets: dialling, faults, the back-off, standby,
 //     hand-over and the end, and the socket of an attempt up to the end of the
-//     handshake: lifecycle.go, which uses the fault rule (fault.go) and the pauses
-//     (Backoff).
+//     handshake: lifecycle.go, which uses the fault rule and the pauses (Backoff) of
+//     state.go.
 //   - The bounds of the numbers in frames: session.go.
 //   - The session that belongs to an address, and sessions that have ended, which a
 //     late CLIENT_IDENT may not bring back: identity.go.

@@ -89,15 +89,14 @@ func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 		if l.move(r, OnStandby) {
 			r.Do(Suspend{Notify: !l.Policy.Server})
 		}
-	case WaitMax, WaitNext:
-		if l.move(r, OnBackoff) {
-			l.Timer++
-			r.Do(Suspend{}, StartTimer{Run: l.Timer, After: l.Backoff.Next(remedy == WaitMax)})
+	case WaitMax, WaitNext, WaitUse:
+		pauses := &l.Backoff
+		if remedy == WaitUse {
+			pauses = &l.Useless
 		}
-	case WaitUse:
 		if l.move(r, OnBackoff) {
 			l.Timer++
-			r.Do(Suspend{}, StartTimer{Run: l.Timer, After: l.Useless.Next(false)})
+			r.Do(Suspend{}, StartTimer{Run: l.Timer, After: pauses.Next(remedy == WaitMax)})
 		}
 	case Redial:
 		r.Do(Log{Text: "session lost, dialling"})

@@ -52,7 +52,7 @@
 //   - The goroutine of notifications (runner.go) takes the lock for a core. A core that
 //     waited for the lock would stop all of its connections. One goroutine is enough, as a
 //     step changes memory only.
-//   - The channels of an attempt (attempt.go) report to its goroutine that the handler has
+//   - The channels of an attempt (dial.go) report to its goroutine that the handler has
 //     ended the last socket (suspended), and that it has come to the core of the new one
 //     (moved). A notification would cost two more switches between threads for each accepted
 //     connection.
@@ -64,14 +64,13 @@
 //	manager.go       Manager: New, Start, Close, and the calls of package control; random numbers
 //	conn.go          Conn, and its state that is read without the lock
 //	connect.go       Connect, and the connection to ourselves
-//	dial.go          attempts of ours, their turns and their source ports
+//	dial.go          attempts: the common part, and ours, with their turns and source ports
 //	accept.go        accepted sockets, and the door
-//	attempt.go       the common part of both attempts
 //	protocol.go      the differences between msgr2 (msgr2.go) and msgr1 (msgr1.go)
 //	runner.go        a step and its actions; the notifications of the cores
 //	registry.go      connections by address, and peers that claim one
-//	linger.go        the end of a connection, after its received messages are dispatched
-//	expire.go        peers that are gone: sessions that wait, or dial; attempts that fail alike
+//	expire.go        peers that are gone: sessions that wait, or dial; attempts that fail alike;
+//	                 the end of a connection, after its received messages are dispatched
 //	bind.go          listening, and our addresses
 //	cores.go         cores that come and go; the core of a new connection
 //	handover.go      a hand-over to another process, and from one

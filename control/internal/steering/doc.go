@@ -12,7 +12,6 @@
 //     server_cookie. [Hints] is the use that connectors make of the hints of their
 //     peers. See hints.go.
 //   - [Steerer.Judge] compares the core at which a connection arrived with the rules.
-//     See judge.go.
 //
 // The package knows no messenger, session or listener, only descriptors, core numbers and
 // addresses.
