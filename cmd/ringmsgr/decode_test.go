@@ -92,9 +92,12 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 			l[i][16+14+20+32+3] ^= 1
 			return l
 		}, "preamble crc does not match"},
-		{"msgr2.pcap", "the recording ends early", func(l recording) recording { return l[:len(l)-8] }, "end: open where the recording ends"},
-		{"msgr2.pcap", "the recording ends in the handshake", func(l recording) recording { return l[:12] }, "it ended before a session was open"},
-		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] }, "it had begun before the recording"},
+		{"msgr2.pcap", "the recording ends early", func(l recording) recording { return l[:len(l)-8] },
+			"end: open where the recording ends"},
+		{"msgr2.pcap", "the recording ends in the handshake", func(l recording) recording { return l[:12] },
+			"it ended before a session was open"},
+		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] },
+			"it had begun before the recording"},
 		{"msgr1.pcap", "a byte of a message is damaged", func(l recording) recording {
 			i := payload(l, 260, 1)
 			l[i] = bytes.Clone(l[i])
@@ -125,39 +128,40 @@ func TestDecodeReadsOnBehindAGap(t *testing.T) {
 	}
 }
 
-func TestATraceIsDecodedLikeARecording(t *testing.T) {
-	dir := t.TempDir()
-	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
-	s := serve(t, "--trace", server)
-	ringmsgr(t, "ping", "--count", "3", "--trace", client, s.addr).want(t, cli.OK)
-	s.stop(t)
-	for _, file := range []string{server, client} {
-		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
-		for _, says := range []string{"> BANNER", "< HELLO entity_type mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK", "= end: ", "; 0 things are wrong"} {
-			if !strings.Contains(got, says) {
-				t.Errorf("nothing says %q in\n%s", says, got)
-			}
-		}
-	}
-}
-
-// TestATraceOfMsgr1IsDecodedLikeARecording has acks, too, as its session is lossless.
+// The session of msgr1 is lossless, so that it has acks, too.
 // Matrix: V1-12
-func TestATraceOfMsgr1IsDecodedLikeARecording(t *testing.T) {
-	dir := t.TempDir()
-	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
-	s := serve(t, "--json", "--name", "osd.3", "--policy", "stateful-server", "--listen", "127.0.0.1:0", "--proto", "v1", "--trace", server)
-	var l listening
-	clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
-	ringmsgr(t, "send", "--peer", "osd", "--policy", "lossless-client", "--messages", "5", "--size", "1234", "--trace", client, l.Listening.V1().String()).want(t, cli.OK)
-	s.stop(t)
-	for _, file := range []string{server, client} {
-		got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
-		for _, says := range []string{
-			"> BANNER msgr1", "< BANNER msgr1", "> CONNECT", "< REPLY", "= open: lossless session", "> MSG", "< MSG", "data 1234", "ACK", "= end: ", "; 0 things are wrong",
-		} {
-			if !strings.Contains(got, says) {
-				t.Errorf("nothing says %q in\n%s", says, got)
+func TestATraceIsDecodedLikeARecording(t *testing.T) {
+	for proto, c := range map[string]struct {
+		serve, client string
+		says          []string
+	}{
+		"v2": {"", "ping --count 3", []string{
+			"> BANNER", "< HELLO entity_type mon", "= open: ", "> KEEPALIVE2 ", "< KEEPALIVE2_ACK",
+		}},
+		"v1": {
+			"--name osd.3 --policy stateful-server",
+			"send --peer osd --policy lossless-client --messages 5 --size 1234",
+			[]string{
+				"> BANNER msgr1", "< BANNER msgr1", "> CONNECT", "< REPLY", "= open: lossless session",
+				"> MSG", "< MSG", "data 1234", "ACK",
+			},
+		},
+	} {
+		dir := t.TempDir()
+		server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")
+		args := strings.Fields("--json --listen 127.0.0.1:0 --proto " + proto + " --trace " + server + " " + c.serve)
+		s := serve(t, args...)
+		var l listening
+		clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
+		args = append(strings.Fields(c.client), "--trace", client, l.Listening.Front().String())
+		ringmsgr(t, args...).want(t, cli.OK)
+		s.stop(t)
+		for _, file := range []string{server, client} {
+			got := ringmsgr(t, "decode", file).want(t, cli.OK).stdout
+			for _, says := range append(c.says, "= end: ", "; 0 things are wrong") {
+				if !strings.Contains(got, says) {
+					t.Errorf("%s: nothing says %q in\n%s", proto, says, got)
+				}
 			}
 		}
 	}
@@ -168,7 +172,8 @@ func TestKeysAreLoggedToAFileOfOurOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	s := serve(t, "--auth", "cephx", "--keyring", keyring)
 	for range 2 {
-		r := ringmsgr(t, "ping", "--auth", "cephx", "--keyring", keyring, "--mode", "secure", "--count", "1", "--keylog", file, s.addr).want(t, cli.OK)
+		r := ringmsgr(t, "ping", "--auth", "cephx", "--keyring", keyring, "--mode", "secure", "--count", "1",
+			"--keylog", file, s.addr).want(t, cli.OK)
 		if !strings.Contains(r.stderr, "level=WARN") || !strings.Contains(r.stderr, "can read what was recorded") {
 			t.Errorf("no warning in %q", r.stderr)
 		}
@@ -204,7 +209,8 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 		{whole[:len(whole)-1], "the recording ends within a packet", "= end: "},
 	} {
 		r := ringmsgrWith(t, c.stdin, "decode", "-").want(t, cli.Failed)
-		if !strings.Contains(r.stderr, c.says) || c.prints == "" && r.stdout != "" || !strings.Contains(r.stdout, c.prints) {
+		if !strings.Contains(r.stderr, c.says) || c.prints == "" && r.stdout != "" ||
+			!strings.Contains(r.stdout, c.prints) {
 			t.Errorf("%q after %q, want %q", r.stderr, r.stdout, c.says)
 		}
 	}

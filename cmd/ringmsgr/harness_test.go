@@ -2,13 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -167,7 +165,8 @@ func started(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *co
 func messenger(t testing.TB, cfg control.Config, d *control.Dispatcher) string {
 	t.Helper()
 	cfg.Name, cfg.Nonce = wire.EntityName{Type: wire.Mon, ID: "a"}, new(uint32)
-	addrs, err := started(t, cfg, d).Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	free := netip.MustParseAddrPort("127.0.0.1:0")
+	addrs, err := started(t, cfg, d).Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: free})
 	clitest.Must(t, err)
 	return addrs.Front().String()
 }
@@ -201,21 +200,11 @@ func normal(s string) string {
 	return numberPattern.ReplaceAllString(s, "${1}N")
 }
 
-func TestABusyMachineIsNoUnexpectedOutput(t *testing.T) {
-	var log bytes.Buffer
-	l := slog.New(slog.NewTextHandler(&log, nil))
-	l.Error("core stalled", "core", 1, "stack", "goroutine 7 [running]:\n\tmain.go")
-	l.Warn("core failed")
-	l.Warn("core turns again", "core", 1)
-	if got := withoutStalls(log.String()); strings.Count(got, "\n") != 1 || !strings.Contains(got, "core failed") {
-		t.Errorf("left is %q", got)
-	}
-}
-
 // keysOf is a file with the keys of a mon and of a client, or with another one for the client.
 func keysOf(t *testing.T, client string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keyring")
-	clitest.Must(t, os.WriteFile(file, []byte("[mon.]\n\tkey = "+monKey+"\n[client.admin]\n\tkey = "+client+"\n"), 0o600))
+	keys := "[mon.]\n\tkey = " + monKey + "\n[client.admin]\n\tkey = " + client + "\n"
+	clitest.Must(t, os.WriteFile(file, []byte(keys), 0o600))
 	return file
 }
