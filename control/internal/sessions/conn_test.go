@@ -37,8 +37,7 @@ func TestAnAttemptIsCancelledUntilItEndsAndHoldsNoContextBehindThat(t *testing.T
 // the cores that have stopped.
 func TestListeningDuringAShutdownSaysSo(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.Plane.Cores = 2 })
-	at := []wire.Addr{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
-	_, err := m.listenAll(t.Context(), at, func(wire.Addr) binding.Ports {
+	_, err := m.listenAll(t.Context(), []wire.Addr{addrOf(t, "v2:127.0.0.1:0/0")}, func(wire.Addr) binding.Ports {
 		m.Close()()
 		return binding.Ports{}
 	})
@@ -126,8 +125,7 @@ func TestAFaultOfAnEarlierSocketIsNone(t *testing.T) {
 	m := newManager(t, nil)
 	m.lock()
 	defer m.unlock()
-	p := losslessPeer()
-	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}), false)
+	c := m.claimsLocked("1", false)
 	c.s.State = session.Connecting
 	c.s.stepLocked(session.Authenticated{IO: session.Snapshot{InSeq: 10, Notifications: 3}}) // its handler has told three times
 	c.s.State = session.Ready

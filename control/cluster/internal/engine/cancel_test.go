@@ -77,26 +77,25 @@ func (c *cluster) mute() (letGo func()) {
 // block has the OSD hold back the object of all operations, once they have been sent.
 func (c *cluster) block() (letGo func()) {
 	c.publish()
-	pg, _ := c.e.Map().Locate(c.pool, "", "obj")
-	b := osdop.Backoff{PG: pg, Shard: -1, What: osdop.Block, ID: 1, Begin: osdop.Min(), End: osdop.HObject{Max: true}}
-	send := func(conn *control.Conn, what uint8) {
-		b.What = what
-		m := control.NewMessage(osdop.TypeBackoff, b.AppendTo(nil), nil)
-		m.Version, m.CompatVersion = 1, 1
-		_ = conn.Send(m)
-	}
 	var at atomic.Pointer[control.Conn]
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		if m.Type == osdop.TypeOp && c.came.Load() == 3 {
-			send(conn, osdop.Block)
+			_ = conn.Send(c.backoff(osdop.Block))
 			at.Store(conn)
 		}
 		return false
 	})
 	return func() {
 		c.do(func(_ *control.Conn, m *control.Message) bool { return m.Type == osdop.TypeOp })
-		send(at.Load(), osdop.Unblock)
+		_ = at.Load().Send(c.backoff(osdop.Unblock))
 	}
+}
+
+// backoff is the message by which the OSD holds the object back, or admits it again.
+func (c *cluster) backoff(what uint8) *control.Message {
+	pg, _ := c.e.Map().Locate(c.pool, "", "obj")
+	b := osdop.Backoff{PG: pg, Shard: -1, What: what, ID: 1, Begin: osdop.Min(), End: osdop.HObject{Max: true}}
+	return control.NewMessage(osdop.TypeBackoff, b.AppendTo(nil), nil)
 }
 
 // An operation can be canceled wherever it is, by its user or as its context has ended. The error says what it waited for and whether an
@@ -145,8 +144,7 @@ func TestACanceledOperationSaysWhatIsKnownAndLeavesNothing(t *testing.T) {
 					}
 				}
 				until(t, func() bool { return c.e.room.used.Load() == 0 })
-				r := c.read(1)
-				if _, err := c.e.Do(t.Context(), &r); p.behind == ErrClosed && (!errors.Is(err, ErrClosed) || !errors.Is(err, ErrNotSent)) {
+				if err := c.once(); p.behind == ErrClosed && (!errors.Is(err, ErrClosed) || !errors.Is(err, ErrNotSent)) {
 					t.Errorf("behind the end of the engine: %v", err)
 				}
 				for _, s := range c.e.all() {
@@ -179,9 +177,7 @@ func (c *Call) waits() (text string) {
 func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
 	c := start(t, Config{})
 	c.publish()
-	r := c.read(1)
-	p, err := c.e.Do(t.Context(), &r) // which has the session up
-	if p.Release(); err != nil {
+	if err := c.once(); err != nil { // which has the session up
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

@@ -93,6 +93,10 @@ func (s *shard) sendLocked(o *machine.Op) {
 	if l == nil || !o.Active() || l.session != o.Session() {
 		return // the session is over: another action says so
 	}
+	if l.session.Waits() {
+		s.m.Stalled(o) // a small one would pass a large one
+		return
+	}
 	var r osdop.Request
 	c, _ := o.User.(*Call)
 	if c != nil {
@@ -109,7 +113,7 @@ func (s *shard) sendLocked(o *machine.Op) {
 		s.m.Fail(o, err)
 		return
 	}
-	if c != nil && o.Attempt() == 0 && len(c.Into) >= postFrom {
+	if c != nil && !c.posted && o.Attempt() == 0 && len(c.Into) >= postFrom {
 		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID(), c.Into, e.unpost, c
 		c.holds.Add(1)
 		if err := l.conn.PostBuffer(&c.posting); err == nil {
@@ -120,12 +124,17 @@ func (s *shard) sendLocked(o *machine.Op) {
 	}
 	a.Type, a.TID, a.Priority, a.Version, a.CompatVersion = osdop.TypeOp, o.TID(), osdop.PriorityOp, osdop.Version(l.feature), osdop.CompatOp
 	a.Front, a.Data = front, data
-	if err := l.conn.Send(&a.Message); err != nil {
+	var room <-chan struct{}
+	if err = l.conn.Send(&a.Message); errors.Is(err, control.ErrQueueFull) {
+		room = l.conn.Room() // first, as the queue may be empty by now
+		err = l.conn.Send(&a.Message)
+	}
+	if err != nil {
 		a.Data = nil
 		e.attempts.Put(a)
 		switch {
 		case errors.Is(err, control.ErrQueueFull):
-			s.stallLocked(l, o)
+			s.stallLocked(l, o, room)
 		case errors.Is(err, control.ErrClosed):
 			s.lostLocked(l)
 		default:
@@ -135,8 +144,8 @@ func (s *shard) sendLocked(o *machine.Op) {
 }
 
 // stallLocked has the operations of a session wait until the queue of its connection has room.
-func (s *shard) stallLocked(l *link, o *machine.Op) {
-	room, e := l.conn.Room(), s.e
+func (s *shard) stallLocked(l *link, o *machine.Op, room <-chan struct{}) {
+	e := s.e
 	s.m.Stalled(o)
 	e.running.Add(1)
 	go func() {
@@ -165,7 +174,11 @@ func (s *shard) sendOtherLocked(a *machine.Action) {
 		m = control.NewMessage(osdop.TypeBackoff, a.Backoff.AppendTo(nil), nil)
 		m.Version, m.CompatVersion, m.Priority = 1, 1, osdop.PriorityOp
 	}
-	_ = l.conn.Send(m) // a connection that is over has a Reset
+	// A connection that is over has a Reset, and a ping may be missing. Without the answer an OSD would hold the objects back for ever.
+	if err := l.conn.Send(m); errors.Is(err, control.ErrQueueFull) && a.What == machine.Ack {
+		s.hangUpLocked()
+		s.m.Lost(l.session, err)
+	}
 }
 
 // Dispatcher takes the messages of OSDs, and the maps that the client of the monitors leaves to it.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -70,7 +72,7 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 	return r
 }
 
-func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *cluster {
+func start(t *testing.T, cfg Config, change ...func(*control.Config, *control.Dispatcher)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
@@ -80,6 +82,9 @@ func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *clust
 			if !(*f)(conn, m) {
 				return true
 			}
+		}
+		if m.Type != osdop.TypeOp {
+			return true // a ping
 		}
 		out := block[:0]
 		if s := captured.ReadRequest(m.Version, m.Front, m.Data).Steps[0]; len(m.Data) == 0 {
@@ -97,18 +102,19 @@ func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *clust
 	cfg.Monitors = c
 	c.e = New(cfg)
 	d := c.e.Dispatcher()
-	for _, f := range change {
-		f(d)
-	}
-	c.e.Open(messenger(t, wire.Client, 1, d))
+	c.e.Open(messenger(t, wire.Client, 1, d, change...))
 	t.Cleanup(c.e.Close)
 	return c
 }
 
 // messenger starts a messenger, which ends with the test.
-func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatcher) *control.Messenger {
+func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatcher, change ...func(*control.Config, *control.Dispatcher)) *control.Messenger {
 	t.Helper()
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: typ, ID: "0"}, Nonce: new(uint32), Plane: loop.Config{Cores: cores}})
+	cfg := control.Config{Name: wire.EntityName{Type: typ, ID: "0"}, Nonce: new(uint32), Plane: loop.Config{Cores: cores}}
+	for _, f := range change {
+		f(&cfg, d)
+	}
+	m, err := control.New(cfg)
 	if err == nil {
 		err = m.Start(d)
 	}
@@ -204,6 +210,16 @@ func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	}
 }
 
+// once reads once, and waits for the answer.
+func (c *cluster) once() error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	r := c.read(10)
+	p, err := c.e.Do(ctx, &r)
+	p.Release()
+	return err
+}
+
 func until(t *testing.T, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -221,12 +237,8 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 		_ = conn.Send(reply(m, -int32(syscall.EPERM), nil))
 		return false
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, watch := c.e.Watch(ctx, c.read(0).Target, 0, Handler{})
-	r := c.read(1)
-	_, read := c.e.Do(ctx, &r)
-	for err, want := range map[error]string{watch: "watch", read: "read"} {
+	_, watch := c.e.Watch(t.Context(), c.read(0).Target, 0, Handler{})
+	for err, want := range map[error]string{watch: "watch", c.once(): "read"} {
 		want += ` object "obj" of pool rep on osd.`
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "obj") != 2 || !strings.HasSuffix(err.Error(), "caps of the key do not allow it)") {
 			t.Errorf("%v, want %s", err, want)
@@ -241,14 +253,9 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 // The Connect event of a connection may come before its shard has noted the connection, as where the
 // goroutine that dials stands still.
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
-	c := start(t, Config{}, func(d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
+	c := start(t, Config{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	c.publish()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	r := c.read(10)
-	p, err := c.e.Do(ctx, &r)
-	p.Release()
-	if err != nil {
+	if err := c.once(); err != nil {
 		t.Error(err)
 	}
 }
@@ -270,13 +277,8 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 		}
 		return true
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for _, want := range []int64{2, 3} { // requests that the OSD has seen
-		r := c.read(10)
-		p, err := c.e.Do(ctx, &r)
-		p.Release()
-		if err != nil || c.came.Load() != want {
+		if err := c.once(); err != nil || c.came.Load() != want {
 			t.Errorf("%v behind %d requests, want %d", err, c.came.Load(), want)
 		}
 		markDown()
@@ -299,10 +301,54 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 		_ = conn.Send(bad)
 		return false
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	r := c.read(10)
-	if _, err := c.e.Do(ctx, &r); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
+	if err := c.once(); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+}
+
+// A queue that is full again and again holds operations up for moments: it costs one goroutine for a connection, and no wake-up is lost,
+// which a ping would make up for at last.
+func TestOperationsGoOnThroughASmallQueue(t *testing.T) {
+	c := start(t, Config{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Sending.QueueMessages = 1 })
+	c.publish()
+	c.do(func(_ *control.Conn, m *control.Message) bool {
+		if n := runtime.NumGoroutine(); n > 200 || m.Type != osdop.TypeOp {
+			t.Errorf("%d goroutines, a message of type %d", n, m.Type)
+		}
+		return true
+	})
+	var callers sync.WaitGroup
+	for range 64 {
+		callers.Go(func() {
+			for range 16 {
+				if err := c.once(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// An OSD that asks to hold objects back waits for the answer, for ever. Where the queue has no room for that the session begins again.
+func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
+	c := start(t, Config{}, func(cfg *control.Config, d *control.Dispatcher) {
+		cfg.Sending.QueueMessages = 1
+		take := d.ByType[osdop.TypeBackoff]
+		d.ByType[osdop.TypeBackoff] = func(conn *control.Conn, m *control.Message) {
+			_ = conn.Send(control.NewMessage(typePing, nil, nil)) // leaves when the core goes on
+			take(conn, m)
+		}
+	})
+	c.publish()
+	var waits atomic.Pointer[control.Conn]
+	c.do(func(conn *control.Conn, m *control.Message) bool {
+		if waits.CompareAndSwap(nil, conn) {
+			_ = conn.Send(c.backoff(osdop.Block))
+		}
+		return waits.Load() != conn
+	})
+	if err := c.once(); err != nil {
 		t.Error(err)
 	}
 }

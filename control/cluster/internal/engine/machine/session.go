@@ -112,13 +112,16 @@ func (m *Machine) Refused(s *Session, err error) {
 	m.flush()
 }
 
-// Stalled says that Op could not be sent, as the queue of the connection is full.
+// Stalled says that Op is not sent, as the queue of the connection is full. All operations behind it wait, too, until Room: also those
+// whose Send was under way.
 func (m *Machine) Stalled(o *Op) {
-	s := o.session
-	s.stalled, o.sent = true, false
+	o.session.stalled, o.sent = true, false
 	o.attempt--
-	m.flush()
+	m.try(o)
 }
+
+// Waits says that the queue of the session's connection is full, as of the last Stalled.
+func (s *Session) Waits() bool { return s.stalled }
 
 // Room says that the queue of a session's connection has room again.
 func (m *Machine) Room(s *Session) {

@@ -270,7 +270,11 @@ func (c *cluster) carryOut(m *Machine, a Action) {
 		c.cut(a.Session)
 		delete(c.conns, a.Session)
 	case Send:
-		c.send(m, a.Op)
+		if a.Session.Waits() || c.rng.IntN(20) == 0 { // the queue of the connection is full
+			m.Stalled(a.Op)
+		} else {
+			c.send(m, a.Op)
+		}
 	case Finish:
 		if _, twice := c.done[a.Op]; twice {
 			c.failf("operation %d is finished twice", a.Op.tid)
@@ -347,8 +351,6 @@ func (c *cluster) step(calm bool) {
 		}
 	case n == 5: // an OSD does not want a group for some time
 		c.block()
-	case n == 6 && c.rng.IntN(4) == 0:
-		c.full()
 	case n == 7 && c.rng.IntN(4) == 0:
 		c.cancel()
 	case n < 10:
@@ -361,6 +363,7 @@ func (c *cluster) step(calm bool) {
 		}
 	case n == 12:
 		c.unblock()
+		c.room()
 	case n == 13:
 		c.now = c.now.Add(time.Second)
 		for _, m := range c.f.all {
@@ -386,18 +389,10 @@ func (c *cluster) session() *Session {
 	return all[c.rng.IntN(len(all))]
 }
 
-func (c *cluster) full() {
-	for i, m := range c.inflight {
-		of := c.f.of(m.s.OSD)
-		later := func(n *sent) bool { return n.conn == m.conn && n.reply == nil } // of an operation that is canceled
-		if o := m.op; o.active && o.sent && o.attempt == m.attempt && m.reply == nil && o == of.last && !slices.ContainsFunc(c.inflight[i+1:], later) {
-			c.inflight = slices.DeleteFunc(c.inflight, func(n *sent) bool { return n == m })
-			s := o.session
-			of.Stalled(o)
-			c.act()
-			of.Room(s)
-			return
-		}
+// room has a queue that was full take operations again.
+func (c *cluster) room() {
+	if s := c.session(); s != nil && s.Waits() {
+		c.f.of(s.OSD).Room(s)
 	}
 }
 
