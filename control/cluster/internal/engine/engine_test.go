@@ -70,7 +70,7 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 	return r
 }
 
-func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *cluster {
+func start(t *testing.T, cfg Options, change ...func(*control.Dispatcher)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
@@ -94,8 +94,7 @@ func start(t *testing.T, cfg Config, change ...func(*control.Dispatcher)) *clust
 		t.Fatal(err)
 	}
 	c.pool, _ = m.PoolID("rep")
-	cfg.Monitors = c
-	c.e = New(cfg)
+	c.e = New(c, cfg)
 	d := c.e.Dispatcher()
 	for _, f := range change {
 		f(d)
@@ -149,19 +148,19 @@ func (c *cluster) read(n int) osdop.Request {
 }
 
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, size := range []int{5, 4096, 1 << 16} {
 		into := make([]byte, size)
 		r := c.read(size)
-		p, err := c.e.DoInto(ctx, &r, into)
+		p, err := c.e.Do(ctx, r, r.Ops, into)
 		if err != nil || len(r.Ops[0].Out) != size || &r.Ops[0].Out[0] != &into[0] || !bytes.HasPrefix(into, []byte("block")) || p.Message != nil {
 			t.Errorf("%d bytes: %v, output of %d", size, err, len(r.Ops[0].Out))
 		}
 		r = c.read(size)
-		p, err = c.e.Do(ctx, &r)
+		p, err = c.e.Do(ctx, r, r.Ops, nil)
 		if err != nil || len(r.Ops[0].Out) != size || !bytes.Equal(r.Ops[0].Out, into) {
 			t.Errorf("%d bytes: %v, output of %d", size, err, len(r.Ops[0].Out))
 		} else if &r.Ops[0].Out[0] != &p.Message.(*control.Message).Data[0] {
@@ -169,7 +168,7 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 		}
 		p.Release()
 		r = c.read(size)
-		if _, err = c.e.DoInto(ctx, &r, into[:size-1]); !errors.Is(err, ErrMessage) || r.Ops[0].Out != nil {
+		if _, err = c.e.Do(ctx, r, r.Ops, into[:size-1]); !errors.Is(err, ErrMessage) || r.Ops[0].Out != nil {
 			t.Errorf("more than there is room for: %v", err)
 		}
 	}
@@ -177,10 +176,10 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 
 // An OSD would carry a write out on the present state of the object.
 func TestAWriteToASnapshotIsRefused(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{{Code: osdop.CodeRemove}}}
-	_, err := c.e.Do(t.Context(), &r)
+	_, err := c.e.Do(t.Context(), r, r.Ops, nil)
 	if !errors.Is(err, syscall.EROFS) || !errors.Is(err, ErrRefused) || c.came.Load() != 0 {
 		t.Errorf("%v, and the OSD has %d requests", err, c.came.Load())
 	}
@@ -188,7 +187,7 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	sent := make(chan *captured.Request, 1)
 	c.do(func(_ *control.Conn, m *control.Message) bool {
@@ -197,7 +196,7 @@ func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	})
 	r := c.read(0)
 	r.Flags, r.MTime, r.Ops[0] = osdop.FlagWrite, time.Unix(1_000_000, 0), osdop.Call("lock", "lock", []byte("in"))
-	p, err := c.e.Do(t.Context(), &r)
+	p, err := c.e.Do(t.Context(), r, r.Ops, nil)
 	p.Release()
 	if q := <-sent; err != nil || q.Flags&(osdop.FlagRead|osdop.FlagWrite) != osdop.FlagWrite || q.Seconds != 1_000_000 {
 		t.Errorf("%+v, %v", q, err)
@@ -215,7 +214,7 @@ func until(t *testing.T, f func() bool) {
 
 // A watch that is not registered, or lost, says it as other operations do.
 func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		_ = conn.Send(reply(m, -int32(syscall.EPERM), nil))
@@ -225,7 +224,7 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 	defer cancel()
 	_, watch := c.e.Watch(ctx, c.read(0).Target, 0, Handler{})
 	r := c.read(1)
-	_, read := c.e.Do(ctx, &r)
+	_, read := c.e.Do(ctx, r, r.Ops, nil)
 	for err, want := range map[error]string{watch: "watch", read: "read"} {
 		want += ` object "obj" of pool rep on osd.`
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "obj") != 2 || !strings.HasSuffix(err.Error(), "caps of the key do not allow it)") {
@@ -241,12 +240,12 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 // The Connect event of a connection may come before its shard has noted the connection, as where the
 // goroutine that dials stands still.
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
-	c := start(t, Config{}, func(d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
+	c := start(t, Options{}, func(d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	c.publish()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := c.read(10)
-	p, err := c.e.Do(ctx, &r)
+	p, err := c.e.Do(ctx, r, r.Ops, nil)
 	p.Release()
 	if err != nil {
 		t.Error(err)
@@ -256,7 +255,7 @@ func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
 // on another one, and so is one that comes later.
 func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	markDown := func() {
 		for _, conn := range c.e.messenger.Conns() {
@@ -274,7 +273,7 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 	defer cancel()
 	for _, want := range []int64{2, 3} { // requests that the OSD has seen
 		r := c.read(10)
-		p, err := c.e.Do(ctx, &r)
+		p, err := c.e.Do(ctx, r, r.Ops, nil)
 		p.Release()
 		if err != nil || c.came.Load() != want {
 			t.Errorf("%v behind %d requests, want %d", err, c.came.Load(), want)
@@ -284,7 +283,7 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		bad := control.NewMessage(osdop.TypeOpReply, []byte("what"), nil)
@@ -302,7 +301,7 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := c.read(10)
-	if _, err := c.e.Do(ctx, &r); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
+	if _, err := c.e.Do(ctx, r, r.Ops, nil); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
 }
