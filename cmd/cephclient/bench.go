@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// benchObject has the state of the last bench write: which objects there are.
+// benchObject has the state of the last bench write: which objects there are. Their names follow it.
 const benchObject = "cephclient-bench"
 
 // left is its content.
@@ -61,7 +63,7 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	defer cancel()
 	object := func(i int) rados.Object { return p.Object(fmt.Sprintf("%s-%d", benchObject, i)) }
 	state := left{Size: int(o.size)}
-	if mode == "seq" || mode == "rand" || mode == "cleanup" {
+	if mode == "seq" || mode == "rand" {
 		text, err := p.Object(benchObject).ReadAll(ctx)
 		if err == nil {
 			err = json.Unmarshal(text, &state)
@@ -94,8 +96,7 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 			return object(i).Start(ctx, &op, func(_ uint64, err error) { done(err) })
 		}
 	case "cleanup":
-		err = e.each(ctx, state.Objects, func(ctx context.Context, i int) error { return object(i).Remove(ctx) })
-		return errors.Join(err, p.Object(benchObject).Remove(ctx))
+		return cleanup(whole, e, p)
 	default:
 		return cli.Usagef("no bench %q, want write, seq, rand or cleanup", mode)
 	}
@@ -119,6 +120,18 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 		return err
 	}
 	return printJSON(e.stdout, result(mode, o.threads, state.Size, &calls, after-before))
+}
+
+// cleanup removes the objects of all bench writes in the pool's namespace, and no others.
+func cleanup(ctx context.Context, e env, p rados.Pool) error {
+	ours := regexp.MustCompile("^" + benchObject + "(-[0-9]+)?$")
+	var found []rados.Object
+	err := through(ctx, e, p.Objects, func(_ io.Writer, o rados.Entry) {
+		if ours.MatchString(o.Name) {
+			found = append(found, p.WithLocator(o.Locator).Object(o.Name))
+		}
+	})
+	return errors.Join(err, e.each(ctx, len(found), func(ctx context.Context, i int) error { return found[i].Remove(ctx) }))
 }
 
 func result(mode string, threads, size int, calls *perf.Calls, cpu time.Duration) benchResult {

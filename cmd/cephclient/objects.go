@@ -47,14 +47,6 @@ func onObject(run func(ctx context.Context, e env, o rados.Object, args []string
 	})
 }
 
-// source opens the file that is written to an object.
-func (e env) source(name string) (io.ReadCloser, error) {
-	if name == "-" {
-		return io.NopCloser(e.stdin), nil
-	}
-	return os.Open(name)
-}
-
 // within bounds a step of a command that moves much data by --timeout.
 func (e env) within(ctx context.Context, step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
@@ -65,17 +57,19 @@ func (e env) within(ctx context.Context, step func(ctx context.Context) error) e
 // copyFrom calls write for each piece of a file, in order, and at least once. The bound of
 // --timeout does not include the time of reading, for example from a pipe.
 func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.Context, at int64, piece []byte) error) error {
-	in, err := e.source(name)
-	if err != nil {
-		return err
+	in, size := io.NopCloser(e.stdin), int64(0)
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		if i, err := f.Stat(); err == nil {
+			size = i.Size()
+		}
+		in = f
 	}
 	defer in.Close()
-	done := e.meter(func() int64 {
-		if i, err := os.Stat(name); err == nil {
-			return i.Size()
-		}
-		return 0
-	})
+	done := e.meter(func() int64 { return size })
 	defer done.close()
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still

@@ -52,8 +52,8 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend, location ...string) *rados.Cluster {
 	t.Helper()
 	cfg := rados.Config{
-		Location: location,
-		Name:     wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
+		Options: rados.Options{Location: location},
+		Name:    wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	for _, a := range c.allMons {

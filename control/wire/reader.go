@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -143,6 +144,16 @@ func (r *Reader) U32s() []uint32 {
 		out[i] = r.U32()
 	}
 	return out
+}
+
+// ListOf reads a u32 count and that many elements, each of at least size bytes; nil if the count is 0.
+func ListOf[T any](r *Reader, size int, read func(r *Reader) T) []T {
+	n := r.Count(size)
+	var out []T
+	for i := 0; i < n && r.err == nil; i++ {
+		out = append(out, read(r))
+	}
+	return slices.Clip(out)
 }
 
 // Utime reads the 8-byte time of the protocol: seconds and nanoseconds, both u32,

@@ -3,30 +3,27 @@ package rados
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine"
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 )
 
-// Error is an operation that failed: Object, Pool, OSD (-1: none had it), Outcome, and the condition for which it was Waiting,
-// For how long. It wraps the Outcome, which is ErrNotSent, ErrUnknown or ErrRefused, and the reason Err: a syscall.Errno of the
-// cluster, or the cause of the context.
+// Error is an operation that failed: Object, Pool, OSD (-1: none had it), Outcome, and the condition for
+// which it was Waiting, For how long. It wraps the Outcome, which is ErrNotSent, ErrUnknown or ErrRefused,
+// and the reason Err: a syscall.Errno of the cluster, or the cause of the context.
 type Error = engine.Error
 
 // The outcomes of an operation that failed.
 var (
 	// ErrNotSent: no OSD has seen the operation.
 	ErrNotSent = engine.ErrNotSent
-	// ErrUnknown: it was sent, and it is not known whether it was or will be carried out. A later read tells if it has
-	// OrderReads; without that flag an OSD may have it overtake a write.
+	// ErrUnknown: it was sent, and it is not known whether it was or will be carried out. A later read tells
+	// if it has OrderReads; without that flag an OSD may have it overtake a write.
 	ErrUnknown = engine.ErrUnknown
 	// ErrRefused: an OSD, or the map of the cluster, said no. Nothing has changed.
 	ErrRefused = engine.ErrRefused
@@ -39,15 +36,12 @@ var (
 	ErrMessage = engine.ErrMessage
 )
 
-// Options bound a Cluster. The zero value has the defaults.
-type Options struct {
-	Operations int          // that are under way at a time; 0: 1024. Others wait in line.
-	Bytes      int64        // of their data; 0: 100 MiB
-	Logger     *slog.Logger // nil is silent
-	// Location of the client in the CRUSH hierarchy, for LocalizeReads: types and names of buckets, such as "host=a", "rack=7". nil: the host with
-	// the name of this machine, without its domain, and "root=default".
-	Location []string
-}
+// Options bound a Cluster. The zero value has the defaults. At most so many Operations are under way at a
+// time, 0: 1024, with at most so many Bytes of data, 0: 100 MiB; others wait in line. The Logger gets
+// warnings; nil is silent. Location is the place of the client in the CRUSH hierarchy, for LocalizeReads:
+// types and names of buckets, such as "host=a", "rack=7"; nil: the host with the name of this machine,
+// without its domain, and "root=default".
+type Options = engine.Options
 
 // Cluster is a client of a cluster. All methods may be called by any goroutine but a core's.
 type Cluster struct {
@@ -55,7 +49,7 @@ type Cluster struct {
 	engine *engine.Engine
 	m      *control.Messenger
 	keys   *cephx.Client // nil: method none, or keys of the user's
-	number func() uint64 // InstanceID; nil: on a messenger of the user's
+	number func() uint64 // InstanceID
 	owned  bool          // by Dial: the messenger ends with the cluster
 }
 
@@ -67,9 +61,7 @@ func New(monitors *mon.Client, o Options) *Cluster {
 		host, _, _ = strings.Cut(host, ".")
 		o.Location = []string{"host=" + host, "root=default"}
 	}
-	return &Cluster{mon: monitors, engine: engine.New(engine.Config{
-		Monitors: monitors, Operations: o.Operations, Bytes: o.Bytes, Location: o.Location, Logger: o.Logger,
-	})}
+	return &Cluster{mon: monitors, engine: engine.New(monitors, o), number: func() uint64 { return 0 }}
 }
 
 // Dispatcher takes the messages of OSDs, and maps. It leaves all other messages to the next in the chain.
@@ -96,14 +88,9 @@ func (c *Cluster) Tickets() []cephx.TicketInfo {
 	return c.keys.Tickets()
 }
 
-// InstanceID is the global id that the monitors have given to this client. Locks, watches and answers to notifications name it. 0: it
-// is not known, on a messenger of the user's.
-func (c *Cluster) InstanceID() uint64 {
-	if c.number == nil {
-		return 0
-	}
-	return c.number()
-}
+// InstanceID is the global id that the monitors have given to this client. Locks, watches and answers to
+// notifications name it. 0: it is not known, on a messenger of the user's.
+func (c *Cluster) InstanceID() uint64 { return c.number() }
 
 // Epoch is that of the newest osdmap; 0: none has come.
 func (c *Cluster) Epoch() uint32 {
@@ -113,12 +100,12 @@ func (c *Cluster) Epoch() uint32 {
 	return 0
 }
 
-// WaitForLatestOSDMap waits until the client has the osdmap that is the newest of the monitors when they are asked: pools, snapshots and a blocklist
-// that others have made before count from then on.
+// WaitForLatestOSDMap waits until the client has the osdmap that is the newest of the monitors when they are
+// asked: pools, snapshots and a blocklist that others have made before count from then on.
 func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
 	epoch, err := c.mon.NewestOSDMap(ctx)
 	if err == nil {
-		err = c.engine.WaitEpoch(ctx, epoch)
+		_, err = c.engine.WaitEpoch(ctx, epoch)
 	}
 	if err != nil {
 		return fmt.Errorf("rados: the newest osdmap: %w", err)
@@ -126,31 +113,18 @@ func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
 	return nil
 }
 
-// osdmap is the newest map. The first one is waited for.
-func (c *Cluster) osdmap(ctx context.Context) (*osdmap.Map, error) {
-	if m := c.engine.Map(); m != nil {
-		return m, nil
-	}
-	if err := c.engine.WaitEpoch(ctx, 0); err != nil {
-		return nil, fmt.Errorf("rados: %w", err)
-	}
-	return c.engine.Map(), nil
-}
-
 // Pools returns the names of all pools, sorted.
 func (c *Cluster) Pools(ctx context.Context) ([]string, error) {
-	m, err := c.osdmap(ctx)
+	m, err := c.engine.WaitEpoch(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	names := m.PoolNames()
-	slices.Sort(names)
-	return names, nil
+	return m.PoolNames(), nil
 }
 
 // Pool returns a pool. The error is ENOENT if the newest map of the monitors has none of this name.
 func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
-	m, err := c.osdmap(ctx)
+	m, err := c.engine.WaitEpoch(ctx, 0)
 	if err != nil {
 		return Pool{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -36,33 +35,22 @@ type Config struct {
 	Compression control.Compression
 	// Plane configures the cores; zero: one core.
 	Plane loop.Config
-	// Operations and Bytes bound the operations that are under way (Options).
-	Operations int
-	Bytes      int64
-	// Location of the client, for LocalizeReads (Options).
-	Location []string
-	// Logger gets warnings; nil is silent.
-	Logger *slog.Logger
+	Options
 	// Tracer and KeyLog are those of control.Config; nil: none.
 	Tracer probe.Tracer
 	KeyLog io.Writer
 }
 
-// keepalive is how often connections are checked, and after how long they are
-// given up.
-const (
-	keepaliveEvery   = 10 * time.Second
-	keepaliveTimeout = 30 * time.Second
-)
-
-// Dial connects to a cluster.
+// Dial connects to a cluster. Connections are checked every 10 s, and given up after 30 s.
 func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Plane.Cores == 0 {
 		cfg.Plane.Cores = 1
 	}
 	config := control.Config{
-		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Protocol: control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression}, Logger: cfg.Logger,
-		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog}, Timeouts: control.Timeouts{KeepaliveEvery: keepaliveEvery, Keepalive: keepaliveTimeout},
+		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Logger: cfg.Logger,
+		Protocol:    control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression},
+		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog},
+		Timeouts:    control.Timeouts{KeepaliveEvery: 10 * time.Second, Keepalive: 30 * time.Second},
 	}
 	var keys *cephx.Client
 	if !cfg.Key.IsZero() {
@@ -86,7 +74,7 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := New(monitors, Options{Operations: cfg.Operations, Bytes: cfg.Bytes, Location: cfg.Location, Logger: cfg.Logger})
+	c := New(monitors, cfg.Options)
 	c.keys, c.number = keys, number
 	if c.m, err = control.New(config); err != nil {
 		return nil, err
@@ -102,17 +90,15 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// closeTimeout bounds Close.
-const closeTimeout = 10 * time.Second
-
-// Close ends all operations with ErrClosed. If Dial made the cluster it ends its messenger too, and wipes the keys.
+// Close ends all operations with ErrClosed. If Dial made the cluster it ends its messenger too, within 10 s,
+// and wipes the keys.
 func (c *Cluster) Close() error {
 	c.engine.Close()
 	if !c.owned {
 		return nil
 	}
 	c.mon.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err := c.m.Shutdown(ctx)
 	if c.keys != nil && err == nil {

@@ -1,32 +1,36 @@
-// Package rados is a client of a cluster's object store, RADOS, over a messenger. It is pure Go: no librados, no cgo, and no
-// goroutine or thread for an operation.
+// Package rados is a client of a cluster's object store, RADOS, over a messenger. It is pure Go: no librados,
+// no cgo, and no goroutine or thread for an operation.
 //
-// [Dial] connects and returns a [Cluster]; a program that has a messenger of its own uses [New]. Cluster.Pool finds a [Pool], a
-// cheap value from which others are derived: with a namespace, a locator, a snapshot to read, the snapshots that
-// writes keep, or flags. Pool.Object names an [Object], whose methods are operations:
+// [Dial] connects and returns a [Cluster]; a program that has a messenger of its own uses [New]. Cluster.Pool
+// finds a [Pool], a cheap value from which others are derived: with a namespace, a locator, a snapshot to
+// read, the snapshots that writes keep, or flags. Pool.Object names an [Object], whose methods are
+// operations:
 //
 //	pool, err := cluster.Pool(ctx, "data")
 //	o := pool.WithNamespace("invoices").Object("2026-11")
 //	err = o.Append(ctx, line)
 //	text, err := o.ReadAll(ctx)
 //
-// Several steps on one object, which happen together or not at all, are a [ReadOp] or a [WriteOp], carried out by Object.Operate,
-// or by Object.Start for callers that have no goroutine to wait. Object.File has the interfaces of package io.
-// Pool.Objects lists a namespace, and Pool.Cursors cuts a list into parts for several goroutines.
+// Several steps on one object, which happen together or not at all, are a [ReadOp] or a [WriteOp], carried
+// out by Object.Operate, or by Object.Start for callers that have no goroutine to wait. Object.File has the
+// interfaces of package io. Pool.Objects lists a namespace, and Pool.Cursors cuts a list into parts for
+// several goroutines.
 //
 // # Behaviour
 //
-// The client holds the map of the cluster and places each operation itself. An operation waits for an OSD that can
-// serve it, is sent again where the map has its object move or a connection breaks, and is carried out at most once, whatever
-// happens: an append is never there twice. Operations of one goroutine on one object keep their order. Nothing ends by itself:
-// a context bounds how long an operation waits. What is under way is bounded (Options); others wait in line.
+// The client holds the map of the cluster and places each operation itself. An operation waits for an OSD
+// that can serve it, is sent again where the map has its object move or a connection breaks, and is carried
+// out at most once, whatever happens: an append is never there twice. Operations of one goroutine on one
+// object keep their order. Nothing ends by itself: a context bounds how long an operation waits. What is
+// under way is bounded (Options); others wait in line.
 //
 // # Errors
 //
-// All errors of operations are an *[Error], which tells the object, its pool and the OSD, and wraps two others. One is the outcome:
-// [ErrNotSent] and [ErrRefused] say that nothing has changed, [ErrUnknown] that nobody knows. The other is
-// the reason: an errno of the cluster (errors.Is with syscall.ENOENT, or fs.ErrNotExist), or the cause of the context; the text
-// then says what was waited for. Data that was given to a write belongs to the caller again, but never after ErrUnknown.
+// All errors of operations are an *[Error], which tells the object, its pool and the OSD, and wraps two
+// others. One is the outcome: [ErrNotSent] and [ErrRefused] say that nothing has changed, [ErrUnknown] that
+// nobody knows. The other is the reason: an errno of the cluster (errors.Is with syscall.ENOENT, or
+// fs.ErrNotExist), or the cause of the context; the text then says what was waited for. Data that was given
+// to a write belongs to the caller again, but never after ErrUnknown.
 //
 // # For users of go-ceph
 //
@@ -83,8 +87,8 @@
 //	OperateWithMtime                          WriteOp.SetTime
 //	OperationError, ErrNotFound, ...          Result.Err; errors.Is with fs.ErrNotExist, fs.ErrExist, syscall.ENODATA, ...
 //
-// Different: each call takes a context, and without a deadline waits as librados does. A read of more than an object has is no
-// error, and File.ReadAt returns io.EOF with it. Large reads and writes are cut in pieces (PieceSize). The version of an
-// object comes with the operation, not from a state that all goroutines share. CompareExtent tells the byte that differs by
-// a *MismatchError.
+// Different: each call takes a context, and without a deadline waits as librados does. A read of more than an
+// object has is no error, and File.ReadAt returns io.EOF with it. Large reads and writes are cut in pieces
+// (PieceSize). The version of an object comes with the operation, not from a state that all goroutines share.
+// CompareExtent tells the byte that differs by a *MismatchError.
 package rados

@@ -18,7 +18,7 @@ import (
 func exampleCluster() (mons []wire.Addr, stop func()) {
 	c, err := newCluster()
 	if err == nil {
-		_, err = c.startOSD()
+		_, err = c.startOSD("127.0.0.1:0")
 	}
 	if err != nil {
 		panic(err)

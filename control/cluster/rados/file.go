@@ -7,17 +7,21 @@ import (
 	"io"
 	"io/fs"
 	"math"
+
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// File is an object as the interfaces of package io want it: io.ReaderAt, io.WriterAt, io.Reader, io.Writer, io.Seeker
-// and io.ReaderFrom. Its position belongs to one goroutine; ReadAt and WriteAt, which do without, may be called by any.
+// File is an object as the interfaces of package io want it: io.ReaderAt, io.WriterAt, io.Reader, io.Writer,
+// io.Seeker and io.ReaderFrom. Its position belongs to one goroutine; ReadAt and WriteAt, which do without,
+// may be called by any.
 type File struct {
 	ctx context.Context
 	o   Object
 	at  int64
 }
 
-// File returns the object as a file whose operations end with ctx. Nothing is opened: errors come from its methods.
+// File returns the object as a file whose operations end with ctx. Nothing is opened: errors come from its
+// methods.
 func (o Object) File(ctx context.Context) *File { return &File{ctx: ctx, o: o} }
 
 // ReadAt implements io.ReaderAt.
@@ -39,14 +43,10 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, &fs.PathError{Op: "writeat", Path: f.o.name, Err: errOffset}
 	}
-	for n := 0; n < len(p); {
-		piece := p[n:min(n+PieceSize, len(p))]
-		if err := f.o.Write(f.ctx, uint64(off)+uint64(n), piece); err != nil {
-			return n, err
-		}
-		n += len(piece)
+	if len(p) == 0 {
+		return 0, nil
 	}
-	return len(p), nil
+	return f.o.pieces(f.ctx, osdop.CodeWrite, uint64(off), p)
 }
 
 // Read implements io.Reader.
@@ -68,13 +68,10 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readFrom is the size of the pieces of ReadFrom.
-const readFrom = 4 << 20
-
 // ReadFrom implements io.ReaderFrom: it writes all that r has, in pieces of 4 MiB.
 func (f *File) ReadFrom(r io.Reader) (total int64, err error) {
 	for {
-		p := make([]byte, readFrom) // not used again: a write that fails may be on its way still
+		p := make([]byte, 4<<20) // not used again: a write that fails may be on its way still
 		n, err := io.ReadFull(r, p)
 		if n > 0 {
 			wrote, failed := f.Write(p[:n])

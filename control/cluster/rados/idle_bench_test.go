@@ -14,10 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 const (
@@ -43,19 +41,11 @@ func BenchmarkIdleSessions(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	o := &osd{content: []byte(text)}
-	o.m, err = control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
-	if err == nil {
-		err = o.m.Start(&control.Dispatcher{Fast: o.take})
-	}
+	o, err := c.startOSD("0.0.0.0:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	c.stop = append(c.stop, func() error { return o.m.Shutdown(context.Background()) })
-	addrs, err := o.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")})
-	if err != nil {
-		b.Fatal(err)
-	}
+	o.content, c.osd = []byte(text), nil // it is told to the client at other addresses
 	client := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkIdleSessions$", "-test.benchtime=1x")
 	client.Env = append(os.Environ(), idleEnv+"="+c.addr.String())
 	client.Stderr = os.Stderr
@@ -80,7 +70,7 @@ func BenchmarkIdleSessions(b *testing.B) {
 		case what == "osd": // each has an address of its own, and all are one messenger
 			ip := netip.AddrFrom4([4]byte{127, 0, byte(int(n)/250 + 1), byte(int(n)%250 + 1)})
 			c.mu.Lock()
-			c.changeLocked(uint32(n), netip.AddrPortFrom(ip, addrs[0].AddrPort.Port()))
+			c.changeLocked(uint32(n), netip.AddrPortFrom(ip, o.addr.Port()))
 			epoch := c.epoch
 			c.mu.Unlock()
 			fmt.Fprintln(answers, epoch)

@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Lock is an advisory lock on an object, as class lock of the OSDs keeps it. Its owner is this client with the cookie.
+// Lock is an advisory lock on an object, as class lock of the OSDs keeps it. Its owner is this client with
+// the cookie.
 type Lock struct {
 	Name        string
 	Shared      bool          // with others of the same Tag
@@ -23,22 +25,16 @@ const classLock = "lock"
 
 var le = binary.LittleEndian
 
-// Types of locks.
-const (
-	lockExclusive = 1
-	lockShared    = 2
-)
+// lockShared is the type of shared locks; that of others is lower by 1.
+const lockShared = 2
 
 // Lock takes a lock; EBUSY: somebody else has it, EEXIST: this owner has it.
 func (o Object) Lock(ctx context.Context, l Lock) error { return o.callLock(ctx, "lock", l.input()) }
 
 func (l *Lock) input() []byte {
-	kind, flags := uint8(lockExclusive), uint8(0)
-	if l.Shared {
-		kind = lockShared
-	}
-	if l.Renew {
-		flags = 1
+	kind := uint8(lockShared)
+	if !l.Shared {
+		kind--
 	}
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
 	b = append(wire.AppendString(b, l.Name), kind)
@@ -47,7 +43,7 @@ func (l *Lock) input() []byte {
 	}
 	b = le.AppendUint32(b, uint32(l.Duration/time.Second))
 	b = le.AppendUint32(b, uint32(l.Duration%time.Second))
-	return wire.EndEnvelope(append(b, flags), mark)
+	return wire.EndEnvelope(wire.AppendBool(b, l.Renew), mark)
 }
 
 // Unlock gives a lock back; ENOENT: this owner does not have it.
@@ -57,7 +53,8 @@ func (o Object) Unlock(ctx context.Context, name, cookie string) error {
 	return o.callLock(ctx, "unlock", wire.EndEnvelope(b, mark))
 }
 
-// BreakLock takes a lock from the owner that a Locker names. It does not keep a client that is cut off from writing later.
+// BreakLock takes a lock from the owner that a Locker names. It does not keep a client that is cut off from
+// writing later.
 func (o Object) BreakLock(ctx context.Context, name string, owner Locker) error {
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
 	b = append(wire.AppendString(b, name), uint8(owner.Type))
@@ -80,13 +77,12 @@ type Locker struct {
 }
 
 // Lockers returns the owners of a lock; none: it is free.
-func (o Object) Lockers(ctx context.Context, name string) (lockers []Locker, shared bool, tag string, err error) {
+func (o Object) Lockers(ctx context.Context, name string) (owners []Locker, shared bool, tag string, err error) {
 	b, mark := wire.BeginEnvelope(nil, 1, 1)
-	out, err := o.Exec(ctx, classLock, "get_info", wire.EndEnvelope(wire.AppendString(b, name), mark))
-	if err != nil {
-		return nil, false, "", err
-	}
-	l, err := readLockers(out)
+	in := wire.EndEnvelope(wire.AppendString(b, name), mark)
+	l, err := read(ctx, o, func(op *ReadOp) *Result[lockers] {
+		return addResult(&op.steps, osdop.Call(classLock, "get_info", in), readLockers)
+	})
 	return l.owners, l.kind == lockShared, l.tag, err
 }
 
@@ -99,33 +95,25 @@ type lockers struct {
 
 var readLockers = output("class lock", func(r *wire.Reader) (all lockers) {
 	r.Envelope(1, func(_ uint8, r *wire.Reader) {
-		for range r.Count(6 + 6) {
-			var l Locker
+		all.owners = wire.ListOf(r, 6+6, func(r *wire.Reader) (l Locker) {
 			r.Envelope(1, func(_ uint8, r *wire.Reader) {
 				l.Type, l.Client, l.Cookie = wire.EntityType(r.U8()), r.S64(), r.Str()
 			})
-			r.Envelope(1, func(_ uint8, r *wire.Reader) { l.Expires, l.Addr, l.Description = r.Utime(), r.Addr(), r.Str() })
-			all.owners = append(all.owners, l)
-		}
+			r.Envelope(1, func(_ uint8, r *wire.Reader) {
+				l.Expires, l.Addr, l.Description = r.Utime(), r.Addr(), r.Str()
+			})
+			return l
+		})
 		all.kind, all.tag = r.U8(), r.Str()
 	})
 	return all
 })
 
 // Locks lists the names of the locks on the object.
-func (o Object) Locks(ctx context.Context) (names []string, err error) {
-	out, err := o.Exec(ctx, classLock, "list_locks", nil)
-	if err != nil {
-		return nil, err
-	}
-	return readLocks(out)
+func (o Object) Locks(ctx context.Context) ([]string, error) {
+	return read(ctx, o, func(op *ReadOp) *Result[[]string] {
+		return addResult(&op.steps, osdop.Call(classLock, "list_locks", nil), readLocks)
+	})
 }
 
-var readLocks = output("class lock", func(r *wire.Reader) (names []string) {
-	r.Envelope(1, func(_ uint8, r *wire.Reader) {
-		for range r.Count(4) {
-			names = append(names, r.Str())
-		}
-	})
-	return names
-})
+var readLocks = output("class lock", func(r *wire.Reader) []string { return enveloped(r, 4, (*wire.Reader).Str) })

@@ -2,25 +2,23 @@ package rados
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// PieceSize is the most that one operation reads or writes, in bytes. It is well below what a frame and an OSD
-// take. Larger data goes piece by piece, front to back: others may see the object grow, and a write that fails
-// may have brought a part.
+// PieceSize is the most that one operation reads or writes, in bytes. It is well below what a frame and an
+// OSD take. Larger data goes piece by piece, front to back: others may see the object grow, and a write that
+// fails may have brought a part.
 const PieceSize = 16 << 20
 
-// Object is an object of a pool, whether it exists or not. It is a value; any goroutine. Each method is one operation on
-// the OSD, unless it has data beyond PieceSize.
+// Object is an object of a pool, whether it exists or not. It is a value; any goroutine. Each method is one
+// operation on the OSD, unless it has data beyond PieceSize.
 //
-// A read of an object that does not exist fails with ENOENT, for which errors.Is(err, fs.ErrNotExist) is true; a write makes it, but
-// for Truncate, Zero and Remove.
+// A read of an object that does not exist fails with ENOENT, for which errors.Is(err, fs.ErrNotExist) is
+// true; a write makes it, but for Truncate, Zero and Remove.
 type Object struct {
 	pool Pool
 	name string
@@ -36,9 +34,9 @@ func (o Object) target() osdop.Object {
 	return osdop.Object{Pool: o.pool.id, Namespace: o.pool.ns, Locator: o.pool.key, Name: o.name}
 }
 
-// request makes a request of operations.
-func (o Object) request(ops []osdop.Op, write bool) osdop.Request {
-	r := osdop.Request{Target: o.target(), Flags: uint32(o.pool.flags), Snap: o.pool.snap, Ops: ops}
+// request makes a request without operations.
+func (o Object) request(write bool) osdop.Request {
+	r := osdop.Request{Target: o.target(), Flags: uint32(o.pool.flags), Snap: o.pool.snap}
 	if !write {
 		r.Flags |= osdop.FlagRead
 		return r
@@ -47,25 +45,10 @@ func (o Object) request(ops []osdop.Op, write bool) osdop.Request {
 	return r
 }
 
-// do carries a request out. The answer is to be released.
-func (o Object) do(ctx context.Context, r *osdop.Request, into []byte) (osdop.Reply, error) {
-	reply, err := o.pool.c.engine.DoInto(ctx, r, into)
+// do carries operations out. The answer is to be released.
+func (o Object) do(ctx context.Context, r osdop.Request, ops []osdop.Op, into []byte) (osdop.Reply, error) {
+	reply, err := o.pool.c.engine.Do(ctx, r, ops, into)
 	return reply, o.explained(err)
-}
-
-// explained completes an error of the engine's.
-func (o Object) explained(err error) error {
-	var failed *Error
-	if !errors.As(err, &failed) {
-		return err
-	}
-	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -mismatch && errno < 1<<31 {
-		failed.Err = reason(-int32(errno))
-	}
-	if failed.Pool == "" {
-		failed.Pool = o.pool.name
-	}
-	return err
 }
 
 // write carries out a WriteOp of one step.
@@ -86,34 +69,28 @@ func read[T any](ctx context.Context, o Object, step func(op *ReadOp) *Result[T]
 	return result.Value, result.Err
 }
 
-// ReadInto reads from offset on into p, until p is full or the object ends, and returns how many bytes there are. Large reads
-// go from the socket straight into p, if they come neither encrypted nor compressed: p can be pages for
-// direct I/O. The client does not touch p before or after; its content behind these bytes, or after an error, is undefined.
-func (o Object) ReadInto(ctx context.Context, offset uint64, p []byte) (int, error) {
-	for n := 0; ; {
+// ReadInto reads from offset on into p, until p is full or the object ends, and returns how many bytes there
+// are. Large reads go from the socket straight into p, if they come neither encrypted nor compressed: p can
+// be pages for direct I/O. The client does not touch p before or after; its content behind these bytes, or
+// after an error, is undefined.
+func (o Object) ReadInto(ctx context.Context, offset uint64, p []byte) (n int, err error) {
+	for n < len(p) {
 		piece := p[n:min(n+PieceSize, len(p))]
-		if len(piece) == 0 {
-			return n, nil
+		ops := [1]osdop.Op{osdop.Extent(osdop.CodeRead, offset+uint64(n), uint64(len(piece)), nil)} // on the stack
+		reply, err := o.do(ctx, o.request(false), ops[:], piece)
+		reply.Release()
+		got := len(ops[0].Out)
+		if err == nil && got > len(piece) {
+			err = fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, got, len(piece))
 		}
-		got, err := o.readPiece(ctx, offset+uint64(n), piece)
-		if n += got; err != nil || got < len(piece) {
+		if err != nil {
 			return n, err
 		}
+		if n += got; got < len(piece) {
+			break
+		}
 	}
-}
-
-func (o Object) readPiece(ctx context.Context, offset uint64, p []byte) (int, error) {
-	ops := [1]osdop.Op{osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil)}
-	r := o.request(ops[:], false)
-	reply, err := o.do(ctx, &r, p)
-	defer reply.Release()
-	if err != nil {
-		return 0, err
-	}
-	if n := len(ops[0].Out); n > len(p) {
-		return 0, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, n, len(p))
-	}
-	return len(ops[0].Out), nil
+	return n, nil
 }
 
 // Read returns at most n bytes from offset on; fewer, or none, where the object ends.
@@ -146,40 +123,46 @@ func (o Object) SparseRead(ctx context.Context, offset, length uint64) (Sparse, 
 func (o Object) Stat(ctx context.Context) (Info, error) { return read(ctx, o, (*ReadOp).Stat) }
 
 // Checksum has the OSD compute checksums (ReadOp.Checksum).
-func (o Object) Checksum(ctx context.Context, kind ChecksumKind, seed, offset, length uint64, chunk uint32) ([]uint64, error) {
+func (o Object) Checksum(
+	ctx context.Context, kind ChecksumKind, seed, offset, length uint64, chunk uint32,
+) ([]uint64, error) {
 	return read(ctx, o, func(op *ReadOp) *Result[[]uint64] { return op.Checksum(kind, seed, offset, length, chunk) })
 }
 
-// Write writes at offset. The data must not change before it returns, and after an ErrUnknown never; that holds for all writes.
+// Write writes at offset. The data must not change before it returns, and after an ErrUnknown never; that
+// holds for all writes.
 func (o Object) Write(ctx context.Context, offset uint64, data []byte) error {
-	return o.pieces(ctx, data, func(op *WriteOp, at uint64, piece []byte) { op.Write(offset+at, piece) })
+	_, err := o.pieces(ctx, osdop.CodeWrite, offset, data)
+	return err
 }
 
 // WriteFull replaces the content.
 func (o Object) WriteFull(ctx context.Context, data []byte) error {
-	return o.pieces(ctx, data, func(op *WriteOp, at uint64, piece []byte) {
-		if at == 0 {
-			op.WriteFull(piece)
-		} else {
-			op.Write(at, piece)
-		}
-	})
+	_, err := o.pieces(ctx, osdop.CodeWriteFull, 0, data)
+	return err
 }
 
 // Append writes at the end, exactly once.
 func (o Object) Append(ctx context.Context, data []byte) error {
-	return o.pieces(ctx, data, func(op *WriteOp, _ uint64, piece []byte) { op.Append(piece) })
+	_, err := o.pieces(ctx, osdop.CodeAppend, 0, data)
+	return err
 }
 
-// pieces writes one operation for each piece.
-func (o Object) pieces(ctx context.Context, data []byte, write func(op *WriteOp, at uint64, piece []byte)) error {
-	for at := 0; ; {
-		n := min(len(data)-at, PieceSize)
-		if err := o.write(ctx, func(op *WriteOp) { write(op, uint64(at), data[at:at+n:at+n]) }); err != nil {
-			return err
+// pieces writes data, with one operation for each piece, and returns how many bytes are written. The
+// operation of this code is the first one; those behind the first piece of WriteFull are Write.
+func (o Object) pieces(ctx context.Context, code uint16, offset uint64, data []byte) (n int, err error) {
+	for {
+		piece := data[n:min(n+PieceSize, len(data))]
+		ops := [1]osdop.Op{osdop.Extent(code, offset, uint64(len(piece)), piece)} // on the stack
+		reply, err := o.do(ctx, o.request(true), ops[:], nil)
+		if reply.Release(); err != nil {
+			return n, err
 		}
-		if at += n; at == len(data) {
-			return nil
+		if n += len(piece); n == len(data) {
+			return n, nil
+		}
+		if code != osdop.CodeAppend {
+			code, offset = osdop.CodeWrite, offset+uint64(len(piece))
 		}
 	}
 }
@@ -218,7 +201,8 @@ func (o Object) CopyFrom(ctx context.Context, from Object) error {
 	return o.write(ctx, func(op *WriteOp) { op.CopyFrom(from, 0) })
 }
 
-// Rollback gives the object the state of a snapshot; the pool's view has the snapshot context, if they are self-managed.
+// Rollback gives the object the state of a snapshot; the pool's view has the snapshot context, if they are
+// self-managed.
 func (o Object) Rollback(ctx context.Context, snap uint64) error {
 	return o.write(ctx, func(op *WriteOp) { op.Rollback(snap) })
 }
@@ -243,15 +227,13 @@ func (o Object) RemoveXattr(ctx context.Context, name string) error {
 	return o.write(ctx, func(op *WriteOp) { op.RemoveXattr(name) })
 }
 
-// omapPage is how many values Omap asks for at a time.
-const omapPage = 512
-
-// Omap goes through the values of the omap whose keys lie behind one and begin with prefix, in the order of the keys, a page at a
-// time. An error is its last element.
+// Omap goes through the values of the omap whose keys lie behind one and begin with prefix, in the order of
+// the keys, a page at a time. An error is its last element.
 func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, error] {
 	return func(yield func(Pair, error) bool) {
+		after := after
 		for more := true; more; {
-			page, err := read(ctx, o, func(op *ReadOp) *Result[Page] { return op.Omap(after, prefix, omapPage) })
+			page, err := read(ctx, o, func(op *ReadOp) *Result[Page] { return op.Omap(after, prefix, 512) })
 			if err != nil {
 				yield(Pair{}, err)
 				return
@@ -279,8 +261,8 @@ func (o Object) RemoveOmap(ctx context.Context, keys ...string) error {
 // ClearOmap removes all of the omap.
 func (o Object) ClearOmap(ctx context.Context) error { return o.write(ctx, (*WriteOp).ClearOmap) }
 
-// Exec calls a method of a class of the OSD that does not change the object, and returns its output. One that does is a step of a
-// WriteOp.
+// Exec calls a method of a class of the OSD that does not change the object, and returns its output. One that
+// does is a step of a WriteOp.
 func (o Object) Exec(ctx context.Context, class, method string, in []byte) ([]byte, error) {
 	return read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Exec(class, method, in) })
 }
@@ -290,7 +272,8 @@ func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {
 	return read(ctx, o, (*ReadOp).Watchers)
 }
 
-// Clones lists the states of the object that snapshots keep, the present one last, and the newest of the snapshots.
+// Clones lists the states of the object that snapshots keep, the present one last, and the newest of the
+// snapshots.
 func (o Object) Clones(ctx context.Context) (list []Clone, newest uint64, err error) {
 	o.pool.snap = osdop.SnapDir
 	all, err := read(ctx, o, (*ReadOp).clones)

@@ -17,14 +17,15 @@ import (
 // ErrSkipped: a step of an operation did not run, as one before it failed, or the whole.
 var ErrSkipped = errors.New("rados: a step before failed, or the whole operation")
 
-// Result is that of a step of a compound operation. It is set when the operation returns, also when that fails.
+// Result is that of a step of a compound operation. It is set when the operation returns, also when that
+// fails.
 type Result[T any] struct {
 	Value T
 	Err   error // of this step: an errno, or ErrSkipped
 }
 
-// Op is a compound operation: steps that one OSD carries out on one object, in their order, all of them or none. It is a ReadOp or
-// a WriteOp. It may be used again, but not by two goroutines at a time.
+// Op is a compound operation: steps that one OSD carries out on one object, in their order, all of them or
+// none. It is a ReadOp or a WriteOp. It may be used again, but not by two goroutines at a time.
 type Op interface{ list() *steps }
 
 // steps are the operations, and the functions that take the results of some of them, in their order.
@@ -75,47 +76,54 @@ func cloned(out []byte) ([]byte, error) { return bytes.Clone(out), nil }
 
 // output makes the decoder of an output, which errors call what. The value keeps none of the output.
 func output[T any](what string, read func(r *wire.Reader) T) func(out []byte) (T, error) {
-	return func(out []byte) (v T, err error) {
+	return func(out []byte) (T, error) {
 		r := wire.NewReader(out)
-		if v = read(r); r.Err() == nil {
-			return v, nil
+		v := read(r)
+		if r.Err() != nil {
+			return *new(T), fmt.Errorf("%w: output of %s: %w", ErrMessage, what, r.Err())
 		}
-		var none T
-		return none, fmt.Errorf("%w: output of %s: %w", ErrMessage, what, r.Err())
+		return v, nil
 	}
 }
 
-// Operate carries out a compound operation, and returns the version of the object then. The error is that of the
-// first step that failed; each step has its own in its Result.
+// enveloped reads the list in an envelope, whose elements have at least size bytes.
+func enveloped[T any](r *wire.Reader, size int, read func(r *wire.Reader) T) (list []T) {
+	r.Envelope(1, func(_ uint8, r *wire.Reader) { list = wire.ListOf(r, size, read) })
+	return list
+}
+
+// Operate carries out a compound operation, and returns the version of the object then. The error is that of
+// the first step that failed; each step has its own in its Result.
 func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) {
 	s := op.list()
-	r := o.compound(op)
-	reply, err := o.do(ctx, &r, s.memory())
+	reply, err := o.do(ctx, o.compound(op), s.ops, s.memory())
 	s.conclude(&reply, err)
 	return reply.UserVersion, err
 }
 
-// Start is Operate for callers that do not wait: done is called once, on a core, which it must not block; it may start others. At the bounds of
-// Options Start waits, but on a core. Any goroutine, a core's too.
+// Start is Operate for callers that do not wait: done is called once, on a core, which it must not block; it
+// may start others. At the bounds of Options Start waits, but on a core. Any goroutine, a core's too.
 func (o Object) Start(ctx context.Context, op Op, done func(version uint64, err error)) error {
 	s := op.list()
-	return o.pool.c.engine.Start(ctx, &engine.Call{Request: o.compound(op), Into: s.memory(), Done: func(c *engine.Call) {
+	c := &engine.Call{Request: o.compound(op), Into: s.memory(), Done: func(c *engine.Call) {
 		err := o.explained(c.Err)
 		s.conclude(&c.Reply, err)
 		done(c.Reply.UserVersion, err)
-	}})
+	}}
+	c.Request.Ops = s.ops
+	return o.pool.c.engine.Start(ctx, c)
 }
 
-// compound makes the request.
+// compound makes the request, without the operations, whose results it clears.
 func (o Object) compound(op Op) osdop.Request {
 	s := op.list()
 	_, write := op.(*WriteOp)
-	r := o.request(s.ops, write)
+	r := o.request(write)
 	if !s.mtime.IsZero() {
 		r.MTime = s.mtime
 	}
-	for i := range r.Ops {
-		r.Ops[i].Result, r.Ops[i].Out = 0, nil
+	for i := range s.ops {
+		s.ops[i].Result, s.ops[i].Out = 0, nil
 	}
 	return r
 }
@@ -155,6 +163,21 @@ func (e *MismatchError) Error() string { return fmt.Sprintf("byte %d differs", e
 
 // Unwrap returns ECANCELED.
 func (e *MismatchError) Unwrap() error { return syscall.ECANCELED }
+
+// explained completes an error of the engine's.
+func (o Object) explained(err error) error {
+	failed, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -mismatch && errno < 1<<31 {
+		failed.Err = reason(-int32(errno))
+	}
+	if failed.Pool == "" {
+		failed.Pool = o.pool.name
+	}
+	return err
+}
 
 // reason is the error of a negative result.
 func reason(result int32) error {

@@ -15,11 +15,12 @@ type common struct{ steps }
 // AssertExists has the operation fail with ENOENT if the object does not exist.
 func (o *common) AssertExists() { o.add(osdop.Op{Code: osdop.CodeStat}) }
 
-// AssertVersion has the operation fail, unless the object has this version (Object.Operate): with ERANGE if the object is
-// newer, EOVERFLOW if it is older.
+// AssertVersion has the operation fail, unless the object has this version (Object.Operate): with ERANGE if
+// the object is newer, EOVERFLOW if it is older.
 func (o *common) AssertVersion(v uint64) { o.add(osdop.Extent(osdop.CodeAssertVer, 0, v, nil)) }
 
-// CompareExtent has the operation fail unless the object has these bytes at offset. The error is a *MismatchError.
+// CompareExtent has the operation fail unless the object has these bytes at offset. The error is a
+// *MismatchError.
 func (o *common) CompareExtent(offset uint64, data []byte) {
 	o.add(osdop.Extent(osdop.CodeCmpExt, offset, uint64(len(data)), data))
 }
@@ -63,11 +64,13 @@ func (o *ReadOp) Read(offset, length uint64) *Result[[]byte] {
 	return addResult(&o.steps, osdop.Extent(osdop.CodeRead, offset, length, nil), cloned)
 }
 
-// ReadInto reads into p, until p is full or the object ends; the result is the number of bytes. As the only step it brings large data
-// from the socket straight into p, as Object.ReadInto does. p, of at most PieceSize bytes, belongs to the operation until that is over.
+// ReadInto reads into p, until p is full or the object ends; the result is the number of bytes. As the only
+// step it brings large data from the socket straight into p, as Object.ReadInto does. p, of at most PieceSize
+// bytes, belongs to the operation until that is over.
 func (o *ReadOp) ReadInto(offset uint64, p []byte) *Result[int] {
 	o.into = p
-	return addResult(&o.steps, osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil), func(out []byte) (int, error) {
+	op := osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil)
+	return addResult(&o.steps, op, func(out []byte) (int, error) {
 		if len(out) > len(p) {
 			return 0, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, len(out), len(p))
 		}
@@ -89,7 +92,8 @@ type Extent struct{ Offset, Length uint64 }
 
 // SparseRead reads the extents that are stored.
 func (o *ReadOp) SparseRead(offset, length uint64) *Result[Sparse] {
-	return addResult(&o.steps, osdop.Extent(osdop.CodeSparseRead, offset, length, nil), output("sparse read", func(r *wire.Reader) Sparse {
+	op := osdop.Extent(osdop.CodeSparseRead, offset, length, nil)
+	return addResult(&o.steps, op, output("sparse read", func(r *wire.Reader) Sparse {
 		s := Sparse{readExtents(r), bytes.Clone(r.Blob())}
 		left := uint64(len(s.Data))
 		for _, e := range s.Extents {
@@ -104,11 +108,7 @@ func (o *ReadOp) SparseRead(offset, length uint64) *Result[Sparse] {
 }
 
 func readExtents(r *wire.Reader) []Extent {
-	list := make([]Extent, r.Count(8+8))
-	for i := range list {
-		list[i] = Extent{r.U64(), r.U64()}
-	}
-	return list
+	return wire.ListOf(r, 8+8, func(r *wire.Reader) Extent { return Extent{r.U64(), r.U64()} })
 }
 
 // Info is the result of Stat.
@@ -119,7 +119,9 @@ type Info struct {
 
 // Stat asks for size and time.
 func (o *ReadOp) Stat() *Result[Info] {
-	return addResult(&o.steps, osdop.Op{Code: osdop.CodeStat}, output("stat", func(r *wire.Reader) Info { return Info{r.U64(), r.Utime()} }))
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeStat}, output("stat", func(r *wire.Reader) Info {
+		return Info{r.U64(), r.Utime()}
+	}))
 }
 
 // ChecksumKind is an algorithm.
@@ -132,11 +134,12 @@ const (
 	CRC32C ChecksumKind = 2
 )
 
-// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one for all, or none behind the end.
+// Checksum has the OSD compute the checksums of chunks of this many bytes, each begun with seed; chunk 0: one
+// for all, or none behind the end.
 func (o *ReadOp) Checksum(kind ChecksumKind, seed, offset, length uint64, chunk uint32) *Result[[]uint64] {
-	size := 4
+	size, read := 4, func(r *wire.Reader) uint64 { return uint64(r.U32()) }
 	if kind == XXH64 {
-		size = 8
+		size, read = 8, (*wire.Reader).U64
 	}
 	op := osdop.Extent(osdop.CodeChecksum, offset, length, le.AppendUint64(nil, seed)[:size])
 	le.PutUint32(op.Args[16:], chunk)
@@ -145,15 +148,7 @@ func (o *ReadOp) Checksum(kind ChecksumKind, seed, offset, length uint64, chunk 
 		if r.Len() == 0 {
 			return nil // the range lies behind the end of the object
 		}
-		sums := make([]uint64, r.Count(size))
-		for i := range sums {
-			if size == 8 {
-				sums[i] = r.U64()
-			} else {
-				sums[i] = uint64(r.U32())
-			}
-		}
-		return sums
+		return wire.ListOf(r, size, read)
 	}))
 }
 
@@ -168,11 +163,9 @@ func (o *ReadOp) Xattrs() *Result[map[string][]byte] {
 }
 
 func readMap(r *wire.Reader) map[string][]byte {
-	n := r.Count(4 + 4)
-	values := make(map[string][]byte, n)
-	for range n {
-		key := r.Str()
-		values[key] = bytes.Clone(r.Blob())
+	values := map[string][]byte{}
+	for _, p := range wire.ListOf(r, 4+4, readPair) {
+		values[p.Key] = p.Value
 	}
 	return values
 }
@@ -189,29 +182,22 @@ type Page struct {
 	More  bool // it was cut: ask again, behind the last key
 }
 
-// Omap asks for at most limit values of the omap, behind a key, whose keys begin with prefix. OSDs bring at most 1024.
+// Omap asks for at most limit values of the omap, behind a key, whose keys begin with prefix. OSDs bring at
+// most 1024.
 func (o *ReadOp) Omap(after, prefix string, limit uint64) *Result[Page] {
 	in := wire.AppendString(le.AppendUint64(wire.AppendString(nil, after), limit), prefix)
 	return addResult(&o.steps, osdop.Input(osdop.CodeOmapVals, in), output("omap", func(r *wire.Reader) Page {
-		p := Page{Pairs: make([]Pair, r.Count(4+4))}
-		for i := range p.Pairs {
-			p.Pairs[i] = Pair{r.Str(), bytes.Clone(r.Blob())}
-		}
-		p.More = r.Bool()
-		return p
+		return Page{wire.ListOf(r, 4+4, readPair), r.Bool()}
 	}))
 }
+
+func readPair(r *wire.Reader) Pair { return Pair{r.Str(), bytes.Clone(r.Blob())} }
 
 // OmapKeys is Omap without values and prefix.
 func (o *ReadOp) OmapKeys(after string, limit uint64) *Result[Page] {
 	in := le.AppendUint64(wire.AppendString(nil, after), limit)
 	return addResult(&o.steps, osdop.Input(osdop.CodeOmapKeys, in), output("omap keys", func(r *wire.Reader) Page {
-		p := Page{Pairs: make([]Pair, r.Count(4))}
-		for i := range p.Pairs {
-			p.Pairs[i].Key = r.Str()
-		}
-		p.More = r.Bool()
-		return p
+		return Page{wire.ListOf(r, 4, func(r *wire.Reader) Pair { return Pair{Key: r.Str()} }), r.Bool()}
 	}))
 }
 
@@ -244,17 +230,14 @@ type Watcher struct {
 
 // Watchers asks for the watchers of the object.
 func (o *ReadOp) Watchers() *Result[[]Watcher] {
-	return addResult(&o.steps, osdop.Op{Code: osdop.CodeWatchers}, output("watchers", func(r *wire.Reader) (list []Watcher) {
-		r.Envelope(1, func(_ uint8, r *wire.Reader) {
-			for range r.Count(6) {
-				r.Envelope(2, func(_ uint8, r *wire.Reader) {
-					w := Watcher{Client: wire.EntityType(r.U8()), ID: r.S64(), Cookie: r.U64()}
-					w.Timeout, w.Addr = time.Duration(r.U32())*time.Second, r.Addr()
-					list = append(list, w)
-				})
-			}
+	return addResult(&o.steps, osdop.Op{Code: osdop.CodeWatchers}, output("watchers", func(r *wire.Reader) []Watcher {
+		return enveloped(r, 6, func(r *wire.Reader) (w Watcher) {
+			r.Envelope(2, func(_ uint8, r *wire.Reader) {
+				w = Watcher{Client: wire.EntityType(r.U8()), ID: r.S64(), Cookie: r.U64()}
+				w.Timeout, w.Addr = time.Duration(r.U32())*time.Second, r.Addr()
+			})
+			return w
 		})
-		return list
 	}))
 }
 
@@ -274,18 +257,15 @@ type clones struct {
 
 // clones asks for them. The operation reads SnapDir.
 func (o *ReadOp) clones() *Result[clones] {
-	return addResult(&o.steps, osdop.Op{Code: osdop.CodeListSnaps}, output("snapshots", func(r *wire.Reader) (all clones) {
+	op := osdop.Op{Code: osdop.CodeListSnaps}
+	return addResult(&o.steps, op, output("snapshots", func(r *wire.Reader) (all clones) {
 		r.Envelope(2, func(version uint8, r *wire.Reader) {
-			for range r.Count(6) {
+			all.list = wire.ListOf(r, 6, func(r *wire.Reader) (c Clone) {
 				r.Envelope(1, func(_ uint8, r *wire.Reader) {
-					c := Clone{ID: r.U64(), Snaps: make([]uint64, r.Count(8))}
-					for i := range c.Snaps {
-						c.Snaps[i] = r.U64()
-					}
-					c.Overlap, c.Size = readExtents(r), r.U64()
-					all.list = append(all.list, c)
+					c = Clone{r.U64(), wire.ListOf(r, 8, (*wire.Reader).U64), readExtents(r), r.U64()}
 				})
-			}
+				return c
+			})
 			if version >= 2 {
 				all.newest = r.U64()
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// WriteOp is a compound operation that changes an object, or makes one. The zero value has no step. Data that it is given must not
-// change until the operation has returned, and after an ErrUnknown never.
+// WriteOp is a compound operation that changes an object, or makes one. The zero value has no step. Data that
+// it is given must not change until the operation has returned, and after an ErrUnknown never.
 type WriteOp struct{ common }
 
 // SetTime has the object's time of modification be t, not the present.
@@ -47,7 +47,8 @@ func (o *WriteOp) WriteSame(offset, length uint64, pattern []byte) {
 // Truncate sets the size of an object that exists.
 func (o *WriteOp) Truncate(size uint64) { o.add(osdop.Extent(osdop.CodeTruncate, size, 0, nil)) }
 
-// Zero makes zeros of a range, and does not make the object longer. Without bytes it is no step: an OSD would abort.
+// Zero makes zeros of a range, and does not make the object longer. Without bytes it is no step: an OSD would
+// abort.
 func (o *WriteOp) Zero(offset, length uint64) {
 	if length > 0 {
 		o.add(osdop.Extent(osdop.CodeZero, offset, length, nil))
@@ -93,8 +94,8 @@ func (o *WriteOp) ClearOmap() { o.add(osdop.Op{Code: osdop.CodeOmapClear}) }
 // Rollback gives the object the state of a snapshot.
 func (o *WriteOp) Rollback(snap uint64) { o.add(osdop.Extent(osdop.CodeRollback, snap, 0, nil)) }
 
-// CopyFrom makes the object a copy of another one, of the same cluster, as it is at the snapshot of its pool's
-// view; version is the one that it must have, 0: any.
+// CopyFrom makes the object a copy of another one, of the same cluster, as it is at the snapshot of its
+// pool's view; version is the one that it must have, 0: any.
 func (o *WriteOp) CopyFrom(from Object, version uint64) {
 	source := from.target()
 	in := source.AppendLocator(wire.AppendString(nil, source.Name))

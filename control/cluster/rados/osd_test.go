@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"sync"
@@ -23,9 +25,14 @@ import (
 type osd struct {
 	m    *control.Messenger
 	addr netip.AddrPort
+	c    *cluster
 
 	mu       sync.Mutex
-	content  []byte // nil: there is no object
+	asked    int              // requests that came
+	again    *control.Message // the answer to all requests; nil: each is carried out
+	last     *control.Message // the last answer
+	mute     chan struct{}    // gets a request that is not answered; nil: all are
+	content  []byte           // nil: there is no object
 	xattrs   map[string][]byte
 	version  uint64
 	watcher  *control.Conn
@@ -35,8 +42,8 @@ type osd struct {
 }
 
 // startOSD has an OSD serve the object of a cluster, which no client has connected to.
-func (c *cluster) startOSD() (*osd, error) {
-	o := &osd{xattrs: map[string][]byte{}}
+func (c *cluster) startOSD(at string) (*osd, error) {
+	o := &osd{c: c, xattrs: map[string][]byte{}}
 	var err error
 	o.m, err = control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
 	if err == nil {
@@ -46,7 +53,7 @@ func (c *cluster) startOSD() (*osd, error) {
 		return nil, err
 	}
 	c.stop = append(c.stop, func() error { return o.m.Shutdown(context.Background()) })
-	addrs, err := o.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	addrs, err := o.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort(at)})
 	if err == nil {
 		o.addr = addrs[0].AddrPort
 	}
@@ -54,11 +61,48 @@ func (c *cluster) startOSD() (*osd, error) {
 	return o, err
 }
 
-// take carries out MOSDOp: all of its steps or none.
-func (o *osd) take(conn *control.Conn, m *control.Message) bool {
-	q := captured.ReadRequest(m.Version, m.Front, bytes.Clone(m.Data))
+// startObject has a client of such a cluster, and an OSD of ours for its object.
+func startObject(t *testing.T) (context.Context, *osd, rados.Object) {
+	t.Helper()
+	c := startCluster(t)
+	o, err := c.startOSD("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	p, err := c.dial(ctx, t).Pool(ctx, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.quiet = true // the map stays
+	c.mu.Unlock()
+	return ctx, o, p.Object(object)
+}
+
+// answer has the OSD answer all requests alike, or tell mute of each in place of an answer; nil: neither.
+func (o *osd) answer(again *control.Message, mute chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.again, o.mute = again, mute
+}
+
+// take carries out MOSDOp: all of its steps or none.
+func (o *osd) take(conn *control.Conn, m *control.Message) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.asked++; o.mute != nil {
+		o.mute <- struct{}{}
+		return true
+	}
+	if o.again != nil {
+		again := control.NewMessage(o.again.Type, o.again.Front, o.again.Data)
+		again.TID, again.Version, again.CompatVersion = m.TID, 8, 2
+		_ = conn.Send(again) // who is gone needs none
+		return true
+	}
+	q := captured.ReadRequest(m.Version, m.Front, bytes.Clone(m.Data))
 	var failed syscall.Errno
 	before, attrs := o.content, o.xattrs
 	for i := range q.Steps {
@@ -75,6 +119,7 @@ func (o *osd) take(conn *control.Conn, m *control.Message) bool {
 	answer := control.NewMessage(osdop.TypeOpReply, nil, nil)
 	answer.Front, answer.Data = q.Reply(-int32(failed), o.version)
 	answer.TID, answer.Version, answer.CompatVersion = m.TID, 8, 2
+	o.last = control.NewMessage(answer.Type, bytes.Clone(answer.Front), bytes.Clone(answer.Data))
 	_ = conn.Send(answer) // who is gone needs none
 	return true
 }
@@ -87,6 +132,8 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 	switch s.Code {
 	case osdop.CodeWriteFull:
 		o.content = append([]byte{}, s.In...)
+	case osdop.CodeWrite:
+		o.content = append(bytes.Clone(o.content[:min(at, uint64(len(o.content)))]), s.In...)
 	case osdop.CodeAppend:
 		o.content = append(bytes.Clone(o.content), s.In...)
 	case osdop.CodeRead:
@@ -94,6 +141,14 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 		if n := le.Uint64(s.Args[8:]); n > 0 {
 			s.Out = s.Out[:min(n, uint64(len(s.Out)))]
 		}
+	case osdop.CodeList: // pages of two objects without end
+		from := osdop.ReadHObject(wire.NewReader(s.In))
+		id, _ := o.c.first.PoolID(pool)
+		next := osdop.HObject{Pool: id, Hash: bits.Reverse32(bits.Reverse32(from.Hash) + 1)}
+		b, mark := wire.BeginEnvelope(nil, 1, 1)
+		s.Out = wire.EndEnvelope(append(le.AppendUint32(next.AppendTo(b), 2), make([]byte, 2*3*4)...), mark)
+	case osdop.CodeOmapVals: // pages of two keys without end
+		s.Out = append(append(le.AppendUint32(nil, 2), make([]byte, 2*2*4)...), 1)
 	case osdop.CodeStat:
 		s.Out = append(le.AppendUint64(nil, uint64(len(o.content))), make([]byte, 8)...)
 	case osdop.CodeRemove:
@@ -126,13 +181,13 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 		o.notifier, o.notify = conn, at
 		s.Out = le.AppendUint64(nil, 1)
 		if o.watcher == nil {
-			o.event(conn, osdop.WatchNotify{What: osdop.EventComplete, Cookie: at, NotifyID: 1}, nil)
+			o.event(conn, captured.WatchNotify(osdop.EventComplete, at, 1, nil, 0, 0), nil)
 			break
 		}
-		o.event(o.watcher, osdop.WatchNotify{What: osdop.EventNotify, Cookie: o.cookie, NotifyID: 1, Payload: r.Blob()}, nil)
+		o.event(o.watcher, captured.WatchNotify(osdop.EventNotify, o.cookie, 1, r.Blob(), 0, 0), nil)
 	case osdop.CodeNotifyAck:
 		answer := append(le.AppendUint64(le.AppendUint64(le.AppendUint32(nil, 1), 1), o.cookie), s.In[16:]...)
-		o.event(o.notifier, osdop.WatchNotify{What: osdop.EventComplete, Cookie: o.notify, NotifyID: 1}, append(answer, 0, 0, 0, 0))
+		o.event(o.notifier, captured.WatchNotify(osdop.EventComplete, o.notify, 1, nil, 0, 0), append(answer, 0, 0, 0, 0))
 	default:
 		return syscall.EOPNOTSUPP
 	}
@@ -140,25 +195,15 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 }
 
 // event sends MWatchNotify.
-func (o *osd) event(to *control.Conn, w osdop.WatchNotify, data []byte) {
-	m := control.NewMessage(osdop.TypeWatchNotify, w.AppendTo(nil), data)
+func (o *osd) event(to *control.Conn, front, data []byte) {
+	m := control.NewMessage(osdop.TypeWatchNotify, front, data)
 	m.Version, m.CompatVersion = 3, 1
 	_ = to.Send(m) // who is gone needs none
 }
 
 // Start is Operate for who does not wait: calls keep their order, each is told once how it ended, and may start another.
 func TestStartTellsEachResultOnce(t *testing.T) {
-	c := startCluster(t)
-	if _, err := c.startOSD(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	p, err := c.dial(ctx, t).Pool(ctx, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := p.Object(object)
+	ctx, _, o := startObject(t)
 	type end struct {
 		i       int
 		version uint64
@@ -209,17 +254,8 @@ func TestStartTellsEachResultOnce(t *testing.T) {
 
 // A read of large data into memory of the caller, alone, among other steps, and where the object ends.
 func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
-	c := startCluster(t)
-	if _, err := c.startOSD(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	p, err := c.dial(ctx, t).Pool(ctx, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, content := p.Object(object), bytes.Repeat([]byte("0123456789"), 10_000)
+	ctx, _, o := startObject(t)
+	content := bytes.Repeat([]byte("0123456789"), 10_000)
 	if err := o.WriteFull(ctx, content); err != nil {
 		t.Fatal(err)
 	}
@@ -235,6 +271,50 @@ func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
 			if _, err := o.Operate(ctx, &op); err != nil || n.Err != nil || n.Value != len(want) || !bytes.Equal(into[:n.Value], want) {
 				t.Errorf("%d steps, from %d: %d bytes of %d, %v, %v", 1+others, offset, n.Value, len(want), n.Err, err)
 			}
+		}
+	}
+}
+
+func elements[T any](all iter.Seq2[T, error]) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		for _, err := range all {
+			if !yield(err) {
+				return
+			}
+		}
+	}
+}
+
+// A list and an omap come page by page. When the context ends, its cause is the last element; a loop that is left has
+// nothing asked for any more.
+func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	if err := o.WriteFull(ctx, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	for name, all := range map[string]func(ctx context.Context) iter.Seq[error]{
+		"list": func(ctx context.Context) iter.Seq[error] { return elements(o.Pool().Objects(ctx)) },
+		"omap": func(ctx context.Context) iter.Seq[error] { return elements(o.Omap(ctx, "", "")) },
+	} {
+		before := osd.asked
+		for range all(ctx) {
+			break
+		}
+		if _, err := o.Stat(ctx); err != nil || osd.asked != before+2 {
+			t.Errorf("%s: %d requests, want a page and a stat; %v", name, osd.asked-before, err)
+		}
+		cause := errors.New("late")
+		ending, end := context.WithCancelCause(ctx)
+		mute := make(chan struct{}, 1)
+		go func() { <-mute; end(cause) }()
+		var errs []error
+		for err := range all(ending) {
+			errs = append(errs, err)
+			osd.answer(nil, mute)
+		}
+		osd.answer(nil, nil)
+		if len(errs) != 3 || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], cause) {
+			t.Errorf("%s: %v, want a page, and the cause", name, errs)
 		}
 	}
 }

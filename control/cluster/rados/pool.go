@@ -17,19 +17,17 @@ type Flags uint32
 const (
 	// BalanceReads reads from any OSD that has the object, not its primary alone.
 	BalanceReads = Flags(osdop.BalanceReads)
-	// LocalizeReads reads from the OSD that is the nearest by Options.Location; the primary, if others are no nearer. BalanceReads goes before it.
+	// LocalizeReads reads from the OSD that is the nearest by Options.Location; the primary, if others are no
+	// nearer. BalanceReads goes before it.
 	LocalizeReads = Flags(osdop.LocalizeReads)
 	// OrderReads has reads not overtake writes.
 	OrderReads = Flags(osdop.RWOrdered)
 	// OrderSnap has writes fail with EOVERFLOW if the object has seen a newer snapshot than the context has.
 	OrderSnap = Flags(osdop.OrderSnap)
-	// FullTry has writes fail with ENOSPC or EDQUOT in place of waiting while the cluster or the pool is full. FullForce
-	// carries them out.
+	// FullTry has writes fail with ENOSPC or EDQUOT in place of waiting while the cluster or the pool is
+	// full. FullForce carries them out.
 	FullTry   = Flags(osdop.FullTry)
 	FullForce = Flags(osdop.FullForce)
-	// IgnoreCache and IgnoreOverlay go by cache tiers.
-	IgnoreCache   = Flags(osdop.IgnoreCache)
-	IgnoreOverlay = Flags(osdop.IgnoreOverlay)
 	// ReturnOutputs has a WriteOp bring the outputs of its steps.
 	ReturnOutputs = Flags(osdop.ReturnVec)
 )
@@ -37,8 +35,8 @@ const (
 // AllNamespaces is the namespace with which a list has the objects of all.
 const AllNamespaces = "\x01"
 
-// Pool is a pool as its user sees it: with a namespace, a locator, snapshots and flags. It is a cheap value; the
-// methods beginning with With return another one. Any goroutine.
+// Pool is a pool as its user sees it: with a namespace, a locator, snapshots and flags. It is a cheap value;
+// the methods beginning with With return another one. Any goroutine.
 type Pool struct {
 	c         *Cluster
 	id        int64
@@ -61,10 +59,12 @@ func (p Pool) WithNamespace(ns string) Pool { p.ns = ns; return p }
 // WithLocator has all objects placed by this key in place of their names; "": by their names.
 func (p Pool) WithLocator(key string) Pool { p.key = key; return p }
 
-// WithSnap has reads see a snapshot; 0: the present state. A snapshot does not change: writes fail with EROFS.
+// WithSnap has reads see a snapshot; 0: the present state. A snapshot does not change: writes fail with
+// EROFS.
 func (p Pool) WithSnap(id uint64) Pool { p.snap = id; return p }
 
-// WithSnapContext has writes keep the data that self-managed snapshots need: seq is the newest id, snaps are all that exist.
+// WithSnapContext has writes keep the data that self-managed snapshots need: seq is the newest id, snaps are
+// all that exist.
 func (p Pool) WithSnapContext(seq uint64, snaps ...uint64) Pool {
 	p.seq, p.snaps = seq, slices.Clone(snaps)
 	slices.Sort(p.snaps)
@@ -83,7 +83,7 @@ type Snap = osdmap.Snap
 
 // Snaps lists the snapshots of the pool, the oldest first; not the self-managed ones.
 func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
-	m, err := p.c.osdmap(ctx)
+	m, err := p.c.engine.WaitEpoch(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

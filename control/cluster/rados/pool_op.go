@@ -10,7 +10,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at the monitors.
+// CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at
+// the monitors.
 func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
 	if _, err := (Pool{c: c, name: name}).change(ctx, poolOp{what: poolCreate, name: name}, "creation"); err != nil {
 		return Pool{}, err
@@ -18,7 +19,8 @@ func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
 	return c.Pool(ctx, name)
 }
 
-// Delete removes the pool with all that is in it; EPERM: the monitors do not allow that (mon_allow_pool_delete).
+// Delete removes the pool with all that is in it; EPERM: the monitors do not allow that
+// (mon_allow_pool_delete).
 func (p Pool) Delete(ctx context.Context) error {
 	// Without a name: a monitor that finds a pool of this one says yes, and deletes nothing.
 	_, err := p.change(ctx, poolOp{what: poolDelete}, "deletion")
@@ -48,7 +50,8 @@ func (p Pool) CreateSelfManagedSnap(ctx context.Context) (uint64, error) {
 
 // RemoveSelfManagedSnap has the OSDs forget a snapshot.
 func (p Pool) RemoveSelfManagedSnap(ctx context.Context, id uint64) error {
-	_, err := p.change(ctx, poolOp{what: poolDeleteUnmanaged, snap: id}, fmt.Sprintf("removal of self-managed snapshot %d", id))
+	what := fmt.Sprintf("removal of self-managed snapshot %d", id)
+	_, err := p.change(ctx, poolOp{what: poolDeleteUnmanaged, snap: id}, what)
 	return err
 }
 
@@ -103,25 +106,19 @@ func (p Pool) change(ctx context.Context, op poolOp, what string) (snap uint64, 
 	epoch := p.c.Epoch()
 	m, err := p.c.mon.Request(ctx, func(fsid mon.FSID) *control.Message { return op.message(epoch, fsid, p.id) })
 	if err == nil {
-		snap, err = p.changed(ctx, m)
-		m.Release()
+		var reply poolReply
+		if reply, err = readPoolReply(m.Front); m.Type != typePoolOpReply {
+			err = fmt.Errorf("%w: message of type %d in place of MPoolOpReply", ErrMessage, m.Type)
+		} else if err == nil && reply.result < 0 {
+			err = fmt.Errorf("%w: %w", ErrRefused, syscall.Errno(-reply.result))
+		}
+		if m.Release(); err == nil {
+			_, err = p.c.engine.WaitEpoch(ctx, reply.epoch)
+			snap = reply.snap
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
 	}
 	return snap, nil
-}
-
-func (p Pool) changed(ctx context.Context, m *control.Message) (snap uint64, err error) {
-	if m.Type != typePoolOpReply {
-		return 0, fmt.Errorf("%w: message of type %d in place of MPoolOpReply", ErrMessage, m.Type)
-	}
-	reply, err := readPoolReply(m.Front)
-	switch {
-	case err != nil:
-		return 0, err
-	case reply.result < 0:
-		return 0, fmt.Errorf("%w: %w", ErrRefused, syscall.Errno(-reply.result))
-	}
-	return reply.snap, p.c.engine.WaitEpoch(ctx, reply.epoch)
 }

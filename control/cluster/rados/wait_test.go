@@ -182,9 +182,12 @@ func (c *cluster) changeLocked(osd uint32, up netip.AddrPort) {
 		b = le.AppendUint32(list(b, 1), osd)
 		b = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: up}}.AppendTo(b)
 		b = list(list(b, 0), 0) // states, weights
-		b = le.AppendUint64(append(list(b, 1), 1), uint64(group.Pool))
-		b = le.AppendUint32(le.AppendUint32(b, group.Seed), 0xffffffff)
-		b = le.AppendUint32(list(b, 1), osd)
+		b = list(b, 2)
+		for _, seed := range []uint32{group.Seed, 0} { // lists begin with 0
+			b = le.AppendUint64(append(b, 1), uint64(group.Pool))
+			b = le.AppendUint32(le.AppendUint32(b, seed), 0xffffffff)
+			b = le.AppendUint32(list(b, 1), osd)
+		}
 	}
 	b = append(b, make([]byte, 10*4+2*8)...) // nothing else
 	b = wire.EndEnvelope(b, inner)
@@ -263,13 +266,8 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 // The request to delete a pool has its number and no name: a monitor of Ceph that finds a pool of that name says yes, and deletes
 // nothing.
 func TestAPoolIsDeletedByItsNumber(t *testing.T) {
-	c := startCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	p, err := c.dial(ctx, t).Pool(ctx, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, osd, o := startObject(t)
+	p, c := o.Pool(), osd.c
 	if err := p.Delete(ctx); err != nil {
 		t.Fatal(err)
 	}

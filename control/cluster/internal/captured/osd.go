@@ -87,3 +87,10 @@ func OSDMaps(fsid []byte, epoch uint32, incremental, whole []byte) []byte {
 	}
 	return append(le.AppendUint32(le.AppendUint32(b, 1), epoch), 0, 0, 0, 0)
 }
+
+// WatchNotify is the front of MWatchNotify version 3, of a kind, for a watch or a notify, with the id of the notify.
+func WatchNotify(kind uint8, cookie, id uint64, payload []byte, result int32, notifier uint64) []byte {
+	b := le.AppendUint64([]byte{1, kind}, cookie)
+	b = wire.AppendBlob(le.AppendUint64(le.AppendUint64(b, 0), id), payload)
+	return le.AppendUint64(le.AppendUint32(b, uint32(result)), notifier)
+}

@@ -169,27 +169,6 @@ func TestTheFirstOfTheLowestQuotientsIsDrawn(t *testing.T) {
 	}
 }
 
-func TestAMappingAllocatesNothing(t *testing.T) {
-	for _, name := range []string{"reef-straw2-jewel", "reef-uniform", "tentacle-msr", "tentacle-classes-args"} {
-		m, err := Decode(read(t, "testdata/"+name+".crush"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, out, weights := new(Work), make([]int32, 4), slices.Repeat([]uint32{0x10000}, 64)
-		x := uint32(0)
-		all := func() {
-			for rule := range m.rules {
-				m.Do(w, rule, x, -1, weights, out)
-			}
-			x++
-		}
-		all() // a permutation grows once
-		if n := testing.AllocsPerRun(50, all); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
 // testMap makes maps by hand: each bucket is straw2, with items of weight 1.
 type testMap struct {
 	buckets [][]int32

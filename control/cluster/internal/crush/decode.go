@@ -18,31 +18,18 @@ func Decode(p []byte) (*Map, error) {
 		return nil, fmt.Errorf("%w: crush map: magic number %#x", wire.ErrMalformed, v)
 	}
 	m := &Map{tunables: legacy, budget: budget}
-	slots := func(n int64) int { // each has at least 4 bytes
-		if n < 0 || n > int64(r.Len())/4 {
-			r.Fail(fmt.Errorf("%w: %d slots in %d bytes", wire.ErrTruncated, n, r.Len()))
-			return 0
-		}
-		return int(n)
-	}
-	buckets, rules := slots(int64(r.S32())), slots(int64(r.U32()))
+	buckets, rules := r.Count(4), r.Count(4)
 	m.maxDevices = r.S32()
 	m.buckets = make([]*bucket, buckets)
 	for i := range m.buckets {
 		if alg := r.U32(); alg != 0 {
 			m.buckets[i] = decodeBucket(r, int32(-1-i), alg)
 		}
-		if r.Err() != nil {
-			break
-		}
 	}
 	m.rules = make([]*rule, rules)
 	for i := range m.rules {
 		if r.U32() != 0 {
 			m.rules[i] = decodeRule(r)
-		}
-		if r.Err() != nil {
-			break
 		}
 	}
 	m.types, m.names = readNames(r), readNames(r)
@@ -58,12 +45,10 @@ func decodeBucket(r *wire.Reader, id int32, alg uint32) *bucket {
 	b := &bucket{id: r.S32(), kind: int32(r.U16()), alg: r.U8()}
 	hash := r.U8()
 	r.U32() // weight
-	b.items = make([]int32, r.Count(4))
-	for i := range b.items {
-		b.items[i] = r.S32()
-	}
+	b.items = wire.ListOf(r, 4, (*wire.Reader).S32)
 	if r.Err() == nil && (b.id != id || uint32(b.alg) != alg || hash != 0) {
-		r.Fail(fmt.Errorf("%w: bucket %d has id %d, algorithm %d or %d, hash %d", wire.ErrMalformed, id, b.id, alg, b.alg, hash))
+		r.Fail(fmt.Errorf("%w: bucket %d has id %d, algorithm %d or %d, hash %d", wire.ErrMalformed,
+			id, b.id, alg, b.alg, hash))
 	}
 	switch b.alg {
 	case algUniform:
@@ -81,10 +66,6 @@ func decodeBucket(r *wire.Reader, id int32, alg uint32) *bucket {
 	case algStraw:
 		_, b.straws = decodePairs(r, len(b.items))
 	case algStraw2:
-		if 4*len(b.items) > r.Len() {
-			r.Fail(fmt.Errorf("%w: weights of bucket %d", wire.ErrTruncated, id))
-			return nil
-		}
 		b.straw2 = make([]straw, len(b.items))
 		for i, item := range b.items {
 			b.straw2[i] = straw{uint32(item), r.U32()}
@@ -96,10 +77,6 @@ func decodeBucket(r *wire.Reader, id int32, alg uint32) *bucket {
 }
 
 func decodePairs(r *wire.Reader, n int) (first, second []uint32) {
-	if 8*n > r.Len() {
-		r.Fail(fmt.Errorf("%w: weights of %d items", wire.ErrTruncated, n))
-		return nil, nil
-	}
 	first, second = make([]uint32, n), make([]uint32, n)
 	for i := range n {
 		first[i], second[i] = r.U32(), r.U32()
@@ -126,9 +103,7 @@ func readNames(r *wire.Reader) map[int32]string {
 		if n == 0 {
 			n = r.U32()
 		}
-		if names[key] = string(r.Bytes(int(n))); r.Err() != nil {
-			break
-		}
+		names[key] = string(r.Bytes(int(n)))
 	}
 	return names
 }
@@ -161,9 +136,7 @@ func skipClasses(r *wire.Reader) {
 	readNames(r)
 	for range r.Count(8) { // buckets for each bucket and class
 		r.U32()
-		if r.Skip(8 * r.Count(8)); r.Err() != nil {
-			return
-		}
+		r.Skip(8 * r.Count(8))
 	}
 }
 
@@ -174,12 +147,7 @@ func decodeSets(r *wire.Reader, m *Map) {
 	for set := range sets {
 		key := r.S64()
 		for range r.Count(12) {
-			slot, positions := r.U32(), r.Count(4)
-			weights := make([][]uint32, positions)
-			for i := range weights {
-				weights[i] = r.U32s()
-			}
-			ids := r.U32s()
+			slot, weights, ids := r.U32(), wire.ListOf(r, 4, (*wire.Reader).U32s), r.U32s()
 			if r.Err() != nil {
 				return
 			}
@@ -187,7 +155,8 @@ func decodeSets(r *wire.Reader, m *Map) {
 				continue
 			}
 			if !m.buckets[slot].addSet(int32(set), weights, ids) {
-				r.Fail(fmt.Errorf("%w: choose_args %d of bucket %d have other sizes", wire.ErrMalformed, key, -1-int64(slot)))
+				r.Fail(fmt.Errorf("%w: choose_args %d of bucket %d have other sizes", wire.ErrMalformed,
+					key, -1-int64(slot)))
 				return
 			}
 		}

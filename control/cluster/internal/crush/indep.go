@@ -32,7 +32,9 @@ func (w *Work) indep(c choice, root *bucket, n, wanted int, out, leaves []int32,
 
 // place tries once to fill out[rep]. It says whether that is decided: by an item, or by None
 // where the hierarchy leads to a device too early.
-func (w *Work) place(c choice, root *bucket, wanted int, out, leaves []int32, first, rep int, total, parent uint32) bool {
+func (w *Work) place(
+	c choice, root *bucket, wanted int, out, leaves []int32, first, rep int, total, parent uint32,
+) bool {
 	in := root
 	for w.budget >= 0 {
 		w.budget--

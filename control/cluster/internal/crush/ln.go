@@ -29,25 +29,20 @@ var reciprocals = func() (r [129]uint64) {
 }()
 
 // lnHigh is 2^48 times the logarithm of (128+k)/128; the last value is historic.
-var lnHigh = [129]uint64{
-	0x000000000000, 0x02dfca16dde1, 0x05b9e5a170b4, 0x088e68ea899a, 0x0b5d69bac77e, 0x0e26fd5c8555, 0x10eb389fa29f, 0x13aa2fdd27f1,
-	0x1663f6fac913, 0x1918a16e4633, 0x1bc84240adab, 0x1e72ec117fa5, 0x2118b119b4f3, 0x23b9a32eaa56, 0x2655d3c4f15c, 0x28ed53f307ee,
-	0x2b803473f7ad, 0x2e0e85a9de04, 0x309857a05e07, 0x331dba0efce1, 0x359ebc5b69d9, 0x381b6d9bb29b, 0x3a93dc9864b2, 0x3d0817ce9cd4,
-	0x3f782d7204d0, 0x41e42b6ec0c0, 0x444c1f6b4c2d, 0x46b016ca47c1, 0x49101eac381c, 0x4b6c43f1366a, 0x4dc4933a9337, 0x501918ec6c11,
-	0x5269e12f346e, 0x54b6f7f1325a, 0x570068e7ef5a, 0x59463f919dee, 0x5b8887367433, 0x5dc74ae9fbec, 0x6002958c5871, 0x623a71cb82c8,
-	0x646eea247c5c, 0x66a008e4788c, 0x68cdd829fd81, 0x6af861e5fc7d, 0x6d1fafdce20a, 0x6f43cba79e40, 0x7164beb4a56d, 0x73829248e961,
-	0x759d4f80cba8, 0x77b4ff5108d9, 0x79c9aa879d53, 0x7bdb59cca388, 0x7dea15a32c1b, 0x7ff5e66a0ffe, 0x81fed45cbccb, 0x8404e793fb81,
-	0x86082806b1d5, 0x88089d8a9e47, 0x8a064fd50f2a, 0x8c01467b94bb, 0x8df988f4ae80, 0x8fef1e987409, 0x91e20ea1393e, 0x93d2602c2e5f,
-	0x95c01a39fbd6, 0x97ab43af59f9, 0x9993e355a4e5, 0x9b79ffdb6c8b, 0x9d5d9fd5010b, 0x9f3ec9bcfb80, 0xa11d83f4c355, 0xa2f9d4c51039,
-	0xa4d3c25e68dc, 0xa6ab52d99e76, 0xa8808c384547, 0xaa5374652a1c, 0xac241134c4e9, 0xadf26865a8a1, 0xafbe7fa0f04d, 0xb1885c7aa982,
-	0xb35004723c46, 0xb5157cf2d078, 0xb6d8cb53b0ca, 0xb899f4d8ab63, 0xba58feb2703a, 0xbc15edfeed32, 0xbdd0c7c9a817, 0xbf89910c1678,
-	0xc1404eadf383, 0xc2f5058593d9, 0xc4a7ba58377c, 0xc65871da59dd, 0xc80730b00016, 0xc9b3fb6d0559, 0xcb5ed69565af, 0xcd07c69d8702,
-	0xceaecfea8085, 0xd053f6d26089, 0xd1f73f9c70c0, 0xd398ae817906, 0xd53847ac00a6, 0xd6d60f388e41, 0xd8720935e643, 0xda0c39a54804,
-	0xdba4a47aa996, 0xdd3b4d9cf24b, 0xded038e633f3, 0xe0636a23e2ee, 0xe1f4e5170d02, 0xe384ad748f0e, 0xe512c6e54998, 0xe69f35065448,
-	0xe829fb693044, 0xe9b31d93f98e, 0xeb3a9f019750, 0xecc08321eb30, 0xee44cd59ffab, 0xefc781043579, 0xf148a170700a, 0xf2c831e44116,
-	0xf446359b1353, 0xf5c2afc65447, 0xf73da38d9d4a, 0xf8b7140edbb1, 0xfa2f045e7832, 0xfba577877d7d, 0xfd1a708bbe11, 0xfe8df263f957,
-	0xffff00000000,
-}
+var lnHigh = func() (high [129]uint64) {
+	for k := range high {
+		m := uint64(128+k) << 56 // each square gives one more bit of the logarithm
+		for range 48 {
+			square, low := bits.Mul64(m, m)
+			high[k] = high[k]<<1 | square>>63
+			if m = square; square>>63 == 0 {
+				m = square<<1 | low>>63
+			}
+		}
+	}
+	high[128] = 0xffff00000000
+	return high
+}()
 
 // lnLow is about 2^48 times the logarithm of 1+j/2^15. Most values deviate from that for
 // historic reasons, in all implementations.

@@ -8,9 +8,9 @@ import (
 // maxDepth bounds the levels of a hierarchy, which may contain itself.
 const maxDepth = 64
 
-// Distances says how far devices are from a location, which has elements of the form "host=a": the distance is the lowest type of
-// a bucket above the device that the location names. A device for which there is none has no distance. Buckets of device classes do
-// not count. Source: crush/CrushWrapper.cc.
+// Distances says how far devices are from a location, which has elements of the form "host=a": the distance
+// is the lowest type of a bucket above the device that the location names. A device for which there is none
+// has no distance. Buckets of device classes do not count. Source: crush/CrushWrapper.cc.
 func (m *Map) Distances(location []string) map[int32]int32 {
 	parents := map[int32]*bucket{} // of two buckets with one item the first counts
 	for _, b := range slices.Backward(m.buckets) {

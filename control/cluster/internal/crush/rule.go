@@ -15,23 +15,21 @@ const (
 
 // Operations of steps.
 const (
-	opTake              = 1
-	opChooseFirstn      = 2
-	opChooseIndep       = 3
-	opEmit              = 4
-	opLeafFirstn        = 6
-	opLeafIndep         = 7
-	opSetTries          = 8
-	opSetLeafTries      = 9
-	opSetLocalTries     = 10
-	opSetLocalFallback  = 11
-	opSetVaryR          = 12
-	opSetStable         = 13
-	opSetMSRDescents    = 14
-	opSetMSRCollisions  = 15
-	opChooseMSR         = 16
-	defaultMSRDescents  = 100
-	defaultMSRCollision = 100
+	opTake             = 1
+	opChooseFirstn     = 2
+	opChooseIndep      = 3
+	opEmit             = 4
+	opLeafFirstn       = 6
+	opLeafIndep        = 7
+	opSetTries         = 8
+	opSetLeafTries     = 9
+	opSetLocalTries    = 10
+	opSetLocalFallback = 11
+	opSetVaryR         = 12
+	opSetStable        = 13
+	opSetMSRDescents   = 14
+	opSetMSRCollisions = 15
+	opChooseMSR        = 16
 )
 
 type rule struct {
@@ -54,10 +52,7 @@ type tunables struct {
 }
 
 // legacy are the tunables of a map that has none.
-var legacy = tunables{
-	localTries: 2, localFallback: 5, totalTries: 19,
-	msrDescents: defaultMSRDescents, msrCollisions: defaultMSRCollision,
-}
+var legacy = tunables{localTries: 2, localFallback: 5, totalTries: 19, msrDescents: 100, msrCollisions: 100}
 
 // Map is a CRUSH map. It does not change, and any goroutine may use it.
 type Map struct {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,16 +16,16 @@ import (
 
 var le = binary.LittleEndian
 
-// Call is an operation for which no goroutine waits. A user embeds it in its own request, may use it again once Done has
-// run, and must not copy it. The bounds of the package hold for its data.
+// Call is an operation for which no goroutine waits. A user embeds it in its own request, may use it again
+// once Done has run, and must not copy it. The bounds of the package hold for its data.
 type Call struct {
 	// Request has the operations, which get their results.
 	Request osdop.Request
 	// Into is memory for the data of the answer, if only one operation has output: a read. It belongs to the
 	// engine until Done. Without it the outputs lie in the message of the answer, until Reply.Release.
 	Into []byte
-	// Done is called once for each Start that has succeeded, on a core, or on the goroutine of Cancel, of a timer
-	// or of Close. It must not block, and may Start the call again.
+	// Done is called once for each Start that has succeeded, on a core, or on the goroutine of Cancel, of a
+	// timer or of Close. It must not block, and may Start the call again.
 	Done func(c *Call)
 	// Context is the user's own.
 	Context any
@@ -50,23 +49,22 @@ type Call struct {
 	admitted chan struct{} // closed when it is not in line any more; nil: nobody waits for that
 
 	// Owner: the lock of its home.
-	running    bool
-	prev, next *Call // in line, handed in, or among those that are over: their owner's
-	entered    bool  // it has room
-	posting    control.Posting
-	posted     bool             // Into was posted
-	message    *control.Message // the answer, until the caller has its data
-	kept       bool             // the answer was retained
+	running bool
+	next    *Call // behind it among the pushed calls: the shard's
+	entered bool  // it has room
+	posting control.Posting
+	posted  bool             // Into was posted
+	message *control.Message // the answer, until the caller has its data
+	kept    bool             // the answer was retained
 }
 
 // postFrom is the size from which memory is posted. A smaller answer comes whole in one read, and is copied
 // anyway.
 const postFrom = 16 << 10
 
-// Start begins an operation. At the bounds of the engine it waits for its turn, or for the end of ctx with ErrNotSent; on
-// a core it does not wait, and the call stands in line when Start returns. If ctx ends later the call is
-// canceled, at the next tick of the engine; Cancel does it at once.
-// Any goroutine, a core's too.
+// Start begins an operation. At the bounds of the engine it waits for its turn, or for the end of ctx with
+// ErrNotSent; on a core it does not wait, and the call stands in line when Start returns. If ctx ends later
+// the call is canceled, at the next tick of the engine; Cancel does it at once. Any goroutine, a core's too.
 func (e *Engine) Start(ctx context.Context, c *Call) error {
 	wait, err := e.start(ctx, c, func() bool { return !e.onCore() })
 	if err != nil || wait == nil {
@@ -95,7 +93,8 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 		return nil, refused
 	}
 	c.charge()
-	c.e, c.ctx, c.since, c.Reply, c.Err, c.message, c.posted, c.kept = e, ctx, e.now(), osdop.Reply{}, nil, nil, false, false
+	c.e, c.ctx, c.since, c.Reply, c.Err = e, ctx, e.now(), osdop.Reply{}, nil
+	c.message, c.posted, c.kept = nil, false, false
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, c.Request.Flags, c
 	switch {
 	case c.op.Flags&osdop.BalanceReads != 0: // goes before the other flag
@@ -112,8 +111,8 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 	return nil, nil
 }
 
-// Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when Cancel returns.
-// Any goroutine, but not at the same time as Start.
+// Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when
+// Cancel returns. Any goroutine, but not at the same time as Start.
 func (c *Call) Cancel(cause error) {
 	if c.e == nil {
 		return
@@ -122,7 +121,7 @@ func (c *Call) Cancel(cause error) {
 	if c.e.room.takeOut(c, nil) {
 		c.e.letIn()
 		c.Err = c.e.lineError(c, cause)
-		c.e.conclude(c)
+		c.conclude()
 		return
 	}
 	if s := lock(&c.home); s != nil {
@@ -133,7 +132,7 @@ func (c *Call) Cancel(cause error) {
 }
 
 func (s *shard) cancelLocked(c *Call, cause error) {
-	if c.running && c.op.Active() {
+	if c.running && c.op.Active {
 		err := s.errorLocked(&c.op, c.code(), c.since, cause, false)
 		s.m.Cancel(&c.op)
 		c.Err = err
@@ -144,24 +143,27 @@ func (s *shard) cancelLocked(c *Call, cause error) {
 // endLocked puts a call among those that are over. Their Done runs when the lock is free.
 func (s *shard) endLocked(c *Call) {
 	c.running = false
-	s.ended.push(c)
+	s.ended.Push(&c.op)
 }
 
-// conclude runs the Done of calls that are over, as soon as the messenger has given their memory back.
-func (e *Engine) conclude(c *Call) {
-	for c != nil {
-		next := c.next
-		c.prev, c.next = nil, nil
-		if c.entered {
-			c.entered = false
-			e.leave(c)
-		}
-		if c.posted && c.holds.Load() > 1 {
-			c.posting.Withdraw()
-		}
-		c.let()
-		c = next
+// conclude runs the Done of calls that are over.
+func conclude(ended *machine.Line) {
+	for o := ended.First(); o != nil; o = ended.First() {
+		ended.Remove(o)
+		o.User.(*Call).conclude()
 	}
+}
+
+// conclude runs Done as soon as the messenger has given the memory back.
+func (c *Call) conclude() {
+	if c.entered {
+		c.entered = false
+		c.e.leave(c)
+	}
+	if c.posted && c.holds.Load() > 1 {
+		c.posting.Withdraw()
+	}
+	c.let()
 }
 
 // let says that a user of the memory of a call does not need it any more.
@@ -232,27 +234,25 @@ func (c *Call) error(e *Engine, err error) *Error { return e.newError(c.code(), 
 // doing is the Call of one Do.
 type doing struct {
 	Call
+	ops  []osdop.Op
 	done chan struct{}
 }
 
-var doings = sync.Pool{New: func() any {
+func newDoing() any {
 	d := &doing{done: make(chan struct{}, 1)}
 	d.Done, d.Context = func(c *Call) { c.Context.(*doing).done <- struct{}{} }, d
 	return d
-}}
-
-// Do carries a request out and waits for the answer. The results and outputs of the operations are in r.Ops; the outputs
-// are valid until Reply.Release. Any goroutine but a core's.
-func (e *Engine) Do(ctx context.Context, r *osdop.Request) (osdop.Reply, error) {
-	return e.DoInto(ctx, r, nil)
 }
 
-// DoInto is Do with memory for the data of the answer (Call.Into), which the engine does not touch after DoInto has returned.
-func (e *Engine) DoInto(ctx context.Context, r *osdop.Request, into []byte) (osdop.Reply, error) {
-	d := doings.Get().(*doing)
-	d.Request, d.Into = *r, into
+// Do carries operations out, as r wants it, which has none, and waits for the answer. into is memory for its
+// data (Call.Into), which the engine does not touch after Do has returned. The results and outputs are in
+// ops; the outputs are valid until Reply.Release. Any goroutine but a core's.
+func (e *Engine) Do(ctx context.Context, r osdop.Request, ops []osdop.Op, into []byte) (osdop.Reply, error) {
+	d := e.doings.Get().(*doing)
+	defer func() { d.clear(); e.doings.Put(d) }()
+	d.ops = append(d.ops, ops...) // a copy: those of the caller can lie on its stack
+	d.Request, d.Request.Ops, d.Into = r, d.ops, into
 	if _, err := e.start(ctx, &d.Call, func() bool { return false }); err != nil {
-		d.release()
 		return osdop.Reply{}, err
 	}
 	select {
@@ -261,14 +261,15 @@ func (e *Engine) DoInto(ctx context.Context, r *osdop.Request, into []byte) (osd
 		d.Cancel(context.Cause(ctx))
 		<-d.done
 	}
-	reply, err := d.Reply, d.Err
-	d.release()
-	return reply, err
+	copy(ops, d.ops)
+	return d.Reply, d.Err
 }
 
-func (d *doing) release() {
-	d.Request, d.Into, d.Reply, d.Err, d.ctx, d.e, d.op = osdop.Request{}, nil, osdop.Reply{}, nil, nil, nil, machine.Op{}
-	doings.Put(d)
+// clear makes a doing ready for its next operation.
+func (d *doing) clear() {
+	clear(d.ops)
+	d.ops, d.Request, d.Into, d.Reply, d.Err = d.ops[:0], osdop.Request{}, nil, osdop.Reply{}, nil
+	d.ctx, d.e, d.op = nil, nil, machine.Op{}
 }
 
 var errTooLong = errors.Join(ErrMessage, errors.New("more data than was asked for"))

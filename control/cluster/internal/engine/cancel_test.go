@@ -22,7 +22,7 @@ var errLate = fmt.Errorf("late: %w", syscall.ECONNRESET)
 
 // points are the places at which an operation may be when it is canceled.
 var points = map[string]struct {
-	cfg     Config
+	cfg     Options
 	outcome error
 	text    string // it waits for
 	nth     int    // of three operations is canceled
@@ -30,27 +30,27 @@ var points = map[string]struct {
 	// hold keeps operations at the point, until the function that it returns is called.
 	hold func(c *cluster) (letGo func())
 }{
-	"in line":          {Config{Operations: 1}, ErrNotSent, "too many operations", 0, nil, (*cluster).fill},
-	"in line of bytes": {Config{Bytes: 1 << 15}, ErrNotSent, "too many operations", 1, ErrClosed, func(c *cluster) func() { c.fill(); return c.e.Close }},
-	"without a map":    {Config{}, ErrNotSent, "no monitor has sent an osdmap", 0, nil, func(c *cluster) func() { return c.publish }},
-	"without a pool": {Config{}, ErrNotSent, "no map has the pool", 0, syscall.ENOENT, func(c *cluster) func() {
+	"in line":          {Options{Operations: 1}, ErrNotSent, "too many operations", 0, nil, (*cluster).fill},
+	"in line of bytes": {Options{Bytes: 1 << 15}, ErrNotSent, "too many operations", 1, ErrClosed, func(c *cluster) func() { c.fill(); return c.e.Close }},
+	"without a map":    {Options{}, ErrNotSent, "no monitor has sent an osdmap", 0, nil, func(c *cluster) func() { return c.publish }},
+	"without a pool": {Options{}, ErrNotSent, "no map has the pool", 0, syscall.ENOENT, func(c *cluster) func() {
 		c.publish()
 		c.pool, c.newest = 99, make(chan struct{})
 		return func() { close(c.newest) }
 	}},
-	"without an OSD": {Config{}, ErrNotSent, "no OSD that is up serves", 0, ErrClosed, func(c *cluster) func() {
+	"without an OSD": {Options{}, ErrNotSent, "no OSD that is up serves", 0, ErrClosed, func(c *cluster) func() {
 		c.down.Store(true)
 		c.publish()
 		return c.e.Close
 	}},
-	"without a connection": {Config{}, ErrNotSent, "is not reached", 0, ErrClosed, func(c *cluster) func() {
+	"without a connection": {Options{}, ErrNotSent, "is not reached", 0, ErrClosed, func(c *cluster) func() {
 		c.addr.AddrPort = netip.MustParseAddrPort("127.0.0.1:1")
 		c.publish()
 		return c.e.Close
 	}},
-	"held back by the OSD":    {Config{}, ErrUnknown, "hold the object back", 0, nil, (*cluster).block},
-	"behind a held operation": {Config{}, ErrUnknown, "an earlier operation on the object waited", 1, nil, (*cluster).block},
-	"at the OSD":              {Config{}, ErrUnknown, "did not answer", 1, nil, func(c *cluster) func() { c.publish(); return c.mute() }},
+	"held back by the OSD":    {Options{}, ErrUnknown, "hold the object back", 0, nil, (*cluster).block},
+	"behind a held operation": {Options{}, ErrUnknown, "an earlier operation on the object waited", 1, nil, (*cluster).block},
+	"at the OSD":              {Options{}, ErrUnknown, "did not answer", 1, nil, func(c *cluster) func() { c.publish(); return c.mute() }},
 }
 
 // fill has the OSD be busy with one operation, behind which there is no room.
@@ -175,7 +175,7 @@ func (c *Call) waits() (text string) {
 
 // A call that is canceled before its shard has taken it is never sent.
 func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	if err := c.once(); err != nil { // which has the session up
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func (c *cluster) primary() int32 {
 // A watch and a notify that are given up say whether an OSD may know of them, by an earlier registration, too; and the OSD is
 // told that the watch is over. The end of a context behind the registration means nothing.
 func TestAWatchThatIsGivenUpSaysWhetherTheOSDMayHaveIt(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	var kinds [8]atomic.Int64 // of WATCH that came; 1: NOTIFY
 	var osd atomic.Pointer[control.Conn]
@@ -248,8 +248,8 @@ func TestAWatchThatIsGivenUpSaysWhetherTheOSDMayHaveIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.abandon(errLate)
-	ev := osdop.WatchNotify{What: osdop.EventNotify, Cookie: w.Cookie(), NotifyID: 7}
-	_ = osd.Load().Send(control.NewMessage(osdop.TypeWatchNotify, ev.AppendTo(nil), nil))
+	ev := captured.WatchNotify(osdop.EventNotify, w.Cookie(), 7, nil, 0, 0)
+	_ = osd.Load().Send(control.NewMessage(osdop.TypeWatchNotify, ev, nil))
 	if n := <-heard; n.ID != 7 {
 		t.Errorf("%+v", n)
 	}

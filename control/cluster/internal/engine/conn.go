@@ -25,7 +25,8 @@ type link struct {
 	feature wire.Features // once it is ready
 }
 
-// attempt is the message of one attempt of an operation. It goes back to the pool when the messenger lets go of it.
+// attempt is the message of one attempt of an operation. It goes back to the pool when the messenger lets go
+// of it.
 type attempt struct {
 	control.Message
 	e *Engine
@@ -60,8 +61,9 @@ func (s *shard) readyLocked() {
 	s.m.Up(s.link.session)
 }
 
-// lookLocked asks the connection for a state of which no event has told: it is over without a Reset, as somebody has marked it
-// down; or it is ready, and its Connect came before dialLocked had noted it, and before it showed that state.
+// lookLocked asks the connection for a state of which no event has told: it is over without a Reset, as
+// somebody has marked it down; or it is ready, and its Connect came before dialLocked had noted it, and
+// before it showed that state.
 func (s *shard) lookLocked() {
 	switch s.link.conn.State() {
 	case control.StateClosing:
@@ -90,7 +92,7 @@ func (s *shard) unlinkLocked() {
 // sendLocked sends an operation on its session.
 func (s *shard) sendLocked(o *machine.Op) {
 	l, e := s.link, s.e
-	if l == nil || !o.Active() || l.session != o.Session() {
+	if l == nil || !o.Active || l.session != o.Session {
 		return // the session is over: another action says so
 	}
 	if l.session.Waits() {
@@ -113,8 +115,8 @@ func (s *shard) sendLocked(o *machine.Op) {
 		s.m.Fail(o, err)
 		return
 	}
-	if c != nil && !c.posted && o.Attempt() == 0 && len(c.Into) >= postFrom {
-		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID(), c.Into, e.unpost, c
+	if c != nil && !c.posted && o.Attempt == 0 && len(c.Into) >= postFrom {
+		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID, c.Into, e.unpost, c
 		c.holds.Add(1)
 		if err := l.conn.PostBuffer(&c.posting); err == nil {
 			c.posted = true
@@ -122,8 +124,8 @@ func (s *shard) sendLocked(o *machine.Op) {
 			c.holds.Add(-1)
 		}
 	}
-	a.Type, a.TID, a.Priority, a.Version, a.CompatVersion = osdop.TypeOp, o.TID(), osdop.PriorityOp, osdop.Version(l.feature), osdop.CompatOp
-	a.Front, a.Data = front, data
+	a.Type, a.TID, a.Priority, a.Front, a.Data = osdop.TypeOp, o.TID, osdop.PriorityOp, front, data
+	a.Version, a.CompatVersion = osdop.Version(l.feature), osdop.CompatOp
 	var room <-chan struct{}
 	if err = l.conn.Send(&a.Message); errors.Is(err, control.ErrQueueFull) {
 		room = l.conn.Room() // first, as the queue may be empty by now
@@ -145,14 +147,11 @@ func (s *shard) sendLocked(o *machine.Op) {
 
 // stallLocked has the operations of a session wait until the queue of its connection has room.
 func (s *shard) stallLocked(l *link, o *machine.Op, room <-chan struct{}) {
-	e := s.e
 	s.m.Stalled(o)
-	e.running.Add(1)
-	go func() {
-		defer e.running.Done()
+	s.e.running.Go(func() {
 		select {
 		case <-room:
-		case <-e.closed:
+		case <-s.e.closed:
 			return
 		}
 		s.mu.Lock()
@@ -160,7 +159,7 @@ func (s *shard) stallLocked(l *link, o *machine.Op, room <-chan struct{}) {
 			s.m.Room(l.session)
 		}
 		s.unlock()
-	}()
+	})
 }
 
 // sendOtherLocked sends a ping, or the answer to a back-off.

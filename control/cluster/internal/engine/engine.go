@@ -23,22 +23,24 @@ type Monitors interface {
 	Err() error
 }
 
-// Config of an Engine.
-type Config struct {
-	Monitors   Monitors
-	Operations int          // under way at most; 0: 1024
+// Options of an Engine.
+type Options struct {
+	Operations int          // that are under way at a time; 0: 1024. Others wait in line.
 	Bytes      int64        // of their data; 0: 100 MiB
-	Location   []string     // of the client in the CRUSH hierarchy, such as "host=a"
 	Logger     *slog.Logger // nil is silent
+	Location   []string     // of the client in the CRUSH hierarchy, such as "host=a"
 }
 
-// Engine carries out operations. Give its Dispatcher to the messenger's Start, behind that of the monitors, then call Open.
+// Engine carries out operations. Give its Dispatcher to the messenger's Start, behind that of the monitors,
+// then call Open.
 type Engine struct {
-	cfg       Config
+	cfg       Options
+	monitors  Monitors
 	messenger *control.Messenger // set by Open
 	room      room
 	ids       machine.IDs
 	attempts  sync.Pool                     // of *attempt
+	doings    sync.Pool                     // of *doing
 	scratches sync.Pool                     // of *osdmap.Scratch
 	unpost    func(*control.Posting, error) // Done of all postings
 	ctx       context.Context
@@ -55,7 +57,8 @@ type Engine struct {
 	asked     atomic.Uint64                           // the epoch + 1 that maps were asked from since the last tick
 	ticked    atomic.Pointer[time.Time]
 
-	// moving is held while anything goes from one shard to another, as by a new map, and guards all that follows.
+	// moving is held while anything goes from one shard to another, as by a new map, and guards all that
+	// follows.
 	moving sync.Mutex
 	shards []*shard
 	whole  bool          // all shards are locked
@@ -65,19 +68,21 @@ type Engine struct {
 }
 
 // New makes an engine.
-func New(cfg Config) *Engine {
+func New(monitors Monitors, cfg Options) *Engine {
 	cfg.Operations = cmp.Or(cfg.Operations, 1024)
 	cfg.Bytes = cmp.Or(cfg.Bytes, 100<<20)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	now := time.Now()
-	e := &Engine{cfg: cfg, closed: make(chan struct{}), news: make(chan struct{}), changing: new(view)}
+	e := &Engine{monitors: monitors, cfg: cfg, changing: new(view)}
+	e.closed, e.news = make(chan struct{}), make(chan struct{})
 	e.room.operations, e.room.bytes = min(cfg.Operations, 1<<22), min(cfg.Bytes, 1<<(opsAt-1))
 	e.ticked.Store(&now)
 	e.slots.Store(new([]atomic.Pointer[shard]))
 	e.unpost = func(p *control.Posting, _ error) { p.Context.(*Call).let() }
 	e.attempts.New = func() any { return newAttempt(e) }
+	e.doings.New = newDoing
 	e.scratches.New = func() any { return new(osdmap.Scratch) }
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
@@ -86,16 +91,11 @@ func New(cfg Config) *Engine {
 // now is the time of the last tick.
 func (e *Engine) now() time.Time { return *e.ticked.Load() }
 
-// tickEvery is how often time passes for the machine.
-const tickEvery = time.Second
-
 // Open lets operations begin. The client of the monitors is open by then.
 func (e *Engine) Open(m *control.Messenger) {
 	e.messenger = m
-	e.running.Add(1)
-	go func() {
-		defer e.running.Done()
-		t := time.NewTicker(tickEvery)
+	e.running.Go(func() {
+		t := time.NewTicker(time.Second)
 		defer t.Stop()
 		for {
 			select {
@@ -105,10 +105,11 @@ func (e *Engine) Open(m *control.Messenger) {
 				e.tick(now)
 			}
 		}
-	}()
+	})
 }
 
-// Close ends all operations with ErrClosed, and the connections. It waits for what it has begun, but for a Done.
+// Close ends all operations with ErrClosed, and the connections. It waits for what it has begun, but for a
+// Done.
 func (e *Engine) Close() {
 	if e.over.Swap(true) {
 		return

@@ -72,7 +72,7 @@ func reply(m *control.Message, result int32, out []byte) *control.Message {
 	return r
 }
 
-func start(t *testing.T, cfg Config, change ...func(*control.Config, *control.Dispatcher)) *cluster {
+func start(t *testing.T, cfg Options, change ...func(*control.Config, *control.Dispatcher)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, whole: captured.Unzip(t, "../osdmap/testdata/reef-real-e120.osdmap.gz")}
 	block := bytes.Repeat([]byte("block"), 1<<14)
@@ -99,8 +99,7 @@ func start(t *testing.T, cfg Config, change ...func(*control.Config, *control.Di
 		t.Fatal(err)
 	}
 	c.pool, _ = m.PoolID("rep")
-	cfg.Monitors = c
-	c.e = New(cfg)
+	c.e = New(c, cfg)
 	d := c.e.Dispatcher()
 	c.e.Open(messenger(t, wire.Client, 1, d, change...))
 	t.Cleanup(c.e.Close)
@@ -155,19 +154,19 @@ func (c *cluster) read(n int) osdop.Request {
 }
 
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, size := range []int{5, 4096, 1 << 16} {
 		into := make([]byte, size)
 		r := c.read(size)
-		p, err := c.e.DoInto(ctx, &r, into)
+		p, err := c.e.Do(ctx, r, r.Ops, into)
 		if err != nil || len(r.Ops[0].Out) != size || &r.Ops[0].Out[0] != &into[0] || !bytes.HasPrefix(into, []byte("block")) || p.Message != nil {
 			t.Errorf("%d bytes: %v, output of %d", size, err, len(r.Ops[0].Out))
 		}
 		r = c.read(size)
-		p, err = c.e.Do(ctx, &r)
+		p, err = c.e.Do(ctx, r, r.Ops, nil)
 		if err != nil || len(r.Ops[0].Out) != size || !bytes.Equal(r.Ops[0].Out, into) {
 			t.Errorf("%d bytes: %v, output of %d", size, err, len(r.Ops[0].Out))
 		} else if &r.Ops[0].Out[0] != &p.Message.(*control.Message).Data[0] {
@@ -175,7 +174,7 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 		}
 		p.Release()
 		r = c.read(size)
-		if _, err = c.e.DoInto(ctx, &r, into[:size-1]); !errors.Is(err, ErrMessage) || r.Ops[0].Out != nil {
+		if _, err = c.e.Do(ctx, r, r.Ops, into[:size-1]); !errors.Is(err, ErrMessage) || r.Ops[0].Out != nil {
 			t.Errorf("more than there is room for: %v", err)
 		}
 	}
@@ -183,10 +182,10 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 
 // An OSD would carry a write out on the present state of the object.
 func TestAWriteToASnapshotIsRefused(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{{Code: osdop.CodeRemove}}}
-	_, err := c.e.Do(t.Context(), &r)
+	_, err := c.e.Do(t.Context(), r, r.Ops, nil)
 	if !errors.Is(err, syscall.EROFS) || !errors.Is(err, ErrRefused) || c.came.Load() != 0 {
 		t.Errorf("%v, and the OSD has %d requests", err, c.came.Load())
 	}
@@ -194,7 +193,7 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	sent := make(chan *captured.Request, 1)
 	c.do(func(_ *control.Conn, m *control.Message) bool {
@@ -203,7 +202,7 @@ func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	})
 	r := c.read(0)
 	r.Flags, r.MTime, r.Ops[0] = osdop.FlagWrite, time.Unix(1_000_000, 0), osdop.Call("lock", "lock", []byte("in"))
-	p, err := c.e.Do(t.Context(), &r)
+	p, err := c.e.Do(t.Context(), r, r.Ops, nil)
 	p.Release()
 	if q := <-sent; err != nil || q.Flags&(osdop.FlagRead|osdop.FlagWrite) != osdop.FlagWrite || q.Seconds != 1_000_000 {
 		t.Errorf("%+v, %v", q, err)
@@ -215,7 +214,7 @@ func (c *cluster) once() error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	r := c.read(10)
-	p, err := c.e.Do(ctx, &r)
+	p, err := c.e.Do(ctx, r, r.Ops, nil)
 	p.Release()
 	return err
 }
@@ -231,7 +230,7 @@ func until(t *testing.T, f func() bool) {
 
 // A watch that is not registered, or lost, says it as other operations do.
 func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		_ = conn.Send(reply(m, -int32(syscall.EPERM), nil))
@@ -253,7 +252,7 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 // The Connect event of a connection may come before its shard has noted the connection, as where the
 // goroutine that dials stands still.
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
-	c := start(t, Config{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
+	c := start(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	c.publish()
 	if err := c.once(); err != nil {
 		t.Error(err)
@@ -263,7 +262,7 @@ func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
 // on another one, and so is one that comes later.
 func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	markDown := func() {
 		for _, conn := range c.e.messenger.Conns() {
@@ -286,7 +285,7 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
-	c := start(t, Config{})
+	c := start(t, Options{})
 	c.publish()
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		bad := control.NewMessage(osdop.TypeOpReply, []byte("what"), nil)
@@ -309,7 +308,7 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 // A queue that is full again and again holds operations up for moments: it costs one goroutine for a connection, and no wake-up is lost,
 // which a ping would make up for at last.
 func TestOperationsGoOnThroughASmallQueue(t *testing.T) {
-	c := start(t, Config{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Sending.QueueMessages = 1 })
+	c := start(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Sending.QueueMessages = 1 })
 	c.publish()
 	c.do(func(_ *control.Conn, m *control.Message) bool {
 		if n := runtime.NumGoroutine(); n > 200 || m.Type != osdop.TypeOp {
@@ -332,7 +331,7 @@ func TestOperationsGoOnThroughASmallQueue(t *testing.T) {
 
 // An OSD that asks to hold objects back waits for the answer, for ever. Where the queue has no room for that the session begins again.
 func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
-	c := start(t, Config{}, func(cfg *control.Config, d *control.Dispatcher) {
+	c := start(t, Options{}, func(cfg *control.Config, d *control.Dispatcher) {
 		cfg.Sending.QueueMessages = 1
 		take := d.ByType[osdop.TypeBackoff]
 		d.ByType[osdop.TypeBackoff] = func(conn *control.Conn, m *control.Message) {

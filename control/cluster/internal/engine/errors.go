@@ -35,7 +35,8 @@ type Error struct {
 	Pool    string // its name; empty: no map has it
 	OSD     int32  // that had the operation; -1: none
 	Outcome error  // ErrNotSent, ErrUnknown or ErrRefused
-	// Waiting names the condition for which the operation waited when it was given up, For how long; empty: it was answered.
+	// Waiting names the condition for which the operation waited when it was given up, For how long; empty:
+	// it was answered.
 	Waiting string
 	For     time.Duration
 	Silent  bool  // it waited for the OSD, which said nothing
@@ -81,26 +82,6 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Outcome, e.Err, e.Why}
 }
 
-// waitingLocked sets Waiting, For and Why of an error.
-func (s *shard) waitingLocked(x *Error, o *machine.Op, since time.Time) {
-	w, text, osd := o.Status()
-	switch x.OSD = osd; w {
-	case machine.WaitReply:
-		x.Silent = true
-	case machine.WaitMap:
-		x.Why = s.e.noMap()
-	case machine.WaitSession:
-		if x.Why = o.Session().Err(); s.link != nil && s.link.conn.Err() != nil {
-			x.Why = s.link.conn.Err()
-		}
-		x.Silent = x.Why == nil
-	}
-	if x.Why != nil {
-		text += fmt.Sprintf(" (%v)", x.Why)
-	}
-	x.Waiting, x.For = text, s.e.now().Sub(since)
-}
-
 // newError is the error of an operation that no OSD has seen.
 func (e *Engine) newError(code uint16, o osdop.Object, err error) *Error {
 	x := &Error{Code: code, Object: o, OSD: -1, Outcome: ErrNotSent, Err: err}
@@ -110,19 +91,33 @@ func (e *Engine) newError(code uint16, o osdop.Object, err error) *Error {
 	return x
 }
 
-// errorLocked is the error of an operation that ends with err. refused: an OSD or the map says so, not the user or a connection,
-// whatever the error is.
+// errorLocked is the error of an operation that ends with err. refused: an OSD or the map says so, not the
+// user or a connection, whatever the error is.
 func (s *shard) errorLocked(o *machine.Op, code uint16, since time.Time, err error, refused bool) *Error {
 	x := s.e.newError(code, o.Object, err)
-	if refused {
-		_, _, x.OSD = o.Status()
+	w, text, osd := o.Status()
+	switch x.OSD = osd; {
+	case refused:
 		x.Outcome = ErrRefused
 		return x
-	}
-	s.waitingLocked(x, o, since)
-	if o.Seen() {
+	case o.Seen():
 		x.Outcome = ErrUnknown
 	}
+	switch w {
+	case machine.WaitReply:
+		x.Silent = true
+	case machine.WaitMap:
+		x.Why = s.e.noMap()
+	case machine.WaitSession:
+		if x.Why = o.Session.Err(); s.link != nil && s.link.conn.Err() != nil {
+			x.Why = s.link.conn.Err()
+		}
+		x.Silent = x.Why == nil
+	}
+	if x.Why != nil {
+		text += fmt.Sprintf(" (%v)", x.Why)
+	}
+	x.Waiting, x.For = text, s.e.now().Sub(since)
 	return x
 }
 
@@ -132,18 +127,27 @@ func verdict(err error) bool {
 	return ok
 }
 
-// verbs name operations for people.
+// verbs name operations for people, but for those that read or write content, attributes or the omap.
 var verbs = map[uint16]string{
-	osdop.CodeRead: "read", osdop.CodeSparseRead: "read", osdop.CodeStat: "stat", osdop.CodeChecksum: "checksum",
-	osdop.CodeWrite: "write", osdop.CodeWriteFull: "write", osdop.CodeWriteSame: "write", osdop.CodeAppend: "append to",
-	osdop.CodeCreate: "create", osdop.CodeRemove: "remove", osdop.CodeTruncate: "truncate", osdop.CodeZero: "zero",
-	osdop.CodeRollback: "roll back", osdop.CodeCopyFrom: "copy to", osdop.CodeCall: "call of a class on", osdop.CodeList: "list",
-	osdop.CodeWatch: "watch", osdop.CodeNotify: "notify", osdop.CodeWatchers: "list watchers of", osdop.CodeListSnaps: "list snapshots of",
-	osdop.CodeGetXattr: "get xattr of", osdop.CodeGetXattrs: "get xattrs of", osdop.CodeSetXattr: "set xattr of", osdop.CodeRmXattr: "remove xattr of",
-	osdop.CodeOmapKeys: "get omap of", osdop.CodeOmapVals: "get omap of", osdop.CodeOmapByKeys: "get omap of", osdop.CodeOmapHeader: "get omap of",
-	osdop.CodeOmapSet: "set omap of", osdop.CodeOmapSetHead: "set omap of", osdop.CodeOmapClear: "clear omap of", osdop.CodeOmapRemove: "remove omap keys of",
-	osdop.CodeOmapRmRange: "remove omap keys of", osdop.CodeAssertVer: "compare", osdop.CodeCmpExt: "compare", osdop.CodeCmpXattr: "compare xattr of",
-	osdop.CodeOmapCmp: "compare omap of",
+	osdop.CodeStat: "stat", osdop.CodeChecksum: "checksum", osdop.CodeAssertVer: "compare", osdop.CodeCmpExt: "compare",
+	osdop.CodeAppend: "append to", osdop.CodeCreate: "create", osdop.CodeRemove: "remove",
+	osdop.CodeTruncate: "truncate", osdop.CodeZero: "zero", osdop.CodeRollback: "roll back",
+	osdop.CodeCopyFrom: "copy to", osdop.CodeCall: "call of a class on", osdop.CodeList: "list",
+	osdop.CodeWatch: "watch", osdop.CodeNotify: "notify", osdop.CodeWatchers: "list watchers of",
+	osdop.CodeListSnaps: "list snapshots of",
 }
 
-func opName(code uint16) string { return cmp.Or(verbs[code], fmt.Sprintf("operation %#x on", code)) }
+func opName(code uint16) string {
+	verb, of := "read", ""
+	if code >= osdop.CodeWrite {
+		verb = "write"
+	}
+	switch {
+	case code >= osdop.CodeGetXattr && code <= osdop.CodeCmpXattr, code >= osdop.CodeSetXattr:
+		of = " xattrs of"
+	case code >= osdop.CodeOmapKeys && code <= osdop.CodeOmapCmp, code == osdop.CodeOmapRmRange,
+		code >= osdop.CodeOmapSet && code <= osdop.CodeOmapRemove:
+		of = " omap of"
+	}
+	return cmp.Or(verbs[code], verb+of)
+}

@@ -67,8 +67,8 @@ func (l *liar) lie(conn *control.Conn, m *control.Message) bool {
 		}
 	case 8: // notifications, and ends of watches
 		for range 5 {
-			w := osdop.WatchNotify{What: uint8(l.IntN(4)), Cookie: uint64(l.IntN(4)), NotifyID: uint64(l.IntN(3)), Payload: make([]byte, l.IntN(1<<12))}
-			send(osdop.TypeWatchNotify, w.AppendTo(nil), l.spoil(make([]byte, l.IntN(60))))
+			w := captured.WatchNotify(uint8(l.IntN(4)), uint64(l.IntN(4)), uint64(l.IntN(3)), make([]byte, l.IntN(1<<12)), 0, 0)
+			send(osdop.TypeWatchNotify, w, l.spoil(make([]byte, l.IntN(60))))
 		}
 	case 9: // a map of a later epoch that is right but for some bytes
 		if !l.maps {
@@ -107,7 +107,7 @@ func TestAnOSDThatLiesCostsNoMoreThanItsOperations(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for round := range 4 {
 		t.Run("", func(t *testing.T) {
-			c := start(t, Config{})
+			c := start(t, Options{})
 			c.publish()
 			l := &liar{cluster: c, Rand: rand.New(rand.NewPCG(seed, uint64(round))), maps: round%2 == 1, epoch: 120}
 			c.do(l.lie)
@@ -135,10 +135,10 @@ func (l *liar) endure(t *testing.T) {
 				case 1:
 					_, err = c.e.Watch(ctx, r.Target, time.Second, Handler{})
 				case 2:
-					_, err = c.e.DoInto(ctx, &r, make([]byte, 1<<15))
+					_, err = c.e.Do(ctx, r, r.Ops, make([]byte, 1<<15))
 				default:
 					var p osdop.Reply
-					p, err = c.e.Do(ctx, &r)
+					p, err = c.e.Do(ctx, r, r.Ops, nil)
 					p.Release()
 				}
 				cancel()
@@ -170,7 +170,7 @@ func heap() uint64 {
 // Notifications that nobody takes are bounded in number and bytes.
 func TestNotificationsThatWaitAreBounded(t *testing.T) {
 	for size, most := range map[int]int{10: maxEvents, 1 << 20: maxEventBytes >> 20} {
-		c := start(t, Config{})
+		c := start(t, Options{})
 		c.publish()
 		var osd atomic.Pointer[control.Conn]
 		var acks atomic.Int64
@@ -195,8 +195,8 @@ func TestNotificationsThatWaitAreBounded(t *testing.T) {
 		}
 		send := func(n int) {
 			for range n {
-				ev := osdop.WatchNotify{What: osdop.EventNotify, Cookie: w.Cookie(), Payload: make([]byte, size)}
-				_ = osd.Load().SendContext(t.Context(), control.NewMessage(osdop.TypeWatchNotify, ev.AppendTo(nil), nil))
+				ev := captured.WatchNotify(osdop.EventNotify, w.Cookie(), 0, make([]byte, size), 0, 0)
+				_ = osd.Load().SendContext(t.Context(), control.NewMessage(osdop.TypeWatchNotify, ev, nil))
 			}
 		}
 		send(1)

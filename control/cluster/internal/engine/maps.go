@@ -25,6 +25,14 @@ func (e *Engine) newView(m *osdmap.Map) *view {
 	return &view{m, e, sync.OnceValue(func() map[int32]int32 { return m.Distances(e.cfg.Location) })}
 }
 
+// known is the view as a machine takes it; nil: there is no map.
+func (v *view) known() machine.Map {
+	if v == nil {
+		return nil
+	}
+	return v
+}
+
 func (v *view) Epoch() uint32              { return v.m.Epoch }
 func (v *view) Flags() uint32              { return v.m.Flags }
 func (v *view) Pool(id int64) *osdmap.Pool { return v.m.Pool(id) }
@@ -47,7 +55,7 @@ func (v *view) Place(o osdop.Object, pick int) machine.Place {
 	return p
 }
 
-func (v *view) Addr(osd int32) wire.Addr { return v.e.cfg.Monitors.Prefer(v.m.Addrs(osd)) }
+func (v *view) Addr(osd int32) wire.Addr { return v.e.monitors.Prefer(v.m.Addrs(osd)) }
 
 // step is a map; skipped says that some before it are not known.
 type step struct {
@@ -62,7 +70,7 @@ func (e *Engine) takeMaps(msg *control.Message) {
 	got, err := mon.DecodeOSDMaps(msg.Front)
 	e.moving.Lock()
 	if err == nil {
-		err = advance(e.newest.Load(), &got, func(m *osdmap.Map, skipped bool) { steps = append(steps, step{m, skipped}) })
+		steps, err = advance(e.newest.Load(), &got)
 	}
 	if err != nil {
 		e.cfg.Logger.Warn("osdmap", "err", err)
@@ -78,7 +86,7 @@ func (e *Engine) takeMaps(msg *control.Message) {
 	}
 	if m := e.newest.Load(); m != nil && got.Epoch() > m.Epoch && e.gap != m.Epoch {
 		e.gap = m.Epoch
-		_ = e.cfg.Monitors.FollowOSDMap(m.Epoch + 1) // fails only if the messenger has ended
+		_ = e.monitors.FollowOSDMap(m.Epoch + 1) // fails only if the messenger has ended
 	}
 	e.moving.Unlock()
 	e.finish(&r)
@@ -102,82 +110,78 @@ func (e *Engine) changeLocked(steps []step) {
 // follow asks the monitors for maps, once between two ticks for all shards.
 func (e *Engine) follow(epoch uint32) {
 	if next := uint64(epoch) + 1; e.asked.Swap(next) != next {
-		_ = e.cfg.Monitors.FollowOSDMap(epoch) // fails only if the messenger has ended
+		_ = e.monitors.FollowOSDMap(epoch) // fails only if the messenger has ended
 	}
 }
 
-// advance applies the maps of a message to m, nil for none, one epoch after the other, and where one is missing goes
-// on with the newest whole map. It gives each to take; skipped says that some before it are not known.
-func advance(m *osdmap.Map, got *mon.OSDMaps, take func(m *osdmap.Map, skipped bool)) error {
+// advance applies the maps of a message to m, nil for none, one epoch after the other, and where one is
+// missing goes on with the newest whole map. With an error it returns the maps before it.
+func advance(m *osdmap.Map, got *mon.OSDMaps) (steps []step, err error) {
 	if m != nil && m.FSID != got.FSID {
-		return fmt.Errorf("%w: an osdmap of cluster %v, not %v", ErrMessage, got.FSID, mon.FSID(m.FSID))
+		return nil, fmt.Errorf("%w: an osdmap of cluster %v, not %v", ErrMessage, got.FSID, mon.FSID(m.FSID))
 	}
 	var whole uint32
 	for epoch := range got.Full {
 		whole = max(whole, epoch)
 	}
 	for {
-		var next *osdmap.Map
-		var err error
-		skipped := false
+		next := step{}
 		if m != nil && got.Incremental[m.Epoch+1] != nil {
 			var n *osdmap.Incremental
 			if n, err = osdmap.DecodeIncremental(got.Incremental[m.Epoch+1]); err == nil {
-				next, err = n.Apply(m)
+				next.m, err = n.Apply(m)
 			}
 		} else if whole > 0 && (m == nil || whole > m.Epoch) {
-			skipped = m != nil && whole > m.Epoch+1
-			next, err = osdmap.Decode(got.Full[whole])
-			if err == nil && (next.Epoch != whole || next.FSID != got.FSID) {
-				err = fmt.Errorf("osdmap %d of %v is sent as %d of %v", next.Epoch, mon.FSID(next.FSID), whole, got.FSID)
+			next.skipped = m != nil && whole > m.Epoch+1
+			next.m, err = osdmap.Decode(got.Full[whole])
+			if n := next.m; err == nil && (n.Epoch != whole || n.FSID != got.FSID) {
+				err = fmt.Errorf("osdmap %d of %v is sent as %d of %v", n.Epoch, mon.FSID(n.FSID), whole, got.FSID)
 			}
 		} else {
-			return nil
+			return steps, nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrMessage, err)
+			return steps, fmt.Errorf("%w: %w", ErrMessage, err)
 		}
-		m = next
-		take(m, skipped)
+		m, steps = next.m, append(steps, next)
 	}
 }
 
 // Map is the newest map; nil: none has come. Any goroutine.
 func (e *Engine) Map() *osdmap.Map { return e.newest.Load() }
 
-// WaitEpoch waits for a map of this epoch or a newer one; 0: for any map.
-func (e *Engine) WaitEpoch(ctx context.Context, epoch uint32) error {
+// WaitEpoch waits for a map of this epoch or a newer one, 0: for any map, and returns the newest.
+func (e *Engine) WaitEpoch(ctx context.Context, epoch uint32) (*osdmap.Map, error) {
 	for {
 		e.moving.Lock()
 		news, m := e.news, e.newest.Load()
 		e.moving.Unlock()
-		if m != nil && m.Epoch >= epoch {
-			return nil
-		}
 		next := uint32(0)
 		if m != nil {
-			next = m.Epoch + 1
+			if next = m.Epoch + 1; m.Epoch >= epoch {
+				return m, nil
+			}
 		}
-		if err := e.cfg.Monitors.FollowOSDMap(next); err != nil {
-			return err
+		if err := e.monitors.FollowOSDMap(next); err != nil {
+			return nil, err
 		}
 		select {
 		case <-news:
 		case <-e.closed:
-			return ErrClosed
+			return nil, ErrClosed
 		case <-ctx.Done():
 			text := "no osdmap came"
 			if m != nil {
 				text = fmt.Sprintf("osdmap %d did not come, have %d", epoch, m.Epoch)
 			}
-			return errors.Join(context.Cause(ctx), errors.New(text), e.noMap())
+			return nil, errors.Join(context.Cause(ctx), errors.New(text), e.noMap())
 		}
 	}
 }
 
 // noMap is why no map comes; nil: nothing is known.
 func (e *Engine) noMap() error {
-	err := e.cfg.Monitors.Err()
+	err := e.monitors.Err()
 	if bad := e.badMap.Load(); bad != nil {
 		err = errors.Join(err, *bad)
 	}
@@ -187,10 +191,8 @@ func (e *Engine) noMap() error {
 // newestLocked asks the monitors for the newest epoch, on a goroutine.
 func (s *shard) newestLocked() {
 	e := s.e
-	e.running.Add(1)
-	go func() {
-		defer e.running.Done()
-		epoch, err := e.cfg.Monitors.NewestOSDMap(e.ctx)
+	e.running.Go(func() {
+		epoch, err := e.monitors.NewestOSDMap(e.ctx)
 		if err != nil {
 			epoch = 0
 		}
@@ -199,5 +201,5 @@ func (s *shard) newestLocked() {
 			s.m.Newest(epoch)
 		}
 		s.unlock()
-	}()
+	})
 }

@@ -67,12 +67,13 @@ func TestMapsAreTakenInTheirOrder(t *testing.T) {
 			c.got.FSID = whole.FSID
 		}
 		jumped := false
-		err := advance(m, &c.got, func(next *osdmap.Map, skipped bool) {
-			if m != nil && next.Epoch != m.Epoch+1 && !skipped {
-				t.Errorf("step %d: epoch %d follows %d", i, next.Epoch, m.Epoch)
+		steps, err := advance(m, &c.got)
+		for _, next := range steps {
+			if m != nil && next.m.Epoch != m.Epoch+1 && !next.skipped {
+				t.Errorf("step %d: epoch %d follows %d", i, next.m.Epoch, m.Epoch)
 			}
-			m, jumped = next, jumped || skipped
-		})
+			m, jumped = next.m, jumped || next.skipped
+		}
 		if (err != nil) != c.fails || c.fails && !errors.Is(err, ErrMessage) || jumped != c.jumps {
 			t.Errorf("step %d: %v, jumped %v", i, err, jumped)
 		}

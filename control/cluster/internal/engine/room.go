@@ -5,51 +5,20 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// line are calls in their order, linked through themselves.
-type line struct{ first, last *Call }
-
-func (l *line) push(c *Call) { l.join(&line{c, c}) }
-
-// join puts another line behind this one, and empties it.
-func (l *line) join(other *line) {
-	switch {
-	case other.first == nil:
-		return
-	case l.last != nil:
-		l.last.next, other.first.prev = other.first, l.last
-	default:
-		l.first = other.first
-	}
-	l.last = other.last
-	*other = line{}
-}
-
-func (l *line) remove(c *Call) {
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		l.first = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	} else {
-		l.last = c.prev
-	}
-	c.prev, c.next = nil, nil
-}
-
-// room bounds the calls that are under way. A call that finds room takes and returns it by one atomic word, without a lock.
+// room bounds the calls that are under way. A call that finds room takes and returns it by one atomic word,
+// without a lock.
 type room struct {
 	operations int
 	bytes      int64
 	used       atomic.Uint64 // operations, then bytes in the lower bits; and whether a call is in line
 
 	mu   sync.Mutex
-	line line
-	lets bool // a goroutine lets calls in
+	line machine.Line // of the operations of calls
+	lets bool         // a goroutine lets calls in
 }
 
 // The parts of room.used.
@@ -58,7 +27,8 @@ const (
 	opsAt   = 40
 )
 
-// charge is how much of the room a call takes while it is under way: for what it sends, and the memory for what it reads.
+// charge is how much of the room a call takes while it is under way: for what it sends, and the memory for
+// what it reads.
 func (c *Call) charge() {
 	n := int64(len(c.Into))
 	for i := range c.Request.Ops {
@@ -71,12 +41,14 @@ func (c *Call) charge() {
 	c.cost = 1<<opsAt + uint64(min(n, 1<<(opsAt-1)))
 }
 
-// enter takes the room of a call, if there is enough. Calls in line go before all others: only letIn passes them.
+// enter takes the room of a call, if there is enough. Calls in line go before all others: only letIn passes
+// them.
 func (r *room) enter(cost uint64, lets bool) bool {
 	for {
 		u := r.used.Load()
 		ops, bytes := u&^waiting>>opsAt, u&(1<<opsAt-1)
-		if u&waiting != 0 && !lets || ops > 0 && (int(ops) >= r.operations || int64(bytes+cost&(1<<opsAt-1)) > r.bytes) {
+		full := int(ops) >= r.operations || int64(bytes+cost&(1<<opsAt-1)) > r.bytes
+		if u&waiting != 0 && !lets || ops > 0 && full {
 			return false
 		}
 		if r.used.CompareAndSwap(u, u+cost) {
@@ -92,7 +64,8 @@ func (e *Engine) leave(c *Call) {
 	}
 }
 
-// letIn submits calls that wait in line, as far as there is room. One goroutine at a time does, so that they keep their order.
+// letIn submits calls that wait in line, as far as there is room. One goroutine at a time does, so that they
+// keep their order.
 func (e *Engine) letIn() {
 	r := &e.room
 	r.mu.Lock()
@@ -101,21 +74,22 @@ func (e *Engine) letIn() {
 		return // that goroutine looks again
 	}
 	r.lets = true
-	for c := r.line.first; c != nil && r.enter(c.cost, true); c = r.line.first {
+	for o := r.line.First(); o != nil && r.enter(o.User.(*Call).cost, true); o = r.line.First() {
+		c := o.User.(*Call)
 		r.dismissLocked(c)
 		r.mu.Unlock()
 		c.entered = true
 		e.submit(c)
 		r.mu.Lock()
 	}
-	if r.lets = false; r.line.first == nil {
+	if r.lets = false; r.line.First() == nil {
 		r.used.And(^uint64(waiting))
 	}
 }
 
 // dismissLocked takes a call out of the line.
 func (r *room) dismissLocked(c *Call) {
-	r.line.remove(c)
+	r.line.Remove(&c.op)
 	if c.inLine = false; c.admitted != nil {
 		close(c.admitted)
 		c.admitted = nil
@@ -130,7 +104,7 @@ func (e *Engine) stand(c *Call, wait bool) (admitted chan struct{}) {
 	r := &e.room
 	r.mu.Lock()
 	c.inLine, c.admitted = true, admitted
-	r.line.push(c)
+	r.line.Push(&c.op)
 	r.used.Or(waiting)
 	r.mu.Unlock()
 	if e.letIn(); e.over.Load() {
@@ -141,21 +115,21 @@ func (e *Engine) stand(c *Call, wait bool) (admitted chan struct{}) {
 
 // clear ends the calls in line for which why returns an error.
 func (e *Engine) clear(why func(c *Call) error) {
-	var out line
+	var out machine.Line
 	e.room.mu.Lock()
-	for c := e.room.line.first; c != nil; {
-		next := c.next
+	for o := e.room.line.First(); o != nil; {
+		c, next := o.User.(*Call), o.Next()
 		if err := why(c); err != nil {
 			e.room.dismissLocked(c)
 			c.Err = e.lineError(c, err)
-			out.push(c)
+			out.Push(o)
 		}
-		c = next
+		o = next
 	}
 	e.room.mu.Unlock()
-	if out.first != nil {
+	if out.First() != nil {
 		e.letIn()
-		e.conclude(out.first)
+		conclude(&out)
 	}
 }
 

@@ -23,14 +23,14 @@ type shard struct {
 	mu      sync.Mutex
 	m       *machine.Machine
 	link    *link           // nil: there is none
-	ended   line            // to be concluded when the lock is free
+	ended   machine.Line    // to be concluded when the lock is free
 	doomed  []*control.Conn // to be closed then
 	current *control.Message
 	answers *Call // that current answers
 }
 
-// submit hands a call that has its room to the shard of its OSD. If the map has changed meanwhile, it brings the call to its new
-// shard before it returns.
+// submit hands a call that has its room to the shard of its OSD. If the map has changed meanwhile, it brings
+// the call to its new shard before it returns.
 func (e *Engine) submit(c *Call) {
 	v := e.view.Load()
 	for v == e.changing {
@@ -38,11 +38,7 @@ func (e *Engine) submit(c *Call) {
 		v = e.view.Load()
 		e.moving.Unlock()
 	}
-	var cur machine.Map
-	if v != nil {
-		cur = v
-	}
-	s := e.shard(machine.Aim(cur, &c.op))
+	s := e.shard(machine.Aim(v.known(), &c.op))
 	c.home.Store(s)
 	for {
 		c.next = s.in.Load()
@@ -89,15 +85,14 @@ func (s *shard) takeLocked() {
 		next := c.next
 		c.next, c.running = nil, true
 		cause := c.cause.Load()
-		switch {
-		case s.e.over.Load():
-			c.Err = c.error(s.e, ErrClosed)
-			s.endLocked(c)
-		case cause != nil:
+		if s.e.over.Load() {
+			cause = &ErrClosed
+		}
+		if cause == nil {
+			s.m.Submit(&c.op)
+		} else {
 			c.Err = c.error(s.e, *cause)
 			s.endLocked(c)
-		default:
-			s.m.Submit(&c.op)
 		}
 		c = next
 	}
@@ -120,7 +115,7 @@ func lock(home *atomic.Pointer[shard]) *shard {
 
 // rest has the actions that follow once shards are unlocked.
 type rest struct {
-	ended  line            // to be concluded
+	ended  machine.Line    // to be concluded
 	doomed []*control.Conn // to be closed
 	moves  []*shard        // which calls or watches leave
 }
@@ -134,7 +129,7 @@ func (s *shard) unlock() {
 
 func (r *rest) unlock(s *shard) {
 	s.actAllLocked()
-	r.ended.join(&s.ended)
+	r.ended.Join(&s.ended)
 	r.doomed = append(r.doomed, s.doomed...)
 	s.doomed = nil
 	if s.m.Moves() {
@@ -151,10 +146,11 @@ func (e *Engine) finish(r *rest) {
 	for _, c := range r.doomed {
 		c.MarkDown()
 	}
-	e.conclude(r.ended.first)
+	conclude(&r.ended)
 }
 
-// settle has a shard take its pushed calls, and brings the calls and watches that leave it to their new shards.
+// settle has a shard take its pushed calls, and brings the calls and watches that leave it to their new
+// shards.
 func (e *Engine) settle(s *shard) {
 	var r rest
 	e.moving.Lock()
@@ -167,7 +163,8 @@ func (e *Engine) settle(s *shard) {
 	e.finish(&r)
 }
 
-// bringLocked has other shards adopt the calls and watches that leave s. The caller holds moving, and s, or all shards.
+// bringLocked has other shards adopt the calls and watches that leave s. The caller holds moving, and s, or
+// all shards.
 func (e *Engine) bringLocked(s *shard, r *rest) {
 	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
 		to := e.shardLocked(l.Home())
@@ -190,8 +187,9 @@ func (s *shard) adoptLocked(l machine.Leaver) {
 	s.m.Adopt(l)
 }
 
-// togetherLocked calls f while all shards are locked, have taken the pushed calls, and have all calls that belong to them. Submissions
-// wait meanwhile. Then all go by the map that is the newest. The caller holds moving.
+// togetherLocked calls f while all shards are locked, have taken the pushed calls, and have all calls that
+// belong to them. Submissions wait meanwhile. Then all go by the map that is the newest. The caller holds
+// moving.
 func (e *Engine) togetherLocked(f func()) (r rest) {
 	e.view.Store(e.changing)
 	for _, s := range e.shards {
@@ -247,11 +245,7 @@ func (e *Engine) shardLocked(osd int32) *shard {
 	}
 	s := slots[i].Load()
 	if s == nil {
-		var cur machine.Map
-		if e.cur != nil {
-			cur = e.cur
-		}
-		s = &shard{e: e, m: machine.New(osd, &e.ids, cur, e.now())}
+		s = &shard{e: e, m: machine.New(osd, &e.ids, e.cur.known(), e.now())}
 		s.task.Run = func(*loop.Core) { s.take() }
 		if e.whole {
 			s.mu.Lock()
@@ -288,7 +282,8 @@ func (s *shard) actLocked(a *machine.Action) {
 	case machine.Finish:
 		c := a.Op.User.(*Call)
 		if a.Err != nil {
-			c.Err = s.errorLocked(&c.op, c.code(), c.since, a.Err, c == s.answers || verdict(a.Err) || errors.Is(a.Err, wire.ErrMalformed))
+			refused := c == s.answers || verdict(a.Err) || errors.Is(a.Err, wire.ErrMalformed)
+			c.Err = s.errorLocked(&c.op, c.code(), c.since, a.Err, refused)
 		}
 		if c == s.answers && len(s.current.Data) > 0 {
 			c.message = s.current

@@ -84,7 +84,7 @@ func startWorld(t *testing.T, maps []*osdmap.Map) *world {
 		}})
 		w.osds[real], w.all = bind(t, m), append(w.all, m)
 	}
-	w.e = New(Config{Monitors: w, Operations: 100})
+	w.e = New(w, Options{Operations: 100})
 	w.e.Open(messenger(t, wire.Client, 2, w.e.Dispatcher(), func(cfg *control.Config, _ *control.Dispatcher) {
 		cfg.Sending.QueueMessages = 4 // full now and then
 	}))

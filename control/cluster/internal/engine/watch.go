@@ -22,17 +22,14 @@ type Notification struct {
 	Payload  []byte // the handler's
 }
 
-// Handler gets what happens to a watch, one event after the other, on a goroutine that exists while there are events.
+// Handler gets the events of a watch. Package rados has the text of its functions.
 type Handler struct {
-	// Notified returns the answer, which the notifier waits for.
 	Notified func(n Notification) (answer []byte)
-	// Lost is the last event, unless the watch was closed: the object was removed, or the OSD has not heard from us for the
-	// timeout of the watch, so that notifications may be missing. ENOTCONN is wrapped.
-	Lost func(err error)
+	Lost     func(err error) // the last event
 }
 
-// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: the notifier is told that this watch
-// has not answered.
+// Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: the
+// notifier is told that this watch has not answered.
 const (
 	maxEvents     = 1024
 	maxEventBytes = 16 << 20 // of their payloads
@@ -68,7 +65,7 @@ func lost(why error) error {
 	const text = "the watch is lost"
 	switch why {
 	case syscall.ENOTCONN:
-		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for the timeout of the watch: %w", why)
+		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for its timeout: %w", why)
 	case syscall.ENOENT:
 		return fmt.Errorf(text+", as the pool was removed: %w: %w", why, syscall.ENOTCONN)
 	}
@@ -81,20 +78,25 @@ type event struct {
 	lost error
 }
 
-// Watch begins to watch an object that exists, and returns when the OSD has registered that. timeout is how long the OSD keeps
-// the watch without hearing of us, in whole seconds; 0: 30 s. Any goroutine but a core's.
+// Watch begins to watch an object that exists, and returns when the OSD has registered that. timeout is how
+// long the OSD keeps the watch without hearing of us, in whole seconds; 0: 30 s. Any goroutine but a core's.
 func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duration, h Handler) (*Watch, error) {
-	w := &Watch{handler: h, timeout: timeout}
+	w := &Watch{handler: h, timeout: timeout, ops: [1]osdop.Op{{Code: osdop.CodeWatch}}}
 	if _, err := e.engage(ctx, o, w); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Notify sends a payload to all watchers of an object, and returns their answers when all have come, or when timeout is over, 0: 30 s. Then the
-// error is ETIMEDOUT, and the missing answers are in the list, too (Answer.Missed). Any goroutine but a core's.
-func (e *Engine) Notify(ctx context.Context, o osdop.Object, payload []byte, timeout time.Duration) ([]osdop.Answer, error) {
-	return e.engage(ctx, o, &Watch{timeout: timeout, payload: payload, m: machine.Watch{Notify: true}})
+// Notify sends a payload to all watchers of an object, and returns their answers when all have come, or when
+// timeout is over, 0: 30 s. Then the error is ETIMEDOUT, and the missing answers are in the list, too
+// (Answer.Missed). Any goroutine but a core's.
+func (e *Engine) Notify(
+	ctx context.Context, o osdop.Object, payload []byte, timeout time.Duration,
+) ([]osdop.Answer, error) {
+	w := &Watch{timeout: timeout, payload: payload, ops: [1]osdop.Op{{Code: osdop.CodeNotify}}}
+	w.m.Notify = true
+	return e.engage(ctx, o, w)
 }
 
 // engage has the machine take a watch, and waits for its first event.
@@ -108,7 +110,7 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	s := lock(&w.home)
 	if e.over.Load() {
 		s.mu.Unlock()
-		return nil, e.newError(w.code(), o, ErrClosed)
+		return nil, e.newError(w.ops[0].Code, o, ErrClosed)
 	}
 	s.m.Watch(&w.m)
 	s.unlock()
@@ -132,48 +134,31 @@ func (w *Watch) abandon(err error) {
 		s.m.Forget(&w.m)
 	}
 	s.unlock()
-	if awaited && !w.m.Notify { // the OSD may have registered it
-		w.e.background(func(ctx context.Context) { _ = w.end(ctx) })
-	}
-}
-
-// background runs f on a goroutine. The end of the engine ends its context.
-func (e *Engine) background(f func(ctx context.Context)) {
-	e.moving.Lock()
+	e := w.e
+	e.moving.Lock() // Close takes it before it waits for what is running
 	defer e.moving.Unlock()
-	if e.over.Load() {
-		return
+	if awaited && !w.m.Notify && !e.over.Load() { // the OSD may have registered it
+		e.running.Go(func() {
+			ctx, cancel := context.WithTimeout(e.ctx, defaultTimeout)
+			defer cancel()
+			_ = w.end(ctx)
+		})
 	}
-	e.running.Add(1)
-	go func() {
-		defer e.running.Done()
-		ctx, cancel := context.WithTimeout(e.ctx, defaultTimeout)
-		defer cancel()
-		f(ctx)
-	}()
-}
-
-func (w *Watch) code() uint16 {
-	if w.m.Notify {
-		return osdop.CodeNotify
-	}
-	return osdop.CodeWatch
 }
 
 func (w *Watch) errorLocked(s *shard, err error, refused bool) *Error {
-	reg := w.m.Registration()
-	return s.errorLocked(reg, w.code(), reg.Since(), err, refused)
+	return s.errorLocked(&w.m.Reg, w.ops[0].Code, w.m.Reg.Since, err, refused)
 }
 
 // Confirmed says when the OSD was last known to have the watch, to the second. Nothing was missed before.
 func (w *Watch) Confirmed() time.Time {
 	s := lock(&w.home)
 	defer s.mu.Unlock()
-	return w.m.Confirmed()
+	return w.m.Confirmed
 }
 
 // Cookie is the number by which the OSD lists the watch.
-func (w *Watch) Cookie() uint64 { return w.m.Cookie() }
+func (w *Watch) Cookie() uint64 { return w.m.Cookie }
 
 // Close ends the watch, at the OSD too. The handler gets no event that is not there already.
 func (w *Watch) Close(ctx context.Context) error {
@@ -188,8 +173,11 @@ func (w *Watch) Close(ctx context.Context) error {
 
 // end has the OSD forget the watch.
 func (w *Watch) end(ctx context.Context) error {
-	r := osdop.Request{Target: w.m.Object, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Watch(w.m.Cookie(), osdop.WatchEnd, 0, 0)}, MTime: time.Now()}
-	_, err := w.e.Do(ctx, &r)
+	return w.do(ctx, osdop.FlagWrite, osdop.Watch(w.m.Cookie, osdop.WatchEnd, 0, 0))
+}
+
+func (w *Watch) do(ctx context.Context, flags uint32, op osdop.Op) error {
+	_, err := w.e.Do(ctx, osdop.Request{Target: w.m.Object, Flags: flags, MTime: time.Now()}, []osdop.Op{op}, nil)
 	return err
 }
 
@@ -199,9 +187,9 @@ func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
 	seconds := uint32(min(max(w.timeout/time.Second, 1), 1<<20))
 	if w.m.Notify {
 		w.m.NotifyID = 0
-		w.ops[0] = osdop.Notify(w.m.Cookie(), seconds, w.payload)
+		w.ops[0] = osdop.Notify(w.m.Cookie, seconds, w.payload)
 	} else {
-		w.ops[0] = osdop.Watch(w.m.Cookie(), kind, gen, seconds)
+		w.ops[0] = osdop.Watch(w.m.Cookie, kind, gen, seconds)
 	}
 	return osdop.Request{Target: w.m.Object, Ops: w.ops[:], MTime: time.Now()}
 }
@@ -219,7 +207,8 @@ func (w *Watch) answeredLocked(s *shard, o *machine.Op, msg *control.Message) {
 	s.m.Reply(o, &w.reply)
 }
 
-// tellLocked takes an event of the machine: the watch is registered, the notify is complete, or it is over. s is its home.
+// tellLocked takes an event of the machine: the watch is registered, the notify is complete, or it is over. s
+// is its home.
 func (w *Watch) tellLocked(s *shard, err error) {
 	switch {
 	case w.told == nil && err != nil && !w.m.Notify:
@@ -240,14 +229,11 @@ func (w *Watch) happenLocked(ev event) {
 	w.events = append(w.events, ev)
 	if !w.busy {
 		w.busy = true
-		w.e.running.Add(1)
-		go w.handle()
+		w.e.running.Go(w.handle)
 	}
 }
 
 func (w *Watch) handle() {
-	e := w.e
-	defer e.running.Done()
 	for {
 		w.mu.Lock()
 		if len(w.events) == 0 {
@@ -276,8 +262,8 @@ func (w *Watch) answer(n Notification) {
 	}
 	ctx, cancel := context.WithTimeout(w.e.ctx, defaultTimeout)
 	defer cancel()
-	r := osdop.Request{Target: w.m.Object, Flags: osdop.FlagRead, Ops: []osdop.Op{osdop.NotifyAck(n.ID, w.m.Cookie(), answer)}}
-	if _, err := w.e.Do(ctx, &r); err != nil && !errors.Is(err, ErrClosed) {
+	err := w.do(ctx, osdop.FlagRead, osdop.NotifyAck(n.ID, w.m.Cookie, answer))
+	if err != nil && !errors.Is(err, ErrClosed) {
 		w.e.cfg.Logger.Warn("answer to a notification", "err", err)
 	}
 }
@@ -313,7 +299,7 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 		}
 		w.mu.Unlock()
 	case osdop.EventDisconnect:
-		s.m.Disconnected(m)
+		s.m.Lose(m, syscall.ENOTCONN)
 	case osdop.EventComplete:
 		if m.NotifyID != 0 && m.NotifyID != ev.NotifyID {
 			return // of a notify that was sent again

@@ -3,7 +3,6 @@ package osdmap
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
@@ -33,11 +32,7 @@ type Incremental struct {
 	weights    map[int32]uint32
 	affinities map[int32]uint32
 
-	pgTemp          map[PG][]int32 // an empty one is removed
-	primaryTemp     map[PG]int32   // as is Nobody
-	upmap           map[PG][]int32
-	upmapItems      map[PG][][2]int32
-	upmapPrimary    map[PG]int32
+	exceptions      // an empty set is removed from pgTemp, Nobody from primaryTemp
 	oldUpmap        []PG
 	oldUpmapItems   []PG
 	oldUpmapPrimary []PG
@@ -48,19 +43,8 @@ const incrementalVersion = 9
 // DecodeIncremental reads the change to the next epoch, and keeps none of p.
 func DecodeIncremental(p []byte) (*Incremental, error) {
 	n := &Incremental{}
-	client, rest, err := sections(p, 4)
-	if err == nil {
-		rest.U32() // the crc of the full map, which depends on how its writer encodes it
-		client.Envelope(incrementalVersion, func(version uint8, r *wire.Reader) {
-			if version < 8 {
-				r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
-				return
-			}
-			n.decode(r, version)
-		})
-		err = client.Err()
-	}
-	if err != nil {
+	// Behind it is the crc of the full map, which depends on how its writer encodes it.
+	if err := sections(p, 4, incrementalVersion, 8, n.decode); err != nil {
 		return nil, fmt.Errorf("incremental osdmap: %w", err)
 	}
 	return n, nil
@@ -77,29 +61,24 @@ func (n *Incremental) decode(r *wire.Reader, version uint8) {
 	n.maxOSD = r.S32()
 	n.pools = mapOf(r, 8+6, (*wire.Reader).S64, decodePool)
 	n.names = mapOf(r, 8+4, (*wire.Reader).S64, readName)
-	n.oldPools = listOf(r, 8, (*wire.Reader).S64)
+	n.oldPools = wire.ListOf(r, 8, (*wire.Reader).S64)
 	n.ups = mapOf(r, 4+5, (*wire.Reader).S32, (*wire.Reader).AddrVec)
 	n.states = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
 	n.weights = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
-	n.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
-	n.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
+	n.readTemps(r)
 	n.affinities = mapOf(r, 8, (*wire.Reader).S32, (*wire.Reader).U32)
-	skipProfiles(r)
-	for range r.Count(4) { // profiles that are gone
-		if r.Blob(); r.Err() != nil {
-			return
-		}
-	}
+	skipMaps(r)                            // profiles of erasure codes
+	wire.ListOf(r, 4, (*wire.Reader).Blob) // profiles that are gone
 	n.upmap = mapOf(r, pgSize+4, ReadPG, readSet)
-	n.oldUpmap = listOf(r, pgSize, ReadPG)
+	n.oldUpmap = wire.ListOf(r, pgSize, ReadPG)
 	n.upmapItems = mapOf(r, pgSize+4, ReadPG, readPairs)
-	n.oldUpmapItems = listOf(r, pgSize, ReadPG)
+	n.oldUpmapItems = wire.ListOf(r, pgSize, ReadPG)
 	skipSnaps(r)
 	skipSnaps(r)
 	r.Skip(2 * 8) // last changes
 	if version >= 9 {
 		n.upmapPrimary = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
-		n.oldUpmapPrimary = listOf(r, pgSize, ReadPG)
+		n.oldUpmapPrimary = wire.ListOf(r, pgSize, ReadPG)
 	}
 	if r.Err() != nil {
 		return
@@ -111,7 +90,8 @@ func (n *Incremental) decode(r *wire.Reader, version uint8) {
 	var err error
 	if len(full) > 0 {
 		if n.full, err = Decode(full); err == nil && (n.full.FSID != n.FSID || n.full.Epoch != n.Epoch) {
-			err = fmt.Errorf("%w: the full map in it has epoch %d, not %d, or another cluster", wire.ErrMalformed, n.full.Epoch, n.Epoch)
+			err = fmt.Errorf("%w: the full map in it has epoch %d, not %d, or another cluster", wire.ErrMalformed,
+				n.full.Epoch, n.Epoch)
 		}
 	}
 	if len(tree) > 0 && err == nil {
@@ -149,9 +129,10 @@ func (n *Incremental) Apply(m *Map) (*Map, error) {
 	next.upmap = changed(m.upmap, n.upmap, n.oldUpmap, nil)
 	next.upmapItems = changed(m.upmapItems, n.upmapItems, n.oldUpmapItems, nil)
 	next.upmapPrimary = changed(m.upmapPrimary, n.upmapPrimary, n.oldUpmapPrimary, nil)
-	if len(next.pools) > maxPools || len(next.names) > maxPools ||
-		len(next.pgTemp)+len(next.primaryTemp)+len(next.upmap)+len(next.upmapItems)+len(next.upmapPrimary) > maxExceptions {
-		return nil, fmt.Errorf("incremental osdmap: %w: more than %d pools or %d exceptions", wire.ErrMalformed, maxPools, maxExceptions)
+	all := len(next.pgTemp) + len(next.primaryTemp) + len(next.upmap) + len(next.upmapItems) + len(next.upmapPrimary)
+	if len(next.pools) > maxPools || len(next.names) > maxPools || all > maxExceptions {
+		return nil, fmt.Errorf("incremental osdmap: %w: %d pools, %d exceptions", wire.ErrMalformed,
+			len(next.pools), all)
 	}
 	if n.crush != nil {
 		next.crush = n.crush
@@ -184,11 +165,11 @@ func (n *Incremental) applyOSDs(o *osds) error {
 	if n.maxOSD >= 0 {
 		o.resize(int(n.maxOSD))
 	}
-	for _, osds := range []iter.Seq[int32]{maps.Keys(n.weights), maps.Keys(n.affinities), maps.Keys(n.states), maps.Keys(n.ups)} {
-		for osd := range osds {
-			if osd < 0 || int(osd) >= len(o.states) {
-				return fmt.Errorf("incremental osdmap: %w: osd.%d of %d", wire.ErrMalformed, osd, len(o.states))
-			}
+	named := slices.AppendSeq(slices.Collect(maps.Keys(n.weights)), maps.Keys(n.affinities))
+	named = slices.AppendSeq(slices.AppendSeq(named, maps.Keys(n.states)), maps.Keys(n.ups))
+	for _, osd := range named {
+		if osd < 0 || int(osd) >= len(o.states) {
+			return fmt.Errorf("incremental osdmap: %w: osd.%d of %d", wire.ErrMalformed, osd, len(o.states))
 		}
 	}
 	if len(n.weights)+len(n.states)+len(n.ups) > 0 {

@@ -116,8 +116,9 @@ func randomMap(rnd *rand.Rand) *Map {
 	n := 8 + rnd.IntN(42) // not as many as devices
 	m := &Map{
 		FSID: [16]byte{1, 2, 3}, Epoch: 5, pools: map[int64]*Pool{}, names: map[int64]string{},
-		pgTemp: map[PG][]int32{}, primaryTemp: map[PG]int32{}, upmap: map[PG][]int32{}, upmapItems: map[PG][][2]int32{},
 	}
+	m.pgTemp, m.primaryTemp = map[PG][]int32{}, map[PG]int32{}
+	m.upmap, m.upmapItems = map[PG][]int32{}, map[PG][][2]int32{}
 	pick := func(of ...uint32) uint32 { return of[rnd.IntN(len(of))] }
 	m.osds.addrs = make([]wire.AddrVec, n)
 	for range n {

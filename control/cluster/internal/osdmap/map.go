@@ -28,9 +28,6 @@ type PG struct {
 	Seed uint32
 }
 
-// String is the usual form.
-func (p PG) String() string { return fmt.Sprintf("%d.%x", p.Pool, p.Seed) }
-
 // Flags of a map.
 const (
 	Full        = 1 << 1 // writes wait
@@ -49,13 +46,17 @@ type Map struct {
 	ids   map[string]int64 // of pools, by name
 	osds  osds
 	crush *crush.Map
-	// Exceptions for single placement groups. Vectors have at most maxSet elements.
+	exceptions
+	tables map[int64]*table // by pool
+}
+
+// exceptions are those for single placement groups. Vectors have at most maxSet elements.
+type exceptions struct {
 	pgTemp       map[PG][]int32
 	primaryTemp  map[PG]int32
 	upmap        map[PG][]int32
 	upmapItems   map[PG][][2]int32 // from, to
 	upmapPrimary map[PG]int32
-	tables       map[int64]*table // by pool
 }
 
 // osds has the state of each OSD: slices of the same length.
@@ -80,8 +81,8 @@ const (
 // Pool returns a pool; nil: there is none.
 func (m *Map) Pool(id int64) *Pool { return m.pools[id] }
 
-// PoolNames are the names of all pools, in no order.
-func (m *Map) PoolNames() []string { return slices.Collect(maps.Values(m.names)) }
+// PoolNames are the names of all pools, sorted.
+func (m *Map) PoolNames() []string { return slices.Sorted(maps.Values(m.names)) }
 
 // PoolName returns the name of a pool.
 func (m *Map) PoolName(id int64) string { return m.names[id] }
@@ -108,18 +109,7 @@ func (m *Map) has(osd int32, bits uint32) bool {
 // Decode reads a whole map, and keeps none of p.
 func Decode(p []byte) (*Map, error) {
 	m := &Map{}
-	client, _, err := sections(p, 0)
-	if err == nil {
-		client.Envelope(clientVersion, func(version uint8, r *wire.Reader) {
-			if version < 9 {
-				r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
-				return
-			}
-			m.decode(r, version)
-		})
-		err = client.Err()
-	}
-	if err != nil {
+	if err := sections(p, 0, clientVersion, 9, m.decode); err != nil {
 		return nil, fmt.Errorf("osdmap: %w", err)
 	}
 	m.index()
@@ -134,23 +124,25 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sections opens the outer section of a map, whose crc it checks: it covers all but itself. It
-// returns a reader at the section for clients, and one of the behind bytes that follow the crc.
-func sections(p []byte, behind int) (client, rest *wire.Reader, err error) {
+// sections checks the crc of a map, which covers all but itself, and has decode read the section for clients,
+// of the version known, or an older one down to oldest. So many bytes follow the crc.
+func sections(p []byte, behind int, known, oldest uint8, decode func(r *wire.Reader, version uint8)) error {
 	const head = 6
 	r := wire.NewReader(p)
 	size := 0
-	r.Envelope(outerVersion, func(version uint8, r *wire.Reader) {
-		if version < 7 {
+	atLeast := func(r *wire.Reader, version, oldest uint8) {
+		if version < oldest {
 			r.Fail(fmt.Errorf("%w: version %d", wire.ErrVersion, version))
 		}
+	}
+	r.Envelope(outerVersion, func(version uint8, r *wire.Reader) {
+		atLeast(r, version, 7)
 		all := r.Len()
-		for range 2 { // for clients, and for OSDs
-			r.Envelope(math.MaxUint8, func(uint8, *wire.Reader) {})
-		}
+		skip(r) // the section for clients
+		skip(r) // the one for OSDs
 		size = all - r.Len()
 		want := r.U32()
-		if rest = wire.NewReader(r.Bytes(behind)); r.Err() != nil {
+		if r.Skip(behind); r.Err() != nil {
 			return
 		}
 		sum := crc32.Update(crc32.Checksum(p[:head+size], castagnoli), castagnoli, p[head+size+4:head+all])
@@ -162,9 +154,14 @@ func sections(p []byte, behind int) (client, rest *wire.Reader, err error) {
 		r.Fail(fmt.Errorf("%w: %d bytes behind the map", wire.ErrMalformed, r.Len()))
 	}
 	if err := r.Err(); err != nil {
-		return nil, nil, err
+		return err
 	}
-	return wire.NewReader(p[head : head+size]), rest, nil
+	r = wire.NewReader(p[head : head+size])
+	r.Envelope(known, func(version uint8, r *wire.Reader) {
+		atLeast(r, version, oldest)
+		decode(r, version)
+	})
+	return r.Err()
 }
 
 // decode reads the section for clients.
@@ -179,12 +176,11 @@ func (m *Map) decode(r *wire.Reader, version uint8) {
 	n := r.S32()
 	o := &m.osds
 	o.states, o.weights = r.U32s(), r.U32s()
-	o.addrs = listOf(r, 5, (*wire.Reader).AddrVec)
-	m.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
-	m.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
+	o.addrs = wire.ListOf(r, 5, (*wire.Reader).AddrVec)
+	m.readTemps(r)
 	o.affinity = r.U32s()
 	blob := r.Blob()
-	skipProfiles(r)
+	skipMaps(r) // profiles of erasure codes
 	m.upmap = mapOf(r, pgSize+4, ReadPG, readSet)
 	m.upmapItems = mapOf(r, pgSize+4, ReadPG, readPairs)
 	r.U32() // version of the crush map
@@ -209,6 +205,11 @@ func (m *Map) decode(r *wire.Reader, version uint8) {
 	}
 }
 
+func (x *exceptions) readTemps(r *wire.Reader) {
+	x.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
+	x.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
+}
+
 // index makes what is found by the names of pools. Of two with one name the first is found.
 func (m *Map) index() {
 	m.ids = make(map[string]int64, len(m.names))
@@ -220,33 +221,19 @@ func (m *Map) index() {
 }
 
 // mapOf reads a map, of which each entry has at least size bytes; nil: it is empty.
-func mapOf[K comparable, V any](r *wire.Reader, size int, key func(*wire.Reader) K, value func(*wire.Reader) V) map[K]V {
-	var out map[K]V
-	for range r.Count(size) {
+func mapOf[K comparable, V any](
+	r *wire.Reader, size int, key func(*wire.Reader) K, value func(*wire.Reader) V,
+) map[K]V {
+	n := r.Count(size)
+	if n == 0 {
+		return nil
+	}
+	out := make(map[K]V)
+	for i := 0; i < n && r.Err() == nil; i++ {
 		k := key(r)
-		v := value(r)
-		if r.Err() != nil {
-			break
-		}
-		if out == nil {
-			out = make(map[K]V)
-		}
-		out[k] = v
+		out[k] = value(r)
 	}
 	return out
-}
-
-// listOf reads a list whose elements have at least size bytes.
-func listOf[V any](r *wire.Reader, size int, value func(*wire.Reader) V) []V {
-	var out []V
-	for range r.Count(size) {
-		if v := value(r); r.Err() == nil {
-			out = append(out, v)
-			continue
-		}
-		break
-	}
-	return slices.Clip(out)
 }
 
 // readName reads the name of a pool.
@@ -270,11 +257,11 @@ func ReadPG(r *wire.Reader) PG {
 }
 
 // readSet reads the OSDs of one placement group.
-func readSet(r *wire.Reader) []int32 { return atMost(r, listOf(r, 4, (*wire.Reader).S32)) }
+func readSet(r *wire.Reader) []int32 { return atMost(r, wire.ListOf(r, 4, (*wire.Reader).S32)) }
 
 // readPairs reads the pairs of OSDs that are exchanged in one placement group.
 func readPairs(r *wire.Reader) [][2]int32 {
-	return atMost(r, listOf(r, 8, func(r *wire.Reader) [2]int32 { return [2]int32{r.S32(), r.S32()} }))
+	return atMost(r, wire.ListOf(r, 8, func(r *wire.Reader) [2]int32 { return [2]int32{r.S32(), r.S32()} }))
 }
 
 func atMost[V any](r *wire.Reader, list []V) []V {
@@ -291,19 +278,15 @@ func skip(r *wire.Reader) { r.Envelope(math.MaxUint8, func(uint8, *wire.Reader) 
 func skipStrings(r *wire.Reader) {
 	for range r.Count(8) {
 		r.Blob()
-		if r.Blob(); r.Err() != nil {
-			return
-		}
+		r.Blob()
 	}
 }
 
-// skipProfiles passes over profiles of erasure codes, which clients do not need.
-func skipProfiles(r *wire.Reader) {
+// skipMaps passes over a map of strings to maps of strings to strings, such as profiles of erasure codes.
+func skipMaps(r *wire.Reader) {
 	for range r.Count(8) {
 		r.Blob()
-		if skipStrings(r); r.Err() != nil {
-			return
-		}
+		skipStrings(r)
 	}
 }
 
@@ -311,8 +294,6 @@ func skipProfiles(r *wire.Reader) {
 func skipSnaps(r *wire.Reader) {
 	for range r.Count(12) {
 		r.S64()
-		if r.Skip(16 * r.Count(16)); r.Err() != nil {
-			return
-		}
+		r.Skip(16 * r.Count(16))
 	}
 }

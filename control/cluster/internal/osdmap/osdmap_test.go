@@ -97,7 +97,7 @@ func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
 	}{
 		{"one down", Incremental{states: map[int32]uint32{7: stateUp}}, groups, groups},
 		{"one up", Incremental{ups: map[int32]wire.AddrVec{7: nil}}, groups, groups},
-		{"a temporary set", Incremental{pgTemp: map[PG][]int32{{1, 3}: {1, 2}}}, groups, groups},
+		{"a temporary set", Incremental{exceptions: exceptions{pgTemp: map[PG][]int32{{1, 3}: {1, 2}}}}, groups, groups},
 		{"one out", Incremental{weights: map[int32]uint32{7: 0}}, groups - having(7), groups - having(7)},
 		{"one in", Incremental{weights: map[int32]uint32{7: wholeWeight}}, groups / 2, groups - 1},
 		{"more OSDs", Incremental{maxOSD: 200}, groups, groups},
@@ -127,7 +127,7 @@ func pool(m *Map, change func(*Pool)) *Pool {
 }
 
 func TestAPlacementAllocatesNothing(t *testing.T) {
-	for _, name := range []string{"reef-tweak", "tentacle-msr", "tentacle-ecopt", "pacific-args"} {
+	for _, name := range []string{"reef-tweak", "reef-uniform", "tentacle-msr", "tentacle-ecopt", "pacific-args"} {
 		m := decoded(t, name)
 		s := new(Scratch)
 		var groups []PG
@@ -318,7 +318,7 @@ func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
 		"state of an unknown osd":    {states: map[int32]uint32{-1: 1}},
 		"affinity of an unknown osd": {affinities: map[int32]uint32{1 << 30: 1}},
 		"an unknown osd is up":       {ups: map[int32]wire.AddrVec{99: nil}},
-		"a million exceptions":       {primaryTemp: many},
+		"a million exceptions":       {exceptions: exceptions{primaryTemp: many}},
 	} {
 		n.Epoch, n.flags, n.maxOSD = 2, -1, -1
 		if _, err := n.Apply(m); !errors.Is(err, wire.ErrMalformed) {
@@ -334,7 +334,7 @@ func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
 	before := fmt.Sprintf("%+v", plain(m))
 	with(t, m, Incremental{
 		weights: map[int32]uint32{1: 1}, states: map[int32]uint32{2: 1}, ups: map[int32]wire.AddrVec{3: nil}, affinities: map[int32]uint32{4: 1},
-		oldPools: []int64{1}, names: map[int64]string{2: "b"}, upmap: map[PG][]int32{{1, 1}: {1}}, maxOSD: 7,
+		oldPools: []int64{1}, names: map[int64]string{2: "b"}, exceptions: exceptions{upmap: map[PG][]int32{{1, 1}: {1}}}, maxOSD: 7,
 	})
 	if after := fmt.Sprintf("%+v", plain(m)); after != before {
 		t.Errorf("changed from %s to %s", before, after)

@@ -40,18 +40,13 @@ func (m *Map) Place(s *Scratch, g PG) Placement {
 	t := Placement{Up: up, UpPrimary: first(up), Shard: -1}
 	t.UpPrimary = m.preferred(p, up, t.UpPrimary, seed)
 	t.Acting, t.Primary = up, t.UpPrimary
-	temp := m.pgTemp[g]
-	if len(temp) > 0 {
-		temp = m.keep(s.acting[:copy(s.acting[:], temp)], p.Replicated(), stateUp)
-	}
+	temp := m.keep(s.acting[:copy(s.acting[:], m.pgTemp[g])], p.Replicated(), stateUp)
 	if len(temp) > 0 {
 		t.Primary = first(temp)
 		t.Acting = p.byShard(temp, s)
 	}
-	if len(m.primaryTemp) > 0 {
-		if primary, ok := m.primaryTemp[g]; ok {
-			t.Primary = primary
-		}
+	if primary, ok := m.primaryTemp[g]; ok {
+		t.Primary = primary
 	}
 	if !p.Replicated() && t.Primary != Nobody {
 		t.Shard = p.shard(t.Acting, t.Primary)
@@ -115,24 +110,18 @@ func (m *Map) out(osd int32) bool {
 
 // upmapped applies the exceptions from CRUSH that the cluster has been given to balance it.
 func (m *Map) upmapped(g PG, raw []int32, s *Scratch) []int32 {
-	if len(m.upmap) > 0 {
-		if vector, ok := m.upmap[g]; ok {
-			if slices.ContainsFunc(vector, m.out) {
-				return raw
-			}
-			raw = s.up[:copy(s.up[:], vector)]
+	if vector, ok := m.upmap[g]; ok {
+		if slices.ContainsFunc(vector, m.out) {
+			return raw
 		}
+		raw = s.up[:copy(s.up[:], vector)]
 	}
-	if len(m.upmapItems) > 0 {
-		for _, pair := range m.upmapItems[g] {
-			exchange(raw, pair, m.out(pair[1]))
-		}
+	for _, pair := range m.upmapItems[g] {
+		exchange(raw, pair, m.out(pair[1]))
 	}
-	if len(m.upmapPrimary) > 0 {
-		if primary, ok := m.upmapPrimary[g]; ok && len(raw) > 0 && m.has(primary, 0) && !m.out(primary) {
-			if at := slices.Index(raw[1:], primary); at >= 0 {
-				raw[0], raw[1+at] = raw[1+at], raw[0]
-			}
+	if primary, ok := m.upmapPrimary[g]; ok && len(raw) > 0 && m.has(primary, 0) && !m.out(primary) {
+		if at := slices.Index(raw[1:], primary); at >= 0 {
+			raw[0], raw[1+at] = raw[1+at], raw[0]
 		}
 	}
 	return raw

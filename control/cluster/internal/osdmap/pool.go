@@ -34,7 +34,8 @@ type Pool struct {
 	nonPrimary [2]uint64 // the shards that are never primary, by bit
 }
 
-// Peering are the settings of a pool of which each change has its placement groups agree anew on what they have.
+// Peering are the settings of a pool of which each change has its placement groups agree anew on what they
+// have.
 type Peering struct {
 	Size, MinSize uint8     // OSDs of a placement group
 	Pending       uint32    // the number of groups that a merge is about to leave
@@ -55,8 +56,8 @@ const (
 	poolErasure    = 3
 )
 
-// Replicated says that each OSD of a placement group has the whole object: an OSD that is missing leaves no hole, as positions mean
-// nothing.
+// Replicated says that each OSD of a placement group has the whole object: an OSD that is missing leaves no
+// hole, as positions mean nothing.
 func (p *Pool) Replicated() bool { return p.Kind == PoolReplicated }
 
 const poolVersion = 32
@@ -68,17 +69,7 @@ func decodePool(r *wire.Reader) *Pool {
 		p.Kind, p.Size, p.rule, p.objectHash = r.U8(), r.U8(), r.U8(), r.U8()
 		p.PGNum, p.pgpNum = r.U32(), r.U32()
 		r.Skip(4 + 4 + 4 + 8 + 4) // localized groups, last change, newest snapshot and its epoch
-		for range r.Count(8 + 6) {
-			r.U64()
-			r.Envelope(2, func(_ uint8, r *wire.Reader) {
-				s := Snap{ID: r.U64()}
-				s.Time, s.Name = r.Utime(), r.Str()
-				p.Snaps = append(p.Snaps, s)
-			})
-			if r.Err() != nil {
-				return
-			}
-		}
+		p.Snaps = wire.ListOf(r, 8+6, readSnap)
 		r.Skip(16 * r.Count(16)) // removed snapshots
 		r.U64()                  // owner
 		p.Flags = r.U64()
@@ -99,12 +90,7 @@ func decodePool(r *wire.Reader) *Pool {
 		r.Skip(4 + 4 + 8 + 4 + 4 + 1 + 1 + 4 + 4)
 		skip(r) // options
 		r.U32()
-		for range r.Count(8) { // applications
-			r.Blob()
-			if skipStrings(r); r.Err() != nil {
-				return
-			}
-		}
+		skipMaps(r)       // applications
 		r.Skip(8 + 4 + 4) // created, numbers of groups that are aimed at
 		p.Pending = r.U32()
 		r.Skip(4 + 4)
@@ -123,9 +109,18 @@ func decodePool(r *wire.Reader) *Pool {
 		}
 	})
 	if r.Err() == nil && (p.PGNum == 0 || p.pgpNum == 0 || p.Kind != PoolReplicated && p.Kind != poolErasure) {
-		r.Fail(fmt.Errorf("%w: pool of type %d with %d placement groups, placed as %d", wire.ErrMalformed, p.Kind, p.PGNum, p.pgpNum))
+		r.Fail(fmt.Errorf("%w: pool of type %d with %d placement groups, placed as %d", wire.ErrMalformed,
+			p.Kind, p.PGNum, p.pgpNum))
 	}
 	return p
+}
+
+func readSnap(r *wire.Reader) (s Snap) {
+	r.U64() // its id
+	r.Envelope(2, func(_ uint8, r *wire.Reader) {
+		s.ID, s.Time, s.Name = r.U64(), r.Utime(), r.Str()
+	})
+	return s
 }
 
 // varint reads 7 bits a byte, the lowest first.

@@ -29,7 +29,7 @@ func decoded(t testing.TB, name string) *Map {
 func line(m *Map, s *Scratch, g PG) string {
 	p := m.pools[g.Pool]
 	raw := m.raw(s, p, g, p.seed(g))
-	text := fmt.Sprintf("%v raw (%s, p%d)", g, list(raw), first(raw))
+	text := fmt.Sprintf("%d.%x raw (%s, p%d)", g.Pool, g.Seed, list(raw), first(raw))
 	t := m.Place(s, g)
 	return fmt.Sprintf("%s up (%s, p%d) acting (%s, p%d)", text, list(t.Up), t.UpPrimary, list(t.Acting), t.Primary)
 }

@@ -1,6 +1,7 @@
 package osdop
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -14,8 +15,9 @@ const (
 	Unblock  uint8 = 3
 )
 
-// Backoff is MOSDBackoff: an OSD takes no requests on the objects of a group in a range, from Begin on and before End, or
-// on Begin alone if they are the same. The client answers Block with AckBlock and its own epoch.
+// Backoff is MOSDBackoff: an OSD takes no requests on the objects of a group in a range, from Begin on and
+// before End, or on Begin alone if they are the same. The client answers Block with AckBlock and its own
+// epoch.
 type Backoff struct {
 	PG         osdmap.PG
 	Shard      int8
@@ -25,7 +27,8 @@ type Backoff struct {
 	Begin, End HObject
 }
 
-// maxBackoff bounds MOSDBackoff: two objects, whose names, namespaces and locators have a few KiB at most. A client keeps thousands.
+// maxBackoff bounds MOSDBackoff: two objects, whose names, namespaces and locators have a few KiB at most. A
+// client keeps thousands.
 const maxBackoff = 16 << 10
 
 // DecodeBackoff reads the front of MOSDBackoff.
@@ -48,12 +51,8 @@ func DecodeBackoff(front []byte) (b Backoff, err error) {
 
 // AppendTo appends the front of MOSDBackoff, whose versions are 1 and 1.
 func (b *Backoff) AppendTo(dst []byte) []byte {
-	dst, mark := wire.BeginEnvelope(dst, 1, 1)
-	dst = append(AppendPG(dst, b.PG), uint8(b.Shard))
-	dst = wire.EndEnvelope(dst, mark)
-	dst = le.AppendUint32(dst, b.Epoch)
-	dst = append(dst, b.What)
-	dst = le.AppendUint64(dst, b.ID)
+	dst = le.AppendUint32(appendShard(dst, b.PG, b.Shard), b.Epoch)
+	dst = le.AppendUint64(append(dst, b.What), b.ID)
 	return b.End.AppendTo(b.Begin.AppendTo(dst))
 }
 
@@ -65,8 +64,8 @@ const (
 	WatchPing      uint8 = 7
 )
 
-// Watch begins, goes on with or ends a watch. generation counts the times that it had to be registered again; timeout is in
-// seconds, 0: the OSD's default.
+// Watch begins, goes on with or ends a watch. generation counts the times that it had to be registered again;
+// timeout is in seconds, 0: the OSD's default.
 func Watch(cookie uint64, what uint8, generation, timeout uint32) Op {
 	op := Extent(CodeWatch, cookie, 0, nil)
 	op.Args[16] = what
@@ -75,8 +74,8 @@ func Watch(cookie uint64, what uint8, generation, timeout uint32) Op {
 	return op
 }
 
-// Notify sends a payload to all watchers of the object. The answer has a notify id (NotifyOutput); WatchNotify follows
-// with the cookie. timeout is in seconds, 0: the OSD's default.
+// Notify sends a payload to all watchers of the object. The answer has a notify id (NotifyOutput);
+// WatchNotify follows with the cookie. timeout is in seconds, 0: the OSD's default.
 func Notify(cookie uint64, timeout uint32, payload []byte) Op {
 	b := le.AppendUint32(le.AppendUint32(nil, 1), timeout)
 	return Extent(CodeNotify, cookie, 0, wire.AppendBlob(b, payload))
@@ -126,14 +125,6 @@ func DecodeWatchNotify(front []byte) (w WatchNotify, err error) {
 	return w, nil
 }
 
-// AppendTo appends the front of MWatchNotify, whose versions are 3 and 1.
-func (w *WatchNotify) AppendTo(dst []byte) []byte {
-	dst = le.AppendUint64(append(dst, 1, w.What), w.Cookie)
-	dst = le.AppendUint64(le.AppendUint64(dst, 0), w.NotifyID)
-	dst = wire.AppendBlob(dst, w.Payload)
-	return le.AppendUint64(le.AppendUint32(dst, uint32(w.Result)), w.Notifier)
-}
-
 // Answer is the answer of one watcher to a notify.
 type Answer struct {
 	Client, Cookie uint64 // the watcher's global id, and its watch
@@ -147,15 +138,12 @@ func DecodeAnswers(data []byte) ([]Answer, error) {
 		return nil, nil
 	}
 	r := wire.NewReader(data)
-	var all []Answer
-	for range r.Count(8 + 8 + 4) {
-		all = append(all, Answer{Client: r.U64(), Cookie: r.U64(), Data: append([]byte(nil), r.Blob()...)})
-	}
-	for range r.Count(8 + 8) {
-		all = append(all, Answer{Client: r.U64(), Cookie: r.U64(), Missed: true})
-	}
+	came := wire.ListOf(r, 8+8+4, func(r *wire.Reader) Answer {
+		return Answer{r.U64(), r.U64(), bytes.Clone(r.Blob()), false}
+	})
+	missed := wire.ListOf(r, 8+8, func(r *wire.Reader) Answer { return Answer{r.U64(), r.U64(), nil, true} })
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("answers to a notify: %w", err)
 	}
-	return all, nil
+	return append(came, missed...), nil
 }

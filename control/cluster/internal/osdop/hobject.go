@@ -9,7 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// HObject is a position in the order in which OSDs keep objects. The head of a list is Min, its end has Max set.
+// HObject is a position in the order in which OSDs keep objects. The head of a list is Min, its end has Max
+// set.
 type HObject struct {
 	Key, Name string // Key: the locator; empty: it is the name
 	Snap      uint64
@@ -38,7 +39,8 @@ func (h *HObject) AppendTo(b []byte) []byte {
 // ReadHObject reads what AppendTo appends.
 func ReadHObject(r *wire.Reader) (h HObject) {
 	r.Envelope(4, func(_ uint8, r *wire.Reader) {
-		h = HObject{Key: r.Str(), Name: r.Str(), Snap: r.U64(), Hash: r.U32(), Max: r.Bool(), Namespace: r.Str(), Pool: r.S64()}
+		h = HObject{Key: r.Str(), Name: r.Str(), Snap: r.U64(), Hash: r.U32(), Max: r.Bool()}
+		h.Namespace, h.Pool = r.Str(), r.S64()
 	})
 	return h
 }

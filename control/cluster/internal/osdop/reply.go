@@ -26,8 +26,8 @@ func (r *Reply) Release() {
 	}
 }
 
-// DecodeReply reads MOSDOpReply version 8 for a request with these operations, and sets their results. Their outputs
-// alias data.
+// DecodeReply reads MOSDOpReply version 8 for a request with these operations, and sets their results. Their
+// outputs alias data.
 func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 	r := wire.NewReader(front)
 	r.Skip(r.Count(1)) // object
@@ -46,7 +46,9 @@ func DecodeReply(front, data []byte, into *Reply, ops []Op) error {
 			break
 		}
 		if size > uint64(len(data)) {
-			return fmt.Errorf("MOSDOpReply: %w: operation %d, %#x: output of %d bytes in %d", wire.ErrMalformed, i, ops[i].Code, size, len(data))
+			r.Fail(fmt.Errorf("%w: operation %d, %#x: output of %d bytes in %d", wire.ErrMalformed,
+				i, ops[i].Code, size, len(data)))
+			break
 		}
 		ops[i].Out, data = data[:size:size], data[size:]
 	}

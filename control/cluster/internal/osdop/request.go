@@ -23,26 +23,25 @@ const (
 	PriorityOp = 63
 )
 
-// Flags of a request. The engine adds Retry and Redirected; Append itself adds OnDisk, KnownRedirect and PoolEIO.
+// Flags of a request. The engine adds Retry and Redirected; Append itself adds OnDisk, KnownRedirect and
+// PoolEIO.
 const (
-	Ack            uint32 = 0x1
-	OnDisk         uint32 = 0x4
-	Retry          uint32 = 0x8
-	FlagRead       uint32 = 0x10
-	FlagWrite      uint32 = 0x20
-	OrderSnap      uint32 = 0x40
-	BalanceReads   uint32 = 0x100
-	LocalizeReads  uint32 = 0x2000
-	RWOrdered      uint32 = 0x4000
-	IgnoreCache    uint32 = 0x8000
-	IgnoreOverlay  uint32 = 0x20000
-	Redirected     uint32 = 0x200000
-	KnownRedirect  uint32 = 0x400000
-	FullTry        uint32 = 0x800000
-	FullForce      uint32 = 0x1000000
-	IgnoreRedirect uint32 = 0x2000000
-	ReturnVec      uint32 = 0x4000000
-	PoolEIO        uint32 = 0x8000000
+	OnDisk        uint32 = 0x4
+	Retry         uint32 = 0x8
+	FlagRead      uint32 = 0x10
+	FlagWrite     uint32 = 0x20
+	OrderSnap     uint32 = 0x40
+	BalanceReads  uint32 = 0x100
+	LocalizeReads uint32 = 0x2000
+	RWOrdered     uint32 = 0x4000
+	IgnoreCache   uint32 = 0x8000
+	IgnoreOverlay uint32 = 0x20000
+	Redirected    uint32 = 0x200000
+	KnownRedirect uint32 = 0x400000
+	FullTry       uint32 = 0x800000
+	FullForce     uint32 = 0x1000000
+	ReturnVec     uint32 = 0x4000000
+	PoolEIO       uint32 = 0x8000000
 )
 
 // AnyReplica are the flags of reads that go to other OSDs than the primary.
@@ -97,7 +96,8 @@ type Envelope struct {
 	PG    osdmap.PG // the actual one
 	Hash  uint32    // that led to it
 	Shard int8      // -1: the pool is replicated
-	// Target is where the request goes in place of Request.Target, for a cache tier or a redirect; nil: there.
+	// Target is where the request goes in place of Request.Target, for a cache tier or a redirect; nil:
+	// there.
 	Target  *Object
 	Attempt int32 // from 0 on
 	Flags   uint32
@@ -129,13 +129,11 @@ func (r *Request) Append(front []byte, e *Envelope) (out, data []byte, err error
 		return front, nil, err
 	}
 	target, write := cmp.Or(e.Target, &r.Target), e.Flags&FlagWrite != 0
-	b, mark := wire.BeginEnvelope(front, 1, 1)
-	b = append(AppendPG(b, e.PG), uint8(e.Shard))
-	b = wire.EndEnvelope(b, mark)
+	b := appendShard(front, e.PG, e.Shard)
 	b = le.AppendUint32(b, e.Hash)
 	b = le.AppendUint32(b, e.Epoch)
 	b = le.AppendUint32(b, e.Flags|OnDisk|KnownRedirect|PoolEIO)
-	b, mark = wire.BeginEnvelope(b, 2, 2)
+	b, mark := wire.BeginEnvelope(b, 2, 2)
 	b = append(b, zeros[:21]...) // request id: that of the message
 	b = wire.EndEnvelope(b, mark)
 	b = append(b, zeros[:24]...) // trace
@@ -174,7 +172,7 @@ func (r *Request) data() ([]byte, error) {
 	for i := range r.Ops {
 		op := &r.Ops[i]
 		if op.Code == 0 {
-			return nil, fmt.Errorf("%w: operation %d of %d has a name that is too long", wire.ErrMalformed, i, len(r.Ops))
+			return nil, fmt.Errorf("%w: a name in operation %d of %d is too long", wire.ErrMalformed, i, len(r.Ops))
 		}
 		if len(op.Data) > 0 {
 			only, total, parts = op.Data, total+len(op.Data), parts+1
@@ -206,6 +204,12 @@ func (op *Op) appendTo(b []byte) []byte {
 }
 
 const pgSize = 17
+
+// appendShard appends a placement group and the shard of it.
+func appendShard(b []byte, pg osdmap.PG, shard int8) []byte {
+	b, mark := wire.BeginEnvelope(b, 1, 1)
+	return wire.EndEnvelope(append(AppendPG(b, pg), uint8(shard)), mark)
+}
 
 // AppendPG appends a placement group, as osdmap.ReadPG reads it.
 func AppendPG(b []byte, pg osdmap.PG) []byte {

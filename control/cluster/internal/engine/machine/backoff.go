@@ -19,18 +19,8 @@ func covers(b *osdop.Backoff, o *Op) bool {
 	return at == 0 || at < 0 && h.Compare(&b.End) < 0
 }
 
-// refuses says whether a back-off of the session holds an operation.
-func (s *Session) refuses(o *Op) bool {
-	for i := range s.backoffs {
-		if covers(&s.backoffs[i], o) {
-			return true
-		}
-	}
-	return false
-}
-
-// Backoff takes the back-off of an OSD for a range of objects. The OSD has dropped the operations on them: they are sent when it
-// admits the range again. The error says that the session must end.
+// Backoff takes the back-off of an OSD for a range of objects. The OSD has dropped the operations on them:
+// they are sent when it admits the range again. The error says that the session must end.
 func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
 	if s.state != up {
 		return nil
@@ -43,8 +33,8 @@ func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
 			return errBackoffs
 		}
 		s.backoffs = append(s.backoffs, *b)
-		for o := m.first; o != nil; o = o.next {
-			if o.session == s && covers(b, o) {
+		for o := m.ops.first; o != nil; o = o.next {
+			if o.Session == s && covers(b, o) {
 				o.sent = false
 			}
 		}

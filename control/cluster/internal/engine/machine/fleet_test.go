@@ -149,12 +149,12 @@ func (c *cluster) cancel() {
 	}
 	for i, m := range c.f.all {
 		c.queues[i] = slices.DeleteFunc(c.queues[i], func(q *Op) bool { return q == o })
-		if m.byTID[o.tid] == o || slices.Contains(m.leaving, Leaver{Op: o}) {
+		if m.byTID[o.TID] == o || slices.Contains(m.leaving, Leaver{Op: o}) {
 			m.Cancel(o)
 		}
 	}
-	if o.active {
-		c.failf("operation %d is not canceled", o.tid)
+	if o.Active {
+		c.failf("operation %d is not canceled", o.TID)
 	}
 	c.done[o] = errCanceled
 }

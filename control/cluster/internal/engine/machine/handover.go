@@ -1,6 +1,7 @@
 package machine
 
-// Leaver is an operation, or a watch with its operations, that leaves a machine for the machine of another OSD.
+// Leaver is an operation, or a watch with its operations, that leaves a machine for the machine of another
+// OSD.
 type Leaver struct {
 	Op    *Op
 	Watch *Watch
@@ -37,8 +38,8 @@ func (m *Machine) depart(o *Op) {
 		return
 	}
 	m.leave(o)
-	if o.session = nil; !m.busy {
-		o.tid = 0
+	if o.Session = nil; !m.busy {
+		o.TID = 0
 	}
 	m.leaving = append(m.leaving, Leaver{Op: o})
 }
@@ -49,15 +50,15 @@ func (m *Machine) departWatch(w *Watch) {
 	m.leaving = append(m.leaving, Leaver{Watch: w})
 }
 
-// Adopt takes a Leaver of another machine, which has the same map. An operation that a map has moved keeps its id. One that has come to the
-// wrong machine, or is sent elsewhere as another one, gets a new one.
+// Adopt takes a Leaver of another machine, which has the same map. An operation that a map has moved keeps
+// its id. One that has come to the wrong machine, or is sent elsewhere as another one, gets a new one.
 func (m *Machine) Adopt(l Leaver) {
 	o := l.Op
 	switch {
 	case l.Watch != nil:
 		m.adoptWatch(l.Watch)
 		return
-	case o.tid == 0:
+	case o.TID == 0:
 		m.enter(o)
 	default:
 		m.insert(o)

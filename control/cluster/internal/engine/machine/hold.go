@@ -2,12 +2,14 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Wait names the condition for which an operation waits, in words that follow "for 5s". The text has the remedy in parentheses.
+// Wait names the condition for which an operation waits, in words that follow "for 5s". The text has the
+// remedy in parentheses.
 type Wait string
 
 // The conditions.
@@ -31,29 +33,23 @@ const (
 
 // paused is the condition of the map that holds an operation back.
 func (m *Machine) paused(o *Op) Wait {
-	flags := m.cur.Flags()
-	if o.flags&osdop.FlagRead != 0 && flags&osdmap.PauseReads != 0 {
+	switch flags, pool := m.cur.Flags(), o.at.pool; {
+	case o.flags&osdop.FlagRead != 0 && flags&osdmap.PauseReads != 0:
 		return WaitReads
-	}
-	if o.flags&osdop.FlagWrite == 0 {
+	case o.flags&osdop.FlagWrite == 0:
 		return WaitNothing
-	}
-	if flags&osdmap.PauseWrites != 0 {
+	case flags&osdmap.PauseWrites != 0:
 		return WaitWrites
-	}
-	if o.mayExceed() {
+	case o.mayExceed():
 		return WaitNothing
-	}
-	if flags&osdmap.Full != 0 {
+	case flags&osdmap.Full != 0:
 		return WaitFull
+	case pool&osdmap.PoolFull == 0:
+		return WaitNothing
+	case pool&osdmap.PoolQuota != 0:
+		return WaitQuota
 	}
-	if pool := o.at.pool; pool&osdmap.PoolFull != 0 {
-		if pool&osdmap.PoolQuota != 0 {
-			return WaitQuota
-		}
-		return WaitPoolFull
-	}
-	return WaitNothing
+	return WaitPoolFull
 }
 
 // mayExceed says that the operation is sent though something is full.
@@ -70,7 +66,7 @@ func (m *Machine) why(o *Op) Wait {
 	if w := m.paused(o); w != WaitNothing {
 		return w
 	}
-	s := o.session
+	s := o.Session
 	switch {
 	case o.again:
 		return WaitLater
@@ -80,7 +76,7 @@ func (m *Machine) why(o *Op) Wait {
 		return WaitSession
 	case s.stalled:
 		return WaitQueue
-	case s.refuses(o):
+	case slices.ContainsFunc(s.backoffs, func(b osdop.Backoff) bool { return covers(&b, o) }):
 		return WaitBackoff
 	}
 	return WaitNothing
@@ -115,13 +111,13 @@ func (m *Machine) flush() {
 		return
 	}
 	clear(m.held)
-	for o := m.first; o != nil; {
+	for o := m.ops.first; o != nil; {
 		following := o.next
 		switch {
 		case o.sent:
-		case o.purpose == pinging && o.attempt >= 0:
+		case o.purpose == pinging && o.Attempt >= 0:
 			m.leave(o) // it says that the watch was there when it was sent, no more
-			o.active = false
+			o.Active = false
 		default:
 			m.try(o)
 		}
@@ -130,22 +126,19 @@ func (m *Machine) flush() {
 }
 
 func (m *Machine) send(o *Op) {
-	o.attempt++
+	o.Attempt++
 	o.sent, o.wait = true, WaitReply
-	m.do(Action{What: Send, Op: o, Session: o.session})
+	m.do(Action{What: Send, Op: o, Session: o.Session})
 }
 
 // Status says what an operation waits for, also in words, and on which OSD; -1: none.
 func (o *Op) Status() (w Wait, text string, osd int32) {
 	text, osd = string(o.wait), Nobody
-	if o.session != nil {
-		osd = o.session.OSD
+	if o.Session != nil {
+		osd = o.Session.OSD
 	}
 	if o.wait == WaitSession {
-		text = fmt.Sprintf(text, o.session.Addr)
+		text = fmt.Sprintf(text, o.Session.Addr)
 	}
 	return o.wait, text, osd
 }
-
-// Session is the one that has the operation; nil: none.
-func (o *Op) Session() *Session { return o.session }

@@ -21,26 +21,25 @@ const idBlock = 1 << 10
 
 // Machine knows the operations of a client that one OSD has, or is to have.
 type Machine struct {
-	osd      int32 // or Nobody
-	ids      *IDs
-	tid, end uint64 // the last id that was given, of a block that ends at end
-	cur      Map    // nil: none yet
-	now      time.Time
-	first    *Op // all operations, in the order in which they came
-	last     *Op
-	byTID    map[uint64]*Op
-	session  *Session              // nil: there is none
-	held     map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: the first waits as something is full
-	unknown  bool                  // monitors are asked which map is the newest, as none has a pool
-	watches  []*Watch              // in the order in which they were made
-	leaving  []Leaver              // go to other machines
-	poll     time.Time             // when the connection and maps were last looked after
-	asked    bool                  // for the first map
-	busy     bool                  // maps are being taken, or several operations end: nothing is sent
-	stale    bool                  // a newer map may be there: a session was lost
-	all      []*Op                 // scratch of each
-	actions  []Action              // since the last Take
-	spare    []Action              // the result of the last Take
+	osd       int32 // or Nobody
+	ids       *IDs
+	last, end uint64 // the last id that was given, of a block that ends at end
+	cur       Map    // nil: none yet
+	now       time.Time
+	ops       Line // all operations, in the order in which they came
+	byTID     map[uint64]*Op
+	session   *Session              // nil: there is none
+	held      map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: as something is full
+	unknown   bool                  // monitors are asked which map is the newest, as none has a pool
+	watches   []*Watch              // in the order in which they were made
+	leaving   []Leaver              // go to other machines
+	poll      time.Time             // when the connection and maps were last looked after
+	asked     bool                  // for the first map
+	busy      bool                  // maps are being taken, or several operations end: nothing is sent
+	stale     bool                  // a newer map may be there: a session was lost
+	all       []*Op                 // scratch of each
+	actions   []Action              // since the last Take
+	spare     []Action              // the result of the last Take
 }
 
 // Op is an operation. Its submitter sets the first fields, and does not change them until it is over.
@@ -50,17 +49,20 @@ type Op struct {
 	Pick   int    // a random number, which chooses among replicas, or Nearest
 	User   any    // the submitter's
 
-	prev, next *Op // in Machine.first
-	tid        uint64
-	attempt    int32 // the number of the last one that was sent; -1: none
-	active     bool
-	sent       bool // the last attempt stands; else it is sent as soon as nothing holds it
-	again      bool // the OSD wants it later: at the next tick
-	bounced    int  // how often an OSD sent it away
-	wait       Wait // why it is not sent
-	since      time.Time
-	session    *Session // nil: nobody has it now
-	flags      uint32   // with those of a redirect, without those that EAGAIN takes away
+	// The machine sets the other fields.
+
+	TID     uint64    // the transaction id, once it was submitted
+	Active  bool      // it was submitted, and is not over
+	Since   time.Time // when it was submitted
+	Attempt int32     // the number of the last one that was sent; -1: none
+	Session *Session  // the one that has it; nil: nobody has it now
+
+	prev, next *Op    // in its Line
+	sent       bool   // the last attempt stands; else it is sent as soon as nothing holds it
+	again      bool   // the OSD wants it later: at the next tick
+	bounced    int    // how often an OSD sent it away
+	wait       Wait   // why it is not sent
+	flags      uint32 // with those of a redirect, without those that EAGAIN takes away
 	target     osdop.Object
 	at         target
 	aimed      uint32 // the epoch of at, if Aim has found it; 0: none
@@ -98,8 +100,8 @@ type Action struct {
 	Err     error
 }
 
-// New makes the machine of an OSD, or of Nobody, which has cur by now; nil: there is no map yet. All machines of a client have ids
-// in common.
+// New makes the machine of an OSD, or of Nobody, which has cur by now; nil: there is no map yet. All machines
+// of a client have ids in common.
 func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
 	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}}
 }
@@ -113,44 +115,30 @@ func (m *Machine) Take() []Action {
 
 func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
 
-// TID is the transaction id of an operation that was submitted.
-func (o *Op) TID() uint64 { return o.tid }
-
-// Attempt counts from 0; -1: the operation was never sent.
-func (o *Op) Attempt() int32 { return o.attempt }
-
 // Seen says that an OSD may have carried it out, or may do so.
-func (o *Op) Seen() bool { return o.seen || o.tid > 0 && o.attempt >= 0 }
-
-// Since is when the operation was submitted.
-func (o *Op) Since() time.Time { return o.since }
-
-// Active says that the operation was submitted and is not over.
-func (o *Op) Active() bool { return o.active }
-
-// Next is the operation that came behind o.
-func (o *Op) Next() *Op { return o.next }
+func (o *Op) Seen() bool { return o.seen || o.TID > 0 && o.Attempt >= 0 }
 
 // First is the oldest operation.
-func (m *Machine) First() *Op { return m.first }
+func (m *Machine) First() *Op { return m.ops.first }
 
 // Envelope has the fields of the operation's message, for the attempt that is being sent.
 func (m *Machine) Envelope(o *Op) osdop.Envelope {
 	e := osdop.Envelope{
-		Epoch: m.cur.Epoch(), PG: o.at.PG, Hash: o.at.Hash, Shard: o.at.Shard, Target: &o.at.object, Attempt: o.attempt, Flags: o.flags,
+		Epoch: m.cur.Epoch(), PG: o.at.PG, Hash: o.at.Hash, Shard: o.at.Shard,
+		Target: &o.at.object, Attempt: o.Attempt, Flags: o.flags,
 	}
-	if o.attempt > 0 {
+	if o.Attempt > 0 {
 		e.Flags |= osdop.Retry
 	}
 	return e
 }
 
-// Aim places an operation before it is submitted, by any map, and returns the OSD whose machine is to have it, or Nobody. It
-// needs no Machine.
+// Aim places an operation before it is submitted, by any map, and returns the OSD whose machine is to have
+// it, or Nobody. It needs no Machine.
 func Aim(cur Map, o *Op) int32 {
 	o.flags, o.target, o.at, o.aimed = o.Flags, o.Object, nowhere, 0
-	if cur != nil {
-		o.at, o.aimed = locate(cur, o), cur.Epoch()
+	if o.at = locate(cur, o); cur != nil {
+		o.aimed = cur.Epoch()
 	}
 	return o.at.osd
 }
@@ -158,10 +146,10 @@ func Aim(cur Map, o *Op) int32 {
 // Submit takes an operation. Aim has placed it.
 func (m *Machine) Submit(o *Op) {
 	t := o.at
-	o.attempt, o.sent, o.again, o.bounced, o.session, o.at, o.check, o.checking = -1, false, false, 0, nil, nowhere, 0, false
-	o.active, o.since = true, m.now
+	o.Attempt, o.bounced, o.Session, o.at, o.check, o.Since = -1, 0, nil, nowhere, 0, m.now
+	o.Active, o.sent, o.again, o.checking = true, false, false, false
 	m.enter(o)
-	if m.cur != nil && o.aimed != m.cur.Epoch() {
+	if o.aimed != m.Epoch() {
 		t = locate(m.cur, o)
 	}
 	if m.aim(o, t) {
@@ -171,50 +159,34 @@ func (m *Machine) Submit(o *Op) {
 
 // enter gives an operation the next id, and the last place.
 func (m *Machine) enter(o *Op) {
-	if m.tid == m.end {
+	if m.last == m.end {
 		m.end = m.ids.tids.Add(idBlock)
-		m.tid = m.end - idBlock
+		m.last = m.end - idBlock
 	}
-	m.tid++
-	o.tid = m.tid
+	m.last++
+	o.TID = m.last
 	m.insert(o)
 }
 
 // insert puts an operation behind all others.
 func (m *Machine) insert(o *Op) {
-	o.prev, o.next = m.last, nil
-	if m.last != nil {
-		m.last.next = o
-	} else {
-		m.first = o
-	}
-	m.last = o
-	m.byTID[o.tid] = o
+	m.ops.Push(o)
+	m.byTID[o.TID] = o
 }
 
 // leave takes an operation out.
 func (m *Machine) leave(o *Op) {
-	delete(m.byTID, o.tid)
-	if o.prev != nil {
-		o.prev.next = o.next
-	} else {
-		m.first = o.next
-	}
-	if o.next != nil {
-		o.next.prev = o.prev
-	} else {
-		m.last = o.prev
-	}
-	o.prev, o.next = nil, nil
+	delete(m.byTID, o.TID)
+	m.ops.Remove(o)
 }
 
 // Cancel ends an operation without an action. False: it is over already.
 func (m *Machine) Cancel(o *Op) bool {
-	if !o.active {
+	if !o.Active {
 		return false
 	}
 	if i := slices.Index(m.leaving, Leaver{Op: o}); i >= 0 {
-		m.leaving, o.active = slices.Delete(m.leaving, i, i+1), false
+		m.leaving, o.Active = slices.Delete(m.leaving, i, i+1), false
 		return true
 	}
 	m.remove(o)
@@ -227,21 +199,22 @@ func (m *Machine) Fail(o *Op, err error) { m.finish(o, err) }
 // remove takes an operation out. Others may have waited behind it.
 func (m *Machine) remove(o *Op) {
 	m.leave(o)
-	o.active = false
+	o.Active = false
 	if !o.sent && len(m.held) > 0 {
 		m.flush()
 	}
 }
 
-// each calls f for all operations that there are, and that f has not taken out meanwhile. Nothing is sent before the end.
+// each calls f for all operations that there are, and that f has not taken out meanwhile. Nothing is sent
+// before the end.
 func (m *Machine) each(f func(o *Op)) {
 	m.busy = true
 	m.all = m.all[:0]
-	for o := m.first; o != nil; o = o.next {
+	for o := m.ops.first; o != nil; o = o.next {
 		m.all = append(m.all, o)
 	}
 	for _, o := range m.all {
-		if m.byTID[o.tid] == o {
+		if m.byTID[o.TID] == o {
 			f(o)
 		}
 	}
@@ -262,7 +235,7 @@ func (m *Machine) finish(o *Op, err error) {
 // Close ends everything that is under way with err, and the session.
 func (m *Machine) Close(err error) {
 	for len(m.watches) > 0 {
-		m.lose(m.watches[0], err)
+		m.Lose(m.watches[0], err)
 	}
 	m.each(func(o *Op) { m.finish(o, err) })
 	if m.session != nil {

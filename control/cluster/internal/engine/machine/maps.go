@@ -15,11 +15,12 @@ func (m *Machine) Epoch() uint32 {
 }
 
 // Map takes the map that follows. skipped says that others were between it and the one before, which are not
-// known: everything is sent again. Then all machines exchange their Leavers. Settle follows the last of several maps.
+// known: everything is sent again. Then all machines exchange their Leavers. Settle follows the last of
+// several maps.
 func (m *Machine) Map(next Map, skipped bool) {
 	skipped = skipped && m.cur != nil
 	m.cur = next
-	m.tid = m.end // later ids are higher than all that any machine has given until now
+	m.last = m.end // later ids are higher than all that any machine has given until now
 	if s := m.session; s != nil && next.Addr(m.osd) != s.Addr {
 		m.close()
 	}
@@ -27,7 +28,7 @@ func (m *Machine) Map(next Map, skipped bool) {
 		if skipped {
 			o.sent = false
 		}
-		m.retarget(o)
+		m.aim(o, locate(m.cur, o))
 	})
 	m.busy = true
 	m.moveWatches(skipped)
@@ -37,14 +38,6 @@ func (m *Machine) Map(next Map, skipped bool) {
 func (m *Machine) Settle() {
 	m.busy = false
 	m.flush()
-}
-
-// retarget finds where an operation goes by the newest map. False: it is over, or has left.
-func (m *Machine) retarget(o *Op) bool {
-	if m.cur == nil {
-		return m.aim(o, nowhere)
-	}
-	return m.aim(o, locate(m.cur, o))
 }
 
 // aim has an operation go to t. False: it is over, or has left.
@@ -70,7 +63,7 @@ func (m *Machine) aim(o *Op, t target) bool {
 		m.depart(o)
 		return false
 	}
-	o.session = m.reach()
+	o.Session = m.reach()
 	if m.paused(o) != WaitNothing {
 		o.sent = false
 	}
@@ -88,7 +81,7 @@ func (m *Machine) missing(o *Op) bool {
 		m.depart(o)
 		return false
 	}
-	o.session, o.sent = nil, false
+	o.Session, o.sent = nil, false
 	if o.check == 0 && !m.unknown {
 		m.unknown, o.checking = true, true
 		m.do(Action{What: Newest})

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -22,8 +21,9 @@ type Place struct {
 // Nearest is the Op.Pick of the OSD that is the nearest to the client.
 const Nearest = -1
 
-// Sets says which OSDs serve the object, and which are to. pick chooses among the former: by a number, or by their distances from the
-// client. An OSD that has none is behind all others, and of several with one distance the first is taken, which is the primary.
+// Sets says which OSDs serve the object, and which are to. pick chooses among the former: by a number, or by
+// their distances from the client. An OSD that has none is behind all others, and of several with one
+// distance the first is taken, which is the primary.
 func (p *Place) Sets(acting, up []int32, pick int, distances func() map[int32]int32) {
 	p.index, p.acting, p.up, p.Replica = slices.Index(acting, p.Primary), fingerprint(acting), fingerprint(up), Nobody
 	switch {
@@ -31,13 +31,8 @@ func (p *Place) Sets(acting, up []int32, pick int, distances func() map[int32]in
 	case pick >= 0:
 		p.Replica = acting[pick%len(acting)]
 	default:
-		all := distances()
-		far := func(osd int32) int64 {
-			if d, ok := all[osd]; ok {
-				return int64(d)
-			}
-			return math.MaxInt64
-		}
+		all := distances() // all are above 0: without one an OSD has the largest uint32
+		far := func(osd int32) uint32 { return uint32(all[osd]) - 1 }
 		p.Replica = slices.MinFunc(acting, func(a, b int32) int { return cmp.Compare(far(a), far(b)) })
 	}
 }
@@ -63,21 +58,25 @@ var nowhere = target{osd: Nobody}
 // the order of objects, and deletes during recovery.
 const intervalFlags = 1<<15 | 1<<19
 
-// locate finds the target of an operation by a map. It does not exist if the pool does not.
+// locate finds the target of an operation by a map; nil: none has come. It does not exist if the pool does
+// not.
 func locate(cur Map, o *Op) target {
+	if cur == nil {
+		return nowhere
+	}
 	base := cur.Pool(o.target.Pool)
 	if base == nil {
 		return nowhere
 	}
 	t := target{exists: true, pool: base.Flags, object: o.target, forced: o.at.forced}
 	pool, write := base, o.flags&osdop.FlagWrite != 0
-	if o.flags&osdop.IgnoreOverlay == 0 {
-		t.object.Pool = tier(cur, t.object.Pool, base.ReadTier, o.flags&osdop.FlagRead != 0)
-		t.object.Pool = tier(cur, t.object.Pool, base.WriteTier, write)
+	tier := func(id int64, applies bool) { // where it goes in place of the pool, if there is one
+		if p := cur.Pool(id); applies && id >= 0 && p != nil && o.flags&osdop.IgnoreOverlay == 0 {
+			t.object.Pool, pool = id, p
+		}
 	}
-	if t.object.Pool != o.target.Pool {
-		pool = cur.Pool(t.object.Pool)
-	}
+	tier(base.ReadTier, o.flags&osdop.FlagRead != 0)
+	tier(base.WriteTier, write)
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
 	t.osd = t.Primary
@@ -91,14 +90,6 @@ func locate(cur Map, o *Op) target {
 		t.forced = base.Resend
 	}
 	return t
-}
-
-// tier is where an operation goes instead of a pool, if there is one.
-func tier(cur Map, pool, tier int64, applies bool) int64 {
-	if applies && tier >= 0 && cur.Pool(tier) != nil {
-		return tier
-	}
-	return pool
 }
 
 // spread makes numbers that follow each other differ in all bits.
@@ -139,5 +130,6 @@ func (t *target) splits(u *target) bool {
 
 // begins says that u is another interval of the group: watches must be registered again.
 func (t *target) begins(u *target) bool {
-	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary || t.peering != u.peering || t.flags != u.flags
+	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary ||
+		t.peering != u.peering || t.flags != u.flags
 }

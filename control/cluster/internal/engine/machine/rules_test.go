@@ -69,7 +69,7 @@ func (r *rig) tick() []Action {
 }
 
 func (r *rig) reply(o *Op, p osdop.Reply) []Action {
-	r.of(o.session.OSD).Reply(o, &p)
+	r.of(o.Session.OSD).Reply(o, &p)
 	return r.take()
 }
 
@@ -86,7 +86,7 @@ func find(all []Action, w What) *Action {
 func (r *rig) ended(all []Action, o *Op, err error) {
 	r.t.Helper()
 	a := find(all, Finish)
-	if a == nil || a.Op != o || !errors.Is(a.Err, err) || o.Active() {
+	if a == nil || a.Op != o || !errors.Is(a.Err, err) || o.Active {
 		r.t.Errorf("%+v, want the end with %v", all, err)
 	}
 }
@@ -107,11 +107,11 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 	r.of(Nobody).Newest(r.f.epoch)
 	all := r.take()
 	r.ended(all, o, syscall.ENOENT)
-	if find(all, Newest) == nil || !late.Active() {
+	if find(all, Newest) == nil || !late.Active {
 		t.Errorf("%+v: an answer ended a question that was asked later", all)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
-	if a := r.take(); find(a, Ask) == nil || !late.Active() {
+	if a := r.take(); find(a, Ask) == nil || !late.Active {
 		t.Errorf("%+v, want maps", a)
 	}
 	r.up()
@@ -140,24 +140,24 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 	o := write(pool1)
 	r.submit(o)
 	r.up()
-	s := o.session
-	if r.m.Find(s, o.tid) != o || r.m.Find(&Session{OSD: 1}, o.tid) != nil || r.m.Find(s, o.tid+1) != nil {
+	s := o.Session
+	if r.m.Find(s, o.TID) != o || r.m.Find(&Session{OSD: 1}, o.TID) != nil || r.m.Find(s, o.TID+1) != nil {
 		t.Error("an answer finds the wrong operation")
 	}
 	r.m.Lost(s, errors.New("cut")) // of time 0: it rests until the next tick
-	if r.m.Find(s, o.tid) != o {
+	if r.m.Find(s, o.TID) != o {
 		t.Error("an answer that is there already counts while the operation is not sent again")
 	}
 	if a := find(r.tick(), Dial); a == nil || a.Session != s {
 		t.Error("it is not dialled again")
 	}
-	if a := find(r.up(), Send); a == nil || a.Op != o || o.attempt != 1 {
+	if a := find(r.up(), Send); a == nil || a.Op != o || o.Attempt != 1 {
 		t.Error("it is not sent again")
 	}
 	if e := r.m.Envelope(o); e.Flags&osdop.Retry == 0 || e.Attempt != 1 {
 		t.Errorf("%+v", e)
 	}
-	if a := r.reply(o, osdop.Reply{Attempt: 0}); len(a) > 0 || !o.Active() {
+	if a := r.reply(o, osdop.Reply{Attempt: 0}); len(a) > 0 || !o.Active {
 		t.Errorf("%+v for an earlier attempt", a)
 	}
 	r.ended(r.reply(o, osdop.Reply{Attempt: 1, Result: -int32(syscall.ENOENT)}), o, syscall.ENOENT)
@@ -168,14 +168,14 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 	o := write(pool1)
 	r.submit(o)
 	r.up()
-	tid := o.tid
+	tid := o.TID
 	a := r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1, Namespace: "n"}})
 	e := r.m.Envelope(o)
-	if find(a, Send) == nil || o.tid == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags&osdop.Redirected == 0 || e.Attempt != 0 {
+	if find(a, Send) == nil || o.TID == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags&osdop.Redirected == 0 || e.Attempt != 0 {
 		t.Fatalf("%+v, %+v", a, e)
 	}
 	for range 100 {
-		if !o.Active() {
+		if !o.Active {
 			break
 		}
 		r.tick() // from some number on it waits for that
@@ -211,7 +211,7 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 	r.submit(o)
 	wrong := errors.New("wrong key")
 	for range 10 {
-		r.m.Refused(o.session, wrong)
+		r.m.Refused(o.Session, wrong)
 		if a := r.take(); find(a, Finish) != nil {
 			r.ended(a, o, wrong)
 			return
@@ -227,7 +227,7 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 	r.submit(o)
 	r.up()
 	for id := range uint64(maxBackoffs + 1) {
-		if err := r.m.Backoff(o.session, &osdop.Backoff{What: osdop.Block, ID: id}); err != nil {
+		if err := r.m.Backoff(o.Session, &osdop.Backoff{What: osdop.Block, ID: id}); err != nil {
 			return
 		}
 	}
@@ -248,21 +248,21 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 			t.Errorf("kind %d, generation %d; want %d, %d", k, g, kind, gen)
 		}
 	}
-	serves(&w.reg, osdop.WatchBegin, 0)
-	if a := find(r.reply(&w.reg, osdop.Reply{}), Tell); a == nil || a.Err != nil {
+	serves(&w.Reg, osdop.WatchBegin, 0)
+	if a := find(r.reply(&w.Reg, osdop.Reply{}), Tell); a == nil || a.Err != nil {
 		t.Fatal("it is not told that it is registered")
 	}
-	first := w.reg.tid
+	first := w.Reg.TID
 	a := r.next(func(f *fakeMap) { // another replica: no reason to send operations again
 		for pg := range f.acting {
 			f.acting[pg] = []int32{0, 2}
 		}
 	})
-	if find(a, Send) == nil || w.reg.tid == first {
+	if find(a, Send) == nil || w.Reg.TID == first {
 		t.Fatalf("%+v in a new interval", a)
 	}
-	serves(&w.reg, osdop.WatchReconnect, 1)
-	if a := r.reply(&w.reg, osdop.Reply{}); len(a) != 0 {
+	serves(&w.Reg, osdop.WatchReconnect, 1)
+	if a := r.reply(&w.Reg, osdop.Reply{}); len(a) != 0 {
 		t.Errorf("%+v", a)
 	}
 	for r.n < 4 {
@@ -273,23 +273,23 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	}
 	serves(&w.ping, osdop.WatchPing, 1)
 	r.reply(&w.ping, osdop.Reply{})
-	if !w.Confirmed().Equal(time.Unix(5, 0)) {
-		t.Errorf("confirmed at %v", w.Confirmed())
+	if !w.Confirmed.Equal(time.Unix(5, 0)) {
+		t.Errorf("confirmed at %v", w.Confirmed)
 	}
 	for r.n < 10 {
 		r.tick()
 	}
-	if !w.ping.Active() {
+	if !w.ping.Active {
 		t.Fatal("no second ping")
 	}
 	r.m.Lost(w.session, errors.New("cut"))
-	if w.ping.Active() || !w.reg.Active() {
+	if w.ping.Active || !w.Reg.Active {
 		t.Error("a ping survives its session, or the watch does not come back")
 	}
 	r.tick()
 	r.up()
-	all := r.reply(&w.reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
-	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.first != nil || len(r.m.watches) > 0 {
+	all := r.reply(&w.Reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
+	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.ops.first != nil || len(r.m.watches) > 0 {
 		t.Errorf("%+v, want the end", all)
 	}
 }

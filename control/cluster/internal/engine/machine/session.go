@@ -60,8 +60,8 @@ func (m *Machine) close() {
 
 // unsend has all operations of a session sent again.
 func (m *Machine) unsend(s *Session) {
-	for o := m.first; o != nil; o = o.next {
-		if o.session == s {
+	for o := m.ops.first; o != nil; o = o.next {
+		if o.Session == s {
 			o.sent = false
 		}
 	}
@@ -97,15 +97,15 @@ func (m *Machine) redial(s *Session) {
 	m.do(Action{What: Dial, Session: s})
 }
 
-// Refused says that the OSD refuses the connection, and why. It is tried again at the next ticks; in the end its operations
-// fail.
+// Refused says that the OSD refuses the connection, and why. It is tried again at the next ticks; in the end
+// its operations fail.
 func (m *Machine) Refused(s *Session, err error) {
 	m.Lost(s, err)
 	if s.failed++; s.failed < maxBounced/4 || s.state == closed {
 		return
 	}
 	m.each(func(o *Op) {
-		if o.session == s {
+		if o.Session == s {
 			m.finish(o, err)
 		}
 	})
@@ -115,8 +115,8 @@ func (m *Machine) Refused(s *Session, err error) {
 // Stalled says that Op is not sent, as the queue of the connection is full. All operations behind it wait, too, until Room: also those
 // whose Send was under way.
 func (m *Machine) Stalled(o *Op) {
-	o.session.stalled, o.sent = true, false
-	o.attempt--
+	o.Session.stalled, o.sent = true, false
+	o.Attempt--
 	m.try(o)
 }
 
@@ -131,17 +131,17 @@ func (m *Machine) Room(s *Session) {
 
 // Find returns the operation that an answer on a session is for; nil: no operation waits for it.
 func (m *Machine) Find(s *Session, tid uint64) *Op {
-	if o := m.byTID[tid]; o != nil && o.session == s && o.attempt >= 0 {
+	if o := m.byTID[tid]; o != nil && o.Session == s && o.Attempt >= 0 {
 		return o
 	}
 	return nil
 }
 
-// Reply takes an answer to an operation that Find has found. The operation is over by the action that follows, or
-// goes on.
+// Reply takes an answer to an operation that Find has found. The operation is over by the action that
+// follows, or goes on.
 func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 	switch {
-	case r.Attempt >= 0 && r.Attempt != o.attempt:
+	case r.Attempt >= 0 && r.Attempt != o.Attempt:
 		return // to an earlier attempt
 	case r.Redirect != nil && o.bounced >= maxBounced:
 		m.finish(o, syscall.ELOOP)
@@ -166,9 +166,9 @@ func (m *Machine) resubmit(o *Op) {
 	o.bounced++
 	o.again = o.bounced > maxBounced/4
 	m.leave(o)
-	o.attempt, o.sent, o.at, o.session = -1, false, target{forced: o.at.forced, osd: Nobody}, nil
+	o.Attempt, o.sent, o.at, o.Session = -1, false, target{forced: o.at.forced, osd: Nobody}, nil
 	m.enter(o)
-	if m.retarget(o) {
+	if m.aim(o, locate(m.cur, o)) {
 		m.try(o)
 	}
 }
@@ -185,7 +185,7 @@ func (m *Machine) Tick(now time.Time) {
 	if s := m.session; s != nil && s.state == resting {
 		m.redial(s)
 	}
-	for o := m.first; o != nil; o = o.next {
+	for o := m.ops.first; o != nil; o = o.next {
 		o.again = false
 	}
 	if len(m.held) > 0 {
@@ -195,14 +195,10 @@ func (m *Machine) Tick(now time.Time) {
 		return
 	}
 	m.poll = now
-	m.lookAfter()
-}
-
-// lookAfter has the connection checked if somebody waits on it for long, and asks for a newer map.
-func (m *Machine) lookAfter() {
+	// The connection is checked if somebody waits on it for long, and a newer map is asked for.
 	ask, doubted := m.stale || len(m.watches) > 0, len(m.watches) > 0
-	for o := m.first; o != nil; o = o.next {
-		late := m.now.Sub(o.since) >= laggy
+	for o := m.ops.first; o != nil; o = o.next {
+		late := m.now.Sub(o.Since) >= laggy
 		ask, doubted = ask || late || !o.sent, doubted || late
 	}
 	if doubted && m.session != nil && m.session.state == up {

@@ -277,7 +277,7 @@ func (c *cluster) carryOut(m *Machine, a Action) {
 		}
 	case Finish:
 		if _, twice := c.done[a.Op]; twice {
-			c.failf("operation %d is finished twice", a.Op.tid)
+			c.failf("operation %d is finished twice", a.Op.TID)
 		}
 		c.done[a.Op] = a.Err
 	case Newest:
@@ -287,7 +287,7 @@ func (c *cluster) carryOut(m *Machine, a Action) {
 
 func (c *cluster) send(m *Machine, o *Op) {
 	c.sends++
-	if o.attempt > 0 {
+	if o.Attempt > 0 {
 		c.repeats++
 	}
 	cur := m.cur.(*fakeMap)
@@ -298,22 +298,22 @@ func (c *cluster) send(m *Machine, o *Op) {
 		} else if c.over(p) {
 			continue
 		}
-		if waits := p.active || p.tid == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
-			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.tid, o.Object.Name, c.seq[p], p.tid)
+		if waits := p.Active || p.TID == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
+			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.TID, o.Object.Name, c.seq[p], p.TID)
 		}
 	}
 	if o.flags&osdop.FlagWrite != 0 && (cur.flags&osdmap.PauseWrites != 0 || full && !o.mayExceed()) ||
 		o.flags&osdop.FlagRead != 0 && cur.flags&osdmap.PauseReads != 0 {
-		c.failf("operation %d is sent while the cluster takes none", o.tid)
+		c.failf("operation %d is sent while the cluster takes none", o.TID)
 	}
-	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
-		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.tid, o.session.OSD, set, cur.near)
+	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.Session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
+		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.TID, o.Session.OSD, set, cur.near)
 	}
-	if c.conns[o.session] == 0 || o.session.OSD != m.osd {
-		c.failf("operation %d is sent without a connection", o.tid)
+	if c.conns[o.Session] == 0 || o.Session.OSD != m.osd {
+		c.failf("operation %d is sent without a connection", o.TID)
 	}
 	c.inflight = append(c.inflight, &sent{
-		s: o.session, conn: c.conns[o.session], op: o, tid: o.tid, attempt: o.attempt, env: m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
+		s: o.Session, conn: c.conns[o.Session], op: o, tid: o.TID, attempt: o.Attempt, env: m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
 		balance: o.replica(), seq: c.seq[o], force: o.mayExceed(),
 	})
 }
@@ -528,13 +528,13 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 	for o, name := range c.ops {
 		err, over := c.done[o]
 		if !over {
-			c.failf("operation %d on %s is not over: it waits for %q, session %+v", o.tid, name, o.wait, o.session)
+			c.failf("operation %d on %s is not over: it waits for %q, session %+v", o.TID, name, o.wait, o.Session)
 		} else if err != nil && err != errCanceled {
-			c.failf("operation %d: %v", o.tid, err)
+			c.failf("operation %d: %v", o.TID, err)
 		}
-		if n := count(c.objects[name], o.tid); over && o.Flags&osdop.FlagWrite != 0 {
+		if n := count(c.objects[name], o.TID); over && o.Flags&osdop.FlagWrite != 0 {
 			if n > 1 || n == 0 && err == nil || n > 0 && !o.Seen() {
-				c.failf("operation %d took effect %d times, %v, seen %v", o.tid, n, err, o.Seen())
+				c.failf("operation %d took effect %d times, %v, seen %v", o.TID, n, err, o.Seen())
 			}
 		}
 		if err == errCanceled {
@@ -542,7 +542,7 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 		}
 	}
 	for _, m := range c.f.all {
-		if (m.first != nil || m.Moves() || len(m.byTID) > 0 || len(m.held) > 0) && len(c.failures) == 0 {
+		if (m.ops.first != nil || m.Moves() || len(m.byTID) > 0 || len(m.held) > 0) && len(c.failures) == 0 {
 			c.failf("the machine of osd.%d is not empty", m.osd)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
-// Watch is an interest in an object that lasts: of a watcher, or of a notifier whose notify is not
-// complete. Its user sets the first fields, and has it told by actions (Tell): without an error when the watch is
+// Watch is an interest in an object that lasts: of a watcher, or of a notifier whose notify is not complete.
+// Its user sets the first fields, and has it told by actions (Tell): without an error when the watch is
 // registered, or the notify is complete, with one when it is over.
 type Watch struct {
 	Object   osdop.Object
@@ -18,18 +18,23 @@ type Watch struct {
 	User     any
 	NotifyID uint64 // that the OSD has given the notify; set by the user with the answer to the operation
 
-	cookie     uint64
+	// The machine sets the other fields.
+
+	Cookie    uint64    // the number of the watch, on the wire and in the machine
+	Confirmed time.Time // when the OSD was last known to have it
+	Reg       Op        // registers the watch, or notifies
+
 	gen        uint32 // of the last registration
 	registered bool
 	over       bool
 	at         target
 	session    *Session
-	reg, ping  Op
-	confirmed  time.Time // when the OSD was last known to have it
+	ping       Op
 	pinged     time.Time
 }
 
-// purpose is the task of an operation for a watch: the kind of a WATCH, or another; 0: the operation is for none.
+// purpose is the task of an operation for a watch: the kind of a WATCH, or another; 0: the operation is for
+// none.
 type purpose uint8
 
 const (
@@ -39,16 +44,8 @@ const (
 	pinging              = purpose(osdop.WatchPing)
 )
 
-// Cookie is the number of the watch, on the wire and in the machine.
-func (w *Watch) Cookie() uint64 { return w.cookie }
-
-// Confirmed is when the OSD was last known to have the watch.
-func (w *Watch) Confirmed() time.Time { return w.confirmed }
-
-// Registration is the operation that registers the watch, or notifies.
-func (w *Watch) Registration() *Op { return &w.reg }
-
-// Serves says for which watch an operation is, as which kind of WATCH, and of which generation; nil: for none.
+// Serves says for which watch an operation is, as which kind of WATCH, and of which generation; nil: for
+// none.
 func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
 	if o.watch == nil {
 		return nil, 0, 0
@@ -58,7 +55,7 @@ func (o *Op) Serves() (w *Watch, kind uint8, gen uint32) {
 
 // Watch takes a watch.
 func (m *Machine) Watch(w *Watch) {
-	w.cookie = m.ids.cookies.Add(1)
+	w.Cookie = m.ids.cookies.Add(1)
 	m.adoptWatch(w)
 }
 
@@ -72,7 +69,7 @@ func (m *Machine) adoptWatch(w *Watch) {
 
 // register has the OSD know of a watch, by a new operation. One that knew of it is told that it goes on.
 func (m *Machine) register(w *Watch) {
-	m.Cancel(&w.reg)
+	m.Cancel(&w.Reg)
 	m.Cancel(&w.ping)
 	p, flags := registering, osdop.FlagWrite
 	switch {
@@ -82,11 +79,11 @@ func (m *Machine) register(w *Watch) {
 		w.gen++
 		p = reconnecting
 	}
-	w.reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p, seen: w.reg.Seen()}
-	Aim(m.cur, &w.reg)
-	m.Submit(&w.reg)
+	w.Reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p, seen: w.Reg.Seen()}
+	Aim(m.cur, &w.Reg)
+	m.Submit(&w.Reg)
 	if !w.over {
-		w.at, w.session = w.reg.at, w.reg.session
+		w.at, w.session = w.Reg.at, w.Reg.Session
 	}
 }
 
@@ -102,12 +99,12 @@ func (m *Machine) Forget(w *Watch) {
 // drop takes a watch out, with its operations.
 func (m *Machine) drop(w *Watch) {
 	m.watches = slices.DeleteFunc(m.watches, func(v *Watch) bool { return v == w })
-	m.Cancel(&w.reg)
+	m.Cancel(&w.Reg)
 	m.Cancel(&w.ping)
 }
 
-// lose ends a watch, and tells its user why.
-func (m *Machine) lose(w *Watch, err error) {
+// Lose ends a watch, and tells its user why.
+func (m *Machine) Lose(w *Watch, err error) {
 	m.Forget(w)
 	m.do(Action{What: Tell, Watch: w, Err: err})
 }
@@ -115,15 +112,12 @@ func (m *Machine) lose(w *Watch, err error) {
 // Lookup is the watch, or notify, of an event on a session; nil: it is over, elsewhere, or never was.
 func (m *Machine) Lookup(s *Session, cookie uint64, notify bool) *Watch {
 	for _, w := range m.watches {
-		if w.cookie == cookie && w.Notify == notify && w.session == s {
+		if w.Cookie == cookie && w.Notify == notify && w.session == s {
 			return w
 		}
 	}
 	return nil
 }
-
-// Disconnected says that an OSD has given up a watch.
-func (m *Machine) Disconnected(w *Watch) { m.lose(w, syscall.ENOTCONN) }
 
 // served ends an operation for a watch, by err.
 func (m *Machine) served(o *Op, err error) {
@@ -131,14 +125,14 @@ func (m *Machine) served(o *Op, err error) {
 	switch {
 	case w.over:
 	case err != nil && w.registered && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ETIMEDOUT)):
-		m.lose(w, syscall.ENOTCONN)
+		m.Lose(w, syscall.ENOTCONN)
 	case err != nil:
-		m.lose(w, err)
+		m.Lose(w, err)
 	case o.purpose == pinging:
-		w.confirmed = w.pinged
+		w.Confirmed = w.pinged
 	case o.purpose != notifying:
 		first := !w.registered
-		w.registered, w.confirmed = true, o.since
+		w.registered, w.Confirmed = true, o.Since
 		if first {
 			m.do(Action{What: Tell, Watch: w})
 		}
@@ -151,13 +145,13 @@ func (m *Machine) moveWatches(skipped bool) {
 		if w.over {
 			continue
 		}
-		probe := Op{target: w.Object, flags: w.reg.Flags}
+		probe := Op{target: w.Object, flags: w.Reg.Flags}
 		probe.at.forced = w.at.forced
 		t := locate(m.cur, &probe)
 		switch {
-		case !t.exists && w.reg.active: // it waits for the pool
+		case !t.exists && w.Reg.Active: // it waits for the pool
 		case !t.exists:
-			m.lose(w, syscall.ENOENT)
+			m.Lose(w, syscall.ENOENT)
 		case t.osd != m.osd:
 			w.at.osd = t.osd
 			m.departWatch(w)
@@ -179,7 +173,7 @@ func (m *Machine) disturb(s *Session) {
 // pingWatches asks the OSDs whether they still have our watches.
 func (m *Machine) pingWatches() {
 	for _, w := range slices.Clone(m.watches) {
-		if !w.registered || w.reg.active || w.ping.active {
+		if !w.registered || w.Reg.Active || w.ping.Active {
 			continue
 		}
 		w.pinged = m.now
