@@ -197,13 +197,10 @@ func (c trial) earlyOutlook() []outlook {
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	nodetest.CheckLeaks(t)
-	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
+	// Plain frames in both revisions, all other modes and msgr1 more thinly; half under the race detector.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
-	strides := [3]int{13, 73, 61}
-	if steplock.Enabled { // the race detector makes them slower
-		strides = [3]int{29, 149, 127}
-	}
+	strides := map[bool][3]int{false: {13, 73, 61}, true: {29, 149, 127}}[steplock.Enabled]
 	trials := slices.Concat(sampleOf(t, all[:plain], strides[0]), sampleOf(t, all[plain:], strides[1]),
 		sampleOf(t, productOf(msgr1Variants), strides[2]))
 	spread(t, 24, len(trials), func(i int) string { return trials[i].name() }, func(t *testing.T, i int) { trials[i].run(t) })
