@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -98,12 +99,20 @@ func modesFor(t *testing.T) []variant {
 	if os.Getenv("RINGMSGR_LONG") != "" {
 		return allVariants
 	}
-	return append(slices.Clone(variants), oneOf(t, allVariants[len(variants):]))
+	return append(plainFor(t), oneOf(t, allVariants[len(variants):]))
+}
+
+// plainFor are the variants; under the race detector, without RINGMSGR_LONG, one of each engine by turns.
+func plainFor(t *testing.T) []variant {
+	some, rev0 := steplock.Enabled && os.Getenv("RINGMSGR_LONG") == "", oneOf(t, []bool{false, true})
+	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool {
+		return some && v.rev0 != (rev0 == (v.backend == engines[0]))
+	})
 }
 
 // oneOf is an element of list that depends on the name of the test and the seed of the
 // sample.
-func oneOf(t *testing.T, list []variant) variant {
+func oneOf[T any](t *testing.T, list []T) T {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(t.Name())) // it does not fail
 	return list[(uint64(h.Sum32())+seedOfSample(t))%uint64(len(list))]
@@ -117,14 +126,14 @@ func msgr1For(t *testing.T) []variant {
 	return []variant{oneOf(t, msgr1Variants)}
 }
 
-// everyVariant runs a test over all variants, at the same time.
+// everyVariant runs a test over the plain variants, at the same time.
 func everyVariant(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	overVariants(t, variants, run)
+	overVariants(t, plainFor(t), run)
 }
 
 // everyProtocol is everyVariant, and the older protocol as well.
 func everyProtocol(t *testing.T, run func(t *testing.T, ctx context.Context, v variant)) {
-	overVariants(t, append(slices.Clone(variants), msgr1For(t)...), run)
+	overVariants(t, append(plainFor(t), msgr1For(t)...), run)
 }
 
 // everyModeAndProtocol is everyMode, and the older protocol as well.

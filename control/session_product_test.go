@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -195,11 +196,15 @@ func (c trial) earlyOutlook() []outlook {
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	nodetest.CheckLeaks(t)
-	// Plain frames in both revisions, and all the other modes and msgr1 more thinly.
+	// Plain frames in both revisions, all other modes and msgr1 more thinly; half under the race detector.
 	all := product()
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
-	trials := slices.Concat(sampleOf(t, all[:plain], 13), sampleOf(t, all[plain:], 73),
-		sampleOf(t, productOf(msgr1Variants), 61))
+	strides := [3]int{13, 73, 61}
+	if steplock.Enabled { // the race detector makes them slower
+		strides = [3]int{29, 149, 127}
+	}
+	trials := slices.Concat(sampleOf(t, all[:plain], strides[0]), sampleOf(t, all[plain:], strides[1]),
+		sampleOf(t, productOf(msgr1Variants), strides[2]))
 	spread(t, 24, len(trials), func(i int) string { return trials[i].name() },
 		func(t *testing.T, i int) { trials[i].run(t) })
 }
