@@ -294,16 +294,12 @@ func (h *Handler) QueuedOut() (messages, bytes int64) {
 func (h *Handler) touch() {
 	// Usually the core is notified already: a load is cheaper.
 	if !h.notified.Load() && !h.notified.Swap(true) {
-		h.core.Load().Post(&h.touchTask)
+		h.core.Post(&h.touchTask)
 	}
 }
 
-// touched runs on the core after touch.
-func (h *Handler) touched(c *loop.Core) {
-	if owner := h.core.Load(); owner != c {
-		owner.Post(&h.touchTask) // it has moved
-		return
-	}
+// touched runs on the owning core after touch.
+func (h *Handler) touched(*loop.Core) {
 	h.notified.Store(false)
 	h.takeInbox()
 	if h.wants.Load() != 0 {
