@@ -33,7 +33,7 @@
 // bound is freed by something that does not wait at the same bound: budget.go has the
 // table.
 //
-// The rate of frames that bring nothing is bounded (control.go): a connection that sends
+// The rate of frames that bring nothing is bounded (progress.go): a connection that sends
 // too many of them is read more rarely.
 //
 // The package knows frames, acknowledgements and sequence numbers. It does not know why

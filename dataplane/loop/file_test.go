@@ -309,12 +309,15 @@ func TestClosingAFileEndsItsRequests(t *testing.T) {
 			t.Error("a request is not cancelled")
 		}
 	}
+	b.d.AnswerWith(b.parked(uring.KindSync)[0], 0)
+	b.ended(covered, nil)
+	if n := b.c.Counts().Files.Open; n != 1 {
+		t.Errorf("%d files are open while the driver has requests", n)
+	}
 	b.answer(uring.KindRead, unix.ECANCELED)
 	b.ended(read, ErrFileClosed)
 	b.d.AnswerWith(b.parked(uring.KindWrite)[0], unit) // it came too late
 	b.ended(flying, ErrNotDurable)
-	b.d.AnswerWith(b.parked(uring.KindSync)[0], 0)
-	b.ended(covered, nil)
 	if err := b.f.ReadAt(&newRequest().FileOp, nil, 0); !errors.Is(err, ErrFileClosed) {
 		t.Errorf("a closed file is read: %v", err)
 	}

@@ -1,12 +1,14 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,5 +250,18 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 	<-p.Core(0).Done()
 	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
 		t.Errorf("state %v, logged %q", st, lines.with("core"))
+	}
+}
+
+func TestProfilesTellTheCoresApart(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Name: "osd.7"})
+	var text bytes.Buffer
+	done := make(chan error)
+	must(t, p.Core(1).Do(func(*Core) { done <- pprof.Lookup("goroutine").WriteTo(&text, 1) }))
+	must(t, <-done)
+	for _, want := range []string{`"core":"0", "messenger":"osd.7"`, `"core":"1", "messenger":"osd.7"`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no goroutine has the labels %s in\n%s", want, &text)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -288,4 +289,265 @@ func (l *Listener) takeOff(c *Core) (fd int, err error) {
 		return l.FD(), nil
 	}
 	return c.drv.Detach(l.sock)
+}
+
+// Move has another core accept from here on. The listening socket stays open, so that
+// no connection is refused: new connections wait in the kernel's queue meanwhile. On a
+// core it fails with ErrOnCore.
+func (l *Listener) Move(to *Core) error {
+	if l.core.Load() == to {
+		return nil
+	}
+	paused := false
+	if err := l.call(func(*Core) { paused = l.paused }); err != nil {
+		return err
+	}
+	if err := l.Pause(); err != nil {
+		return err
+	}
+	arrived := make(chan error, 1)
+	if err := l.call(func(c *Core) { l.leaveFor(c, to, func(err error) { arrived <- err }) }); err != nil {
+		return err
+	}
+	err := <-arrived
+	if err != nil {
+		err = fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
+	}
+	if !paused {
+		if e := l.Resume(); err == nil { // which does nothing to one that is closed
+			err = e
+		}
+	}
+	return err
+}
+
+// departure is a listener that is about to leave its core.
+type departure struct {
+	to    *Core
+	done  func(error)
+	retry Timer
+}
+
+// leaveFor has the listener go to another core. done is called once, on either core.
+func (l *Listener) leaveFor(c, to *Core, done func(error)) {
+	if l.leaving != nil {
+		done(fmt.Errorf("it is on its way already: %w", unix.EBUSY))
+		return
+	}
+	l.leaving = &departure{to: to, done: done}
+	l.leaving.retry.Fire = func(c *Core, _ time.Duration) { l.depart(c) }
+	l.depart(c)
+}
+
+// depart takes the socket away from the driver, as often as it takes: it has nowhere
+// else to stay.
+func (l *Listener) depart(c *Core) {
+	if !l.open {
+		l.departed(c, ErrLinkClosed)
+		return
+	}
+	fd, err := l.takeOff(c)
+	if err != nil {
+		l.trouble.note(c, l.addr, err)
+		c.timers.arm(&l.leaving.retry, c.now+acceptRetry)
+		return
+	}
+	d := l.leaving
+	l.leaving = nil
+	l.leave(c)
+	l.hand(d.to, fd, d.done)
+}
+
+// departed ends a departure that has become pointless.
+func (l *Listener) departed(c *Core, err error) {
+	if d := l.leaving; d != nil {
+		l.leaving = nil
+		c.timers.stop(&d.retry)
+		d.done(err)
+	}
+}
+
+// leave takes the listener off the core that has it, but for its socket.
+func (l *Listener) leave(c *Core) {
+	c.timers.stop(&l.retry)
+	c.freeEntry(l.user)
+	l.op, l.user = 0, 0
+	l.pauseDone()
+}
+
+// hand gives the listener to another core, with its descriptor; done runs
+// there.
+func (l *Listener) hand(to *Core, fd int, done func(error)) {
+	// The new owner is stored last: a goroutine that reads it posts its task after this
+	// one, and the old core runs nothing meanwhile.
+	defer l.core.Store(to)
+	to.Post(&Task{Run: func(c *Core) {
+		if c.closed.Load() {
+			l.open = false
+			c.cfg.CloseFD(fd)
+			done(ErrStopped)
+			return
+		}
+		l.fd.Store(int64(fd))
+		l.outside = true
+		l.setUp(c)
+		l.arm(c)
+		done(nil)
+	}})
+}
+
+// errNotListening: a descriptor that is no listening TCP socket.
+var errNotListening = errors.New("loop: not a listening TCP socket")
+
+// AdoptListener takes over a listening descriptor, for example of another process, and
+// closes it in the end, on an error as well. The socket itself lives while other
+// processes have it. The listener is paused: it accepts after Resume. On a core it
+// fails with ErrOnCore.
+func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
+	addr, err := listening(fd)
+	if err != nil {
+		c.cfg.CloseFD(fd)
+		return nil, fmt.Errorf("core %d: adopt descriptor %d: %w", c.id, fd, err)
+	}
+	l := newListener(c, addr, accepted)
+	l.paused = true
+	if e := c.call(func(c *Core) {
+		if l.sock, err = c.drv.Adopt(fd); err == nil {
+			l.setUp(c)
+		}
+	}); e != nil {
+		err = e
+	}
+	if err != nil {
+		c.cfg.CloseFD(fd)
+		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
+	}
+	return l, nil
+}
+
+// listening checks a descriptor and returns its address.
+func listening(fd int) (netip.AddrPort, error) {
+	for _, want := range []struct{ option, value int }{{unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}, {unix.SO_PROTOCOL, unix.IPPROTO_TCP}} {
+		if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, want.option); err != nil {
+			return netip.AddrPort{}, fmt.Errorf("%w: %w", errNotListening, err)
+		} else if v != want.value {
+			return netip.AddrPort{}, errNotListening
+		}
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return netip.AddrPort{}, err
+	}
+	addr := uring.LocalAddr(fd)
+	if !addr.IsValid() {
+		return addr, errNotListening
+	}
+	return addr, nil
+}
+
+// Pause stops accepting and leaves the socket open: new connections wait in the
+// kernel's queue, for Resume or for another process that has the socket. When Pause
+// returns, accepted has got every connection that was taken out of that queue. On a
+// core it fails with ErrOnCore.
+func (l *Listener) Pause() error {
+	return l.halt(&l.paused)
+}
+
+// halt ends the accept that is armed and waits for its last completion, so that
+// no connection which it has accepted is lost. why, which says that
+// no other accept follows, is set on the core first.
+func (l *Listener) halt(why *bool) error {
+	settled := make(chan struct{})
+	var on *Core
+	err := l.call(func(c *Core) {
+		on = c
+		*why = true
+		c.timers.stop(&l.retry)
+		l.settled = append(l.settled, settled)
+		if l.op == 0 {
+			l.awaitQuiet(c)
+			return
+		}
+		c.drv.Cancel(l.op)
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-settled:
+		return nil
+	case <-on.done:
+	}
+	select {
+	case <-settled: // by the end of the core
+		return nil
+	default:
+		return ErrStopped
+	}
+}
+
+// awaitQuiet is called when no accept is armed any more.
+func (l *Listener) awaitQuiet(c *Core) {
+	if l.closing {
+		l.closeOn(c)
+	}
+	l.pauseDone()
+}
+
+// Resume accepts again, or for the first time after AdoptListener. On a core
+// it fails with ErrOnCore.
+func (l *Listener) Resume() error {
+	return l.call(func(c *Core) {
+		if l.paused {
+			l.paused = false
+			if l.op == 0 {
+				l.arm(c)
+			}
+		}
+	})
+}
+
+// Descriptor duplicates the listener's descriptor, close-on-exec, to be handed
+// to another process. The caller closes it. On a core it fails with ErrOnCore.
+func (l *Listener) Descriptor() (int, error) {
+	fd, err := -1, error(nil)
+	if e := l.call(func(*Core) {
+		if !l.open {
+			err = ErrLinkClosed
+			return
+		}
+		fd, err = unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	}); e != nil {
+		return -1, e
+	}
+	if err != nil {
+		return -1, fmt.Errorf("listener %v: duplicate: %w", l.addr, err)
+	}
+	return fd, nil
+}
+
+// pauseDone lets the call of Pause return.
+func (l *Listener) pauseDone() {
+	for _, done := range l.settled {
+		close(done)
+	}
+	l.settled = nil
+}
+
+// Share lets other sockets of the same user listen on the address, too
+// (SO_REUSEPORT). On a core it fails with ErrOnCore.
+func (l *Listener) Share() error {
+	err := error(nil)
+	if e := l.call(func(c *Core) {
+		if !l.open {
+			err = ErrLinkClosed
+			return
+		}
+		if c.cfg.Stepped != nil {
+			return // a simulated network has no such option
+		}
+		err = unix.SetsockoptInt(l.FD(), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}); e != nil {
+		return e
+	}
+	return err
 }
