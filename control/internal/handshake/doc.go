@@ -2,8 +2,8 @@
 // that of msgr2, package handshake1 that of msgr1.
 //
 //   - [Link] is the TCP connection that a handshake reads and writes; [Transport] asks the
-//     probe about each step on it: link.go.
-//   - [Error] is the error of every handshake, with the stage and the reason: errors.go.
+//     probe about each step on it.
+//   - [Error] is the error of every handshake, with the stage and the reason.
 //   - [Peer] is the outcome; [LearnClassic] has the rule for a client without an address.
 //
 // # Rules of both handshakes

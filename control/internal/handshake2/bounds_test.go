@@ -2,12 +2,17 @@ package handshake2
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -98,6 +103,201 @@ func TestEveryControlFrameAtItsBoundIsRead(t *testing.T) {
 			if got, p, err := s.ReadFrame(t.Context()); err != nil || got != tag || len(p) != int(tag.Bound().Max) {
 				t.Errorf("%v, %v: %v of %d bytes, %v", rev, tag, got, len(p), err)
 			}
+		}
+	}
+}
+
+// roomOf lets a handshake keep so many bytes, and counts them.
+func roomOf(ac *AcceptConfig, most int) (kept *int) {
+	kept = new(int)
+	ac.Room = func(n int) error {
+		if *kept+n > most {
+			return fmt.Errorf("%w: test", handshake.ErrNoRoom)
+		}
+		*kept += n
+		return nil
+	}
+	return kept
+}
+
+// Room is asked before a frame is read, so that one for which there is none costs
+// its preamble.
+// Matrix: HI-07
+func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
+	const payload = 60 << 10
+	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
+	kept := roomOf(&ac, 4<<10)
+	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, payload)}
+	link := linktest.Scripted(answer(t, frame.TagAuthRequest, large.AppendTo(nil)))
+	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, handshake.ErrNoRoom) || errors.Is(err, handshake.ErrAuth) {
+		t.Error(err)
+	}
+	if left := len(link.In.Content()); left < payload {
+		t.Errorf("only %d bytes are left unread", left)
+	}
+	if *kept > 1<<10 {
+		t.Errorf("%d bytes kept for a frame that was refused", *kept)
+	}
+}
+
+// What is asked for is all that the stream keeps: the frame, and both directions of
+// the transcript.
+// Matrix: HI-07
+func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
+	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
+	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
+	_, ac := keyedConfigs(client, server)
+	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 20<<10)}.AppendTo(nil)
+	peer := answer(t, frame.TagAuthRequest, large)
+	for range 3 {
+		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
+	}
+	kept := roomOf(&ac, 1<<30)
+	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); err == nil {
+		t.Fatal("accepted")
+	}
+	if least := len(peer) + len(large); *kept < least || *kept > least+4<<10 {
+		t.Errorf("asked for %d bytes, and kept %d", *kept, least)
+	}
+	// A handshake as real ones are needs little.
+	cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
+	kept = roomOf(&ac, 4<<10)
+	if x, y := meet(t, cc, ac); x.err != nil || y.err != nil || *kept == 0 {
+		t.Errorf("%v, %v, %d bytes", x.err, y.err, *kept)
+	}
+}
+
+// The link stays open and brings nothing more: whoever waited for more than the first
+// wrong byte would wait for ever.
+func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	type said struct {
+		bytes  string
+		speech wire2.Speech
+	}
+	list := []said{
+		{"ceph v0", wire2.SpeechMsgr1}, {"G", wire2.SpeechHTTP}, {"H", wire2.SpeechHTTP}, {"\x16", wire2.SpeechTLS},
+		{"S", wire2.SpeechSSH}, {"\x00", wire2.SpeechOther}, {"ceph v3", wire2.SpeechOther},
+	}
+	magic := "ceph v2\n"
+	for i := range magic {
+		list = append(list, said{magic[:i] + "\xff", wire2.SpeechOther})
+	}
+	for _, c := range list {
+		cc, ac := noneConfigs()
+		for name, run := range map[string]func(handshake.Link) error{
+			"connector": func(l handshake.Link) error { _, _, err := Connect(ctx, l, cc); return err },
+			"acceptor":  func(l handshake.Link) error { _, _, err := Accept(ctx, l, ac); return err },
+		} {
+			for _, more := range []string{"", "more of it"} {
+				link := &end{In: linktest.NewPipe([]byte(c.bytes + more)...), Out: linktest.NewPipe()}
+				err := run(link)
+				e, ok := errors.AsType[*wire2.BannerError](err)
+				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != handshake.StageBanner {
+					t.Errorf("%s, %q: %v", name, c.bytes, err)
+				}
+				if left := string(link.In.Content()); left != more {
+					t.Errorf("%s, %q: %q is left", name, c.bytes, left)
+				}
+			}
+		}
+	}
+}
+
+func TestABannerThatEndsEarlyIsToldFromNoneAtAll(t *testing.T) {
+	banner := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
+	for n := range banner {
+		_, ac := noneConfigs()
+		_, _, err := Accept(t.Context(), linktest.Scripted(banner[:n]), ac)
+		want := io.ErrUnexpectedEOF
+		if n == 0 || n == wire2.BannerPrefixSize { // at the start of a part
+			want = io.EOF
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// end is one end of a connection in memory.
+type end = linktest.End
+
+// outcome is what a side has in the end.
+type outcome struct {
+	stream *Stream
+	peer   *handshake.Peer
+	err    error
+}
+
+// meet runs the two sides of one handshake to their ends.
+func meet(t testing.TB, cc ConnectConfig, ac AcceptConfig) (connector, acceptor outcome) {
+	t.Helper()
+	c, s := linktest.New()
+	return both(t, t.Context(), c, s, cc, ac)
+}
+
+// both is meet over a connection of the test's.
+func both(t testing.TB, ctx context.Context, c, s *end, cc ConnectConfig, ac AcceptConfig) (connector, acceptor outcome) {
+	t.Helper()
+	done := make(chan outcome)
+	go func() {
+		var o outcome
+		o.stream, o.peer, o.err = Accept(ctx, s, ac)
+		if o.err != nil {
+			s.Out.Close()
+		}
+		done <- o
+	}()
+	connector.stream, connector.peer, connector.err = Connect(ctx, c, cc)
+	if connector.err != nil {
+		c.Out.Close()
+	}
+	acceptor = <-done
+	for _, o := range []outcome{connector, acceptor} {
+		if o.err != nil {
+			wantError(t, o.err)
+		}
+	}
+	return connector, acceptor
+}
+
+// wantError checks what holds for every error of the package.
+func wantError(t testing.TB, err error) *handshake.Error {
+	t.Helper()
+	var e *handshake.Error
+	if !errors.As(err, &e) || e.Stage == "" || e.State == "" || e.Err == nil {
+		t.Fatalf("not a complete *Error: %#v", err)
+	}
+	return e
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The crcs are left out from the first frame on: where only one side does so, the other one
+// refuses its HELLO.
+func TestDataCRCsOfOneSideOnlyAreAFault(t *testing.T) {
+	cc, ac := noneConfigs()
+	cc.NoDataCRC, ac.NoDataCRC = true, true
+	capture(t, cc, ac)
+	for _, connector := range []bool{true, false} {
+		cc, ac := noneConfigs()
+		cc.NoDataCRC, ac.NoDataCRC = connector, !connector
+		x, y := meet(t, cc, ac)
+		checks, leaves := y.err, x.err
+		if !connector {
+			checks, leaves = leaves, checks
+		}
+		if !errors.Is(checks, frame.ErrSegmentCRC) || leaves == nil {
+			t.Errorf("the side that checks: %v; the other one: %v", checks, leaves)
+		}
+		if e := wantError(t, checks); e.Stage != handshake.StageHello || e.Terminal() {
+			t.Errorf("%v", e)
 		}
 	}
 }

@@ -381,7 +381,7 @@ func ExampleConnect() {
 		return
 	}
 	defer stream.Wipe()
-	fmt.Println(peer)
+	fmt.Println(peer.EntityType, peer.Revision, peer.Mode)
 	// Output: mon msgr2.1 crc
 }
 
