@@ -102,7 +102,7 @@ func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 	for i, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(*operations)*50*time.Millisecond)
 			defer cancel()
 			p, err := cl.Pool(ctx, kind+"-ours")
 			check(t, err)

@@ -114,7 +114,7 @@ func (s *shard) errorLocked(o *machine.Op, code uint16, since time.Time, err err
 		}
 		x.Silent = x.Why == nil
 	}
-	if x.Why != nil {
+	if x.Why != nil && !errors.Is(err, x.Why) { // which is told once
 		text += fmt.Sprintf(" (%v)", x.Why)
 	}
 	x.Waiting, x.For = text, s.e.now().Sub(since)
