@@ -397,7 +397,7 @@ func (c *topCore) cpuText() string {
 	case c.CPU < 0:
 		return "not known"
 	}
-	return percent(c.CPU)
+	return fmt.Sprintf("%.0f%%", c.CPU*100)
 }
 
 // peerText is the name and the address of the peer.
@@ -429,8 +429,6 @@ func (c *topConn) policyText() string {
 	}
 	return text
 }
-
-func percent(v float64) string { return fmt.Sprintf("%.0f%%", v*100) }
 
 // count is a number per second in at most seven columns.
 func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }

@@ -139,11 +139,15 @@ func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err er
 }
 
 func (c *Collector) collectSteering(out chan<- prometheus.Metric, addr string, n *bpf.Counters) {
-	total := n.Total()
-	for rule, count := range map[string]uint64{
-		"table_addrport": total.AddrPort.Selected, "table_addr": total.Addr.Selected,
-		"hint": total.Hint.Selected, "cpu": total.CPU.Selected, "hash": n.Hash,
-	} {
+	selected := map[string]uint64{"hash": n.Hash}
+	for i := range n.Cores {
+		core := &n.Cores[i]
+		selected["table_addrport"] += core.AddrPort.Selected
+		selected["table_addr"] += core.Addr.Selected
+		selected["hint"] += core.Hint.Selected
+		selected["cpu"] += core.CPU.Selected
+	}
+	for rule, count := range selected {
 		out <- prometheus.MustNewConstMetric(c.steered, prometheus.CounterValue, float64(count), addr, rule)
 	}
 }

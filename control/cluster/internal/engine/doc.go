@@ -21,7 +21,7 @@
 //
 // # Bounds
 //
-// At most Config.Operations are under way, with at most Config.Bytes of data. Beyond that callers wait in one
+// At most Options.Operations are under way, with at most Options.Bytes of data. Beyond that callers wait in one
 // line, in the order in which they came; an operation that is over lets the first ones in. One with more data
 // than the bound goes alone. An operation that waits for the cluster, as for an OSD that is down, counts as
 // under way. A Call that waits in line is linked through itself. Below the bounds the room is one atomic word
