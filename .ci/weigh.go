@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 88700,
-	"lines of the library":                71150,
+	"lines without tests":                 86800,
+	"lines of the library":                69200,
 	"lines of bench":                      8960,
 	"lines of cmd":                        8650,
-	"lines of tests":                      86000,
-	"root of control, lines":              3490,
-	"root of control, files":              19,
+	"lines of tests":                      85000,
+	"root of control, lines":              3460,
+	"root of control, files":              16,
 	"root of control, files in a circle":  10,
-	"root of control, arrows back up":     16,
+	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1640,
+	"exported names of public packages":   1620,
 	"words in comments that name nothing": 0,
 }
 
