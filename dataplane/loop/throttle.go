@@ -90,7 +90,7 @@ func (t *Throttle) takeReserve(n int64) bool {
 // the number of units that the frame of w holds.
 func (t *Throttle) overdrawn(mine int64, w *waiter) bool {
 	limit := t.limit.Load()
-	return limit > 0 && t.used.Load()-mine > limit && t.finisher.Load() != w
+	return limit > 0 && t.used.Load()-mine > limit && !t.goesOn(w)
 }
 
 // fits says whether n units can be taken when used are held.
@@ -127,7 +127,7 @@ func (t *Throttle) reserve(n int64, w *waiter) int64 {
 	for {
 		used, limit := t.used.Load(), t.limit.Load()
 		got := n
-		if limit > 0 && t.finisher.Load() != w {
+		if limit > 0 && !t.goesOn(w) {
 			got = min(n, limit-used)
 		}
 		if got <= 0 {
@@ -138,6 +138,12 @@ func (t *Throttle) reserve(n int64, w *waiter) int64 {
 			return got
 		}
 	}
+}
+
+// goesOn says that the unfinished frame of w goes on beyond the limit: w is the finisher here, or of the Shared throttle of its budget.
+// Else the finishers of two throttles could wait for each other. So the limit of another throttle is exceeded by two frames at most.
+func (t *Throttle) goesOn(w *waiter) bool {
+	return t.finisher.Load() == w || w.of != nil && w.of.Shared != nil && w.of.Shared.finisher.Load() == w
 }
 
 // unreserve gives back the units of n bytes that did not come.
@@ -286,7 +292,7 @@ func (t *Throttle) notify() {
 // canAcquire says whether w need not wait any longer. The lock is held.
 func (t *Throttle) canAcquire(w *waiter) bool {
 	used := t.used.Load()
-	if !w.begun || t.finisher.Load() == w {
+	if !w.begun || t.goesOn(w) {
 		return t.fits(used, w.need) || w.begun
 	}
 	if limit := t.limit.Load(); limit == 0 || used+min(w.need, limit/4) < limit {
