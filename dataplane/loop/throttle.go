@@ -140,8 +140,10 @@ func (t *Throttle) reserve(n int64, w *waiter) int64 {
 	}
 }
 
-// goesOn says that the unfinished frame of w goes on beyond the limit: w is the finisher here, or of the Shared throttle of its budget.
-// Else the finishers of two throttles could wait for each other. So the limit of another throttle is exceeded by two frames at most.
+// goesOn says that the unfinished frame of w goes on beyond the limit: w is the finisher
+// here, or of the Shared throttle of its budget. Otherwise the finishers of two throttles
+// could wait for each other. So the limit of another throttle than Shared is exceeded by
+// two frames at most.
 func (t *Throttle) goesOn(w *waiter) bool {
 	return t.finisher.Load() == w || w.of != nil && w.of.Shared != nil && w.of.Shared.finisher.Load() == w
 }

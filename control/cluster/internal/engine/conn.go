@@ -75,11 +75,11 @@ func (s *shard) lookLocked() {
 	}
 }
 
-// hangUpLocked closes the connection.
+// hangUpLocked closes the connection. A Connect that follows at once makes another one.
 func (s *shard) hangUpLocked() {
 	if l := s.link; l != nil {
 		s.unlinkLocked()
-		s.doomed = append(s.doomed, l.conn)
+		l.conn.MarkDown()
 	}
 }
 
@@ -173,7 +173,8 @@ func (s *shard) sendOtherLocked(a *machine.Action) {
 		m = control.NewMessage(osdop.TypeBackoff, a.Backoff.AppendTo(nil), nil)
 		m.Version, m.CompatVersion, m.Priority = 1, 1, osdop.PriorityOp
 	}
-	// A connection that is over has a Reset, and a ping may be missing. Without the answer an OSD would hold the objects back for ever.
+	// A connection that is over has a Reset, and a ping may be missing. Without the answer to a back-off an OSD
+	// would hold the objects back for ever.
 	if err := l.conn.Send(m); errors.Is(err, control.ErrQueueFull) && a.What == machine.Ack {
 		s.hangUpLocked()
 		s.m.Lost(l.session, err)

@@ -217,3 +217,20 @@ func TestNotificationsThatWaitAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A monitor that answers with nonsense is asked again once in a second, not as fast as it answers.
+func TestAMonitorThatAnswersWithNonsenseIsNotAskedAtOnce(t *testing.T) {
+	c := start(t, Options{})
+	c.wrong.Store(true)
+	c.publish()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	r := c.read(1)
+	r.Target.Pool = 1 << 30 // no map has it
+	if _, err := c.e.Do(ctx, r, r.Ops, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if n := c.asked.Load(); n == 0 || n > 9 {
+		t.Errorf("asked %d times", n)
+	}
+}

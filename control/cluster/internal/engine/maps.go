@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
@@ -193,8 +194,12 @@ func (s *shard) newestLocked() {
 	e := s.e
 	e.running.Go(func() {
 		epoch, err := e.monitors.NewestOSDMap(e.ctx)
-		if err != nil {
+		if err != nil { // the machine asks again, not as fast as monitors answer
 			epoch = 0
+			select {
+			case <-time.After(time.Second):
+			case <-e.closed:
+			}
 		}
 		s.mu.Lock()
 		if !e.over.Load() {

@@ -22,9 +22,8 @@ type shard struct {
 	// mu guards all that follows, and the calls and watches whose home the shard is.
 	mu      sync.Mutex
 	m       *machine.Machine
-	link    *link           // nil: there is none
-	ended   machine.Line    // to be concluded when the lock is free
-	doomed  []*control.Conn // to be closed then
+	link    *link        // nil: there is none
+	ended   machine.Line // to be concluded when the lock is free
 	current *control.Message
 	answers *Call // that current answers
 }
@@ -115,9 +114,8 @@ func lock(home *atomic.Pointer[shard]) *shard {
 
 // rest has the actions that follow once shards are unlocked.
 type rest struct {
-	ended  machine.Line    // to be concluded
-	doomed []*control.Conn // to be closed
-	moves  []*shard        // which calls or watches leave
+	ended machine.Line // to be concluded
+	moves []*shard     // which calls or watches leave
 }
 
 // unlock carries out the actions of the machine, frees the lock, and concludes the ended calls.
@@ -130,8 +128,6 @@ func (s *shard) unlock() {
 func (r *rest) unlock(s *shard) {
 	s.actAllLocked()
 	r.ended.Join(&s.ended)
-	r.doomed = append(r.doomed, s.doomed...)
-	s.doomed = nil
 	if s.m.Moves() {
 		r.moves = append(r.moves, s)
 	}
@@ -142,9 +138,6 @@ func (r *rest) unlock(s *shard) {
 func (e *Engine) finish(r *rest) {
 	for _, s := range r.moves {
 		e.settle(s)
-	}
-	for _, c := range r.doomed {
-		c.MarkDown()
 	}
 	conclude(&r.ended)
 }
