@@ -1,6 +1,10 @@
 package bpf
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
 
 // Counters is a snapshot of the decisions of the program since it was loaded. The rows are read
 // one after another, not at one instant.
@@ -38,6 +42,55 @@ type RuleCounters struct {
 // Missed returns the number of decisions for the core while it had no listener.
 func (c CoreCounters) Missed() uint64 {
 	return c.AddrPort.Missed + c.Addr.Missed + c.Hint.Missed + c.CPU.Missed
+}
+
+// Total returns the sum over all cores, misses without a core included.
+func (c Counters) Total() CoreCounters {
+	t := c.NoCore
+	for _, r := range c.Cores {
+		t.AddrPort.add(r.AddrPort)
+		t.Addr.add(r.Addr)
+		t.Hint.add(r.Hint)
+		t.CPU.add(r.CPU)
+		t.Migrated += r.Migrated
+	}
+	return t
+}
+
+func (c *RuleCounters) add(o RuleCounters) {
+	c.Selected += o.Selected
+	c.Missed += o.Missed
+}
+
+// String returns a table with a row for each core that was ever named.
+// Numbers are selected, or selected/missed where there are misses.
+func (c Counters) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, r CoreCounters) {
+		fmt.Fprintf(w, "%s\t%v\t%v\t%v\t%v\t%d\t\n", name, r.AddrPort, r.Addr, r.Hint, r.CPU, r.Migrated)
+	}
+	fmt.Fprintf(w, "core\t%v\t%v\t%v\t%v\tmigrated\t\n", RuleAddrPort, RuleAddr, RuleHint, RuleCPU)
+	for core, r := range c.Cores {
+		if r != (CoreCounters{}) {
+			row(fmt.Sprint(core), r)
+		}
+	}
+	if c.NoCore != (CoreCounters{}) {
+		row("none", c.NoCore)
+	}
+	row("all", c.Total())
+	_ = w.Flush() // into memory: cannot fail
+	fmt.Fprintf(&b, "%v: %d, migrated %d\n", RuleHash, c.Hash, c.HashMigrated)
+	return b.String()
+}
+
+// String returns "selected" or "selected/missed".
+func (c RuleCounters) String() string {
+	if c.Missed == 0 {
+		return fmt.Sprint(c.Selected)
+	}
+	return fmt.Sprintf("%d/%d", c.Selected, c.Missed)
 }
 
 // Counters returns the counters, summed over the CPUs.

@@ -98,7 +98,7 @@ func inherit(t *testing.T, addr string) {
 	if _, err := io.ReadAll(os.Stdin); err != nil {
 		t.Error(err)
 	}
-	if c := total(snapshot(t, s)); c.CPU.Selected == 0 {
+	if c := snapshot(t, s).Total(); c.CPU.Selected == 0 {
 		t.Error("counters are not shared")
 	}
 	must(t, s.Close())

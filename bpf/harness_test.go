@@ -248,19 +248,6 @@ func snapshot(t testing.TB, s *Steering) Counters {
 	return c
 }
 
-// total is the sum over all cores, misses without a core included.
-func total(c Counters) CoreCounters {
-	t := c.NoCore
-	for _, r := range c.Cores {
-		for sum, n := range map[*RuleCounters]RuleCounters{&t.AddrPort: r.AddrPort, &t.Addr: r.Addr, &t.Hint: r.Hint, &t.CPU: r.CPU} {
-			sum.Selected += n.Selected
-			sum.Missed += n.Missed
-		}
-		t.Migrated += r.Migrated
-	}
-	return t
-}
-
 // defaultPolicy enables the table and the CPU rule for cores 0 to cores-1.
 func defaultPolicy(cores int) Policy {
 	return Policy{Rules: UseTable | UseCPU, Cores: cores}

@@ -197,7 +197,7 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 	// is 4 to 8 in this test.
 	c.check(t, 2)
 	counts := snapshot(t, s)
-	if total := total(counts); total.Addr.Selected == 0 || total.CPU.Selected == 0 {
+	if total := counts.Total(); total.Addr.Selected == 0 || total.CPU.Selected == 0 {
 		t.Errorf("rules were not used:\n%v", counts)
 	}
 }
@@ -248,7 +248,7 @@ func TestPolicySwapsUnderLoad(t *testing.T) {
 			t.Errorf("core %d was used: %v, want %v", core, got, n)
 		}
 	}
-	if total := total(counts); total.Missed() != 0 || counts.Hash != 0 {
+	if total := counts.Total(); total.Missed() != 0 || counts.Hash != 0 {
 		t.Errorf("decisions that no policy allows:\n%v", counts)
 	}
 }

@@ -69,7 +69,7 @@ func TestCPUsComeBackWithTheirCore(t *testing.T) {
 	try("drained", 0)
 	must(t, s.Add(1, g.fds[1]))
 	try("added again", 1)
-	if c := snapshot(t, s); c.Hash != 0 || total(c).Missed() != 0 {
+	if c := snapshot(t, s); c.Hash != 0 || c.Total().Missed() != 0 {
 		t.Errorf("counters\n%v", c)
 	}
 }
@@ -255,5 +255,30 @@ func TestPolicyIsReadBack(t *testing.T) {
 	}
 	if got, _ := s.readPolicy(); !equalPolicy(got, before) {
 		t.Errorf("a refused policy changed it: %+v", got)
+	}
+}
+
+func TestCountersHaveATextForm(t *testing.T) {
+	c := Counters{
+		Cores: []CoreCounters{
+			{AddrPort: RuleCounters{1, 2}, CPU: RuleCounters{Selected: 7}, Migrated: 1},
+			{},
+			{Hint: RuleCounters{3, 0}, Addr: RuleCounters{0, 4}},
+		},
+		NoCore: CoreCounters{CPU: RuleCounters{0, 5}},
+		Hash:   9, HashMigrated: 6,
+	}
+	want := "" +
+		"  core  table_addrport  table_addr  hint  cpu  migrated\n" +
+		"     0             1/2           0     0    7         1\n" +
+		"     2               0         0/4     3    0         0\n" +
+		"  none               0           0     0  0/5         0\n" +
+		"   all             1/2         0/4     3  7/5         1\n" +
+		"hash: 9, migrated 6\n"
+	if got := c.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if total := c.Total(); total.AddrPort.Selected+total.Hint.Selected+total.CPU.Selected != 11 || total.Missed() != 11 {
+		t.Errorf("%+v", total)
 	}
 }

@@ -139,15 +139,11 @@ func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err er
 }
 
 func (c *Collector) collectSteering(out chan<- prometheus.Metric, addr string, n *bpf.Counters) {
-	selected := map[string]uint64{"hash": n.Hash}
-	for i := range n.Cores {
-		core := &n.Cores[i]
-		selected["table_addrport"] += core.AddrPort.Selected
-		selected["table_addr"] += core.Addr.Selected
-		selected["hint"] += core.Hint.Selected
-		selected["cpu"] += core.CPU.Selected
-	}
-	for rule, count := range selected {
+	total := n.Total()
+	for rule, count := range map[string]uint64{
+		"table_addrport": total.AddrPort.Selected, "table_addr": total.Addr.Selected,
+		"hint": total.Hint.Selected, "cpu": total.CPU.Selected, "hash": n.Hash,
+	} {
 		out <- prometheus.MustNewConstMetric(c.steered, prometheus.CounterValue, float64(count), addr, rule)
 	}
 }
