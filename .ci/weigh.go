@@ -26,8 +26,8 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 86800,
-	"lines of the library":                69200,
+	"lines without tests":                 86830,
+	"lines of the library":                69230,
 	"lines of bench":                      8960,
 	"lines of cmd":                        8650,
 	"lines of tests":                      85000,
@@ -36,7 +36,7 @@ var bounds = map[string]int{
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1620,
+	"exported names of public packages":   1623,
 	"words in comments that name nothing": 0,
 }
 
