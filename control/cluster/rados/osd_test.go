@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ type osd struct {
 	c    *cluster
 
 	mu       sync.Mutex
-	asked    int              // requests that came
+	asked    atomic.Int64     // requests that came
 	again    *control.Message // the answer to all requests; nil: each is carried out
 	last     *control.Message // the last answer
 	mute     chan struct{}    // gets a request that is not answered; nil: all are
@@ -92,7 +93,7 @@ func (o *osd) answer(again *control.Message, mute chan struct{}) {
 func (o *osd) take(conn *control.Conn, m *control.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.asked++; o.mute != nil {
+	if o.asked.Add(1); o.mute != nil {
 		o.mute <- struct{}{}
 		return true
 	}
@@ -296,12 +297,12 @@ func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 		"list": func(ctx context.Context) iter.Seq[error] { return elements(o.Pool().Objects(ctx)) },
 		"omap": func(ctx context.Context) iter.Seq[error] { return elements(o.Omap(ctx, "", "")) },
 	} {
-		before := osd.asked
+		before := osd.asked.Load()
 		for range all(ctx) {
 			break
 		}
-		if _, err := o.Stat(ctx); err != nil || osd.asked != before+2 {
-			t.Errorf("%s: %d requests, want a page and a stat; %v", name, osd.asked-before, err)
+		if _, err := o.Stat(ctx); err != nil || osd.asked.Load() != before+2 {
+			t.Errorf("%s: %d requests, want a page and a stat; %v", name, osd.asked.Load()-before, err)
 		}
 		cause := errors.New("late")
 		ending, end := context.WithCancelCause(ctx)
