@@ -62,6 +62,32 @@ func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, spe
 	att.accepted.run()
 }
 
+// accepting is one accepted socket until it is decided whether it gets a new
+// session or that of an existing connection. Its goroutine reads and writes the
+// frames, the machine of package session decides.
+type accepting struct {
+	m      *Manager
+	link   *loop.Link
+	guest  *door.Guest
+	att    *attempt
+	speaks protocol
+	// settled is closed once Bind or Rebind has made the address of the listener ours: before, a
+	// peer that asks for the address would be refused. nil: it is ours.
+	settled <-chan struct{}
+	ctx     context.Context
+	s       machine          // of the socket: guarded by the lock of sessions
+	began   []session.Action // of the first step: for the log of the connection
+	policy  *Policy
+	pin     int // core that the peer was pinned to when it came, if pinned
+	pinned  bool
+	// The connection that gets the socket, once that is decided: a new one, or an
+	// existing one (takingOver).
+	conn       *Conn
+	takingOver bool
+	young      bool            // that connection has a socket, and has not had it for long
+	place      stats.Placement // of the socket
+}
+
 func (a *accepting) run() {
 	m := a.m
 	defer close(a.att.done)
@@ -274,32 +300,6 @@ func (a *accepting) answerFirst() error {
 		defer a.conn.out.LetGo()
 	}
 	return a.att.awaitHandler(a.ctx, a.conn)
-}
-
-// accepting is one accepted socket until it is decided whether it gets a new
-// session or that of an existing connection. Its goroutine reads and writes the
-// frames, the machine of package session decides.
-type accepting struct {
-	m      *Manager
-	link   *loop.Link
-	guest  *door.Guest
-	att    *attempt
-	speaks protocol
-	// settled is closed once Bind or Rebind has made the address of the listener ours: before, a
-	// peer that asks for the address would be refused. nil: it is ours.
-	settled <-chan struct{}
-	ctx     context.Context
-	s       machine          // of the socket: guarded by the lock of sessions
-	began   []session.Action // of the first step: for the log of the connection
-	policy  *Policy
-	pin     int // core that the peer was pinned to when it came, if pinned
-	pinned  bool
-	// The connection that gets the socket, once that is decided: a new one, or an
-	// existing one (takingOver).
-	conn       *Conn
-	takingOver bool
-	young      bool            // that connection has a socket, and has not had it for long
-	place      stats.Placement // of the socket
 }
 
 // beginLocked makes the session of the socket, once the type of its peer is known.
