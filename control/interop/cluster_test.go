@@ -24,11 +24,12 @@ import (
 
 // clusterConfig describes a cluster that a test starts.
 type clusterConfig struct {
-	auth string        // none or cephx
-	mode string        // crc or secure: what the daemons prefer
-	mons int           // 0: one; more have no proxy before them
-	osds int           // memstore OSDs; with one or more there is a pool "data" of size 1
-	ttl  time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
+	auth  string        // none or cephx
+	mode  string        // crc or secure: what the daemons prefer
+	mons  int           // 0: one; more have no proxy before them
+	osds  int           // memstore OSDs; with one or more there is a pool "data" of size 1
+	later int           // OSDs that a test starts itself, by startOSD
+	ttl   time.Duration // of tickets and of the secrets that they are made with; 0: the daemons' default
 	// ciphers are the types of keys, from 20.2 on: aes (empty is the same), aes256k, or mixed:
 	// both are allowed, monitors and services have aes256k, client.admin has aes.
 	ciphers string
@@ -61,6 +62,7 @@ type cluster struct {
 	mon     *daemon
 	others  []*daemon // monitors b, c
 	allMons []wire.AddrVec
+	osdIDs  []string // UUIDs
 	osds    []*daemon
 }
 
@@ -117,13 +119,20 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
 	}
 	if cfg.osds > 0 {
-		c.ports = ports.stretch(t, uint16(cfg.osds*portsPerOSD+sparePorts))
+		c.ports = ports.stretch(t, uint16((cfg.osds+cfg.later)*portsPerOSD+sparePorts))
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
 	service, admin, allowed := c.keyTypes()
 	c.run("ceph-authtool", append(service, "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")...)
 	c.run("ceph-authtool", append(admin, c.file("keyring"), "--gen-key", "-n", "client.admin",
 		"--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")...)
+	var commands []string
+	for i := range cfg.osds + cfg.later {
+		c.osdIDs = append(c.osdIDs, uuid(t))
+		commands = append(commands, fmt.Sprintf("osd new %s %d", c.osdIDs[i], i))
+		c.run("ceph-authtool", append(slices.Clone(service), c.file("keyring"), "--gen-key", "-n", osdName(i),
+			"--cap", "mon", "allow profile osd", "--cap", "osd", "allow *")...)
+	}
 	for i, addr := range c.allMons {
 		allowed = append(allowed, "--addv", monID(i), addr.String())
 	}
@@ -140,16 +149,18 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	}
 	c.awaitQuorum(len(c.allMons))
 
+	if cfg.osds > 0 {
+		c.cephAll(append(commands, "osd pool create data 8 8"))
+	}
 	for i := range cfg.osds {
 		c.startOSD(i)
-	}
-	if cfg.osds > 0 {
-		c.ceph("osd", "pool", "create", "data", "8", "8")
 	}
 	return c
 }
 
 func monID(i int) string { return string(rune('a' + i)) }
+
+func osdName(i int) string { return "osd." + strconv.Itoa(i) }
 
 // awaitQuorum waits until mon.a leads so many monitors.
 func (c *cluster) awaitQuorum(n int) {
@@ -180,28 +191,22 @@ func (c *cluster) keyTypes() (service, admin, allowed []string) {
 	return aes, aes, both("aes")
 }
 
-// home makes the directory of a daemon, with its key.
-func (c *cluster) home(name, profile string) (dir, key string) {
-	dir = c.file(name)
-	check(c.t, os.Mkdir(dir, 0o755))
-	key = filepath.Join(dir, "keyring")
-	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", name, "mon", "allow profile "+profile, "osd", "allow *"), 0o600))
-	return dir, key
-}
-
 // startManager starts a manager without modules. It counts the objects of the pools.
 func (c *cluster) startManager() {
-	home, key := c.home("mgr.x", "mgr")
+	home := c.file("mgr.x")
+	key := filepath.Join(home, "keyring")
+	check(c.t, os.Mkdir(home, 0o755))
+	check(c.t, os.WriteFile(key, c.ceph("auth", "get-or-create", "mgr.x", "mon", "allow profile mgr", "osd", "allow *"), 0o600))
 	startDaemon(c.t, c.dir, "mgr.x", "ceph-mgr", "--foreground", "--conf", c.file("ceph.conf"), "--id", "x", "--keyring", key,
 		"--mgr-data", home, "--mgr-module-path", home)
 }
 
+// startOSD starts an OSD, which the monitors know by its UUID and its key.
 func (c *cluster) startOSD(i int) {
-	name, id := "osd."+strconv.Itoa(i), uuid(c.t)
-	c.ceph("osd", "new", id, strconv.Itoa(i))
-	_, key := c.home(name, "osd")
-	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", key}
-	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", id)...)
+	name := osdName(i)
+	check(c.t, os.Mkdir(c.file(name), 0o755))
+	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", c.file("keyring")}
+	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", c.osdIDs[i])...)
 	type osdStatus struct{ State string }
 	for tries := 1; ; tries++ {
 		d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
@@ -338,14 +343,26 @@ func (c *cluster) osdAddrOf(id int, kind, protocol string) wire.Addr {
 	return wire.Addr{}
 }
 
-// ceph runs the real command line tool against the cluster. By msgr1 the tool may send its
-// first command before it has the monmap, and then names the cluster 0: the monitor refuses
-// that, and the tool is run again.
+// ceph runs the real command line tool against the cluster.
 func (c *cluster) ceph(args ...string) []byte {
+	c.t.Helper()
+	return c.cephReads("", args...)
+}
+
+// cephAll has one run of the tool carry out commands, one a line: a run takes half a second of a CPU.
+func (c *cluster) cephAll(commands []string) {
+	c.t.Helper()
+	c.cephReads(strings.Join(commands, "\n") + "\n")
+}
+
+// cephReads is ceph with an input. By msgr1 the tool may send its first command before it
+// has the monmap, and then names the cluster 0: the monitor refuses that, and the tool is
+// run again.
+func (c *cluster) cephReads(input string, args ...string) []byte {
 	c.t.Helper()
 	args = append([]string{"--conf", c.file("ceph.conf"), "--connect-timeout", "60"}, args...)
 	for tries := 1; ; tries++ {
-		out, err := tryTool(c.t, "ceph", args...)
+		out, err := tryToolWith(c.t, input, "ceph", args...)
 		if err == nil {
 			return out
 		}
@@ -379,13 +396,24 @@ func runTool(t *testing.T, program string, args ...string) []byte {
 // tryTool is runTool for a tool that may fail.
 func tryTool(t *testing.T, program string, args ...string) ([]byte, error) {
 	t.Helper()
+	return tryToolWith(t, "", program, args...)
+}
+
+// tryToolWith is tryTool for a tool that reads input. What reads commands ends well even if
+// one of them fails, but says so.
+func tryToolWith(t *testing.T, input, program string, args ...string) ([]byte, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = cephEnv()
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	err := cmd.Run()
+	if err == nil && input != "" && strings.Contains(stderr.String(), "Error ") {
+		err = errors.New("a command failed")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%v: %w\n%s%s", cmd, err, stdout.Bytes(), stderr.Bytes())
 	}
 	return stdout.Bytes(), nil
