@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -97,15 +98,12 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 		unix.Close(epfd)
 		return nil, err
 	}
-	d.disk.pool.limit = defaultWorkers
-	if cfg.FileWorkers > 0 {
-		d.disk.pool.limit = cfg.FileWorkers
-	}
+	d.disk.pool.limit = cmp.Or(cfg.tests.FileWorkers, defaultWorkers)
 	direct := Feature{Name: featureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
-	if slices.Contains(cfg.off, featureAIO) {
+	if slices.Contains(cfg.tests.Off, featureAIO) {
 		direct.Why = whyOff
 	}
-	d.info.Features = []Feature{d.probePwait2(cfg.off), direct}
+	d.info.Features = []Feature{d.probePwait2(cfg.tests.Off), direct}
 	return d, nil
 }
 

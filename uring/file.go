@@ -45,8 +45,8 @@ type FileDriver interface {
 
 	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose list
 	// is one piece of m cost less. It has no other effect. It fails with errors.ErrUnsupported
-	// where the driver cannot, and with another error at a limit (RLIMIT_MEMLOCK,
-	// Config.RegisteredBytes): then requests work as before. Registered memory cannot be
+	// where the driver cannot, and with another error at a limit: 64 MiB, or a sixteenth of
+	// RLIMIT_MEMLOCK where that holds for a ring. Then requests work as before. Registered memory cannot be
 	// unmapped. A second call for it has no effect.
 	RegisterMemory(m *Memory) error
 

@@ -73,7 +73,7 @@ func openRing(cfg Config) (Driver, error) {
 }
 
 func (d *ringDriver) open(cfg *Config) (err error) {
-	set := newFeatureSet(cfg.off)
+	set := newFeatureSet(cfg.tests.Off)
 	d.wake.closed = true // until it is open
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (d *ringDriver) openWake() error {
 
 // openBuffers opens the ring of receive buffers.
 func (d *ringDriver) openBuffers(cfg *Config) (err error) {
-	d.buffers, err = newBufferRing(d.ring, cmp.Or(cfg.Buffers, defaultBuffers), cmp.Or(cfg.BufferSize, defaultBufferSize))
+	d.buffers, err = newBufferRing(d.ring, cmp.Or(cfg.tests.Buffers, defaultBuffers), cmp.Or(cfg.tests.BufferSize, defaultBufferSize))
 	return err
 }
 
@@ -128,7 +128,7 @@ func (d *ringDriver) openFiles(cfg *Config) (err error) {
 	if d.ring.features&featReadAttributes == 0 {
 		return errOldKernel
 	}
-	d.files, err = newFiles(d.ring, cmp.Or(cfg.Files, defaultFiles))
+	d.files, err = newFiles(d.ring, cmp.Or(cfg.tests.Files, defaultFiles))
 	return err
 }
 

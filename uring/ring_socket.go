@@ -131,6 +131,7 @@ func (d *ringDriver) Detach(s Socket) (int, error) {
 	return fd, nil
 }
 
+// defaultFiles is the size of the ring's table. Sockets beyond use plain descriptors.
 const defaultFiles = 4096
 
 // files is the ring's table of registered descriptors: requests that name a
