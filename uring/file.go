@@ -162,12 +162,3 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 	}
 	return 0, true
 }
-
-// begin fills in the arguments of a new operation on f. The pointer o is good until the
-// next add.
-func (o *operation) begin(f File, off, length int64, durable bool) {
-	o.file = fileRequest{off: off, length: length, grain: int32(f.align.Offset)}
-	if durable {
-		o.file.flags = unix.RWF_DSYNC
-	}
-}
