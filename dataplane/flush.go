@@ -10,7 +10,7 @@ import (
 // message carries it. Each framer appends the bytes of its protocol.
 func (h *Handler) gather(s *loop.Socket, w *loop.Write) error {
 	b := &h.local.flush // it would escape
-	*b = flush{h: h, c: s.Core(), s: s, w: w, local: h.local, f: h.framer, below: s.Core().Config().CopyBelow}
+	*b = flush{h: h, c: s.Core(), s: s, w: w, local: h.local, f: h.framer}
 	err := b.run()
 	*b = flush{}
 	return err
@@ -34,6 +34,10 @@ func (b *flush) run() error {
 	return b.ack()
 }
 
+// copyBelow is the size from which a segment is not copied beside its frame's header: the write
+// refers to it.
+const copyBelow = 2 << 10
+
 // flush is one write under construction.
 type flush struct {
 	h     *Handler
@@ -42,7 +46,6 @@ type flush struct {
 	w     *loop.Write
 	f     framer
 	local *perCore
-	below int   // size from which a segment is referred to
 	left  int64 // messages that are written, and count as queued until giveBack
 	bytes int64 // of theirs
 	sums  [3]uint32
@@ -167,13 +170,13 @@ func (b *flush) giveBack() {
 
 // copied is the number of copied bytes of the payload of m.
 func (b *flush) copied(m *Message) (n int) {
-	if len(m.Front) < b.below {
+	if len(m.Front) < copyBelow {
 		n = len(m.Front)
 	}
-	if len(m.Middle) < b.below {
+	if len(m.Middle) < copyBelow {
 		n += len(m.Middle)
 	}
-	if len(m.Data) < b.below {
+	if len(m.Data) < copyBelow {
 		n += len(m.Data)
 	}
 	return n
@@ -207,7 +210,7 @@ func (b *flush) payload(m *Message, copied int) {
 }
 
 func (b *flush) segment(p []byte) {
-	if len(p) < b.below {
+	if len(p) < copyBelow {
 		b.w.Out = append(b.w.Out, p...)
 	} else {
 		b.w.Refer(p)

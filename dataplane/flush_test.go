@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -129,8 +128,8 @@ func TestManySmallMessagesTakeFewWrites(t *testing.T) {
 }
 
 func TestLargePayloadIsGatheredAndSmallPayloadCopied(t *testing.T) {
-	const from = 1000
-	c := newBed(t, func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.CopyBelow = from }).conn(OpenOptions{Lossy: true})
+	const from = copyBelow
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
 	c.sock.Park = true
 	for _, size := range []int{from - 1, from} {
 		freed := 0

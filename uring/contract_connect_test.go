@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: SH-14
@@ -208,7 +209,7 @@ func freePort(t *testing.T, ip string) uint16 {
 
 func TestConnectFromForeignAddressFails(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		before := openDescriptors(t)
+		before := drivertest.Descriptors(t)
 		_, _, err := r.d.Connect(netip.MustParseAddrPort("192.0.2.7:0"), loopback, uring.SocketOptions{}, 1)
 		if err == nil {
 			t.Fatal("bound to an address of somebody else")
@@ -216,7 +217,7 @@ func TestConnectFromForeignAddressFails(t *testing.T) {
 		if _, _, err = r.d.Connect(netip.AddrPort{}, netip.AddrPort{}, uring.SocketOptions{}, 1); err == nil {
 			t.Fatal("connected to the invalid address")
 		}
-		if after := openDescriptors(t); after != before {
+		if after := drivertest.Descriptors(t); after != before {
 			t.Fatalf("%d descriptors leaked", after-before)
 		}
 	})
@@ -318,31 +319,22 @@ func (r *rig) shares(addr netip.AddrPort, a, b uring.Socket) {
 }
 
 // Matrix: XC-06
-func TestReusePortGroup(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		group := uring.ListenOptions{ReusePort: true}
-		a := r.listen(loopback, group)
-		addr := r.d.LocalAddr(a)
-		b := r.listen(addr, group)
-		r.shares(addr, a, b)
-		if _, err := r.d.Listen(addr, uring.ListenOptions{}); err == nil {
-			t.Fatal("the address was taken outside the group")
-		}
-	})
-}
-
-func TestAFoundedGroupIsSharedWithNobodyElse(t *testing.T) {
+func TestAGroupIsSharedByThoseWhoJoinIt(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		found, join := uring.ListenOptions{Exclusive: true}, uring.ListenOptions{ReusePort: true}
-		a := r.listen(loopback, found)
-		addr := r.d.LocalAddr(a)
-		b := r.listen(addr, join)
-		r.shares(addr, a, b)
-		for name, at := range map[string]netip.AddrPort{
-			"a founded group": addr, "an open group": r.d.LocalAddr(r.listen(loopback, join)), "a lone listener": r.d.LocalAddr(r.listen(loopback, uring.ListenOptions{})),
-		} {
-			if s, err := r.d.Listen(at, found); !errors.Is(err, unix.EADDRINUSE) {
-				t.Errorf("founded a group where there is %s: %v, %v", name, s, err)
+		for _, first := range []uring.ListenOptions{found, join} {
+			a := r.listen(loopback, first)
+			addr := r.d.LocalAddr(a)
+			b := r.listen(addr, join)
+			r.shares(addr, a, b)
+			lone := r.d.LocalAddr(r.listen(loopback, uring.ListenOptions{}))
+			for _, c := range []struct {
+				at  netip.AddrPort
+				opt uring.ListenOptions
+			}{{addr, uring.ListenOptions{}}, {addr, found}, {lone, found}} {
+				if s, err := r.d.Listen(c.at, c.opt); !errors.Is(err, unix.EADDRINUSE) {
+					t.Errorf("a group of %+v: %+v on %v: %v, %v", first, c.opt, c.at, err, s)
+				}
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // inFlight starts one operation of each kind that cannot end by itself.
@@ -42,22 +43,32 @@ type flight struct {
 	op   uring.Op
 }
 
-// Matrix: IO-02
-func TestCancelEndsEachKind(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		for kind, f := range r.inFlight() {
-			if cs := r.collected[f.user]; len(cs) > 0 {
-				t.Fatalf("%s: completed too early: %+v", kind, cs[0])
+// Matrix: IO-02, IO-07
+func TestCancelAndCloseEndEachKindOnce(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+			flights := r.inFlight()
+			for kind, f := range flights {
+				if cs := r.collected[f.user]; len(cs) > 0 {
+					t.Fatalf("%s: completed too early: %+v", kind, cs[0])
+				}
+				if closed {
+					r.d.Close(f.s)
+				} else {
+					r.d.Cancel(f.op)
+				}
 			}
-			r.d.Cancel(f.op)
-			if c := r.awaitFinal(f.user); c.Errno() != unix.ECANCELED && (kind != "send" || c.Res < 0) {
-				t.Fatalf("%s: final completion %+v (%v), want ECANCELED", kind, c, c.Errno())
+			for kind, f := range flights {
+				c := r.awaitFinal(f.user)
+				if c.Errno() != unix.ECANCELED && (kind != "send" || c.Res < 0) && (!closed || c.Res >= 0) {
+					t.Fatalf("%s, closed %v: final completion %+v (%v), want ECANCELED", kind, closed, c, c.Errno())
+				}
+				r.d.Cancel(f.op) // it has ended
+				r.d.Cancel(0)
+				r.expectNone(f.user)
 			}
-			r.d.Cancel(f.op) // it has ended
-			r.d.Cancel(0)
-			r.expectNone(f.user)
-		}
-	})
+		})
+	}
 }
 
 // The socket works on after a Cancel, and the slot is another operation's.
@@ -78,22 +89,6 @@ func TestCancelOfAnEndedOperationIsIgnored(t *testing.T) {
 		r.expectNone(user)
 		write(t, conn, []byte("x"))
 		expectReadable(t, r.await(user))
-	})
-}
-
-// Matrix: IO-07
-func TestCloseEndsEachKindOnce(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		flights := r.inFlight()
-		for _, f := range flights {
-			r.d.Close(f.s)
-		}
-		for kind, f := range flights {
-			if c := r.awaitFinal(f.user); c.Res >= 0 && kind != "send" {
-				t.Fatalf("%s: final completion %+v after Close", kind, c)
-			}
-			r.expectNone(f.user)
-		}
 	})
 }
 
@@ -225,11 +220,11 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 				r.ready(s) // never submitted
 			}
 			open() // what the runtime opens once is open now
-			before := openDescriptors(t)
+			before := drivertest.Descriptors(t)
 			for range 3 {
 				open()
 			}
-			if after := openDescriptors(t); after != before {
+			if after := drivertest.Descriptors(t); after != before {
 				t.Fatalf("%d descriptors before, %d after", before, after)
 			}
 		})

@@ -1,6 +1,7 @@
 package uring_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -14,11 +15,15 @@ import (
 // side reads is what the other side sent, in order and from the start, and all
 // of it if nobody cancelled or closed; every operation has one final
 // completion (which rig checks).
-// Matrix: RL-09, IO-02, IO-18
+// Matrix: RL-09, IO-02, IO-03, IO-18
 func TestRandomOperations(t *testing.T) {
-	for _, cfg := range []uring.Config{{}, {Entries: 4, Buffers: 2, BufferSize: 4096, Files: 4}} {
+	small := uring.Tuned(uring.Config{Entries: 4}, uring.Tuning{Buffers: 2, BufferSize: 4096, Files: 4})
+	for _, cfg := range []uring.Config{{}, small} {
 		overDrivers(t, cfg, func(t *testing.T, r *rig) {
 			newModel(r, random(t)).run(1500)
+			if r.d.Info().Receive && cfg.Entries > 0 && r.d.Stats().NoBuffers == 0 {
+				t.Error("two buffers did not run out, or NoBuffers is not counted")
+			}
 		})
 	}
 }
@@ -39,7 +44,13 @@ type model struct {
 	ends  []*end // pairs: 0 and 1, 2 and 3, ...
 	bytes []byte // what streams are made of: byte i of a stream is bytes[(key+i) % len]
 	buf   []byte
-	held  []uring.Buffer // receive buffers not yet released
+	held  []heldBytes
+}
+
+// heldBytes are bytes in receive buffers that are not released yet.
+type heldBytes struct {
+	buf       uring.Buffer
+	got, want []byte
 }
 
 // end is one side of a connection.
@@ -245,7 +256,7 @@ func (m *model) readable(e *end, c uring.Completion) {
 	m.r.t.Helper()
 	if c.Kind == uring.KindReceive && c.Res > 0 {
 		m.arrived(e, c.Data)
-		m.held = append(m.held, c.Buf)
+		m.held = append(m.held, heldBytes{c.Buf, c.Data, bytes.Clone(c.Data)})
 	}
 	if c.Flags&uring.More != 0 {
 		return
@@ -267,7 +278,10 @@ func (m *model) readable(e *end, c uring.Completion) {
 func (m *model) releaseSome(n int) {
 	for range n {
 		i := m.rnd.IntN(len(m.held))
-		m.r.d.Release(m.held[i])
+		if h := m.held[i]; !bytes.Equal(h.got, h.want) {
+			m.r.t.Fatal("bytes have changed before Release")
+		}
+		m.r.d.Release(m.held[i].buf)
 		m.held[i] = m.held[len(m.held)-1]
 		m.held = m.held[:len(m.held)-1]
 	}

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -456,13 +455,6 @@ func (r *rig) receiveResult(ch <-chan result) []byte {
 		r.t.Fatal("timeout: the peer has not finished")
 		return nil
 	}
-}
-
-func openDescriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(entries)
 }
 
 func must(t testing.TB, err error) {

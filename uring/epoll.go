@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -40,10 +41,9 @@ const featurePwait2 = "epoll_pwait2"
 // readiness, and the system calls that the ring would make in the kernel are
 // made here, at once by Send and Recv, or when Wait sees the edge.
 type epollDriver struct {
-	ops   opTable
-	socks []epollSock // by descriptor
-	info  Info
-	epfd  int
+	engine
+	states []epollState // by descriptor
+	epfd   int
 
 	// out has the completions of the last Wait. pending collects the final
 	// completions that did not come from an event (cancelled, closed, failed
@@ -58,24 +58,22 @@ type epollDriver struct {
 	events  []unix.EpollEvent
 	timeout kernelTimespec // for the kernel to read
 	pwait2  bool
-	stopped bool
-	wake    waker
-	stats   Stats
 	disk    diskEngine
 }
 
-// epollSock is the state of one descriptor.
-type epollSock struct {
-	// gen tells the sockets that had this number apart, in the event data and
+// epollState is the state of one descriptor.
+type epollState struct {
+	// gen tells the sockets and files that had this number apart, in the event data and
 	// in Socket.fixed (a reactor has no file table), so that neither a late
-	// event nor a handle kept after Close reaches a later socket.
-	gen  int32
-	open bool
+	// event nor a handle kept after Close reaches a later one.
+	gen int32
 	// seen: the first event since registration has been taken. Before that, the kernel still
 	// holds an event for each ready direction.
 	seen bool
 	// sending: a Send is in flight.
 	sending bool
+	// refused: a file has no RWF_NOWAIT for reads, and for writes.
+	refused [2]bool
 }
 
 // openEpoll opens the reactor. fallback says why there is no ring, if one was
@@ -86,26 +84,24 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 		return nil, fmt.Errorf("epoll: create: %w", err)
 	}
 	d := &epollDriver{
-		info:    Info{Backend: Epoll, Fallback: fallback},
+		engine:  engine{name: "epoll", info: Info{Backend: Epoll, Fallback: fallback}},
 		epfd:    epfd,
 		out:     make([]Completion, 0, 2*epollEvents),
 		pending: make([]Completion, 0, 2*epollEvents),
 		events:  make([]unix.EpollEvent, epollEvents),
 	}
+	d.rest = d
 	d.stats.Syscalls++
 	if err := d.openWake(); err != nil {
 		unix.Close(epfd)
 		return nil, err
 	}
-	d.disk.pool.limit = defaultWorkers
-	if cfg.FileWorkers > 0 {
-		d.disk.pool.limit = cfg.FileWorkers
-	}
+	d.disk.pool.limit = cmp.Or(cfg.tests.FileWorkers, defaultWorkers)
 	direct := Feature{Name: featureAIO, Since: "4.18", Why: "tried with the first file that has direct I/O"}
-	if slices.Contains(cfg.off, featureAIO) {
+	if slices.Contains(cfg.tests.Off, featureAIO) {
 		direct.Why = whyOff
 	}
-	d.info.Features = []Feature{d.probePwait2(cfg.off), direct}
+	d.info.Features = []Feature{d.probePwait2(cfg.tests.Off), direct}
 	return d, nil
 }
 
@@ -143,8 +139,6 @@ func (d *epollDriver) probePwait2(off []string) Feature {
 	return f
 }
 
-func (d *epollDriver) Info() Info { return d.info }
-
 func (d *epollDriver) Stats() Stats {
 	s := d.stats
 	s.Syscalls += d.wake.writes.Load()
@@ -153,12 +147,10 @@ func (d *epollDriver) Stats() Stats {
 	return s
 }
 
-func (d *epollDriver) Wake() { d.wake.wake() }
-
 // Wait takes one turn: events, then accepts. It goes back to sleep after an event
 // without a completion, such as the first EPOLLOUT of a socket.
 func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
-	if d.stopped {
+	if d.state != stateOpen {
 		return nil, fmt.Errorf("epoll: wait: %w", net.ErrClosed)
 	}
 	d.out, d.pending = d.pending, d.out[:0]
@@ -196,15 +188,14 @@ func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
 }
 
 func (d *epollDriver) CloseDriver() error {
-	if d.stopped {
+	if d.state != stateOpen {
 		return nil
 	}
 	filesErr := d.endFiles()
-	d.stopped = true
-	for fd := range d.socks {
-		if d.socks[fd].open {
-			unix.Close(fd)
-			d.stats.Syscalls++
+	d.state = stateClosed
+	for fd, s := range d.socks {
+		if o := d.ops.get(d.ops.first(fd)); s.Valid() && (o == nil || !o.kind.isFile()) {
+			d.closeFD(fd)
 		}
 	}
 	for i := 0; ; {

@@ -14,11 +14,11 @@ func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
 		return false
 	}
 	fd := int(ev.Fd)
-	if fd >= len(d.socks) || !d.socks[fd].open || d.socks[fd].gen != ev.Pad {
+	if !d.isOpen(Socket{fd: ev.Fd + 1, fixed: ev.Pad}) {
 		d.stats.Stale++
 		return false
 	}
-	d.socks[fd].seen = true
+	d.states[fd].seen = true
 	for op := d.ops.first(fd); op != 0; {
 		o, next := d.ops.get(op), d.ops.after(op)
 		switch o.kind {

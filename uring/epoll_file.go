@@ -3,8 +3,6 @@ package uring
 import (
 	"errors"
 	"fmt"
-	"math"
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,31 +26,17 @@ const (
 
 // diskEngine is the part of a reactor for files. Owner: the driver.
 type diskEngine struct {
-	files []diskFile // by descriptor
-	ended waker      // raised when a request has ended
-	open  bool       // ended is
-	aio   *aio       // nil: none
-	tried bool       // whether there is one is known
+	ended waker // raised when a request has ended
+	open  bool  // ended is
+	aio   *aio  // nil: none
+	tried bool  // whether there is one is known
 	pool  filePool
-}
-
-// diskFile is the state of one descriptor.
-type diskFile struct {
-	gen     int32 // the generation of this number, which several files have one after the other
-	open    bool
-	shut    bool    // to be closed when its last operation has ended
-	refused [2]bool // RWF_NOWAIT by reads, and by writes
 }
 
 // AdoptFile implements FileDriver.
 func (d *epollDriver) AdoptFile(fd int) (File, error) {
-	switch {
-	case d.stopped:
-		return File{}, fmt.Errorf("epoll: adopt file: %w", net.ErrClosed)
-	case fd < 0 || fd >= math.MaxInt32:
-		return File{}, fmt.Errorf("epoll: adopt file %d: %w", fd, unix.EBADF)
-	case fd < len(d.socks) && d.socks[fd].open:
-		return File{}, fmt.Errorf("epoll: adopt file %d: %w", fd, unix.EEXIST)
+	if err := d.adoptable(fd); err != nil {
+		return File{}, err
 	}
 	a, err := alignmentOf(fd)
 	if err != nil {
@@ -61,20 +45,13 @@ func (d *epollDriver) AdoptFile(fd int) (File, error) {
 	if err := d.openFiles(); err != nil {
 		return File{}, err
 	}
-	k := &d.disk
-	if fd >= len(k.files) {
-		k.files = append(k.files, make([]diskFile, fd+1-len(k.files))...)
-	}
-	e := &k.files[fd]
-	if e.open || e.shut {
-		return File{}, fmt.Errorf("epoll: adopt file %d: %w", fd, unix.EEXIST)
-	}
 	if a.Direct() {
 		d.openAIO()
 	}
-	k.pool.adopt(fd)
-	*e = diskFile{gen: max(1, e.gen+1), open: true}
-	return File{sock: Socket{fd: int32(fd) + 1, fixed: e.gen}, align: a}, nil
+	d.disk.pool.adopt(fd)
+	f := File{sock: d.named(fd), align: a}
+	d.track(f.sock)
+	return f, nil
 }
 
 // openFiles opens the eventfd of the ends, for the first file.
@@ -98,66 +75,17 @@ func (d *epollDriver) openFiles() error {
 	return nil
 }
 
-// file is the state behind f, or nil if f takes no request.
-func (d *epollDriver) file(f File) *diskFile {
-	fd := f.FD()
-	if fd < 0 || fd >= len(d.disk.files) || d.stopped {
-		return nil
-	}
-	if e := &d.disk.files[fd]; e.open && e.gen == f.sock.fixed {
-		return e
-	}
-	return nil
-}
-
-// startFile takes a slot for a request on f, and begins with it.
-func (d *epollDriver) startFile(kind Kind, f File, v *Vec, user uint64, fill func(o *operation)) (Op, error) {
-	e := d.file(f)
-	if e == nil {
-		return 0, fmt.Errorf("epoll: no such file: %w", unix.EBADF)
-	}
-	if kind.tooLong(v) {
-		return 0, fmt.Errorf("epoll: file %d: %w", f.FD(), errTooLong)
-	}
-	op, ok := d.ops.add(kind, f.sock, user, v)
-	if !ok {
-		return 0, fmt.Errorf("epoll: too many operations in flight: %w", unix.ENOBUFS)
-	}
+// beginFile implements engineRest.
+func (d *epollDriver) beginFile(op Op, o *operation) error {
 	d.stats.Submitted++
-	o := d.ops.get(op)
-	fill(o)
-	switch {
-	case kind.transfers() && v.Size() == 0:
-		d.finish(op, 0)
-		return op, nil
-	case kind.transfers() && !f.align.Direct() && o.file.flags == 0:
-		if final, done := d.moveNow(e, o); done {
+	if o.kind.transfers() && o.file.grain == 0 && o.file.flags == 0 {
+		if final, done := d.moveNow(o); done {
 			d.finish(op, final)
-			return op, nil
+			return nil
 		}
 	}
 	d.goOn(op, o)
-	return op, nil
-}
-
-// ReadFile implements FileDriver.
-func (d *epollDriver) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error) {
-	return d.startFile(KindRead, f, v, user, func(o *operation) { o.begin(f, off, 0, false) })
-}
-
-// WriteFile implements FileDriver.
-func (d *epollDriver) WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error) {
-	return d.startFile(KindWrite, f, v, user, func(o *operation) { o.begin(f, off, 0, durable) })
-}
-
-// SyncFile implements FileDriver.
-func (d *epollDriver) SyncFile(f File, user uint64) (Op, error) {
-	return d.startFile(KindSync, f, nil, user, func(o *operation) { o.begin(f, 0, 0, false) })
-}
-
-// AllocateFile implements FileDriver.
-func (d *epollDriver) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
-	return d.startFile(KindAllocate, f, nil, user, func(o *operation) { o.begin(f, off, n, false) })
+	return nil
 }
 
 // errPlainMemory: neither AIO nor threads know memory that is registered.
@@ -170,8 +98,8 @@ func (d *epollDriver) RegisterMemory(*Memory) error { return errPlainMemory }
 func (d *epollDriver) UnregisterMemory(*Memory) {}
 
 // moveNow moves the bytes that are there without a wait. done says that these were all.
-func (d *epollDriver) moveNow(e *diskFile, o *operation) (final int32, done bool) {
-	refused := &e.refused[o.kind-KindRead]
+func (d *epollDriver) moveNow(o *operation) (final int32, done bool) {
+	refused := &d.states[o.sock.FD()].refused[o.kind-KindRead]
 	if *refused {
 		return 0, false
 	}
@@ -239,48 +167,16 @@ func (d *epollDriver) cancelFile(op Op, o *operation) {
 	}
 }
 
-// CloseFile implements FileDriver. Threads know a file by its number, so that this
-// stays taken until they have ended.
-func (d *epollDriver) CloseFile(f File) {
-	e := d.file(f)
-	if e == nil {
-		return
-	}
-	fd := f.FD()
-	e.open, e.shut = false, true
-	for op := d.ops.first(fd); op != 0; {
-		next := d.ops.after(op)
-		d.cancelFile(op, d.ops.get(op))
-		op = next
-	}
-	d.fileEnded(fd)
-}
-
-// fileEnded closes a file that waited for its last operation.
-func (d *epollDriver) fileEnded(fd int) {
-	if e := &d.disk.files[fd]; e.shut && d.ops.first(fd) == 0 {
-		e.shut = false
-		d.closeFD(fd)
-	}
-}
-
-// endFiles waits until no request uses memory, and closes everything.
+// endFiles waits until no request on a file uses memory.
 func (d *epollDriver) endFiles() error {
 	k := &d.disk
 	if !k.open {
 		return nil
 	}
 	k.open = false
-	for fd := range k.files {
-		e := &k.files[fd]
-		for op := d.ops.first(fd); op != 0 && (e.open || e.shut); {
-			next := d.ops.after(op)
-			d.cancelFile(op, d.ops.get(op))
-			op = next
-		}
-		if e.open {
-			e.open, e.shut = false, true
-			d.fileEnded(fd)
+	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
+		if o := d.ops.get(op); o.kind.isFile() {
+			d.cancelFile(op, o)
 		}
 	}
 	for step := 0; d.filesInFlight() > 0; {

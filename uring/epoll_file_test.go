@@ -60,7 +60,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 		t.Errorf("a request on a file that was closed: %v", err)
 	}
 	d.CloseFile(f)
-	if d.file(g) == nil {
+	if !d.isOpen(g.sock) {
 		t.Error("the other file is closed in its place")
 	}
 	if err := d.CloseDriver(); err != nil {
@@ -91,7 +91,7 @@ func newPoolBed(t *testing.T) *poolBed {
 		if b.files[i], err = drv.AdoptFile(fd); err != nil {
 			t.Fatal(err)
 		}
-		b.d.disk.files[fd].refused = [2]bool{true, true} // nothing is done at once
+		b.d.states[fd].refused = [2]bool{true, true} // nothing is done at once
 	}
 	b.d.disk.pool.limit = 0
 	return b

@@ -9,12 +9,12 @@ import (
 
 // start takes an operation slot on an open socket.
 func (d *epollDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, error) {
-	if d.sock(s) == nil {
-		return 0, fmt.Errorf("epoll: no such socket: %w", unix.EBADF)
+	if err := d.usable(s); err != nil {
+		return 0, err
 	}
 	op, ok := d.ops.add(kind, s, user, v)
 	if !ok {
-		return 0, fmt.Errorf("epoll: too many operations in flight: %w", unix.ENOBUFS)
+		return 0, errTooMany
 	}
 	d.stats.Submitted++
 	return op, nil
@@ -32,15 +32,15 @@ func (d *epollDriver) end(op Op, o *operation, res int32) Completion {
 	if o.kind.transfers() {
 		o.vec.rewind()
 	}
-	file, fd := o.kind.isFile(), o.sock.FD()
+	sock := o.sock
 	d.ops.end(op)
-	if file {
-		d.fileEnded(fd)
+	if len(d.shut) > 0 {
+		d.fileEnded(sock)
 	}
 	return c
 }
 
-// finish ends op outside Wait: the next one delivers the completion.
+// finish implements engineRest.
 func (d *epollDriver) finish(op Op, res int32) {
 	if o := d.ops.get(op); o != nil {
 		d.pending = append(d.pending, d.end(op, o, res))
@@ -59,13 +59,14 @@ func (d *epollDriver) Accept(s Socket, user uint64) (Op, error) {
 }
 
 func (d *epollDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user uint64) (Socket, Op, error) {
-	fd, connectErrno, err := d.startConnect(local, to, opt)
+	fd, sa, size, err := d.dial(local, to, opt)
 	if err != nil {
 		return Socket{}, 0, err
 	}
-	s, err := d.Adopt(fd)
+	d.stats.Syscalls++
+	connectErrno := rawConnect(fd, sa[:size]) // before it is watched, as it would be said to have hung up
+	s, err := d.adoptOrClose(fd)
 	if err != nil {
-		d.closeFD(fd)
 		return Socket{}, 0, err
 	}
 	op, err := d.start(KindConnect, s, user, nil)
@@ -98,10 +99,10 @@ func (d *epollDriver) Ready(s Socket, user uint64) (Op, error) {
 }
 
 func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op, error) {
-	sock := d.sock(s)
-	if sock == nil {
-		return false, 0, fmt.Errorf("epoll: no such socket: %w", unix.EBADF)
+	if err := d.usable(s); err != nil {
+		return false, 0, err
 	}
+	sock := d.sock(s)
 	if sock.sending {
 		return false, 0, fmt.Errorf("epoll: a send is in flight on this socket: %w", unix.EBUSY)
 	}

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultWorkers bounds the threads of a reactor that wait for files at once.
+// defaultWorkers bounds the threads of a reactor that wait for files at once. Each takes one of
+// GOMAXPROCS for some time.
 const defaultWorkers = 16
 
 // maxRun bounds the writes that a thread does in a run.

@@ -3,80 +3,58 @@ package uring
 import (
 	"errors"
 	"fmt"
-	"math"
-	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
 
 // sock is the state behind s, or nil if s is not open here (any more).
-func (d *epollDriver) sock(s Socket) *epollSock {
-	fd := s.FD()
-	if fd < 0 || fd >= len(d.socks) {
+func (d *epollDriver) sock(s Socket) *epollState {
+	if !d.isOpen(s) {
 		return nil
 	}
-	if e := &d.socks[fd]; e.open && e.gen == s.fixed {
-		return e
-	}
-	return nil
+	return &d.states[s.FD()]
 }
 
+// Listen implements Driver.
 func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	if d.stopped {
-		return Socket{}, fmt.Errorf("epoll: listen: %w", net.ErrClosed)
-	}
-	fd, err := listenTCP(addr, opt)
+	fd, err := d.listen(addr, opt)
 	if err != nil {
-		return Socket{}, fmt.Errorf("epoll: %w", err)
+		return Socket{}, err
 	}
-	d.stats.Syscalls += socketCalls(opt.SocketOptions) + 3 // SO_REUSEADDR, bind, listen
-	if opt.ReusePort || opt.Exclusive {
-		d.stats.Syscalls++
-	}
+	return d.adoptOrClose(fd)
+}
+
+// adoptOrClose is Adopt for a descriptor that only this driver has.
+func (d *epollDriver) adoptOrClose(fd int) (Socket, error) {
 	s, err := d.Adopt(fd)
 	if err != nil {
 		d.closeFD(fd)
+	}
+	return s, err
+}
+
+// Adopt implements Driver.
+func (d *epollDriver) Adopt(fd int) (Socket, error) {
+	if err := d.adoptable(fd); err != nil {
 		return Socket{}, err
 	}
-	return s, nil
-}
-
-// socketCalls is the number of system calls that openTCP makes.
-func socketCalls(opt SocketOptions) uint64 {
-	n := uint64(2) // the first option is always set
-	for _, set := range [...]bool{opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
-		if set {
-			n++
-		}
-	}
-	return n
-}
-
-func (d *epollDriver) Adopt(fd int) (Socket, error) {
-	if d.stopped {
-		return Socket{}, fmt.Errorf("epoll: adopt: %w", net.ErrClosed)
-	}
-	if fd < 0 || fd >= math.MaxInt32 {
-		return Socket{}, fmt.Errorf("epoll: adopt descriptor %d: %w", fd, unix.EBADF)
-	}
-	if fd >= len(d.socks) {
-		d.socks = append(d.socks, make([]epollSock, fd+1-len(d.socks))...)
-	}
-	e := &d.socks[fd]
-	if e.open || fd < len(d.disk.files) && (d.disk.files[fd].open || d.disk.files[fd].shut) {
-		return Socket{}, fmt.Errorf("epoll: adopt descriptor %d: %w", fd, unix.EEXIST)
-	}
-	gen := e.gen + 1
-	if gen <= 0 { // wrapped; 0 is the wake-up's
-		gen = 1
-	}
-	s := Socket{fd: int32(fd) + 1, fixed: gen}
+	s := d.named(fd)
 	if errno := d.register(unix.EPOLL_CTL_ADD, s); errno != 0 {
 		return Socket{}, fmt.Errorf("epoll: adopt descriptor %d: %w", fd, errno)
 	}
-	*e = epollSock{gen: gen, open: true}
+	d.track(s)
 	return s, nil
+}
+
+// named begins the state of a descriptor, and gives it a generation of its own.
+func (d *epollDriver) named(fd int) Socket {
+	if n := fd + 1 - len(d.states); n > 0 {
+		d.states = append(d.states, make([]epollState, n)...)
+	}
+	gen := max(1, d.states[fd].gen+1) // it wraps; 0 is the wake-up's
+	d.states[fd] = epollState{gen: gen}
+	return Socket{fd: int32(fd) + 1, fixed: gen}
 }
 
 // register tells the kernel to report s, with its generation.
@@ -84,28 +62,6 @@ func (d *epollDriver) register(ctl int, s Socket) unix.Errno {
 	d.stats.Syscalls++
 	ev := unix.EpollEvent{Events: epollMask, Fd: int32(s.FD()), Pad: s.fixed}
 	return rawEpollCtl(d.epfd, ctl, s.FD(), &ev)
-}
-
-// startConnect opens, binds and begins to connect a socket. The errno is that
-// of connect: EINPROGRESS as a rule.
-func (d *epollDriver) startConnect(local, to netip.AddrPort, opt SocketOptions) (int, unix.Errno, error) {
-	if d.stopped {
-		return -1, 0, fmt.Errorf("epoll: connect: %w", net.ErrClosed)
-	}
-	var sa [sockaddrSize]byte
-	size, err := putSockaddr(&sa, to)
-	if err != nil {
-		return -1, 0, fmt.Errorf("epoll: connect to %v: %w", to, err)
-	}
-	fd, err := dialTCP(local, to, opt)
-	if err != nil {
-		return -1, 0, fmt.Errorf("epoll: connect to %v: %w", to, err)
-	}
-	d.stats.Syscalls += socketCalls(opt) + 1
-	if local.IsValid() {
-		d.stats.Syscalls += 2 // an option, and bind
-	}
-	return fd, rawConnect(fd, sa[:size]), nil
 }
 
 // connectResult is called at the first EPOLLOUT, EPOLLHUP or EPOLLERR.
@@ -123,22 +79,6 @@ func (d *epollDriver) connectResult(fd int) unix.Errno {
 	return 0
 }
 
-func (d *epollDriver) Recv(s Socket, p []byte) (int, unix.Errno) {
-	if d.sock(s) == nil {
-		return 0, unix.EBADF
-	}
-	d.stats.Syscalls++
-	return recvNow(s.FD(), p)
-}
-
-func (d *epollDriver) Recvv(s Socket, p, q []byte) (int, unix.Errno) {
-	if d.sock(s) == nil {
-		return 0, unix.EBADF
-	}
-	d.stats.Syscalls++
-	return recvvNow(s.FD(), p, q)
-}
-
 var errNoReceive = fmt.Errorf("epoll: receive into the driver's buffers: %w", errors.ErrUnsupported)
 
 // Receive is the ring's: a reactor has no buffers of its own.
@@ -154,17 +94,18 @@ func (d *epollDriver) Shutdown(s Socket) {
 	}
 }
 
+// Close implements Driver.
 func (d *epollDriver) Close(s Socket) {
-	e := d.sock(s)
-	if e == nil {
-		return
+	if d.isOpen(s) {
+		d.cancelOn(s.FD())
+		d.shed(s)
 	}
-	fd := s.FD()
-	for op := d.ops.first(fd); op != 0; op = d.ops.first(fd) {
-		d.finish(op, -int32(unix.ECANCELED))
-	}
-	e.open = false
-	d.closeFD(fd) // takes it out of the epoll set as well
+}
+
+// shed implements engineRest. The epoll set loses the descriptor as well.
+func (d *epollDriver) shed(s Socket) {
+	d.socks[s.FD()] = Socket{}
+	d.closeFD(s.FD())
 }
 
 func (d *epollDriver) closeFD(fd int) {
@@ -172,32 +113,15 @@ func (d *epollDriver) closeFD(fd int) {
 	unix.Close(fd)
 }
 
-func (d *epollDriver) LocalAddr(s Socket) netip.AddrPort { return d.address(s, LocalAddr) }
-
-func (d *epollDriver) PeerAddr(s Socket) netip.AddrPort { return d.address(s, peerAddr) }
-
-func (d *epollDriver) address(s Socket, ask func(int) netip.AddrPort) netip.AddrPort {
-	if d.sock(s) == nil {
-		return netip.AddrPort{}
-	}
-	d.stats.Syscalls++
-	return ask(s.FD())
-}
-
 // Detach implements Driver. The descriptor lives on, so that it has to be taken
 // out of the epoll set by name.
 func (d *epollDriver) Detach(s Socket) (int, error) {
-	e := d.sock(s)
-	if e == nil {
-		return -1, fmt.Errorf("epoll: detach: no such socket: %w", unix.EBADF)
-	}
-	fd := s.FD()
-	if d.ops.first(fd) != 0 {
-		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", fd, unix.EBUSY)
+	if err := d.detachable(s); err != nil {
+		return -1, err
 	}
 	if errno := d.register(unix.EPOLL_CTL_DEL, s); errno != 0 {
-		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", fd, errno)
+		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", s.FD(), errno)
 	}
-	e.open = false
-	return fd, nil
+	d.socks[s.FD()] = Socket{}
+	return s.FD(), nil
 }

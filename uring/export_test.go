@@ -12,8 +12,17 @@ const (
 	FeatureDeferTaskrun      = featureDeferTaskrun
 )
 
+// Tuning is what tests change.
+type Tuning = tuning
+
+// Tuned is c with other bounds than the usual ones.
+func Tuned(c Config, t Tuning) Config {
+	c.tests = t
+	return c
+}
+
 // Without is c without some features.
 func Without(c Config, off ...string) Config {
-	c.off = off
+	c.tests.Off = off
 	return c
 }

@@ -45,8 +45,8 @@ type FileDriver interface {
 
 	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose list
 	// is one piece of m cost less. It has no other effect. It fails with errors.ErrUnsupported
-	// where the driver cannot, and with another error at a limit (RLIMIT_MEMLOCK,
-	// Config.RegisteredBytes): then requests work as before. Registered memory cannot be
+	// where the driver cannot, and with another error at a limit: 64 MiB, or a sixteenth of
+	// RLIMIT_MEMLOCK where that holds for a ring. Then requests work as before. Registered memory cannot be
 	// unmapped. A second call for it has no effect.
 	RegisterMemory(m *Memory) error
 
@@ -161,13 +161,4 @@ func (o *operation) progress(res int64) (final int32, again bool) {
 		return -int32(unix.ECANCELED), false
 	}
 	return 0, true
-}
-
-// begin fills in the arguments of a new operation on f. The pointer o is good until the
-// next add.
-func (o *operation) begin(f File, off, length int64, durable bool) {
-	o.file = fileRequest{off: off, length: length, grain: int32(f.align.Offset)}
-	if durable {
-		o.file.flags = unix.RWF_DSYNC
-	}
 }

@@ -14,7 +14,7 @@ func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation
 	t.Cleanup(v.Free)
 	v.Append(make([]byte, size))
 	o := &operation{kind: kind, bits: bits, vec: v}
-	o.begin(File{align: Alignment{Offset: grain}}, 4096, 0, false)
+	o.file = fileRequest{off: 4096, grain: int32(grain)}
 	return o
 }
 

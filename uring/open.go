@@ -27,20 +27,16 @@ type Config struct {
 	// Entries of the submission queue, a power of two; 0: 256. The
 	// completion queue is 8 times as large.
 	Entries int
-	// Buffers and BufferSize of the receive ring, powers of two; 0: 8 of 128
-	// KiB, which fits the L2 cache of current cores.
-	Buffers    int
-	BufferSize int
-	// Files of the ring's table, 0: 4096. Sockets beyond use plain
-	// descriptors.
-	Files int
-	// RegisteredBytes bounds the memory that a ring has registered (RegisterMemory). 0: 64 MiB,
-	// or a sixteenth of RLIMIT_MEMLOCK where that holds for it.
-	RegisteredBytes int64
-	// FileWorkers bounds the threads of an epoll engine that wait for files, 0: 16. A thread
-	// that waits takes one of GOMAXPROCS for some time.
-	FileWorkers int
-	off         []string // features that tests do without
+	tests   tuning
+}
+
+// tuning is what tests change, to come to the bounds of an engine. 0: the default.
+type tuning struct {
+	Buffers, BufferSize int   // of the receive ring, powers of two
+	Files               int   // of the ring's table
+	RegisteredBytes     int64 // bound of the memory that a ring has registered
+	FileWorkers         int   // bound of the threads of an epoll engine that wait for files
+	Off                 []string
 }
 
 // Info describes the engine that Open opened.
@@ -77,9 +73,6 @@ func Open(cfg Config) (Driver, error) {
 const (
 	minEntries = 2
 	maxEntries = 1 << 15
-	maxBuffers = 1 << 15
-	maxWorkers = 1 << 10
-	maxArena   = 1 << 30 // bytes of receive buffers together
 )
 
 // validate returns everything that is wrong with c, joined; nil if Open can
@@ -94,28 +87,8 @@ func (c *Config) validate() error {
 	default:
 		bad("backend %q: want %s, %s, %s or %s", c.Backend, Auto, IOUring, Giouring, Epoll)
 	}
-	if n := c.Entries; n != 0 && (n < minEntries || n > maxEntries || !powerOfTwo(n)) {
+	if n := c.Entries; n != 0 && (n < minEntries || n > maxEntries || n&(n-1) != 0) {
 		bad("%d ring entries: want a power of two from %d to %d", n, minEntries, maxEntries)
-	}
-	if n := c.Buffers; n != 0 && (n < 1 || n > maxBuffers || !powerOfTwo(n)) {
-		bad("%d receive buffers: want a power of two up to %d", n, maxBuffers)
-	}
-	if n := c.BufferSize; n != 0 && (n < 1 || n > maxArena || !powerOfTwo(n)) {
-		bad("receive buffers of %d bytes: want a power of two up to %d", n, maxArena)
-	}
-	if n, size := max(c.Buffers, 1), max(c.BufferSize, 1); n > maxArena/min(size, maxArena) {
-		bad("%d receive buffers of %d bytes: want at most %d bytes together", n, size, maxArena)
-	}
-	if c.Files < 0 || c.Files > maxEntries {
-		bad("file table of %d places: want at most %d", c.Files, maxEntries)
-	}
-	if c.RegisteredBytes < 0 {
-		bad("%d bytes of registered memory", c.RegisteredBytes)
-	}
-	if c.FileWorkers < 0 || c.FileWorkers > maxWorkers {
-		bad("%d threads for files: want at most %d", c.FileWorkers, maxWorkers)
 	}
 	return errors.Join(errs...)
 }
-
-func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }

@@ -82,20 +82,3 @@ func TestOpTableChainsTheOperationsOfEachDescriptor(t *testing.T) {
 		t.Error("a chain of a descriptor never used")
 	}
 }
-
-func TestOpTableDoesNotAllocateInSteadyState(t *testing.T) {
-	var table opTable
-	run := func() {
-		var ops [32]Op
-		for i := range ops {
-			ops[i], _ = table.add(KindReady, MakeSocket(i), 0, nil)
-		}
-		for _, op := range ops {
-			table.end(op)
-		}
-	}
-	run()
-	if n := testing.AllocsPerRun(100, run); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

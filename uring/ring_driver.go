@@ -14,13 +14,11 @@ import (
 
 // ringDriver is a Driver over one io_uring.
 type ringDriver struct {
+	engine
 	ring    *ring
-	ops     opTable
-	files   *files       // nil: plain descriptors
-	fixed   *registered  // nil: memory is pinned by each request
-	buffers *bufferRing  // nil: no Receive
-	socks   []Socket     // by descriptor: the open sockets and files
-	shut    map[int]bool // files that close when their last operation has ended
+	files   *files      // nil: plain descriptors
+	fixed   *registered // nil: memory is pinned by each request
+	buffers *bufferRing // nil: no Receive
 
 	out   []Completion // of the last Wait, or of the present one
 	early []Completion // collected between two Waits
@@ -29,25 +27,10 @@ type ringDriver struct {
 
 	addrs *Memory // one socket address per place in the submission queue
 
-	wake      waker
-	wakeArmed bool // its poll is in flight
-	woken     bool // since Wait began
-
-	info  Info
-	stats Stats
-	err   error // final error of the ring
-	state driverState
-
+	wakeArmed   bool // the poll of the wake-up is in flight
+	woken       bool // since Wait began
 	reportUsage bool // zero-copy sends say whether the kernel copied
 }
-
-type driverState uint8
-
-const (
-	stateOpen driverState = iota
-	stateClosing
-	stateClosed
-)
 
 // quietSend is a send that was queued as request number made.
 type quietSend struct {
@@ -64,7 +47,8 @@ const (
 
 // openRing opens a driver over a ring; every error means that there is none.
 func openRing(cfg Config) (Driver, error) {
-	d := &ringDriver{}
+	d := &ringDriver{engine: engine{name: "ring"}}
+	d.rest = d
 	if err := d.open(&cfg); err != nil {
 		_ = d.release() // the first error is returned
 		return nil, err
@@ -73,7 +57,7 @@ func openRing(cfg Config) (Driver, error) {
 }
 
 func (d *ringDriver) open(cfg *Config) (err error) {
-	set := newFeatureSet(cfg.off)
+	set := newFeatureSet(cfg.tests.Off)
 	d.wake.closed = true // until it is open
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
@@ -117,7 +101,7 @@ func (d *ringDriver) openWake() error {
 
 // openBuffers opens the ring of receive buffers.
 func (d *ringDriver) openBuffers(cfg *Config) (err error) {
-	d.buffers, err = newBufferRing(d.ring, cmp.Or(cfg.Buffers, defaultBuffers), cmp.Or(cfg.BufferSize, defaultBufferSize))
+	d.buffers, err = newBufferRing(d.ring, cmp.Or(cfg.tests.Buffers, defaultBuffers), cmp.Or(cfg.tests.BufferSize, defaultBufferSize))
 	return err
 }
 
@@ -128,7 +112,7 @@ func (d *ringDriver) openFiles(cfg *Config) (err error) {
 	if d.ring.features&featReadAttributes == 0 {
 		return errOldKernel
 	}
-	d.files, err = newFiles(d.ring, cmp.Or(cfg.Files, defaultFiles))
+	d.files, err = newFiles(d.ring, cmp.Or(cfg.tests.Files, defaultFiles))
 	return err
 }
 
@@ -158,18 +142,12 @@ func (d *ringDriver) release() error {
 	return errors.Join(errs...)
 }
 
-// Info implements Driver.
-func (d *ringDriver) Info() Info { return d.info }
-
 // Stats implements Driver.
 func (d *ringDriver) Stats() Stats {
 	s := d.stats
 	s.InFlight = uint64(d.ops.inFlight)
 	return s
 }
-
-// Wake implements Driver.
-func (d *ringDriver) Wake() { d.wake.wake() }
 
 // Wait implements Driver.
 func (d *ringDriver) Wait(timeout time.Duration) ([]Completion, error) {
@@ -288,7 +266,7 @@ func (d *ringDriver) closeSockets() {
 		switch o := d.ops.get(d.ops.first(fd)); {
 		case !s.Valid():
 		case o != nil && o.kind.isFile():
-			d.shutFile(fd)
+			d.closeFile(s)
 		default:
 			d.Close(s)
 		}

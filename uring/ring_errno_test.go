@@ -4,6 +4,7 @@ package uring
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ const lastErrno = 134
 
 // Whatever errno the kernel answers to whatever request: the operation has exactly one
 // final completion with that errno, or it is queued again because that helps.
-// Matrix: FT-27
+// Matrix: FT-27, IO-05, IO-06, IO-08
 func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 	kinds := map[string]Kind{"accept": KindAccept, "connect": KindConnect, "ready": KindReady, "receive": KindReceive, "send": KindSend}
 	for name, kind := range kinds {
@@ -31,10 +32,13 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 				d.ops.get(op).bits |= bits
 				var out []Completion
 				d.answer(&out, uint64(op), -int32(errno), 0)
-				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR || bits&opZero != 0 && zeroCopyRefused(errno))
+				refused := bits&opZero != 0 && slices.Contains([]unix.Errno{unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT}, errno)
+				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR || refused)
 				switch {
 				case again && (len(out) != 0 || len(d.again) != 1 || d.ops.inFlight != 1):
 					t.Errorf("%s %b, %v: %+v, %d queued again", name, bits, errno, out, len(d.again))
+				case refused && d.ops.get(op).bits&opZero != 0:
+					t.Errorf("%v: zero copy is asked for again", errno)
 				case again && bits&opCancel != 0:
 					if d.requeue(&out); len(out) != 1 || out[0].Errno() != unix.ECANCELED {
 						t.Errorf("%s, %v, cancelled: %+v", name, errno, out)

@@ -121,7 +121,7 @@ func TestDirectIOUsesRegisteredMemory(t *testing.T) {
 
 // The bounds of a ring are kept, and what has been given back can be used again.
 func TestRegisteredMemoryIsBounded(t *testing.T) {
-	d, f := fixedBed(t, Config{RegisteredBytes: 3 << 12})
+	d, f := fixedBed(t, Tuned(Config{}, tuning{RegisteredBytes: 3 << 12}))
 	var all []*Memory
 	for i := range 5 {
 		m := mapped(t, 1<<12)
@@ -202,7 +202,7 @@ func TestALimitOnLockedMemoryLeavesRequestsAsTheyWere(t *testing.T) {
 
 // fillLimit registers more than the limit has room for.
 func fillLimit(t *testing.T, limit int, most uint64) {
-	drv, err := openRing(Config{RegisteredBytes: 64 << 20})
+	drv, err := openRing(Tuned(Config{}, tuning{RegisteredBytes: 64 << 20}))
 	if err != nil {
 		t.Error(err)
 		return

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"net"
 	"net/netip"
 	"unsafe"
 
@@ -22,10 +21,7 @@ func pollWord(mask uint32) uint32 {
 	return bits.RotateLeft32(mask, 16)
 }
 
-var (
-	errNoReceiveBuffers = fmt.Errorf("ring: receive into the driver's buffers: %w", errors.ErrUnsupported)
-	errTooMany          = fmt.Errorf("ring: too many operations in flight: %w", unix.ENOMEM)
-)
+var errNoReceiveBuffers = fmt.Errorf("ring: receive into the driver's buffers: %w", errors.ErrUnsupported)
 
 // start takes a slot and a request for an operation on s.
 func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, uint32, error) {
@@ -55,25 +51,6 @@ func aim(e *sqe, s Socket) {
 	}
 }
 
-// usable says why no operation on s can start.
-func (d *ringDriver) usable(s Socket) error {
-	if d.state != stateOpen {
-		return fmt.Errorf("ring: %w", net.ErrClosed)
-	}
-	if d.err != nil {
-		return d.err
-	}
-	if !d.isOpen(s) {
-		return fmt.Errorf("ring: socket %d is not open: %w", s.FD(), unix.EBADF)
-	}
-	return nil
-}
-
-func (d *ringDriver) isOpen(s Socket) bool {
-	fd := s.FD()
-	return s.Valid() && fd < len(d.socks) && d.socks[fd] == s
-}
-
 // Accept implements Driver.
 func (d *ringDriver) Accept(s Socket, user uint64) (Op, error) {
 	op, e, _, err := d.start(KindAccept, s, user, nil)
@@ -88,17 +65,9 @@ func (d *ringDriver) Accept(s Socket, user uint64) (Op, error) {
 
 // Connect implements Driver.
 func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user uint64) (Socket, Op, error) {
-	var sa [sockaddrSize]byte
-	size, err := putSockaddr(&sa, to)
+	fd, sa, size, err := d.dial(local, to, opt)
 	if err != nil {
-		return Socket{}, 0, fmt.Errorf("ring: connect to %v: %w", to, err)
-	}
-	if d.state != stateOpen {
-		return Socket{}, 0, fmt.Errorf("ring: connect: %w", net.ErrClosed)
-	}
-	fd, err := dialTCP(local, to, opt)
-	if err != nil {
-		return Socket{}, 0, fmt.Errorf("ring: connect to %v: %w", to, err)
+		return Socket{}, 0, err
 	}
 	s, err := d.Adopt(fd)
 	if err != nil {
@@ -153,24 +122,6 @@ func (d *ringDriver) Release(b Buffer) {
 	if d.buffers != nil && d.state == stateOpen {
 		d.buffers.release(b)
 	}
-}
-
-// Recv implements Driver.
-func (d *ringDriver) Recv(s Socket, p []byte) (int, unix.Errno) {
-	if !d.isOpen(s) {
-		return 0, unix.EBADF
-	}
-	d.stats.Syscalls++
-	return recvNow(s.FD(), p)
-}
-
-// Recvv implements Driver.
-func (d *ringDriver) Recvv(s Socket, p, q []byte) (int, unix.Errno) {
-	if !d.isOpen(s) {
-		return 0, unix.EBADF
-	}
-	d.stats.Syscalls++
-	return recvvNow(s.FD(), p, q)
 }
 
 // Send implements Driver.

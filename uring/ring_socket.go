@@ -3,9 +3,6 @@
 package uring
 
 import (
-	"fmt"
-	"math"
-	"net"
 	"net/netip"
 	"unsafe"
 
@@ -15,12 +12,9 @@ import (
 // Listen implements Driver. A listener has no place in the file table: its one
 // request lives for long.
 func (d *ringDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	if d.state != stateOpen {
-		return Socket{}, fmt.Errorf("ring: listen: %w", net.ErrClosed)
-	}
-	fd, err := listenTCP(addr, opt)
+	fd, err := d.listen(addr, opt)
 	if err != nil {
-		return Socket{}, fmt.Errorf("ring: %w", err)
+		return Socket{}, err
 	}
 	s := MakeSocket(fd)
 	d.track(s)
@@ -29,14 +23,8 @@ func (d *ringDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, err
 
 // Adopt implements Driver.
 func (d *ringDriver) Adopt(fd int) (Socket, error) {
-	if d.state != stateOpen {
-		return Socket{}, fmt.Errorf("ring: adopt: %w", net.ErrClosed)
-	}
-	if fd < 0 || fd >= math.MaxInt32 {
-		return Socket{}, fmt.Errorf("ring: adopt descriptor %d: %w", fd, unix.EBADF)
-	}
-	if fd < len(d.socks) && d.socks[fd].Valid() {
-		return Socket{}, fmt.Errorf("ring: adopt descriptor %d: %w", fd, unix.EEXIST)
+	if err := d.adoptable(fd); err != nil {
+		return Socket{}, err
 	}
 	s := MakeSocket(fd)
 	if d.files != nil {
@@ -45,31 +33,6 @@ func (d *ringDriver) Adopt(fd int) (Socket, error) {
 	}
 	d.track(s)
 	return s, nil
-}
-
-func (d *ringDriver) track(s Socket) {
-	for s.FD() >= len(d.socks) {
-		d.socks = append(d.socks, Socket{})
-	}
-	d.socks[s.FD()] = s
-}
-
-// LocalAddr implements Driver.
-func (d *ringDriver) LocalAddr(s Socket) netip.AddrPort {
-	if !d.isOpen(s) {
-		return netip.AddrPort{}
-	}
-	d.stats.Syscalls++
-	return LocalAddr(s.FD())
-}
-
-// PeerAddr implements Driver.
-func (d *ringDriver) PeerAddr(s Socket) netip.AddrPort {
-	if !d.isOpen(s) {
-		return netip.AddrPort{}
-	}
-	d.stats.Syscalls++
-	return peerAddr(s.FD())
 }
 
 // Shutdown implements Driver. Requests made before go first.
@@ -89,10 +52,7 @@ func (d *ringDriver) Close(s Socket) {
 	if !d.isOpen(s) {
 		return
 	}
-	fd := s.FD()
-	for op := d.ops.first(fd); op != 0; op = d.ops.after(op) {
-		d.Cancel(op)
-	}
+	d.cancelOn(s.FD())
 	// Requests name the file by number: the kernel takes them before the number is free for
 	// another file. It also releases the file now, so that the peer sees the close at once.
 	if d.ring.unsubmitted() > 0 {
@@ -120,17 +80,14 @@ func (d *ringDriver) forget(s Socket) {
 
 // Detach implements Driver.
 func (d *ringDriver) Detach(s Socket) (int, error) {
-	if !d.isOpen(s) {
-		return -1, fmt.Errorf("ring: detach: socket %d is not open: %w", s.FD(), unix.EBADF)
-	}
-	fd := s.FD()
-	if d.ops.first(fd) != 0 {
-		return -1, fmt.Errorf("ring: detach descriptor %d: %w", fd, unix.EBUSY)
+	if err := d.detachable(s); err != nil {
+		return -1, err
 	}
 	d.forget(s)
-	return fd, nil
+	return s.FD(), nil
 }
 
+// defaultFiles is the size of the ring's table. Sockets beyond use plain descriptors.
 const defaultFiles = 4096
 
 // files is the ring's table of registered descriptors: requests that name a

@@ -51,21 +51,6 @@ func TestKernelStructuresHaveTheirSizes(t *testing.T) {
 	}
 }
 
-// Matrix: IO-08
-func TestLateAnswerIsCountedAndDropped(t *testing.T) {
-	d := newTestRing(t, Config{})
-	s := MakeSocket(0)
-	old, _ := d.ops.add(KindReady, s, 1, nil)
-	d.ops.end(old)
-	current, _ := d.ops.add(KindReady, s, 2, nil)
-	var out []Completion
-	d.answer(&out, uint64(old), 5, 0)
-	if len(out) != 0 || d.Stats().Stale != 1 || d.ops.get(current) == nil {
-		t.Errorf("delivered %v, %d stale", out, d.Stats().Stale)
-	}
-	d.ops.end(current)
-}
-
 // Matrix: IO-06
 func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	d := newTestRing(t, Config{})
@@ -92,25 +77,6 @@ func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	}
 	if v.iovs[0].len != 100 {
 		t.Error("the list was not restored")
-	}
-}
-
-// Matrix: IO-05, IO-06
-func TestRefusedZeroCopyIsSentPlainly(t *testing.T) {
-	d := newTestRing(t, Config{})
-	v := newVec(t, 1)
-	v.Append([]byte("x"))
-	op, _ := d.ops.add(KindSend, MakeSocket(0), 0, v)
-	d.ops.get(op).bits |= opZero
-	var out []Completion
-	d.answer(&out, uint64(op), -int32(unix.ENOBUFS), 0)
-	if len(out) != 0 || len(d.again) != 1 || d.ops.get(op).bits&opZero != 0 {
-		t.Errorf("%+v, %d to resend", out, len(d.again))
-	}
-	d.again = d.again[:0]
-	d.answer(&out, uint64(op), -int32(unix.EPIPE), 0)
-	if len(out) != 1 || out[0].Errno() != unix.EPIPE {
-		t.Errorf("%+v, want EPIPE", out)
 	}
 }
 

@@ -55,10 +55,6 @@ type Config struct {
 	Spin time.Duration
 	// Receive forces a receive mode, "": ReceiveAuto.
 	Receive ReceiveMode
-	// CopyBelow is for framers: the payload size, in bytes, below which a sent
-	// segment is copied beside its frame's header instead of being gathered, 0:
-	// 2 KiB.
-	CopyBelow int
 	// LargeFrom is for framers: a data segment of at least this size, in bytes, is
 	// received into a page-aligned buffer of its own, 0: 64 KiB. The connection then
 	// reads by readiness (ReceiveReady), with ReceiveAuto until enough small frames have
@@ -144,9 +140,6 @@ func (c *Config) Validate() error {
 	default:
 		bad("receive mode %q, want auto, buffers or ready", c.Receive)
 	}
-	if c.CopyBelow < 0 || c.CopyBelow > 16<<10 {
-		bad("copy-below = %d, want 0 to 16384 bytes", c.CopyBelow)
-	}
 	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 || c.FileBytes < 0 {
 		bad("negative size")
 	}
@@ -168,9 +161,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Receive == "" {
 		c.Receive = ReceiveAuto
-	}
-	if c.CopyBelow == 0 {
-		c.CopyBelow = 2 << 10
 	}
 	if c.LargeFrom == 0 {
 		c.LargeFrom = 64 << 10

@@ -12,12 +12,12 @@ import (
 )
 
 func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
-	bad := Config{Cores: -1, Spin: time.Hour, Receive: "sometimes", CopyBelow: 1 << 20, PoolKeep: -1}
+	bad := Config{Cores: -1, Spin: time.Hour, Receive: "sometimes", PoolKeep: -1}
 	err := bad.Validate()
 	if !errors.Is(err, errConfig) {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"cores", "spin", "receive", "copy-below", "negative"} {
+	for _, part := range []string{"cores", "spin", "receive", "negative"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not name %s", err, part)
 		}

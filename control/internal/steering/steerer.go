@@ -254,14 +254,12 @@ func (s *Steerer) start(addr netip.AddrPort, fd int) {
 
 // apply sets the policy.
 func (s *Steerer) apply(prog *bpf.Steering) error {
-	p := s.policy
-	if p.Rules.Has(bpf.RuleCPU) {
-		cpus, err := uring.AllowedCPUs()
-		if err != nil {
-			return err
-		}
-		p.CPUs = coreOfCPU(p.Cores, cpus, prog.Info().CPUs)
+	cpus, err := uring.AllowedCPUs()
+	if err != nil {
+		return err
 	}
+	p := s.policy
+	p.CPUs = coreOfCPU(p.Cores, cpus, prog.Info().CPUs)
 	return prog.SetPolicy(p)
 }
 

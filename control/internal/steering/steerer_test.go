@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // broken is a Steerer whose programs do not load, and its log.
@@ -202,14 +204,50 @@ func listeners(t *testing.T, n int) Group {
 	return g
 }
 
-// The program of a predecessor has slots for so many cores. A successor with more takes one of its own.
-func TestASuccessorWithMoreCoresThanSlotsTakesANewProgram(t *testing.T) {
+// needPrograms skips the test where the process cannot load programs.
+func needPrograms(t *testing.T) {
+	t.Helper()
 	if _, err := bpf.Probe(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("CI must be able to load programs: %v", err)
 		}
 		t.Skipf("cannot load programs here: %v", err)
 	}
+}
+
+// On a part of the machine the core of a CPU is not its number modulo the number of cores.
+func TestTheOnlyAllowedCPUBelongsToTheFirstCore(t *testing.T) {
+	needPrograms(t)
+	runtime.LockOSThread() // for ever: the thread, which is pinned, ends with the test
+	cpus, err := uring.AllowedCPUs()
+	odd := slices.IndexFunc(cpus, func(cpu int) bool { return cpu%2 == 1 })
+	if odd < 0 {
+		t.Skipf("no CPU with an odd number is allowed: %v, %v", cpus, err)
+	}
+	if err := uring.PinThread(cpus[odd]); err != nil {
+		t.Fatal(err)
+	}
+	s, log, _ := broken(t, func(c *Config) { c.Load, c.Rules = bpf.Load, bpf.UseCPU })
+	two := listeners(t, 2)
+	s.Begin(0, []int{0, 1}, []Group{two})
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrInet4{Addr: two.Addr.Addr().As4(), Port: int(two.Addr.Port())}) // on this CPU
+		defer unix.Close(fd)
+	}
+	st, errStats := s.Stats()
+	if err != nil || errStats != nil || len(st.Groups) != 1 {
+		t.Fatalf("%v, %v, %+v, log %q", err, errStats, st, log)
+	}
+	if got := st.Groups[0].Counters.Cores; got[0].CPU.Selected != 1 || got[1].CPU.Selected != 0 {
+		t.Errorf("one connection from CPU %d went to the cores %+v", cpus[odd], got)
+	}
+	s.Close(1)
+}
+
+// The program of a predecessor has slots for so many cores. A successor with more takes one of its own.
+func TestASuccessorWithMoreCoresThanSlotsTakesANewProgram(t *testing.T) {
+	needPrograms(t)
 	three := listeners(t, 3)
 	two := []Group{{three.Addr, three.Listeners[:2]}}
 	old, log, _ := broken(t, func(c *Config) {
