@@ -206,6 +206,10 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 		}
 		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(0) // to core 1
+		opts := []control.ConnectOption{control.OnCore(0), control.WithPolicy(control.LossyClient())}
+		if _, err := b.server.Connect(peerAddr(1), wire.OSD, opts...); !errors.Is(err, control.ErrConfig) {
+			t.Errorf("Connect on a core that is being removed: %v", err)
+		}
 		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(1)
 		remove(0)

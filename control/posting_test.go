@@ -215,8 +215,15 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 		default:
 			t.Error("the posting is not over when Withdraw returns")
 		}
+		// One that another goroutine has posted is on its way here, and ends when it arrives.
+		late := posting(4)
+		check(t, <-async(func() error { return conn.PostBuffer(late) }))
+		late.Withdraw()
 	}})
 	<-ran
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("withdrawn on its way: %v", err)
+	}
 	first.Withdraw()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("withdrawn: %v", err)

@@ -40,6 +40,7 @@ type stage struct {
 	node *nodetest.Node
 	addr wire.Addr
 	name string
+	from netip.Addr             // of peers with proven names; zero: 127.0.0.1
 	l    *msgrtest.PeerListener // of a peer that is dialled; nil: none
 	conn *control.Conn          // by which it is dialled
 }
@@ -117,6 +118,10 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 		s.node.Lookup(s.addr).MarkDown()
 		p.ExpectEnd()
 		s.must(p)
+		for n := range uint64(2) { // other handshakes end
+			s.dial().Close()
+			eventually(t, ctx, "the failure", func() bool { return failures(s.node) == n+1 })
+		}
 		late.SendPayload(frame.TagClientIdent, late.ClientIdent(clientCookie, 5))
 		late.ExpectEnd()
 		s.must(late)

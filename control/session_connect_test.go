@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -135,17 +137,49 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 		us.Dial(them)
 		us.Hit(ctx, b)
 		told := them.Probe.Arm(nodetest.Read(frame.TagWait), 1, nodetest.Continue())
+		probed := them.Probe.Arm(nodetest.Read(frame.TagKeepalive2), 1, nodetest.Continue())
 		waiting := them.Dial(us)
 		for tid := range uint64(5) {
 			send(t, waiting, tid+1)
 		}
 		them.Hit(ctx, told)
 		b.Release()
+		them.Hit(ctx, probed) // the winner shows that it lives
 		receives(t, ctx, us, 1, 2, 3, 4, 5)
 		us.Await(ctx, "established C(1,1,0,1)", "closed A(1,1,0,0)")
 		them.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
 		if st, err := us.Stats(); err != nil || st.Counters.WaitsSent != 1 {
 			t.Errorf("%d times WAIT sent (%v), want once", st.Counters.WaitsSent, err)
 		}
+	})
+}
+
+// A socket of the peer takes a session over only once the attempt that it overtakes has ended, also if a
+// callback of the user ignores the end of its context: each of them could leave one more behind.
+func TestATakeOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		late := newSlow(false)
+		s := playTo(t, ctx, v, "LP", true, func(c *nodetest.NodeConfig) {
+			c.Auth.Client = late.client(none.NewClient(c.Name), wire.OSD, func(*auth.Result) {})
+		}).listens(nil)
+		s.conn = connect(t, s.node, s.addr, wire.OSD)
+		dialled := s.l.Accept(ctx)
+		t.Cleanup(dialled.Close)
+		go dialled.Handshake()
+		arrives(t, "the callback", late.entered)
+		p := s.dial()
+		p.Handshake()
+		p.SendPayload(frame.TagClientIdent, p.ClientIdent(clientCookie, 5))
+		eventually(t, ctx, "the take-over", func() bool { return connStats(t, s.conn).Counters.Replaced == 1 })
+		for range 5 { // others may go on meanwhile
+			s.dial().Handshake()
+		}
+		if state := s.conn.State(); state == control.StateReady {
+			t.Error("the session goes on beside the attempt")
+		}
+		close(late.release)
+		p.ExpectServerIdent()
+		s.must(p)
+		must(t, s.conn.WaitReady(ctx))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func osd(id string) wire.EntityName { return wire.EntityName{Type: wire.OSD, ID:
 func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
-		Name: osd(id), Number: number, Addr: addr, Rev0: s.v.rev0, AuthClient: chatty{osd(id), crcOnly},
+		Name: osd(id), Number: number, Addr: addr, From: s.from, Rev0: s.v.rev0, AuthClient: chatty{osd(id), crcOnly},
 	}, s.node.Addr)
 	s.t.Cleanup(p.Close)
 	p.Handshake()
@@ -207,6 +208,35 @@ func TestAClaimThatNobodyAnswersStaysAndIsNotAskedWithoutPause(t *testing.T) {
 		}
 		if len(dials) != 0 || control.IsDialled(c) {
 			t.Errorf("%d more questions, dialled: %v", len(dials), control.IsDialled(c))
+		}
+	})
+}
+
+// A peer that comes from another IP than that of the address that it claims is not believed beside one
+// that comes from there. No session of ours begins at the address in its name.
+// Matrix: HI-12
+func TestAClaimFromAnotherIPThanItsAddressCountsLess(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		s := playTo(t, ctx, v, "LP", false, proves).listens(&chattyServer{modes: crcOnly})
+		s.from = theirs
+		liar, _ := s.claims("9", 9, s.addr, 91, 5)
+		eventually(t, ctx, "the session", func() bool { return s.node.Lookup(s.addr) != nil })
+		its := s.node.Lookup(s.addr)
+		send(t, its, 1)
+		liar.Close()
+		asked := s.accept()
+		asked.ExpectReconnect()
+		asked.SendPayload(frame.TagSessionReset, wire2.SessionReset{Full: true})
+		asked.ExpectEnd()
+		s.must(asked)
+		arrives(t, "the end of the session", its.Closed())
+
+		s.claims("9", 9, s.addr, 92, 6)
+		s.from = netip.Addr{}
+		s.claims("2", 2, s.addr, 21, 1)
+		eventually(t, ctx, "who is believed", func() bool { return len(s.node.Conns()) == 2 })
+		if c := s.node.Lookup(s.addr); c == nil || c.Info().PeerEntity != osd("2") {
+			t.Errorf("%v is believed", c)
 		}
 	})
 }

@@ -206,12 +206,12 @@ func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 
 // Peers that are gone for good, to who dials them.
 
-// givingUp is a client whose connections give up after an hour without an answer.
-func givingUp(t *testing.T, v variant) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
+// givingUp is a client whose connections give up after a time without an answer, 0: never.
+func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
 	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
 	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
-		p.GiveUpAfter = time.Hour
+		p.GiveUpAfter = after
 		c.Default, c.Logger = &p, slog.New(slog.NewTextHandler(log, nil))
 		c.Chain = append(c.Chain, &control.Dispatcher{Reset: func(*control.Conn, bool) { resets.Add(1) }})
 	}), clock, log, resets
@@ -233,7 +233,7 @@ func lost(t *testing.T, ctx context.Context, conn *control.Conn) (since time.Tim
 func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.0", "SFS", 1)
-		client, clock, log, resets := givingUp(t, v)
+		client, clock, log, resets := givingUp(t, v, time.Hour)
 		conn := client.Dial(server)
 		must(t, conn.WaitReady(ctx))
 		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
@@ -276,8 +276,8 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		if n := log.count(noAnswer); n != 2 || conn.State() == control.StateClosing {
 			t.Errorf("%d lines in the log, state %v", n, conn.State())
 		}
-		clock.pass(time.Hour)
-		<-conn.Closed()
+		clock.pass(50 * time.Minute)
+		arrives(t, "the end of the connection", conn.Closed())
 		err := conn.Err()
 		if !errors.Is(err, control.ErrUnanswered) || !errors.Is(err, syscall.ECONNREFUSED) ||
 			!strings.Contains(err.Error(), server.Addr.AddrPort.String()) ||
@@ -303,11 +303,12 @@ func TestWithoutAPolicyThatGivesUpAConnectionDialsForEver(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		server := nodeOf(t, v, "osd.0", "SFS", 1)
 		end(t, server.Messenger)
-		clock := newHandClock()
-		conn := nodeOf(t, v, "client.1", "LLC", 2, clock.of).Dial(server)
+		client, clock, log, _ := givingUp(t, v, 0)
+		conn := client.Dial(server)
 		since := lost(t, ctx, conn)
-		for range 100 {
+		for n := range 5 {
 			clock.pass(time.Hour)
+			eventually(t, ctx, "the line of this hour", func() bool { return log.count(noAnswer) == n+1 })
 		}
 		if got := conn.Info().Unanswered; !got.Equal(since) || conn.State() == control.StateClosing {
 			t.Errorf("state %v, unanswered since %v, before %v", conn.State(), got, since)

@@ -214,8 +214,8 @@ const endedMax = 1 << 15
 // resume it with sequences that belong to the other, and messages would be lost.
 //
 // No handshake outlives its deadline, and no entry has to live longer: the owner calls
-// Age once per deadline; entries in young then get old, and old ones are dropped. The
-// zero value is empty. Its owner guards it.
+// Age with at least that time between; entries in young then get old, and old ones are
+// dropped. The zero value is empty. Its owner guards it.
 type Ended struct {
 	young, old map[Name]uint64
 }

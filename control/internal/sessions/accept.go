@@ -105,12 +105,13 @@ func (a *accepting) run() {
 	} else {
 		a.guest.Failed(m.cfg.Clock.Now())
 	}
+	now := m.cfg.Clock.Now()
 	m.lock()
-	m.halfOpen--
+	m.handshakeEndedLocked(now)
 	if err != nil && !errors.Is(err, errSuperseded) {
 		stats.CountFailure(&m.counters, err)
 	}
-	stranger := m.strangers.speech(err, m.cfg.Clock.Now())
+	stranger := m.strangers.speech(err, now)
 	m.unlock()
 	if stranger != "" {
 		m.cfg.Logger.Warn("a client of another protocol has connected: this port speaks ceph msgr", "speaks", stranger,
@@ -238,7 +239,10 @@ func (a *accepting) requestLocked(f session.Frame) (session.Request, *Conn) {
 		Frame: f, From: front, Near: front.AddrPort.Addr().Unmap() == a.link.PeerAddr().Addr().Unmap(),
 		Ours:   m.ours(from.Target, a.link.LocalAddr()),
 		Ended:  m.ended.IsStale(session.Name{Peer: front, Cookie: from.Cookie}, from.GlobalSeq),
-		Frozen: m.handing.Frozen(), Refuse: a.refuseLocked(),
+		Frozen: m.handing.Frozen(),
+	}
+	if m.down {
+		ev.Refuse = ErrShutdown
 	}
 	e := m.names.meantLocked(from, a.speaks, peer)
 	if e != nil {
@@ -314,17 +318,6 @@ func (a *accepting) beginLocked() {
 // more than Config.Timeout after the socket that brought them.
 func (a *accepting) settledLocked(e *Conn) bool {
 	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
-}
-
-// refuseLocked is why no connection may be made, nil if one may.
-func (a *accepting) refuseLocked() error {
-	switch {
-	case a.m.down:
-		return ErrShutdown
-	case coreGone(a.link):
-		return loop.ErrStopped
-	}
-	return nil
 }
 
 // checkClaimed compares the claimed name of the peer with the proven one: the type is only a

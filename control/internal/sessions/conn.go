@@ -34,12 +34,12 @@ type Conn struct {
 	out     steplock.Outbox // actions to be carried out for it
 	leaving leaving         // its moves from cores that end
 
-	nextMarked *Conn // in Manager.marked
+	nextMarked *Conn                   // in Manager.marked
+	silence    atomic.Pointer[silence] // nil: it does not dial, or is answered; the outbox changes it
 
 	// The Manager's lock guards the rest.
 	s       runner      // its session
 	standby standby     // the wait for the peer
-	silent  silentEntry // while it dials without an answer; owner: the goroutine that runs the outbox
 	claim   *claimCheck // of the address that its peer claims; nil: Connect has not returned it
 	hint    hinting     // the peer's owner core, by its cookie
 	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
@@ -160,7 +160,7 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
 		Placement: c.shown.placementLocked(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silent.Since(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silentSince(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
 	_, st.ThrottledFor = c.Unreleased()
 	own := c.s.rules.Record()
@@ -333,10 +333,10 @@ type Info struct {
 func (c *Conn) Info() Info {
 	now := c.shown.now.Load()
 	if now.info == nil {
-		return Info{PeerType: now.peerType, Unanswered: c.silent.Since()}
+		return Info{PeerType: now.peerType, Unanswered: c.silentSince()}
 	}
 	info := *now.info
-	info.Unanswered = c.silent.Since()
+	info.Unanswered = c.silentSince()
 	info.Placement = now.place
 	info.Placement.Core = c.h.Core().ID()
 	info.Receive, info.ReceiveWhy = c.h.Receives()

@@ -13,7 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
-	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -270,9 +269,11 @@ func TestAFrameMeansTheSessionOfItsCookieAmongThoseOfItsAddress(t *testing.T) {
 
 func TestAWarningAboutAnEarlierDialEndsNoConnection(t *testing.T) {
 	m := idle(t, nil)
-	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessClient()})
+	p := losslessClient()
+	p.GiveUpAfter = time.Hour
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
 	must(t, err)
-	m.unanswered(unanswered.Due[*Conn]{Conn: c, Since: time.Unix(1, 0), Over: true})
+	c.unanswered(&silence{since: time.Unix(1, 0)})
 	if state := c.State(); state == session.Closing {
 		t.Errorf("state %v", state)
 	}

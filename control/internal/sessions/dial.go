@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -332,12 +331,13 @@ const DialsAtOnce = 256
 // line, so that the line moves on. The zero value is ready. Any goroutine.
 type dials struct {
 	mu sync.Mutex
-	at map[netip.AddrPort]*dialLine // guarded by mu, like those
+	at map[netip.AddrPort]*dialLine // guarded by mu
 }
 
+// dialLine are the attempts at one address.
 type dialLine struct {
-	busy    int
-	waiting list.List // of chan struct{}, closed when it is its turn
+	places   chan struct{} // full: the next attempt waits, in line
+	attempts int           // with a place or in line; guarded by dials.mu
 }
 
 // enter waits for a place at the address, or until ctx has ended: then the error is its cause
@@ -349,47 +349,33 @@ func (d *dials) enter(ctx context.Context, at netip.AddrPort) error {
 		if d.at == nil {
 			d.at = make(map[netip.AddrPort]*dialLine)
 		}
-		l = &dialLine{}
+		l = &dialLine{places: make(chan struct{}, DialsAtOnce)}
 		d.at[at] = l
 	}
-	if l.busy < DialsAtOnce {
-		l.busy++
-		d.mu.Unlock()
-		return nil
-	}
-	turn := make(chan struct{})
-	place := l.waiting.PushBack(turn)
+	l.attempts++
 	d.mu.Unlock()
 	select {
-	case <-turn:
+	case l.places <- struct{}{}:
 		return nil
 	case <-ctx.Done():
+		d.end(at, l)
+		return context.Cause(ctx)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	select {
-	case <-turn: // both at once
-		d.next(at, l)
-	default:
-		l.waiting.Remove(place)
-	}
-	return context.Cause(ctx)
 }
 
 // leave gives a place back.
 func (d *dials) leave(at netip.AddrPort) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.next(at, d.at[at])
+	l := d.at[at]
+	d.mu.Unlock()
+	<-l.places
+	d.end(at, l)
 }
 
-// next has the first in line take a place that is free now.
-func (d *dials) next(at netip.AddrPort, l *dialLine) {
-	if first := l.waiting.Front(); first != nil {
-		close(l.waiting.Remove(first).(chan struct{}))
-		return
-	}
-	if l.busy--; l.busy == 0 {
+func (d *dials) end(at netip.AddrPort, l *dialLine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.attempts--; l.attempts == 0 {
 		delete(d.at, at)
 	}
 }

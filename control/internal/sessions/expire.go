@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -112,28 +110,77 @@ func (m *Manager) expireOldest() {
 // A connection that dials and gets no answer says since when (Info, Stats), and a line in the
 // log says so from time to time. It goes on for ever, unless its policy has a GiveUpAfter.
 
-type (
-	silentWatch = unanswered.Watch[*Conn]
-	silentEntry = unanswered.Entry[*Conn]
+const (
+	// firstWarning is when the first line is due. The next one comes after nine times as long as it
+	// has dialled, mostBetweenWarnings at most.
+	firstWarning        = time.Minute
+	mostBetweenWarnings = time.Hour
 )
+
+// silence is the time since which a connection dials without an answer. The goroutine that runs
+// the connection's outbox owns it.
+type silence struct {
+	since time.Time
+	stop  func() bool // of the timer
+}
 
 // dialsLocked follows the state of a connection: whether it dials.
 func (c *Conn) dialsLocked(to session.State) {
 	switch to {
 	case session.Connecting, session.Wait:
-		c.out.PutLocked(func() { c.m.silent.Begin(&c.silent, c, max(c.policy.GiveUpAfter, 0)) })
+		c.out.PutLocked(c.beginSilence)
 	case session.Ready, session.Standby, session.Closing:
-		c.out.PutLocked(func() { c.m.silent.End(&c.silent) })
+		c.out.PutLocked(c.endSilence)
 	}
 }
 
+func (c *Conn) beginSilence() {
+	if c.silence.Load() != nil {
+		return // this is the next attempt
+	}
+	s := &silence{since: c.m.cfg.Clock.Now()}
+	c.silence.Store(s)
+	c.m.silent.Add(1)
+	c.awaitAnswer(s, s.since)
+}
+
+func (c *Conn) endSilence() {
+	if s := c.silence.Swap(nil); s != nil {
+		c.m.silent.Add(-1)
+		s.stop()
+	}
+}
+
+// silentSince is when the connection began to dial; zero: it does not, or is answered.
+func (c *Conn) silentSince() (t time.Time) {
+	if s := c.silence.Load(); s != nil {
+		t = s.since
+	}
+	return t
+}
+
+// awaitAnswer has unanswered called when the next line is due, or the end of the connection.
+func (c *Conn) awaitAnswer(s *silence, now time.Time) {
+	long := now.Sub(s.since)
+	next := max(min(9*long, mostBetweenWarnings), firstWarning)
+	if c.policy.GiveUpAfter > 0 {
+		next = min(next, c.policy.GiveUpAfter-long)
+	}
+	s.stop = c.m.cfg.Clock.AfterFunc(next, func() { c.unanswered(s) })
+}
+
 // unanswered says in the log that the peer of a connection does not answer, or ends it.
-func (m *Manager) unanswered(d unanswered.Due[*Conn]) {
-	c := d.Conn
+func (c *Conn) unanswered(s *silence) {
+	m, now := c.m, c.m.cfg.Clock.Now()
 	m.lock()
-	err, peer, dials := c.shown.err, c.s.peerText(), c.s.State == session.Connecting || c.s.State == session.Wait
-	if dials && d.Over && !c.s.Frozen && c.silent.Since().Equal(d.Since) {
-		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, d.Since.Format(time.RFC3339))
+	defer m.unlock()
+	if c.silence.Load() != s || c.s.State != session.Connecting && c.s.State != session.Wait {
+		return // it is over, or about to be
+	}
+	err, peer := c.shown.err, c.s.peerText()
+	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter
+	if over {
+		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, s.since.Format(time.RFC3339))
 		if err != nil {
 			end = fmt.Errorf("%w, last attempt: %w", end, err)
 		}
@@ -141,73 +188,37 @@ func (m *Manager) unanswered(d unanswered.Due[*Conn]) {
 		c.s.closeLocked(true, end)
 		err = end
 	}
-	m.unlock()
-	if dials {
-		m.lines.Warn("the peer does not answer", "conn", c.id, "peer", peer, "since", d.Since, "given up", d.Over, "err", err)
-	}
+	c.out.PutLocked(func() {
+		if !over && c.silence.Load() == s {
+			c.awaitAnswer(s, now)
+		}
+		m.lines.Warn("the peer does not answer", "conn", c.id, "peer", peer, "since", s.since, "given up", over, "err", err)
+	})
 }
 
 // endedSessions are the sessions that ended while handshakes were under way. They
-// belong to a messenger, under its lock.
+// belong to a Manager, under its lock.
 type endedSessions struct {
 	session.Ended
-	timed bool // the timer that forgets them is running
-	timer agingTimer
+	aged time.Time // the last time
 }
 
 // rememberEndLocked notes the end of a session, if a handshake under way may be about it.
 func (m *Manager) rememberEndLocked(e session.Remember) {
-	if m.down || m.halfOpen+int(m.arriving.Load()) == 0 {
-		return
-	}
-	m.ended.Remember(e.Name, e.PeerGlobalSeq)
-	if !m.ended.timed {
-		m.ageEndedSessionsLocked()
+	if m.halfOpen+int(m.arriving.Load()) > 0 {
+		m.ended.Remember(e.Name, e.PeerGlobalSeq)
 	}
 }
 
-// ageEndedSessionsLocked has the timer run once per deadline of a handshake, while entries are
-// left.
-func (m *Manager) ageEndedSessionsLocked() {
-	m.ended.timed = true
-	m.mu.LaterLocked(func() {
-		m.ended.timer.start(func() (stop func() bool) {
-			return m.cfg.Clock.AfterFunc(m.cfg.Timeout, func() {
-				m.lock()
-				defer m.unlock()
-				m.ended.timed = false
-				if m.ended.Age() && !m.down {
-					m.ageEndedSessionsLocked()
-				}
-			})
-		})
-	})
-}
-
-// agingTimer is a timer that is started and ended without the lock of sessions, as
-// the clock is the user's.
-type agingTimer struct {
-	mu   sync.Mutex
-	stop func() bool // of the last run; guarded by mu
-	over bool        // guarded by mu
-}
-
-// start starts one more run, unless the timer has ended.
-func (t *agingTimer) start(run func() (stop func() bool)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.over {
-		t.stop = run()
-	}
-}
-
-// end ends the timer for good.
-func (t *agingTimer) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = true
-	if t.stop != nil {
-		t.stop()
+// handshakeEndedLocked forgets the ended sessions about which no handshake can be any more.
+func (m *Manager) handshakeEndedLocked(now time.Time) {
+	m.halfOpen--
+	switch {
+	case m.halfOpen+int(m.arriving.Load()) == 0:
+		m.ended.Ended = session.Ended{}
+	case now.Sub(m.ended.aged) >= m.cfg.Timeout:
+		m.ended.Age()
+		m.ended.aged = now
 	}
 }
 

@@ -20,6 +20,14 @@ import (
 // Matrix: SH-04
 func TestMarkDownDoesNotWaitForTheLock(t *testing.T) {
 	m := idle(t, nil)
+	local, err := m.Loopback()
+	must(t, err)
+	local.MarkDown()
+	select {
+	case <-local.Closed():
+	case <-time.After(time.Minute):
+		t.Fatal("nobody else takes the lock, and so the connection does not end")
+	}
 	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
 	must(t, err)
 	m.lock()

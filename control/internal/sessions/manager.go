@@ -23,7 +23,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
-	"github.com/ringmsgr/ringmsgr/control/internal/unanswered"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -47,7 +46,7 @@ type Manager struct {
 	turns         placement.Turns      // of cores
 	door          *door.Door           // bounds the half-open connections
 	dials         dials                // of ours, by the address that is dialled
-	silent        *silentWatch         // connections that dial without an answer
+	silent        atomic.Int64         // number of connections that dial without an answer
 	lines         *loop.RationedLogger // for events that peers cause
 	random        randomSource
 	binder        *binding.Binder
@@ -102,7 +101,6 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m.auth.Store(&authPair{cfg.AuthClient, cfg.AuthServer})
 	m.binder, m.steering = m.newBinder(), m.newSteerer()
 	m.hints = steering.NewHints(steering.HintsConfig{Follow: cfg.Steering.Hints(), Ports: cfg.Steering.HintPorts, Now: cfg.Clock.Now, Lines: m.lines})
-	m.silent = unanswered.New(cfg.Clock, m.unanswered)
 	m.asker.begin(m)
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.resizing = resize.New(m.ctx, resizing{m})
@@ -153,8 +151,6 @@ func (m *Manager) Close() (wait func()) {
 	}
 	m.lingering.endAllLocked(nil, false)
 	return func() {
-		m.ended.timer.end()
-		m.silent.Close()
 		m.steering.Close(taken)
 		binding.Close(listeners)
 		m.cancel(ErrShutdown)
@@ -294,10 +290,6 @@ func (m *Manager) Pin(core *int, change func(*bpf.Steering) error) error {
 // Close it returns the last counts of the cores, with loop.ErrStopped.
 func (m *Manager) Stats(st *stats.Stats) (err error) {
 	info := m.plane.Info()
-	n, oldest := m.silent.Count()
-	if st.Unanswered = n; n > 0 {
-		st.UnansweredSeconds = int(m.cfg.Clock.Now().Sub(oldest) / time.Second)
-	}
 	m.lock()
 	arriving := m.arriving.Load() // accepted, and not counted yet
 	st.Name, st.Addrs, st.Backend, st.Fallback = m.cfg.Name.String(), m.addrs.String(), string(info.Backend), info.Fallback
@@ -323,7 +315,7 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 		st.Cores, stopped = append(st.Cores, cs), err
 		throttled = throttled || cs.Paused > 0
 	}
-	if throttled { // else there is no need to look at all connections
+	if now := m.cfg.Clock.Now(); throttled || m.silent.Load() > 0 { // else there is no need to look at all connections
 		m.lock()
 		defer m.unlock()
 		for c := range m.all {
@@ -331,6 +323,10 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 				_, long := c.Unreleased()
 				st.ThrottledConns++
 				st.ThrottledFor = max(st.ThrottledFor, long)
+			}
+			if since := c.silentSince(); !since.IsZero() {
+				st.Unanswered++
+				st.UnansweredSeconds = max(st.UnansweredSeconds, int(now.Sub(since)/time.Second))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -139,4 +141,22 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 			t.Errorf("anonymous %v: found %v", want.Peer.Anonymous, found == c)
 		}
 	}
+}
+
+// Close has closed all connections, and the handshakes under way end once the caller waits: none
+// of them makes another connection.
+func TestNoConnectionIsMadeBehindClose(t *testing.T) {
+	m := idle(t, nil)
+	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: nobody(2)}, addrs[0])
+	defer p.Close()
+	p.Handshake()
+	wait := m.Close()
+	p.SendPayload(frame.TagClientIdent, p.ClientIdent(7, 1))
+	p.ExpectEnd()
+	must(t, p.Err())
+	wait()
 }
