@@ -309,25 +309,22 @@ func payloadText(text string, size int) string {
 	return clean(text)
 }
 
-// fieldsText are the fields of a frame: the names of the JSON and their values, without false
-// and omitted fields.
-func fieldsText(fields any) string {
-	v := reflect.Indirect(reflect.ValueOf(fields))
-	if v.Kind() != reflect.Struct {
+// fieldsText are the fields of a frame: the names of the JSON, and the values that are not zero.
+func fieldsText(fields *trace.Fields) string {
+	if fields == nil {
 		return ""
 	}
+	v := reflect.ValueOf(fields).Elem()
 	var parts []string
 	for i := range v.NumField() {
-		name, option, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		f := v.Field(i)
-		if option == "omitempty" && f.IsZero() {
+		if f.IsZero() {
 			continue
 		}
 		switch f := f.Interface().(type) {
 		case bool:
-			if f {
-				parts = append(parts, name)
-			}
+			parts = append(parts, name)
 			continue
 		case time.Time:
 			parts = append(parts, f.UTC().Format("15:04:05.000000"))

@@ -201,8 +201,8 @@ func decode(t *testing.T, lines []byte) map[uint64]*decoded {
 
 // message counts a message.
 func (s *decoded) message(r *trace.Record) {
-	m, ok := r.Fields.(*trace.Message)
-	if !ok {
+	m := r.Fields
+	if m == nil || r.Tag != "MESSAGE" && r.Tag != "MSG" {
 		return
 	}
 	if want := s.last[r.From] + 1; m.Seq != want && s.messages[r.From] > 0 { // those of msgr1 begin anywhere

@@ -39,9 +39,9 @@ func (r *Record) describe2(tag frame.Tag, seg *segments, cut int) {
 	if r.Aborted {
 		return
 	}
-	if k, ok := kinds[tag]; ok {
+	if describe := kinds[tag]; describe != nil {
 		var err error
-		if r.Fields, err = k.describe(seg[0]); err != nil {
+		if r.Fields, err = describe(seg[0]); err != nil {
 			r.Fields, r.Error = nil, err.Error()
 			return
 		}
@@ -69,72 +69,84 @@ func cutAll(segs [][]byte, cut int) []string {
 	return out
 }
 
-// kind is the content of the frames with one tag.
-type kind struct {
-	empty    func() any                  // fields without values
-	describe func(p []byte) (any, error) // the fields of a payload; of a message, of its header
-}
-
-// says is a kind of frames whose payload decode reads, and whose fields describe makes of it.
-func says[W, F any](decode func([]byte) (W, error), describe func(W) F) kind {
-	return kind{
-		func() any { return new(F) },
-		func(p []byte) (any, error) {
-			w, err := decode(p)
-			f := describe(w)
-			return &f, err
-		},
+// says has a payload read by decode, and makes fields of its content.
+func says[W any](decode func([]byte) (W, error), fields func(W) Fields) func(p []byte) (*Fields, error) {
+	return func(p []byte) (*Fields, error) {
+		w, err := decode(p)
+		f := fields(w)
+		return &f, err
 	}
 }
 
-// kinds are those of msgr2, but for WAIT, which has no fields.
-var kinds = map[frame.Tag]kind{
-	frame.TagHello: says(wire2.DecodeHello, func(h wire2.Hello) Hello { return Hello{h.EntityType.String(), h.PeerAddr} }),
-	frame.TagAuthRequest: says(wire2.DecodeAuthRequest, func(a wire2.AuthRequest) AuthRequest {
-		return AuthRequest{method(a.Method), names(a.PreferredModes, mode), len(a.Payload)}
+// kinds make the fields of the payloads of msgr2, of messages those of the header. WAIT has no
+// fields.
+var kinds = map[frame.Tag]func(p []byte) (*Fields, error){
+	frame.TagHello: says(wire2.DecodeHello, func(h wire2.Hello) Fields {
+		return Fields{EntityType: h.EntityType.String(), PeerAddr: h.PeerAddr}
 	}),
-	frame.TagAuthBadMethod: says(wire2.DecodeAuthBadMethod, func(a wire2.AuthBadMethod) AuthBadMethod {
-		return AuthBadMethod{method(a.Method), a.Result, names(a.AllowedMethods, method), names(a.AllowedModes, mode)}
+	frame.TagAuthRequest: says(wire2.DecodeAuthRequest, func(a wire2.AuthRequest) Fields {
+		return Fields{Method: method(a.Method), Modes: names(a.PreferredModes, mode), Payload: len(a.Payload)}
 	}),
-	frame.TagAuthReplyMore:   more,
-	frame.TagAuthRequestMore: more,
-	frame.TagAuthDone: says(wire2.DecodeAuthDone, func(a wire2.AuthDone) AuthDone {
-		return AuthDone{a.GlobalID, mode(a.Mode), len(a.Payload)}
+	frame.TagAuthBadMethod: says(wire2.DecodeAuthBadMethod, func(a wire2.AuthBadMethod) Fields {
+		return Fields{
+			Method: method(a.Method), Result: a.Result, Methods: names(a.AllowedMethods, method), Modes: names(a.AllowedModes, mode),
+		}
 	}),
-	frame.TagAuthSignature: says(wire2.DecodeAuthSignature, func(a wire2.AuthSignature) AuthSignature {
-		return AuthSignature{a != wire2.AuthSignature{}}
+	frame.TagAuthReplyMore:   says(wire2.DecodeAuthMore, more),
+	frame.TagAuthRequestMore: says(wire2.DecodeAuthMore, more),
+	frame.TagAuthDone: says(wire2.DecodeAuthDone, func(a wire2.AuthDone) Fields {
+		return Fields{GlobalID: a.GlobalID, Mode: mode(a.Mode), Payload: len(a.Payload)}
 	}),
-	frame.TagClientIdent: says(wire2.DecodeClientIdent, func(c wire2.ClientIdent) ClientIdent {
-		return ClientIdent{c.Addrs, c.TargetAddr, c.GID, c.GlobalSeq, c.Supported, c.Required, c.Flags&wire.IdentLossy != 0, c.Cookie}
+	frame.TagAuthSignature: says(wire2.DecodeAuthSignature, func(a wire2.AuthSignature) Fields {
+		return Fields{Signed: a != wire2.AuthSignature{}}
 	}),
-	frame.TagServerIdent: says(wire2.DecodeServerIdent, func(s wire2.ServerIdent) ServerIdent {
-		return ServerIdent{s.Addrs, s.GID, s.GlobalSeq, s.Supported, s.Required, s.Flags&wire.IdentLossy != 0, s.Cookie}
+	frame.TagClientIdent: says(wire2.DecodeClientIdent, func(c wire2.ClientIdent) Fields {
+		return Fields{
+			Addrs: c.Addrs, Target: c.TargetAddr, GID: c.GID, GlobalSeq: c.GlobalSeq, Supported: c.Supported, Required: c.Required,
+			Lossy: c.Flags&wire.IdentLossy != 0, Cookie: c.Cookie,
+		}
 	}),
-	frame.TagIdentMissingFeatures: says(wire2.DecodeIdentMissingFeatures, func(m wire2.IdentMissingFeatures) MissingFeatures { return MissingFeatures(m) }),
-	frame.TagSessionReconnect:     says(wire2.DecodeSessionReconnect, func(s wire2.SessionReconnect) Reconnect { return Reconnect(s) }),
-	frame.TagSessionReconnectOK:   says(wire2.DecodeSessionReconnectOK, func(s wire2.SessionReconnectOK) ReconnectOK { return ReconnectOK(s) }),
-	frame.TagSessionRetry:         says(wire2.DecodeSessionRetry, func(s wire2.SessionRetry) Retry { return Retry(s) }),
-	frame.TagSessionRetryGlobal:   says(wire2.DecodeSessionRetryGlobal, func(s wire2.SessionRetryGlobal) RetryGlobal { return RetryGlobal(s) }),
-	frame.TagSessionReset:         says(wire2.DecodeSessionReset, func(s wire2.SessionReset) Reset { return Reset(s) }),
-	frame.TagCompressionRequest: says(wire2.DecodeCompressionRequest, func(c wire2.CompressionRequest) compressionRequest {
-		return compressionRequest{c.Compress, names(c.Preferred, compression)}
+	frame.TagServerIdent: says(wire2.DecodeServerIdent, func(s wire2.ServerIdent) Fields {
+		return Fields{
+			Addrs: s.Addrs, GID: s.GID, GlobalSeq: s.GlobalSeq, Supported: s.Supported, Required: s.Required,
+			Lossy: s.Flags&wire.IdentLossy != 0, Cookie: s.Cookie,
+		}
 	}),
-	frame.TagCompressionDone: says(wire2.DecodeCompressionDone, func(c wire2.CompressionDone) CompressionDone {
-		return CompressionDone{c.Compress, compression(c.Method)}
+	frame.TagIdentMissingFeatures: says(wire2.DecodeIdentMissingFeatures, func(m wire2.IdentMissingFeatures) Fields {
+		return Fields{Features: m.Features}
 	}),
-	frame.TagMessage: says(frame.ParseMessageHeader, func(h frame.MessageHeader) Message {
-		return Message{Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq}
+	frame.TagSessionReconnect: says(wire2.DecodeSessionReconnect, func(s wire2.SessionReconnect) Fields {
+		return Fields{
+			Addrs: s.Addrs, ClientCookie: s.ClientCookie, ServerCookie: s.ServerCookie,
+			GlobalSeq: s.GlobalSeq, ConnectSeq: s.ConnectSeq, MsgSeq: s.MsgSeq,
+		}
 	}),
-	frame.TagAck:           says(number, func(p [8]byte) Ack { return Ack{binary.LittleEndian.Uint64(p[:])} }),
-	frame.TagKeepalive2:    alive,
-	frame.TagKeepalive2Ack: alive,
+	frame.TagSessionReconnectOK: says(wire2.DecodeSessionReconnectOK, func(s wire2.SessionReconnectOK) Fields {
+		return Fields{MsgSeq: s.MsgSeq}
+	}),
+	frame.TagSessionRetry: says(wire2.DecodeSessionRetry, func(s wire2.SessionRetry) Fields { return Fields{ConnectSeq: s.ConnectSeq} }),
+	frame.TagSessionRetryGlobal: says(wire2.DecodeSessionRetryGlobal, func(s wire2.SessionRetryGlobal) Fields {
+		return Fields{GlobalSeq: s.GlobalSeq}
+	}),
+	frame.TagSessionReset: says(wire2.DecodeSessionReset, func(s wire2.SessionReset) Fields { return Fields{Full: s.Full} }),
+	frame.TagCompressionRequest: says(wire2.DecodeCompressionRequest, func(c wire2.CompressionRequest) Fields {
+		return Fields{Compress: c.Compress, Methods: names(c.Preferred, compression)}
+	}),
+	frame.TagCompressionDone: says(wire2.DecodeCompressionDone, func(c wire2.CompressionDone) Fields {
+		return Fields{Compress: c.Compress, Method: compression(c.Method)}
+	}),
+	frame.TagMessage: says(frame.ParseMessageHeader, func(h frame.MessageHeader) Fields {
+		return Fields{
+			Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, AckSeq: h.AckSeq,
+		}
+	}),
+	frame.TagAck:           says(number, func(p [8]byte) Fields { return Fields{Seq: binary.LittleEndian.Uint64(p[:])} }),
+	frame.TagKeepalive2:    says(number, stamp),
+	frame.TagKeepalive2Ack: says(number, stamp),
 }
 
-// Kinds of two tags each.
-var (
-	more  = says(wire2.DecodeAuthMore, func(a wire2.AuthMore) authMore { return authMore{len(a.Payload)} })
-	alive = says(number, func(p [8]byte) Keepalive { return Keepalive{stampTime(p)} })
-)
+func more(a wire2.AuthMore) Fields { return Fields{Payload: len(a.Payload)} }
+func stamp(p [8]byte) Fields       { return Fields{Stamp: stampTime(p)} }
 
 // number reads the payload of an ack or a keepalive.
 func number(p []byte) (n [8]byte, err error) {
@@ -165,32 +177,39 @@ func stampTime(p [8]byte) time.Time {
 	return time.Unix(int64(sec), int64(nsec)).UTC()
 }
 
-// What a record says of msgr1.
-
-// describe1 is Describe for msgr1. If p is malformed it returns an error.
+// describe1 is describe2 for a part of msgr1. If p is malformed it returns an error.
 func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 	r.Event, r.Protocol = Frame, Msgr1
 	switch p.Kind {
 	case probe.PartAcceptorHello:
 		var h wire1.AcceptorHello
 		h, err = wire1.DecodeAcceptorHello(p.Bytes)
-		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own, Seen: &h.Seen}
+		r.Event, r.Tag, r.Fields = Banner, "addresses", &Fields{Own: h.Own, Seen: &h.Seen}
 	case probe.PartConnectorHello:
 		var h wire1.ConnectorHello
 		h, err = wire1.DecodeConnectorHello(p.Bytes)
-		r.Event, r.Tag, r.Fields = Banner, tagAddresses, &Addresses{Own: h.Own}
+		r.Event, r.Tag, r.Fields = Banner, "addresses", &Fields{Own: h.Own}
 	case probe.PartConnect:
 		var c wire1.Connect
 		c, err = wire1.DecodeConnect(p.Bytes)
-		r.Tag, r.Fields = tagConnect, connectOf(&c)
+		r.Tag, r.Fields = "connect", &Fields{
+			Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: uint64(c.GlobalSeq), ConnectSeq: uint64(c.ConnectSeq),
+			Protocol: c.Protocol, Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
+		}
+		if c.AuthMethod != 0 {
+			r.Fields.Method = method(c.AuthMethod)
+		}
 	case probe.PartReply:
 		var a wire1.Reply
 		a, err = wire1.DecodeReply(p.Bytes)
-		r.Tag, r.Fields = TagReply+a.Tag.String(), replyOf(&a)
+		r.Tag, r.Fields = "reply "+a.Tag.String(), &Fields{
+			Features: a.Features, GlobalSeq: uint64(a.GlobalSeq), ConnectSeq: uint64(a.ConnectSeq),
+			Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
+		}
 	case probe.PartSeq:
 		var s wire1.Seq
 		s, err = wire1.DecodeSeq(p.Bytes)
-		r.Tag, r.Fields = tagSeqs, &Seqs{Received: s.Received}
+		r.Tag, r.Fields = "seq", &Fields{Received: s.Received}
 	default:
 		r.Tag = p.Tag.String()
 		r.Fields, err = describeOpen1(p)
@@ -202,31 +221,23 @@ func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 	return err
 }
 
-// describeOpen1 describes a frame with a tag.
-func describeOpen1(p *probe.Part) (any, error) {
+// describeOpen1 are the fields of a frame with a tag.
+func describeOpen1(p *probe.Part) (*Fields, error) {
 	switch p.Tag {
 	case frame1.TagMessage:
-		return messageOf(p.Header), nil
+		h := p.Header
+		return &Fields{
+			Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion,
+			Source: source(h.SrcType, h.SrcNum),
+		}, nil
 	case frame1.TagAck:
 		seq, err := frame1.ParseAck(p.Bytes)
-		return &Ack{seq}, err
+		return &Fields{Seq: seq}, err
 	case frame1.TagKeepalive2, frame1.TagKeepalive2Ack:
-		stamp, err := frame1.ParseKeepalive(p.Bytes)
-		return &Keepalive{stampTime(stamp)}, err
+		at, err := frame1.ParseKeepalive(p.Bytes)
+		return &Fields{Stamp: stampTime(at)}, err
 	}
 	return nil, nil
-}
-
-// connectOf are the fields of a connect message.
-func connectOf(c *wire1.Connect) *Connect {
-	f := &Connect{
-		Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: c.GlobalSeq, ConnectSeq: c.ConnectSeq, Protocol: c.Protocol,
-		Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
-	}
-	if c.AuthMethod != 0 {
-		f.Method = auth.Method(c.AuthMethod).String()
-	}
-	return f
 }
 
 func hostType(n uint32) string {
@@ -234,20 +245,6 @@ func hostType(n uint32) string {
 		return fmt.Sprintf("type(0x%x)", n)
 	}
 	return wire.EntityType(n).String()
-}
-
-// replyOf are the fields of the answer to a connect message.
-func replyOf(a *wire1.Reply) *Reply {
-	return &Reply{
-		Features: a.Features, GlobalSeq: a.GlobalSeq, ConnectSeq: a.ConnectSeq, Protocol: a.Protocol, Authorizer: int(a.AuthorizerLen), Lossy: a.Lossy(),
-	}
-}
-
-// messageOf are the fields of the header of a message of msgr1.
-func messageOf(h *frame1.Header) *Message {
-	return &Message{
-		Seq: h.Seq, TID: h.TID, Type: h.Type, Priority: h.Priority, Version: h.Version, Compat: h.CompatVersion, Source: source(h.SrcType, h.SrcNum),
-	}
 }
 
 func source(typ uint8, num int64) string {

@@ -64,7 +64,8 @@ func Create(path string, opt Options) (*Log, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{}), out: rotating{path: path, most: opt.MaxBytes}}
+	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{})}
+	l.out = rotating{path: path, most: opt.MaxBytes}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
 		if err := os.Rename(path, path+".1"); err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
@@ -167,7 +168,8 @@ func (t *socket) Banner(sent bool, supported, required uint64) {
 		}
 		t.protocol.Store(&name)
 	}
-	t.put(Record{Event: Banner, From: t.from(sent), Protocol: "msgr2", Fields: &Features{supported, required}})
+	f := &Fields{Supported: wire.Features(supported), Required: wire.Features(required)}
+	t.put(Record{Event: Banner, From: t.from(sent), Protocol: "msgr2", Fields: f})
 }
 
 // Frame implements probe.Tap.

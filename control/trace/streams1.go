@@ -156,7 +156,8 @@ func (m *msgr1) reply(d *direction, p *parts) bool {
 	case wire1.TagReady, wire1.TagSeq:
 		both := m.asked.Features & a.Features
 		m.open(frame1.Form{
-			OldHeader: !both.Has(wire.FeatureNoSrcAddr), OldFooter: !both.Has(wire.FeatureMsgAuth), OldKeepalive: !both.Has(wire.FeatureMsgrKeepalive2),
+			OldHeader: !both.Has(wire.FeatureNoSrcAddr), OldFooter: !both.Has(wire.FeatureMsgAuth),
+			OldKeepalive: !both.Has(wire.FeatureMsgrKeepalive2),
 		})
 		p.phase, other.phase = open, open
 		if a.Tag == wire1.TagSeq {

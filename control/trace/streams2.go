@@ -114,9 +114,8 @@ func (m *msgr2) readBanner(d *direction, f *frames) bool {
 	}
 	d.take(wire2.BannerPrefixSize + n)
 	f.banner = &b
-	m.c.emit(Record{
-		Event: Banner, From: d.side, Protocol: "msgr2", Fields: &Features{Supported: b.Supported, Required: b.Required},
-	})
+	fields := &Fields{Supported: wire.Features(b.Supported), Required: wire.Features(b.Required)}
+	m.c.emit(Record{Event: Banner, From: d.side, Protocol: "msgr2", Fields: fields})
 	if other := m.dirs[d.side.Other().index()].banner; other != nil && f.dec == nil {
 		m.begin(revisionOf(b.Supported & other.Supported))
 	}

@@ -153,9 +153,9 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 	if last := all[len(all)-1]; last.Event != End || last.Error != "enough" {
 		t.Errorf("it ends with %+v", last)
 	}
-	next := all[0].Fields.(*Message).Seq
+	next := all[0].Fields.Seq
 	for _, r := range all[:len(all)-1] {
-		if seq := r.Fields.(*Message).Seq; seq != next {
+		if seq := r.Fields.Seq; seq != next {
 			t.Fatalf("message %d, want %d", seq, next)
 		}
 		next++

@@ -88,13 +88,13 @@ func (c *conn) frame2(r *trace.Record) {
 }
 
 func (c *conn) banner(r *trace.Record, s *side) {
-	f, ok := r.Fields.(*trace.Features)
-	if !ok {
+	f := r.Fields
+	if f == nil {
 		return
 	}
-	s.rank, s.rev1 = stepBanner, f.Supported&wire.BannerRevision1 != 0
+	s.rank, s.rev1 = stepBanner, f.Supported&wire.Features(wire.BannerRevision1) != 0
 	peer := c.of(r.From.Other())
-	if missing := f.Required &^ (wire.BannerRevision1 | wire.BannerCompression); missing != 0 {
+	if missing := uint64(f.Required) &^ (wire.BannerRevision1 | wire.BannerCompression); missing != 0 {
 		c.wrong(r.From, "it requires unknown features: 0x%x", missing)
 	}
 	if peer.rank == stepBanner {
@@ -108,60 +108,61 @@ func (c *conn) banner(r *trace.Record, s *side) {
 
 // handshake draws conclusions from a frame of the handshake.
 func (c *conn) handshake(r *trace.Record, s *side) {
-	peer := c.of(r.From.Other())
-	switch f := r.Fields.(type) {
-	case *trace.Hello:
+	f, peer := r.Fields, c.of(r.From.Other())
+	if f == nil && r.Tag != "WAIT" {
+		return // of a later version
+	}
+	switch r.Tag {
+	case "HELLO":
 		s.entity = f.EntityType
 		c.state = "authentication"
-	case *trace.AuthRequest:
+	case "AUTH_REQUEST":
 		c.method = f.Method
-	case *trace.AuthBadMethod:
+	case "AUTH_BAD_METHOD":
 		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), list(f.Methods), list(f.Modes))
-	case *trace.AuthDone:
+	case "AUTH_DONE":
 		c.mode = f.Mode
 		c.enter("signatures", "authenticated by %s, mode %s, global id %d", orUnknown(c.method), f.Mode, f.GlobalID)
-	case *trace.AuthSignature:
+	case "AUTH_SIGNATURE":
 		c.state = "session"
 		if c.method == "cephx" && !f.Signed {
 			c.wrong(r.From, "its signature is zero, and the method has keys")
 		}
-	case *trace.CompressionDone:
+	case "COMPRESSION_DONE":
 		if f.Compress {
 			c.enter("session", "compressed by %s", f.Method)
 		}
-	case *trace.ClientIdent:
+	case "CLIENT_IDENT":
 		s.name(f.GID)
 		s.addrs, peer.addrs = f.Addrs.String(), f.Target.String()
-	case *trace.ServerIdent:
+	case "SERVER_IDENT":
 		c.serverIdent(f, s, peer)
-	case *trace.MissingFeatures:
+	case "IDENT_MISSING_FEATURES":
 		c.wrong(r.From, "it requires features that the connector lacks: %v", f.Features)
-	case *trace.Reconnect:
+	case "SESSION_RECONNECT":
 		s.addrs = f.Addrs.String()
 		peer.expect(f.MsgSeq + 1)
 		c.state = fmt.Sprintf("reconnect %d", f.ConnectSeq)
-	case *trace.ReconnectOK:
+	case "SESSION_RECONNECT_OK":
 		peer.expect(f.MsgSeq + 1)
 		c.open("open: the session of %s is resumed, %s", peer.addrs, c.state)
-	case *trace.Retry:
+	case "SESSION_RETRY":
 		c.enter(c.state, "the acceptor counts %d connections of this session: the connector tries again", f.ConnectSeq)
-	case *trace.RetryGlobal:
+	case "SESSION_RETRY_GLOBAL":
 		c.enter(c.state, "the acceptor has seen attempt %d: the connector tries again", f.GlobalSeq)
-	case *trace.Reset:
+	case "SESSION_RESET":
 		what := "messages without an ack are sent again"
 		if f.Full {
 			what = "queued messages are lost"
 		}
 		c.wrong(r.From, "it does not know the session of %s: %s", peer.addrs, what)
-	case nil:
-		if r.Tag == "WAIT" {
-			c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
-		}
+	case "WAIT":
+		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
 	}
 }
 
 // serverIdent opens a new session.
-func (c *conn) serverIdent(f *trace.ServerIdent, s, peer *side) {
+func (c *conn) serverIdent(f *trace.Fields, s, peer *side) {
 	s.name(f.GID)
 	meant := s.addrs
 	s.addrs = f.Addrs.String()
@@ -207,19 +208,19 @@ func errno(n int32) string {
 
 // frame1 looks at a part of msgr1.
 func (c *conn) frame1(r *trace.Record) {
-	s, peer := c.of(r.From), c.of(r.From.Other())
-	switch f := r.Fields.(type) {
-	case *trace.Addresses:
+	f, s, peer := cmp.Or(r.Fields, &trace.Fields{}), c.of(r.From), c.of(r.From.Other())
+	switch answer, ok := strings.CutPrefix(r.Tag, "reply "); {
+	case ok:
+		c.reply(r, answer, f, peer, s)
+	case r.Tag == "addresses":
 		s.addrs = f.Own.String()
 		if peer.addrs != "" {
 			c.enter("connect", "msgr1")
 		}
-	case *trace.Connect:
+	case r.Tag == "connect":
 		s.entity = f.HostType
 		c.method, c.state = f.Method, "connect"
-	case *trace.Reply:
-		c.reply(r, f, s, peer)
-	case *trace.Seqs:
+	case r.Tag == "seq":
 		peer.expect(f.Received + 1)
 	default:
 		if !c.opened && !c.joined {
@@ -227,20 +228,20 @@ func (c *conn) frame1(r *trace.Record) {
 		}
 		c.opened = c.opened || c.joined
 		c.data(r)
-		if m, ok := r.Fields.(*trace.Message); ok && m.Source != "" {
-			s.entity = m.Source
-		}
+		s.entity = cmp.Or(f.Source, s.entity)
 	}
 }
 
-func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
-	switch strings.TrimPrefix(r.Tag, trace.TagReply) {
+// reply looks at the acceptor's answer to connect.
+func (c *conn) reply(r *trace.Record, answer string, f *trace.Fields, peer, s *side) {
+	switch answer {
 	case "READY", "SEQ":
 		how := "without authorizer"
 		if c.method != "" {
 			how = "authorizer of " + c.method
 		}
-		c.open("open: %s session of %s at %s with %s, connection %d, %s", kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+		c.open("open: %s session of %s at %s with %s, connection %d, %s",
+			kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
 	case "WAIT":
 		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
 	case "RETRY_SESSION":

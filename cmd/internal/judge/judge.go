@@ -174,22 +174,24 @@ const maxBeats = 64
 // data looks at a frame of an open session.
 func (c *conn) data(r *trace.Record) {
 	s, peer := c.of(r.From), c.of(r.From.Other())
-	switch f := r.Fields.(type) {
-	case *trace.Message:
+	f := r.Fields
+	if f == nil {
+		return
+	}
+	switch r.Tag {
+	case "MESSAGE", "MSG":
 		c.message(r.From, s, f.Seq)
 		if f.AckSeq > 0 {
 			c.ack(r.From, peer, f.AckSeq)
 		}
-	case *trace.Ack:
+	case "ACK":
 		c.ack(r.From, peer, f.Seq)
-	case *trace.Keepalive:
-		if r.Tag == "KEEPALIVE2" {
-			if len(s.beats) == maxBeats {
-				s.beats = slices.Delete(s.beats, 0, 1)
-			}
-			s.beats = append(s.beats, r.Time)
-			return
+	case "KEEPALIVE2":
+		if len(s.beats) == maxBeats {
+			s.beats = slices.Delete(s.beats, 0, 1)
 		}
+		s.beats = append(s.beats, r.Time)
+	case "KEEPALIVE2_ACK":
 		// The latest may be the only one that is answered.
 		if len(peer.beats) == 0 && !c.joined {
 			c.wrong(r.From, "it answers a keepalive that was not sent")
