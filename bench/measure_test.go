@@ -224,7 +224,7 @@ func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
 // The benchmark measures the defaults of a user.
 func TestTheMessengerHasItsDefaultLimits(t *testing.T) {
 	for _, v := range messengerVariants() {
-		got := messengerConfig(v.config)
+		got, _ := messengerConfig(v.config)
 		got.Name, got.Nonce, got.Plane = wire.EntityName{}, nil, loop.Config{}
 		if !reflect.DeepEqual(got, control.Config{}) {
 			t.Errorf("%s changes %+v", v.name, got)
