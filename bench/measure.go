@@ -75,7 +75,6 @@ func (r *runner) ask(ctx context.Context, c *proc.Child, request, result any) er
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
 	r := newRunner(opt, stderr)
 	defer r.stop()
-	r.file.Width = columns(stdout)
 	if err := r.start(ctx); err != nil {
 		return err
 	}
