@@ -117,7 +117,7 @@ func TestEveryStorageServerIsMeasured(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(out) {
-		if n := len([]rune(line)) - 1; n > report.DefaultWidth {
+		if n := len([]rune(line)) - 1; n > cli.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

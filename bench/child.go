@@ -16,35 +16,35 @@ import (
 
 // runChild is the whole life of a helper process.
 func runChild(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return child.Main(func(gone func()) error {
+	return child.Main(func() error {
 		switch {
 		case len(args) == 1 && args[0] == "client":
 			runtime.LockOSThread() // its loop is one thread
-			return child.ServeClient(load.Open, stdin, stdout, gone)
+			return child.ServeClient(load.Open, stdin, stdout)
 		case len(args) == 1 && args[0] == "storage-client":
 			runtime.LockOSThread()
-			return child.ServeClient(load.OpenStorage, stdin, stdout, gone)
+			return child.ServeClient(load.OpenStorage, stdin, stdout)
 		case len(args) == 3 && args[0] == originalServer:
 			runtime.LockOSThread() // the programs of Ceph end with this thread
 			start := func() (child.Server, error) { return original.StartServer(args[1], args[2] == "true") }
-			return child.ServeServer(args[1], start, stdin, stdout, gone)
+			return child.ServeServer(args[1], start, stdin, stdout)
 		case len(args) == 2 && args[0] == originalClient:
 			runtime.LockOSThread()
 			open := func(ctx context.Context, o load.Options) (child.Load, error) {
 				return original.OpenClient(ctx, args[1], o)
 			}
-			return child.ServeClient(open, stdin, stdout, gone)
+			return child.ServeClient(open, stdin, stdout)
 		case len(args) == 4 && args[0] == "server":
-			return serveServer(args[1], args[2], args[3], stdin, stdout, gone)
+			return serveServer(args[1], args[2], args[3], stdin, stdout)
 		case len(args) == 5 && args[0] == "server":
-			return serveStorage(args[1], args[4], stdin, stdout, gone)
+			return serveStorage(args[1], args[4], stdin, stdout)
 		}
 		return fmt.Errorf("unknown child %q", args)
-	}, stdout, stderr)
+	}, stderr)
 }
 
 // serveServer runs one server until stdin closes.
-func serveServer(name, mode, cores string, stdin io.Reader, stdout io.Writer, gone func()) error {
+func serveServer(name, mode, cores string, stdin io.Reader, stdout io.Writer) error {
 	v, err := find(variants(), name)
 	if err != nil {
 		return err
@@ -54,11 +54,11 @@ func serveServer(name, mode, cores string, stdin io.Reader, stdout io.Writer, go
 	if cfg.Cores, err = strconv.Atoi(cores); err != nil {
 		return fmt.Errorf("cores of server %s: %w", name, err)
 	}
-	return child.ServeServer(name, func() (child.Server, error) { return v.start(cfg) }, stdin, stdout, gone)
+	return child.ServeServer(name, func() (child.Server, error) { return v.start(cfg) }, stdin, stdout)
 }
 
 // serveStorage runs one storage server on a file until stdin closes.
-func serveStorage(name, file string, stdin io.Reader, stdout io.Writer, gone func()) error {
+func serveStorage(name, file string, stdin io.Reader, stdout io.Writer) error {
 	v, err := find(storageVariants(), name)
 	if err != nil {
 		return err
@@ -67,5 +67,5 @@ func serveStorage(name, file string, stdin io.Reader, stdout io.Writer, gone fun
 	if err := json.Unmarshal([]byte(file), &cfg); err != nil {
 		return fmt.Errorf("file of server %s: %w", name, err)
 	}
-	return child.ServeServer(name, func() (child.Server, error) { return v.storage(cfg) }, stdin, stdout, gone)
+	return child.ServeServer(name, func() (child.Server, error) { return v.storage(cfg) }, stdin, stdout)
 }

@@ -1,7 +1,7 @@
 // Command bench compares the messenger's io_uring and epoll flavours, in msgr2 and in
 // msgr1, with alternatives, end to end: package net with a goroutine per connection and
-// the same frames; the floor, a bare echo of bytes that shows the cost of TCP alone; the
-// floor with whole requests (floor+store); and the messenger's loop without its frames.
+// the same frames; the floor, a bare echo of bytes that shows the cost of TCP alone; and the
+// floor with whole requests (floor+store).
 //
 //	go run ./bench                # everything, a few minutes
 //	go run ./bench --quick        # fewer loads, within a minute
@@ -24,8 +24,8 @@
 // delays all requests that are due meanwhile.
 //
 // In secure mode every frame is encrypted with AES-128-GCM, by the servers and
-// by the client, which checks every reply; the floor, the loop and the servers of
-// msgr1, which has no secure mode, stay as they are.
+// by the client, which checks every reply; the floor and the servers of msgr1, which has no
+// secure mode, stay as they are.
 //
 // The requests of --storage read blocks of a file, or overwrite them durably; the floor is a
 // bare ring without frames. The client checks the bytes of the blocks, and reads

@@ -48,8 +48,8 @@ type runner struct {
 	restarts  int // of clients that hung at their start
 }
 
-// askFunc asks a child, with a bound on its answer.
-type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error
+// askFunc calls a method of a child, with a bound on its answer.
+type askFunc func(ctx context.Context, limit time.Duration, c *proc.Child, method string, arg, result any) error
 
 // newRunner starts no process yet.
 func newRunner(opt options, stderr io.Writer) *runner {
@@ -58,24 +58,23 @@ func newRunner(opt options, stderr io.Writer) *runner {
 		r.stderr = r.progress // a pipe would copy the output of the children
 	}
 	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
-	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, request, result any) error {
+	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, method string, arg, result any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
 		defer cancel()
-		return c.Call(ctx, request, result)
+		return c.Call(ctx, method, arg, result)
 	}
 	return r
 }
 
-// ask sends a child a request that takes no longer than a slice.
-func (r *runner) ask(ctx context.Context, c *proc.Child, request, result any) error {
-	return r.askWithin(ctx, callTimeout+r.opt.slice, c, request, result)
+// ask calls a method of a child that takes no longer than a slice.
+func (r *runner) ask(ctx context.Context, c *proc.Child, method string, arg, result any) error {
+	return r.askWithin(ctx, callTimeout+r.opt.slice, c, method, arg, result)
 }
 
 // measure runs the benchmark and writes its results.
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
 	r := newRunner(opt, stderr)
 	defer r.stop()
-	r.file.Width = columns(stdout)
 	if err := r.start(ctx); err != nil {
 		return err
 	}
@@ -171,8 +170,7 @@ func (r *runner) start(ctx context.Context) error {
 
 // startClient starts a process that loads servers.
 func (r *runner) startClient(ctx context.Context, name, program string, args ...string) (*proc.Child, error) {
-	var hello struct{}
-	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, &hello)
+	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, nil)
 }
 
 // clientOf returns the process that loads t.
@@ -261,7 +259,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 		return nil, err
 	}
 	for _, t := range targets {
-		if err := r.ask(ctx, r.clientOf(t), child.ClientRequest{Server: t.name, Close: true}, nil); err != nil {
+		if err := r.ask(ctx, r.clientOf(t), "Close", t.name, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -275,11 +273,11 @@ func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	request := any(child.ClientRequest{Server: t.name, Open: &o})
+	request := any(child.Opening[load.Options]{Server: t.name, With: o})
 	if t.storage != nil {
 		request = r.storageRequest(t, l, o)
 	}
-	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), request, nil)
+	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), "Open", request, nil)
 }
 
 // rounds measures all rounds of a cell. System calls are counted in slices of
@@ -335,13 +333,12 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 	if !l.GCLoad {
 		return do()
 	}
-	on, off := true, false
-	if err := r.ask(ctx, t.child, child.ServerRequest{GCLoad: &on}, nil); err != nil {
+	if err := r.ask(ctx, t.child, "GCLoad", true, nil); err != nil {
 		return err
 	}
 	err := do()
 	// It is switched off in any case; an earlier error tells more.
-	if e := r.ask(ctx, t.child, child.ServerRequest{GCLoad: &off}, nil); err == nil {
+	if e := r.ask(ctx, t.child, "GCLoad", false, nil); err == nil {
 		err = e
 	}
 	return err
@@ -350,7 +347,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 // run has its client load a server for one slice.
 func (r *runner) run(ctx context.Context, t *target, s load.Slice) (load.Result, error) {
 	var res load.Result
-	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), child.ClientRequest{Server: t.name, Run: &s}, &res)
+	err := r.askWithin(ctx, callTimeout+s.Window, r.clientOf(t), "Run", child.Slice{Server: t.name, Slice: s}, &res)
 	r.restarts += res.Restarts
 	// Every request is answered in the end. A window that only counts does not grow once a
 	// reply has come; a timed window must not be empty.

@@ -59,26 +59,22 @@ func (s *script) strays() {
 	}
 }
 
-func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, request, result any) error {
-	switch q := request.(type) {
-	case child.ServerRequest:
-		if q.GCLoad != nil {
-			s.strays()
-			s.steps = append(s.steps, fmt.Sprint("gc ", *q.GCLoad))
-			return nil
-		}
+func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, method string, arg, result any) error {
+	switch method {
+	case "GCLoad":
+		s.strays()
+		s.steps = append(s.steps, fmt.Sprint("gc ", arg))
+	case "Syscalls":
 		s.steps = append(s.steps, "read")
 		if s.own != nil {
 			now := *s.own
-			result.(*child.ServerStats).Syscalls = &now
+			*result.(**uint64) = &now
 		}
-	case child.ClientRequest:
-		if q.Run == nil {
-			s.strays()
-			return nil
-		}
+	case "Open", "Close":
+		s.strays()
+	case "Run":
 		s.steps = append(s.steps, "run")
-		s.slices = append(s.slices, *q.Run)
+		s.slices = append(s.slices, arg.(child.Slice).Slice)
 		if s.own != nil {
 			*s.own += s.perSlice
 		}
@@ -93,7 +89,7 @@ func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, request,
 		}
 		*result.(*load.Result) = r
 	default:
-		s.t.Fatalf("request %+v", request)
+		s.t.Fatalf("method %s", method)
 	}
 	return nil
 }
@@ -224,7 +220,7 @@ func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
 // The benchmark measures the defaults of a user.
 func TestTheMessengerHasItsDefaultLimits(t *testing.T) {
 	for _, v := range messengerVariants() {
-		got := messengerConfig(v.config)
+		got, _ := messengerConfig(v.config)
 		got.Name, got.Nonce, got.Plane = wire.EntityName{}, nil, loop.Config{}
 		if !reflect.DeepEqual(got, control.Config{}) {
 			t.Errorf("%s changes %+v", v.name, got)

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
@@ -52,7 +51,7 @@ func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
 		return nil, err
 	}
 	for _, t := range r.targets {
-		if err := r.ask(ctx, t.child, child.ServerRequest{Trim: true}, nil); err != nil {
+		if err := r.ask(ctx, t.child, "Trim", struct{}{}, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -270,9 +270,9 @@ func TestTheRequestsOfAStorageCellAreWhatItsNameSays(t *testing.T) {
 		readDirect: {blocks.Read, blocks.Direct}, readCached: {blocks.Read, 0}, readUncached: {blocks.Read, 0},
 		writeDirect: {blocks.Write, blocks.Direct}, writeBuffered: {blocks.Write, blocks.Grouped},
 	} {
-		got := r.storageRequest(&target{}, report.Load{What: what}, load.Options{}).(child.Request[load.StorageOptions])
-		if got.Open.Kind != want.kind || got.Open.Flags != want.flags {
-			t.Errorf("%s: kind %d, flags %#x", what, got.Open.Kind, got.Open.Flags)
+		got := r.storageRequest(&target{}, report.Load{What: what}, load.Options{}).(child.Opening[load.StorageOptions])
+		if got.With.Kind != want.kind || got.With.Flags != want.flags {
+			t.Errorf("%s: kind %d, flags %#x", what, got.With.Kind, got.With.Flags)
 		}
 	}
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 )
@@ -40,17 +37,4 @@ func (p *progress) cell(i, n int, l report.Load) {
 		left = fmt.Sprintf(", about %v left", (each * time.Duration(n-i+1)).Round(time.Second))
 	}
 	p.say("[%d/%d] %v%s", i, n, l, left)
-}
-
-// columns is the width of the terminal that w is; 0 if it is none.
-func columns(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
 }

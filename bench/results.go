@@ -38,6 +38,5 @@ func show(path string, stdout io.Writer) error {
 	if err := json.Unmarshal(p, &f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	f.Width = columns(stdout)
 	return f.WriteTable(stdout)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -50,19 +49,20 @@ type messenger struct {
 }
 
 // messengerConfig leaves every limit at its default, as users have it.
-func messengerConfig(cfg serverConfig) control.Config {
+func messengerConfig(cfg serverConfig) (c control.Config, err error) {
 	nonce := uint32(1)
-	var judge auth.Server // nil: none
-	if cfg.Secure && !cfg.Msgr1 {
-		judge = session.NewSecureServer()
-	}
-	return control.Config{
-		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce, Auth: control.Auth{Server: judge},
+	c = control.Config{
+		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &nonce,
 		Plane: loop.Config{
 			Cores: max(1, cfg.Cores), Spin: cfg.Spin,
 			Driver: uring.Config{Backend: uring.Backend(cfg.Backend)},
 		},
 	}
+	if cfg.Secure && !cfg.Msgr1 {
+		c.Name.Type = wire.Mon
+		c.Auth.Server, err = session.NewSecureServer()
+	}
+	return c, err
 }
 
 // echo sends a message back, on the core that received it.
@@ -75,7 +75,11 @@ func echo(c *control.Conn, m *control.Message) bool {
 }
 
 func startMessenger(cfg serverConfig) (child.Server, error) {
-	m, err := server.StartMessenger(messengerConfig(cfg), cfg.Msgr1, echo)
+	c, err := messengerConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m, err := server.StartMessenger(c, cfg.Msgr1, echo)
 	return child.Started(&messenger{m, cfg}, err)
 }
 

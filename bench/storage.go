@@ -57,7 +57,7 @@ func (r *runner) storageRequest(t *target, l report.Load, o load.Options) any {
 	case readDirect:
 		s.Flags = blocks.Direct
 	}
-	return child.Request[load.StorageOptions]{Server: t.name, Open: &s}
+	return child.Opening[load.StorageOptions]{Server: t.name, With: s}
 }
 
 // cacheFile has the page cache know the file before a cell that goes through the cache, or

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
 )
@@ -76,22 +75,21 @@ func (r *runner) startCount(ctx context.Context, t *target) (calls func() (uint6
 		}
 		return c.Read, c.Close, nil
 	}
-	own := func() (child.ServerStats, error) {
-		var stats child.ServerStats
-		err := r.ask(ctx, t.child, child.ServerRequest{}, &stats)
-		return stats, err
+	own := func() (n *uint64, err error) {
+		err = r.ask(ctx, t.child, "Syscalls", struct{}{}, &n)
+		return n, err
 	}
 	end = func() {}
 	first, err := own()
-	if err != nil || first.Syscalls == nil {
+	if err != nil || first == nil {
 		return nil, end, err
 	}
 	return func() (uint64, error) {
 		last, err := own()
-		if err != nil || last.Syscalls == nil {
+		if err != nil || last == nil {
 			return 0, err
 		}
-		return *last.Syscalls - *first.Syscalls, nil
+		return *last - *first, nil
 	}, end, nil
 }
 

@@ -25,7 +25,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rivals: the benchmark starts this program: go run ./bench --rivals, in the directory of the library")
 		return cli.Usage
 	}
-	return child.Main(func(gone func()) error {
+	return child.Main(func() error {
 		switch args := args[1:]; {
 		case len(args) == 4 && args[0] == "server":
 			cores, err := strconv.Atoi(args[3])
@@ -33,13 +33,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 				return fmt.Errorf("cores of server %s: %w", args[1], err)
 			}
 			start := func() (child.Server, error) { return startServer(args[1], args[2] == child.ModeSecure, cores) }
-			return child.ServeServer(args[1], start, stdin, stdout, gone)
+			return child.ServeServer(args[1], start, stdin, stdout)
 		case len(args) == 2 && args[0] == "client":
 			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, args[1], o) }
-			return child.ServeClient(open, stdin, stdout, gone)
+			return child.ServeClient(open, stdin, stdout)
 		}
 		return fmt.Errorf("unknown child %q", args)
-	}, stdout, stderr)
+	}, stderr)
 }
 
 // startServer starts a rival on a free port of the loopback address, on so many CPUs; 0

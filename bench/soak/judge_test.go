@@ -31,11 +31,11 @@ func (w *world) judgeSessions() {
 func (w *world) awaitStorage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var now serverSample
+	var now Sample
 	err := msgrtest.Until(ctx, func() bool {
 		rest(ctx, 50*time.Millisecond)
 		var err error
-		now, err = w.server.ask(w.t.Context(), serverRequest{})
+		now, err = w.server.ask(w.t.Context(), Ask{})
 		return !w.healthy() || err == nil && w.allPlaces() && now.Held > 0 && now.Reopened > 0 && now.Failed > 0
 	})
 	if err != nil {
@@ -56,16 +56,16 @@ func (w *world) allPlaces() bool {
 }
 
 // judgeServer waits until the server is as it was before the attacks.
-func (w *world) judgeServer(before serverSample) {
+func (w *world) judgeServer(before Sample) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
 	defer cancel()
-	var now serverSample
+	var now Sample
 	err := msgrtest.Until(ctx, func() bool {
 		rest(ctx, 100*time.Millisecond)
 		var err error
-		now, err = w.server.ask(w.t.Context(), serverRequest{Cores: leastCore})
+		now, err = w.server.ask(w.t.Context(), Ask{Cores: leastCore})
 		if err == nil && now.Cores == leastCore {
-			now, err = w.server.ask(w.t.Context(), serverRequest{Collect: true})
+			now, err = w.server.ask(w.t.Context(), Ask{Collect: true})
 		}
 		return err == nil && now.Cores == leastCore && now.InFlight == 0 && now.Sending == 0 && now.Ops == 0 &&
 			now.Files <= before.Files && now.Goroutines <= before.Goroutines &&
@@ -94,13 +94,13 @@ const (
 var series = []struct {
 	name, unit string
 	slack      float64 // by how much the last quarter of a run may exceed the second, beside a tenth
-	of         func(s serverSample) float64
+	of         func(s Sample) float64
 }{
-	{"resident", "MiB", 16, func(s serverSample) float64 { return float64(s.Resident) / (1 << 20) }},
-	{"heap", "MiB", 8, func(s serverSample) float64 { return float64(s.Heap) / (1 << 20) }},
-	{"locked", "MiB", 4, func(s serverSample) float64 { return float64(s.Locked) / (1 << 20) }},
-	{"descriptors", "", 40, func(s serverSample) float64 { return float64(s.Files) }},
-	{"goroutines", "", 40, func(s serverSample) float64 { return float64(s.Goroutines) }},
+	{"resident", "MiB", 16, func(s Sample) float64 { return float64(s.Resident) / (1 << 20) }},
+	{"heap", "MiB", 8, func(s Sample) float64 { return float64(s.Heap) / (1 << 20) }},
+	{"locked", "MiB", 4, func(s Sample) float64 { return float64(s.Locked) / (1 << 20) }},
+	{"descriptors", "", 40, func(s Sample) float64 { return float64(s.Files) }},
+	{"goroutines", "", 40, func(s Sample) float64 { return float64(s.Goroutines) }},
 }
 
 // judgeGrowth compares the last quarter of a long run with the second one. In a short one
@@ -120,7 +120,7 @@ func (w *world) judgeGrowth() {
 }
 
 // median is the middle value, as storms and attacks come and go.
-func median(samples []serverSample, of func(serverSample) float64) float64 {
+func median(samples []Sample, of func(Sample) float64) float64 {
 	var all []float64
 	for _, s := range samples {
 		all = append(all, of(s))

@@ -3,7 +3,6 @@ package soak
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,11 +30,8 @@ const childCommand = "soak-server"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childCommand {
-		if err := serve(os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			proc.Fail(os.Stdout, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+		fmt.Fprintln(os.Stderr, serve(os.Args[2:], os.Stdin, os.Stdout))
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
@@ -56,20 +52,14 @@ const (
 // memoryBound is the sum of the documented bounds.
 const memoryBound = dispatchBytes + sendBytes + halfOpen*halfOpenBytes + mostCores*coreBytes
 
-// serverHello is the first line of a server.
-type serverHello struct {
-	Addr wire.Addr `json:"addr"`
-}
-
-// serverRequest is a line to a server: one of its fields is set, or none to have
-// the sample alone.
-type serverRequest struct {
+// Ask is a request to a server: one of its fields is set, or none to have the sample alone.
+type Ask struct {
 	Cores   int  `json:"cores,omitempty"`   // begin to become so many
 	Collect bool `json:"collect,omitempty"` // garbage, before the sample
 }
 
-// serverSample answers every request.
-type serverSample struct {
+// Sample answers every request.
+type Sample struct {
 	Resident   int64            `json:"resident"` // bytes
 	Peak       int64            `json:"peak"`
 	Heap       uint64           `json:"heap"`
@@ -133,7 +123,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		defer cancel()
 		_ = s.m.Shutdown(ctx) // the process ends with it
 	}()
-	return proc.Serve(stdin, stdout, serverHello{s.m.Addrs()[0]}, s.answer, func() { os.Exit(0) })
+	return proc.Serve(stdin, stdout, service{s})
 }
 
 func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
@@ -181,11 +171,15 @@ func (s *server) queued(c *control.Conn, m *control.Message) {
 	}
 }
 
-func (s *server) answer(line json.RawMessage) (any, error) {
-	var req serverRequest
-	if err := json.Unmarshal(line, &req); err != nil {
-		return nil, err
-	}
+// service has the methods for the test.
+type service struct{ *server }
+
+func (s service) Hello(_ struct{}, at *wire.Addr) error {
+	*at = s.m.Addrs()[0]
+	return nil
+}
+
+func (s service) Look(req Ask, out *Sample) (err error) {
 	switch {
 	case req.Cores > 0:
 		if s.changing.TryLock() {
@@ -194,7 +188,8 @@ func (s *server) answer(line json.RawMessage) (any, error) {
 	case req.Collect:
 		runtime.GC()
 	}
-	return s.sample()
+	*out, err = s.sample()
+	return err
 }
 
 // become adds cores, or removes the oldest, until there are n.
@@ -224,8 +219,8 @@ func (s *server) fail(err error) {
 	}
 }
 
-func (s *server) sample() (serverSample, error) {
-	var out serverSample
+func (s *server) sample() (Sample, error) {
+	var out Sample
 	mem, err := perf.ReadMemory(0)
 	if err != nil {
 		return out, err
@@ -249,7 +244,7 @@ func (s *server) sample() (serverSample, error) {
 	defer s.mu.Unlock()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
-	out = serverSample{
+	out = Sample{
 		Resident: mem.Resident, Peak: mem.Peak, Heap: heap.HeapAlloc, Files: len(files), Goroutines: goroutines(),
 		Cores: len(s.m.Cores()), Trouble: s.trouble, Open: st.Open, Ready: ready, HalfOpen: st.HalfOpen,
 		InFlight: st.InFlight, Sending: st.Sending, Counters: st.Counters, Locked: mem.Locked,
@@ -298,16 +293,16 @@ type process struct {
 func startServer(ctx context.Context, args ...string) (*process, error) {
 	// Not by its path: in an hour the file may have been removed.
 	const exe = "/proc/self/exe"
-	var hello serverHello
+	var addr wire.Addr
 	var said bytes.Buffer
-	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &hello)
+	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, &said)
 	}
-	return &process{c, hello.Addr}, nil
+	return &process{c, addr}, nil
 }
 
-func (p *process) ask(ctx context.Context, req serverRequest) (s serverSample, err error) {
-	err = p.Call(ctx, req, &s)
+func (p *process) ask(ctx context.Context, req Ask) (s Sample, err error) {
+	err = p.Call(ctx, "Look", req, &s)
 	return s, err
 }

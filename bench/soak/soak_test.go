@@ -56,7 +56,7 @@ type world struct {
 	acts     atomic.Int64
 	storms   atomic.Int64
 	changes  atomic.Int64 // cores that came or went
-	samples  []serverSample
+	samples  []Sample
 }
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
@@ -169,7 +169,7 @@ func (w *world) during(length time.Duration, what func()) {
 
 // sample looks at the server, and says in a long run how far it is.
 func (w *world) sample() {
-	s, err := w.server.ask(w.t.Context(), serverRequest{})
+	s, err := w.server.ask(w.t.Context(), Ask{})
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -204,7 +204,7 @@ func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 	})
 	rng := rand.New(rand.NewPCG(3, 5))
 	every(w.plan.cores, &w.changes, func() error {
-		now, err := w.server.ask(w.t.Context(), serverRequest{Cores: leastCore + rng.IntN(mostCores-leastCore+1)})
+		now, err := w.server.ask(w.t.Context(), Ask{Cores: leastCore + rng.IntN(mostCores-leastCore+1)})
 		if now.Trouble != "" {
 			err = errors.New(now.Trouble)
 		}
@@ -215,7 +215,7 @@ func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 // become waits until the server has so many cores.
 func (w *world) become(ctx context.Context, cores int) {
 	for {
-		s, err := w.server.ask(ctx, serverRequest{Cores: cores})
+		s, err := w.server.ask(ctx, Ask{Cores: cores})
 		if err != nil || s.Trouble != "" {
 			w.t.Fatal(err, s.Trouble)
 		}
@@ -228,10 +228,10 @@ func (w *world) become(ctx context.Context, cores int) {
 
 // baseline are the highest figures of the server without attacks: with all sessions connected
 // at once.
-func (w *world) baseline(ctx context.Context) serverSample {
-	var most serverSample
+func (w *world) baseline(ctx context.Context) Sample {
+	var most Sample
 	for n, all := 0, 0; n < 20 || all == 0; n++ {
-		s, err := w.server.ask(ctx, serverRequest{Collect: true})
+		s, err := w.server.ask(ctx, Ask{Collect: true})
 		if err != nil {
 			w.t.Fatalf("the server, after %d samples of which %d have all sessions: %v", n, all, err)
 		}

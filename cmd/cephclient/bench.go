@@ -108,8 +108,11 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	if err != nil {
 		return err
 	}
-	calls, failed := perf.Chains(mode, o.threads, o.seconds, func(chain int, done func(error)) error {
-		return begin(index(), data[chain], done)
+	calls, failed := perf.Loop(o.threads, o.seconds, func(chain int, done func(string, error)) {
+		ended := func(err error) { done(mode, err) }
+		if err := begin(index(), data[chain], ended); err != nil {
+			ended(err)
+		}
 	})
 	after, err := perf.ReadCPU(os.Getpid())
 	if mode == "write" {

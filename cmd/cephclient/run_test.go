@@ -139,11 +139,12 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
-	calls, _ := perf.Loop(1, time.Hour, func(int) (string, error) {
+	calls, _ := perf.Loop(1, time.Hour, func(_ int, done func(string, error)) {
 		if n++; n == 3000 {
-			return "write", io.EOF
+			done("write", io.EOF)
+		} else {
+			done("write", nil)
 		}
-		return "write", nil
 	})
 	r, count := result("write", 3, 4096, &calls, 6*time.Millisecond), int64(0)
 	for _, b := range r.Buckets {

@@ -128,19 +128,21 @@ func (e *env) load(ctx context.Context, args []string) error {
 	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int) (string, error) {
+		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int, done func(string, error)) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
 				kind, typ, value = "puts", kvformat.Put, longest[:e.size]
 			}
-			data, err := do(ctx, conns[i%e.conns], typ, strconv.Itoa(rand.IntN(e.keys)), value)
-			switch {
-			case errors.Is(err, errNotFound):
-				err = nil
-			case err == nil && !bytes.HasPrefix(longest, data):
-				err = fmt.Errorf("%w: %d bytes", errOther, len(data))
-			}
-			return kind, err
+			go func() {
+				data, err := do(ctx, conns[i%e.conns], typ, strconv.Itoa(rand.IntN(e.keys)), value)
+				switch {
+				case errors.Is(err, errNotFound):
+					err = nil
+				case err == nil && !bytes.HasPrefix(longest, data):
+					err = fmt.Errorf("%w: %d bytes", errOther, len(data))
+				}
+				done(kind, err)
+			}()
 		})
 		for _, kind := range []string{"gets", "puts"} {
 			fmt.Fprintln(e.stdout, kind, calls.Line(kind))

@@ -37,21 +37,9 @@ abstract name that begins with @.
 
 On a terminal it draws each interval until it is interrupted, as much as there is room
 for; otherwise use --once or --json. A process that hands over to a successor is
-followed if it was named by path.` + shapes(`{"time":"...","pid":N,"name":"...","addrs":"...","backend":"...","steering":"...",
- "open":N,"half_open":N,"made":N,"in_flight":N,"seconds":N,
- "total":{"in_per_s":N,"out_per_s":N,"mb_in_per_s":N,"mb_out_per_s":N},
- "cores":[{"core":N,"conns":N,"cpu":N,"in_per_s":N,...,"writes_per_s":N,"syscalls_per_s":N,
-  "in_flight":N,"overflows":N,"rearms":N,
-  "receive":"auto|buffers|ready","by_buffers":N,"paused":N,"stalls":N,"stalled":false}],
- "conns":[{"id":N,"peer":"...","entity":"...","remote":"...","state":"...","policy":"...",
-  "protocol":"...","mode":"...",
-  "core":N,"intended":N,"by":"...","reason":"...","in_per_s":N,...,"queued":N,"sent":N,
-  "held_bytes":N,"ack_lag":N,"throttled":false,"receive":"buffers|ready",
-  "receive_why":"...","in_seq":N,"out_seq":N,"reconnects":N,"error":"..."}]}
-one for each interval; cpu is the share of a CPU that a core takes, -1 if it is not known; core
-is where a connection is, intended where it was meant to be, reason why those differ; receive is
-whether it receives into the ring's buffers or waits for readiness and reads, receive_why why,
-and by_buffers how many of a core do the former`),
+followed if it was named by path.` + shapes(`{"time":"...","pid":N,"messenger":{...},"conns":[{...}]}
+one for each interval: the statistics as the process serves them, with all counters and no
+rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example)`),
 		Run: func(ctx context.Context, args []string) error { return t.run(ctx, e, args) },
 	}
 }
@@ -89,18 +77,16 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		if err != nil {
 			return ended(ctx, err)
 		}
-		f := newTopFrame(before, now)
-		f.sort(t.order)
-		before = now
-		switch {
+		switch text := newTopFrame(before, now).render(t.order); {
 		case t.json:
-			err = cli.WriteJSON(e.stdout, f)
+			err = cli.WriteJSON(e.stdout, now)
 		case live:
 			width, height, _ := terminalSize(e.stdout)
-			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(f.render(), width, height))
+			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(text, width, height))
 		default:
-			_, err = io.WriteString(e.stdout, f.render())
+			_, err = io.WriteString(e.stdout, text)
 		}
+		before = now
 		if t.once || err != nil {
 			return err
 		}
@@ -163,120 +149,69 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// topFrame has the rates between two snapshots.
+// topFrame is what happened between two snapshots of a process. After a hand-over they are of two
+// processes, and the rates are 0.
 type topFrame struct {
-	Time     time.Time `json:"time"`
-	PID      int       `json:"pid"`
-	Name     string    `json:"name"`
-	Addrs    string    `json:"addrs"`
-	Backend  string    `json:"backend"`
-	Steering string    `json:"steering"`
-	Open     int       `json:"open"`
-	HalfOpen int       `json:"half_open"`
-	Made     uint64    `json:"made"`
-	InFlight int64     `json:"in_flight"`
-	Seconds  float64   `json:"seconds"`
-	Total    topRates  `json:"total"`
-	Cores    []topCore `json:"cores"`
-	Conns    []topConn `json:"conns"`
-
-	engine string // the backend, with the reason if it is not the configured one
+	*control.Snapshot
+	seconds float64
+	total   topRates
+	cores   []topCore
+	conns   []topConn
 }
 
-type topRates struct {
-	In    float64 `json:"in_per_s"` // messages
-	Out   float64 `json:"out_per_s"`
-	MBIn  float64 `json:"mb_in_per_s"` // 10^6 bytes
-	MBOut float64 `json:"mb_out_per_s"`
-}
+// topRates are per second.
+type topRates struct{ in, out, bytesIn, bytesOut float64 }
 
 type topCore struct {
-	Core  int     `json:"core"`
-	Conns int64   `json:"conns"`
-	CPU   float64 `json:"cpu"` // share of a CPU that the core's thread took; -1: not known
+	*dataplane.CoreStats
 	topRates
-	Writes    float64 `json:"writes_per_s"`
-	Syscalls  float64 `json:"syscalls_per_s"`
-	InFlight  uint64  `json:"in_flight"` // operations that the kernel has: the depth of the ring
-	Overflows uint64  `json:"overflows"`
-	Rearms    uint64  `json:"rearms"`
-	// Receive is the receive mode; with auto, ByBuffers of the connections receive into
-	// the ring's buffers now.
-	Receive   string `json:"receive"`
-	ByBuffers int64  `json:"by_buffers"`
-	Paused    uint64 `json:"paused"` // times that a throttle stopped a reader
-	Stalls    uint64 `json:"stalls"`
-	Stalled   bool   `json:"stalled"`
-	State     string `json:"state,omitempty"` // running, draining or failed
+	cpu             float64 // share of a CPU that the core's thread took; -1: not known
+	writes, syscall float64 // per second
 }
 
 type topConn struct {
-	ID       uint64 `json:"id"`
-	Peer     string `json:"peer"`
-	Entity   string `json:"entity,omitempty"` // its name
-	Remote   string `json:"remote,omitempty"` // address of its socket
-	State    string `json:"state"`
-	Policy   string `json:"policy"`
-	Protocol string `json:"protocol"`
-	Mode     string `json:"mode"`
-	Core     int    `json:"core"`
-	Intended int    `json:"intended"` // core
-	By       string `json:"by"`       // the rule that chose the intended core
-	Reason   string `json:"reason,omitempty"`
+	*control.ConnStats
 	topRates
-	Queued     int    `json:"queued"`
-	Sent       int    `json:"sent"`
-	Held       int64  `json:"held_bytes"` // of both
-	AckLag     uint64 `json:"ack_lag"`
-	Throttled  bool   `json:"throttled"`
-	Receive    string `json:"receive,omitempty"` // buffers or ready
-	ReceiveWhy string `json:"receive_why,omitempty"`
-	InSeq      uint64 `json:"in_seq"`
-	OutSeq     uint64 `json:"out_seq"`
-	Reconnects uint64 `json:"reconnects"`
-	Error      string `json:"error,omitempty"`
 }
 
-// newTopFrame compares two snapshots. After a hand-over they are of two processes, and the
-// rates are 0.
 func newTopFrame(before, now *control.Snapshot) *topFrame {
-	m := &now.Messenger
-	f := &topFrame{
-		Time: now.Time, PID: now.PID, Name: m.Name, Addrs: m.Addrs, Backend: m.Backend, Steering: "none",
-		Open: m.Open, HalfOpen: m.HalfOpen, Made: m.Counters.Conns, InFlight: m.InFlight,
-		Cores: []topCore{}, Conns: []topConn{}, engine: m.Backend,
-	}
-	if m.Fallback != "" {
-		f.engine += " (" + m.Fallback + ")"
-	}
-	if m.Steering.Active {
-		f.Steering = strings.Join(m.Steering.Rules, ",")
-	}
 	if before.PID != now.PID {
 		before = now
 	}
-	f.Seconds = round(now.Time.Sub(before.Time).Seconds(), 3)
-	for i := range m.Cores {
-		old := dataplane.CoreStats{} // of a core that was added meanwhile
+	f := &topFrame{Snapshot: now, seconds: now.Time.Sub(before.Time).Seconds()}
+	for i := range now.Messenger.Cores {
+		c, old := &now.Messenger.Cores[i], &dataplane.CoreStats{} // of a core that was added meanwhile
 		for j := range before.Messenger.Cores {
-			if b := &before.Messenger.Cores[j]; b.Core == m.Cores[i].Core {
-				old = *b
+			if b := &before.Messenger.Cores[j]; b.Core == c.Core {
+				old = b
 			}
 		}
-		c := f.core(&old, &m.Cores[i])
-		f.Total.add(c.topRates)
-		f.Cores = append(f.Cores, c)
+		t := topCore{
+			CoreStats: c, cpu: -1, writes: f.per(old.Writes, c.Writes), syscall: f.per(old.Driver.Syscalls, c.Driver.Syscalls),
+			topRates: topRates{
+				f.per(old.MessagesIn, c.MessagesIn), f.per(old.MessagesOut, c.MessagesOut), f.per(old.BytesIn, c.BytesIn), f.per(old.BytesOut, c.BytesOut),
+			},
+		}
+		if c.CPU > 0 && c.CPU >= old.CPU && f.seconds > 0 {
+			t.cpu = (c.CPU - old.CPU).Seconds() / f.seconds
+		}
+		f.total.in, f.total.out = f.total.in+t.in, f.total.out+t.out
+		f.total.bytesIn, f.total.bytesOut = f.total.bytesIn+t.bytesIn, f.total.bytesOut+t.bytesOut
+		f.cores = append(f.cores, t)
 	}
-	olds := make(map[uint64]*control.ConnStats, len(before.Conns))
+	olds := make(map[uint64]*dataplane.HandlerStats, len(before.Conns))
 	for i := range before.Conns {
-		olds[before.Conns[i].ID] = &before.Conns[i]
+		olds[before.Conns[i].ID] = &before.Conns[i].IO
 	}
 	for i := range now.Conns {
-		old := olds[now.Conns[i].ID]
-		if old == nil {
-			old = &control.ConnStats{} // it is younger than the interval
+		c := &now.Conns[i]
+		a, b := olds[c.ID], &c.IO
+		if a == nil {
+			a = &dataplane.HandlerStats{} // it is younger than the interval
 		}
-		f.Conns = append(f.Conns, f.conn(old, &now.Conns[i]))
+		f.conns = append(f.conns, topConn{c, topRates{
+			f.per(a.MessagesIn, b.MessagesIn), f.per(a.MessagesOut, b.MessagesOut), f.per(a.BytesIn, b.BytesIn), f.per(a.BytesOut, b.BytesOut),
+		}})
 	}
 	return f
 }
@@ -284,62 +219,21 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 // per is the rate of a counter: 0 if it is lower than before, as the counters of a stalled
 // core, which are not known.
 func (f *topFrame) per(before, now uint64) float64 {
-	if f.Seconds <= 0 || now < before {
+	if f.seconds <= 0 || now < before {
 		return 0
 	}
-	return round(float64(now-before)/f.Seconds, 1)
-}
-
-func (f *topFrame) core(before, now *dataplane.CoreStats) topCore {
-	c := topCore{
-		Core: now.Core, Conns: now.Handlers, CPU: -1, Stalls: now.Stalls, Stalled: now.Stalled, State: now.State,
-		topRates: topRates{
-			In: f.per(before.MessagesIn, now.MessagesIn), Out: f.per(before.MessagesOut, now.MessagesOut),
-			MBIn: round(f.per(before.BytesIn, now.BytesIn)/1e6, 3), MBOut: round(f.per(before.BytesOut, now.BytesOut)/1e6, 3),
-		},
-		Writes: f.per(before.Writes, now.Writes), Syscalls: f.per(before.Driver.Syscalls, now.Driver.Syscalls),
-		InFlight: now.Driver.InFlight, Overflows: now.Driver.Overflows, Rearms: now.Rearms, Paused: now.Paused,
-		Receive: now.Receive, ByBuffers: now.Receiving,
-	}
-	if now.CPU > 0 && now.CPU >= before.CPU && f.Seconds > 0 {
-		c.CPU = round((now.CPU-before.CPU).Seconds()/f.Seconds, 3)
-	}
-	return c
-}
-
-func (f *topFrame) conn(before, now *control.ConnStats) topConn {
-	a, b := &before.IO, &now.IO
-	c := topConn{
-		ID: now.ID, Peer: now.Peer, Entity: now.Entity, Remote: now.Remote,
-		State: now.State, Policy: now.Policy, Protocol: now.Protocol, Mode: now.Mode,
-		Core: now.Placement.Core, Intended: now.Placement.Intended, By: now.Placement.By, Reason: now.Placement.Reason,
-		topRates: topRates{
-			In: f.per(a.MessagesIn, b.MessagesIn), Out: f.per(a.MessagesOut, b.MessagesOut),
-			MBIn: round(f.per(a.BytesIn, b.BytesIn)/1e6, 3), MBOut: round(f.per(a.BytesOut, b.BytesOut)/1e6, 3),
-		},
-		Queued: b.Queued, Sent: b.Sent, Held: now.HeldBytes, AckLag: b.AckLag, Throttled: b.Throttled,
-		Receive: string(b.Receive), ReceiveWhy: string(b.ReceiveWhy), InSeq: b.InSeq, OutSeq: b.OutSeq, Error: now.Error,
-	}
-	if n := now.Counters.Ready; n > 0 {
-		c.Reconnects = n - 1
-	}
-	return c
-}
-
-func (r *topRates) add(o topRates) {
-	r.In, r.Out = round(r.In+o.In, 1), round(r.Out+o.Out, 1)
-	r.MBIn, r.MBOut = round(r.MBIn+o.MBIn, 3), round(r.MBOut+o.MBOut, 3)
+	return float64(now-before) / f.seconds
 }
 
 // topOrder compares two connections.
 type topOrder func(a, b *topConn) int
 
 var topOrders = map[string]topOrder{
-	"rate":  func(a, b *topConn) int { return cmp.Compare(b.In+b.Out, a.In+a.Out) },
-	"bytes": func(a, b *topConn) int { return cmp.Compare(b.MBIn+b.MBOut, a.MBIn+a.MBOut) },
-	"queue": func(a, b *topConn) int { return cmp.Compare(b.Queued+b.Sent, a.Queued+a.Sent) },
-	"lag":   func(a, b *topConn) int { return cmp.Compare(b.AckLag, a.AckLag) },
-	"core":  func(a, b *topConn) int { return cmp.Compare(a.Core, b.Core) },
+	"rate":  func(a, b *topConn) int { return cmp.Compare(b.in+b.out, a.in+a.out) },
+	"bytes": func(a, b *topConn) int { return cmp.Compare(b.bytesIn+b.bytesOut, a.bytesIn+a.bytesOut) },
+	"queue": func(a, b *topConn) int { return cmp.Compare(b.IO.Queued+b.IO.Sent, a.IO.Queued+a.IO.Sent) },
+	"lag":   func(a, b *topConn) int { return cmp.Compare(b.IO.AckLag, a.IO.AckLag) },
+	"core":  func(a, b *topConn) int { return cmp.Compare(a.Placement.Core, b.Placement.Core) },
 	"peer":  func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) },
 	"id":    func(a, b *topConn) int { return 0 },
 }
@@ -352,35 +246,47 @@ func (t *top) setOrder(s string) error {
 	return nil
 }
 
-// sort orders the connections, equal ones by age.
-func (f *topFrame) sort(o topOrder) {
-	slices.SortFunc(f.Conns, func(a, b topConn) int { return cmp.Or(o(&a, &b), cmp.Compare(a.ID, b.ID)) })
-}
-
-// render draws the frame as text: a line for each core and for each connection.
-func (f *topFrame) render() string {
+// render draws the frame as text: a line for each core and for each connection, those that are
+// equal in the order by age.
+func (f *topFrame) render(o topOrder) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", f.Name, f.engine, f.PID, f.Steering, f.Addrs)
-	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n", f.Time.Format("15:04:05"),
-		count(f.Total.In), bandwidth(f.Total.MBIn), count(f.Total.Out), bandwidth(f.Total.MBOut), cli.Bytes(f.InFlight), f.Open, f.HalfOpen, f.Made)
+	m, steering := &f.Messenger, "none"
+	if m.Steering.Active {
+		steering = strings.Join(m.Steering.Rules, ",")
+	}
+	backend := m.Backend
+	if m.Fallback != "" {
+		backend += " (" + m.Fallback + ")"
+	}
+	fmt.Fprintf(&b, "ringmsgr top   %s   %s   pid %d   steering %s   %s\n", m.Name, backend, f.PID, steering, m.Addrs)
+	in, out, bytesIn, bytesOut := f.total.text()
+	fmt.Fprintf(&b, "%s   in %s/s %s   out %s/s %s   %s held   %d open, %d half open, %d made\n\n",
+		f.Time.Format("15:04:05"), in, bytesIn, out, bytesOut, cli.Bytes(m.InFlight), m.Open, m.HalfOpen, m.Counters.Conns)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CORE\tCPU\tCONNS\tIN/s\tOUT/s\tIN\tOUT\tCALLS/s\tWRITES/s\tRING\tOVERFLOWS\tBY-BUFS\tSTALLS")
-	for i := range f.Cores {
-		c := &f.Cores[i]
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.cpuText(), c.Conns, count(c.In), count(c.Out),
-			bandwidth(c.MBIn), bandwidth(c.MBOut), count(c.Syscalls), count(c.Writes),
-			c.InFlight, c.Overflows, c.ByBuffers, c.Stalls)
+	for i := range f.cores {
+		c := &f.cores[i]
+		in, out, bytesIn, bytesOut := c.text()
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", c.Core, c.cpuText(), c.Handlers, in, out, bytesIn, bytesOut,
+			count(c.syscall), count(c.writes), c.Driver.InFlight, c.Driver.Overflows, c.Receiving, c.Stalls)
 	}
 	_ = t.Flush() // a Builder takes everything
 	fmt.Fprintln(&b)
 	fmt.Fprintln(t, "ID\tPEER\tSTATE\tIN/s\tOUT/s\tIN\tOUT\tLAG\tQUEUED\tSENT\tCORE\tRECONN\tPOLICY")
-	for i := range f.Conns {
-		c := &f.Conns[i]
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", c.ID, c.peerText(), c.State, count(c.In), count(c.Out),
-			bandwidth(c.MBIn), bandwidth(c.MBOut), c.AckLag, c.Queued, c.Sent, c.coreText(), c.Reconnects, c.policyText())
+	slices.SortFunc(f.conns, func(a, b topConn) int { return cmp.Or(o(&a, &b), cmp.Compare(a.ID, b.ID)) })
+	for i := range f.conns {
+		c := &f.conns[i]
+		in, out, bytesIn, bytesOut := c.text()
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\n", c.ID, c.peerText(), c.State, in, out, bytesIn, bytesOut,
+			c.IO.AckLag, c.IO.Queued, c.IO.Sent, c.coreText(), max(c.Counters.Ready, 1)-1, c.policyText())
 	}
 	_ = t.Flush()
 	return b.String()
+}
+
+// text writes the rates.
+func (r *topRates) text() (in, out, bytesIn, bytesOut string) {
+	return count(r.in), count(r.out), bandwidth(r.bytesIn), bandwidth(r.bytesOut)
 }
 
 // cpuText is the share of a CPU that a core takes, or why it takes none.
@@ -392,12 +298,12 @@ func (c *topCore) cpuText() string {
 		return "being removed"
 	case c.Stalled:
 		return "STALLED"
-	case c.CPU < 0 && c.topRates == (topRates{}):
+	case c.cpu < 0 && c.topRates == (topRates{}):
 		return "idle"
-	case c.CPU < 0:
+	case c.cpu < 0:
 		return "not known"
 	}
-	return fmt.Sprintf("%.0f%%", c.CPU*100)
+	return fmt.Sprintf("%.0f%%", c.cpu*100)
 }
 
 // peerText is the name and the address of the peer.
@@ -410,10 +316,10 @@ func (c *topConn) peerText() string {
 
 // coreText is the core, and the intended one if it differs.
 func (c *topConn) coreText() string {
-	if c.Core != c.Intended {
-		return fmt.Sprintf("%d≠%d", c.Core, c.Intended)
+	if c.Placement.Core != c.Placement.Intended {
+		return fmt.Sprintf("%d≠%d", c.Placement.Core, c.Placement.Intended)
 	}
-	return fmt.Sprint(c.Core)
+	return fmt.Sprint(c.Placement.Core)
 }
 
 func (c *topConn) policyText() string {
@@ -421,7 +327,7 @@ func (c *topConn) policyText() string {
 	if c.Mode == "secure" {
 		text += ", secure"
 	}
-	if c.Throttled {
+	if c.IO.Throttled {
 		text += ", throttled"
 	}
 	if c.Error != "" {
@@ -433,10 +339,10 @@ func (c *topConn) policyText() string {
 // count is a number per second in at most seven columns.
 func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }
 
-// bandwidth is a rate given in 10^6 bytes per second.
-func bandwidth(mb float64) string {
-	if mb == 0 {
+// bandwidth is a number of bytes per second.
+func bandwidth(v float64) string {
+	if v == 0 {
 		return "0"
 	}
-	return cli.Rate(mb*1e6, "B/s")
+	return cli.Rate(v, "B/s")
 }

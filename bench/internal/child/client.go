@@ -2,7 +2,6 @@ package child
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"runtime/debug"
@@ -26,34 +25,51 @@ type Load interface {
 
 // ServeClient runs a client until stdin closes. All loads run on the calling
 // goroutine, one at a time.
-func ServeClient[O any, L Load](open func(context.Context, O) (L, error), stdin io.Reader, stdout io.Writer, gone func()) error {
+func ServeClient[O any, L Load](open func(context.Context, O) (L, error), stdin io.Reader, stdout io.Writer) error {
 	debug.SetGCPercent(clientGCPercent)
-	loads := map[string]Load{}
-	return proc.Serve(stdin, stdout, struct{}{}, func(line json.RawMessage) (any, error) {
-		var req Request[O]
-		if err := json.Unmarshal(line, &req); err != nil {
-			return nil, err
-		}
-		l := loads[req.Server]
-		switch {
-		case req.Open != nil:
-			if l != nil {
-				return nil, errors.New("connections are open already")
-			}
-			l, err := open(context.Background(), *req.Open)
-			if err == nil {
-				loads[req.Server] = l
-			}
-			return nil, err
-		case l == nil:
-			return nil, errors.New("no connections are open")
-		case req.Run != nil:
-			return l.Run(*req.Run)
-		case req.Close:
-			l.Close()
-			delete(loads, req.Server)
-			return nil, nil
-		}
-		return nil, errors.New("empty request")
-	}, gone)
+	return proc.Serve(stdin, stdout, &Client[O, L]{open: open, loads: map[string]Load{}})
+}
+
+// Client is the service of a client process: its methods are for the parent.
+type Client[O any, L Load] struct {
+	open  func(context.Context, O) (L, error)
+	loads map[string]Load
+}
+
+var errOpen = errors.New("connections are open already, or none are")
+
+// Hello says nothing.
+func (c *Client[O, L]) Hello(struct{}, *struct{}) error { return nil }
+
+// Open opens the connections to a server.
+func (c *Client[O, L]) Open(o Opening[O], _ *struct{}) error {
+	if c.loads[o.Server] != nil {
+		return errOpen
+	}
+	l, err := c.open(context.Background(), o.With)
+	if err == nil {
+		c.loads[o.Server] = l
+	}
+	return err
+}
+
+// Run loads a server for a slice.
+func (c *Client[O, L]) Run(s Slice, out *load.Result) (err error) {
+	l := c.loads[s.Server]
+	if l == nil {
+		return errOpen
+	}
+	*out, err = l.Run(s.Slice)
+	return err
+}
+
+// Close closes the connections to a server.
+func (c *Client[O, L]) Close(server string, _ *struct{}) error {
+	l := c.loads[server]
+	if l == nil {
+		return errOpen
+	}
+	l.Close()
+	delete(c.loads, server)
+	return nil
 }

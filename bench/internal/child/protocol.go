@@ -7,7 +7,6 @@ import (
 	"os/signal"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -22,7 +21,7 @@ const (
 	ModeSecure = "secure"
 )
 
-// Hello is the first line of a server process.
+// Hello is the first answer of a server process.
 type Hello struct {
 	Addr     string            `json:"addr"`            // IP:port
 	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
@@ -30,36 +29,23 @@ type Hello struct {
 	PID      int               `json:"pid,omitempty"` // of the server, if it is another process
 }
 
-// ServerRequest is a line to a server process.
-type ServerRequest struct {
-	GCLoad *bool `json:"gc_load,omitempty"` // switch the load on or off
-	Trim   bool  `json:"trim,omitempty"`    // return unused memory to the system
+// Opening asks a client process for connections to a server. O says which.
+type Opening[O any] struct {
+	Server string `json:"server"` // owner of the connections
+	With   O      `json:"with"`
 }
 
-// ServerStats answers every ServerRequest.
-type ServerStats struct {
-	Syscalls *uint64 `json:"syscalls,omitempty"` // made so far, if the server counts them
+// Slice asks a client process to load a server.
+type Slice struct {
+	Server string     `json:"server"`
+	Slice  load.Slice `json:"slice"`
 }
 
-// Request is a line to a client process; one of the fields besides Server is set. O says
-// which connections to open.
-type Request[O any] struct {
-	Server string      `json:"server"` // owner of the connections
-	Open   *O          `json:"open,omitempty"`
-	Run    *load.Slice `json:"run,omitempty"`
-	Close  bool        `json:"close,omitempty"`
-}
-
-// ClientRequest is a line to the client of echo servers.
-type ClientRequest = Request[load.Options]
-
-// Main is the main of a helper process. It calls serve with the function that ends the process
-// once its parent is gone, and returns the exit status.
-func Main(serve func(gone func()) error, stdout, stderr io.Writer) int {
+// Main is the main of a helper process. It calls serve, and returns the exit status.
+func Main(serve func() error, stderr io.Writer) int {
 	// Ctrl-C reaches all processes of a terminal; the parent ends its children.
 	signal.Ignore(os.Interrupt)
-	if err := serve(func() { os.Exit(cli.OK) }); err != nil {
-		proc.Fail(stdout, err)
+	if err := serve(); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return cli.Failed
 	}

@@ -1,7 +1,6 @@
 package child
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -44,44 +43,61 @@ func Started[S Server](s S, err error) (Server, error) {
 }
 
 // ServeServer runs one server until stdin closes.
-func ServeServer(name string, start func() (Server, error), stdin io.Reader, stdout io.Writer, gone func()) error {
+func ServeServer(name string, start func() (Server, error), stdin io.Reader, stdout io.Writer) error {
 	s, err := start()
 	if err != nil {
 		return fmt.Errorf("start server %s: %w", name, err)
 	}
 	defer func() { _ = s.Close() }() // the process ends with it
-	hello := Hello{Addr: s.Addr().String()}
-	if n, ok := s.(Noncer); ok {
+	p := &Process{s: s}
+	if l, ok := s.(Limiter); ok {
+		p.gc.room = l.RoomBeforeGC()
+	}
+	return proc.Serve(stdin, stdout, p)
+}
+
+// Process is the service of a server process: its methods are for the parent.
+type Process struct {
+	s  Server
+	gc gcLoad
+}
+
+// Hello describes the server.
+func (p *Process) Hello(_ struct{}, hello *Hello) error {
+	hello.Addr = p.s.Addr().String()
+	if n, ok := p.s.(Noncer); ok {
 		hello.Nonce = n.Nonce()
 	}
-	if d, ok := s.(Describer); ok {
+	if d, ok := p.s.(Describer); ok {
 		hello.Settings = d.Settings()
 	}
-	if p, ok := s.(interface{ PID() int }); ok {
-		hello.PID = p.PID()
+	if other, ok := p.s.(interface{ PID() int }); ok {
+		hello.PID = other.PID()
 	}
-	var gc gcLoad
-	if l, ok := s.(Limiter); ok {
-		gc.room = l.RoomBeforeGC()
+	return nil
+}
+
+// GCLoad switches the load on the collector on or off.
+func (p *Process) GCLoad(on bool, _ *struct{}) error {
+	if on {
+		p.gc.on()
+	} else {
+		p.gc.off()
 	}
-	return proc.Serve(stdin, stdout, hello, func(line json.RawMessage) (any, error) {
-		var req ServerRequest
-		if err := json.Unmarshal(line, &req); err != nil {
-			return nil, err
-		}
-		if req.GCLoad != nil && *req.GCLoad {
-			gc.on()
-		} else if req.GCLoad != nil {
-			gc.off()
-		}
-		if req.Trim {
-			debug.FreeOSMemory()
-		}
-		var stats ServerStats
-		if c, ok := s.(Counter); ok {
-			n := c.Syscalls()
-			stats.Syscalls = &n
-		}
-		return stats, nil
-	}, gone)
+	return nil
+}
+
+// Trim returns unused memory to the system.
+func (p *Process) Trim(struct{}, *struct{}) error {
+	debug.FreeOSMemory()
+	return nil
+}
+
+// Syscalls is the number of system calls that the server has made; nil: it does not count them.
+func (p *Process) Syscalls(_ struct{}, calls **uint64) error {
+	if c, ok := p.s.(Counter); ok {
+		n := c.Syscalls()
+		*calls = &n
+	}
+	return nil
 }

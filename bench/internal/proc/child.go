@@ -1,15 +1,14 @@
 package proc
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"os"
 	"os/exec"
-	"sync"
 	"time"
 )
 
@@ -20,20 +19,13 @@ const stopGrace = 2 * time.Second
 // ErrChildEnded says that a child process ended when it was still needed.
 var ErrChildEnded = errors.New("child process ended")
 
-// reply is one line from a child: a result or an error text.
-type reply struct {
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  string          `json:"error,omitempty"`
-}
-
-// Child is a running helper process. Calls are answered one at a time; its
-// methods may be used by any goroutine.
+// Child is a running helper process. It answers one call after the other; its methods may be used
+// by any goroutine.
 type Child struct {
 	name    string
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	mu      sync.Mutex // one call at a time
-	replies chan reply
+	calls   *rpc.Client
 	exited  chan struct{}
 	exitErr error // valid once exited is closed
 }
@@ -41,58 +33,33 @@ type Child struct {
 // PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Name returns the name given to Start.
-func (c *Child) Name() string { return c.name }
-
-// Call sends one request and decodes the answer into result, which may be nil.
-// When ctx ends first the child is killed, because its answer would be taken
-// for that to a later call.
-func (c *Child) Call(ctx context.Context, request, result any) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	line, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("%s: encode request: %w", c.name, err)
-	}
-	if _, err := c.stdin.Write(append(line, '\n')); err != nil {
-		return c.ended(err)
-	}
-	return c.receive(ctx, result)
-}
-
-// receive waits for one line of the child.
-func (c *Child) receive(ctx context.Context, result any) error {
+// Call calls a method of the child's service, and decodes the answer into result, which may be
+// nil. When ctx ends first the child is killed.
+func (c *Child) Call(ctx context.Context, method string, arg, result any) error {
+	call := c.calls.Go(service+"."+method, arg, result, make(chan *rpc.Call, 1))
 	select {
-	case r, ok := <-c.replies:
-		switch {
-		case !ok:
-			return c.ended(nil)
-		case r.Error != "":
-			return fmt.Errorf("%s: %s", c.name, r.Error)
-		case result == nil:
-			return nil
-		}
-		if err := json.Unmarshal(r.Result, result); err != nil {
-			return fmt.Errorf("%s: decode answer: %w", c.name, err)
-		}
-		return nil
+	case <-call.Done:
 	case <-ctx.Done():
 		_ = c.cmd.Process.Kill() // fails only if it has ended already
 		return fmt.Errorf("%s: %w", c.name, context.Cause(ctx))
 	}
-}
-
-// ended describes the death of the child, for which cause is a symptom.
-func (c *Child) ended(cause error) error {
+	if said := rpc.ServerError(""); call.Error == nil || errors.As(call.Error, &said) {
+		return c.named(call.Error)
+	}
 	select {
 	case <-c.exited:
-		cause = c.exitErr
+		return c.named(fmt.Errorf("%w: %w", ErrChildEnded, errors.Join(c.exitErr, call.Error)))
 	case <-time.After(stopGrace):
+		return c.named(call.Error)
 	}
-	if cause == nil {
-		return fmt.Errorf("%s: %w", c.name, ErrChildEnded)
+}
+
+// named is err with the name of the child.
+func (c *Child) named(err error) error {
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("%s: %w: %w", c.name, ErrChildEnded, cause)
+	return fmt.Errorf("%s: %w", c.name, err)
 }
 
 // Stop ends the child and waits until it is gone: first by closing its
@@ -105,59 +72,44 @@ func (c *Child) Stop() {
 		_ = c.cmd.Process.Kill() // fails only if it has ended already
 		<-c.exited
 	}
+	_ = c.calls.Close() // it may have been stopped before
 }
 
-// read passes the child's lines on until its standard output closes.
-func (c *Child) read(stdout io.Reader) {
-	defer close(c.replies)
-	lines := bufio.NewReader(stdout)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return
-		}
-		var r reply
-		if err := json.Unmarshal(line, &r); err != nil {
-			r = reply{Error: fmt.Sprintf("unexpected output %q", line)}
-		}
-		c.replies <- r
-	}
-}
-
-// Start runs exe with args as a child and waits for its first line, which is
-// decoded into hello. Standard error is passed to stderr. However this process ends, the
-// kernel closes the child's standard input, and with that the child ends (Serve).
+// Start runs exe with args as a child, and decodes the answer of its method Hello into hello.
+// Standard error is passed to stderr. However this process ends, the kernel closes the child's
+// standard input, and with that the child ends (Serve).
 func Start(ctx context.Context, name, exe string, args []string, stderr io.Writer, hello any) (*Child, error) {
-	cmd := exec.Command(exe, args...)
-	cmd.Stderr = stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
+	c := &Child{name: name, cmd: exec.Command(exe, args...), exited: make(chan struct{})}
+	c.cmd.Stderr = stderr
 	// Not StdoutPipe: Wait would close it under the reader.
-	stdout, childStdout, err := os.Pipe()
+	stdout, theirs, err := os.Pipe()
 	if err != nil {
-		stdin.Close()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	cmd.Stdout = childStdout
-	err = cmd.Start()
-	childStdout.Close()
+	c.cmd.Stdout = theirs
+	if c.stdin, err = c.cmd.StdinPipe(); err == nil {
+		err = c.cmd.Start()
+	}
+	theirs.Close()
 	if err != nil {
-		stdin.Close()
 		stdout.Close()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	c := &Child{name: name, cmd: cmd, stdin: stdin, replies: make(chan reply, 1), exited: make(chan struct{})}
+	c.calls = jsonrpc.NewClient(stream{stdout, c.stdin, stdout})
 	go func() {
-		c.read(stdout)
-		stdout.Close()
-		c.exitErr = cmd.Wait()
+		c.exitErr = c.cmd.Wait()
 		close(c.exited)
 	}()
-	if err := c.receive(ctx, hello); err != nil {
+	if err := c.Call(ctx, "Hello", struct{}{}, hello); err != nil {
 		c.Stop()
 		return nil, err
 	}
 	return c, nil
+}
+
+// stream has the two directions of a child as one.
+type stream struct {
+	io.Reader
+	io.Writer
+	io.Closer
 }

@@ -2,7 +2,6 @@ package proc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,31 +20,40 @@ import (
 // The test binary is its own child: these are the things it can be.
 const roleVar = "BENCH_PROC_TEST_ROLE"
 
+// Echo is the service of a child.
+type Echo struct{}
+
+func (Echo) Hello(_ struct{}, hello *string) error {
+	*hello = "ready"
+	return nil
+}
+
+func (Echo) Upper(s string, out *string) error {
+	*out = strings.ToUpper(s)
+	return nil
+}
+
+func (Echo) Refuse(struct{}, *struct{}) error { return errors.New("refused for a reason") }
+
+func (Echo) Die(struct{}, *struct{}) error {
+	os.Exit(3)
+	return nil
+}
+
+func (Echo) Hang(struct{}, *struct{}) error {
+	hang()
+	return nil
+}
+
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVar) {
 	case "":
 		os.Exit(m.Run())
 	case "echo":
-		err := Serve(os.Stdin, os.Stdout, "ready", func(req json.RawMessage) (any, error) {
-			var s string
-			if err := json.Unmarshal(req, &s); err != nil {
-				return nil, err
-			}
-			switch s {
-			case "die":
-				os.Exit(3)
-			case "hang":
-				hang()
-			case "refuse":
-				return nil, errors.New("refused for a reason")
-			}
-			return strings.ToUpper(s), nil
-		}, func() { os.Exit(0) })
-		if err != nil {
-			os.Exit(4)
-		}
+		_ = Serve(os.Stdin, os.Stdout, Echo{})
+		os.Exit(4)
 	case "deaf": // neither reads its input nor ends by itself
-		_ = write(os.Stdout, "ready", nil)
+		fmt.Println(`{"id":0,"result":"ready","error":null}`)
 		hang()
 	case "parent": // ends without a word to its child, which is busy
 		_ = os.Setenv(roleVar, "echo") // of the child
@@ -54,9 +62,9 @@ func TestMain(m *testing.M) {
 			os.Exit(5)
 		}
 		fmt.Println(c.PID())
-		_ = c.Call(context.Background(), "hang", nil)
+		_ = c.Call(context.Background(), "Hang", struct{}{}, nil)
 	case "fails":
-		Fail(os.Stdout, errors.New("no such address"))
+		os.Exit(6)
 	}
 }
 
@@ -86,7 +94,7 @@ func TestCallReturnsTheAnswer(t *testing.T) {
 	c, err := start(t, "echo")
 	clitest.Must(t, err)
 	var out string
-	if err := c.Call(t.Context(), "abc", &out); err != nil || out != "ABC" {
+	if err := c.Call(t.Context(), "Upper", "abc", &out); err != nil || out != "ABC" {
 		t.Fatalf("%q, %v", out, err)
 	}
 }
@@ -94,11 +102,11 @@ func TestCallReturnsTheAnswer(t *testing.T) {
 func TestCallReturnsTheChildsErrorWithItsName(t *testing.T) {
 	c, err := start(t, "echo")
 	clitest.Must(t, err)
-	err = c.Call(t.Context(), "refuse", nil)
+	err = c.Call(t.Context(), "Refuse", struct{}{}, nil)
 	if err == nil || err.Error() != "echo: refused for a reason" {
 		t.Fatalf("error %v", err)
 	}
-	if err := c.Call(t.Context(), "again", nil); err != nil {
+	if err := c.Call(t.Context(), "Upper", "again", nil); err != nil {
 		t.Fatalf("a refusal ended the child: %v", err)
 	}
 }
@@ -106,15 +114,15 @@ func TestCallReturnsTheChildsErrorWithItsName(t *testing.T) {
 func TestTheDeathOfAChildIsReportedWithItsExitStatus(t *testing.T) {
 	c, err := start(t, "echo")
 	clitest.Must(t, err)
-	err = c.Call(t.Context(), "die", nil)
+	err = c.Call(t.Context(), "Die", struct{}{}, nil)
 	if !errors.Is(err, ErrChildEnded) || !strings.Contains(err.Error(), "exit status 3") {
 		t.Fatalf("error %v", err)
 	}
 }
 
-func TestAnErrorInPlaceOfTheHelloFailsTheStart(t *testing.T) {
+func TestAnEndInPlaceOfTheHelloFailsTheStart(t *testing.T) {
 	_, err := start(t, "fails")
-	if err == nil || !strings.Contains(err.Error(), "no such address") {
+	if !errors.Is(err, ErrChildEnded) || !strings.Contains(err.Error(), "exit status 6") {
 		t.Fatalf("error %v", err)
 	}
 }
@@ -124,7 +132,7 @@ func TestACallThatOutlastsItsContextKillsTheChild(t *testing.T) {
 	clitest.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Call(ctx, "hang", nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.Call(ctx, "Hang", struct{}{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v", err)
 	}
 	<-c.exited

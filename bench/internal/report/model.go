@@ -18,8 +18,6 @@ type File struct {
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
 	Notes   []string  `json:"notes,omitempty"` // parts that the run left out, with the reason
-
-	Width int `json:"-"` // of the printed report; 0: DefaultWidth
 }
 
 // Machine says where the figures come from.

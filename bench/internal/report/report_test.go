@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
@@ -27,7 +28,7 @@ func canned() *File {
 		Servers: []Server{
 			{Name: "floor", About: "bare echo"}, {Name: "epoll", About: "one"}, {Name: "io_uring", About: "another"}, {Name: "net", About: "plain"},
 		},
-		Notes: []string{"something was not possible"},
+		Notes: []string{strings.Repeat("something was not possible, ", 5) + "that is all"},
 	}
 	loads := []Load{
 		{Size: 64, Conns: 1, Depth: 1}, {Size: 4096, Conns: 64, Depth: 1}, {Size: 1 << 20, Conns: 16, Depth: 16, GCLoad: true},
@@ -62,6 +63,7 @@ func canned() *File {
 	return f
 }
 
+// Matrix: BE-06
 func TestTable(t *testing.T) {
 	var got bytes.Buffer
 	clitest.Must(t, canned().WriteTable(&got))
@@ -74,9 +76,13 @@ func TestTable(t *testing.T) {
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("the table differs from %s (rewrite with -update):\n%s", path, got.String())
 	}
+	for line := range strings.Lines(got.String()) {
+		if len(line) > cli.Width+1 {
+			t.Errorf("%d columns: %s", len(line)-1, line)
+		}
+	}
 }
 
-// Matrix: BE-06
 func TestJSONKeepsTheWholeReport(t *testing.T) {
 	f := canned()
 	p, err := json.Marshal(f)

@@ -51,9 +51,9 @@ func (f *File) writeNoise(b *bytes.Buffer) {
 		return
 	}
 	b.WriteByte('\n')
-	writeText(b, "Noise: half of the paired rounds of a typical cell lie within this of their median:", f.width())
-	writeText(b, "  "+strings.Join(noise, ", "), f.width())
-	writeText(b, "A cell is better or worse when all its rounds agree and its median differs by more than that.", f.width())
+	writeText(b, "Noise: half of the paired rounds of a typical cell lie within this of their median:")
+	writeText(b, "  "+strings.Join(noise, ", "))
+	writeText(b, "A cell is better or worse when all its rounds agree and its median differs by more than that.")
 }
 
 // writeMeasure writes one figure of one server and says whether there was any.
@@ -90,7 +90,7 @@ func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
 	if n := len(lists[Unknown]); n > 0 {
 		line += fmt.Sprintf(", %d of too few rounds", n)
 	}
-	writeText(b, line, f.width())
+	writeText(b, line)
 	for _, l := range []struct {
 		name  string
 		cells []string
@@ -115,13 +115,13 @@ func (c *Cell) unsteady(server string) bool {
 // writeNotes explains some of the figures.
 func (f *File) writeNotes(b *bytes.Buffer) {
 	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
-		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.", f.width())
+		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.")
 	}
 	if f.marked(func(s Sample) bool { return s.UnsteadyStart }) {
-		writeText(b, ">: measured before the queues had filled, the latency in the long run is higher and the rate may be another.", f.width())
+		writeText(b, ">: measured before the queues had filled, the latency in the long run is higher and the rate may be another.")
 	}
 	for _, n := range f.Notes {
-		writeText(b, fmt.Sprintf("Note: %s.", n), f.width())
+		writeText(b, fmt.Sprintf("Note: %s.", n))
 	}
 }
 

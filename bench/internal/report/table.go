@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
@@ -50,9 +52,9 @@ func (f *File) writeHead(b *bytes.Buffer) {
 	if f.Mode == "secure" {
 		head += ", mode secure"
 	}
-	writeText(b, head, f.width())
+	writeText(b, head)
 	for _, s := range f.Servers {
-		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About), f.width())
+		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About))
 	}
 }
 
@@ -67,10 +69,10 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 		rows = append(rows, c.Results[i].row(f.Base))
 	}
 	if slices.ContainsFunc(c.Results, func(r Result) bool { return r.BytesPerConn > 0 }) {
-		rows[0] = slices.Insert(rows[0], len(rows[0])-ratioColumns, "idle conn")
+		rows[0] = slices.Insert(rows[0], figureColumns, "idle conn")
 		for i, r := range c.Results {
-			if row := rows[i+1]; len(row) > ratioColumns { // it was measured
-				rows[i+1] = slices.Insert(row, len(row)-ratioColumns, cli.Bytes(r.BytesPerConn))
+			if row := rows[i+1]; len(row) > figureColumns { // it was measured
+				rows[i+1] = slices.Insert(row, figureColumns, cli.Bytes(r.BytesPerConn))
 			}
 		}
 	}
@@ -83,12 +85,36 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 		medians = "one round"
 	}
 	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%v (%s)", c.Load, medians), f.width())
-	writeAligned(b, rows, f.width(), len(rows[0])-ratioColumns)
+	writeText(b, fmt.Sprintf("%v (%s)", c.Load, medians))
+	writeColumns(b, rows, 1, figureColumns)
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return len(row) <= figureColumns })
+	writeColumns(b, rows, figureColumns, len(rows[0]))
 }
 
-// ratioColumns is the number of columns of ratios, at the end of the table of a cell.
-const ratioColumns = 3
+// writeColumns writes the first column of rows to the left, and the columns from first to end-1 to
+// the right of it.
+func writeColumns(b *bytes.Buffer, rows [][]string, first, end int) {
+	widest := 0
+	for _, row := range rows {
+		widest = max(widest, len(row[0]))
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintf(t, "%-*s\t%s\t\n", widest, row[0], strings.Join(row[first:min(end, len(row))], "\t"))
+	}
+	_ = t.Flush() // a Buffer takes everything
+}
+
+// writeText writes a paragraph, broken between words. It keeps its indentation;
+// lines from the second on have two columns more.
+func writeText(b *bytes.Buffer, text string) {
+	indent := len(text) - len(strings.TrimLeft(text, " "))
+	cli.Hang(b, text[:indent], text, indent+2, cli.Width)
+}
+
+// figureColumns is the number of columns of the first table of a cell. The others, the ratios among
+// them, are those of the second.
+const figureColumns = 9
 
 // columns are the heads of the table of a cell.
 func (l Load) columns(base string) []string {
@@ -109,7 +135,7 @@ func (l Load) columns(base string) []string {
 // row formats one line of a cell's table.
 func (r Result) row(base string) []string {
 	if len(r.Samples) == 0 {
-		return []string{r.Server, "not measured"}
+		return append([]string{r.Server, "not measured"}, make([]string, figureColumns-2)...)
 	}
 	m := r.Median
 	latency := func(us float64, beyond uint64) string {

@@ -1,6 +1,6 @@
 // Package session opens lossy sessions over ordinary net connections, for the client of
 // the benchmark and for its plain server: msgr2.1 without compression, with authentication
-// none in crc mode, and in secure mode with one that shows the keys; or msgr1. After that
+// none in crc mode, and cephx with known keys in secure mode; or msgr1. After that
 // the connection carries data frames in both directions and this package is done with it.
 package session
 
@@ -43,8 +43,11 @@ func interrupt(ctx context.Context, c net.Conn) (behind func(error) error) {
 func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
 	behind := interrupt(ctx, c)
 	cfg := msgrtest.PeerConfig{Name: entity(), Number: -1, Addr: wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: addrPort(c.LocalAddr())}}
+	var err error
 	if secure {
-		cfg.AuthClient = shownClient{}
+		if cfg.AuthClient, err = newSecureClient(); err != nil {
+			return nil, nil, err
+		}
 	}
 	p := msgrtest.PeerOn(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce))
 	p.Handshake()
@@ -67,9 +70,12 @@ func Connect1(ctx context.Context, c net.Conn, peerNonce, nonce uint32) error {
 // codecs of the data frames.
 func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *frame.Decoder, error) {
 	behind := interrupt(ctx, c)
-	cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Addr: v2(c.LocalAddr(), 0)}
+	cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Addr: v2(c.LocalAddr(), 0)}
+	var err error
 	if secure {
-		cfg.AuthServer = NewSecureServer()
+		if cfg.AuthServer, err = NewSecureServer(); err != nil {
+			return nil, nil, err
+		}
 	}
 	p := msgrtest.PeerOn(ctx, cfg, c, wire.Addr{})
 	p.Handshake()

@@ -58,7 +58,7 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"x --nothing else": "there is no flag --nothing",
 		"--wiat 1s":        "there is no flag --wiat: did you mean --wait?",
 		"--pick x":         "there is no flag --pick: did you mean --picky?",
-		"--pickyness":      "there is no flag --pickyness: did you mean --picky?",
+		"--x":              "there is no flag --x",
 		"---n 1":           "bad flag syntax: ---n",
 	} {
 		fs := NewFlags("")

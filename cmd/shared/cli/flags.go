@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -73,44 +74,19 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	return &UsageError{err}
 }
 
-// Nearest ends the error about an unknown word: it asks for the nearest of names, if that
-// begins alike or differs in a letter or two. Else it is empty.
+// Nearest ends the error about an unknown word: it asks for the nearest of names, by the library's
+// measure. It is empty if no name is near.
 func Nearest(word, dashes string, names []string) string {
-	best, least := "", 3
+	all := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, name := range names {
-		n := distance(word, name)
-		if len(word) > 1 && (strings.HasPrefix(word, name) || strings.HasPrefix(name, word)) {
-			n = min(n, 1)
-		}
-		if n < least && n < len(name) {
-			best, least = name, n
+		if len(name) > 2 { // a shorter one is near to every word
+			all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 		}
 	}
-	if best == "" {
-		return ""
+	if near := all.SuggestionsFor(word); len(near) > 0 {
+		return fmt.Sprintf(": did you mean %s%s?", dashes, near[0])
 	}
-	return fmt.Sprintf(": did you mean %s%s?", dashes, best)
-}
-
-// distance is the number of letters to change, to add or to leave out between a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0]++
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // wanted describes the valid values of a flag, by its type.

@@ -50,18 +50,13 @@ func Count(v float64) string {
 }
 
 // Rate writes a number per second in at most ten columns and the unit: "9.5 kB/s" with unit
-// "B/s", "107 k" without unit.
+// "B/s", "106.6 k" without unit. Digits after those are cut off.
 func Rate(v float64, unit string) string {
-	n, prefix := v, ""
-	if v >= 1 { // no milli
-		n, prefix = humanize.ComputeSI(v)
+	text := humanize.SIWithDigits(v, 1, unit)
+	if v < 1 { // no milli
+		text = humanize.FtoaWithDigits(v, 1) + " " + unit
 	}
-	// The library cuts digits off; here they are rounded.
-	digits, scale := 1, 10.0
-	if n >= 100 {
-		digits, scale = 0, 1
-	}
-	return strings.TrimRight(humanize.FtoaWithDigits(math.Round(n*scale)/scale, digits)+" "+prefix+unit, " ")
+	return strings.TrimRight(text, " ")
 }
 
 // Duration writes a time with three digits and a unit that suits it: "8.50 us",

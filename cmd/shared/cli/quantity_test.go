@@ -11,8 +11,8 @@ func TestQuantitiesReadWell(t *testing.T) {
 		"1 234 567": Count(1234567), "999": Count(999), "1 000": Count(999.9), "12.3": Count(12.34), "0.12": Count(0.123),
 		"1.23 us": Micros(1.234), "12.3 us": Micros(12.34), "123 us": Micros(123.4), "1.23 ms": Micros(1234), "1.50 s": Micros(1.5e6),
 		"250 s": Duration(250 * time.Second), "0.00 us": Duration(0),
-		"0": Rate(0, ""), "0 B/s": Rate(0, "B/s"), "0.5": Rate(0.5, ""), "9.5 kB/s": Rate(9500, "B/s"), "107 k": Rate(106640, ""),
-		"12.5 M": Rate(12.5e6, ""), "2 MB/s": Rate(1.953e6, "B/s"), "1.9 k": Rate(1949, ""), "3 B/s": Rate(3, "B/s"), "502 MB/s": Rate(501.961e6, "B/s"),
+		"0": Rate(0, ""), "0 B/s": Rate(0, "B/s"), "0.5": Rate(0.5, ""), "9.5 kB/s": Rate(9500, "B/s"), "106.6 k": Rate(106640, ""),
+		"12.5 M": Rate(12.5e6, ""), "1.9 MB/s": Rate(1.953e6, "B/s"), "1.9 k": Rate(1949, ""), "3 B/s": Rate(3, "B/s"), "501.9 MB/s": Rate(501.961e6, "B/s"),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -127,65 +127,35 @@ func (c *Calls) Line(kind string) string {
 	return fmt.Sprintf("%s/s, p50 %s, p99 %s", cli.Count(c.Rate(kind)), p50, p99)
 }
 
-// Loop is a closed loop of load: each of n goroutines calls f, with its number, one time
-// after the other, until d has passed or a call of its own has failed. f says of which kind
-// a call was. The error is the first that there was; calls that fail are counted, too.
-func Loop(n int, d time.Duration, f func(i int) (kind string, err error)) (c Calls, failed error) {
+// Loop is a closed loop of load, of n chains of operations. begin begins one of chain i. Its done
+// counts it and begins the next one of the chain, until d has passed or an operation of the chain
+// has failed; kind says of which kind it was. done may be called on any goroutine, once for each
+// begin. The error is the first that there was; operations that fail are counted, too.
+func Loop(n int, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards c.kinds and failed
 	c.kinds = map[string]*Histogram{}
 	began := time.Now()
 	for i := range n {
-		all.Go(func() {
-			for err := error(nil); err == nil && time.Since(began) < d; {
-				var kind string
-				sent := time.Now()
-				kind, err = f(i)
-				took := time.Since(sent)
+		all.Add(1)
+		var next func()
+		next = func() {
+			sent := time.Now()
+			begin(i, func(kind string, err error) {
+				now := time.Now()
 				mu.Lock()
 				if c.kinds[kind] == nil {
 					c.kinds[kind] = NewHistogram()
 				}
-				c.kinds[kind].Record(took)
+				c.kinds[kind].Record(now.Sub(sent))
 				failed = cmp.Or(failed, err)
 				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	c.Took = time.Since(began)
-	return c, failed
-}
-
-// Chains is Loop for n chains of operations of one kind: begin begins one of chain i, whose done begins the next one, for d or until
-// an error. done may be called on any goroutine, once for each begin without an error.
-func Chains(kind string, n int, d time.Duration, begin func(i int, done func(error)) error) (c Calls, failed error) {
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards h and failed
-	h, began := NewHistogram(), time.Now()
-	c.kinds = map[string]*Histogram{kind: h}
-	for i := range n {
-		all.Add(1)
-		var sent time.Time
-		var done func(error)
-		next := func() {
-			sent = time.Now()
-			if err := begin(i, done); err != nil {
-				done(err)
-			}
-		}
-		done = func(err error) {
-			now := time.Now()
-			mu.Lock()
-			h.Record(now.Sub(sent))
-			failed = cmp.Or(failed, err)
-			over := err != nil || now.Sub(began) >= d
-			mu.Unlock()
-			if over {
-				all.Done()
-			} else {
-				next()
-			}
+				if err != nil || now.Sub(began) >= d {
+					all.Done()
+				} else {
+					next()
+				}
+			})
 		}
 		next()
 	}

@@ -1,7 +1,6 @@
 package perf
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -98,68 +97,28 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// pass lets time of the bubble pass.
-func pass(d time.Duration) {
-	ctx, stop := context.WithTimeout(context.Background(), d)
-	defer stop()
-	<-ctx.Done()
-}
-
+// Chains are as many calls at a time, each of its kind. A call that fails ends its chain alone.
 func TestAClosedLoopCountsTheCallsOfEachKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, err := Loop(3, 10*time.Second, func(i int) (string, error) {
-			if i == 0 {
-				pass(2 * time.Second)
-				return "slow", nil
-			}
-			pass(time.Second)
-			return "fast", nil
-		})
-		if err != nil || calls.Took != 10*time.Second || calls.Of("slow").Count() != 5 || calls.Of("fast").Count() != 20 || calls.Of("none").Count() != 0 {
-			t.Errorf("%d slow, %d fast in %v, %v", calls.Of("slow").Count(), calls.Of("fast").Count(), calls.Took, err)
-		}
-		if p := calls.Of("slow").Quantile(0.5).Round(100 * time.Millisecond); p != 2*time.Second || calls.Rate("fast") != 2 {
-			t.Errorf("the slow ones took %v, %v fast ones in a second", p, calls.Rate("fast"))
-		}
-	})
-}
-
-func TestACallThatFailsEndsItsOwnLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed, n := errors.New("failed"), atomic.Int64{}
-		calls, err := Loop(2, 5*time.Second, func(i int) (string, error) {
-			pass(time.Second)
-			n.Add(1)
-			if i == 0 {
-				return "one", failed
-			}
-			return "one", nil
-		})
-		if !errors.Is(err, failed) || n.Load() != 6 || calls.Of("one").Count() != 6 {
-			t.Errorf("%d calls, %d counted, %v", n.Load(), calls.Of("one").Count(), err)
-		}
-	})
-}
-
-// Chains are as many calls at a time; one that fails, or cannot begin, ends its chain alone.
-func TestAChainBeginsTheNextCallWhenOneIsDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
 		failed, refused, n := errors.New("failed"), errors.New("refused"), atomic.Int64{}
-		calls, err := Chains("one", 3, 5*time.Second, func(i int, done func(error)) error {
-			if n.Add(1); i == 2 {
-				return refused
+		calls, err := Loop(4, 10*time.Second, func(i int, done func(string, error)) {
+			switch n.Add(1); i {
+			case 0:
+				time.AfterFunc(2*time.Second, func() { done("slow", nil) })
+			case 1:
+				time.AfterFunc(time.Second, func() { done("fast", nil) })
+			case 2:
+				time.AfterFunc(time.Second, func() { done("fast", failed) })
+			default:
+				done("none", refused)
 			}
-			time.AfterFunc(time.Second, func() {
-				if i == 1 {
-					done(failed)
-				} else {
-					done(nil)
-				}
-			})
-			return nil
 		})
-		if !errors.Is(err, refused) || n.Load() != 7 || calls.Of("one").Count() != 7 || calls.Took != 5*time.Second {
-			t.Errorf("%d calls, %d counted in %v, %v", n.Load(), calls.Of("one").Count(), calls.Took, err)
+		slow, fast, none := calls.Of("slow"), calls.Of("fast").Count(), calls.Of("none").Count()
+		if !errors.Is(err, refused) || n.Load() != 17 || calls.Took != 10*time.Second || slow.Count() != 5 || fast != 11 || none != 1 {
+			t.Errorf("%d calls, %d slow, %d fast, %d refused in %v, %v", n.Load(), slow.Count(), fast, none, calls.Took, err)
+		}
+		if p := slow.Quantile(0.5).Round(100 * time.Millisecond); p != 2*time.Second || calls.Rate("fast") != 1.1 || calls.Of("other").Count() != 0 {
+			t.Errorf("the slow ones took %v, %v fast ones in a second", p, calls.Rate("fast"))
 		}
 	})
 }
