@@ -206,7 +206,7 @@ func startTheirs(t *testing.T, c *cluster, pool string) *theirs {
 	t.Helper()
 	ceph, err := exec.LookPath("ceph")
 	check(t, err)
-	file := c.file("librados.py")
+	file := c.file(pool + ".py") // each program has its own: another one is written while it reads
 	check(t, os.WriteFile(file, libradosProgram, 0o644))
 	// The interpreter is that of the release, and finds its library.
 	p := exec.Command(filepath.Join(filepath.Dir(ceph), "python3"), file, c.file("ceph.conf"), pool)
