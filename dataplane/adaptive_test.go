@@ -322,7 +322,7 @@ func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
 		for seed := range uint64(40) {
 			rng := rand.New(rand.NewPCG(seed, 12))
 			b := newBed(t, receiving(receive))
-			a := &adaptive{test: t, conn: b.connMode(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
+			a := &adaptive{test: t, conn: b.conn(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
 			kept := a.keep()
 			release := func() {
 				for len(*kept) > 0 {

@@ -14,7 +14,7 @@ func TestCompressedMessagesOfManyConnectionsExceedTheBudgetByOneAtMost(t *testin
 		for _, piece := range []int{0, 70} {
 			tc, th := budgetConns(t, 0, limit, 64*kib)
 			for range conns {
-				c := tc.connMode(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
+				c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
 				c.h.rx.dec.Decompress(halves{})
 				c.peer.enc.Compress(halves{}, 10)
 				tc.add(c)
@@ -74,7 +74,7 @@ func TestACompressedMessageThatWaitsForRoomChangesCores(t *testing.T) {
 		if full != nil {
 			t.Fatal("an empty budget is full")
 		}
-		c := a.connMode(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
+		c := a.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th, Share: 64 * kib}}, mode)
 		c.h.rx.dec.Decompress(halves{})
 		c.peer.enc.Compress(halves{}, 10)
 		wire := c.peer.message(1, 0, &Message{TID: 7, Data: make([]byte, 50*kib)})

@@ -17,7 +17,7 @@ func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
 		b := newBed(t, receiving(receive))
 		for tag := frame.TagHello; tag.Known(); tag++ {
 			for _, n := range []int{int(tag.Bound().Max) + 1, 1 << 20} {
-				c := b.connMode(OpenOptions{}, m)
+				c := b.conn(OpenOptions{}, m)
 				asked := c.c.Snapshot().PoolLent
 				wire := c.peer.frame(tag, make([]byte, n))
 				c.arrive(wire[:c.peer.dec.HeadSize()])
@@ -43,7 +43,7 @@ func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing
 			case !tag.Known():
 				want = frame.ErrTag
 			}
-			c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+			c := newBed(t, receiving(receive)).conn(OpenOptions{}, m)
 			asked := c.c.Snapshot().PoolLent
 			c.arrive(c.peer.frame(tag, make([]byte, tag.Bound().Max))[:c.peer.dec.HeadSize()])
 			if err := c.own.fault(); !errors.Is(err, want) || c.c.Snapshot().PoolLent != asked {
@@ -80,7 +80,7 @@ func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 // Matrix: FR-27
 func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
-		c := newBed(t, receiving(receive)).connMode(OpenOptions{}, m)
+		c := newBed(t, receiving(receive)).conn(OpenOptions{}, m)
 		stamp := Timestamp{7, 8}.payload()
 		c.arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.ControlSlack)...)))
 		got := c.take()

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -169,9 +168,8 @@ func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Messa
 	for _, lossy := range []bool{false, true} {
 		th, send := loop.NewThrottle(1000), NewSendBudget(1<<20, 0)
 		b := newBed(t, nil)
-		c := &conn{bed: b, own: &recorder{}}
-		c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: send})
-		c.open(OpenOptions{Throttles: &loop.Throttles{Shared: th}, Lossy: lossy}, frame.Rev1, false)
+		c := b.handler(HandlerConfig{Budget: send})
+		c.open(OpenOptions{Throttles: &loop.Throttles{Shared: th}, Lossy: lossy})
 		var kept *Message
 		c.own.onMessage = func(h *Handler, m *Message) {
 			m.Retain()
@@ -213,7 +211,7 @@ func TestASlowMessageEndsItsConnection(t *testing.T) {
 		t.Run(one.name, func(t *testing.T) {
 			th := loop.NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.connMode(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &loop.Throttles{Shared: th}}, one.mode)
+			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &loop.Throttles{Shared: th}}, one.mode)
 			other := b.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {
@@ -278,7 +276,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 			var gaps []time.Duration
 			for range 3 {
 				c.own.faults = nil
-				c.open(OpenOptions{Throttles: ts, Lossy: one.lossy}, frame.Rev1, false)
+				c.open(OpenOptions{Throttles: ts, Lossy: one.lossy})
 				if one.sends {
 					must(t, c.h.Send(NewMessage(1, nil, nil)))
 				}

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -185,10 +184,9 @@ func othersGiveBack(t *testing.T, total int, size int64) {
 
 // What a write has taken is off the queue once somebody can look.
 func TestWhatOneWriteTakesLeavesTheQueueBeforeAnybodyIsTold(t *testing.T) {
-	b := newBed(t, nil)
-	c := &conn{bed: b, own: &recorder{discard: true}}
-	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, Budget: NewSendBudget(1<<20, 0)})
-	c.open(OpenOptions{Lossy: true}, frame.Rev1, false)
+	c := newBed(t, nil).handler(HandlerConfig{Budget: NewSendBudget(1<<20, 0)})
+	c.own.discard = true
+	c.open(OpenOptions{Lossy: true})
 	var own *Message
 	c.own.onMessage = func(h *Handler, m *Message) {
 		m.Retain()

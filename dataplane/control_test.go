@@ -27,13 +27,9 @@ const floodRate = 16
 
 // flooded is a connection whose peer has sent a message, n useless frames, and another
 // message behind them.
-func flooded(t *testing.T, opt OpenOptions, useless func(c *conn, i int) []byte, n int) *conn {
+func flooded(t *testing.T, m wireMode, rate int, useless func(c *conn, i int) []byte, n int) *conn {
 	t.Helper()
-	return flood(newBed(t, nil).conn(opt), useless, n)
-}
-
-func flood(c *conn, useless func(c *conn, i int) []byte, n int) *conn {
-	c.t.Helper()
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: rate}, m)
 	all := c.peer.message(1, 0, &Message{TID: 1})
 	for i := range n {
 		all = append(all, useless(c, i)...)
@@ -44,22 +40,16 @@ func flood(c *conn, useless func(c *conn, i int) []byte, n int) *conn {
 
 // Matrix: HI-14, AIM-05
 func TestAConnectionThatBringsNothingIsReadMoreRarely(t *testing.T) {
-	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
 		for name, useless := range uselessFrames {
-			t.Run(name, func(t *testing.T) { readMoreRarely(t, open, useless) })
+			t.Run(name, func(t *testing.T) { readMoreRarely(t, m, useless) })
 		}
 	})
 }
 
-// overProtocols runs f for each protocol.
-func overProtocols(t *testing.T, f func(t *testing.T, open func(*bed, OpenOptions) *conn)) {
-	t.Run("msgr2", func(t *testing.T) { f(t, (*bed).conn) })
-	t.Run("msgr1", func(t *testing.T) { f(t, (*bed).conn1) })
-}
-
-func readMoreRarely(t *testing.T, open func(*bed, OpenOptions) *conn, useless func(c *conn, i int) []byte) {
+func readMoreRarely(t *testing.T, m wireMode, useless func(c *conn, i int) []byte) {
 	const seconds = 10
-	c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), useless, floodRate*(1+seconds))
+	c := flooded(t, m, floodRate, useless, floodRate*(1+seconds))
 	taken := c.c.Counts().FramesIn
 	if most := uint64(floodRate + 2); taken > most {
 		t.Fatalf("%d frames at once, want at most %d", taken, most)
@@ -118,7 +108,7 @@ func TestAZeroControlRateIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
 		rate, frames int
 		paused       bool
 	}{{0, DefaultControlRate, false}, {0, DefaultControlRate + 2, true}, {-1, 20 * DefaultControlRate, false}} {
-		c := flooded(t, OpenOptions{ControlRate: one.rate}, uselessFrames["keepalives"], one.frames)
+		c := flooded(t, plain2, one.rate, uselessFrames["keepalives"], one.frames)
 		if paused := c.h.stats.controlPauses > 0; paused != one.paused {
 			t.Errorf("rate %d, %d frames: paused %v", one.rate, one.frames, paused)
 		}
@@ -128,7 +118,7 @@ func TestAZeroControlRateIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
 // Hold goes before the pause: a connection that the user has paused is not read when
 // the pause is over, and a pause that the user ends is over.
 func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {
-	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
+	c := flooded(t, plain2, floodRate, uselessFrames["keepalives"], 10*floodRate)
 	if !c.h.sock.Resting() {
 		t.Fatal("no pause")
 	}
@@ -149,7 +139,7 @@ func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {
 }
 
 func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
-	c := flooded(t, OpenOptions{ControlRate: floodRate}, uselessFrames["keepalives"], 10*floodRate)
+	c := flooded(t, plain2, floodRate, uselessFrames["keepalives"], 10*floodRate)
 	c.delay()
 	if c.after(time.Second); c.h.sock != nil || c.h.state != stateDelay || c.h.progress.Armed() {
 		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
@@ -157,9 +147,9 @@ func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
 }
 
 func TestAPeerThatHangsUpInAPauseIsReadToItsEndAndLetGo(t *testing.T) {
-	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
 		for name, useless := range uselessFrames {
-			c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), useless, 100*floodRate)
+			c := flooded(t, m, floodRate, useless, 100*floodRate)
 			if !c.h.sock.Resting() {
 				t.Fatalf("%s: no pause", name)
 			}
@@ -175,9 +165,9 @@ func TestAPeerThatHangsUpInAPauseIsReadToItsEndAndLetGo(t *testing.T) {
 }
 
 func TestAKeepaliveBehindMessagesThatAreHereIsAnsweredAtOnce(t *testing.T) {
-	overProtocols(t, func(t *testing.T, open func(*bed, OpenOptions) *conn) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
 		again := func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) }
-		c := flood(open(newBed(t, nil), OpenOptions{ControlRate: floodRate}), again, 100*floodRate)
+		c := flooded(t, m, floodRate, again, 100*floodRate)
 		c.arrive(uselessFrames["keepalives"](c, 7))
 		if got := c.h.seen.Received; got != (Timestamp{7, 0}) || c.h.stats.duplicates != 100*floodRate || len(c.own.list()) != 2 {
 			t.Errorf("keepalive %v, %d duplicates, %d messages", got, c.h.stats.duplicates, len(c.own.list()))

@@ -25,10 +25,10 @@ type relay struct {
 
 func newRelay(t *testing.T, from wireMode, to ...wireMode) *relay {
 	b := newBed(t, nil)
-	r := &relay{bed: b, in: b.connMode(OpenOptions{Lossy: true}, from)}
+	r := &relay{bed: b, in: b.conn(OpenOptions{Lossy: true}, from)}
 	r.in.own.discard = true
 	for _, m := range to {
-		r.out = append(r.out, b.connMode(OpenOptions{Lossy: true}, m))
+		r.out = append(r.out, b.conn(OpenOptions{Lossy: true}, m))
 	}
 	return r
 }
@@ -38,7 +38,7 @@ func (r *relay) pass(sizes [3]int, on func(m *Message)) {
 	r.t.Helper()
 	r.seq++
 	r.in.own.onMessage = func(_ *Handler, m *Message) { on(m) }
-	r.in.sock.Arrive(r.in.peer.message(r.seq, 0, &Message{
+	r.in.sock.Arrive(r.in.peer.message(r.seq, 0, &Message{TID: 7,
 		Front: payload(1, sizes[0]), Middle: payload(2, sizes[1]), Data: payload(3, sizes[2])}))
 	r.settle()
 }
@@ -108,7 +108,7 @@ func TestACRCThatCameWithASegmentIsNotComputedAgain(t *testing.T) {
 				}
 				damage(clone)
 				err := decodeOne(r.out[0])
-				converted := (r.in.peer.one == nil) != (r.out[0].peer.one == nil)
+				converted := (r.in.mode.msgr1 == nil) != (r.out[0].mode.msgr1 == nil)
 				if converted && shape[i] < reseedFrom*bits.OnesCount(uint(shape[i])) {
 					if err != nil { // it was cheaper to compute it
 						t.Errorf("segment %d, clone %v: %v", i+1, clone, err)
@@ -125,15 +125,15 @@ func TestACRCThatCameWithASegmentIsNotComputedAgain(t *testing.T) {
 func decodeOne(c *conn) error {
 	wire := c.sock.Sent
 	c.sock.Sent = nil
-	if p := c.peer.one; p != nil {
-		hd, err := p.dec.Header(wire[1 : 1+frame1.NewHeaderSize])
+	if c.mode.msgr1 != nil {
+		hd, err := c.peer.dec1.Header(wire[1 : 1+frame1.NewHeaderSize])
 		if err != nil {
 			return err
 		}
 		segs := wire[1+frame1.NewHeaderSize:]
 		front, middle := hd.FrontLen, hd.FrontLen+hd.MiddleLen
 		data := middle + hd.DataLen
-		return p.dec.Footer(hd, segs[data:], frame1.SumsOf(segs[:front], segs[front:middle], segs[middle:data]))
+		return c.peer.dec1.Footer(hd, segs[data:], frame1.SumsOf(segs[:front], segs[front:middle], segs[middle:data]))
 	}
 	hd, err := c.peer.dec.Open(wire[:frame.PreambleSize])
 	if err != nil {
@@ -143,27 +143,17 @@ func decodeOne(c *conn) error {
 	return err
 }
 
-func TestChangedBytesAreSentWithTheirOwnCRC(t *testing.T) {
-	overCRCShapes(t, func(t *testing.T, r *relay, shape [3]int) {
-		var want [3][]byte
-		r.pass(shape, func(m *Message) {
-			m.Retain()
-			for i, seg := range m.segments() {
-				for at := range seg {
-					seg[at] ^= byte(at)
-				}
-				want[i] = bytes.Clone(seg)
-			}
-			m.Changed()
-			must(t, r.out[0].h.Send(m))
-		})
-		r.want(want[0], want[1], want[2])
-	})
-}
-
-func TestSegmentsThatAreReplacedOrCutHaveNoOldCRC(t *testing.T) {
+func TestAChangedPayloadIsSentWithItsOwnCRC(t *testing.T) {
 	overCRCShapes(t, func(t *testing.T, r *relay, shape [3]int) {
 		for name, change := range map[string]func(m *Message){
+			"in place": func(m *Message) {
+				for _, seg := range m.segments() {
+					for at := range seg {
+						seg[at] ^= byte(at)
+					}
+				}
+				m.Changed()
+			},
 			"the beginning": func(m *Message) { m.Front, m.Data = m.Front[:len(m.Front)/2], m.Data[:len(m.Data)/2] },
 			"the end":       func(m *Message) { m.Front, m.Data = m.Front[len(m.Front)/2:], m.Data[len(m.Data)/2:] },
 			"exchanged":     func(m *Message) { m.Front, m.Middle, m.Data = m.Data, m.Front, m.Middle },
@@ -194,20 +184,29 @@ func TestSegmentsThatAreReplacedOrCutHaveNoOldCRC(t *testing.T) {
 	})
 }
 
+// Wherever the payload lies: in posted memory, too.
 func TestAMessageIsReplicatedInEveryMode(t *testing.T) {
 	for _, from := range allModes {
 		for _, shape := range crcShapes {
-			t.Run(fmt.Sprintf("%s %v", from.name, shape), func(t *testing.T) {
-				r := newRelay(t, from, allModes...)
-				r.pass(shape, func(m *Message) {
-					for _, c := range r.out[1:] {
-						must(t, c.h.Send(m.Clone()))
+			for _, posted := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %v posted=%v", from.name, shape, posted), func(t *testing.T) {
+					r := newRelay(t, from, allModes...)
+					if posted {
+						r.in.post(7, 1<<20)
 					}
-					m.Retain()
-					must(t, r.out[0].h.Send(m))
+					r.pass(shape, func(m *Message) {
+						if m.Posted() != (posted && shape[2] > 0) {
+							t.Errorf("posted: %v", m.Posted())
+						}
+						for _, c := range r.out[1:] {
+							must(t, c.h.Send(m.Clone()))
+						}
+						m.Retain()
+						must(t, r.out[0].h.Send(m))
+					})
+					r.want(payload(1, shape[0]), payload(2, shape[1]), payload(3, shape[2]))
 				})
-				r.want(payload(1, shape[0]), payload(2, shape[1]), payload(3, shape[2]))
-			})
+			}
 		}
 	}
 }

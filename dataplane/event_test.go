@@ -95,7 +95,7 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 			must(t, c.h.Send(&Message{TID: 6}))
 			c.send(&Message{TID: 7})
 			one.event(c.h)
-			c.open(OpenOptions{}, frame.Rev1, false)
+			c.open(OpenOptions{})
 			frames := c.take()
 			if !slices.Equal(seqs(frames), one.seqs) || !slices.Equal(tids(frames), one.tids) {
 				t.Fatalf("sent seqs %v tids %v, want %v %v", seqs(frames), tids(frames), one.seqs, one.tids)
@@ -124,7 +124,7 @@ func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
 			c.send(&Message{TID: tid})
 		}
 		c.h.RequeueSentUpTo(41)
-		c.open(OpenOptions{}, frame.Rev1, false)
+		c.open(OpenOptions{})
 		c.send(&Message{})
 		if got := seqs(c.take()); !slices.Equal(got, span(42, 42+queued)) {
 			t.Errorf("%d queued: seqs %v, want them from 42 on", queued, got)
@@ -138,7 +138,7 @@ func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
 	c.hangUp()
 	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
 	c.h.RequeueSentUpTo(0)
-	c.open(OpenOptions{}, frame.Rev1, false)
+	c.open(OpenOptions{})
 	frames := c.take()
 	if !slices.Equal(tids(frames), []uint64{1, 2}) || !slices.Equal(seqs(frames), []uint64{1, 2}) {
 		t.Errorf("sent tids %v seqs %v", tids(frames), seqs(frames))
@@ -184,7 +184,7 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 	if log := c.own.log(); !slices.Equal(log, []string{"queued"}) {
 		t.Fatalf("told %v", log)
 	}
-	c.open(OpenOptions{}, frame.Rev1, false)
+	c.open(OpenOptions{})
 	if got := tags(c.take()); !slices.Equal(got, []frame.Tag{frame.TagKeepalive2}) {
 		t.Errorf("sent %v", got)
 	}
@@ -208,7 +208,7 @@ func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	f.HangUp()
 	f.Errno = 0
 	l.Socket().Fault(loop.ErrLinkClosed)
-	c.h.Open(l, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
+	c.h.Open(l, OpenOptions{Codec: c.peer.ours()})
 	c.settle()
 	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) {
 		t.Errorf("fault %v", c.own.fault())
@@ -219,7 +219,7 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Close(nil)
 	l, f := c.link()
-	c.h.Open(l, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
+	c.h.Open(l, OpenOptions{Codec: c.peer.ours()})
 	c.settle()
 	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
 		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)

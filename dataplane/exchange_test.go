@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
@@ -110,7 +109,7 @@ func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	old := c.sock.User
 	c.delay()
-	c.open(OpenOptions{}, frame.Rev1, false)
+	c.open(OpenOptions{})
 	if uint32(c.sock.User) != uint32(old) || c.sock.User == old {
 		t.Fatal("the slot was not used again")
 	}

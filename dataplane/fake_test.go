@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -60,35 +61,34 @@ type conn struct {
 	*bed
 	h    *Handler
 	own  *recorder
+	mode wireMode
 	sock *fakedriver.Sock
 	peer *peerCodec
 }
 
-func (b *bed) conn(opt OpenOptions) *conn { return b.connRev(opt, frame.Rev1, false) }
-
-func (b *bed) connRev(opt OpenOptions, rev frame.Revision, secure bool) *conn {
-	b.t.Helper()
-	return b.connMode(opt, wireMode{rev: rev, secure: secure})
-}
-
-func (b *bed) connMode(opt OpenOptions, m wireMode) *conn {
-	b.t.Helper()
-	c := &conn{bed: b, own: &recorder{}}
-	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own})
-	c.openMode(opt, m)
+// handler makes a handler without a connection, with the bounds of cfg.
+func (b *bed) handler(cfg HandlerConfig) *conn {
+	c := &conn{bed: b, own: &recorder{}, mode: wireModes[1]}
+	cfg.Owner = c.own
+	c.h = NewHandler(b.c, cfg)
 	return c
 }
 
-// open gives the handler a new socket.
-func (c *conn) open(opt OpenOptions, rev frame.Revision, secure bool) {
-	c.t.Helper()
-	c.openMode(opt, wireMode{rev: rev, secure: secure})
+// conn makes a handler with a connection, in mode crc of msgr2.1 unless a mode is given.
+func (b *bed) conn(opt OpenOptions, mode ...wireMode) *conn {
+	b.t.Helper()
+	c := b.handler(HandlerConfig{})
+	c.open(opt, mode...)
+	return c
 }
 
-func (c *conn) openMode(opt OpenOptions, m wireMode) {
+// open gives the handler a new socket, in the mode of the last one unless one is given.
+func (c *conn) open(opt OpenOptions, mode ...wireMode) {
 	c.t.Helper()
-	c.peer = newModeCodec(c.t, m)
-	c.peer.ours(&opt)
+	for _, c.mode = range mode {
+	}
+	c.peer = newPeer(c.t, c.mode)
+	opt.Codec, opt.Source = c.peer.ours(), Source{Type: 4, Num: 17}
 	l, f := c.link()
 	c.sock = f
 	c.h.Open(l, opt)
@@ -179,73 +179,84 @@ func (c *conn) take() []parsed {
 	return frames
 }
 
-// peerCodec is the other end of a connection: it makes and parses frames.
+// peerCodec is the other end of a connection: it makes and parses frames. It names those of
+// msgr1 by the tags of msgr2.
 type peerCodec struct {
-	t      testing.TB
-	one    *peerCodec1 // nil: msgr2
-	rev    frame.Revision
-	secure bool
-	enc    *frame.Encoder
-	dec    *frame.Decoder
-	keys   [2]frame.Keys
-	left   []byte
+	t    testing.TB
+	mode wireMode
+	enc  *frame.Encoder
+	dec  *frame.Decoder
+	enc1 *frame1.Encoder
+	dec1 *frame1.Decoder
+	keys [2]frame.Keys // ours, and those of the peer
+	left []byte
 }
 
-// newModeCodec makes the other end for a framing.
-func newModeCodec(t testing.TB, m wireMode) *peerCodec {
+// newPeer makes the other end for a framing.
+func newPeer(t testing.TB, m wireMode) *peerCodec {
+	p := &peerCodec{t: t, mode: m}
 	if m.msgr1 != nil {
-		return &peerCodec{t: t, one: newPeerCodec1(t, m)}
+		p.enc1, p.dec1 = p.codec1()
+		return p
 	}
-	return newPeerCodec(t, m.rev, m.secure)
-}
-
-// ours sets the codec of our end.
-func (p *peerCodec) ours(opt *OpenOptions) {
-	if p.one != nil {
-		p.one.ours(opt)
-		return
+	secret := make([]byte, 64)
+	for i := range secret {
+		secret[i] = byte(i*7 + 1)
 	}
-	opt.Codec = Msgr2(p.ourEncoder(), p.ourDecoder())
-}
-
-func newPeerCodec(t testing.TB, rev frame.Revision, secure bool) *peerCodec {
-	p := &peerCodec{t: t, rev: rev, secure: secure, enc: frame.NewEncoder(rev), dec: frame.NewDecoder(rev, frame.DefaultLimits())}
-	if secure {
-		secret := make([]byte, 64)
-		for i := range secret {
-			secret[i] = byte(i*7 + 1)
-		}
-		for i, connector := range []bool{true, false} {
-			k, err := frame.KeysFromSecret(secret, connector)
-			must(t, err)
-			p.keys[i] = k
-		}
-		must(t, p.enc.Secure(p.keys[1].Key, p.keys[1].TxNonce))
-		must(t, p.dec.Secure(p.keys[1].Key, p.keys[1].RxNonce))
+	for i := range p.keys {
+		k, err := frame.KeysFromSecret(secret, i == 0)
+		must(t, err)
+		p.keys[i] = k
 	}
+	p.enc, p.dec = p.codec(1)
 	return p
 }
 
-func (p *peerCodec) ourEncoder() *frame.Encoder {
-	e := frame.NewEncoder(p.rev)
-	if p.secure {
-		must(p.t, e.Secure(p.keys[0].Key, p.keys[0].TxNonce))
+// codec makes the codec of a side: 0 is ours.
+func (p *peerCodec) codec(side int) (*frame.Encoder, *frame.Decoder) {
+	e, d := frame.NewEncoder(p.mode.rev), frame.NewDecoder(p.mode.rev, frame.DefaultLimits())
+	if k := p.keys[side]; p.mode.secure {
+		must(p.t, e.Secure(k.Key, k.TxNonce))
+		must(p.t, d.Secure(k.Key, k.RxNonce))
 	}
-	return e
+	return e, d
 }
 
-func (p *peerCodec) ourDecoder() *frame.Decoder {
-	d := frame.NewDecoder(p.rev, frame.DefaultLimits())
-	if p.secure {
-		must(p.t, d.Secure(p.keys[0].Key, p.keys[0].RxNonce))
-	}
-	return d
+func (p *peerCodec) codec1() (*frame1.Encoder, *frame1.Decoder) {
+	cfg, s := *p.mode.msgr1, p.mode.signer()
+	return frame1.NewEncoder(cfg, s, [136]byte{}), frame1.NewDecoder(cfg, s, frame.DefaultLimits())
 }
 
-// message encodes one message frame of the peer.
-func (p *peerCodec) message(seq, ack uint64, m *Message) []byte {
-	if p.one != nil {
-		return p.one.message(seq, ack, m)
+// ours is the codec of our end.
+func (p *peerCodec) ours() Codec {
+	if p.mode.msgr1 != nil {
+		return Msgr1(p.codec1())
+	}
+	return Msgr2(p.codec(0))
+}
+
+// mixed is a signer that sees every field.
+type mixed struct{}
+
+func (mixed) Sign(s frame1.Signed) uint64 {
+	x := uint64(1)
+	for _, v := range [...]uint64{
+		uint64(s.HeaderCRC), uint64(s.FrontCRC), uint64(s.MiddleCRC), uint64(s.DataCRC), uint64(s.FrontLen), uint64(s.MiddleLen),
+		uint64(s.DataLen), s.Seq,
+	} {
+		x = x*6364136223846793005 + v
+	}
+	return x
+}
+
+// message encodes one message frame of the peer. The ack of msgr1 is a frame before it, unless it is 0.
+func (p *peerCodec) message(seq, ack uint64, m *Message) (b []byte) {
+	if p.mode.msgr1 != nil {
+		if ack > 0 {
+			b = p.ack(ack)
+		}
+		hd := frame1.Header{Seq: seq, TID: m.TID, Type: m.Type, Priority: m.Priority, DataOff: m.DataOff}
+		return p.enc1.AppendMessage(b, &hd, m.Front, m.Middle, m.Data)
 	}
 	hd := frame.MessageHeader{Seq: seq, TID: m.TID, Type: m.Type, Priority: m.Priority, AckSeq: ack, Flags: 3}
 	var seg0 [frame.MessageHeaderSize]byte
@@ -253,9 +264,12 @@ func (p *peerCodec) message(seq, ack uint64, m *Message) []byte {
 	return p.frame(frame.TagMessage, seg0[:], m.Front, m.Middle, m.Data)
 }
 
+// tags1 has the tags of msgr1 by those of msgr2.
+var tags1 = map[frame.Tag]frame1.Tag{tagMsg: frame1.TagMessage, tagAck: frame1.TagAck, tagPing: frame1.TagKeepalive2, tagPong: frame1.TagKeepalive2Ack}
+
 func (p *peerCodec) frame(tag frame.Tag, segs ...[]byte) []byte {
-	if p.one != nil {
-		return p.one.control(tag, segs[0])
+	if p.mode.msgr1 != nil {
+		return append([]byte{byte(tags1[tag])}, segs[0]...)
 	}
 	b, err := p.enc.AppendFrame(nil, tag, segs...)
 	must(p.t, err)
@@ -282,38 +296,75 @@ type parsed struct {
 	seg [4][]byte
 }
 
+// decode parses whole frames.
 func (p *peerCodec) decode(b []byte) (frames []parsed) {
 	p.t.Helper()
 	p.left = append(p.left, b...)
-	if p.one != nil {
-		frames, p.left = p.one.decode(p.left)
-		return frames
-	}
-	for {
+	for len(p.left) > 0 {
+		if p.mode.msgr1 != nil {
+			frames = append(frames, p.decode1())
+			continue
+		}
 		head := p.dec.HeadSize()
-		if len(p.left) < head {
-			if len(p.left) > 0 {
-				p.t.Fatalf("half a frame on the wire: %d bytes", len(p.left))
-			}
-			return frames
-		}
-		hd, err := p.dec.Open(p.left[:head])
+		hd, err := p.dec.Open(p.next(head))
 		must(p.t, err)
-		size := head + p.dec.RestSize(hd)
-		if len(p.left) < size {
-			p.t.Fatalf("frame cut at %d of %d bytes", len(p.left), size)
-		}
-		f, err := p.dec.Finish(hd, p.left[:head], p.left[head:size])
+		f, err := p.dec.Finish(hd, p.next(head), p.next(head + p.dec.RestSize(hd))[head:])
 		must(p.t, err)
 		one := parsed{tag: f.Tag}
 		for i, s := range f.Seg {
-			one.seg[i] = append([]byte(nil), s...)
+			one.seg[i] = bytes.Clone(s)
 		}
 		if f.Tag == frame.TagMessage {
 			one.hd, err = frame.ParseMessageHeader(f.Seg[0])
 			must(p.t, err)
 		}
-		p.left = p.left[size:]
+		p.left = p.left[head+p.dec.RestSize(hd):]
 		frames = append(frames, one)
 	}
+	return frames
+}
+
+// next are the next n bytes.
+func (p *peerCodec) next(n int) []byte {
+	p.t.Helper()
+	if len(p.left) < n {
+		p.t.Fatalf("half a frame on the wire: %d of %d bytes", len(p.left), n)
+	}
+	return p.left[:n:n]
+}
+
+// decode1 is decode for one frame of msgr1.
+func (p *peerCodec) decode1() (one parsed) {
+	p.t.Helper()
+	take := func(n int) []byte {
+		b := bytes.Clone(p.next(n))
+		p.left = p.left[n:]
+		return b
+	}
+	tag := frame1.Tag(take(1)[0])
+	n, err := p.mode.msgr1.Size(tag)
+	must(p.t, err)
+	one.seg[0] = take(n)
+	for two, name := range tags1 {
+		if tag == name || tag == frame1.TagKeepalive && two == tagPing {
+			one.tag = two
+		}
+	}
+	switch one.tag {
+	case 0:
+		p.t.Fatalf("%v on the wire", tag)
+	case tagMsg:
+		one.hd1, err = p.dec1.Header(one.seg[0])
+		must(p.t, err)
+		hd := one.hd1
+		one.hd = frame.MessageHeader{
+			Seq: hd.Seq, TID: hd.TID, Type: hd.Type, Priority: hd.Priority, Version: hd.Version, DataOff: hd.DataOff,
+			CompatVersion: hd.CompatVersion,
+		}
+		for i, n := range []uint32{hd.FrontLen, hd.MiddleLen, hd.DataLen} {
+			one.seg[i+1] = take(int(n))
+		}
+		must(p.t, p.dec1.Footer(hd, take(p.mode.msgr1.FooterSize()), frame1.SumsOf(one.seg[1], one.seg[2], one.seg[3])))
+	}
+	return one
 }

@@ -51,10 +51,10 @@ func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mod
 	})
 	defer b.close()
 	ts := &loop.Throttles{Frames: loop.NewThrottle(1), Bytes: loop.NewThrottle(1 << 12), Shared: loop.NewThrottle(1 << 12)}
-	c := b.connMode(OpenOptions{Lossy: true, Throttles: ts}, mode)
+	c := b.conn(OpenOptions{Lossy: true, Throttles: ts}, mode)
 	lim := frame.Limits{Control: 1 << 10, Front: 1 << 12, Middle: 1 << 12, Data: 1 << 14}
-	if one := c.peer.one; one != nil {
-		c.h.framer.(*framer1).dec = frame1.NewDecoder(one.cfg, one.signer, lim)
+	if mode.msgr1 != nil {
+		c.h.framer.(*framer1).dec = frame1.NewDecoder(*mode.msgr1, mode.signer(), lim)
 	} else {
 		c.h.rx.dec.SetLimits(lim)
 	}
@@ -72,7 +72,7 @@ func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mod
 // Matrix: FR-24, V1-08
 func FuzzFrameStream(f *testing.F) {
 	for i, mode := range fuzzModes {
-		stream := newModeCodec(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
+		stream := newPeer(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
 		f.Add(stream, []byte{1, 2, 30, 255, 7}, uint8(i))
 		damaged := bytes.Clone(stream)
 		damaged[len(damaged)/2] ^= 1

@@ -126,9 +126,7 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 }
 
 func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
-	b := newBed(t, nil)
-	c := &conn{bed: b, own: &recorder{}}
-	c.h = NewHandler(b.c, HandlerConfig{Owner: c.own, QueueMessages: 2, QueueBytes: 1000})
+	c := newBed(t, nil).handler(HandlerConfig{QueueMessages: 2, QueueBytes: 1000})
 	first := sized(10)
 	must(t, c.h.Send(first))
 	must(t, c.h.Send(sized(10)))
@@ -148,7 +146,7 @@ func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
 		t.Fatal("room before anything left")
 	default:
 	}
-	c.open(OpenOptions{Lossy: true}, 1, false)
+	c.open(OpenOptions{Lossy: true})
 	select {
 	case <-room:
 	default:

@@ -1,11 +1,11 @@
 package dataplane
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -123,41 +123,57 @@ func TestTheNextAckIsAskedForAfterAHeldOneWasCarried(t *testing.T) {
 	}
 }
 
-// A message that has no room in one write is asked for once, even if a keepalive
-// goes before it in the next one.
-func TestAMessageThatWaitsForRoomIsAskedForOnce(t *testing.T) {
-	held := &holdProbe{}
-	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket(), Lossy: true})
-	c.sock.Park = true
-	const n = 3 * loop.SlabBytes / 1000
-	for i := range n {
-		must(t, c.h.Send(&Message{TID: uint64(i), Front: make([]byte, 1000)}))
-	}
-	c.settle()
-	for c.sock.InFlight != nil && c.h.queue.n > 0 {
-		c.h.Keepalive()
-		c.settle()
-		c.finish(0)
-	}
-	messages := 0
-	for _, tag := range held.asked {
-		if tag == tagMsg {
-			messages++
-		}
-	}
-	if messages != n || c.sock.Writes < 3 {
-		t.Errorf("asked %d times for %d messages in %d writes", messages, n, c.sock.Writes)
-	}
-}
-
 // Break points belong to a socket: on the next one the probe is asked again.
 func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
 	held := &holdProbe{hold: []int{0}}
 	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
 	c.send(&Message{})
 	c.h.Delay(false, nil)
-	c.open(OpenOptions{Probe: held.socket()}, frame.Rev1, false)
+	c.open(OpenOptions{Probe: held.socket()})
 	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(held.asked, want) || len(c.take()) != 1 {
 		t.Errorf("asked for %v, want %v", held.asked, want)
 	}
+}
+
+// A held frame waits for Resume, with all behind it in its direction. The other direction goes on.
+// The frames of msgr1 have the names of msgr2.
+// Matrix: V1-10
+func TestAFrameIsHeldAtABreakPointUntilResume(t *testing.T) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
+		for i := range 16 {
+			tag, write, size := []frame.Tag{tagMsg, tagAck, tagPing, tagPong}[i%4], i/4%2 == 1, i/8*200<<10
+			where, asked := fmt.Sprintf("%v, write=%v, %d bytes", tag, write, size), 0
+			c := newBed(t, nil).conn(OpenOptions{Probe: probed(func(of frame.Tag, w bool) error {
+				if of != tag || w != write {
+					return nil
+				}
+				if asked++; asked > 1 {
+					return nil
+				}
+				return probe.ErrHold
+			})}, m)
+			must(t, c.h.Send(&Message{TID: 1}))
+			c.h.Keepalive()
+			list := messagesOf([][3]int{{5, 0, size}, {6, 0, size}})
+			c.arrive(slices.Concat(c.peer.message(1, 0, list[0]), c.peer.ack(1), c.peer.stamped(tagPing, Timestamp{1, 2}), c.peer.stamped(tagPong, Timestamp{1, 2})))
+			c.arrive(c.peer.message(2, 0, list[1]))
+			in := func() bool {
+				st := c.h.statistics(c.c)
+				return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1
+			}
+			out := func() bool {
+				st := c.h.statistics(c.c)
+				return st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
+			}
+			if asked != 1 || c.own.fault() != nil || in() != write || !write && c.h.stats.messagesOut != 1 || write && out() {
+				t.Fatalf("%s: asked %d times, fault %v, all received: %v, all sent: %v", where, asked, c.own.fault(), in(), out())
+			}
+			c.h.Resume()
+			c.settle()
+			if !in() || !out() || c.own.fault() != nil {
+				t.Errorf("%s, after Resume: %+v, fault %v", where, c.h.statistics(c.c), c.own.fault())
+			}
+			checkReceived(t, c.own.list(), list)
+		}
+	})
 }

@@ -125,7 +125,7 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	if _, armed := c.By.Deadline(); c.own.fault() != nil || armed {
 		t.Fatalf("a closed connection: fault %v, a timer is armed: %v", c.own.fault(), armed)
 	}
-	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second}, frame.Rev1, false)
+	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second})
 	c.answerAll()
 	c.after(900 * time.Millisecond)
 	if c.own.fault() != nil {
@@ -133,19 +133,121 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	}
 }
 
-func TestNoTimerWithoutALimit(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1})
-	if _, ok := c.By.Deadline(); ok {
-		t.Error("a timer is armed for nothing")
+// A process that stood still finds its timers due: each fires once. Without a limit there is none.
+// Matrix: KA-10, IO-19
+func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
+	for every, want := range map[time.Duration]int{time.Second: 1, 0: 0} {
+		c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1, KeepaliveEvery: every})
+		if _, armed := c.By.Deadline(); armed != (want > 0) {
+			t.Errorf("every %v: a timer is armed: %v", every, armed)
+		}
+		c.after(time.Hour)
+		if n := c.answerAll(); n != want {
+			t.Errorf("every %v: %d keepalives after an hour's pause", every, n)
+		}
 	}
 }
 
-// A process that stood still finds its timers due: each is handled once.
-// Matrix: KA-10, IO-19
-func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{IdleAfter: -1, KeepaliveEvery: time.Second})
-	c.after(time.Hour)
-	if n := c.answerAll(); n != 1 {
-		t.Errorf("%d keepalives after an hour's pause", n)
+// asked sends n keepalives, a second apart, and returns their stamps.
+func (c *conn) asked(n int) (list []Timestamp) {
+	for range n {
+		c.after(time.Second)
+		for _, f := range c.take() {
+			if f.tag == frame.TagKeepalive2 {
+				at := timestampOf([8]byte(f.seg[0]))
+				list = append(list, at)
+			}
+		}
+	}
+	if len(list) != n {
+		c.t.Fatalf("%d keepalives, want %d", len(list), n)
+	}
+	return list
+}
+
+// answered has the peer send an ack and tells whether it was believed.
+func (c *conn) answered(at Timestamp) bool {
+	c.t.Helper()
+	believed, unasked := len(c.own.acks), c.h.stats.unaskedAcks
+	c.arrive(c.peer.stamped(frame.TagKeepalive2Ack, at))
+	if c.own.fault() != nil {
+		c.t.Fatal(c.own.fault())
+	}
+	yes := len(c.own.acks) == believed+1
+	if yes && (c.own.acks[believed] != at || c.h.seen.Acked != at) {
+		c.t.Fatalf("stamp %v: %v, seen %v", at, c.own.acks[believed], c.h.seen.Acked)
+	}
+	if n := c.h.statistics(c.c).UnaskedAcks - unasked; yes != (n == 0) || n > 1 {
+		c.t.Fatalf("stamp %v: believed %v, counted %d as unasked", at, yes, n)
+	}
+	return yes
+}
+
+var everySecond = OpenOptions{KeepaliveEvery: time.Second}
+
+// Matrix: OB-02, HI-19
+func TestAnAckThatNobodyAskedForIsIgnoredAndCounted(t *testing.T) {
+	c := newBed(t, nil).conn(everySecond)
+	in2106 := Timestamp{1<<32 - 1, 5}
+	if c.answered(in2106) || c.answered(Timestamp{}) {
+		t.Error("believed before a keepalive was sent")
+	}
+	sent := c.asked(1)[0]
+	for _, at := range []Timestamp{in2106, {}, {sent.Sec + 1, sent.Nsec}, {sent.Sec, sent.Nsec + 1}, {sent.Sec - 1, sent.Nsec}} {
+		if c.answered(at) {
+			t.Errorf("stamp %v believed, %v was sent", at, sent)
+		}
+	}
+	if !c.h.seen.Acked.Time().IsZero() {
+		t.Errorf("last answer at %v", c.h.seen.Acked.Time())
+	}
+	if !c.answered(sent) || c.answered(sent) {
+		t.Error("the answer does not count, or counts twice")
+	}
+}
+
+// An answer counts for its keepalive, and those before it have none any more. A peer may answer each
+// one in its order, only the latest, or be far behind: the memory for stamps is bounded.
+// Matrix: KA-02
+func TestAnAnswerCountsForAKeepaliveThatHasNone(t *testing.T) {
+	const kept, most = keptStamps, 3 * keptStamps
+	for _, one := range []struct {
+		name    string
+		sent    int
+		answers []int // the keepalives that the peer answers, from 0; believed, unless negative
+	}{
+		{"in their order", 4, []int{0, 1, 2, 3}},
+		{"one is left out", 4, []int{1, -1, -2, 2, 3, -4}},
+		{"the last that fits", kept, []int{kept - 1, -kept, -1}},
+		{"the latest of too many", kept + 1, []int{kept, -kept}},
+		{"the latest of far too many", most, []int{most - 1, -1, -kept}},
+		{"the oldest of far too many", most, []int{0, 1, kept - 2, -kept, most - 1}},
+	} {
+		c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Minute})
+		sent := c.asked(one.sent)
+		for _, i := range one.answers {
+			if believed := c.answered(sent[max(i, -i-1)]); believed != (i >= 0) || len(c.h.unanswered) > keptStamps {
+				t.Errorf("%s: answer %d believed: %v; %d stamps", one.name, i, believed, len(c.h.unanswered))
+			}
+		}
+		old := c.asked(1)[0]
+		c.delay()
+		c.open(everySecond)
+		if c.answered(old) || !c.answered(c.asked(1)[0]) {
+			t.Errorf("%s: the answer to a keepalive of another socket is believed, or that of the new socket is not", one.name)
+		}
+		c.close()
+	}
+}
+
+func TestKeepalivesOfTheSameMomentAreAnsweredOneByOne(t *testing.T) {
+	var s stamps
+	at := Timestamp{1, 2}
+	s.add(at)
+	s.add(at)
+	for nth, want := range []bool{true, true, false} {
+		if s.answer(at) != want {
+			t.Errorf("answer %d of two keepalives with one stamp: %v", nth+1, !want)
+		}
 	}
 }

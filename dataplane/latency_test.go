@@ -12,62 +12,48 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// one says that h has one duration, d.
-func one(t *testing.T, what string, h *Histogram, d time.Duration) {
-	t.Helper()
-	if h.Count() != 1 || h.Sum != d {
-		t.Errorf("%s: %d samples, %v in all, want one of %v", what, h.Count(), h.Sum, d)
-	}
-}
-
 func timingEvery(n int) func(*loop.Config, *fakedriver.Driver) {
 	return func(cfg *loop.Config, _ *fakedriver.Driver) { cfg.TimeEvery = n }
 }
 
-func TestAMessageIsTimedFromSendToItsWriteAndToItsAck(t *testing.T) {
-	b := newBed(t, timingEvery(1))
-	c := b.conn(OpenOptions{})
-	must(t, c.h.Send(NewMessage(1, nil, nil)))
-	b.Time += 3 * time.Millisecond
-	c.settle()
-	lat := countsOf(b.c).Latency
-	one(t, "queue", &lat.Queue, 3*time.Millisecond)
-	b.Time += 5 * time.Millisecond
-	c.arrive(c.peer.ack(1))
-	lat = countsOf(b.c).Latency
-	one(t, "queue", &lat.Queue, 3*time.Millisecond)
-	one(t, "ack", &lat.Ack, 5*time.Millisecond)
-}
-
-// A message that is sent again is timed from its first write.
-func TestAReplayedMessageIsTimedFromItsFirstWrite(t *testing.T) {
-	b := newBed(t, timingEvery(1))
-	c := b.conn(OpenOptions{})
-	c.send(NewMessage(1, nil, nil))
-	b.Time += time.Second
-	c.h.Delay(false, nil)
-	c.h.RequeueSent()
-	c.settle()
-	link, sock := b.link()
-	c.sock = sock
-	c.h.Open(link, OpenOptions{Codec: Msgr2(c.peer.ourEncoder(), c.peer.ourDecoder())})
-	c.settle()
-	b.Time += time.Second
-	c.h.RequeueSentUpTo(1) // the ack
-	c.settle()
-	lat := countsOf(b.c).Latency
-	one(t, "queue", &lat.Queue, 0)
-	one(t, "ack", &lat.Ack, 2*time.Second)
-}
-
-func TestOnALossySessionNoAckIsTimed(t *testing.T) {
-	b := newBed(t, timingEvery(1))
-	c := b.conn(OpenOptions{Lossy: true})
-	for range 5 {
-		c.send(NewMessage(1, nil, nil))
-	}
-	if lat := countsOf(b.c).Latency; lat.Queue.Count() != 5 || lat.Ack.Count() != 0 {
-		t.Errorf("%d queued, %d acknowledged", lat.Queue.Count(), lat.Ack.Count())
+// A message is timed from Send to its first write, and from there to its ack.
+func TestAMessageIsTimedOnItsWay(t *testing.T) {
+	for _, one := range []struct {
+		name       string
+		lossy      bool
+		do         func(c *conn) // 3 ms behind Send
+		queue, ack []time.Duration
+	}{
+		{"written", false, func(*conn) {}, []time.Duration{3 * time.Millisecond}, nil},
+		{"acknowledged", false, func(c *conn) {
+			c.Time += 5 * time.Millisecond
+			c.arrive(c.peer.ack(1))
+		}, []time.Duration{3 * time.Millisecond}, []time.Duration{5 * time.Millisecond}},
+		{"lossy", true, func(c *conn) { c.arrive(c.peer.ack(1)) }, []time.Duration{3 * time.Millisecond}, nil},
+		{"sent again", false, func(c *conn) {
+			c.Time += time.Second
+			c.h.Delay(false, nil)
+			c.h.RequeueSent()
+			c.open(OpenOptions{})
+			c.Time += time.Second
+			c.arrive(c.peer.ack(1))
+		}, []time.Duration{3 * time.Millisecond}, []time.Duration{2 * time.Second}},
+	} {
+		c := newBed(t, timingEvery(1)).conn(OpenOptions{Lossy: one.lossy})
+		must(t, c.h.Send(NewMessage(1, nil, nil)))
+		c.Time += 3 * time.Millisecond
+		c.settle()
+		one.do(c)
+		var queue, ack Histogram
+		for _, d := range one.queue {
+			queue.Add(d)
+		}
+		for _, d := range one.ack {
+			ack.Add(d)
+		}
+		if lat := countsOf(c.c).Latency; lat.Queue != queue || lat.Ack != ack {
+			t.Errorf("%s: %d samples with %v in queues, %d with %v until acks", one.name, lat.Queue.Count(), lat.Queue.Sum, lat.Ack.Count(), lat.Ack.Sum)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -116,7 +115,7 @@ func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
 func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	b := newBed(t, nil)
 	l, f := b.link()
-	peer := newPeerCodec(t, frame.Rev1, false)
+	peer := newPeer(t, wireModes[1])
 	list := messagesOf([][3]int{{10, 0, 0}, {700, 5, 0}})
 	f.Arrive(append([]byte("handshake"), peer.stream(list[:1])...))
 	b.settle()
@@ -132,7 +131,7 @@ func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	l.Queue([]byte(", at last"))
 	own := &recorder{}
 	h := NewHandler(b.c, HandlerConfig{Owner: own})
-	h.Open(l, OpenOptions{Lossy: true, Codec: Msgr2(peer.ourEncoder(), peer.ourDecoder())})
+	h.Open(l, OpenOptions{Lossy: true, Codec: peer.ours()})
 	must(t, h.Send(&Message{TID: 1, Front: []byte("text")}))
 	f.Arrive(more[50:])
 	b.settle()

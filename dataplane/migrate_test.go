@@ -91,7 +91,7 @@ func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
 		sizes := [][3]int{{100, 0, 0}, {10, 20, 70_000}, {0, 0, 3}}
 		for _, cut := range []int{1, 31, 33, 95, 97, 140, 400, 4_000, 60_000, 70_300} {
 			a, b := twoBeds(t, receiving(receive))
-			c := a.connMode(OpenOptions{}, mode)
+			c := a.conn(OpenOptions{}, mode)
 			var stream []byte
 			want := messagesOf(sizes)
 			for i, m := range want {

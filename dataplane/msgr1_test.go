@@ -3,7 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,16 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
-
-// plain1 is what two recent peers speak without signatures.
-var plain1 = msgr1Modes[0]
-
-func (b *bed) conn1(opt OpenOptions) *conn {
-	b.t.Helper()
-	return b.connMode(opt, plain1)
-}
 
 // tags1 are the tags of msgr1 in what the handler has sent since the last take, in hex.
 func (c *conn) tags1() (s string) {
@@ -35,7 +25,7 @@ func (c *conn) tags1() (s string) {
 // bounds.
 // Matrix: V1-07
 func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, plain1)
 	c.sock.Park = true
 	for range 3000 { // several writes
 		must(t, c.h.Send(&Message{Front: make([]byte, 100)}))
@@ -56,12 +46,10 @@ func TestEveryWriteOfMsgr1HasItsAck(t *testing.T) {
 
 // Matrix: V1-07
 func TestEveryTagOfMsgr1(t *testing.T) {
-	stamp := Timestamp{1, 2}.payload()
 	b := newBed(t, nil)
-	for tag := range 256 {
-		tag := frame1.Tag(tag)
-		c := b.conn1(OpenOptions{})
-		freed := 0
+	for i := range 256 {
+		tag, freed := frame1.Tag(i), 0
+		c := b.conn(OpenOptions{}, plain1)
 		for range 3 {
 			must(t, c.h.Send(&Message{Free: func(*Message) { freed++ }}))
 		}
@@ -69,48 +57,32 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		c.settle()
 		c.arrive(c.peer.message(1, 0, &Message{}))
 		c.take()
+		wire, sent, received, acked, answered, fault := []byte{byte(tag), 1, 0, 0, 0, 2, 0, 0, 0}, "", 1, 0, 0, error(nil)
 		switch tag {
 		case frame1.TagMessage:
-			c.sock.Arrive(c.peer.message(2, 0, &Message{}))
+			wire, sent, received = c.peer.message(2, 0, &Message{}), "ack ", 2
 		case frame1.TagAck:
-			c.sock.Arrive(frame1.AppendAck(nil, 2))
-		case frame1.TagKeepalive2Ack:
-			c.sock.Arrive(frame1.AppendKeepaliveAck(nil, c.h.seen.Sent.payload()))
-		case frame1.TagKeepalive, frame1.TagClose:
-			c.sock.Arrive([]byte{byte(tag)})
-		default:
-			c.sock.Arrive(append([]byte{byte(tag)}, stamp[:]...))
-		}
-		c.settle()
-		sent, received := "", 1
-		var fault error
-		switch tag {
-		case frame1.TagMessage:
-			sent, received = "ack ", 2
+			wire, acked = c.peer.ack(2), 2
 		case frame1.TagKeepalive2:
 			sent = "pong "
-			if c.h.seen.Received != (Timestamp{1, 2}) {
-				t.Errorf("%v: received %v", tag, c.h.seen.Received)
-			}
 		case frame1.TagKeepalive2Ack:
-			if len(c.own.acks) != 1 || c.h.seen.Acked != c.h.seen.Sent {
-				t.Errorf("%v: %d answers", tag, len(c.own.acks))
-			}
-		case frame1.TagAck:
-			if freed != 2 {
-				t.Errorf("%v of 2 frees %d messages", tag, freed)
-			}
+			wire, answered = c.peer.stamped(tagPong, c.h.seen.Sent), 1
 		case frame1.TagKeepalive:
+			wire = wire[:1]
 		case frame1.TagClose:
-			fault = ErrCloseReceived
+			wire, fault = wire[:1], ErrCloseReceived
 		default:
 			fault = frame.ErrTag
 		}
+		c.arrive(wire)
 		if err := c.own.fault(); !errors.Is(err, fault) {
 			t.Errorf("%v: fault %v, want %v", tag, err, fault)
 		}
-		if got := c.tags1(); got != sent || len(c.own.list()) != received {
-			t.Errorf("%v: sent %q, want %q; %d messages", tag, got, sent, len(c.own.list()))
+		if got := c.tags1(); got != sent || len(c.own.list()) != received || freed != acked || len(c.own.acks) != answered {
+			t.Errorf("%v: sent %q, want %q; %d messages, %d acknowledged, %d answers", tag, got, sent, len(c.own.list()), freed, len(c.own.acks))
+		}
+		if (c.h.seen.Received == Timestamp{1, 2}) != (tag == frame1.TagKeepalive2) {
+			t.Errorf("%v: received %v", tag, c.h.seen.Received)
 		}
 		c.closeHandler()
 	}
@@ -120,7 +92,7 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 // Matrix: V1-07
 func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 	th := loop.NewThrottle(1)
-	c := newBed(t, nil).conn1(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
+	c := newBed(t, nil).conn(OpenOptions{Throttles: &loop.Throttles{Frames: th}}, plain1)
 	kept := c.keep()
 	c.arrive(slices.Concat(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}), []byte{byte(frame1.TagClose)}))
 	if c.own.fault() != nil || len(*kept) != 1 {
@@ -138,7 +110,7 @@ func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 // Matrix: V1-07
 func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	old := wireMode{name: "old", msgr1: &frame1.Config{Form: frame1.Form{OldKeepalive: true}}}
-	c := newBed(t, nil).connMode(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, old)
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, old)
 	for range 10 {
 		c.after(time.Second)
 	}
@@ -150,7 +122,7 @@ func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	if len(c.own.acks) != 0 || c.h.stats.unaskedAcks != 1 {
 		t.Errorf("%d answers to what was not asked", len(c.own.acks))
 	}
-	now := newBed(t, nil).conn1(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second})
+	now := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, plain1)
 	for range 10 {
 		now.after(time.Second)
 	}
@@ -160,7 +132,7 @@ func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 }
 
 func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, plain1)
 	c.send(&Message{TID: 9, Type: 8, Version: 7, CompatVersion: 6, DataOff: 5, Front: []byte("front"), Middle: []byte("mid"), Data: []byte("d")})
 	got := c.take()[0].hd1
 	want := frame1.Header{
@@ -174,7 +146,7 @@ func TestAMessageOfMsgr1SaysWhoSendsIt(t *testing.T) {
 
 // Matrix: V1-11
 func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, plain1)
 	c.send(&Message{})
 	c.h.BeginAfter(500) // too late: a message has its number
 	c.send(&Message{})
@@ -185,7 +157,7 @@ func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	c.h.ResetSession(true)
 	c.h.BeginAfter(1<<31 - 1)
 	c.h.RequeueSentUpTo(0) // the exchange of sequences: the peer has nothing
-	c.openMode(OpenOptions{}, plain1)
+	c.open(OpenOptions{}, plain1)
 	must(t, c.h.Send(&Message{}))
 	c.send(&Message{})
 	if f := c.take(); len(f) != 2 || f[0].hd.Seq != 1<<31 || f[1].hd.Seq != 1<<31+1 {
@@ -197,52 +169,13 @@ func TestASessionBeginsBehindTheNumberThatItIsGiven(t *testing.T) {
 	}
 }
 
-// The frames of msgr1 stop at break points under the names that msgr2 has for them.
-// Matrix: V1-10
-func TestAFrameOfMsgr1IsHeldAtABreakPoint(t *testing.T) {
-	stamp := Timestamp{1, 2}.payload()
-	for _, one := range []struct {
-		tag   frame.Tag
-		write bool
-	}{{tagMsg, false}, {tagAck, false}, {tagPing, false}, {tagPong, false}, {tagMsg, true}, {tagAck, true}, {tagPing, true}, {tagPong, true}} {
-		t.Run(fmt.Sprintf("%v write=%v", one.tag, one.write), func(t *testing.T) {
-			asked := 0
-			c := newBed(t, nil).conn1(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
-				if tag != one.tag || write != one.write {
-					return nil
-				}
-				if asked++; asked > 1 {
-					return nil
-				}
-				return probe.ErrHold
-			})})
-			must(t, c.h.Send(&Message{TID: 1}))
-			c.h.Keepalive()
-			c.arrive(slices.Concat(c.peer.message(1, 0, &Message{TID: 1}), frame1.AppendAck(nil, 1), c.peer.frame(tagPing, stamp[:]), c.peer.frame(tagPong, stamp[:])))
-			c.arrive(c.peer.message(2, 0, &Message{TID: 2}))
-			done := func() bool {
-				st := c.h.statistics(c.c)
-				return st.MessagesIn == 2 && st.AcksIn == 1 && st.UnaskedAcks == 1 && st.MessagesOut == 1 && st.AckLag == 0 && st.Queued == 0 && !c.h.ping && !c.h.pong
-			}
-			if asked != 1 || c.own.fault() != nil || done() {
-				t.Fatalf("asked %d times, fault %v, all done: %v", asked, c.own.fault(), done())
-			}
-			c.h.Resume()
-			c.settle()
-			if !done() || c.own.fault() != nil {
-				t.Errorf("after Resume: %+v, fault %v", c.h.statistics(c.c), c.own.fault())
-			}
-		})
-	}
-}
-
 // Matrix: V1-12
 func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, plain1)
 	for i, mode := range slices.Concat(allModes, allModes) {
 		if i > 0 {
 			c.h.ResetSession(true)
-			c.openMode(OpenOptions{}, mode)
+			c.open(OpenOptions{}, mode)
 		}
 		must(t, c.h.Send(&Message{TID: uint64(i)}))
 		c.arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
@@ -259,7 +192,7 @@ func TestAHandlerHasSocketsOfBothProtocolsOneAfterTheOther(t *testing.T) {
 // A socket that was lossless leaves acks owed to a lossy one, which has none.
 // Matrix: SE-29
 func TestALossySocketOfMsgr1AcknowledgesNothingOfAnEarlierOne(t *testing.T) {
-	c := newBed(t, nil).conn1(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, plain1)
 	c.sock.Park = true
 	c.send(&Message{})
 	c.arrive(c.peer.message(1, 0, &Message{}))
@@ -267,53 +200,9 @@ func TestALossySocketOfMsgr1AcknowledgesNothingOfAnEarlierOne(t *testing.T) {
 	if c.h.unacked != 1 {
 		t.Fatalf("%d acks are owed", c.h.unacked)
 	}
-	c.openMode(OpenOptions{Lossy: true}, plain1)
+	c.open(OpenOptions{Lossy: true}, plain1)
 	c.send(&Message{})
 	if got := c.tags1(); got != "msg " || c.h.unacked != 0 {
 		t.Errorf("sent %q, %d acks are owed", got, c.h.unacked)
-	}
-}
-
-// Whatever the sizes, what is copied stays in the memory of its write, and there is room
-// for the ack; the probe is asked once for each message.
-func TestAWriteOfMsgr1FillsItsSlabAndNotMore(t *testing.T) {
-	for _, mode := range msgr1Modes {
-		for _, size := range []int{69, 60, 500, 1886} { // of 69 bytes 512 fill it to the last byte
-			asked := 0
-			c := newBed(t, nil).connMode(OpenOptions{Probe: probed(func(tag frame.Tag, write bool) error {
-				if write && tag == tagMsg {
-					asked++
-				}
-				return nil
-			})}, mode)
-			c.sock.Park = true
-			c.send(&Message{})
-			b, err := c.c.Lend(loop.SlabBytes)
-			must(t, err)
-			room := cap(b.Bytes()) // the pool rounds up
-			c.c.TakeBack(b)
-			const n = 2 * loop.SlabBytes / 60
-			for range n {
-				must(t, c.h.Send(&Message{Front: make([]byte, size)}))
-			}
-			writes, most := 0, 0
-			for seq := uint64(1); c.sock.InFlight != nil; seq++ {
-				if c.h.queue.n > 0 {
-					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
-				}
-				c.settle()
-				c.finish(0)
-				if v := c.sock.InFlight; v != nil {
-					writes, most = writes+1, max(most, v.Size())
-				}
-				if seq > 2*n {
-					t.Fatal("the queue does not empty")
-				}
-			}
-			if most > room || most < room-size-600 || asked != n+1 || len(c.take()) != n+1+int(c.h.stats.acksOut) {
-				t.Errorf("%s, %d bytes: the largest of %d writes has %d of %d, asked %d times for %d messages", mode.name, size, writes, most, room, asked, n+1)
-			}
-			c.close()
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -26,55 +27,6 @@ func (o outcomes) check(t *testing.T, want outcomes) {
 	}
 }
 
-// Matrix: SE-29
-func TestFreeLearnsThatTheSocketOfALossySessionTookAMessage(t *testing.T) {
-	c, got := newBed(t, nil).conn(OpenOptions{Lossy: true}), outcomes{}
-	c.send(got.message(1))
-	got.check(t, outcomes{1: OutcomeWritten})
-}
-
-func TestFreeTellsAcknowledgedFromDropped(t *testing.T) {
-	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	for tid := range uint64(3) {
-		must(t, c.h.Send(got.message(tid+1)))
-	}
-	c.settle()
-	got.check(t, outcomes{})
-	c.arrive(c.peer.ack(2))
-	got.check(t, outcomes{1: OutcomeAcknowledged, 2: OutcomeAcknowledged})
-	c.delay()
-	must(t, c.h.Send(got.message(4))) // never written
-	c.h.ResetSession(true)
-	c.settle()
-	got.check(t, outcomes{1: OutcomeAcknowledged, 2: OutcomeAcknowledged, 3: OutcomeDropped, 4: OutcomeDropped})
-}
-
-// What the peer reports in a reconnect is an acknowledgement like any other.
-func TestFreeLearnsOfAnAcknowledgementThatTheReconnectBrings(t *testing.T) {
-	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	must(t, c.h.Send(got.message(1)))
-	c.send(got.message(2))
-	c.h.Delay(false, nil)
-	c.h.RequeueSentUpTo(1)
-	c.settle()
-	got.check(t, outcomes{1: OutcomeAcknowledged})
-}
-
-func TestFreeLearnsThatAClosedConnectionDroppedAMessage(t *testing.T) {
-	for _, handed := range []bool{false, true} {
-		c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-		c.send(got.message(1))
-		must(t, c.h.Send(got.message(2))) // in the inbox when the handler closes
-		want := OutcomeDropped
-		if handed {
-			c.h.HandedOver()
-			want = OutcomeHandedOver
-		}
-		c.closeHandler()
-		got.check(t, outcomes{1: want, 2: want})
-	}
-}
-
 // follower notes that its message has left the queue, and how.
 type follower struct{ left []Outcome }
 
@@ -85,6 +37,48 @@ func (f *follower) check(t *testing.T, want ...Outcome) {
 	t.Helper()
 	if !slices.Equal(f.left, want) {
 		t.Errorf("the tracker heard %v, want %v", f.left, want)
+	}
+}
+
+// Messages 1 and 2 are sent at once, 3 on a socket that is gone; 4 has a Tracker, and is sent like 3.
+// Matrix: SE-29
+func TestFreeAndTrackersLearnWhatBecomesOfAMessage(t *testing.T) {
+	const written, acked, dropped, handed = OutcomeWritten, OutcomeAcknowledged, OutcomeDropped, OutcomeHandedOver
+	for _, one := range []struct {
+		name  string
+		lossy bool
+		do    func(c *conn, tracked *Message)
+		freed outcomes
+		left  []Outcome // as the Tracker hears it
+	}{
+		{"the socket of a lossy session takes them", true, nil, outcomes{1: written, 2: written}, nil},
+		{"nothing has become of them", false, nil, outcomes{}, nil},
+		{"an ack on another socket", false, func(c *conn, _ *Message) {
+			c.open(OpenOptions{})
+			c.arrive(c.peer.ack(1))
+		}, outcomes{1: acked}, []Outcome{written}},
+		{"what a reconnect brings is an ack", false, func(c *conn, _ *Message) { c.h.RequeueSentUpTo(1) }, outcomes{1: acked}, nil},
+		{"a full reset, which an unwritten message with a Tracker outlives", false, func(c *conn, _ *Message) { c.h.ResetSession(true) },
+			outcomes{1: dropped, 2: dropped, 3: dropped}, nil},
+		{"the end", false, func(c *conn, _ *Message) { c.h.Close(nil) }, outcomes{1: dropped, 2: dropped, 3: dropped, 4: dropped}, []Outcome{dropped}},
+		{"a hand-over", false, func(c *conn, _ *Message) { c.h.HandedOver(); c.h.Close(nil) },
+			outcomes{1: handed, 2: handed, 3: handed, 4: handed}, []Outcome{handed}},
+		{"a withdrawal", false, func(c *conn, m *Message) { c.h.Do(func(*loop.Core) { c.h.Withdraw(m) }) }, outcomes{4: dropped}, []Outcome{dropped}},
+	} {
+		c, got, f := newBed(t, nil).conn(OpenOptions{Lossy: one.lossy}), outcomes{}, follower{}
+		must(t, c.h.Send(got.message(1)))
+		c.send(got.message(2))
+		c.delay()
+		tracked := got.message(4)
+		c.send(got.message(3))
+		must(t, c.h.SendTracked(tracked, &f)) // in the inbox
+		if one.do != nil {
+			one.do(c, tracked)
+		}
+		c.settle()
+		if !maps.Equal(got, one.freed) || !slices.Equal(f.left, one.left) {
+			t.Errorf("%s: freed %v, want %v; the Tracker heard %v, want %v", one.name, got, one.freed, f.left, one.left)
+		}
 	}
 }
 
@@ -112,26 +106,6 @@ func TestATrackedMessageOutlivesAResetUnlessItWasWritten(t *testing.T) {
 	c.closeHandler()
 	waits.check(t, OutcomeDropped)
 	last.check(t, OutcomeDropped)
-}
-
-func TestATrackerLearnsThatAnotherProcessHasItsMessage(t *testing.T) {
-	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	c.delay()
-	var f follower
-	must(t, c.h.SendTracked(got.message(1), &f))
-	c.h.HandedOver()
-	c.closeHandler()
-	f.check(t, OutcomeHandedOver)
-}
-
-func TestFreeLearnsThatAMessageWasWithdrawn(t *testing.T) {
-	c, got := newBed(t, nil).conn(OpenOptions{}), outcomes{}
-	c.delay()
-	m := got.message(1)
-	must(t, c.h.SendTracked(m, &follower{}))
-	c.h.Do(func(*loop.Core) { c.h.Withdraw(m) })
-	c.settle()
-	got.check(t, outcomes{1: OutcomeDropped})
 }
 
 func TestAMessageThatIsSentAgainHasNoOutcomeMeanwhile(t *testing.T) {

@@ -4,38 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
-
-// What came into posted memory can be sent on, and has the crcs that it came with.
-func TestPostedDataIsSentOnFromWhereItLies(t *testing.T) {
-	for _, mode := range allModes {
-		for _, size := range []int{100, 100_000} {
-			r := newRelay(t, mode, slices.Concat(wireModes[:2], msgr1Modes)...)
-			g := r.in.post(7, size)
-			r.in.own.onMessage = func(_ *Handler, m *Message) {
-				for _, c := range r.out {
-					must(t, c.h.Send(m.Clone()))
-				}
-			}
-			r.in.flow(r.in.peer.message(1, 0, &Message{TID: 7, Front: payload(1, 30), Data: payload(3, size)}))
-			for _, c := range r.out {
-				f := c.take()
-				if len(f) != 1 || !bytes.Equal(f[0].seg[3], payload(3, size)) || !bytes.Equal(f[0].seg[1], payload(1, 30)) {
-					t.Errorf("%s, %d bytes: %d messages", mode.name, size, len(f))
-				}
-			}
-			if g.used != 1 {
-				t.Errorf("%s: used %d times", mode.name, g.used)
-			}
-		}
-	}
-}
 
 // Whoever posts and withdraws, at any moment: the messages are the same.
 // Matrix: V1-13
@@ -97,40 +69,4 @@ func TestPostingsAtRandomChangeNoMessage(t *testing.T) {
 			c.close()
 		}
 	})
-}
-
-// A message into posted memory costs no allocation, nor does the posting.
-func TestPostedMessagesDoNotAllocate(t *testing.T) {
-	if invariants.Enabled {
-		return // allocations are not judged there
-	}
-	for _, size := range []int{100, 100_000} {
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true})
-		c.own.discard = true
-		g := newTarget(7, size)
-		wires := make([][]byte, 60)
-		for i := range wires {
-			wires[i] = c.peer.frame(frame.TagMessage, headerOf(uint64(i+1), 7), nil, nil, payload(1, size))
-		}
-		i := 0
-		once := func() {
-			must(t, c.h.AddPosting(&g.Posting))
-			c.sock.Whole = wires[i]
-			c.sock.Edge(0)
-			i++
-			c.settle()
-		}
-		for range 5 {
-			once()
-		}
-		if n := testing.AllocsPerRun(50, once); n > 0 || g.used != i {
-			t.Errorf("%d bytes: %v allocations; %d of %d were used", size, n, g.used, i)
-		}
-	}
-}
-
-func headerOf(seq, tid uint64) []byte {
-	var p [frame.MessageHeaderSize]byte
-	(&frame.MessageHeader{Seq: seq, TID: tid}).Put(&p)
-	return p[:]
 }

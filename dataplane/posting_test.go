@@ -72,7 +72,7 @@ func newPostBed(t *testing.T, receive loop.ReceiveMode, large int) *bed {
 // poster is a connection with a throttle of each kind, whose messages are kept.
 func (b *bed) poster(mode wireMode) (*conn, *loop.Throttles, *[]*Message) {
 	ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(4 << 20), Shared: loop.NewThrottle(4 << 20)}
-	c := b.connMode(OpenOptions{Throttles: ts}, mode)
+	c := b.conn(OpenOptions{Throttles: ts}, mode)
 	return c, ts, c.keep()
 }
 
@@ -104,7 +104,7 @@ func overCuts(t *testing.T, run func(t *testing.T, c *cutPosting)) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
 		for _, large := range []int{100, 1 << 20} {
 			msg := &Message{TID: 7, DataOff: 9, Front: payload(1, 21), Middle: payload(2, 13), Data: payload(3, 110)}
-			size := len(newModeCodec(t, mode).message(1, 0, msg))
+			size := len(newPeer(t, mode).message(1, 0, msg))
 			b := newPostBed(t, receive, large)
 			for cut := 0; cut <= size; cut += coarse(receive) + cut%3 {
 				c := &cutPosting{msg: msg, cut: cut, mode: mode, where: fmt.Sprintf("cut at %d of %d, large from %d", cut, size, large)}
@@ -234,7 +234,7 @@ func TestAPostingIsForTheMessageThatComesAgain(t *testing.T) {
 			t.Fatalf("%s: used %d times, %d armed", c.where, c.g.used, len(c.h.Postings()))
 		}
 		c.own.faults = nil
-		c.openMode(OpenOptions{Throttles: c.ts}, c.mode)
+		c.open(OpenOptions{Throttles: c.ts}, c.mode)
 		c.arrive(c.peer.message(1, 0, c.msg))
 		c.came(true)
 		c.releaseEach(c.kept)
@@ -317,7 +317,7 @@ func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 				t.Errorf("%s: bytes that were not authenticated lie in memory of the user's", mode.name)
 			}
 			nothingHeld(t, c, ts, mode.name)
-			c.openMode(OpenOptions{Throttles: ts}, mode)
+			c.open(OpenOptions{Throttles: ts}, mode)
 			if mode.msgr1 == nil && !mode.secure {
 				c.flow(c.peer.aborted(1, msg))
 			}
@@ -387,7 +387,7 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 			for cut := 0; cut < 400; cut += 7 + 4*coarse(receive) {
 				change := func(cfg *loop.Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
 				a, b := twoBeds(t, change)
-				c := a.connMode(OpenOptions{}, mode)
+				c := a.conn(OpenOptions{}, mode)
 				kept := c.keep()
 				g := newTarget(7, 110)
 				if when == "another" { // the data lies in memory of the core's

@@ -54,7 +54,7 @@ func couple(t testing.TB, a, b *loop.Core, oa, ob *recorder, opt OpenOptions) (h
 // join opens both handlers over a new connection between their cores.
 func join(t testing.TB, ha, hb *Handler, opt OpenOptions) {
 	t.Helper()
-	joinMode(t, ha, hb, opt, wireModes[1])
+	joinMode(t, ha, hb, opt, plain2)
 }
 
 // joinMode is join for a framing that is not encrypted.
@@ -66,7 +66,7 @@ func joinMode(t testing.TB, ha, hb *Handler, opt OpenOptions, m wireMode) {
 		l *loop.Link
 	}{{ha, la}, {hb, lb}} {
 		o := opt
-		newModeCodec(t, m).ours(&o)
+		o.Codec = newPeer(t, m).ours()
 		one.h.Open(one.l, o)
 	}
 }

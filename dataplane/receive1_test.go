@@ -36,7 +36,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 	} {
 		for _, receive := range receiveModes {
 			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}
-			c := newBed(t, receiving(receive)).conn1(OpenOptions{Throttles: ts})
+			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts}, plain1)
 			lent := c.c.Snapshot().PoolLent
 			c.arrive(header1(one.hd))
 			if err := c.own.fault(); !errors.Is(err, one.want) {
@@ -55,7 +55,7 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 	const most = 1<<32 - 1
 	for _, hd := range []frame1.Header{{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}, {Seq: 1, FrontLen: most, DataLen: 1}} { // the second to 0
-		c := newBed(t, nil).conn1(OpenOptions{})
+		c := newBed(t, nil).conn(OpenOptions{}, plain1)
 		c.h.framer.(*framer1).dec = frame1.NewDecoder(frame1.Config{}, nil, frame.Limits{Front: most, Middle: most, Data: most})
 		c.arrive(header1(hd))
 		if !errors.Is(c.own.fault(), frame.ErrTooLarge) {
@@ -68,7 +68,7 @@ func TestLengthsOfMsgr1WithoutLimitsDoNotWrap(t *testing.T) {
 // Matrix: V1-08
 func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 	b := newBed(t, nil)
-	p := &pair{bed: b, good: b.conn1(OpenOptions{})}
+	p := &pair{bed: b, good: b.conn(OpenOptions{}, plain1)}
 	clean := header1(frame1.Header{Seq: 1, TID: 2, Type: 3, Priority: 4, Version: 5})[:1+frame1.NewHeaderSize-4]
 	p.wildFields("header", plain1, clean, func(changed []byte) []byte {
 		changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
@@ -82,7 +82,7 @@ func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
 		b := newBed(t, receiving(receive))
 		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
 			for _, front := range []int{0, 1, 5000} {
-				c := b.conn1(OpenOptions{})
+				c := b.conn(OpenOptions{}, plain1)
 				want := payload(3, 100_000)
 				at := uintptr(0)
 				c.own.onMessage = func(_ *Handler, m *Message) { at = reflect.ValueOf(m.Data).Pointer() }
@@ -107,7 +107,7 @@ func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
 		ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(3000), Shared: loop.NewThrottle(3000)}
 		list := []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared}
 		list[full].SetLimit(1)
-		c := newBed(t, nil).conn1(OpenOptions{Throttles: ts})
+		c := newBed(t, nil).conn(OpenOptions{Throttles: ts}, plain1)
 		kept := c.keep()
 		for seq := uint64(1); seq <= 2; seq++ {
 			c.arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))

@@ -30,6 +30,13 @@ type wireMode struct {
 	signed bool           // msgr1
 }
 
+func (m wireMode) signer() frame1.Signer {
+	if m.signed {
+		return mixed{}
+	}
+	return nil
+}
+
 var wireModes = []wireMode{
 	{name: "rev0 crc", rev: frame.Rev0},
 	{name: "rev1 crc", rev: frame.Rev1},
@@ -45,7 +52,16 @@ var (
 		{name: "msgr1 old", msgr1: &frame1.Config{Form: frame1.Form{OldHeader: true, OldFooter: true, OldKeepalive: true}}},
 	}
 	allModes = slices.Concat(wireModes, msgr1Modes)
+	// What two recent peers speak without encryption and signatures.
+	plain2, plain1 = wireModes[1], msgr1Modes[0]
 )
+
+// overProtocols runs f for a mode of each protocol.
+func overProtocols(t *testing.T, f func(t *testing.T, m wireMode)) {
+	for _, m := range []wireMode{plain2, plain1} {
+		t.Run(m.name, func(t *testing.T) { f(t, m) })
+	}
+}
 
 // overModes runs f over every framing and receive mode.
 func overModes(t *testing.T, f func(t *testing.T, m wireMode, receive loop.ReceiveMode)) {
@@ -138,10 +154,10 @@ var smallSizes = [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 5}, {7, 3, 16}, {0, 9, 0}
 func TestFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		list := messagesOf(smallSizes)
-		size := len(newModeCodec(t, m).stream(list))
+		size := len(newPeer(t, m).stream(list))
 		b := newBed(t, receiving(receive))
 		for at := 0; at <= size; at += coarse(receive) {
-			c := b.connMode(OpenOptions{Lossy: true}, m)
+			c := b.conn(OpenOptions{Lossy: true}, m)
 			all := c.peer.stream(list)
 			c.arrive(all[:at])
 			if at < size {
@@ -191,7 +207,7 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			if seed == 1 {
 				opt.AlignFrom, aligned = pageSize, pageSize
 			}
-			c := b.connMode(opt, m)
+			c := b.conn(opt, m)
 			checkAligned(t, c.own, aligned)
 			all := c.peer.stream(list)
 			if seed == 2 {
@@ -257,7 +273,7 @@ func TestDamageEndsOnlyItsConnection(t *testing.T) {
 		for _, size := range []int{3000, 200 << 10} { // the second in a large segment, read into its place
 			t.Run(fmt.Sprint(m.name, size), func(t *testing.T) {
 				b := newBed(t, nil)
-				good, bad := b.connMode(OpenOptions{}, m), b.connMode(OpenOptions{}, m)
+				good, bad := b.conn(OpenOptions{}, m), b.conn(OpenOptions{}, m)
 				list := messagesOf([][3]int{{100, 20, 80000}, {0, 0, size}})
 				all := bad.peer.stream(list)
 				all[len(all)-2000] ^= 0x10 // in the data of the last frame
@@ -278,7 +294,7 @@ func TestDamageEndsOnlyItsConnection(t *testing.T) {
 }
 
 func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
-	c := newBed(t, nil).connRev(OpenOptions{}, frame.Rev0, false)
+	c := newBed(t, nil).conn(OpenOptions{}, wireModes[0])
 	enc := frame.NewEncoder(frame.Rev0)
 	stamp := Timestamp{1, 2}.payload()
 	c.arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
@@ -298,8 +314,8 @@ func TestDuplicatesAreDroppedAndGapsTolerated(t *testing.T) {
 		{[]uint64{1, 1, 3, 2, 3, 7, 1, 8}, []uint64{1, 3, 7, 8}, 4, 2},
 		{[]uint64{1 << 30, 1 << 30, 5, 1<<30 + 1, 1<<30 + 7, 1<<30 + 6}, []uint64{1 << 30, 1<<30 + 1, 1<<30 + 7}, 3, 2},
 	} {
-		for _, mode := range []wireMode{wireModes[1], plain1} {
-			c := newBed(t, nil).connMode(OpenOptions{}, mode)
+		for _, mode := range []wireMode{plain2, plain1} {
+			c := newBed(t, nil).conn(OpenOptions{}, mode)
 			var got, acks []uint64
 			for _, seq := range one.seqs {
 				c.arrive(c.peer.message(seq, 0, &Message{TID: seq, Data: make([]byte, 10)}))
@@ -343,7 +359,7 @@ func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
 			}
 			list := messagesOf(sizes)
 			ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(100 << 10)}
-			c := newBed(t, receiving(receive)).connMode(OpenOptions{Throttles: ts}, m)
+			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts}, m)
 			var kept []*Message
 			c.own.onMessage = func(_ *Handler, m *Message) {
 				if rng.IntN(3) > 0 {
@@ -425,36 +441,6 @@ func probed(rule func(tag frame.Tag, write bool) error) *probe.Socket {
 	return probe.NewSocket(probe.Func(func(_ context.Context, e probe.Event) error {
 		return rule(e.Tag, e.Step == probe.FrameWrite)
 	}), 1, false, nil)
-}
-
-func TestTheProbeStopsReadsUntilResume(t *testing.T) {
-	for _, size := range []int{10, 200 << 10} {
-		asked := 0
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Probe: probed(func(tag frame.Tag, write bool) error {
-			if write || tag != frame.TagMessage {
-				return nil
-			}
-			if asked++; asked == 2 {
-				return probe.ErrHold
-			}
-			return nil
-		})})
-		list := messagesOf([][3]int{{1, 0, 0}, {2, 0, size}, {3, 0, 0}})
-		for i, m := range list {
-			c.sock.Whole = append(c.sock.Whole, c.peer.message(uint64(i+1), 0, m)...)
-		}
-		c.sock.Edge(0)
-		c.send(&Message{TID: 5})
-		if n := len(c.own.list()); n != 1 || len(c.take()) != 1 {
-			t.Fatalf("%d messages, want 1; or a write waits for a read", n)
-		}
-		c.h.Resume()
-		c.settle()
-		checkReceived(t, c.own.list(), list)
-		if asked != 3 {
-			t.Errorf("the probe was asked %d times", asked)
-		}
-	}
 }
 
 func TestAnErrorOfTheProbeIsAFault(t *testing.T) {

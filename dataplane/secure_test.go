@@ -25,7 +25,7 @@ func overSecureModes(t *testing.T, f func(t *testing.T, m wireMode)) {
 // op of the connection, with the mark of a sender that gave up.
 func (p *peerCodec) abort(wire []byte, op uint64) []byte {
 	body, nonce := wire, p.keys[1].TxNonce
-	if p.rev == frame.Rev0 {
+	if p.mode.rev == frame.Rev0 {
 		binary.LittleEndian.PutUint32(nonce[:], binary.LittleEndian.Uint32(nonce[:])+uint32(op))
 	} else {
 		body = wire[headMax:]
@@ -48,7 +48,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 		for _, size := range []int{200, 100 << 10} {
 			t.Run(fmt.Sprint(m.name, size), func(t *testing.T) {
 				ts := &loop.Throttles{Frames: loop.NewThrottle(10), Bytes: loop.NewThrottle(1 << 20)}
-				c := newBed(t, nil).connMode(OpenOptions{Throttles: ts}, m)
+				c := newBed(t, nil).conn(OpenOptions{Throttles: ts}, m)
 				first, second := &Message{TID: 1}, &Message{TID: 2, Front: payload(1, 50)}
 				given := &Message{TID: 5, Front: payload(2, 10), Data: payload(3, size)}
 				c.sock.Arrive(c.peer.message(1, 0, first)) // operation 0 of those that are encrypted
@@ -79,7 +79,7 @@ func TestAbortedFramesNeverHappened(t *testing.T) {
 func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
 		for _, size := range []int{10, 100 << 10} {
-			c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
+			c := newBed(t, nil).conn(OpenOptions{}, m)
 			c.h.rx.enc.Wipe()
 			c.send(&Message{Data: payload(1, size)})
 			if err := c.own.fault(); !errors.Is(err, frame.ErrKeys) {
@@ -96,7 +96,7 @@ func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 // again, under other keys.
 func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
 	overSecureModes(t, func(t *testing.T, m wireMode) {
-		c := newBed(t, nil).connRev(OpenOptions{}, m.rev, true)
+		c := newBed(t, nil).conn(OpenOptions{}, m)
 		msg := &Message{TID: 3, Front: payload(1, 100), Data: payload(2, 100<<10)}
 		c.send(msg)
 		first := c.take()
@@ -104,7 +104,7 @@ func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
 			"This is longer than any head that a receiver waits for."))
 		c.settle()
 		c.h.RequeueSentUpTo(0)
-		c.open(OpenOptions{}, m.rev, true)
+		c.open(OpenOptions{})
 		second := c.take()
 		for _, frames := range [][]parsed{first, second} {
 			if len(frames) != 1 || !bytes.Equal(frames[0].seg[3], payload(2, 100<<10)) || !bytes.Equal(frames[0].seg[1], payload(1, 100)) {

@@ -43,143 +43,68 @@ func (tc *throttledConns) release() {
 	tc.settle()
 }
 
-// Matrix: TH-01
-func TestMessageLimitLeavesTheNextOneUnreadUntilARelease(t *testing.T) {
-	const limit, total = 3, 10
-	th := loop.NewThrottle(limit)
-	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
-	c := tc.conns[0]
-	for seq := uint64(1); seq <= total; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq, Front: make([]byte, 1000)}))
-	}
-	tc.settle()
-	for done := limit; ; done++ {
-		if len(tc.order) != min(done, total) || th.Used() > limit {
-			t.Fatalf("%d messages dispatched, %d held, limit %d", len(tc.order), th.Used(), limit)
-		}
-		if len(tc.kept) == 0 {
-			break
-		}
-		if want := done < total; (th.Waiting() == 1) != want || c.h.statistics(tc.c).Throttled != want {
-			t.Fatalf("after %d: %d wait, throttled=%v", done, th.Waiting(), !want)
-		}
-		tc.release()
-	}
-	for i, tid := range tc.order {
-		if tid != uint64(i+1) {
-			t.Fatalf("order %v", tc.order)
-		}
-	}
-	if th.Used() != 0 {
-		t.Errorf("%d units are lost", th.Used())
-	}
+// arrival is a message for one of several connections.
+type arrival struct {
+	conn int
+	tid  uint64
+	size int // front, middle and data together
 }
 
-// Matrix: TH-02
-func TestByteLimitCountsFrontMiddleAndData(t *testing.T) {
-	th := loop.NewThrottle(600)
-	tc := newThrottledConns(t, 1, &loop.Throttles{Bytes: th})
-	c := tc.conns[0]
-	c.sock.Arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 100), Middle: make([]byte, 200), Data: make([]byte, 300)}))
-	c.sock.Arrive(c.peer.message(2, 0, &Message{Front: make([]byte, 1)}))
-	tc.settle()
-	if th.Used() != 600 || len(tc.kept) != 1 {
-		t.Fatalf("%d bytes of 600, %d messages", th.Used(), len(tc.kept))
-	}
-	tc.release()
-	if th.Used() != 1 || len(tc.kept) != 1 {
-		t.Fatalf("after the release: %d bytes, %d messages", th.Used(), len(tc.kept))
-	}
-}
-
-// A large message is not passed by small ones that come later, so that it
-// finds room in the end.
-// Matrix: TH-04
-func TestALargeMessageIsNotPassedByThoseBehindIt(t *testing.T) {
-	th := loop.NewThrottle(100)
-	tc := newThrottledConns(t, 2, &loop.Throttles{Bytes: th})
-	small, large := tc.conns[0], tc.conns[1]
-	arrive := func(seq uint64) {
-		small.sock.Arrive(small.peer.message(seq, 0, &Message{TID: seq, Front: make([]byte, 10)}))
-		tc.settle()
-	}
-	arrive(1)
-	large.sock.Arrive(large.peer.message(1, 0, &Message{TID: 1000, Front: make([]byte, 96)}))
-	tc.settle()
-	for seq := uint64(2); seq <= 10; seq++ {
-		arrive(seq)
-		if len(tc.order) != 1 || th.Used() != 10 || th.Waiting() != 2 {
-			t.Fatalf("dispatched %v, %d of 100 bytes held, %d wait", tc.order, th.Used(), th.Waiting())
-		}
-	}
-	tc.release()
-	if !slices.Equal(tc.order, []uint64{1, 1000}) || th.Used() != 96 {
-		t.Fatalf("dispatched %v, %d of 100 bytes held, %d wait", tc.order, th.Used(), th.Waiting())
-	}
-	tc.releaseEach(&tc.kept)
-	if th.Used() != 0 || len(tc.order) != 11 {
-		t.Errorf("%d bytes are held, dispatched %v", th.Used(), tc.order)
-	}
-}
-
-func TestAWaiterThatKeepsItsPlaceIsServedBeforeLaterOnes(t *testing.T) {
-	th := loop.NewThrottle(100)
-	tc := newThrottledConns(t, 3, &loop.Throttles{Bytes: th})
-	send := func(i int, tid uint64, size int) {
-		c := tc.conns[i]
-		c.sock.Arrive(c.peer.message(tid, 0, &Message{TID: tid, Front: make([]byte, size)}))
-		tc.settle()
-	}
-	send(0, 1, 50)
-	send(0, 2, 50)
-	send(1, 3, 90) // waits, and will be woken once in vain
-	send(2, 4, 90)
-	tc.release()
-	if len(tc.order) != 2 || th.Waiting() != 2 {
-		t.Fatalf("dispatched %v, %d wait", tc.order, th.Waiting())
-	}
-	tc.release()
-	if len(tc.order) != 3 || tc.order[2] != 3 {
-		t.Fatalf("dispatched %v: the first in line lost its place", tc.order)
-	}
-}
-
-func TestTheNextInLineHearsOfWhatTheFirstLeaves(t *testing.T) {
-	// The first takes its share and then waits again for more than is left;
-	// what is left is enough for the second.
-	th := loop.NewThrottle(100)
-	tc := newThrottledConns(t, 3, &loop.Throttles{Bytes: th})
-	send := func(i int, seq, tid uint64, size int) {
-		c := tc.conns[i]
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: tid, Front: make([]byte, size)}))
-	}
-	send(0, 1, 1, 100)
-	tc.settle()
-	send(1, 1, 2, 40)
-	tc.settle()
-	tc.conns[1].sock.Arrive(tc.conns[1].peer.message(2, 0, &Message{TID: 3, Front: make([]byte, 90)}))
-	send(2, 1, 4, 10)
-	tc.settle()
-	tc.release()
-	if len(tc.order) != 3 || tc.order[2] != 4 {
-		t.Fatalf("dispatched %v, %d of 100 bytes held, %d wait", tc.order, th.Used(), th.Waiting())
-	}
-}
-
-func TestADeadWaiterPassesTheWakeUpOn(t *testing.T) {
-	th := loop.NewThrottle(1)
-	tc := newThrottledConns(t, 4, &loop.Throttles{Frames: th})
-	for i, c := range tc.conns {
-		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: uint64(i)}))
-		tc.settle()
-	}
-	for _, i := range []int{1, 2} {
-		tc.conns[i].h.Close(nil)
-		tc.settle()
-	}
-	tc.release()
-	if len(tc.order) != 2 || tc.order[1] != 3 {
-		t.Fatalf("dispatched %v: the wake-up died with its connection", tc.order)
+// Matrix: TH-01, TH-02, TH-04
+func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
+	for _, one := range []struct {
+		name   string
+		frames bool // it counts messages, else bytes
+		limit  int64
+		come   []arrival
+		closed []int      // connections that end before the first release
+		order  [][]uint64 // the messages that come, at first and with each release of the oldest one
+	}{
+		{"messages count", true, 3, []arrival{{0, 1, 60}, {0, 2, 60}, {0, 3, 60}, {0, 4, 60}, {0, 5, 60}}, nil, [][]uint64{{1, 2, 3}, {4}, {5}, {}}},
+		{"bytes count", false, 600, []arrival{{0, 1, 600}, {0, 2, 1}}, nil, [][]uint64{{1}, {2}}},
+		{"a large message is not passed", false, 100, []arrival{{0, 1, 10}, {1, 10, 96}, {0, 2, 10}, {0, 3, 10}}, nil, [][]uint64{{1}, {10}, {2, 3}}},
+		{"one that was woken in vain keeps its place", false, 100, []arrival{{0, 1, 50}, {0, 2, 50}, {1, 3, 90}, {2, 4, 90}}, nil, [][]uint64{{1, 2}, {}, {3}, {4}}},
+		{"the next one hears of what the first leaves", false, 100, []arrival{{0, 1, 100}, {1, 2, 40}, {1, 3, 90}, {2, 4, 10}}, nil, [][]uint64{{1}, {2, 4}, {3}, {}}},
+		{"the end of those in line passes the wake-up on", true, 1, []arrival{{0, 1, 6}, {1, 2, 6}, {2, 3, 6}, {3, 4, 6}}, []int{1, 2}, [][]uint64{{1}, {4}}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			th, ts := loop.NewThrottle(one.limit), &loop.Throttles{}
+			if ts.Bytes = th; one.frames {
+				ts.Bytes, ts.Frames = nil, th
+			}
+			tc, seqs := newThrottledConns(t, 4, ts), [4]uint64{}
+			for _, a := range one.come {
+				c := tc.conns[a.conn]
+				seqs[a.conn]++
+				c.sock.Arrive(c.peer.message(seqs[a.conn], 0, &Message{
+					TID: a.tid, Front: make([]byte, a.size/6), Middle: make([]byte, a.size/3), Data: make([]byte, a.size-a.size/6-a.size/3)}))
+				tc.settle()
+			}
+			for _, i := range one.closed {
+				tc.conns[i].closeHandler()
+			}
+			var want []uint64
+			for i, more := range one.order {
+				if i > 0 {
+					tc.release()
+				}
+				if want = append(want, more...); !slices.Equal(tc.order, want) || th.Used() > one.limit {
+					t.Fatalf("behind %d releases %v have come, want %v; %d are held", i, tc.order, want, th.Used())
+				}
+				stopped := int64(0)
+				for _, c := range tc.conns {
+					if c.h.statistics(tc.c).Throttled {
+						stopped++
+					}
+				}
+				if th.Waiting() != stopped || (stopped == 0) != (len(want) == len(one.come)-len(one.closed)) {
+					t.Errorf("behind %d releases %d wait, and %d are throttled", i, th.Waiting(), stopped)
+				}
+			}
+			if tc.releaseEach(&tc.kept); th.Used() != 0 {
+				t.Errorf("%d units are lost", th.Used())
+			}
+		})
 	}
 }
 
@@ -223,12 +148,12 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 		t.Run(mode.name, func(t *testing.T) {
 			for _, large := range []int{100, 1 << 20} {
 				msg := &Message{TID: 7, Front: payload(1, 20), Middle: payload(2, 5), Data: payload(3, 350)}
-				size := len(newModeCodec(t, mode).message(1, 0, msg))
+				size := len(newPeer(t, mode).message(1, 0, msg))
 				b := newPostBed(t, loop.ReceiveReady, large)
 				for cut := first; cut <= size; cut = max(cut+1, min(cut+7, size)) { // all modes together: every byte
 					for i, way := range []string{"hang-up", "close", "old", "refused"} {
 						ts := &loop.Throttles{Frames: loop.NewThrottle(5), Bytes: loop.NewThrottle(1000), Shared: loop.NewThrottle(1000)}
-						c := b.connMode(OpenOptions{Throttles: ts}, mode)
+						c := b.conn(OpenOptions{Throttles: ts}, mode)
 						if (cut+i)%2 == 0 {
 							c.post(8, 400)
 						}
@@ -299,7 +224,7 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	}
 	c.settle()
 	c.hangUp()
-	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}}, frame.Rev1, false)
+	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
 	for seq := uint64(1); seq <= 4; seq++ { // three of them once more
 		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
 	}

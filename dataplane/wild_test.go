@@ -25,7 +25,7 @@ type pair struct {
 func newPair(t testing.TB, m wireMode) *pair {
 	t.Helper()
 	b := newBed(t, nil)
-	return &pair{bed: b, wild: b.connMode(OpenOptions{}, m), good: b.connMode(OpenOptions{}, m)}
+	return &pair{bed: b, wild: b.conn(OpenOptions{}, m), good: b.conn(OpenOptions{}, m)}
 }
 
 // check has the good connection get a message, and looks for memory that was lost
@@ -55,7 +55,7 @@ func TestAnyWildFieldOfADataFrameIsAFaultOrHarmless(t *testing.T) {
 				frame.TagKeepalive2: make([]byte, 8), frame.TagKeepalive2Ack: make([]byte, 8),
 			} {
 				b := newBed(t, nil)
-				good := b.connMode(OpenOptions{}, m)
+				good := b.conn(OpenOptions{}, m)
 				p := &pair{bed: b, good: good}
 				p.wildFields(tag, m, body, func(changed []byte) []byte { return p.wild.peer.frame(tag, changed) })
 				b.close()
@@ -75,7 +75,7 @@ func (p *pair) wildFields(what any, m wireMode, body []byte, framed func(changed
 				binary.LittleEndian.PutUint64(wild[:], v)
 				changed := bytes.Clone(body)
 				copy(changed[at:], wild[:width])
-				p.wild = p.bed.connMode(OpenOptions{}, m)
+				p.wild = p.bed.conn(OpenOptions{}, m)
 				p.wild.sock.Arrive(framed(changed))
 				p.settle()
 				p.wild.h.Close(nil)
@@ -172,7 +172,7 @@ func TestEncryptedFramesOutOfTheirPlaceAreFaults(t *testing.T) {
 			message := func(c *conn, n uint64) []byte {
 				return c.peer.message(n, 0, &Message{TID: n, Front: payload(int(n), 500)})
 			}
-			other := p.bed.connRev(OpenOptions{}, m.rev, true)
+			other := p.bed.conn(OpenOptions{}, m)
 			other.peer.keys[1].Key[0]++
 			other.peer.enc = frame.NewEncoder(m.rev)
 			must(t, other.peer.enc.Secure(other.peer.keys[1].Key, other.peer.keys[1].TxNonce))
