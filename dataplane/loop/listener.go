@@ -472,17 +472,7 @@ func (l *Listener) halt(why *bool) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-settled:
-		return nil
-	case <-on.done:
-	}
-	select {
-	case <-settled: // by the end of the core
-		return nil
-	default:
-		return ErrStopped
-	}
+	return on.await(settled)
 }
 
 // awaitQuiet is called when no accept is armed any more.
