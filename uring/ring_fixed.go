@@ -62,7 +62,8 @@ func (d *ringDriver) openRegistered(cfg *Config) error {
 		_ = mem.Unmap()
 		return errno
 	}
-	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem, arg: (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))}
+	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem}
+	t.arg = (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))
 	if t.most == 0 {
 		t.most = fixedByDefault()
 	}
