@@ -102,7 +102,8 @@ func (h host) missingPermission() (missing, remedy string) {
 	case !h.initialUserNS:
 		return "initial user namespace", "the capability counts outside of user namespaces only: run the container without one"
 	case h.memlock != unix.RLIM_INFINITY:
-		return "RLIMIT_MEMLOCK", fmt.Sprintf("raise the limit of %d bytes (ulimit -l unlimited, LimitMEMLOCK=infinity in systemd), which Linux before 5.11 charges for maps; otherwise see seccomp and security modules", h.memlock)
+		return "RLIMIT_MEMLOCK", fmt.Sprintf("raise the limit of %d bytes (ulimit -l unlimited, LimitMEMLOCK=infinity "+
+			"in systemd), which Linux before 5.11 charges for maps; otherwise see seccomp and security modules", h.memlock)
 	}
 	return "permission", "see seccomp, lockdown and security modules: the process has the capability"
 }

@@ -41,13 +41,7 @@ func TestHandOverToAnotherProcess(t *testing.T) {
 	if kernelBefore(t, 5, 19) {
 		t.Skip("before Linux 5.19 the successor needs a capability")
 	}
-	old := []*server{serve(t, "127.0.0.1:0", 'o')}
-	addr := old[0].Addr().String()
-	old = append(old, serve(t, addr, 'o'))
-	old[0].with(t, s.Attach)
-	for core, l := range old {
-		l.with(t, func(fd int) error { return s.Add(core, fd) })
-	}
+	old, addr := serveGroup(t, s, 2, func(int) byte { return 'o' })
 	c := hammer(t, addr, "127.81.9.1", "127.81.9.2")
 	c.await(t, 50)
 

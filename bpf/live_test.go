@@ -49,6 +49,23 @@ func serve(t testing.TB, addr string, name byte) *server {
 	return s
 }
 
+// serveGroup serves one address with n listeners, each in the slot of a core and of its name.
+func serveGroup(t testing.TB, s *Steering, n int, name func(core int) byte) (servers []*server, addr string) {
+	t.Helper()
+	addr = "127.0.0.1:0"
+	for core := range n {
+		l := serve(t, addr, name(core))
+		if servers = append(servers, l); core == 0 {
+			addr = l.Addr().String()
+			l.with(t, s.Attach)
+		}
+		l.with(t, func(fd int) error { return s.Add(core, fd) })
+	}
+	return servers, addr
+}
+
+func byCore(core int) byte { return byte(core) }
+
 // stop closes the listener, with what waits in its queue.
 func (s *server) stop() {
 	s.Close()
@@ -152,16 +169,7 @@ func TestCoresComeAndGoUnderLoad(t *testing.T) {
 	const n = 3
 	s := mustLoad(t, Config{MaxCores: n, Policy: defaultPolicy(n)})
 	needMigration(t, s)
-	var servers [n]*server
-	servers[0] = serve(t, "127.0.0.1:0", 0)
-	addr := servers[0].Addr().String()
-	servers[0].with(t, s.Attach)
-	for core := range servers {
-		if core > 0 {
-			servers[core] = serve(t, addr, byte(core))
-		}
-		servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
-	}
+	servers, addr := serveGroup(t, s, n, byCore)
 	pinned := "127.81.6.2"
 	must(t, s.Pin(anyPort(netip.MustParseAddr(pinned)), 1))
 	c := hammer(t, addr, "127.81.6.1", pinned, "127.81.6.3")
@@ -214,16 +222,7 @@ func TestPolicySwapsUnderLoad(t *testing.T) {
 		}
 		return all
 	}
-	var servers [4]*server
-	servers[0] = serve(t, "127.0.0.1:0", 0)
-	addr := servers[0].Addr().String()
-	servers[0].with(t, s.Attach)
-	for core := range servers {
-		if core > 0 {
-			servers[core] = serve(t, addr, byte(core))
-		}
-		servers[core].with(t, func(fd int) error { return s.Add(core, fd) })
-	}
+	_, addr := serveGroup(t, s, 4, byCore)
 	first := Policy{Rules: UseCPU, Cores: 2, CPUs: everyCPU(1)}
 	second := Policy{Rules: UseCPU | UseTable, Cores: 3, CPUs: everyCPU(2)}
 	must(t, s.SetPolicy(first))

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -184,12 +185,9 @@ func (s *Steering) Cores() ([]int, error) {
 
 func (s *Steering) liveCores(without ...int) ([]int, error) {
 	var live []int
-next:
 	for core := range s.info.MaxCores {
-		for _, w := range without {
-			if core == w {
-				continue next
-			}
+		if slices.Contains(without, core) {
+			continue
 		}
 		cookie, err := s.slot(core)
 		if err != nil {

@@ -25,16 +25,7 @@ func wantCores(t testing.TB, s *Steering, want ...int) {
 	}
 }
 
-func TestClosedListenerLeavesItsSlot(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 3})
-	g := listen(t, "127.0.0.1", 3)
-	g.steer(t, s)
-	wantCores(t, s, 0, 1, 2)
-	g.close(t, 1)
-	wantCores(t, s, 0, 2)
-}
-
-func TestAddReplacesTheListenerInTheSlot(t *testing.T) {
+func TestAddReplacesTheListenerInTheSlotAndAClosedOneLeavesIt(t *testing.T) {
 	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
 	g := listen(t, "127.0.0.1", 2)
 	g.steer(t, s)
@@ -47,6 +38,8 @@ func TestAddReplacesTheListenerInTheSlot(t *testing.T) {
 	}
 	must(t, s.Add(1, newer)) // again
 	wantCores(t, s, 0, 1)
+	g.close(t, 2)
+	wantCores(t, s, 0)
 }
 
 func TestCPUsComeBackWithTheirCore(t *testing.T) {

@@ -137,22 +137,16 @@ func exhaustDescriptors(t *testing.T) (restore func()) {
 	}
 }
 
+// A connect that fails at once has its completion like one that is refused.
 // Matrix: SH-14, IO-05
-func TestConnectRefused(t *testing.T) {
+func TestConnectFails(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
 		addr := r.d.LocalAddr(l)
 		r.d.Close(l)
-		s, user, _ := r.connect(netip.AddrPort{}, addr, uring.SocketOptions{})
+		refused, user, _ := r.connect(netip.AddrPort{}, addr, uring.SocketOptions{})
 		r.expectFinal(user, unix.ECONNREFUSED)
-		r.d.Close(s) // it is ours all the same
-	})
-}
-
-// A connect that fails at once has its completion like any other.
-// Matrix: IO-05
-func TestConnectFailsAtOnce(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		r.d.Close(refused) // it is ours all the same
 		// From a loopback address there is no way out.
 		want := plainConnect(t, [4]byte{127, 0, 0, 1}, [4]byte{192, 0, 2, 1})
 		s, user, _ := r.connect(loopback, netip.MustParseAddrPort("192.0.2.1:9"), uring.SocketOptions{})

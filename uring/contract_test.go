@@ -227,13 +227,9 @@ func (r *rig) awaitFinal(user uint64) uring.Completion {
 // expectFinal wants the final completion to fail with one of errnos.
 func (r *rig) expectFinal(user uint64, errnos ...unix.Errno) {
 	r.t.Helper()
-	c := r.awaitFinal(user)
-	for _, e := range errnos {
-		if c.Res == -int32(e) {
-			return
-		}
+	if c := r.awaitFinal(user); c.Res >= 0 || !slices.Contains(errnos, c.Errno()) {
+		r.t.Fatalf("final completion %+v (%v), want one of %v", c, c.Errno(), errnos)
 	}
-	r.t.Fatalf("final completion %+v (%v), want one of %v", c, c.Errno(), errnos)
 }
 
 // expectNone wants nothing to be there for user.

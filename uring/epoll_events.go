@@ -1,6 +1,10 @@
 package uring
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // dispatch serves one event and says whether it was the wake-up.
 func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
@@ -57,12 +61,9 @@ func (d *epollDriver) resumeSend(op Op, o *operation) {
 }
 
 func (d *epollDriver) queueAccept(op Op) {
-	for _, queued := range d.accepting {
-		if queued == op {
-			return
-		}
+	if !slices.Contains(d.accepting, op) {
+		d.accepting = append(d.accepting, op)
 	}
-	d.accepting = append(d.accepting, op)
 }
 
 // acceptTurn serves the accepts that have, or may have, waiting connections. Accepts that used

@@ -27,22 +27,12 @@ func (d *ringDriver) enter(timeout time.Duration) unix.Errno {
 	return errno
 }
 
-// flush submits the queued requests, outside Wait.
-func (d *ringDriver) flush() unix.Errno {
-	before := d.ring.unsubmitted()
-	d.stats.Syscalls++
-	d.stats.Enters++
-	errno := d.ring.submit()
-	d.stats.Submitted += uint64(before - d.ring.unsubmitted())
-	return errno
-}
-
-// flushAll submits until the queue is empty, for calls that must come after every earlier
-// request, and lets the kernel finish cancelled requests.
-func (d *ringDriver) flushAll() {
-	for tries := 0; tries < math.MaxUint8; tries++ {
+// flushUntil submits, outside Wait, until enough says so, and lets the kernel finish cancelled
+// requests. If the ring breaks it gives up.
+func (d *ringDriver) flushUntil(enough func() bool) {
+	for range math.MaxUint8 {
 		errno := d.enter(0)
-		if d.ring.unsubmitted() == 0 {
+		if enough() {
 			return
 		}
 		switch errno {
@@ -55,6 +45,11 @@ func (d *ringDriver) flushAll() {
 		}
 	}
 	d.fail(unix.EBUSY)
+}
+
+// flushAll empties the queue, for calls that must come after every earlier request.
+func (d *ringDriver) flushAll() {
+	d.flushUntil(func() bool { return d.ring.unsubmitted() == 0 })
 }
 
 // request returns the next free request; it flushes a full queue. nil means
@@ -63,23 +58,16 @@ func (d *ringDriver) request() (*sqe, uint32) {
 	if e, i := d.ring.next(); e != nil {
 		return e, i
 	}
+	return d.requestOfFull()
+}
+
+func (d *ringDriver) requestOfFull() (e *sqe, i uint32) {
 	d.stats.SQFull++
-	for tries := 0; tries < math.MaxUint8; tries++ {
-		errno := d.flush()
-		if e, i := d.ring.next(); e != nil {
-			return e, i
-		}
-		switch errno {
-		case 0, unix.EINTR:
-		case unix.EAGAIN, unix.EBUSY:
-			d.reap(&d.early)
-		default:
-			d.fail(errno)
-			return nil, 0
-		}
-	}
-	d.fail(unix.EBUSY)
-	return nil, 0
+	d.flushUntil(func() bool {
+		e, i = d.ring.next()
+		return e != nil
+	})
+	return e, i
 }
 
 // reap takes all answers, including those that the kernel kept back for lack of room.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sort"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -61,7 +62,8 @@ func (d *ringDriver) openRegistered(cfg *Config) error {
 		_ = mem.Unmap()
 		return errno
 	}
-	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem, arg: (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))}
+	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem}
+	t.arg = (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))
 	if t.most == 0 {
 		t.most = fixedByDefault()
 	}
@@ -157,15 +159,8 @@ func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 
 // find is the area that address is in, or where one that begins there belongs.
 func (t *registered) find(address uintptr) (at int, in bool) {
-	low, high := 0, len(t.areas)
-	for low < high {
-		if mid := (low + high) / 2; t.areas[mid].to <= address {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low, low < len(t.areas) && t.areas[low].from <= address
+	at = sort.Search(len(t.areas), func(i int) bool { return t.areas[i].to > address })
+	return at, at < len(t.areas) && t.areas[at].from <= address
 }
 
 // place is where the kernel has all of v pinned.

@@ -119,54 +119,43 @@ func TestDirectIOUsesRegisteredMemory(t *testing.T) {
 	}
 }
 
-// The bounds of a ring are kept, and what has been given back can be used again.
+// The bounds of a ring are kept, in bytes and in places, and what has been given back can be used
+// again.
 func TestRegisteredMemoryIsBounded(t *testing.T) {
-	d, f := fixedBed(t, Tuned(Config{}, tuning{RegisteredBytes: 3 << 12}))
-	var all []*Memory
-	for i := range 5 {
-		m := mapped(t, 1<<12)
-		all = append(all, m)
-		if err := d.RegisterMemory(m); (err != nil) != (i >= 3) || errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("piece %d: %v", i, err)
+	for _, bytes := range []int64{3 << 12, 0} {
+		d, f := fixedBed(t, Tuned(Config{}, tuning{RegisteredBytes: bytes}))
+		spare := d.fixed.free
+		if bytes == 0 {
+			d.fixed.free, spare = spare[:3], spare[3:] // others may have locked the rest
+		} else {
+			spare = nil
 		}
-		if res := transferred(t, d, f, KindWrite, m); res != 1<<12 {
-			t.Errorf("piece %d: %d", i, res)
+		var all []*Memory
+		for i := range 5 {
+			m := mapped(t, 1<<12)
+			all = append(all, m)
+			if err := d.RegisterMemory(m); (err != nil) != (i >= 3) || errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("piece %d: %v", i, err)
+			}
+			if res := transferred(t, d, f, KindWrite, m); res != 1<<12 {
+				t.Errorf("piece %d: %d", i, res)
+			}
 		}
-	}
-	d.UnregisterMemory(all[1])
-	if err := d.RegisterMemory(all[4]); err != nil {
-		t.Errorf("behind a piece that was given back: %v", err)
-	}
-	if err := d.RegisterMemory(all[3]); !errors.Is(err, unix.ENOMEM) {
-		t.Errorf("beyond the bound: %v", err)
-	}
-	for _, m := range all {
-		d.UnregisterMemory(m)
-		if err := m.Unmap(); err != nil {
-			t.Error(err)
+		d.UnregisterMemory(all[1])
+		if err := d.RegisterMemory(all[4]); err != nil {
+			t.Errorf("behind a piece that was given back: %v", err)
 		}
-	}
-	if d.fixed.bytes != 0 || len(d.fixed.free) != fixedPlaces || len(d.fixed.areas) != 0 {
-		t.Errorf("%d bytes, %d places are free", d.fixed.bytes, len(d.fixed.free))
-	}
-}
-
-// The table of a ring has so many places and no more.
-func TestTheTableOfRegisteredMemoryFillsUp(t *testing.T) {
-	d, _ := fixedBed(t, Config{})
-	const places = 16 // not all of them: others may have locked what this user may lock
-	d.fixed.free = d.fixed.free[:places]
-	all := make([]*Memory, places+1)
-	for i := range all {
-		all[i] = mapped(t, 1)
-		if err := d.RegisterMemory(all[i]); (err != nil) != (i == places) {
-			t.Fatalf("piece %d: %v", i, err)
+		if err := d.RegisterMemory(all[3]); !errors.Is(err, unix.ENOMEM) {
+			t.Errorf("beyond the bound: %v", err)
 		}
-	}
-	for _, m := range all {
-		d.UnregisterMemory(m)
-		if err := m.Unmap(); err != nil {
-			t.Error(err)
+		for _, m := range all {
+			d.UnregisterMemory(m)
+			if err := m.Unmap(); err != nil {
+				t.Error(err)
+			}
+		}
+		if d.fixed.bytes != 0 || len(d.fixed.free)+len(spare) != fixedPlaces || len(d.fixed.areas) != 0 {
+			t.Errorf("%d bytes, %d places are free", d.fixed.bytes, len(d.fixed.free))
 		}
 	}
 }

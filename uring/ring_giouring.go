@@ -82,12 +82,6 @@ func (r *ring) made() uint32 { return r.tail }
 // unsubmitted is the number of requests that the kernel has not taken yet.
 func (r *ring) unsubmitted() uint32 { return r.g.SQReady() }
 
-// submit gives all requests to the kernel, and no more.
-func (r *ring) submit() unix.Errno {
-	_, err := r.g.Submit()
-	return errnoOf(err)
-}
-
 // poll submits, and lets the kernel finish requests without waiting.
 func (r *ring) poll() unix.Errno {
 	_, err := r.g.SubmitAndGetEvents()

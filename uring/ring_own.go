@@ -143,22 +143,17 @@ func (r *ring) made() uint32 { return r.tail }
 // unsubmitted is the number of requests that the kernel has not taken yet.
 func (r *ring) unsubmitted() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
 
-// submit gives all requests to the kernel, and no more.
-func (r *ring) submit() unix.Errno { return r.enter(0) }
-
-// poll submits, and lets the kernel finish requests without waiting.
-func (r *ring) poll() unix.Errno { return r.enter(enterGetEvents) }
+// poll submits, and lets the kernel finish requests without waiting. It goes past the Go
+// scheduler, so it must not block.
+func (r *ring) poll() unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, r.show(), 0, enterGetEvents|r.enterBit, 0, 0)
+	return errno
+}
 
 // events makes room for answers that the kernel kept back. It submits nothing.
 func (r *ring) events() unix.Errno {
 	r.commit()
 	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, 0, 0, enterGetEvents|r.enterBit, 0, 0)
-	return errno
-}
-
-// enter goes past the Go scheduler, so it must not block.
-func (r *ring) enter(flags uintptr) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, r.show(), 0, flags|r.enterBit, 0, 0)
 	return errno
 }
 

@@ -79,26 +79,17 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		return Charge{from: t, bytes: bytes}, nil
 	}
 	first := s.retrying
-	if t.Frames != nil && !t.Frames.acquire(1, first) {
+	if !t.Frames.acquire(1, first) {
 		return Charge{}, t.Frames
 	}
-	if t.Bytes != nil && !t.Bytes.acquire(bytes, first) {
-		if t.Frames != nil {
-			t.Frames.release(1)
-		}
+	if !t.Bytes.acquire(bytes, first) {
+		t.Frames.release(1)
 		return Charge{}, t.Bytes
 	}
-	own, ok := int64(0), true
-	if t.Shared != nil {
-		own, ok = t.acquireShared(sharedUnits(bytes), first)
-	}
+	own, ok := t.acquireShared(sharedUnits(bytes), first)
 	if !ok {
-		if t.Bytes != nil {
-			t.Bytes.release(bytes)
-		}
-		if t.Frames != nil {
-			t.Frames.release(1)
-		}
+		t.Bytes.release(bytes)
+		t.Frames.release(1)
 		return Charge{}, t.Shared
 	}
 	return Charge{from: t, bytes: bytes, own: int32(own), held: heldWithOwn}, nil
@@ -106,13 +97,15 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 
 // ample reports that one frame of this size on each core at once is within all limits.
 func (t *Throttles) ample(bytes int64) bool {
-	return (t.Frames == nil || t.Frames.ample(1)) && (t.Bytes == nil || t.Bytes.ample(bytes)) &&
-		(t.Shared == nil || t.Shared.ample(sharedUnits(bytes)))
+	return t.Frames.ample(1) && t.Bytes.ample(bytes) && t.Shared.ample(sharedUnits(bytes))
 }
 
 // acquireShared takes n units of Shared; own of them come from the reserve. Only the
 // core of the connection takes units, so no other goroutine raises held.
 func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
+	if t.Shared == nil {
+		return 0, true
+	}
 	if !t.Shared.acquire(n, first) {
 		if !t.shareHas(n) || !t.Shared.takeReserve(n) {
 			return 0, false
@@ -144,7 +137,7 @@ func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 	if t.empty() {
 		return Charge{}, nil
 	}
-	if t.Frames != nil && !t.Frames.acquire(1, s.retrying) {
+	if !t.Frames.acquire(1, s.retrying) {
 		return Charge{}, t.Frames
 	}
 	return Charge{from: t, held: heldUnfinished}, nil
@@ -154,10 +147,8 @@ func (t *Throttles) Begin(s *Socket) (Charge, *Throttle) {
 // it returns the throttle that is full.
 func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 	t, w, got := c.from, &s.waiter, want
-	if t.Bytes != nil {
-		if got = t.Bytes.reserve(got, w); got == 0 {
-			return 0, t.Bytes
-		}
+	if got = t.Bytes.reserve(got, w); got == 0 {
+		return 0, t.Bytes
 	}
 	if t.Shared != nil {
 		n := t.Shared.reserve(got, w)
@@ -167,9 +158,8 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 			t.Shared.unfinished.Add(n)
 		}
 		t.held.Add(n)
-		if n < got && t.Bytes != nil {
-			t.Bytes.unreserve(got - n)
-		}
+		t.Bytes.complete(got - n)
+		t.Bytes.release(got - n)
 		if got = n; n == 0 {
 			return 0, t.Shared
 		}
@@ -185,13 +175,10 @@ func (c *Charge) Unreserve(n int64) {
 		return
 	}
 	c.bytes -= n
-	if t.Shared != nil {
-		t.Shared.complete(n)
-		c.giveBack(n)
-	}
-	if t.Bytes != nil {
-		t.Bytes.unreserve(n)
-	}
+	t.Shared.complete(n)
+	c.giveBack(n)
+	t.Bytes.complete(n)
+	t.Bytes.release(n)
 }
 
 // Complete says that the frame is complete. From here on only its payload counts, in
@@ -202,23 +189,21 @@ func (c *Charge) Complete(s *Socket, payload int64) {
 		return
 	}
 	c.held, c.bytes = heldWithOwn, payload
-	if t.Bytes != nil {
-		t.Bytes.complete(had)
-		t.Bytes.release(had - payload)
-		t.Bytes.finished(w)
-	}
-	if t.Shared != nil {
-		less := had - sharedUnits(payload)
-		t.Shared.complete(had)
-		c.giveBack(less)
-		t.Shared.finished(w)
-	}
+	t.Bytes.complete(had)
+	t.Bytes.release(had - payload)
+	t.Bytes.finished(w)
+	t.Shared.complete(had)
+	c.giveBack(had - sharedUnits(payload))
+	t.Shared.finished(w)
 }
 
 // giveBack returns n units of Shared, those of the reserve first.
 // Negative units are taken, over the limit if need be.
 func (c *Charge) giveBack(n int64) {
 	t := c.from
+	if t.Shared == nil {
+		return
+	}
 	if own := min(int64(c.own), n); own > 0 {
 		c.own -= int32(own)
 		t.Shared.reserved.Add(-own)
@@ -235,14 +220,14 @@ func (c *Charge) Overdrawn(s *Socket) *Throttle {
 	if t == nil || c.held == heldNothing {
 		return nil
 	}
-	if t.Bytes != nil && t.Bytes.overdrawn(c.bytes, &s.waiter) {
+	if t.Bytes.overdrawn(c.bytes, &s.waiter) {
 		return t.Bytes
 	}
 	mine := c.bytes
 	if !c.Unfinished() {
 		mine = sharedUnits(mine)
 	}
-	if t.Shared != nil && t.Shared.overdrawn(mine, &s.waiter) {
+	if t.Shared.overdrawn(mine, &s.waiter) {
 		return t.Shared
 	}
 	return nil
@@ -255,18 +240,14 @@ func (c *Charge) Yield(s *Socket) {
 	if t == nil || !c.Unfinished() {
 		return
 	}
-	if t.Bytes != nil {
-		t.Bytes.finished(w)
-	}
-	if t.Shared != nil {
-		t.Shared.finished(w)
-	}
+	t.Bytes.finished(w)
+	t.Shared.finished(w)
 }
 
 // Contended says that other connections wait for the units that the frame holds.
 func (c *Charge) Contended() bool {
 	t := c.from
-	return t != nil && c.bytes > 0 && (t.Bytes != nil && t.Bytes.Waiting() > 0 || t.Shared != nil && t.Shared.Waiting() > 0)
+	return t != nil && c.bytes > 0 && (t.Bytes.Waiting() > 0 || t.Shared.Waiting() > 0)
 }
 
 // Raise makes the charge as large as bytes, over the limits if need be: the frame is
@@ -280,12 +261,8 @@ func (c *Charge) Raise(bytes int64) {
 	if c.held == heldNothing {
 		return // it is counted by Keep
 	}
-	if t.Shared != nil {
-		c.giveBack(sharedUnits(before) - sharedUnits(bytes))
-	}
-	if t.Bytes != nil {
-		t.Bytes.used.Add(bytes - before)
-	}
+	c.giveBack(sharedUnits(before) - sharedUnits(bytes))
+	t.Bytes.force(bytes - before)
 }
 
 // Abandon gives back the units of an unfinished frame of s; s is nil if the socket is
@@ -297,19 +274,13 @@ func (c *Charge) Abandon(s *Socket) {
 		return
 	}
 	c.held = heldNothing
-	if t.Shared != nil {
-		t.Shared.complete(c.bytes)
-		c.giveBack(c.bytes)
-		t.Shared.finished(w)
-	}
-	if t.Bytes != nil {
-		t.Bytes.complete(c.bytes)
-		t.Bytes.release(c.bytes)
-		t.Bytes.finished(w)
-	}
-	if t.Frames != nil {
-		t.Frames.release(1)
-	}
+	t.Shared.complete(c.bytes)
+	c.giveBack(c.bytes)
+	t.Shared.finished(w)
+	t.Bytes.complete(c.bytes)
+	t.Bytes.release(c.bytes)
+	t.Bytes.finished(w)
+	t.Frames.release(1)
 }
 
 // Release gives the units back, once. Any goroutine that has a reference to the frame.
@@ -331,12 +302,8 @@ func (c *Charge) Release() {
 		t.held.Add(-n)
 		t.Shared.release(n)
 	}
-	if t.Bytes != nil {
-		t.Bytes.release(c.bytes)
-	}
-	if t.Frames != nil {
-		t.Frames.release(1)
-	}
+	t.Bytes.release(c.bytes)
+	t.Frames.release(1)
 	if w := t.paused.Load(); w != nil {
 		w.wake()
 	}
@@ -349,15 +316,10 @@ func (c *Charge) Reacquire() {
 	if t == nil || !atomic.CompareAndSwapInt32(&c.held, heldNothing, heldPlainly) {
 		return
 	}
-	if t.Frames != nil {
-		t.Frames.used.Add(1)
-	}
-	if t.Bytes != nil {
-		t.Bytes.used.Add(c.bytes)
-	}
-	if t.Shared != nil {
-		n := sharedUnits(c.bytes)
+	t.Frames.force(1)
+	t.Bytes.force(c.bytes)
+	if n := sharedUnits(c.bytes); t.Shared != nil {
 		t.held.Add(n)
-		t.Shared.used.Add(n)
+		t.Shared.force(n)
 	}
 }

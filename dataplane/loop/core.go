@@ -281,7 +281,8 @@ func (c *Core) runTasks() {
 
 // busy says whether the core has work that no completion announces.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() ||
+		c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
 // sleep submits and collects. It sleeps only without work.

@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -198,14 +199,7 @@ func (b *readBudget) settle(a *Account) {
 
 // without is list without a.
 func without(list []*Account, a *Account) []*Account {
-	kept := list[:0]
-	for _, o := range list {
-		if o != a {
-			kept = append(kept, o)
-		}
-	}
-	clear(list[len(kept):])
-	return kept
+	return slices.DeleteFunc(list, func(o *Account) bool { return o == a })
 }
 
 // drop ends the chosen waiting requests with err.

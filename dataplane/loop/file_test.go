@@ -290,14 +290,21 @@ func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
 	}
 }
 
+// underWay makes requests in all states: one that a sync covers, one that waits for a sync, two that
+// the driver has, and one in line.
+func (b *fileBed) underWay() (covered, waiting, flying, read, inLine *noted) {
+	b.t.Helper()
+	covered = b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	waiting = b.write(Committed, 0)
+	b.answer(uring.KindWrite, 0)
+	return covered, waiting, b.write(Committed, 0), b.read(0), b.write(Written, 0)
+}
+
 // Matrix: ST-08
 func TestClosingAFileEndsItsRequests(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 2}, nil)
-	covered := b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	waiting := b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	flying, read, inLine := b.write(Committed, 0), b.read(0), b.write(Written, 0)
+	covered, waiting, flying, read, inLine := b.underWay()
 	b.f.Close()
 	b.f.Close()
 	b.pending(covered, waiting, flying, read, inLine)
@@ -340,11 +347,7 @@ func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newFileBed(t, FileOptions{Ops: 2}, nil)
-			covered := b.write(Committed, 0)
-			b.answer(uring.KindWrite, 0)
-			waiting := b.write(Committed, 0)
-			b.answer(uring.KindWrite, 0)
-			flying, read, inLine := b.write(Committed, 0), b.read(0), b.write(Written, 0)
+			covered, waiting, flying, read, inLine := b.underWay()
 			end(b)
 			for i, r := range []*noted{covered, waiting, flying, read, inLine} {
 				if r.done != 1 || !errors.Is(r.Err, ErrStopped) {

@@ -72,23 +72,43 @@ func TestSmallReadsAndWritesWaitForNoTurn(t *testing.T) {
 	}
 }
 
-// A read that is larger than what a turn asks for is asked for all the same.
+// A read that is larger than what a turn asks for is asked for all the same. Files that have more
+// than one call begins take turns, whether the page cache has a part or not.
 // Matrix: ST-12
-func TestFilesTakeTurnsAtThePageCache(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, nil)
-	b.turn()
-	b.reads(b.f, 3, 2*turnReads)
-	b.reads(b.other, 3, 2*turnReads)
-	for range 6 {
-		reads := b.parked(uring.KindRead)
-		if len(reads) != 1 {
-			t.Fatalf("the driver has %d reads, want 1", len(reads))
-		}
-		b.d.Answer(reads[0])
-		b.turn()
-	}
-	if f, g := b.f, b.other; !slices.Equal(b.ended, []*File{f, f, g, f, g, g}) {
-		t.Errorf("%d of 6 have ended, and not in turn", len(b.ended))
+func TestFilesTakeTurns(t *testing.T) {
+	for name, c := range map[string]struct {
+		messages      uint64 // that need no file
+		each, size    int    // reads of each file
+		of            int    // reads of a turn
+		first, second []int  // turns in which the reads of the first and of the second file end
+	}{
+		"at the page cache":                     {0, 3, 2 * turnReads, 1, []int{0, 1, 3}, []int{2, 4, 5}},
+		"while messages come that need no file": {100, 6, 1, 2, []int{0, 0, 1, 1, 3, 3}, []int{2, 2, 4, 4, 5, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.fileTurn = 2 })
+			b.c.stats.FramesIn += c.messages
+			b.after(mixPeriod)
+			b.reads(b.f, c.each, c.size)
+			b.reads(b.other, c.each, c.size)
+			turns := map[*File][]int{}
+			for turn := range 6 {
+				reads := b.parked(uring.KindRead)
+				if len(reads) != c.of {
+					t.Fatalf("the driver has %d reads, want %d", len(reads), c.of)
+				}
+				for _, r := range reads {
+					b.d.Answer(r)
+				}
+				b.turn()
+				for ; len(b.ended) > 0; b.ended = b.ended[1:] {
+					turns[b.ended[0]] = append(turns[b.ended[0]], turn)
+				}
+			}
+			if !slices.Equal(turns[b.f], c.first) || !slices.Equal(turns[b.other], c.second) {
+				t.Errorf("the reads of two files end in the turns %v and %v", turns[b.f], turns[b.other])
+			}
+		})
 	}
 }
 
@@ -233,28 +253,5 @@ func TestRequestsThatTheEndOfOthersAsksForAreNoMessages(t *testing.T) {
 	b.period(2, 0)
 	if got := b.begun(20); !slices.Equal(got, []int{8, 16, 20}) {
 		t.Errorf("the driver has %v requests, want 8, 16, 20", got)
-	}
-}
-
-// Files that have more than one call begins take turns, whether the page cache has a part or not.
-// Matrix: ST-12
-func TestFilesTakeTurnsWhileMessagesComeThatNeedNoFile(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, func(cfg *Config) { cfg.fileTurn = 2 })
-	b.c.stats.FramesIn += 100
-	b.after(mixPeriod)
-	b.reads(b.f, 6, 1)
-	b.reads(b.other, 6, 1)
-	for range 6 {
-		reads := b.parked(uring.KindRead)
-		if len(reads) != 2 {
-			t.Fatalf("the driver has %d reads, want 2", len(reads))
-		}
-		for _, r := range reads {
-			b.d.Answer(r)
-		}
-		b.turn()
-	}
-	if f, g := b.f, b.other; !slices.Equal(b.ended, []*File{f, f, f, f, g, g, f, f, g, g, g, g}) {
-		t.Errorf("%d of 12 have ended, and not in turn", len(b.ended))
 	}
 }

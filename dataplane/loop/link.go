@@ -95,19 +95,23 @@ func (c *Core) Dial(ctx context.Context, local, to netip.AddrPort, opt uring.Soc
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case r := <-l.result:
-		err = r.err
-	case <-c.done:
-		err = ErrStopped
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if r := l.replied(ctx); r.err != nil {
 		l.Close()
-		return nil, fmt.Errorf("connect to %v: %w", to, err)
+		return nil, fmt.Errorf("connect to %v: %w", to, r.err)
 	}
 	return l, nil
+}
+
+// replied waits for the core's answer to a call.
+func (l *Link) replied(ctx context.Context) reply {
+	select {
+	case r := <-l.result:
+		return r
+	case <-l.core.done:
+		return reply{err: ErrStopped}
+	case <-ctx.Done():
+		return reply{err: context.Cause(ctx)}
+	}
 }
 
 // Adopt takes over a connected TCP descriptor, and closes it on an error. On the
@@ -280,14 +284,7 @@ func (l *Link) await(ctx context.Context) (reply, error) {
 		t.Run = l.serve
 	}
 	l.core.post(t)
-	var r reply
-	select {
-	case r = <-l.result:
-	case <-l.core.done:
-		r.err = ErrStopped
-	case <-ctx.Done():
-		r.err = context.Cause(ctx)
-	}
+	r := l.replied(ctx)
 	if r.err != nil {
 		return reply{}, l.fail(r.err)
 	}

@@ -136,7 +136,7 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 	})
 }
 
-func TestDialReportsWhatTheKernelSays(t *testing.T) {
+func TestDialReportsWhatTheKernelSaysAndEndsWithItsContext(t *testing.T) {
 	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
@@ -147,6 +147,14 @@ func TestDialReportsWhatTheKernelSays(t *testing.T) {
 		}
 		if st := stats(t, p.Core(0)); st.Sockets != 0 {
 			t.Errorf("%d sockets are open", st.Sockets)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := p.Core(0).Dial(ctx, netip.AddrPort{}, fullListener(t), uring.SocketOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if st := stats(t, p.Core(0)); st.Handlers != 0 {
+			t.Errorf("%d handlers", st.Handlers)
 		}
 	})
 }
@@ -170,20 +178,6 @@ func fullListener(t *testing.T) netip.AddrPort {
 		_ = unix.Connect(c, sa)
 	}
 	return to
-}
-
-func TestDialEndsWithItsContext(t *testing.T) {
-	overPlanes(t, 1, func(t *testing.T, p *Plane) {
-		to := fullListener(t)
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := p.Core(0).Dial(ctx, netip.AddrPort{}, to, uring.SocketOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-		if st := stats(t, p.Core(0)); st.Handlers != 0 {
-			t.Errorf("%d handlers", st.Handlers)
-		}
-	})
 }
 
 func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {

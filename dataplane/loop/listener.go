@@ -427,7 +427,9 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 
 // listening checks a descriptor and returns its address.
 func listening(fd int) (netip.AddrPort, error) {
-	for _, want := range []struct{ option, value int }{{unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}, {unix.SO_PROTOCOL, unix.IPPROTO_TCP}} {
+	for _, want := range []struct{ option, value int }{
+		{unix.SO_TYPE, unix.SOCK_STREAM}, {unix.SO_ACCEPTCONN, 1}, {unix.SO_PROTOCOL, unix.IPPROTO_TCP},
+	} {
 		if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, want.option); err != nil {
 			return netip.AddrPort{}, fmt.Errorf("%w: %w", errNotListening, err)
 		} else if v != want.value {
@@ -472,17 +474,7 @@ func (l *Listener) halt(why *bool) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-settled:
-		return nil
-	case <-on.done:
-	}
-	select {
-	case <-settled: // by the end of the core
-		return nil
-	default:
-		return ErrStopped
-	}
+	return on.await(settled)
 }
 
 // awaitQuiet is called when no accept is armed any more.

@@ -68,6 +68,11 @@ func (c *Core) wait(f func(c *Core)) error {
 		<-c.done // the core uses no memory of the caller any more
 		return err
 	}
+	return c.await(ran)
+}
+
+// await waits until ran is closed by the core, or the core has ended.
+func (c *Core) await(ran <-chan struct{}) error {
 	select {
 	case <-ran:
 		return nil

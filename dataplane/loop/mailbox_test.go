@@ -14,13 +14,11 @@ func TestMailboxKeepsTheOrderOfEachProducer(t *testing.T) {
 	var got []entry
 	var running sync.WaitGroup
 	for p := range producers {
-		running.Add(1)
-		go func() {
-			defer running.Done()
+		running.Go(func() {
 			for n := range each {
 				box.push(&Task{Run: func(*Core) { got = append(got, entry{p, n}) }})
 			}
-		}()
+		})
 	}
 	done := make(chan struct{})
 	go func() { running.Wait(); close(done) }()

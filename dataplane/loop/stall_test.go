@@ -136,12 +136,16 @@ func TestACoreThatTurnsAgainAnswersBeforeTheWatchLooks(t *testing.T) {
 	p, w, _ := watched(t, 1)
 	c := p.Core(0)
 	now := time.Unix(0, 0)
-	for round := range uint64(2) {
-		release := block(t, c)
+	stall := func() (release func()) {
+		release = block(t, c)
 		for range 3 { // the first one may see turns that are new to it
 			now = now.Add(time.Second)
 			w.look(now, false)
 		}
+		return release
+	}
+	for round := range uint64(2) {
+		release := stall()
 		if _, err := Ask(c, func(*Core) int { return 0 }); !errors.Is(err, ErrStalled) || c.Healthy() {
 			t.Errorf("asked a stalled one: %v", err)
 		}
@@ -155,30 +159,14 @@ func TestACoreThatTurnsAgainAnswersBeforeTheWatchLooks(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	block(t, c)
-	for range 3 {
-		now = now.Add(time.Second)
-		w.look(now, false)
-	}
-	if st, err := c.Stats(); err != nil || !st.Stalled {
-		t.Errorf("%+v, %v", st, err)
-	}
-}
-
-func TestAStalledCoreThatStopsTellsItsLastCounts(t *testing.T) {
-	p, w, _ := watched(t, 1)
-	c := p.Core(0)
-	release := block(t, c)
-	for i := range 3 {
-		w.look(time.Unix(int64(i), 0), false)
-	}
+	release := stall()
 	if st, err := c.Stats(); err != nil || !st.Stalled {
 		t.Errorf("%+v, %v", st, err)
 	}
 	release()
 	must(t, p.Close())
-	if st, err := c.Stats(); !errors.Is(err, ErrStopped) || st.Stalled || st.Stalls != 1 || st.Turns == 0 || st.Backend == "" {
-		t.Errorf("%+v, %v", st, err)
+	if st, err := c.Stats(); !errors.Is(err, ErrStopped) || st.Stalled || st.Stalls != 3 || st.Turns == 0 || st.Backend == "" {
+		t.Errorf("the last counts: %+v, %v", st, err)
 	}
 }
 

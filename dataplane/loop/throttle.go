@@ -18,7 +18,7 @@ import (
 // beyond the limit, which is exceeded by one frame at most.
 //
 // A limit of 0 means unlimited. All methods may be called by any goroutine;
-// only a full throttle takes a lock.
+// only a full throttle takes a lock. A nil throttle does not bound.
 type Throttle struct {
 	limit atomic.Int64
 	used  atomic.Int64
@@ -61,7 +61,12 @@ func (t *Throttle) Used() int64 { return t.used.Load() }
 func (t *Throttle) Unfinished() int64 { return t.unfinished.Load() }
 
 // Waiting is the number of connections that do not read because of t.
-func (t *Throttle) Waiting() int64 { return t.waiting.Load() }
+func (t *Throttle) Waiting() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.waiting.Load()
+}
 
 // reservePart: one part in reservePart of the limit is kept on top of it, for the shares
 // of all connections (Throttles.Share) together.
@@ -89,6 +94,9 @@ func (t *Throttle) takeReserve(n int64) bool {
 // overdrawn says that the frames of other connections hold more than the limit; mine is
 // the number of units that the frame of w holds.
 func (t *Throttle) overdrawn(mine int64, w *waiter) bool {
+	if t == nil {
+		return false
+	}
 	limit := t.limit.Load()
 	return limit > 0 && t.used.Load()-mine > limit && !t.goesOn(w)
 }
@@ -101,6 +109,9 @@ func (t *Throttle) fits(used, n int64) bool {
 
 // ample says that n units fit for every possible core at once, and no connection waits.
 func (t *Throttle) ample(n int64) bool {
+	if t == nil {
+		return true
+	}
 	limit := t.limit.Load()
 	return t.waiting.Load() == 0 && (limit == 0 || t.used.Load()+maxCores*n <= limit)
 }
@@ -108,6 +119,9 @@ func (t *Throttle) ample(n int64) bool {
 // acquire takes n units for a complete frame, or returns false: the caller has to wait.
 // first: the caller was woken, and passes the line.
 func (t *Throttle) acquire(n int64, first bool) bool {
+	if t == nil {
+		return true
+	}
 	if !first && t.waiting.Load() > 0 {
 		return false
 	}
@@ -124,6 +138,9 @@ func (t *Throttle) acquire(n int64, first bool) bool {
 
 // reserve takes up to n units for the unfinished frame of w.
 func (t *Throttle) reserve(n int64, w *waiter) int64 {
+	if t == nil {
+		return n
+	}
 	for {
 		used, limit := t.used.Load(), t.limit.Load()
 		got := n
@@ -148,17 +165,25 @@ func (t *Throttle) goesOn(w *waiter) bool {
 	return t.finisher.Load() == w || w.of != nil && w.of.Shared != nil && w.of.Shared.finisher.Load() == w
 }
 
-// unreserve gives back the units of n bytes that did not come.
-func (t *Throttle) unreserve(n int64) {
-	t.unfinished.Add(-n)
-	t.release(n)
+// force takes n units, over the limit if need be.
+func (t *Throttle) force(n int64) {
+	if t != nil {
+		t.used.Add(n)
+	}
 }
 
 // complete says that n units of an unfinished frame now belong to a complete one.
-func (t *Throttle) complete(n int64) { t.unfinished.Add(-n) }
+func (t *Throttle) complete(n int64) {
+	if t != nil {
+		t.unfinished.Add(-n)
+	}
+}
 
 // release gives n units back.
 func (t *Throttle) release(n int64) {
+	if t == nil {
+		return
+	}
 	t.used.Add(-n)
 	if t.waiting.Load() > 0 {
 		t.notify()
@@ -167,7 +192,7 @@ func (t *Throttle) release(n int64) {
 
 // finished says that w has no unfinished frame any more.
 func (t *Throttle) finished(w *waiter) {
-	if t.finisher.Load() == w {
+	if t != nil && t.finisher.Load() == w {
 		t.finisher.Store(nil)
 		t.notify()
 	}

@@ -84,9 +84,7 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 	th := NewThrottle(100)
 	var running sync.WaitGroup
 	for g := range 4 {
-		running.Add(1)
-		go func() {
-			defer running.Done()
+		running.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 3))
 			for range 20000 {
 				n := 1 + rng.Int64N(60)
@@ -97,7 +95,7 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 					th.release(n)
 				}
 			}
-		}()
+		})
 	}
 	running.Wait()
 	if th.Used() != 0 {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -147,12 +148,7 @@ func (c *Core) forget(s *Socket) {
 		return
 	}
 	s.dirty = false
-	for i, d := range c.pending {
-		if d == s {
-			c.pending = append(c.pending[:i], c.pending[i+1:]...)
-			return
-		}
-	}
+	c.pending = slices.DeleteFunc(c.pending, func(d *Socket) bool { return d == s })
 }
 
 // flushPending starts one write for each socket that has something to send. More than

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -198,11 +199,4 @@ func (b *Bed) atRest() {
 }
 
 // failed says whether res is one of the errnos.
-func failed(res int32, errnos ...unix.Errno) bool {
-	for _, e := range errnos {
-		if res == -int32(e) {
-			return true
-		}
-	}
-	return false
-}
+func failed(res int32, errnos ...unix.Errno) bool { return slices.Contains(errnos, unix.Errno(-res)) }

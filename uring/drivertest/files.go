@@ -101,7 +101,10 @@ func atTheEnd(b *Bed) {
 		off, length int64
 		want        []byte
 		err         error
-	}{{0, page, p[:page], nil}, {page, page, p[page : page+100], io.EOF}, {0, 4 * page, p[:page+100], io.EOF}, {8 * page, page, nil, io.EOF}, {8 * page, 0, nil, nil}} {
+	}{
+		{0, page, p[:page], nil}, {page, page, p[page : page+100], io.EOF}, {0, 4 * page, p[:page+100], io.EOF},
+		{8 * page, page, nil, io.EOF}, {8 * page, 0, nil, nil},
+	} {
 		n, err := b.Disk.ReadAt(f.FD(), got[:c.length], c.off)
 		if err != c.err || !bytes.Equal(got[:n], c.want) {
 			b.t.Fatalf("without a driver %d bytes of %d are read from %d on, %v", n, c.length, c.off, err)

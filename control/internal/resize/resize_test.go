@@ -254,33 +254,6 @@ func TestOnlyAConnectionThatIsHereAndAtRestLeaves(t *testing.T) {
 	}
 }
 
-func TestOneAtATimeChangesTheCores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newExclusive(t.Context())
-		unlock, err := e.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		second := false
-		go func() {
-			unlock, err := e.Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			second = true
-			unlock()
-		}()
-		if synctest.Wait(); second {
-			t.Error("two have it")
-		}
-		unlock()
-		if synctest.Wait(); !second {
-			t.Error("the second one waits for ever")
-		}
-	})
-}
-
 func TestTheWaitForTheCoresEndsWithItsContextAndWithTheMessenger(t *testing.T) {
 	stopped, down := errors.New("stopped waiting"), errors.New("down")
 	synctest.Test(t, func(t *testing.T) {

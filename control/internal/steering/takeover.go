@@ -254,13 +254,5 @@ func (s *Steerer) Drop(core int, forget bool) {
 func (s *Steerer) Migrates() bool {
 	s.lock()
 	defer s.mu.Unlock()
-	if !s.active() {
-		return false
-	}
-	for _, g := range s.groups {
-		if !g.prog.Info().Migration {
-			return false
-		}
-	}
-	return true
+	return s.active() && !slices.ContainsFunc(s.groups, func(g *group) bool { return !g.prog.Info().Migration })
 }
