@@ -33,10 +33,6 @@ type ServerConfig struct {
 	// refuses the peer. It must be safe for concurrent use. The type in a peer's name need
 	// not be the type of the peer: any program may use any key that it has.
 	Accept func(peer wire.EntityType, name wire.EntityName) error
-	// LoggedIn, if not nil, is told about each login to a monitor, before AUTH_DONE is
-	// sent. The session is also the Session of the result: it handles the MAuth messages
-	// that will come on the connection. It must be safe for concurrent use.
-	LoggedIn func(*Session)
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 	// Rand is the source of challenges and connection secrets; nil means [crypto/rand].
@@ -51,7 +47,7 @@ type Server struct{ cfg ServerConfig }
 // NewServer returns a server. Without an authority there must be a source of secrets.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
-	case !allServices.has(Service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
+	case !allServices.has(service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
 		return nil, fmt.Errorf("%w: %v has no service", errConfig, cfg.Own)
 	case cfg.Authority == nil && cfg.Secrets == nil:
 		return nil, fmt.Errorf("%w: neither an authority nor secrets", errConfig)
@@ -96,9 +92,6 @@ func (s *Server) Start(_ context.Context, peer wire.EntityType, m auth.Method, m
 	return &serverExchange{s: s, peer: peer, mode: mode}, nil
 }
 
-// String shows the own type only.
-func (s *Server) String() string { return "cephx server of " + s.cfg.Own.String() }
-
 // serverExchange is a [Session] or a [verifier], as the first payload demands.
 type serverExchange struct {
 	s        *Server
@@ -112,7 +105,7 @@ type serverExchange struct {
 // Handle implements [auth.ServerExchange].
 func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
 	if e.over {
-		return nil, nil, fmt.Errorf("payload after the end: %w", ErrOutOfOrder)
+		return nil, nil, fmt.Errorf("payload after the end: %w", errOutOfOrder)
 	}
 	switch {
 	case e.session != nil:
@@ -139,7 +132,7 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		e.session = e.s.cfg.Authority.NewSession()
+		e.session = &Session{a: e.s.cfg.Authority}
 		reply, err := e.session.start(name, id)
 		return reply, nil, err
 	default:
@@ -153,20 +146,13 @@ func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, erro
 		return nil, nil, err
 	}
 	defer key.Wipe()
-	name := e.session.Entity()
-	if err := e.accept(name); err != nil {
+	if err := e.accept(e.session.name); err != nil {
 		clear(secret)
 		return nil, nil, err
 	}
-	entity, _ := e.s.cfg.Authority.entities.Lookup(name)
-	if e.s.cfg.LoggedIn != nil {
-		e.s.cfg.LoggedIn(e.session)
-	}
-	return reply, &auth.Result{
-		SessionKey: key.Secret(), ConnectionSecret: secret, GlobalID: e.session.GlobalID(),
-		Entity: name, Mode: e.mode, Method: auth.Cephx, Caps: encodeCaps(entity.Caps[wire.Mon.String()]),
-		Session: e.session,
-	}, nil
+	res := e.session.Result()
+	res.SessionKey, res.ConnectionSecret, res.Mode = key.Secret(), secret, e.mode
+	return reply, res, nil
 }
 
 func (e *serverExchange) verify(payload []byte) ([]byte, *auth.Result, error) {
@@ -205,10 +191,9 @@ type verifier struct {
 
 // principal is a proven entity, and the secrets that we share with it.
 type principal struct {
-	Entity   wire.EntityName
-	GlobalID uint64
-	// Caps are the encoded capabilities for this service; see [CapsText].
-	Caps       []byte
+	Entity     wire.EntityName
+	GlobalID   uint64
+	Caps       string // for this service
 	SessionKey Key
 	// secret is behind two pointers for the same reason as in Key.
 	secret **[connectionSecretSize]byte
@@ -244,7 +229,7 @@ func (v *verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *prin
 		}
 	}()
 	if v.over {
-		return nil, nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
+		return nil, nil, fmt.Errorf("authorizer: %w", errOutOfOrder)
 	}
 	r := wire.NewReader(payload)
 	h, sealed := readAuthorizer(r)
@@ -263,7 +248,11 @@ func (v *verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *prin
 	if !a.haveChallenge || !equalU64(a.answer, v.challenge+1) {
 		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
 	}
-	p = &principal{Entity: c.name, GlobalID: c.globalID, Caps: c.effectiveCaps(), SessionKey: c.sessionKey.Clone()}
+	caps, err := c.capsText()
+	if err != nil {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, err)
+	}
+	p = &principal{Entity: c.name, GlobalID: c.globalID, Caps: caps, SessionKey: c.sessionKey.Clone()}
 	var secret []byte
 	if mode == auth.Secure {
 		s := new([connectionSecretSize]byte)
@@ -292,10 +281,10 @@ func (v *verifier) sendChallenge(session Key) ([]byte, error) {
 // checkAuthorizer opens a ticket and verifies that its sender has its session key (Ceph's
 // CephxProtocol.cc).
 func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
-	if h.service != Service(s.cfg.Own) {
+	if h.service != service(s.cfg.Own) {
 		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)
 	}
-	secret, ok := s.cfg.Secrets.Secret(h.service, h.ticket.secretID)
+	secret, ok := s.cfg.Secrets.Secret(s.cfg.Own, h.ticket.secretID)
 	if !ok {
 		return c, a, fmt.Errorf("authorizer: %w: %d", errUnknownSecret, h.ticket.secretID)
 	}
