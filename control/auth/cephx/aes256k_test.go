@@ -289,7 +289,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 			must(t, err)
 			p, err := cl.first()
 			must(t, err)
-			p, _, err = server.newVerifier().Handle(p, auth.CRC)
+			p, _, err = serving(t, server, auth.CRC).Handle(ctx, p)
 			must(t, err)
 			_, err = cl.answer(p)
 			must(t, err)

@@ -349,7 +349,7 @@ func (c *cluster) show(cl *Client, held *heldTicket) error {
 	must(c.t, err)
 	p, err := a.first()
 	must(c.t, err)
-	_, _, err = c.osd.newVerifier().Handle(p, 0)
+	_, _, err = serving(c.t, c.osd, auth.CRC).Handle(ctx, p)
 	return err
 }
 

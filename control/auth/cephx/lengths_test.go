@@ -97,13 +97,13 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		}},
 		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(useTicket, p)}, k); return err }},
 		{"authorizer", prefixed(useAuthorize, head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
-			_, _, err := c.osd.newVerifier().Handle(p, auth.Secure)
+			_, _, err := serving(t, c.osd, auth.Secure).Handle(ctx, p)
 			return err
 		}},
 		{"authorize", authorize{nonce: 1, haveChallenge: true, answer: 9}.appendTo(nil), func(p []byte) error {
 			sealed, err := held.sessionKey.sealPrefixed(useAuthorize, head.appendTo(nil), p, nil)
 			must(t, err)
-			_, _, err = c.osd.newVerifier().Handle(sealed, auth.Secure)
+			_, _, err = serving(t, c.osd, auth.Secure).Handle(ctx, sealed)
 			return err
 		}},
 		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(useChallenge, p)); return err }},

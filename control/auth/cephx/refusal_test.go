@@ -75,41 +75,16 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	must(t, err)
 	p, err := a.first()
 	must(t, err)
-	v := s.newVerifier()
-	challenge, _, err := v.Handle(p, 0)
+	v := serving(t, s, auth.CRC)
+	challenge, _, err := v.Handle(ctx, p)
 	must(t, err)
-	if _, principal, err := v.Handle(p, 0); !errors.Is(err, ErrChallenge) || principal != nil {
+	if _, res, err := v.Handle(ctx, p); !errors.Is(err, ErrChallenge) || res != nil {
 		t.Errorf("no answer: %v", err)
 	}
 	answer, err := a.answer(challenge)
 	must(t, err)
-	if _, _, err := v.Handle(answer, 0); !errors.Is(err, errOutOfOrder) {
+	if _, _, err := v.Handle(ctx, answer); !errors.Is(err, errOutOfOrder) {
 		t.Errorf("answer after the refusal: %v", err)
-	}
-}
-
-func TestVerifierEndsWithTheProof(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	a, err := cl.newAuthorizer(serviceOSD)
-	must(t, err)
-	p, err := a.first()
-	must(t, err)
-	v := c.osd.newVerifier()
-	p, _, err = v.Handle(p, 0)
-	must(t, err)
-	answer, err := a.answer(p)
-	must(t, err)
-	reply, principal, err := v.Handle(answer, 0)
-	must(t, err)
-	if secret, err := a.open(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
-		t.Errorf("protocol version 1 has a connection secret, or %v", err)
-	}
-	if !a.key.equal(principal.SessionKey) {
-		t.Error("session keys differ")
-	}
-	if _, _, err := v.Handle(answer, 0); !errors.Is(err, errOutOfOrder) {
-		t.Errorf("the same answer again: %v", err)
 	}
 }
 

@@ -32,13 +32,14 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin, only(auth.Secure))
 	e, p := asked(t, cl, wire.OSD)
-	v := c.osd.newVerifier()
-	p, _, err := v.Handle(p, auth.Secure)
+	v := serving(t, c.osd, auth.Secure).(*serverExchange)
+	p, _, err := v.Handle(ctx, p)
 	must(t, err)
 	p, err = e.ReplyMore(ctx, p)
 	must(t, err)
-	_, principal, err := v.Handle(p, auth.Secure)
+	_, res, err := v.Handle(ctx, p)
 	must(t, err)
+	session := cl.tickets[serviceOSD].sessionKey
 	login := cl.newLogin()
 	entity, _ := c.ring.Lookup(admin)
 	secrets, err := c.authority.rotating(serviceOSD)
@@ -46,7 +47,7 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	store := NewSecretStore(wire.OSD)
 	store.update(secrets.clone())
 	cfg := ClientConfig{Name: admin, Key: entity.Key}
-	content := ticketContent{name: admin, sessionKey: principal.SessionKey}
+	content := ticketContent{name: admin, sessionKey: session}
 
 	rotating, _ := secrets.byID(2)
 	var all []string
@@ -54,11 +55,11 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 		all = append(all, forms(k.Secret())...)
 		all = append(all, k.base64()[:20]+k.base64()[20:])
 	}
-	all = append(all, forms(principal.connectionSecret())...)
+	all = append(all, forms(res.ConnectionSecret)...)
 
 	for _, v := range []any{
 		entity.Key, &entity.Key, entity, &entity, c.ring, cfg, &cfg, cl, e, login, *login, c.authority, c.mon, c.osd, v, *v,
-		principal, *principal, secrets, &secrets, secrets.list, store, c.last, *cl.tickets[serviceOSD], cl.tickets, content, grant{principal.SessionKey, 1},
+		secrets, &secrets, secrets.list, store, c.last, *cl.tickets[serviceOSD], cl.tickets, content, grant{session, 1},
 		[]Key{entity.Key}, map[string]Key{"a": entity.Key}, c.authority.secrets,
 	} {
 		var out strings.Builder
@@ -170,7 +171,7 @@ func (l *lent) Secret(s wire.EntityType, id uint64) (Key, bool) {
 	return k, ok
 }
 
-// A service overwrites its copy of the secret that opened a ticket, and a principal its keys;
+// A service overwrites its copy of the secret that opened a ticket;
 // a connection secret that the mode does not need, or that is too short, is not kept.
 func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 	c := newCluster(t)
@@ -186,13 +187,6 @@ func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 			t.Error("the secret of the service is kept")
 		}
 	}
-	p := &principal{SessionKey: key(t, bytes.Repeat([]byte{7}, 16))}
-	secret := new([connectionSecretSize]byte)
-	secret[0], p.secret = 9, &secret
-	session := p.SessionKey.data().secret
-	p.Wipe()
-	wantOverwritten(t, session, secret[:])
-
 	for mode, n := range map[auth.Mode]int{auth.CRC: connectionSecretSize, auth.Secure: auth.ConnectionSecretMin - 1} {
 		sent := bytes.Repeat([]byte{9}, n)
 		kept, err := secretFor(mode, sent)

@@ -92,25 +92,27 @@ func (s *Server) Start(_ context.Context, peer wire.EntityType, m auth.Method, m
 	return &serverExchange{s: s, peer: peer, mode: mode}, nil
 }
 
-// serverExchange is a [Session] or a [verifier], as the first payload demands.
+// serverExchange is the acceptor's side of one exchange: the login of a [Session], or the
+// check of an authorizer, as the first payload demands, in msgr2 and msgr1 alike. An error
+// ends it.
 type serverExchange struct {
-	s        *Server
-	peer     wire.EntityType
-	mode     auth.Mode
-	session  *Session
-	verifier *verifier
-	over     bool
+	s          *Server
+	peer       wire.EntityType
+	mode       auth.Mode
+	session    *Session
+	challenge  uint64 // that a second authorizer answers
+	challenged bool
+	over       bool
 }
 
 // Handle implements [auth.ServerExchange].
 func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
-	if e.over {
-		return nil, nil, fmt.Errorf("payload after the end: %w", errOutOfOrder)
-	}
 	switch {
+	case e.over:
+		return nil, nil, fmt.Errorf("payload after the end: %w", errOutOfOrder)
 	case e.session != nil:
 		reply, res, err = e.finishLogin(payload)
-	case e.verifier != nil:
+	case e.challenged:
 		reply, res, err = e.verify(payload)
 	default:
 		reply, res, err = e.begin(payload)
@@ -125,7 +127,6 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 	}
 	switch m := payload[0]; {
 	case m >= modeAuthorizer && m <= modeAuthorizerMax:
-		e.verifier = e.s.newVerifier()
 		return e.verify(payload)
 	case m >= modeLogin && m <= modeLoginMax && e.s.cfg.Authority != nil:
 		name, id, err := decodeLoginStart(payload)
@@ -155,18 +156,53 @@ func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, erro
 	return reply, res, nil
 }
 
-func (e *serverExchange) verify(payload []byte) ([]byte, *auth.Result, error) {
-	reply, p, err := e.verifier.Handle(payload, e.mode)
-	if err != nil || p == nil {
+// verify takes an authorizer. The first one is answered with a challenge, the second one with
+// nonce + 1 and, in mode secure, with the connection secret.
+func (e *serverExchange) verify(payload []byte) (reply []byte, res *auth.Result, err error) {
+	r := wire.NewReader(payload)
+	h, sealed := readAuthorizer(r)
+	if err := r.Err(); err != nil {
+		return nil, nil, fmt.Errorf("authorizer: %w", err)
+	}
+	c, a, err := e.s.checkAuthorizer(&h, sealed)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.sessionKey.Wipe()
+	rand := e.s.cfg.Rand
+	if !e.challenged {
+		if e.challenge, err = randomU64(rand); err != nil {
+			return nil, nil, err
+		}
+		e.challenged = true
+		reply, err = sealChallenge(c.sessionKey, e.challenge, rand)
 		return reply, nil, err
 	}
-	defer p.Wipe()
-	if err := e.accept(p.Entity); err != nil {
+	if !a.haveChallenge || !equalU64(a.answer, e.challenge+1) {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
+	}
+	caps, err := c.capsText()
+	if err != nil {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, err)
+	}
+	if err := e.accept(c.name); err != nil {
+		return nil, nil, err
+	}
+	var secret []byte
+	if e.mode == auth.Secure {
+		secret = make([]byte, connectionSecretSize)
+		err = random(rand, secret)
+	}
+	if err == nil {
+		reply, err = sealReply(c.sessionKey, a.nonce, secret, rand)
+	}
+	if err != nil {
+		clear(secret)
 		return nil, nil, err
 	}
 	return reply, &auth.Result{
-		SessionKey: p.SessionKey.Secret(), ConnectionSecret: p.connectionSecret(), GlobalID: p.GlobalID,
-		Entity: p.Entity, Mode: e.mode, Method: auth.Cephx, Caps: p.Caps,
+		SessionKey: c.sessionKey.Secret(), ConnectionSecret: secret, GlobalID: c.globalID,
+		Entity: c.name, Mode: e.mode, Method: auth.Cephx, Caps: caps,
 	}, nil
 }
 
@@ -178,104 +214,6 @@ func (e *serverExchange) accept(name wire.EntityName) error {
 		return fmt.Errorf("%v as %v: %w", e.peer, name, err)
 	}
 	return nil
-}
-
-// verifier is the service's side of one exchange with a connector that shows a ticket, in
-// msgr2 and msgr1 alike. It belongs to one goroutine. An error ends it.
-type verifier struct {
-	s          *Server
-	challenge  uint64
-	challenged bool
-	over       bool
-}
-
-// principal is a proven entity, and the secrets that we share with it.
-type principal struct {
-	Entity     wire.EntityName
-	GlobalID   uint64
-	Caps       string // for this service
-	SessionKey Key
-	// secret is behind two pointers for the same reason as in Key.
-	secret **[connectionSecretSize]byte
-}
-
-// Wipe overwrites the secrets.
-func (p *principal) Wipe() {
-	p.SessionKey.Wipe()
-	if p.secret != nil {
-		clear((*p.secret)[:])
-	}
-}
-
-// connectionSecret returns a copy of the connection secret, which the caller wipes; nil
-// unless the mode is [auth.Secure].
-func (p *principal) connectionSecret() []byte {
-	if p.secret == nil {
-		return nil
-	}
-	return append([]byte(nil), (*p.secret)[:]...)
-}
-
-// newVerifier begins an exchange.
-func (s *Server) newVerifier() *verifier { return &verifier{s: s} }
-
-// Handle takes an authorizer. The first one is answered with a challenge, principal nil;
-// the second one with the authorizer reply and the principal, which the caller wipes.
-// mode is that of the connection.
-func (v *verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *principal, err error) {
-	defer func() {
-		if err != nil || p != nil {
-			v.over, v.challenge = true, 0
-		}
-	}()
-	if v.over {
-		return nil, nil, fmt.Errorf("authorizer: %w", errOutOfOrder)
-	}
-	r := wire.NewReader(payload)
-	h, sealed := readAuthorizer(r)
-	if err := r.Err(); err != nil {
-		return nil, nil, fmt.Errorf("authorizer: %w", err)
-	}
-	c, a, err := v.s.checkAuthorizer(&h, sealed)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer c.sessionKey.Wipe()
-	if !v.challenged {
-		reply, err := v.sendChallenge(c.sessionKey)
-		return reply, nil, err
-	}
-	if !a.haveChallenge || !equalU64(a.answer, v.challenge+1) {
-		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
-	}
-	caps, err := c.capsText()
-	if err != nil {
-		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, err)
-	}
-	p = &principal{Entity: c.name, GlobalID: c.globalID, Caps: caps, SessionKey: c.sessionKey.Clone()}
-	var secret []byte
-	if mode == auth.Secure {
-		s := new([connectionSecretSize]byte)
-		p.secret, secret = &s, s[:]
-		if err := random(v.s.cfg.Rand, secret); err != nil {
-			p.Wipe()
-			return nil, nil, err
-		}
-	}
-	if reply, err = sealReply(p.SessionKey, a.nonce, secret, v.s.cfg.Rand); err != nil {
-		p.Wipe()
-		return nil, nil, err
-	}
-	return reply, p, nil
-}
-
-func (v *verifier) sendChallenge(session Key) ([]byte, error) {
-	c, err := randomU64(v.s.cfg.Rand)
-	if err != nil {
-		return nil, err
-	}
-	v.challenge, v.challenged = c, true
-	return sealChallenge(session, c, v.s.cfg.Rand)
 }
 
 // checkAuthorizer opens a ticket and verifies that its sender has its session key (Ceph's
