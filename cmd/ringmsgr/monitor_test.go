@@ -53,7 +53,7 @@ func TestServeRenewsTicketsAsAMon(t *testing.T) {
 	defer tick.Stop()
 	for range 3 {
 		ahead.Add(int64(9 * time.Minute))
-		for keys.NeedRenew(now()) != 0 {
+		for keys.RenewAt().IsZero() {
 			select {
 			case <-ctx.Done():
 				t.Fatalf("not renewed: %v, %v", keys.Tickets(), client.Err())

@@ -92,9 +92,9 @@ type Result struct {
 	Mode Mode
 	// Method is the method that succeeded.
 	Method Method
-	// Caps holds the connector's capabilities as the acceptor's method encodes them; nil
-	// on the connector and for methods without capabilities.
-	Caps []byte
+	// Caps are the connector's capabilities, such as "allow rwx"; "" on the connector and for
+	// methods without capabilities.
+	Caps string
 	// Session is, on the acceptor, the state of the method for later messages of the
 	// connection, for example the *cephx.Session of a login; or nil.
 	Session any

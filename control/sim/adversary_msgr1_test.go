@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -384,12 +383,8 @@ func (s *foeSocket) codecs1(features wire.Features) {
 	cfg := frame1.Config{Form: s.old.form}
 	var signer frame1.Signer
 	if len(s.key) > 0 {
-		key, err := cephx.KeyFromSecret(s.key, time.Time{})
-		if err != nil {
-			s.a.w.fail("adversary: %v", err)
-			return
-		}
-		if signer, err = cephx.NewSigner(key, features.Has(wire.FeatureCephxV2)); err != nil {
+		var err error
+		if signer, err = cephx.NewSigner(s.key, features.Has(wire.FeatureCephxV2)); err != nil {
 			s.a.w.fail("adversary: %v", err)
 			return
 		}

@@ -46,8 +46,8 @@ func TestAES256KVectors(t *testing.T) {
 		t.Fatal("vectors are missing")
 	}
 	k, err := ParseKey(file.Key.Base64)
-	if err != nil || k.Kind() != AES256K || k.base64() != file.Key.Base64 {
-		t.Errorf("key of kind %v: %v", k.Kind(), err)
+	if err != nil || k.kind() != AES256K || k.base64() != file.Key.Base64 {
+		t.Errorf("key of kind %v: %v", k.kind(), err)
 	}
 	var s aes256kScheme
 	for _, v := range file.Ciphers {
@@ -70,7 +70,7 @@ func TestAES256KVectors(t *testing.T) {
 		}
 	}
 	for _, v := range file.Signatures {
-		s, err := NewSigner(key(t, v.Key), true)
+		s, err := NewSigner(v.Key, true)
 		must(t, err)
 		f := func(i int) uint32 { return le.Uint32(v.Block[4*i:]) }
 		m := frame1.Signed{
@@ -130,7 +130,7 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewSigner(k, false); !errors.Is(err, errKeyType) {
+	if _, err := NewSigner(k.Secret(), false); !errors.Is(err, errKeyType) {
 		t.Errorf("signer of the first form: %v", err)
 	}
 	if _, err := k.seal(useReply, nil, nil, script()); err == nil {
@@ -163,11 +163,11 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 			})
 			must(t, err)
 			a.lastID = v.GlobalID - 1
-			secrets := RotatingSecrets{newest: 3}
+			secrets := rotatingSecrets{newest: 3}
 			for id := uint64(1); id <= 3; id++ {
 				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * defaultAuthTTL)})
 			}
-			must(t, a.RestoreSecrets(ServiceAuth, secrets))
+			a.restore(serviceAuth, secrets)
 			grantOf, ticketOf, secretOf := v.Confounders[0], v.Confounders[1], v.Confounders[2]
 			a.rand = script(v.ServerChallenge, v.AuthSessionKey, ticketOf, grantOf, v.Secret, secretOf)
 			s, err := NewServer(ServerConfig{Own: wire.Mon, Authority: a})
@@ -212,7 +212,7 @@ func TestRenewalVector(t *testing.T) {
 	valid := func(renewAt time.Time) *heldTicket {
 		return &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour), renewAt: renewAt}
 	}
-	c.tickets[ServiceAuth] = valid(t0)
+	c.tickets[serviceAuth] = valid(t0)
 	for _, s := range ticketServices {
 		c.tickets[s] = valid(t0.Add(time.Minute))
 	}
@@ -220,8 +220,10 @@ func TestRenewalVector(t *testing.T) {
 		p, err := c.RenewRequest()
 		must(t, err)
 		same(t, "request", p, step.request)
-		must(t, c.HandleReply(step.result))
-		for _, s := range []Service{ServiceMon, ServiceOSD, ServiceMgr} {
+		if whole, err := c.HandleReply(step.result); err != nil || !whole {
+			t.Fatal(whole, err)
+		}
+		for _, s := range []service{serviceMon, serviceOSD, serviceMgr} {
 			if len(step.request) == len(v.Request) && bytes.Equal(step.request, v.Request) {
 				delete(c.tickets, s)
 			}
@@ -241,23 +243,23 @@ func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
 			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Service: service, Preferred: entity} })
 			cl := c.client(admin, only(auth.Secure))
 			res, _ := c.login(cl)
-			if k := key(t, res.SessionKey).Kind(); k != entity {
+			if k := key(t, res.SessionKey).kind(); k != entity {
 				t.Errorf("%v entity, %v secrets: auth session key %v", entity, service, k)
 			}
 			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
 			must(t, errors.Join(cerr, serr))
-			if k := key(t, cres.SessionKey).Kind(); k != min(entity, service) || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
+			if k := key(t, cres.SessionKey).kind(); k != min(entity, service) || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
 				t.Errorf("%v entity, %v secrets: session key %v", entity, service, k)
 			}
 			// The same for tickets that are asked for later, and for all together.
 			cl.RenewAll()
 			c.renew(cl)
-			if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+			if due := cl.due(); due != 0 {
 				t.Errorf("still due: %v", due)
 			}
-			delete(cl.tickets, ServiceMgr)
+			delete(cl.tickets, serviceMgr)
 			c.renew(cl)
-			if k := cl.tickets[ServiceMgr].sessionKey.Kind(); k != min(entity, service) {
+			if k := cl.tickets[serviceMgr].sessionKey.kind(); k != min(entity, service) {
 				t.Errorf("%v entity, %v secrets: renewed session key %v", entity, service, k)
 			}
 		}
@@ -266,30 +268,30 @@ func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
 
 // Secrets of both kinds are in one list while a cluster goes from one to the other.
 func TestSecretsOfBothKindsRotate(t *testing.T) {
-	var s RotatingSecrets
+	var s rotatingSecrets
 	for i, kind := range []Kind{AES, AES256K, AES256K, AES256K} {
 		now := t0.Add(time.Duration(2*i) * time.Hour)
-		_, err := s.Rotate(now, time.Hour, kind, nil)
+		_, err := s.rotate(now, time.Hour, kind, nil)
 		must(t, err)
 		again, err := decodeRotatingSecrets(s.appendTo(nil))
 		must(t, err)
-		store := NewSecretStore(ServiceOSD)
-		store.Update(again)
-		for _, id := range s.IDs() {
-			k, ok := s.Key(id)
-			stored, found := store.Secret(ServiceOSD, id)
-			if want := kind; !ok || !found || !stored.equal(k) || i != 1 && k.Kind() != want {
-				t.Errorf("step %d, secret %d: kind %v", i, id, k.Kind())
+		store := NewSecretStore(wire.OSD)
+		store.update(again)
+		for _, e := range s.list {
+			k, id := e.key, e.id
+			stored, found := store.Secret(wire.OSD, id)
+			if want := kind; !found || !stored.equal(k) || i != 1 && k.kind() != want {
+				t.Errorf("step %d, secret %d: kind %v", i, id, k.kind())
 			}
 			cl, err := issueUnder(k, id)
 			must(t, err)
 			server, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: store, TicketGrace: -1})
 			must(t, err)
-			p, err := cl.First()
+			p, err := cl.first()
 			must(t, err)
-			p, _, err = server.newVerifier().Handle(p, auth.CRC)
+			p, _, err = serving(t, server, auth.CRC).Handle(ctx, p)
 			must(t, err)
-			_, err = cl.Answer(p)
+			_, err = cl.answer(p)
 			must(t, err)
 		}
 	}
@@ -297,11 +299,11 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 
 // issueUnder is an authorizer with a ticket under a secret.
 func issueUnder(secret Key, id uint64) (*authorizer, error) {
-	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.Kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
+	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
 	if err != nil {
 		return nil, err
 	}
-	return newAuthorizer(authorizerHead{7, ServiceOSD, tk}, g.sessionKey, nil)
+	return newAuthorizer(new(Client), authorizerHead{7, serviceOSD, tk}, g.sessionKey)
 }
 
 // A login with a key of a kind that is not allowed looks like one with a wrong key, and

@@ -52,7 +52,7 @@ type Authority struct {
 	nobody Key
 
 	mu      sync.Mutex
-	secrets map[Service]*RotatingSecrets
+	secrets map[service]*rotatingSecrets
 	lastID  uint64
 }
 
@@ -70,7 +70,7 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 	}
 	a := &Authority{
 		entities: cfg.Entities, ciphers: ciphers, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
-		now: wallClock(cfg.Now), rand: cfg.Rand, secrets: make(map[Service]*RotatingSecrets), lastID: firstGlobalID,
+		now: wallClock(cfg.Now), rand: cfg.Rand, secrets: make(map[service]*rotatingSecrets), lastID: firstGlobalID,
 	}
 	if a.authTTL == 0 {
 		a.authTTL = defaultAuthTTL
@@ -101,21 +101,21 @@ func (a *Authority) rotate(now time.Time) error {
 	if a.nobody.IsZero() {
 		return errNoKey // wiped
 	}
-	for _, s := range append(ticketServices[:len(ticketServices):len(ticketServices)], ServiceAuth) {
+	for _, s := range append(ticketServices[:len(ticketServices):len(ticketServices)], serviceAuth) {
 		r := a.secrets[s]
 		if r == nil {
-			r = new(RotatingSecrets)
+			r = new(rotatingSecrets)
 			a.secrets[s] = r
 		}
-		if _, err := r.Rotate(now, a.lifetime(s), a.ciphers.Service, a.rand); err != nil {
+		if _, err := r.rotate(now, a.lifetime(s), a.ciphers.Service, a.rand); err != nil {
 			return fmt.Errorf("rotate secrets of %v: %w", s, err)
 		}
 	}
 	return nil
 }
 
-func (a *Authority) lifetime(s Service) time.Duration {
-	if s == ServiceAuth {
+func (a *Authority) lifetime(s service) time.Duration {
+	if s == serviceAuth {
 		return a.authTTL
 	}
 	return a.ttl
@@ -123,9 +123,9 @@ func (a *Authority) lifetime(s Service) time.Duration {
 
 // Secret implements [SecretSource]. The id of all ones, with the service mon, is the key
 // of "mon.".
-func (a *Authority) Secret(s Service, id uint64) (Key, bool) {
+func (a *Authority) Secret(of wire.EntityType, id uint64) (Key, bool) {
 	if id == monSecretID {
-		if s != ServiceMon {
+		if of != wire.Mon {
 			return Key{}, false
 		}
 		e, ok := a.entities.Lookup(wire.EntityName{Type: wire.Mon})
@@ -133,47 +133,49 @@ func (a *Authority) Secret(s Service, id uint64) (Key, bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rotate(a.now()) != nil || a.secrets[s] == nil {
+	s := a.secrets[service(of)]
+	if a.rotate(a.now()) != nil || s == nil {
 		return Key{}, false
 	}
-	k, ok := a.secrets[s].Key(id)
+	k, ok := s.byID(id)
 	return k.Clone(), ok
 }
 
-// Rotating returns a copy of the secrets of a service.
-func (a *Authority) Rotating(s Service) (RotatingSecrets, error) {
+// rotating returns a copy of the secrets of a service.
+func (a *Authority) rotating(s service) (rotatingSecrets, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.rotate(a.now()); err != nil {
-		return RotatingSecrets{}, err
+		return rotatingSecrets{}, err
 	}
 	if a.secrets[s] == nil {
-		return RotatingSecrets{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
+		return rotatingSecrets{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
 	return a.secrets[s].clone(), nil
 }
 
-// RestoreSecrets replaces the secrets of a service with a copy of others, for example of
-// another monitor.
-func (a *Authority) RestoreSecrets(s Service, secrets RotatingSecrets) error {
+// Renew throws away the secrets of all services and makes new ones, so that no ticket of before
+// opens a connection. Only auth tickets stay good, with which entities ask for new tickets; a
+// monmap with a higher AuthEpoch tells them to.
+func (a *Authority) Renew() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	old := a.secrets[s]
-	if old == nil {
-		return fmt.Errorf("%w: no such service: %v", errConfig, s)
+	if err := a.rotate(a.now()); err != nil {
+		return err
 	}
-	c := secrets.clone()
-	old.Wipe()
-	a.secrets[s] = &c
+	for _, s := range ticketServices {
+		a.secrets[s].Wipe()
+		delete(a.secrets, s)
+	}
 	return a.rotate(a.now())
 }
 
 // issueFor makes a ticket for service s and its grant, with the entity's capabilities. kind
 // is that of the key under which the grant will stand; a session key for a service other
 // than the issuer is no stronger than the secret of that service.
-func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64, kind Kind) (ticket, grant, error) {
+func (a *Authority) issueFor(s service, name wire.EntityName, globalID uint64, kind Kind) (ticket, grant, error) {
 	p := issueParams{kind: kind, name: name, globalID: globalID, now: a.now(), ttl: a.lifetime(s), rand: a.rand}
-	if s != ServiceMon && s != ServiceAuth {
+	if s != serviceMon && s != serviceAuth {
 		e, _ := a.entities.Lookup(name)
 		p.caps = encodeCaps(e.Caps[wire.EntityType(s).String()])
 	}
@@ -189,8 +191,8 @@ func (a *Authority) issueFor(s Service, name wire.EntityName, globalID uint64, k
 	}
 	secret, limit := r.issuing()
 	p.secretID, p.secret = secret.id, secret.key.Clone()
-	if s != ServiceAuth {
-		p.kind = min(kind, p.secret.Kind())
+	if s != serviceAuth {
+		p.kind = min(kind, p.secret.kind())
 	}
 	a.mu.Unlock()
 	defer p.secret.Wipe()
@@ -238,6 +240,3 @@ func (a *Authority) Wipe() {
 	clear(a.secrets)
 	a.nobody.Wipe()
 }
-
-// String shows only the type.
-func (a *Authority) String() string { return "cephx authority" }

@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -11,11 +12,11 @@ import (
 )
 
 func TestRotationSchedule(t *testing.T) {
-	var s RotatingSecrets
+	var s rotatingSecrets
 	ttl := time.Hour
 	rotate := func(at time.Duration, want bool) {
 		t.Helper()
-		changed, err := s.Rotate(t0.Add(at), ttl, AES, seeded(1))
+		changed, err := s.rotate(t0.Add(at), ttl, AES, seeded(1))
 		must(t, err)
 		if changed != want {
 			t.Errorf("at %v: changed %v", at, changed)
@@ -30,8 +31,12 @@ func TestRotationSchedule(t *testing.T) {
 				t.Errorf("secret %d expires after %v, want %v", s.list[i].id, got.Sub(t0), d)
 			}
 		}
-		if !slices.Equal(s.IDs(), ids) {
-			t.Errorf("ids %v, want %v", s.IDs(), ids)
+		var got []uint64
+		for _, e := range s.list {
+			got = append(got, e.id)
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("ids %v, want %v", got, ids)
 		}
 	}
 	rotate(0, true)
@@ -58,7 +63,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	c := newCluster(t)
 	c.osd.cfg.TicketGrace = -1
 	cl := c.loggedIn(admin)
-	accepted := func() error { return c.show(cl, cl.tickets[ServiceOSD]) }
+	accepted := func() error { return c.show(cl, cl.tickets[serviceOSD]) }
 	// The ticket was made with secret 2 of 1, 2, 3.
 	must(t, accepted())
 	c.clock.add(2 * DefaultServiceTTL) // 2, 3, 4
@@ -70,15 +75,15 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 
 	// A daemon that has not fetched the newest secrets yet still takes tickets of its next.
 	c = newCluster(t)
-	store := NewSecretStore(ServiceOSD)
-	secrets, err := c.authority.Rotating(ServiceOSD)
+	store := NewSecretStore(wire.OSD)
+	secrets, err := c.authority.rotating(serviceOSD)
 	must(t, err)
-	store.Update(secrets)
+	store.update(secrets)
 	c.osd.cfg.Secrets = store
 	c.clock.add(2 * DefaultServiceTTL) // the authority has 2, 3, 4 and uses 3; the store has 1, 2, 3
 	cl = c.client(admin)
 	c.login(cl)
-	if id := cl.tickets[ServiceOSD].ticket.secretID; id != 3 {
+	if id := cl.tickets[serviceOSD].ticket.secretID; id != 3 {
 		t.Fatalf("ticket made with %d", id)
 	}
 	must(t, accepted())
@@ -94,11 +99,11 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 
 func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
 	c := newCluster(t)
-	var s RotatingSecrets
-	_, err := s.Rotate(t0, 10*time.Minute, AES, c.rand)
+	var s rotatingSecrets
+	_, err := s.rotate(t0, 10*time.Minute, AES, c.rand)
 	must(t, err)
-	must(t, c.authority.RestoreSecrets(ServiceOSD, s))
-	tk, g, err := c.authority.issueFor(ServiceOSD, admin, 1, AES)
+	c.authority.restore(serviceOSD, s)
+	tk, g, err := c.authority.issueFor(serviceOSD, admin, 1, AES)
 	must(t, err)
 	if g.validity != 30*time.Minute || tk.secretID != 2 {
 		t.Errorf("lives %v under secret %d", g.validity, tk.secretID)
@@ -107,31 +112,57 @@ func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
 
 func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 	c := newCluster(t)
-	daemon := c.loggedIn(osd0)
-	store := NewSecretStore(ServiceOSD)
-	if !store.NeedRefresh(t0) {
-		t.Error("an empty store needs nothing")
+	store := NewSecretStore(wire.OSD)
+	daemon := c.loggedIn(osd0, func(cfg *ClientConfig) { cfg.Secrets = store })
+	fetch := func(when string) (reply []byte) {
+		t.Helper()
+		if !daemon.RenewAt().IsZero() {
+			t.Errorf("%s: no secrets are wanted", when)
+		}
+		request, err := daemon.RenewRequest()
+		must(t, err)
+		reply, err = c.last.Handle(request)
+		must(t, err)
+		if whole, err := daemon.HandleReply(reply); err != nil || !whole || store.NeedRefresh(c.clock.Now()) {
+			t.Fatalf("%s: %v, %v", when, whole, err)
+		}
+		return reply
 	}
-	reply, err := c.session().Handle(daemon.RotatingRequest())
-	must(t, err)
-	secrets, err := daemon.HandleRotatingReply(reply)
-	must(t, err)
-	store.Update(secrets)
-	if store.NeedRefresh(t0) {
-		t.Error("a fresh store needs a refresh")
+	reply := fetch("at first")
+	daemon.RenewAll()
+	c.renew(daemon)
+	fetch("when the monitors have thrown them away")
+	c.clock.add(50 * time.Minute)
+	c.renew(daemon)
+	if at := daemon.RenewAt(); !at.Equal(c.clock.Now().Add(45 * time.Minute)) {
+		t.Errorf("the next tickets are due at %v", at)
 	}
+	c.clock.add(45 * time.Minute)
+	c.renew(daemon)
+	if at := daemon.RenewAt(); !at.Equal(t0.Add(2 * time.Hour)) {
+		t.Errorf("the next secrets are due at %v", at)
+	}
+	c.clock.add(30 * time.Minute)
+	// The monitor's clock is behind: it has no newer secrets yet.
+	if request, err := daemon.RenewRequest(); err != nil || !bytes.Equal(request, []byte{0, 4}) {
+		t.Errorf("%x, %v", request, err)
+	}
+	if whole, err := daemon.HandleReply(reply); err != nil || whole {
+		t.Errorf("old secrets: %v, %v", whole, err)
+	}
+	fetch("when the current one has expired")
+
 	c.osd.cfg.Secrets = store
 	cl := c.loggedIn(admin)
 	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
 	must(t, errors.Join(cerr, serr))
-	if _, ok := store.Secret(ServiceMgr, 2); ok {
+	if _, ok := store.Secret(wire.Mgr, 2); ok {
 		t.Error("secrets for another service")
 	}
-
-	if _, err := c.session().Handle(cl.RotatingRequest()); !errors.Is(err, errForeignTicket) {
+	if _, err := c.last.Handle([]byte{0, 4}); !errors.Is(err, errForeignTicket) {
 		t.Errorf("a client got rotating secrets: %v", err)
 	}
-	if _, err := cl.HandleRotatingReply(reply); !errors.Is(err, errWrongKey) {
+	if _, err := cl.openSecrets(reply); !errors.Is(err, errWrongKey) {
 		t.Errorf("another entity opened them: %v", err)
 	}
 }
@@ -141,12 +172,12 @@ func TestGlobalIDIsKeptWithTheOldTicket(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
 	first, _ := c.login(cl)
-	osd := cl.tickets[ServiceOSD]
+	osd := cl.tickets[serviceOSD]
 	second, sres := c.login(cl)
 	if first.GlobalID != second.GlobalID || sres.GlobalID != first.GlobalID {
 		t.Errorf("id %d became %d", first.GlobalID, second.GlobalID)
 	}
-	if cl.tickets[ServiceOSD] == osd {
+	if cl.tickets[serviceOSD] == osd {
 		t.Error("tickets were not renewed")
 	}
 	// The old ticket may be past its time as long as its secret exists.
@@ -166,7 +197,7 @@ func TestClientTakesANewIDWhenTheOldOneIsRefused(t *testing.T) {
 	if first.GlobalID == second.GlobalID || cl.GlobalID() != second.GlobalID {
 		t.Errorf("id %d then %d", first.GlobalID, second.GlobalID)
 	}
-	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+	if due := cl.due(); due != 0 {
 		t.Errorf("due: %v", due)
 	}
 }
@@ -178,7 +209,7 @@ func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session,
 	if !ok {
 		c.t.Fatal("no such entity")
 	}
-	s = c.authority.NewSession()
+	s = &Session{a: c.authority}
 	p, err := s.start(name, id)
 	must(c.t, err)
 	challenge, err := decodeServerChallenge(p)
@@ -192,7 +223,7 @@ func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session,
 func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
 	c.t.Helper()
 	s, proof := c.challenged(name, id, 77)
-	a := authenticate{version, 77, proof, old, ServiceAuth}
+	a := authenticate{version, 77, proof, old, serviceAuth}
 	_, err := s.Handle(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)))
 	return s, err
 }
@@ -203,7 +234,7 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 	cl, other := c.client(admin), c.client(wire.EntityName{Type: wire.Client, ID: "other"})
 	c.login(cl)
 	c.login(other)
-	mine, theirs := cl.tickets[ServiceAuth].ticket, other.tickets[ServiceAuth].ticket
+	mine, theirs := cl.tickets[serviceAuth].ticket, other.tickets[serviceAuth].ticket
 	altered := ticket{mine.secretID, slices.Clone(mine.blob)}
 	altered.blob[20] ^= 1
 	for name, tc := range map[string]struct {
@@ -222,7 +253,7 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 		"altered ticket":                {cl.globalID, admin, 3, altered, errReclaim},
 		"ticket of an unknown secret":   {cl.globalID, admin, 3, ticket{9, mine.blob}, errUnknownSecret},
 		"ticket under the key of mon.":  {cl.globalID, admin, 3, ticket{monSecretID, mine.blob}, errUnknownSecret},
-		"service ticket":                {cl.globalID, admin, 3, cl.tickets[ServiceOSD].ticket, errReclaim},
+		"service ticket":                {cl.globalID, admin, 3, cl.tickets[serviceOSD].ticket, errReclaim},
 		"id that was never given":       {1 << 40, admin, 3, ticket{}, errReclaim},
 		"new id":                        {0, admin, 3, ticket{}, nil},
 		"new id, version 1":             {0, admin, 1, ticket{}, nil},
@@ -233,8 +264,8 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 		if !errors.Is(err, tc.want) || tc.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if s.LoggedIn() != (tc.want == nil) {
-			t.Errorf("%s: logged in %v", name, s.LoggedIn())
+		if s.loggedIn != (tc.want == nil) {
+			t.Errorf("%s: logged in %v", name, s.loggedIn)
 		}
 	}
 }
@@ -242,37 +273,36 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	delete(cl.tickets, ServiceOSD)
+	delete(cl.tickets, serviceOSD)
 	p, err := cl.RenewRequest()
 	must(t, err)
-	for _, payload := range [][]byte{p, c.client(osd0).RotatingRequest(), {0, 4}, {0, 1}, {0, 2}, {0}, nil} {
-		s := c.authority.NewSession()
+	for _, payload := range [][]byte{p, {0, 4}, {0, 4}, {0, 1}, {0, 2}, {0}, nil} {
+		s := &Session{a: c.authority}
 		if _, err := s.Handle(payload); err == nil {
 			t.Errorf("%x accepted", payload)
 		}
 		for _, name := range []wire.EntityName{admin, osd0} { // who is known, and has proved nothing
 			s, _ := c.challenged(name, 0, 1)
-			if reply, err := s.Handle(payload); err == nil || len(payload) > 2 && !errors.Is(err, ErrOutOfOrder) || reply != nil {
+			if reply, err := s.Handle(payload); err == nil || len(payload) > 2 && !errors.Is(err, errOutOfOrder) || reply != nil {
 				t.Errorf("%x of %v accepted without a proof: %v", payload, name, err)
 			}
 		}
 	}
-	if _, err := c.session().Handle(le.AppendUint16(nil, 0x0800)); auth.Errno(err) != auth.EINVAL {
+	if _, err := c.last.Handle(le.AppendUint16(nil, 0x0800)); auth.Errno(err) != auth.EINVAL {
 		t.Errorf("unknown request: %v", err)
 	}
 	// With the session of another entity the ticket is of no use.
 	c.loggedIn(wire.EntityName{Type: wire.Client, ID: "other"})
-	if _, err := c.session().Handle(p); !errors.Is(err, errForeignTicket) {
+	if _, err := c.last.Handle(p); !errors.Is(err, errForeignTicket) {
 		t.Errorf("ticket of another: %v", err)
 	}
 }
 
 func TestMAuthNegotiatesCephxOnly(t *testing.T) {
 	c := newCluster(t)
-	s := c.authority.NewSession()
 	p := wire.AppendU32s([]byte{1}, []uint32{1})
 	p = le.AppendUint64(admin.AppendTo(p), 0)
-	if _, err := s.StartMAuth(p); auth.Errno(err) != auth.EOPNOTSUPP {
+	if _, _, err := c.authority.NewSession(p); auth.Errno(err) != auth.EOPNOTSUPP {
 		t.Errorf("only none offered: %v", err)
 	}
 }

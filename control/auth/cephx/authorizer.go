@@ -1,7 +1,6 @@
 package cephx
 
 import (
-	"context"
 	"fmt"
 	"io"
 
@@ -10,13 +9,12 @@ import (
 )
 
 // authorizer is the connector's side of one exchange with a service, in msgr2 and msgr1
-// alike. It belongs to one goroutine. Its steps are First, Answer, Done; each error ends it.
-// Its owner calls Wipe at the end.
+// alike. It belongs to one goroutine. Each error ends it.
 type authorizer struct {
+	c     *Client
 	head  authorizerHead
 	key   Key
 	nonce uint64
-	rand  io.Reader // of what is encrypted
 	step  authorizerStep
 }
 
@@ -30,28 +28,28 @@ const (
 )
 
 // newAuthorizer takes over the key.
-func newAuthorizer(head authorizerHead, key Key, rand io.Reader) (*authorizer, error) {
-	nonce, err := randomU64(rand)
+func newAuthorizer(c *Client, head authorizerHead, key Key) (*authorizer, error) {
+	nonce, err := randomU64(c.rand)
 	if err != nil {
 		key.Wipe()
 		return nil, err
 	}
-	return &authorizer{head: head, key: key, nonce: nonce, rand: rand}, nil
+	return &authorizer{c: c, head: head, key: key, nonce: nonce}, nil
 }
 
-// First returns the authorizer without an answer to a challenge.
-func (a *authorizer) First() ([]byte, error) {
+// first implements steps: the authorizer without an answer to a challenge.
+func (a *authorizer) first() ([]byte, error) {
 	if a.step != authorizerNew {
-		return nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("authorizer: %w", errOutOfOrder)
 	}
 	a.step = authorizerSent
 	return a.payload(authorize{nonce: a.nonce})
 }
 
-// Answer takes the challenge of the service and returns the authorizer that answers it.
-func (a *authorizer) Answer(challenge []byte) ([]byte, error) {
+// answer implements steps.
+func (a *authorizer) answer(challenge []byte) ([]byte, error) {
 	if a.step != authorizerSent {
-		return nil, fmt.Errorf("authorizer: challenge: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("authorizer: challenge: %w", errOutOfOrder)
 	}
 	c, err := openChallenge(a.key, challenge)
 	if err != nil {
@@ -65,15 +63,15 @@ func (a *authorizer) payload(content authorize) ([]byte, error) {
 	var buf [32]byte
 	plain := content.appendTo(buf[:0])
 	defer clear(buf[:])
-	return a.key.sealPrefixed(useAuthorize, a.head.appendTo(nil), plain, a.rand)
+	return a.key.sealPrefixed(useAuthorize, a.head.appendTo(nil), plain, a.c.rand)
 }
 
-// Done verifies the reply of the service, which proves that the service could open the
+// open verifies the reply of the service, which proves that the service could open the
 // ticket, and returns the connection secret if there is one; the caller wipes it. A
 // service that has not challenged us is refused.
-func (a *authorizer) Done(reply []byte) (secret []byte, err error) {
+func (a *authorizer) open(reply []byte) (secret []byte, err error) {
 	if a.step != authorizerAnswered {
-		return nil, fmt.Errorf("authorizer: done without a challenge: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("authorizer: done without a challenge: %w", errOutOfOrder)
 	}
 	got, secret, err := openReply(a.key, reply)
 	if err != nil {
@@ -88,67 +86,32 @@ func (a *authorizer) Done(reply []byte) (secret []byte, err error) {
 	return secret, nil
 }
 
-// Wipe overwrites the session key of the authorizer. The client keeps its ticket.
-func (a *authorizer) Wipe() { a.key.Wipe() }
-
-// serviceExchange is an [authorizer] behind [auth.ClientExchange].
-type serviceExchange struct {
-	c     *Client
-	a     *authorizer
-	modes []auth.Mode
-}
-
-func (e *serviceExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
-	p, err := e.a.First()
-	return auth.Cephx, e.modes, p, err
-}
-
-// BadMethod tries again with the modes that both sides have, if they are fewer. A service
-// that refuses the ticket may have lost the secret that made it; the ticket is then renewed
-// before its time.
-func (e *serviceExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
-	if m != auth.Cephx {
-		return fmt.Errorf("%w: %v", errWrongMethod, m)
-	}
-	next, err := badMethod(e.modes, result, methods, modes)
-	if err != nil {
-		if result == auth.EACCES {
-			e.c.invalidate(e.a.head.service, e.a.head.ticket)
-		}
-		return err
-	}
-	again, err := e.c.newAuthorizer(e.a.head.service)
-	if err != nil {
-		return err
-	}
-	e.a.Wipe()
-	e.a, e.modes = again, next
-	return nil
-}
-
-func (e *serviceExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, error) {
-	return e.a.Answer(payload)
-}
-
-func (e *serviceExchange) Done(_ context.Context, _ uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
-	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
-		return nil, err
-	}
-	secret, err := e.a.Done(payload)
+// done implements steps. The global id is that of the ticket.
+func (a *authorizer) done(_ uint64, mode auth.Mode, reply []byte) (*auth.Result, error) {
+	secret, err := a.open(reply)
 	if err != nil {
 		return nil, err
 	}
 	if secret, err = secretFor(mode, secret); err != nil {
 		return nil, err
 	}
-	return &auth.Result{
-		SessionKey: e.a.key.Secret(), ConnectionSecret: secret,
-		GlobalID: e.a.head.globalID, Entity: e.c.name, Mode: mode, Method: auth.Cephx,
-	}, nil
+	return &auth.Result{SessionKey: a.key.Secret(), ConnectionSecret: secret, GlobalID: a.head.globalID}, nil
 }
 
-// Wipe implements [auth.Wiper].
-func (e *serviceExchange) Wipe() { e.a.Wipe() }
+// again implements steps. A service that refuses the ticket may have lost the secret that made
+// it; the ticket is then renewed before its time.
+func (a *authorizer) again(result int32, err error) (steps, error) {
+	if err == nil {
+		return a.c.newAuthorizer(a.head.service)
+	}
+	if result == auth.EACCES {
+		a.c.invalidate(a.head.service, a.head.ticket)
+	}
+	return nil, err
+}
+
+// Wipe overwrites the session key of the authorizer. The client keeps its ticket.
+func (a *authorizer) Wipe() { a.key.Wipe() }
 
 const (
 	authorizeVersion     = 2
@@ -161,7 +124,7 @@ const (
 // rounds.
 type authorizerHead struct {
 	globalID uint64
-	service  Service
+	service  service
 	ticket   ticket
 }
 
@@ -179,7 +142,7 @@ func readAuthorizer(r *wire.Reader) (h authorizerHead, sealed []byte) {
 		r.Fail(malformed(fmt.Sprintf("authorizer of version %d", v)))
 	}
 	h.globalID = r.U64()
-	h.service = Service(r.U32())
+	h.service = service(r.U32())
 	h.ticket = readTicket(r)
 	sealed = r.Blob()
 	return h, sealed

@@ -3,7 +3,6 @@ package cephx
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -20,14 +19,18 @@ type ClientConfig struct {
 	Name wire.EntityName
 	// Key is the key of the entity. The client keeps a copy.
 	Key Key
-	// Services are the services to get tickets for; 0 means [defaultServices].
-	Services Service
+	// Services are the services to get tickets for, as a set; 0 means mon, osd and mgr.
+	Services wire.EntityType
 	// Modes returns the connection modes to offer to a peer of the given type, most
-	// preferred first. It must be safe for concurrent use. Nil means that connections of mons prefer secure, others crc.
+	// preferred first. It must be safe for concurrent use. Nil means that connections of mons
+	// prefer secure, others crc.
 	Modes func(peer wire.EntityType) []auth.Mode
 	// Authority lets a monitor make tickets for the daemons that it connects to. It is
 	// not used by other entities.
 	Authority *Authority
+	// Secrets are the rotating secrets of a daemon's own service, which are renewed as tickets
+	// are; nil for entities that are no daemon.
+	Secrets *SecretStore
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 	// Rand is the source of challenges and nonces; nil means [crypto/rand]. It must be
@@ -40,7 +43,8 @@ type ClientConfig struct {
 type Client struct {
 	name     wire.EntityName
 	key      Key
-	services Service
+	services service
+	secrets  *SecretStore
 	modes    func(wire.EntityType) []auth.Mode
 	issuer   *Authority
 	now      func() time.Time
@@ -48,13 +52,14 @@ type Client struct {
 
 	mu       sync.Mutex
 	globalID uint64
-	tickets  map[Service]*heldTicket
+	tickets  map[service]*heldTicket
 	// epoch counts the logins that were adopted.
 	epoch uint64
 	// challenge is that of the last login adopted; renewing the auth ticket on the
 	// monitor session answers it again. It is known whenever there are tickets.
 	challenge uint64
 	pending   *pendingRenewal
+	stale     bool // the secrets must be fetched, even if they are valid
 	seen      seenKeys
 }
 
@@ -73,19 +78,20 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	switch {
 	case cfg.Name.Type == 0:
 		return nil, fmt.Errorf("%w: entity name is missing", errConfig)
-	case cfg.Services&^allServices != 0:
-		return nil, fmt.Errorf("%w: unknown services %v", errConfig, cfg.Services)
+	case !allServices.has(service(cfg.Services)):
+		return nil, fmt.Errorf("%w: unknown services %v", errConfig, service(cfg.Services))
 	}
 	if _, err := cfg.Key.scheme(); err != nil {
 		return nil, fmt.Errorf("%w: key of %v: %w", errConfig, cfg.Name, err)
 	}
-	if cfg.Services == 0 {
-		cfg.Services = defaultServices
+	wanted := service(cfg.Services)
+	if wanted == 0 {
+		wanted = defaultServices
 	}
 	return &Client{
-		name: cfg.Name, key: cfg.Key.Clone(), services: cfg.Services | ServiceAuth,
+		name: cfg.Name, key: cfg.Key.Clone(), services: wanted | serviceAuth, secrets: cfg.Secrets,
 		modes: cfg.Modes, issuer: cfg.Authority, now: wallClock(cfg.Now), rand: cfg.Rand,
-		tickets: make(map[Service]*heldTicket),
+		tickets: make(map[service]*heldTicket),
 	}, nil
 }
 
@@ -98,13 +104,13 @@ func (c *Client) Start(_ context.Context, peer wire.EntityType) (auth.ClientExch
 		return nil, fmt.Errorf("%w: none configured for %v", auth.ErrNoMode, peer)
 	}
 	if peer == wire.Mon && c.name.Type != wire.Mon {
-		return &loginExchange{c: c, login: c.NewLogin(), modes: modes}, nil
+		return &clientExchange{c: c, steps: c.newLogin(), modes: modes}, nil
 	}
-	a, err := c.newAuthorizer(Service(peer))
+	a, err := c.newAuthorizer(service(peer))
 	if err != nil {
 		return nil, err
 	}
-	return &serviceExchange{c: c, a: a, modes: modes}, nil
+	return &clientExchange{c: c, steps: a, modes: modes}, nil
 }
 
 // GlobalID returns the number that the monitors gave to this entity; 0 before the first
@@ -117,9 +123,9 @@ func (c *Client) GlobalID() uint64 {
 
 // TicketInfo describes a ticket of a [Client] without its secrets.
 type TicketInfo struct {
-	Service  Service
+	Service  wire.EntityType
 	SecretID uint64    // of the service secret that it was made with
-	RenewAt  time.Time // from then on [Client.NeedRenew] names it
+	RenewAt  time.Time // from then on [Client.RenewRequest] renews it
 	Expires  time.Time // from then on it is not used
 }
 
@@ -129,7 +135,7 @@ func (c *Client) Tickets() []TicketInfo {
 	defer c.mu.Unlock()
 	var list []TicketInfo
 	for s, t := range c.tickets {
-		list = append(list, TicketInfo{s, t.ticket.secretID, t.renewAt, t.expires})
+		list = append(list, TicketInfo{wire.EntityType(s), t.ticket.secretID, t.renewAt, t.expires})
 	}
 	slices.SortFunc(list, func(a, b TicketInfo) int { return int(a.Service) - int(b.Service) })
 	return list
@@ -155,10 +161,10 @@ func (c *Client) dropTickets() {
 // adopt takes over the tickets of a login that began in the given epoch. If meanwhile another
 // login gave the client another global id, its tickets stay: tickets of two ids must not be
 // mixed.
-func (c *Client) adopt(epoch, globalID, challenge uint64, got map[Service]*heldTicket) {
+func (c *Client) adopt(epoch, globalID, challenge uint64, got map[service]*heldTicket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch != c.epoch && globalID != c.globalID && c.valid(ServiceAuth) != nil {
+	if epoch != c.epoch && globalID != c.globalID && c.valid(serviceAuth) != nil {
 		for _, t := range got {
 			t.sessionKey.Wipe()
 		}
@@ -173,7 +179,7 @@ func (c *Client) adopt(epoch, globalID, challenge uint64, got map[Service]*heldT
 	c.store(got)
 }
 
-func (c *Client) store(got map[Service]*heldTicket) {
+func (c *Client) store(got map[service]*heldTicket) {
 	for s, t := range got {
 		if old := c.tickets[s]; old != nil {
 			old.sessionKey.Wipe()
@@ -183,7 +189,7 @@ func (c *Client) store(got map[Service]*heldTicket) {
 }
 
 // valid returns the ticket for a service unless it is missing or has expired.
-func (c *Client) valid(s Service) *heldTicket {
+func (c *Client) valid(s service) *heldTicket {
 	t := c.tickets[s]
 	if t == nil || !c.now().Before(t.expires) {
 		return nil
@@ -192,9 +198,9 @@ func (c *Client) valid(s Service) *heldTicket {
 }
 
 // openIssued opens the tickets of a reply that are for wanted services.
-func (c *Client) openIssued(list []issued, wanted Service, principal, old Key) (map[Service]*heldTicket, error) {
+func (c *Client) openIssued(list []issued, wanted service, principal, old Key) (map[service]*heldTicket, error) {
 	now := c.now()
-	got := make(map[Service]*heldTicket)
+	got := make(map[service]*heldTicket)
 	for i := range list {
 		s := &list[i]
 		if s.service == 0 || !wanted.has(s.service) || got[s.service] != nil {
@@ -211,7 +217,7 @@ func (c *Client) openIssued(list []issued, wanted Service, principal, old Key) (
 	return got, nil
 }
 
-func wipeTickets(m map[Service]*heldTicket) {
+func wipeTickets(m map[service]*heldTicket) {
 	for _, t := range m {
 		t.sessionKey.Wipe()
 	}
@@ -219,7 +225,7 @@ func wipeTickets(m map[Service]*heldTicket) {
 
 // newAuthorizer begins an authorizer for a service. It fails with [ErrNoTicket] if there
 // is no valid ticket.
-func (c *Client) newAuthorizer(s Service) (*authorizer, error) {
+func (c *Client) newAuthorizer(s service) (*authorizer, error) {
 	var (
 		head authorizerHead
 		key  Key
@@ -233,11 +239,11 @@ func (c *Client) newAuthorizer(s Service) (*authorizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newAuthorizer(head, key, c.rand)
+	return newAuthorizer(c, head, key)
 }
 
 // heldTicket returns the head of an authorizer and a copy of the session key.
-func (c *Client) heldTicket(s Service) (authorizerHead, Key, error) {
+func (c *Client) heldTicket(s service) (authorizerHead, Key, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.valid(s)
@@ -249,16 +255,16 @@ func (c *Client) heldTicket(s Service) (authorizerHead, Key, error) {
 
 // ownTicket makes a ticket as monitors do: for each other with the key of "mon.", for
 // other services with the secrets that they rotate (Ceph's CephxProtocol.cc).
-func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
+func (c *Client) ownTicket(s service) (authorizerHead, Key, error) {
 	var (
 		t   ticket
 		g   grant
 		err error
 	)
 	switch {
-	case s == ServiceMon:
+	case s == serviceMon:
 		t, g, err = issue(issueParams{
-			secretID: monSecretID, secret: c.key, kind: c.key.Kind(), name: c.name,
+			secretID: monSecretID, secret: c.key, kind: c.key.kind(), name: c.name,
 			now: c.now(), ttl: DefaultServiceTTL, rand: c.rand,
 		})
 	case c.issuer != nil:
@@ -270,7 +276,7 @@ func (c *Client) ownTicket(s Service) (authorizerHead, Key, error) {
 }
 
 // invalidate makes a ticket that a service refused due for renewal.
-func (c *Client) invalidate(s Service, refused ticket) {
+func (c *Client) invalidate(s service, refused ticket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.tickets[s]; t != nil && slices.Equal(t.ticket.blob, refused.blob) {
@@ -286,9 +292,6 @@ func wallClock(now func() time.Time) func() time.Time {
 	}
 	return func() time.Time { return now().Round(0) }
 }
-
-// String shows the name only.
-func (c *Client) String() string { return "cephx client " + c.name.String() }
 
 // seenKeys remembers session keys, as digests, to recognise a reply that is played again.
 type seenKeys struct {
@@ -309,40 +312,12 @@ func (s *seenKeys) add(k Key) bool {
 	return true
 }
 
-// badMethod interprets AUTH_BAD_METHOD: it returns the modes to offer next, or nil and
-// the reason to give up.
-func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
-	if result >= 0 {
-		// A result that is no errno is never taken for success.
-		result = auth.EACCES
-	}
-	if !slices.Contains(methods, auth.Cephx) {
-		return nil, fmt.Errorf("%w: peer allows %v: %w", auth.ErrNoMethod, methods, &auth.Refused{Errno: result})
-	}
-	refused := &auth.Refused{Errno: result}
-	if result != auth.EOPNOTSUPP {
-		return nil, refused
-	}
-	var common []auth.Mode
-	for _, m := range offered {
-		if slices.Contains(modes, m) {
-			common = append(common, m)
-		}
-	}
-	if len(common) == 0 || len(common) == len(offered) {
-		return nil, fmt.Errorf("%w: offered %v, peer allows %v: %w", auth.ErrNoMode, offered, modes, refused)
-	}
-	return common, nil
-}
-
-var errWrongMethod = errors.New("peer refused a method that was not offered")
-
 // pendingRenewal is a renewal that was sent to the monitor.
 type pendingRenewal struct {
 	op     uint16
-	wanted Service
+	wanted service
 	epoch  uint64
-	// key is the auth session key at the time of the request, which protects the reply.
+	// key is the auth session key at the time of the request, which protects the tickets.
 	key Key
 }
 
@@ -353,47 +328,44 @@ func (c *Client) dropPending() {
 	}
 }
 
-// NeedRenew returns the services whose tickets are missing or due for renewal at now: after
-// three quarters of their life; 0: none. Before the first login it names all wanted services;
-// only a login brings them.
-func (c *Client) NeedRenew(now time.Time) Service {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.due(now)
-}
-
-func (c *Client) due(now time.Time) Service {
-	var due Service
-	for s := ServiceMon; s <= ServiceAuth; s <<= 1 {
+// due are the services whose tickets are missing or due for renewal: after three quarters of
+// their life. Before the first login these are all, and only a login brings them.
+func (c *Client) due() service {
+	var due service
+	for s := serviceMon; s <= serviceAuth; s <<= 1 {
 		if !c.services.has(s) {
 			continue
 		}
-		if t := c.tickets[s]; t == nil || !now.Before(t.renewAt) {
+		if t := c.tickets[s]; t == nil || !c.now().Before(t.renewAt) {
 			due |= s
 		}
 	}
 	return due
 }
 
-// RenewAll has all tickets renewed soon, though none is due: the monitors have thrown away
-// the secrets that they were made with.
+// RenewAll has all tickets and secrets renewed soon, though none is due: the monitors have
+// thrown away the secrets of services.
 func (c *Client) RenewAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.tickets {
 		t.renewAt = c.now()
 	}
+	c.stale = true
 }
 
-// RenewAt returns when [Client.NeedRenew] will next be other than 0; the zero time if it
-// already is.
+// RenewAt returns when [Client.RenewRequest] will next have something to renew; the zero time
+// if it already has.
 func (c *Client) RenewAt() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.due(c.now()) != 0 {
+	if c.due() != 0 || c.needSecrets() {
 		return time.Time{}
 	}
 	var first time.Time
+	if c.secrets != nil {
+		first = c.secrets.expires()
+	}
 	for s, t := range c.tickets {
 		if c.services.has(s) && (first.IsZero() || t.renewAt.Before(first)) {
 			first = t.renewAt
@@ -402,22 +374,32 @@ func (c *Client) RenewAt() time.Time {
 	return first
 }
 
+// needSecrets reports whether the daemon should fetch the secrets of its service.
+func (c *Client) needSecrets() bool {
+	return c.secrets != nil && (c.stale || c.secrets.NeedRefresh(c.now()))
+}
+
 // RenewRequest returns the payload of an MAuth message (with protocol 2) that renews due
-// tickets, for the authenticated session with a monitor; nil if none is due. Give the result of
-// the MAuthReply to [Client.HandleReply]. One request is outstanding at a time: a further call
-// means that the earlier request was lost.
+// tickets, or else the secrets of a daemon's service, for the authenticated session with a
+// monitor; nil if nothing is due. Give the result of the MAuthReply to [Client.HandleReply].
+// One request is outstanding at a time: a further call means that the earlier request was lost.
 //
-// It fails with [errLoginNeeded] if there is no auth ticket that is still valid. A
+// It fails if there is no auth ticket that is still valid: then a new login is needed. A
 // renewal of the auth ticket answers the challenge of the login of this session again;
 // after the session was lost the new login has renewed everything anyway.
 func (c *Client) RenewRequest() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	due := c.due(c.now())
+	due := c.due()
 	if due == 0 {
-		return nil, nil
+		if !c.needSecrets() {
+			return nil, nil
+		}
+		c.dropPending()
+		c.pending = &pendingRenewal{op: opRotatingKey}
+		return le.AppendUint16(nil, opRotatingKey), nil
 	}
-	main := c.valid(ServiceAuth)
+	main := c.valid(serviceAuth)
 	if main == nil {
 		return nil, errLoginNeeded
 	}
@@ -426,7 +408,7 @@ func (c *Client) RenewRequest() ([]byte, error) {
 		err error
 		op  uint16 = opPrincipalSessionKey
 	)
-	if due.has(ServiceAuth) {
+	if due.has(serviceAuth) {
 		op = opAuthSessionKey
 		p, err = c.authSessionKeyRequest(c.challenge, main.ticket, due)
 	} else {
@@ -442,13 +424,13 @@ func (c *Client) RenewRequest() ([]byte, error) {
 
 // principalRequest builds request 3 of the protocol: an authorizer for the issuer and
 // the wanted services.
-func (c *Client) principalRequest(main *heldTicket, wanted Service) ([]byte, error) {
-	a, err := newAuthorizer(authorizerHead{c.globalID, ServiceAuth, main.ticket}, main.sessionKey.Clone(), c.rand)
+func (c *Client) principalRequest(main *heldTicket, wanted service) ([]byte, error) {
+	a, err := newAuthorizer(c, authorizerHead{c.globalID, serviceAuth, main.ticket}, main.sessionKey.Clone())
 	if err != nil {
 		return nil, err
 	}
 	defer a.Wipe()
-	auth, err := a.First()
+	auth, err := a.first()
 	if err != nil {
 		return nil, err
 	}
@@ -456,33 +438,62 @@ func (c *Client) principalRequest(main *heldTicket, wanted Service) ([]byte, err
 	return le.AppendUint32(append(p, structVersion), uint32(wanted)), nil
 }
 
-// HandleReply takes the result of the MAuthReply to the last RenewRequest and stores the
-// tickets. The monitor refused services that [Client.NeedRenew] still names.
-func (c *Client) HandleReply(payload []byte) error {
+// HandleReply takes the result of the MAuthReply to the last RenewRequest, and stores the
+// tickets or the secrets. whole is false if the monitor has not given all that was asked for:
+// it refuses a service, or its secrets are due again. Ask again after a pause.
+func (c *Client) HandleReply(payload []byte) (whole bool, err error) {
 	c.mu.Lock()
 	p := c.pending
 	c.pending = nil
 	c.mu.Unlock()
 	if p == nil {
-		return fmt.Errorf("renewal: reply without a request: %w", ErrOutOfOrder)
+		return false, fmt.Errorf("renewal: reply without a request: %w", errOutOfOrder)
 	}
 	defer p.key.Wipe()
+	if p.op == opRotatingKey {
+		return c.storeSecrets(payload)
+	}
 	got, err := c.openRenewal(p, payload)
 	if err != nil {
-		return fmt.Errorf("renewal: %w", err)
+		return false, fmt.Errorf("renewal: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.epoch != p.epoch {
 		// A login came in between and has brought newer tickets, perhaps for another id.
 		wipeTickets(got)
-		return nil
+		return true, nil
 	}
 	c.store(got)
-	return nil
+	return c.due()&p.wanted == 0, nil
 }
 
-func (c *Client) openRenewal(p *pendingRenewal, payload []byte) (map[Service]*heldTicket, error) {
+// storeSecrets takes the answer to a request for the secrets of a daemon's service.
+func (c *Client) storeSecrets(payload []byte) (whole bool, err error) {
+	secrets, err := c.openSecrets(payload)
+	if err != nil {
+		return false, fmt.Errorf("rotating secrets: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = false
+	c.secrets.update(secrets)
+	return !c.needSecrets(), nil
+}
+
+// openSecrets opens the secrets of the entity's service.
+func (c *Client) openSecrets(payload []byte) (s rotatingSecrets, err error) {
+	r := wire.NewReader(payload)
+	readReplyHeader(r, opRotatingKey)
+	bare := r.Blob()
+	if err := r.Err(); err != nil {
+		return s, err
+	}
+	err = c.key.openDecode(useRotating, bare, func(r *wire.Reader) { s = readRotatingSecrets(r) })
+	return s, err
+}
+
+func (c *Client) openRenewal(p *pendingRenewal, payload []byte) (map[service]*heldTicket, error) {
 	if p.op == opAuthSessionKey {
 		got, secret, err := c.openLoginReply(payload, p.wanted, p.key)
 		clear(secret)
@@ -495,23 +506,4 @@ func (c *Client) openRenewal(p *pendingRenewal, payload []byte) (map[Service]*he
 		return nil, err
 	}
 	return c.openIssued(list, p.wanted, p.key, p.key)
-}
-
-// RotatingRequest returns the payload of the MAuth message (with protocol 2) with which
-// a daemon asks for the secrets of its service, over the authenticated session with a
-// monitor.
-func (c *Client) RotatingRequest() []byte { return le.AppendUint16(nil, opRotatingKey) }
-
-// HandleRotatingReply takes the result of the MAuthReply to a RotatingRequest. The
-// receiver owns the secrets; give them to a [SecretStore].
-func (c *Client) HandleRotatingReply(payload []byte) (RotatingSecrets, error) {
-	r := wire.NewReader(payload)
-	readReplyHeader(r, opRotatingKey)
-	bare := r.Blob()
-	if err := r.Err(); err != nil {
-		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
-	}
-	var s RotatingSecrets
-	err := c.key.openDecode(useRotating, bare, func(r *wire.Reader) { s = readRotatingSecrets(r) })
-	return s, err
 }

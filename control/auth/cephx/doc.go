@@ -45,16 +45,15 @@
 // # What to use
 //
 // A connector makes a [Client] and gives it to the messenger. The client keeps the
-// tickets; ask [Client.NeedRenew] from time to time and send what [Client.RenewRequest]
-// returns over the monitor session (in an MAuth message). A daemon also fetches the
-// secrets of its service with [Client.RotatingRequest] and keeps them in a
-// [SecretStore].
+// tickets, and the secrets of a daemon's service in a [SecretStore]: send what
+// [Client.RenewRequest] returns over the monitor session (in an MAuth message), at
+// [Client.RenewAt]. Package mon does it.
 //
 // An acceptor makes a [Server]: with a SecretStore as a daemon, with an [Authority] as
 // a monitor. The authority has the [Keyring] and makes and rotates the service secrets.
 //
-// [Login] and [Session] are the two ends of the first exchange without a messenger around
-// them, for protocol version 1, which carries the same payloads in MAuth messages.
+// [Client.Login] and [Session] are the two ends of the first exchange without a messenger
+// around them, for protocol version 1, which carries the same payloads in MAuth messages.
 //
 // # What it protects, and what not
 //

@@ -47,13 +47,15 @@ var (
 	errReclaim = errors.New("global id claimed without its ticket")
 	// errConnectionSecret means that the connection secret is missing or too short.
 	errConnectionSecret = errors.New("connection secret is missing or too short")
-	// ErrOutOfOrder means that a payload, or a call, came at the wrong point of an exchange.
-	ErrOutOfOrder = errors.New("out of order")
+	// errOutOfOrder means that a payload, or a call, came at the wrong point of an exchange.
+	errOutOfOrder = errors.New("out of order")
 	// errLoginNeeded means that tickets cannot be renewed on the monitor session, and a
 	// new login is needed.
 	errLoginNeeded = errors.New("a new login is needed")
 	// errStatus means that a reply carries a status other than 0.
 	errStatus = errors.New("monitor refused the request")
+	// errWrongMethod means that AUTH_BAD_METHOD names another method.
+	errWrongMethod = errors.New("peer refused a method that was not offered")
 )
 
 // inval refuses with EINVAL instead of the usual EACCES.

@@ -56,8 +56,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	caps, _ := cephx.CapsText(accepted.Caps)
-	fmt.Println(accepted.Entity, "may", caps, "in mode", accepted.Mode)
+	fmt.Println(accepted.Entity, "may", accepted.Caps, "in mode", accepted.Mode)
 	for _, t := range client.Tickets() {
 		fmt.Println("ticket for", t.Service)
 	}

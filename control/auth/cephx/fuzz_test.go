@@ -113,14 +113,14 @@ func FuzzDecoders(f *testing.F) {
 			openChallenge(k, p)
 			openReply(k, p)
 		}
-		CapsText(p)
+		(&ticketContent{caps: p}).capsText()
 	})
 }
 
 // fuzzKeys has one key of each kind, fuzzKey is the first.
 var (
-	fuzzKey, _  = KeyFromSecret([]byte("0123456789abcdef"), time.Unix(1, 0))
-	fuzzKey2, _ = KeyFromSecret([]byte("0123456789abcdef0123456789abcdef"), time.Unix(1, 0))
+	fuzzKey, _  = NewKey(AES, strings.NewReader("0123456789abcdef"), time.Unix(1, 0))
+	fuzzKey2, _ = NewKey(AES256K, strings.NewReader("0123456789abcdef0123456789abcdef"), time.Unix(1, 0))
 	fuzzKeys    = []Key{fuzzKey, fuzzKey2}
 )
 
@@ -144,7 +144,7 @@ func FuzzSealed(f *testing.F) {
 			openChallenge(k, sealed(useChallenge))
 			openReply(k, wire.AppendBlob(nil, sealed(useReply)))
 			for _, encrypted := range []bool{false, true} {
-				s := issued{ServiceOSD, sealed(useGrant), encrypted, sealed(useOldTicket)}
+				s := issued{serviceOSD, sealed(useGrant), encrypted, sealed(useOldTicket)}
 				s.open(k, k)
 			}
 			k.openDecode(useAuthorize, sealed(useAuthorize), func(r *wire.Reader) { readAuthorize(r) })
@@ -158,7 +158,7 @@ func FuzzSealed(f *testing.F) {
 func (cfg *ClientConfig) rotating(t *testing.T, p []byte) {
 	c, err := NewClient(*cfg)
 	must(t, err)
-	if s, err := c.HandleRotatingReply(append(appendReplyHeader(nil, opRotatingKey), p...)); err == nil {
+	if s, err := c.openSecrets(append(appendReplyHeader(nil, opRotatingKey), p...)); err == nil {
 		s.Wipe()
 	}
 }
@@ -180,22 +180,21 @@ func FuzzExchanges(f *testing.F) {
 		if _, res, err := e.Handle(ctx, p); err == nil || res != nil {
 			t.Error("login without a proof")
 		}
-		s := *c.sessions[0]
+		s := *c.last
 		s.Handle(p)
-		s = Session{a: c.authority}
-		s.StartMAuth(p)
+		c.authority.NewSession(p)
 
 		for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 			e, _ := asked(t, cl, peer)
 			e.ReplyMore(ctx, p)
 			if peer == wire.Mon {
-				e.(*loginExchange).login.step = loginProven
+				e.(*clientExchange).steps.(*login).step = loginProven
 			} else {
-				e.(*serviceExchange).a.step = authorizerAnswered
+				e.(*clientExchange).steps.(*authorizer).step = authorizerAnswered
 			}
 			e.Done(ctx, 1, auth.CRC, p)
 		}
-		cl.HandleRotatingReply(p)
+		cl.openSecrets(p)
 		cl.pending = &pendingRenewal{op: opPrincipalSessionKey, wanted: defaultServices, key: fuzzKey.Clone()}
 		cl.HandleReply(p)
 	})

@@ -65,7 +65,9 @@ func same(t testing.TB, what string, got, want []byte) {
 
 func key(t testing.TB, secret []byte) Key {
 	t.Helper()
-	k, err := KeyFromSecret(secret, t0)
+	kind, err := kindOf(secret)
+	must(t, err)
+	k, err := NewKey(kind, bytes.NewReader(secret), t0)
 	must(t, err)
 	return k
 }
@@ -94,7 +96,7 @@ func wantOverwritten(t testing.TB, secrets ...[]byte) {
 }
 
 // all are the secrets themselves, which a wipe overwrites.
-func (s *RotatingSecrets) all() (secrets [][]byte) {
+func (s *rotatingSecrets) all() (secrets [][]byte) {
 	for _, e := range s.list {
 		secrets = append(secrets, e.key.data().secret)
 	}
@@ -183,7 +185,7 @@ type cluster struct {
 	ring      *Keyring
 	authority *Authority
 	mon, osd  *Server
-	sessions  []*Session
+	last      *Session // of the last login
 	cfg       AuthorityConfig
 }
 
@@ -210,7 +212,6 @@ func newCluster(t testing.TB, change ...func(*AuthorityConfig)) *cluster {
 	must(t, err)
 	c.mon, err = NewServer(ServerConfig{
 		Own: wire.Mon, Authority: c.authority, Now: c.clock.Now, Rand: c.rand,
-		LoggedIn: func(s *Session) { c.sessions = append(c.sessions, s) },
 	})
 	must(t, err)
 	c.osd, err = NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: c.rand})
@@ -239,15 +240,6 @@ func (c *cluster) client(name wire.EntityName, change ...func(*ClientConfig)) *C
 
 func only(m ...auth.Mode) func(*ClientConfig) {
 	return func(c *ClientConfig) { c.Modes = func(wire.EntityType) []auth.Mode { return m } }
-}
-
-// session returns the last session that the monitor has.
-func (c *cluster) session() *Session {
-	c.t.Helper()
-	if len(c.sessions) == 0 {
-		c.t.Fatal("no session")
-	}
-	return c.sessions[len(c.sessions)-1]
 }
 
 // wires lets a test change the payloads of connect in flight; nil does not.
@@ -320,6 +312,7 @@ func (c *cluster) login(cl *Client) (cres, sres *auth.Result) {
 	if cerr != nil || serr != nil {
 		c.t.Fatalf("login: client %v, server %v", cerr, serr)
 	}
+	c.last, _ = sres.Session.(*Session)
 	return cres, sres
 }
 
@@ -352,20 +345,20 @@ func serving(t testing.TB, s *Server, mode auth.Mode) auth.ServerExchange {
 // show presents a ticket of a client to the osd.
 func (c *cluster) show(cl *Client, held *heldTicket) error {
 	c.t.Helper()
-	a, err := newAuthorizer(authorizerHead{cl.globalID, ServiceOSD, held.ticket}, held.sessionKey.Clone(), c.rand)
+	a, err := newAuthorizer(cl, authorizerHead{cl.globalID, serviceOSD, held.ticket}, held.sessionKey.Clone())
 	must(c.t, err)
-	p, err := a.First()
+	p, err := a.first()
 	must(c.t, err)
-	_, _, err = c.osd.newVerifier().Handle(p, 0)
+	_, _, err = serving(c.t, c.osd, auth.CRC).Handle(ctx, p)
 	return err
 }
 
 // decodeRotatingSecrets decodes the wire form.
-func decodeRotatingSecrets(p []byte) (RotatingSecrets, error) {
+func decodeRotatingSecrets(p []byte) (rotatingSecrets, error) {
 	r := wire.NewReader(p)
 	s := readRotatingSecrets(r)
 	if err := r.Err(); err != nil {
-		return RotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
+		return rotatingSecrets{}, fmt.Errorf("rotating secrets: %w", err)
 	}
 	return s, nil
 }
@@ -381,4 +374,25 @@ func (k Key) created() time.Time {
 // equal says whether both secrets are the same. A missing key equals no key.
 func (k Key) equal(o Key) bool {
 	return !k.IsZero() && !o.IsZero() && bytes.Equal(k.data().secret, o.data().secret)
+}
+
+// restore replaces the secrets of a service.
+func (a *Authority) restore(s service, secrets rotatingSecrets) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.secrets[s] = &secrets
+}
+
+// login is a whole login by MAuth messages with a session.
+func (c *cluster) msgr1(cl *Client) (s *Session, err error) {
+	_, err = cl.Login(func(protocol auth.Method, p []byte) (uint64, []byte, error) {
+		var err error
+		if protocol == 0 {
+			s, p, err = c.authority.NewSession(p)
+		} else {
+			p, err = s.Handle(p)
+		}
+		return s.GlobalID(), p, err
+	})
+	return s, err
 }

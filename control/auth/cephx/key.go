@@ -49,9 +49,9 @@ func (k Key) scheme() (scheme, error) {
 	if k.IsZero() {
 		return nil, errNoKey
 	}
-	s := k.Kind().scheme()
+	s := k.kind().scheme()
 	if s == nil {
-		return nil, fmt.Errorf("%w: %v", errKeyType, k.Kind())
+		return nil, fmt.Errorf("%w: %v", errKeyType, k.kind())
 	}
 	return s, nil
 }
@@ -70,15 +70,14 @@ func NewKey(kind Kind, r io.Reader, created time.Time) (Key, error) {
 	return newHandle(d), nil
 }
 
-// KeyFromSecret makes a key from a secret, which it copies. The length tells the kind: 16
-// bytes or 32.
-func KeyFromSecret(secret []byte, created time.Time) (Key, error) {
+// kindOf is the kind of a bare secret. Its length tells: 16 bytes or 32.
+func kindOf(secret []byte) (Kind, error) {
 	for _, kind := range []Kind{AES, AES256K} {
 		if len(secret) == kind.scheme().size() {
-			return NewKey(kind, bytes.NewReader(secret), created)
+			return kind, nil
 		}
 	}
-	return Key{}, fmt.Errorf("%w: %d bytes of secret", errKeyType, len(secret))
+	return 0, fmt.Errorf("%w: %d bytes of secret", errKeyType, len(secret))
 }
 
 // ParseKey parses the base64 form of a key, as keyring files hold it.
@@ -155,8 +154,8 @@ func (k Key) base64() string {
 	return base64.StdEncoding.EncodeToString(p)
 }
 
-// Kind returns the kind of the key, 0 if there is no key.
-func (k Key) Kind() Kind {
+// kind returns the kind of the key, 0 if there is no key.
+func (k Key) kind() Kind {
 	if k.IsZero() {
 		return 0
 	}

@@ -3,6 +3,7 @@ package cephx
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -229,22 +230,15 @@ func (k *Keyring) Lookup(name wire.EntityName) (Entity, bool) {
 	return e, ok
 }
 
-// names returns the names of all entities, sorted by type and id.
-func (k *Keyring) names() []wire.EntityName {
-	return slices.SortedFunc(maps.Keys(k.entities), func(a, b wire.EntityName) int {
-		if a.Type != b.Type {
-			return int(a.Type) - int(b.Type)
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-}
-
 // WriteTo writes the file form, with the keys, sorted by name. It implements
 // [io.WriterTo].
 func (k *Keyring) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	defer func() { clear(b.Bytes()) }()
-	for _, name := range k.names() {
+	byName := func(a, b wire.EntityName) int {
+		return cmp.Or(int(a.Type)-int(b.Type), strings.Compare(a.ID, b.ID))
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(k.entities), byName) {
 		e := k.entities[name]
 		fmt.Fprintf(&b, "[%v]\n\tkey = %s\n", name, e.Key.base64())
 		for _, s := range slices.Sorted(maps.Keys(e.Caps)) {
@@ -262,6 +256,3 @@ func (k *Keyring) Wipe() {
 	}
 	k.entities = nil
 }
-
-// String shows the names only.
-func (k *Keyring) String() string { return fmt.Sprintf("keyring%v", k.names()) }

@@ -47,11 +47,11 @@ func TestKeyringFile(t *testing.T) {
 	must(t, err)
 	_, err = k2.WriteTo(&again)
 	must(t, err)
-	if out.String() != again.String() || len(k2.names()) != 2 || k2.names()[0] != monKey {
+	if out.String() != again.String() || len(k2.entities) != 2 || !strings.HasPrefix(out.String(), "[mon.]\n") {
 		t.Errorf("written as\n%s\nthen as\n%s", out.String(), again.String())
 	}
 	k.Wipe()
-	if !a.Key.IsZero() || len(k.names()) != 0 {
+	if !a.Key.IsZero() || len(k.entities) != 0 {
 		t.Error("not wiped")
 	}
 }
@@ -147,7 +147,7 @@ func TestUnknownKindsAndWrongSizesOfKeysAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := KeyFromSecret(make([]byte, 24), t0); !errors.Is(err, errKeyType) {
+	if _, err := NewSigner(make([]byte, 24), true); !errors.Is(err, errKeyType) {
 		t.Error(err)
 	}
 }
@@ -173,15 +173,15 @@ func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 		plain = append(plain[:len(plain)-(keyHeadSize)], k...)
 		blob, err := good.Key.seal(useTicket, nil, plain, nil)
 		must(t, err)
-		entry := issued{service: ServiceAuth, grant: grantOf, sealed: ticket{1, blob}.appendTo(nil)}
+		entry := issued{service: serviceAuth, grant: grantOf, sealed: ticket{1, blob}.appendTo(nil)}
 		login := entry.appendTo(appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1))
 		secrets := wire.AppendUtime(append(append(le.AppendUint64(le.AppendUint32([]byte{structVersion}, 1), 7), structVersion), k...), t0)
 		sealed, err := good.Key.sealPrefixed(useRotating, appendReplyHeader(nil, opRotatingKey), append(le.AppendUint64(secrets, 7), make([]byte, 16)...), nil)
 		must(t, err)
 
-		_, _, errLogin := cl.openLoginReply(login, ServiceAuth, Key{})
+		_, _, errLogin := cl.openLoginReply(login, serviceAuth, Key{})
 		_, errTicket := openTicket(ticket{1, blob}, good.Key)
-		_, errSecrets := cl.HandleRotatingReply(sealed)
+		_, errSecrets := cl.openSecrets(sealed)
 		for what, err := range map[string]error{"session key": errLogin, "ticket": errTicket, "service secret": errSecrets} {
 			if !errors.Is(err, errKeyType) {
 				t.Errorf("%s of type %d with %d bytes: %v", what, k[0], k[10], err)
@@ -211,9 +211,6 @@ func TestKeyHandles(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := k.open(useTicket, make([]byte, 16)); !errors.Is(err, errNoKey) {
-			t.Error(err)
-		}
-		if _, err := NewSigner(k, true); !errors.Is(err, errNoKey) {
 			t.Error(err)
 		}
 		if _, err := decodeKey(k.appendTo(nil), readKey); !errors.Is(err, errKeyType) {
@@ -298,8 +295,8 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 		t.Error("the entry that is known is lost")
 	}
 	e, ok := ring.Lookup(wire.EntityName{Type: wire.Client, ID: "new"})
-	if !ok || e.Key.IsZero() || e.Key.Kind() != 9 || e.Key.base64() != text {
-		t.Fatalf("entry of an unknown kind: %v %v", ok, e.Key.Kind())
+	if !ok || e.Key.IsZero() || e.Key.kind() != 9 || e.Key.base64() != text {
+		t.Fatalf("entry of an unknown kind: %v %v", ok, e.Key.kind())
 	}
 	var out bytes.Buffer
 	_, err = ring.WriteTo(&out)
@@ -310,14 +307,13 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 	_, errClient := NewClient(ClientConfig{Name: e.Name, Key: e.Key})
 	_, errSeal := e.Key.seal(useTicket, nil, nil, nil)
 	_, errOpen := e.Key.open(useTicket, make([]byte, 64))
-	_, errSigner := NewSigner(e.Key, true)
 	_, errParse := ParseKey(text)
 	c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Entities = ring })
 	peer, err := NewClient(ClientConfig{Name: e.Name, Key: c.authority.nobody})
 	must(t, err)
 	_, _, _, errLogin := connect(peer, wire.Client, c.mon, wire.Mon, wires{})
 	for what, err := range map[string]error{
-		"client": errClient, "encryption": errSeal, "decryption": errOpen, "signer": errSigner, "text": errParse, "login": errLogin,
+		"client": errClient, "encryption": errSeal, "decryption": errOpen, "text": errParse, "login": errLogin,
 	} {
 		if !errors.Is(err, errKeyType) || !strings.Contains(err.Error(), "type 9") {
 			t.Errorf("%s: %v", what, err)

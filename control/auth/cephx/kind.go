@@ -144,12 +144,12 @@ func xorWords(p []byte) (x uint64) {
 // with the session key of a service ticket, of which it keeps only a key schedule. It belongs
 // to one goroutine, and allocates no memory. second chooses the form: the second one is used if
 // both sides have the feature CEPHX_V2; keys of kind AES256K have no other.
-func NewSigner(session Key, second bool) (frame1.Signer, error) {
-	s, err := session.scheme()
+func NewSigner(session []byte, second bool) (frame1.Signer, error) {
+	kind, err := kindOf(session)
 	if err != nil {
 		return nil, err
 	}
-	return s.signer(session.data().secret, second)
+	return kind.scheme().signer(session, second)
 }
 
 // putSigned writes the block that the second form signs.

@@ -30,15 +30,15 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		must(t, err)
 		return b
 	}
-	secrets, err := c.authority.Rotating(ServiceOSD)
+	secrets, err := c.authority.rotating(serviceOSD)
 	must(t, err)
 	holder, err := NewClient(ClientConfig{Name: osd0, Key: k})
 	must(t, err)
-	held := cl.tickets[ServiceOSD]
+	held := cl.tickets[serviceOSD]
 	content := ticketContent{name: admin, globalID: 7, created: t0, expires: t0, caps: encodeCaps("allow *"), sessionKey: k}
-	head := authorizerHead{7, ServiceOSD, held.ticket}
+	head := authorizerHead{7, serviceOSD, held.ticket}
 	old := ticket{3, make([]byte, 40)}
-	entry := issued{service: ServiceOSD, grant: seal(useGrant, (&grant{k, 3600}).appendTo(nil)), sealed: old.appendTo(nil)}
+	entry := issued{service: serviceOSD, grant: seal(useGrant, (&grant{k, 3600}).appendTo(nil)), sealed: old.appendTo(nil)}
 	wrapped := entry
 	wrapped.encrypted, wrapped.sealed = true, seal(useOldTicket, wire.AppendBlob(nil, old.appendTo(nil)))
 	issuedList := func(op uint16, e ...issued) []byte {
@@ -51,7 +51,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 	secretBlob, err := sealSecret(k, make([]byte, connectionSecretSize), nil)
 	must(t, err)
 	authReq := authenticate{3, 1, 2, old, defaultServices}
-	mainEntry := issued{service: ServiceAuth, grant: entry.grant, sealed: entry.sealed}
+	mainEntry := issued{service: serviceAuth, grant: entry.grant, sealed: entry.sealed}
 	login := wire.AppendBlob(wire.AppendBlob(issuedList(opAuthSessionKey, mainEntry), secretBlob), issuedList(0, entry, wrapped)[6:])
 
 	for _, s := range []struct {
@@ -65,7 +65,7 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		{"server challenge", appendServerChallenge(nil, 5), func(p []byte) error { _, err := decodeServerChallenge(p); return err }},
 		{"authenticate", authReq.appendTo(nil), func(p []byte) error { r := wire.NewReader(p); readAuthenticate(r); return r.Err() }},
 		{"request for tickets", le.AppendUint32(append(prefixed(useAuthorize, head.appendTo(le.AppendUint16(nil, opPrincipalSessionKey)), authorize{nonce: 1}.appendTo(nil)), 1), 4), func(p []byte) error {
-			_, err := c.session().Handle(p)
+			_, err := c.last.Handle(p)
 			return err
 		}},
 		{"service ticket reply", issuedList(0, entry, wrapped)[6:], func(p []byte) error {
@@ -81,11 +81,11 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		}},
 		{"login reply", login, func(p []byte) error {
 			holder.seen = seenKeys{}
-			_, _, err := holder.openLoginReply(p, defaultServices|ServiceAuth, k)
+			_, _, err := holder.openLoginReply(p, defaultServices|serviceAuth, k)
 			return err
 		}},
 		{"grant", (&grant{k, 3600}).appendTo(nil), func(p []byte) error {
-			e := issued{service: ServiceOSD, grant: seal(useGrant, p), sealed: old.appendTo(nil)}
+			e := issued{service: serviceOSD, grant: seal(useGrant, p), sealed: old.appendTo(nil)}
 			_, _, err := e.open(k, Key{})
 			return err
 		}},
@@ -97,13 +97,13 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 		}},
 		{"ticket content", content.appendTo(nil), func(p []byte) error { _, err := openTicket(ticket{1, seal(useTicket, p)}, k); return err }},
 		{"authorizer", prefixed(useAuthorize, head.appendTo(nil), authorize{nonce: 1}.appendTo(nil)), func(p []byte) error {
-			_, _, err := c.osd.newVerifier().Handle(p, auth.Secure)
+			_, _, err := serving(t, c.osd, auth.Secure).Handle(ctx, p)
 			return err
 		}},
 		{"authorize", authorize{nonce: 1, haveChallenge: true, answer: 9}.appendTo(nil), func(p []byte) error {
 			sealed, err := held.sessionKey.sealPrefixed(useAuthorize, head.appendTo(nil), p, nil)
 			must(t, err)
-			_, _, err = c.osd.newVerifier().Handle(sealed, auth.Secure)
+			_, _, err = serving(t, c.osd, auth.Secure).Handle(ctx, sealed)
 			return err
 		}},
 		{"authorizer challenge", le.AppendUint64([]byte{structVersion}, 5), func(p []byte) error { _, err := openChallenge(k, seal(useChallenge, p)); return err }},
@@ -122,11 +122,11 @@ func checkInnerLengths(t *testing.T, c *cluster) {
 			return err
 		}},
 		{"rotating secrets", secrets.appendTo(nil), func(p []byte) error {
-			got, err := holder.HandleRotatingReply(prefixed(useRotating, appendReplyHeader(nil, opRotatingKey), p))
+			got, err := holder.openSecrets(prefixed(useRotating, appendReplyHeader(nil, opRotatingKey), p))
 			got.Wipe()
 			return err
 		}},
-		{"capabilities", encodeCaps("allow *"), func(p []byte) error { _, err := CapsText(p); return err }},
+		{"capabilities", encodeCaps("allow *"), func(p []byte) error { _, err := (&ticketContent{caps: p}).capsText(); return err }},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			if err := s.decode(s.good); err != nil && !errors.Is(err, errForeignTicket) && !errors.Is(err, errWrongKey) {
@@ -160,24 +160,24 @@ func TestOddStatusesAreErrors(t *testing.T) {
 	cl := c.loggedIn(osd0)
 	for _, status := range []int32{1, 2, 16, 1 << 16, 1<<31 - 1, -1, -13, -4095, -4096, -1 << 31} {
 		p := le.AppendUint32(le.AppendUint16(nil, opRotatingKey), uint32(status))
-		if _, err := cl.HandleRotatingReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) {
+		if _, err := cl.openSecrets(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) {
 			t.Errorf("rotating secrets with status %d: %v", status, err)
 		}
-		delete(cl.tickets, ServiceOSD)
+		delete(cl.tickets, serviceOSD)
 		_, err := cl.RenewRequest()
 		must(t, err)
 		p = le.AppendUint32(le.AppendUint16(nil, opPrincipalSessionKey), uint32(status))
-		if err := cl.HandleReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || auth.Errno(err) >= 0 {
+		if _, err := cl.HandleReply(append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || auth.Errno(err) >= 0 {
 			t.Errorf("renewal with status %d: %v, errno %d", status, err, auth.Errno(err))
 		}
-		l := cl.NewLogin()
-		_, err = l.start()
+		l := cl.newLogin()
+		_, err = l.first()
 		must(t, err)
-		_, err = l.Challenge(appendServerChallenge(nil, 5))
+		_, err = l.answer(appendServerChallenge(nil, 5))
 		must(t, err)
 		p = le.AppendUint32(le.AppendUint16(nil, opAuthSessionKey), uint32(status))
 		var said *auth.Refused
-		if _, err := l.Done(1, auth.CRC, append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || !errors.As(err, &said) || said.Errno >= 0 {
+		if _, err := l.done(1, auth.CRC, append(p, make([]byte, 64)...)); !errors.Is(err, errStatus) || !errors.As(err, &said) || said.Errno >= 0 {
 			t.Errorf("login with status %d: %v", status, err)
 		}
 		l.Wipe()

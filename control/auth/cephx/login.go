@@ -1,18 +1,15 @@
 package cephx
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Login is the connector's side of one login to a monitor. In protocol version 2 a
-// messenger drives it through [Client.Start]; in version 1 its payloads travel in MAuth
-// messages. It belongs to one goroutine. Its steps are StartMAuth, Challenge, Done; each
-// error ends it. Call Wipe when it is over.
-type Login struct {
+// login is the connector's side of one login to a monitor. It belongs to one goroutine. Each
+// error ends it.
+type login struct {
 	c     *Client
 	step  loginStep
 	epoch uint64
@@ -23,8 +20,7 @@ type Login struct {
 	oldKey    Key
 
 	serverChallenge uint64
-	wanted          Service
-	sessionKey      Key
+	wanted          service
 }
 
 type loginStep uint8
@@ -36,47 +32,81 @@ const (
 	loginDone
 )
 
-// NewLogin begins a login. If the client has a global id and an auth ticket, the login
+// newLogin begins a login. If the client has a global id and an auth ticket, the login
 // claims the same id again with that ticket (Ceph's CephxServiceHandler.cc).
-func (c *Client) NewLogin() *Login {
+func (c *Client) newLogin() *login {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &Login{c: c, epoch: c.epoch}
-	if t := c.tickets[ServiceAuth]; t != nil {
+	l := &login{c: c, epoch: c.epoch}
+	if t := c.tickets[serviceAuth]; t != nil {
 		l.globalID, l.oldTicket, l.oldKey = c.globalID, t.ticket, t.sessionKey.Clone()
 	}
 	return l
 }
 
+// Login logs in to a monitor of protocol version 1, by MAuth messages, and renews what the
+// login does not bring. ask sends one MAuth, of a protocol that is 0 at first, and returns the
+// global id and the result of the MAuthReply. The id of the last one is returned.
+//
+// In protocol version 2 a messenger logs in through [Client.Start].
+func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID uint64, reply []byte, err error)) (uint64, error) {
+	l := c.newLogin()
+	defer l.Wipe()
+	if _, err := l.first(); err != nil {
+		return 0, err
+	}
+	_, reply, err := ask(0, appendMAuthStart(nil, c.name, l.globalID))
+	if err != nil {
+		return 0, err
+	}
+	proof, err := l.answer(reply)
+	if err != nil {
+		return 0, err
+	}
+	globalID, reply, err := ask(auth.Cephx, proof)
+	if err != nil {
+		return 0, err
+	}
+	res, err := l.done(globalID, 0, reply)
+	if err != nil {
+		return 0, err
+	}
+	res.Wipe()
+	for whole := true; whole; {
+		request, err := c.RenewRequest()
+		if err != nil || request == nil {
+			return globalID, err
+		}
+		if _, reply, err = ask(auth.Cephx, request); err != nil {
+			return globalID, err
+		}
+		if whole, err = c.HandleReply(reply); err != nil {
+			return globalID, err
+		}
+	}
+	return globalID, nil
+}
+
 // forgetID turns a login that claims an old id into one that asks for a new id.
-func (l *Login) forgetID() {
+func (l *login) forgetID() {
 	l.step, l.globalID, l.oldTicket = loginNew, 0, ticket{}
 	l.oldKey.Wipe()
 	l.oldKey = Key{}
 }
 
-// start returns the payload of AUTH_REQUEST.
-func (l *Login) start() ([]byte, error) {
+// first implements steps.
+func (l *login) first() ([]byte, error) {
 	if l.step != loginNew {
-		return nil, fmt.Errorf("login: start: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("login: start: %w", errOutOfOrder)
 	}
 	l.step = loginStarted
 	return appendLoginStart(nil, l.c.name, l.globalID), nil
 }
 
-// StartMAuth returns the payload of the MAuth message with protocol 0.
-func (l *Login) StartMAuth() ([]byte, error) {
-	if _, err := l.start(); err != nil {
-		return nil, err
-	}
-	return appendMAuthStart(nil, l.c.name, l.globalID), nil
-}
-
-// Challenge takes the server challenge and returns the request that proves the key and
-// asks for all tickets.
-func (l *Login) Challenge(payload []byte) ([]byte, error) {
+// answer implements steps: the request proves the key and asks for all tickets.
+func (l *login) answer(payload []byte) ([]byte, error) {
 	if l.step != loginStarted {
-		return nil, fmt.Errorf("login: challenge: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("login: challenge: %w", errOutOfOrder)
 	}
 	challenge, err := decodeServerChallenge(payload)
 	if err != nil {
@@ -87,7 +117,7 @@ func (l *Login) Challenge(payload []byte) ([]byte, error) {
 }
 
 // authSessionKeyRequest builds request 2 of the protocol.
-func (c *Client) authSessionKeyRequest(serverChallenge uint64, old ticket, wanted Service) ([]byte, error) {
+func (c *Client) authSessionKeyRequest(serverChallenge uint64, old ticket, wanted service) ([]byte, error) {
 	client, err := randomU64(c.rand)
 	if err != nil {
 		return nil, err
@@ -100,14 +130,11 @@ func (c *Client) authSessionKeyRequest(serverChallenge uint64, old ticket, wante
 	return a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), nil
 }
 
-// Done takes the reply of the monitor and its AUTH_DONE or MAuthReply fields; mode is 0
-// in protocol version 1. The client adopts the global id and the tickets. The connection
-// secret is empty unless mode is [auth.Secure]; the caller wipes it.
-//
-// Tickets that the monitor did not send along are named by [Client.NeedRenew] at once.
-func (l *Login) Done(globalID uint64, mode auth.Mode, payload []byte) (secret []byte, err error) {
+// done implements steps. The client adopts the global id and the tickets. Tickets that the
+// monitor did not send along are due at once. mode is 0 in protocol version 1.
+func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
 	if l.step != loginProven {
-		return nil, fmt.Errorf("login: done: %w", ErrOutOfOrder)
+		return nil, fmt.Errorf("login: done: %w", errOutOfOrder)
 	}
 	if globalID == 0 {
 		return nil, malformed("global id is zero")
@@ -121,14 +148,28 @@ func (l *Login) Done(globalID uint64, mode auth.Mode, payload []byte) (secret []
 		return nil, err
 	}
 	l.step = loginDone
-	l.sessionKey = got[ServiceAuth].sessionKey.Clone()
+	res := &auth.Result{SessionKey: got[serviceAuth].sessionKey.Secret(), ConnectionSecret: secret, GlobalID: globalID}
 	l.c.adopt(l.epoch, globalID, l.serverChallenge, got)
-	return secret, nil
+	return res, nil
+}
+
+// again implements steps. A refusal of the old global id is answered with a new one: the
+// client keeps the old id until that login has succeeded.
+func (l *login) again(result int32, err error) (steps, error) {
+	switch {
+	case err == nil:
+		l.step = loginNew
+	case result == auth.EACCES && l.globalID != 0:
+		l.forgetID()
+	default:
+		return nil, err
+	}
+	return l, nil
 }
 
 // openLoginReply opens reply 2 of the protocol: the auth ticket, the connection secret
 // (blob C) and further tickets (blob X).
-func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got map[Service]*heldTicket, secret []byte, err error) {
+func (c *Client) openLoginReply(payload []byte, wanted service, old Key) (got map[service]*heldTicket, secret []byte, err error) {
 	r := wire.NewReader(payload)
 	readReplyHeader(r, opAuthSessionKey)
 	list := readIssued(r)
@@ -139,7 +180,7 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 	if err := r.Err(); err != nil {
 		return nil, nil, fmt.Errorf("login reply: %w", err)
 	}
-	got, err = c.openIssued(list, ServiceAuth, c.key, old)
+	got, err = c.openIssued(list, serviceAuth, c.key, old)
 	if err != nil {
 		return nil, nil, fmt.Errorf("login reply: %w", err)
 	}
@@ -150,7 +191,7 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 			got, secret, err = nil, nil, fmt.Errorf("login reply: %w", err)
 		}
 	}()
-	main := got[ServiceAuth]
+	main := got[serviceAuth]
 	if main == nil {
 		return got, nil, malformed("no auth ticket")
 	}
@@ -169,7 +210,7 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 		if err := extra.Err(); err != nil {
 			return got, secret, fmt.Errorf("extra tickets: %w", err)
 		}
-		more, err := c.openIssued(list, wanted&^ServiceAuth, main.sessionKey, old)
+		more, err := c.openIssued(list, wanted&^serviceAuth, main.sessionKey, old)
 		if err != nil {
 			return got, secret, fmt.Errorf("extra tickets: %w", err)
 		}
@@ -180,61 +221,5 @@ func (c *Client) openLoginReply(payload []byte, wanted Service, old Key) (got ma
 	return got, secret, nil
 }
 
-// Wipe overwrites the keys of the login. The client keeps its tickets.
-func (l *Login) Wipe() {
-	l.oldKey.Wipe()
-	l.sessionKey.Wipe()
-}
-
-// loginExchange is a [Login] behind [auth.ClientExchange].
-type loginExchange struct {
-	c     *Client
-	login *Login
-	modes []auth.Mode
-}
-
-func (e *loginExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
-	p, err := e.login.start()
-	return auth.Cephx, e.modes, p, err
-}
-
-// BadMethod tries again in two cases: with the modes that both sides have, if they are
-// fewer, and with a new global id if the old one was refused. Neither can happen for
-// ever. The client keeps the old id until that login has succeeded.
-func (e *loginExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
-	if m != auth.Cephx {
-		return fmt.Errorf("%w: %v", errWrongMethod, m)
-	}
-	next, err := badMethod(e.modes, result, methods, modes)
-	switch {
-	case err == nil:
-		e.modes = next
-		e.login.step = loginNew
-	case result == auth.EACCES && e.login.globalID != 0:
-		e.login.forgetID()
-	default:
-		return err
-	}
-	return nil
-}
-
-func (e *loginExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, error) {
-	return e.login.Challenge(payload)
-}
-
-func (e *loginExchange) Done(_ context.Context, globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
-	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
-		return nil, err
-	}
-	secret, err := e.login.Done(globalID, mode, payload)
-	if err != nil {
-		return nil, err
-	}
-	return &auth.Result{
-		SessionKey: e.login.sessionKey.Secret(), ConnectionSecret: secret,
-		GlobalID: globalID, Entity: e.c.name, Mode: mode, Method: auth.Cephx,
-	}, nil
-}
-
-// Wipe implements [auth.Wiper].
-func (e *loginExchange) Wipe() { e.login.Wipe() }
+// Wipe overwrites the key of the login. The client keeps its tickets.
+func (l *login) Wipe() { l.oldKey.Wipe() }

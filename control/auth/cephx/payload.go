@@ -94,7 +94,7 @@ type authenticate struct {
 	clientChallenge uint64
 	proof           uint64
 	oldTicket       ticket
-	otherKeys       Service
+	otherKeys       service
 }
 
 func (a *authenticate) appendTo(dst []byte) []byte {
@@ -114,7 +114,7 @@ func readAuthenticate(r *wire.Reader) authenticate {
 	a.proof = r.U64()
 	a.oldTicket = readTicket(r)
 	if a.version >= 2 {
-		a.otherKeys = Service(r.U32())
+		a.otherKeys = service(r.U32())
 	}
 	return a
 }
@@ -141,7 +141,7 @@ func readReplyHeader(r *wire.Reader, asked uint16) {
 
 // issued is one entry of a service ticket reply before it is opened.
 type issued struct {
-	service   Service
+	service   service
 	grant     []byte // bare envelope of part A
 	encrypted bool   // sealed is a bare envelope under the old session key
 	sealed    []byte // of a blob that holds a ticket, else that ticket itself
@@ -171,7 +171,7 @@ func readIssued(r *wire.Reader) []issued {
 	out := make([]issued, n)
 	for i := range out {
 		s := &out[i]
-		s.service = Service(r.U32())
+		s.service = service(r.U32())
 		readVersion(r, "issued ticket", structVersion)
 		s.grant = r.Blob()
 		s.encrypted = r.Bool()

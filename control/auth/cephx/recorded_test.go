@@ -65,21 +65,20 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 		a, err := NewAuthority(AuthorityConfig{Entities: ring, AuthTTL: g.validity, Now: func() time.Time { return now }})
 		must(t, err)
 		a.lastID = globalID - 1
-		var secrets RotatingSecrets
+		var secrets rotatingSecrets
 		for id := uint64(1); id <= 3; id++ {
 			secrets.list = append(secrets.list, rotatingSecret{id, key(t, file.Secrets[id]), now.Add(time.Duration(id) * defaultAuthTTL)})
 		}
 		secrets.newest = 3
-		must(t, a.RestoreSecrets(ServiceAuth, secrets))
+		a.restore(serviceAuth, secrets)
 
-		s := a.NewSession()
 		a.rand = script(v.Auth[0].Challenge, v.Auth[1].SessionKey)
 		if i > 0 {
 			// The second connection also got tickets, under secrets that were not recorded.
 			a.rand = script(v.Auth[0].Challenge, v.Auth[1].SessionKey, make([]byte, 16*3*2))
 		}
 		_, p := mauth(t, v.Auth[0].Request)
-		got, err := s.StartMAuth(p)
+		s, got, err := a.NewSession(p)
 		must(t, err)
 		_, want := mauthReply(t, v.Auth[0].Reply)
 		same(t, "challenge", got, want)
@@ -93,8 +92,8 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 		} else if len(got) != len(reply) {
 			t.Errorf("reply of %d bytes, recorded %d", len(got), len(reply))
 		}
-		if s.GlobalID() != globalID || !s.LoggedIn() {
-			t.Errorf("id %d, logged in %v", s.GlobalID(), s.LoggedIn())
+		if s.GlobalID() != globalID || !s.loggedIn {
+			t.Errorf("id %d, logged in %v", s.GlobalID(), s.loggedIn)
 		}
 		if len(v.Auth) < 3 {
 			continue
@@ -127,7 +126,7 @@ func withCreated(t *testing.T, reply []byte, entityKey Key, secret []byte, recor
 	tk, err = sealTicket(tk.secretID, key(t, secret), &c, rand)
 	must(t, err)
 	out := appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1)
-	out, err = appendIssued(out, ServiceAuth, tk, g, entityKey, Key{}, rand)
+	out, err = appendIssued(out, serviceAuth, tk, g, entityKey, Key{}, rand)
 	must(t, err)
 	return append(out, rest...)
 }

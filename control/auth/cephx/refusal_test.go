@@ -14,13 +14,13 @@ func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)
 	request := func(proof uint64) []byte {
-		a := authenticate{3, 1, proof, ticket{}, ServiceAuth}
+		a := authenticate{3, 1, proof, ticket{}, serviceAuth}
 		return a.appendTo(le.AppendUint16(nil, opAuthSessionKey))
 	}
 	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, ErrProof) {
 		t.Errorf("wrong proof: %v", err)
 	}
-	if _, err := s.Handle(request(proof)); !errors.Is(err, ErrOutOfOrder) {
+	if _, err := s.Handle(request(proof)); !errors.Is(err, errOutOfOrder) {
 		t.Errorf("second try: %v", err)
 	}
 	_, err := s.start(admin, 0)
@@ -36,25 +36,25 @@ func TestOneTryPerChallenge(t *testing.T) {
 func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	main, osd := cl.tickets[ServiceAuth], cl.tickets[ServiceOSD]
+	main, osd := cl.tickets[serviceAuth], cl.tickets[serviceOSD]
 	ask := func(h authorizerHead, k Key) error {
-		a, err := newAuthorizer(h, k.Clone(), c.rand)
+		a, err := newAuthorizer(cl, h, k.Clone())
 		must(t, err)
-		p, err := a.First()
+		p, err := a.first()
 		must(t, err)
 		p = append(le.AppendUint16(nil, opPrincipalSessionKey), p...)
-		_, err = c.session().Handle(le.AppendUint32(append(p, structVersion), uint32(ServiceOSD)))
+		_, err = c.last.Handle(le.AppendUint32(append(p, structVersion), uint32(serviceOSD)))
 		return err
 	}
-	good := authorizerHead{cl.globalID, ServiceAuth, main.ticket}
+	good := authorizerHead{cl.globalID, serviceAuth, main.ticket}
 	must(t, ask(good, main.sessionKey))
-	if err := ask(authorizerHead{cl.globalID + 1, ServiceAuth, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
+	if err := ask(authorizerHead{cl.globalID + 1, serviceAuth, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
 		t.Errorf("another global id: %v", err)
 	}
-	if err := ask(authorizerHead{cl.globalID, ServiceOSD, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
+	if err := ask(authorizerHead{cl.globalID, serviceOSD, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
 		t.Errorf("for another service: %v", err)
 	}
-	if err := ask(authorizerHead{cl.globalID, ServiceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, errWrongKey) {
+	if err := ask(authorizerHead{cl.globalID, serviceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, errWrongKey) {
 		t.Errorf("ticket for another service: %v", err)
 	}
 	if err := ask(good, osd.sessionKey); !errors.Is(err, errWrongKey) {
@@ -71,60 +71,35 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	cl := c.loggedIn(admin)
 	s, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: script(^uint64(0))})
 	must(t, err)
-	a, err := cl.newAuthorizer(ServiceOSD)
+	a, err := cl.newAuthorizer(serviceOSD)
 	must(t, err)
-	p, err := a.First()
+	p, err := a.first()
 	must(t, err)
-	v := s.newVerifier()
-	challenge, _, err := v.Handle(p, 0)
+	v := serving(t, s, auth.CRC)
+	challenge, _, err := v.Handle(ctx, p)
 	must(t, err)
-	if _, principal, err := v.Handle(p, 0); !errors.Is(err, ErrChallenge) || principal != nil {
+	if _, res, err := v.Handle(ctx, p); !errors.Is(err, ErrChallenge) || res != nil {
 		t.Errorf("no answer: %v", err)
 	}
-	answer, err := a.Answer(challenge)
+	answer, err := a.answer(challenge)
 	must(t, err)
-	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
+	if _, _, err := v.Handle(ctx, answer); !errors.Is(err, errOutOfOrder) {
 		t.Errorf("answer after the refusal: %v", err)
-	}
-}
-
-func TestVerifierEndsWithTheProof(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	a, err := cl.newAuthorizer(ServiceOSD)
-	must(t, err)
-	p, err := a.First()
-	must(t, err)
-	v := c.osd.newVerifier()
-	p, _, err = v.Handle(p, 0)
-	must(t, err)
-	answer, err := a.Answer(p)
-	must(t, err)
-	reply, principal, err := v.Handle(answer, 0)
-	must(t, err)
-	if secret, err := a.Done(reply); err != nil || len(secret) != 0 || principal.connectionSecret() != nil {
-		t.Errorf("protocol version 1 has a connection secret, or %v", err)
-	}
-	if !a.key.equal(principal.SessionKey) {
-		t.Error("session keys differ")
-	}
-	if _, _, err := v.Handle(answer, 0); !errors.Is(err, ErrOutOfOrder) {
-		t.Errorf("the same answer again: %v", err)
 	}
 }
 
 func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	l := cl.NewLogin()
-	_, err := l.start()
+	l := cl.newLogin()
+	_, err := l.first()
 	must(t, err)
-	if _, err := l.Challenge(appendServerChallenge(nil, 0)); !errors.Is(err, wire.ErrMalformed) {
+	if _, err := l.answer(appendServerChallenge(nil, 0)); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("challenge zero: %v", err)
 	}
-	_, err = l.Challenge(appendServerChallenge(nil, 1))
+	_, err = l.answer(appendServerChallenge(nil, 1))
 	must(t, err)
-	if _, err := l.Done(0, 0, nil); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), "global id") {
+	if _, err := l.done(0, 0, nil); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), "global id") {
 		t.Errorf("global id zero: %v", err)
 	}
 	for _, status := range []uint32{1, 13, 1 << 30, 1 << 31, ^uint32(0)} {
@@ -140,15 +115,16 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	delete(cl.tickets, ServiceOSD)
-	mgr := cl.tickets[ServiceMgr]
+	delete(cl.tickets, serviceOSD)
+	mgr := cl.tickets[serviceMgr]
 	_, err := cl.RenewRequest() // for osd
 	must(t, err)
-	reply, _, err := c.authority.appendTickets(appendReplyHeader(nil, opPrincipalSessionKey), ServiceOSD|ServiceMgr|ServiceMDS,
-		admin, cl.globalID, cl.tickets[ServiceAuth].sessionKey)
+	reply, _, err := c.authority.appendTickets(appendReplyHeader(nil, opPrincipalSessionKey), serviceOSD|serviceMgr|serviceMDS,
+		admin, cl.globalID, cl.tickets[serviceAuth].sessionKey)
 	must(t, err)
-	must(t, cl.HandleReply(reply))
-	if cl.tickets[ServiceOSD] == nil || cl.tickets[ServiceMgr] != mgr || cl.tickets[ServiceMDS] != nil {
+	_, err = cl.HandleReply(reply)
+	must(t, err)
+	if cl.tickets[serviceOSD] == nil || cl.tickets[serviceMgr] != mgr || cl.tickets[serviceMDS] != nil {
 		t.Errorf("tickets: %+v", cl.Tickets())
 	}
 }
@@ -166,14 +142,14 @@ func TestTicketTimesFollowTheWallClock(t *testing.T) {
 func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	content, err := openTicket(cl.tickets[ServiceOSD].ticket, func() Key { k, _ := c.authority.Secret(ServiceOSD, 2); return k }())
+	content, err := openTicket(cl.tickets[serviceOSD].ticket, func() Key { k, _ := c.authority.Secret(wire.OSD, 2); return k }())
 	must(t, err)
 	p := append(content.appendTo(nil), 1, 2, 3)
 	p[0] = 9
 	again := readTicketContent(wire.NewReader(p))
 	same(t, "content", again.appendTo(nil), content.appendTo(nil))
 	content.allowAll = true
-	if caps, err := CapsText(content.effectiveCaps()); err != nil || caps != "allow *" {
+	if caps, err := content.capsText(); err != nil || caps != "allow *" {
 		t.Errorf("allow all gives %q, %v", caps, err)
 	}
 	for _, version := range []int{0, 1} {
@@ -202,7 +178,7 @@ func TestServerExchangeEndsWhenDone(t *testing.T) {
 		if _, res, err := se.Handle(ctx, p); err != nil || res == nil {
 			t.Fatal(err)
 		}
-		if _, res, err := se.Handle(ctx, p); !errors.Is(err, ErrOutOfOrder) || res != nil {
+		if _, res, err := se.Handle(ctx, p); !errors.Is(err, errOutOfOrder) || res != nil {
 			t.Errorf("%v: the same answer again: %v", peer, err)
 		}
 	}
@@ -210,8 +186,8 @@ func TestServerExchangeEndsWhenDone(t *testing.T) {
 
 func TestTicketsForMonitorsHaveNoCaps(t *testing.T) {
 	c := newCluster(t)
-	for _, s := range []Service{ServiceMon, ServiceAuth} {
-		tk, _, err := c.authority.issueFor(s, admin, 1, AES)
+	for _, s := range []wire.EntityType{wire.Mon, wire.Auth} {
+		tk, _, err := c.authority.issueFor(service(s), admin, 1, AES)
 		must(t, err)
 		secret, _ := c.authority.Secret(s, tk.secretID)
 		content, err := openTicket(tk, secret)
@@ -230,21 +206,21 @@ func TestBoundsOfStructures(t *testing.T) {
 			t.Errorf("ticket of %d bytes: %v", n, r.Err())
 		}
 	}
-	var s RotatingSecrets
-	_, err := s.Rotate(t0, time.Hour, AES, nil)
+	var s rotatingSecrets
+	_, err := s.rotate(t0, time.Hour, AES, nil)
 	must(t, err)
 	for _, id := range []uint64{0, 1} { // repeated, falling
 		bad := s.clone()
 		bad.list[1].id = id
 		if _, err := decodeRotatingSecrets(bad.appendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
-			t.Errorf("ids %v: %v", bad.IDs(), err)
+			t.Errorf("id %d: %v", id, err)
 		}
 	}
-	if _, err := s.Rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
+	if _, err := s.rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
 		t.Errorf("secrets without a life: %v", err)
 	}
-	oldest, _ := s.Key(1)
-	_, err = s.Rotate(t0.Add(2*time.Hour), time.Hour, AES, nil)
+	oldest, _ := s.byID(1)
+	_, err = s.rotate(t0.Add(2*time.Hour), time.Hour, AES, nil)
 	must(t, err)
 	if !oldest.IsZero() {
 		t.Error("a dropped secret is not wiped")

@@ -18,16 +18,18 @@ func (c *cluster) renew(cl *Client) {
 	if p == nil {
 		c.t.Fatal("nothing to renew")
 	}
-	reply, err := c.session().Handle(p)
+	reply, err := c.last.Handle(p)
 	must(c.t, err)
-	must(c.t, cl.HandleReply(reply))
+	if whole, err := cl.HandleReply(reply); err != nil || !whole {
+		c.t.Fatal(whole, err)
+	}
 }
 
 // Matrix: AU-11
 func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	if due := cl.NeedRenew(t0); due != defaultServices|ServiceAuth {
+	if due := cl.due(); due != defaultServices|serviceAuth {
 		t.Errorf("before the login: %v", due)
 	}
 	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
@@ -41,22 +43,22 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 		t.Errorf("renew at %v", at)
 	}
 	c.clock.add(45*time.Minute - 1)
-	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+	if due := cl.due(); due != 0 {
 		t.Errorf("too early: %v", due)
 	}
 	c.clock.add(1)
-	if due := cl.NeedRenew(c.clock.Now()); due != defaultServices {
+	if due := cl.due(); due != defaultServices {
 		t.Errorf("due: %v", due)
 	}
 	if !cl.RenewAt().IsZero() {
 		t.Error("renew at a later time although due")
 	}
-	old := cl.tickets[ServiceOSD].ticket
+	old := cl.tickets[serviceOSD].ticket
 	c.renew(cl)
-	if due := cl.NeedRenew(c.clock.Now()); due != 0 {
+	if due := cl.due(); due != 0 {
 		t.Errorf("after the renewal: %v", due)
 	}
-	if string(cl.tickets[ServiceOSD].ticket.blob) == string(old.blob) {
+	if string(cl.tickets[serviceOSD].ticket.blob) == string(old.blob) {
 		t.Error("same ticket")
 	}
 	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
@@ -69,11 +71,11 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 	id := cl.GlobalID()
 	for range 5 {
 		c.clock.add(defaultAuthTTL * 3 / 4)
-		if !cl.NeedRenew(c.clock.Now()).has(ServiceAuth) {
+		if !cl.due().has(serviceAuth) {
 			t.Fatal("auth ticket is not due")
 		}
 		c.renew(cl)
-		if due := cl.NeedRenew(c.clock.Now()); due != 0 || cl.GlobalID() != id {
+		if due := cl.due(); due != 0 || cl.GlobalID() != id {
 			t.Fatalf("due %v, id %d", due, cl.GlobalID())
 		}
 	}
@@ -86,7 +88,7 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	_, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
+	_, sres, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
 		if round == 0 {
 			return p
 		}
@@ -98,7 +100,8 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 		return append(append([]byte(nil), p[:len(p)-r.Len()]...), 0, 0, 0, 0)
 	}})
 	must(t, errors.Join(cerr, serr))
-	if due := cl.NeedRenew(t0); due != defaultServices {
+	c.last = sres.Session.(*Session)
+	if due := cl.due(); due != defaultServices {
 		t.Fatalf("due: %v", due)
 	}
 	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
@@ -112,11 +115,11 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	c.osd.cfg.Secrets = NewSecretStore(ServiceOSD) // an osd that lost its secrets
+	c.osd.cfg.Secrets = NewSecretStore(wire.OSD) // an osd that lost its secrets
 	if _, _, cerr, _ := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(cerr)
 	}
-	if due := cl.NeedRenew(t0); due != ServiceOSD {
+	if due := cl.due(); due != serviceOSD {
 		t.Errorf("due: %v", due)
 	}
 }
@@ -124,10 +127,10 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 func TestBadRepliesChangeNothing(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	if err := cl.HandleReply([]byte{0, 2, 0, 0, 0, 0}); !errors.Is(err, ErrOutOfOrder) {
+	if _, err := cl.HandleReply([]byte{0, 2, 0, 0, 0, 0}); !errors.Is(err, errOutOfOrder) {
 		t.Errorf("reply without a request: %v", err)
 	}
-	delete(cl.tickets, ServiceOSD)
+	delete(cl.tickets, serviceOSD)
 	for name, reply := range map[string]func(good []byte) []byte{
 		"empty":           func([]byte) []byte { return nil },
 		"refused":         func([]byte) []byte { return []byte{0, 2, 0xf3, 0xff, 0xff, 0xff} },
@@ -138,33 +141,34 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 	} {
 		p, err := cl.RenewRequest()
 		must(t, err)
-		good, err := c.session().Handle(p)
+		good, err := c.last.Handle(p)
 		must(t, err)
-		if err := cl.HandleReply(reply(good)); err == nil {
+		if _, err := cl.HandleReply(reply(good)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if due := cl.NeedRenew(t0); due != ServiceOSD {
+		if due := cl.due(); due != serviceOSD {
 			t.Errorf("%s: due %v", name, due)
 		}
-		if err := cl.HandleReply(good); !errors.Is(err, ErrOutOfOrder) {
+		if _, err := cl.HandleReply(good); !errors.Is(err, errOutOfOrder) {
 			t.Errorf("%s: second reply: %v", name, err)
 		}
 	}
 	p, err := cl.RenewRequest()
 	must(t, err)
-	good, err := c.session().Handle(p)
+	good, err := c.last.Handle(p)
 	must(t, err)
 	c.login(cl) // newer than the reply
-	held := cl.tickets[ServiceOSD]
-	must(t, cl.HandleReply(good))
-	if cl.tickets[ServiceOSD] != held {
+	held := cl.tickets[serviceOSD]
+	_, err = cl.HandleReply(good)
+	must(t, err)
+	if cl.tickets[serviceOSD] != held {
 		t.Error("a late renewal replaced the tickets of a newer login")
 	}
 }
 
 func TestTicketsThatWereNotAskedForAreIgnored(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Services = ServiceOSD })
+	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Services = wire.OSD })
 	wide := c.client(admin)
 	c.login(cl)
 	if n := len(cl.Tickets()); n != 2 {
@@ -172,7 +176,7 @@ func TestTicketsThatWereNotAskedForAreIgnored(t *testing.T) {
 	}
 	c.login(wide)
 	info := wide.Tickets()
-	if len(info) != 4 || info[0].Service != ServiceMon || info[3].Service != ServiceAuth || info[0].SecretID != 2 ||
+	if len(info) != 4 || info[0].Service != wire.Mon || info[3].Service != wire.Auth || info[0].SecretID != 2 ||
 		!info[0].Expires.Equal(t0.Add(time.Hour)) {
 		t.Errorf("%+v", info)
 	}
@@ -183,31 +187,28 @@ func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 	cl := c.client(admin)
 	// Two monitors are tried at once; both logins ask for a new id.
 	type run struct {
-		l *Login
+		l *login
 		s *Session
 		p []byte
 	}
 	var runs []run
 	for range 2 {
-		l, s := cl.NewLogin(), c.authority.NewSession()
-		p, err := l.start()
+		l, s := cl.newLogin(), &Session{a: c.authority}
+		p, err := l.first()
 		must(t, err)
 		name, id, err := decodeLoginStart(p)
 		must(t, err)
 		p, err = s.start(name, id)
 		must(t, err)
-		p, err = l.Challenge(p)
+		p, err = l.answer(p)
 		must(t, err)
 		p, err = s.Handle(p)
 		must(t, err)
 		runs = append(runs, run{l, s, p})
 	}
 	for _, r := range runs {
-		if _, err := r.l.Done(r.s.GlobalID(), 0, r.p); err != nil {
-			t.Fatal(err)
-		}
-		if r.l.sessionKey.IsZero() {
-			t.Error("no session key")
+		if res, err := r.l.done(r.s.GlobalID(), 0, r.p); err != nil || len(res.SessionKey) == 0 {
+			t.Fatal(res, err)
 		}
 	}
 	if cl.GlobalID() != runs[0].s.GlobalID() {
@@ -259,7 +260,6 @@ func TestBadMethodDoesNotLoop(t *testing.T) {
 
 func TestClientIsSafeForConcurrentUse(t *testing.T) {
 	c := newCluster(t)
-	c.mon.cfg.LoggedIn = nil
 	cl := c.loggedIn(admin)
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -273,7 +273,7 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 					t.Error(cerr, serr)
 				}
 				_ = cl.Tickets()
-				_ = cl.NeedRenew(t0)
+				_ = cl.RenewAt()
 			}
 		})
 	}

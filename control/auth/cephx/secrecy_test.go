@@ -32,33 +32,34 @@ func TestKeysAreNeverPrinted(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin, only(auth.Secure))
 	e, p := asked(t, cl, wire.OSD)
-	v := c.osd.newVerifier()
-	p, _, err := v.Handle(p, auth.Secure)
+	v := serving(t, c.osd, auth.Secure).(*serverExchange)
+	p, _, err := v.Handle(ctx, p)
 	must(t, err)
 	p, err = e.ReplyMore(ctx, p)
 	must(t, err)
-	_, principal, err := v.Handle(p, auth.Secure)
+	_, res, err := v.Handle(ctx, p)
 	must(t, err)
-	login := cl.NewLogin()
+	session := cl.tickets[serviceOSD].sessionKey
+	login := cl.newLogin()
 	entity, _ := c.ring.Lookup(admin)
-	secrets, err := c.authority.Rotating(ServiceOSD)
+	secrets, err := c.authority.rotating(serviceOSD)
 	must(t, err)
-	store := NewSecretStore(ServiceOSD)
-	store.Update(secrets.clone())
+	store := NewSecretStore(wire.OSD)
+	store.update(secrets.clone())
 	cfg := ClientConfig{Name: admin, Key: entity.Key}
-	content := ticketContent{name: admin, sessionKey: principal.SessionKey}
+	content := ticketContent{name: admin, sessionKey: session}
 
-	rotating, _ := secrets.Key(2)
+	rotating, _ := secrets.byID(2)
 	var all []string
-	for _, k := range []Key{entity.Key, cl.tickets[ServiceOSD].sessionKey, cl.tickets[ServiceAuth].sessionKey, rotating, c.authority.nobody} {
+	for _, k := range []Key{entity.Key, cl.tickets[serviceOSD].sessionKey, cl.tickets[serviceAuth].sessionKey, rotating, c.authority.nobody} {
 		all = append(all, forms(k.Secret())...)
 		all = append(all, k.base64()[:20]+k.base64()[20:])
 	}
-	all = append(all, forms(principal.connectionSecret())...)
+	all = append(all, forms(res.ConnectionSecret)...)
 
 	for _, v := range []any{
 		entity.Key, &entity.Key, entity, &entity, c.ring, cfg, &cfg, cl, e, login, *login, c.authority, c.mon, c.osd, v, *v,
-		principal, *principal, secrets, &secrets, secrets.list, store, c.session(), *cl.tickets[ServiceOSD], cl.tickets, content, grant{principal.SessionKey, 1},
+		secrets, &secrets, secrets.list, store, c.last, *cl.tickets[serviceOSD], cl.tickets, content, grant{session, 1},
 		[]Key{entity.Key}, map[string]Key{"a": entity.Key}, c.authority.secrets,
 	} {
 		var out strings.Builder
@@ -88,22 +89,22 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 		cl := c.loggedIn(admin)
 		e, err := cl.Start(ctx, wire.Mon)
 		must(t, err)
-		old := e.(*loginExchange).login.oldKey.data().secret
+		old := e.(*clientExchange).steps.(*login).oldKey.data().secret
 		e.(auth.Wiper).Wipe()
 		if !overwritten(old) {
 			t.Error("login keeps the old session key")
 		}
 		e, err = cl.Start(ctx, wire.OSD)
 		must(t, err)
-		session := e.(*serviceExchange).a.key.data().secret
+		session := e.(*clientExchange).steps.(*authorizer).key.data().secret
 		e.(auth.Wiper).Wipe()
 		if !overwritten(session) {
 			t.Error("authorizer keeps the session key")
 		}
-		if cl.tickets[ServiceOSD].sessionKey.IsZero() {
+		if cl.tickets[serviceOSD].sessionKey.IsZero() {
 			t.Error("the ticket of the client is gone too")
 		}
-		held := cl.tickets[ServiceOSD].sessionKey.data().secret
+		held := cl.tickets[serviceOSD].sessionKey.data().secret
 		c.login(cl)
 		if !overwritten(held) {
 			t.Error("a replaced ticket keeps its key")
@@ -118,9 +119,10 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 			must(t, err)
 			wantOverwritten(t, lost)
 			answered := cl.pending.key.data().secret
-			reply, err := c.session().Handle(p)
+			reply, err := c.last.Handle(p)
 			must(t, err)
-			must(t, cl.HandleReply(reply))
+			_, err = cl.HandleReply(reply)
+			must(t, err)
 			wantOverwritten(t, answered)
 		}
 	})
@@ -129,23 +131,22 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 // A store and an authority overwrite the secrets that they replace, and all of them at their end.
 func TestSecretsOfServicesAreOverwritten(t *testing.T) {
 	c := newCluster(t)
-	copies := func() (s RotatingSecrets, all [][]byte) {
-		s, err := c.authority.Rotating(ServiceOSD)
+	copies := func() (s rotatingSecrets, all [][]byte) {
+		s, err := c.authority.rotating(serviceOSD)
 		must(t, err)
 		return s, s.all()
 	}
-	store := NewSecretStore(ServiceOSD)
+	store := NewSecretStore(wire.OSD)
 	first, replaced := copies()
-	store.Update(first)
+	store.update(first)
 	second, ended := copies()
-	store.Update(second)
+	store.update(second)
 	wantOverwritten(t, replaced...)
 	store.Wipe()
 	wantOverwritten(t, ended...)
 
-	third, _ := copies()
-	replaced = c.authority.secrets[ServiceOSD].all()
-	must(t, c.authority.RestoreSecrets(ServiceOSD, third))
+	replaced = c.authority.secrets[serviceOSD].all()
+	must(t, c.authority.Renew())
 	wantOverwritten(t, replaced...)
 	ended = [][]byte{c.authority.nobody.data().secret}
 	for _, s := range c.authority.secrets {
@@ -153,7 +154,7 @@ func TestSecretsOfServicesAreOverwritten(t *testing.T) {
 	}
 	c.authority.Wipe()
 	wantOverwritten(t, ended...)
-	if _, ok := c.authority.Secret(ServiceOSD, 2); ok {
+	if _, ok := c.authority.Secret(wire.OSD, 2); ok {
 		t.Error("a wiped authority has secrets")
 	}
 }
@@ -164,13 +165,13 @@ type lent struct {
 	keys []Key
 }
 
-func (l *lent) Secret(s Service, id uint64) (Key, bool) {
+func (l *lent) Secret(s wire.EntityType, id uint64) (Key, bool) {
 	k, ok := l.SecretSource.Secret(s, id)
 	l.keys = append(l.keys, k)
 	return k, ok
 }
 
-// A service overwrites its copy of the secret that opened a ticket, and a principal its keys;
+// A service overwrites its copy of the secret that opened a ticket;
 // a connection secret that the mode does not need, or that is too short, is not kept.
 func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 	c := newCluster(t)
@@ -186,13 +187,6 @@ func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 			t.Error("the secret of the service is kept")
 		}
 	}
-	p := &principal{SessionKey: key(t, bytes.Repeat([]byte{7}, 16))}
-	secret := new([connectionSecretSize]byte)
-	secret[0], p.secret = 9, &secret
-	session := p.SessionKey.data().secret
-	p.Wipe()
-	wantOverwritten(t, session, secret[:])
-
 	for mode, n := range map[auth.Mode]int{auth.CRC: connectionSecretSize, auth.Secure: auth.ConnectionSecretMin - 1} {
 		sent := bytes.Repeat([]byte{9}, n)
 		kept, err := secretFor(mode, sent)
@@ -205,10 +199,10 @@ func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 
 func TestSignerDoesNotAllocate(t *testing.T) {
 	for _, k := range fuzzKeys {
-		s, err := NewSigner(k, true)
+		s, err := NewSigner(k.Secret(), true)
 		must(t, err)
 		if n := testing.AllocsPerRun(100, func() { s.Sign(frame1.Signed{Seq: 1}) }); n != 0 {
-			t.Errorf("%v: %v allocations", k.Kind(), n)
+			t.Errorf("%v: %v allocations", k.kind(), n)
 		}
 	}
 }

@@ -33,10 +33,6 @@ type ServerConfig struct {
 	// refuses the peer. It must be safe for concurrent use. The type in a peer's name need
 	// not be the type of the peer: any program may use any key that it has.
 	Accept func(peer wire.EntityType, name wire.EntityName) error
-	// LoggedIn, if not nil, is told about each login to a monitor, before AUTH_DONE is
-	// sent. The session is also the Session of the result: it handles the MAuth messages
-	// that will come on the connection. It must be safe for concurrent use.
-	LoggedIn func(*Session)
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 	// Rand is the source of challenges and connection secrets; nil means [crypto/rand].
@@ -51,7 +47,7 @@ type Server struct{ cfg ServerConfig }
 // NewServer returns a server. Without an authority there must be a source of secrets.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
-	case !allServices.has(Service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
+	case !allServices.has(service(cfg.Own)) || cfg.Own == 0 || cfg.Own == wire.Auth || cfg.Own&(cfg.Own-1) != 0:
 		return nil, fmt.Errorf("%w: %v has no service", errConfig, cfg.Own)
 	case cfg.Authority == nil && cfg.Secrets == nil:
 		return nil, fmt.Errorf("%w: neither an authority nor secrets", errConfig)
@@ -96,28 +92,27 @@ func (s *Server) Start(_ context.Context, peer wire.EntityType, m auth.Method, m
 	return &serverExchange{s: s, peer: peer, mode: mode}, nil
 }
 
-// String shows the own type only.
-func (s *Server) String() string { return "cephx server of " + s.cfg.Own.String() }
-
-// serverExchange is a [Session] or a [verifier], as the first payload demands.
+// serverExchange is the acceptor's side of one exchange: the login of a [Session], or the
+// check of an authorizer, as the first payload demands, in msgr2 and msgr1 alike. An error
+// ends it.
 type serverExchange struct {
-	s        *Server
-	peer     wire.EntityType
-	mode     auth.Mode
-	session  *Session
-	verifier *verifier
-	over     bool
+	s          *Server
+	peer       wire.EntityType
+	mode       auth.Mode
+	session    *Session
+	challenge  uint64 // that a second authorizer answers
+	challenged bool
+	over       bool
 }
 
 // Handle implements [auth.ServerExchange].
 func (e *serverExchange) Handle(_ context.Context, payload []byte) (reply []byte, res *auth.Result, err error) {
-	if e.over {
-		return nil, nil, fmt.Errorf("payload after the end: %w", ErrOutOfOrder)
-	}
 	switch {
+	case e.over:
+		return nil, nil, fmt.Errorf("payload after the end: %w", errOutOfOrder)
 	case e.session != nil:
 		reply, res, err = e.finishLogin(payload)
-	case e.verifier != nil:
+	case e.challenged:
 		reply, res, err = e.verify(payload)
 	default:
 		reply, res, err = e.begin(payload)
@@ -132,14 +127,13 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 	}
 	switch m := payload[0]; {
 	case m >= modeAuthorizer && m <= modeAuthorizerMax:
-		e.verifier = e.s.newVerifier()
 		return e.verify(payload)
 	case m >= modeLogin && m <= modeLoginMax && e.s.cfg.Authority != nil:
 		name, id, err := decodeLoginStart(payload)
 		if err != nil {
 			return nil, nil, err
 		}
-		e.session = e.s.cfg.Authority.NewSession()
+		e.session = &Session{a: e.s.cfg.Authority}
 		reply, err := e.session.start(name, id)
 		return reply, nil, err
 	default:
@@ -153,34 +147,62 @@ func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, erro
 		return nil, nil, err
 	}
 	defer key.Wipe()
-	name := e.session.Entity()
-	if err := e.accept(name); err != nil {
+	if err := e.accept(e.session.name); err != nil {
 		clear(secret)
 		return nil, nil, err
 	}
-	entity, _ := e.s.cfg.Authority.entities.Lookup(name)
-	if e.s.cfg.LoggedIn != nil {
-		e.s.cfg.LoggedIn(e.session)
-	}
-	return reply, &auth.Result{
-		SessionKey: key.Secret(), ConnectionSecret: secret, GlobalID: e.session.GlobalID(),
-		Entity: name, Mode: e.mode, Method: auth.Cephx, Caps: encodeCaps(entity.Caps[wire.Mon.String()]),
-		Session: e.session,
-	}, nil
+	res := e.session.Result()
+	res.SessionKey, res.ConnectionSecret, res.Mode = key.Secret(), secret, e.mode
+	return reply, res, nil
 }
 
-func (e *serverExchange) verify(payload []byte) ([]byte, *auth.Result, error) {
-	reply, p, err := e.verifier.Handle(payload, e.mode)
-	if err != nil || p == nil {
+// verify takes an authorizer. The first one is answered with a challenge, the second one with
+// nonce + 1 and, in mode secure, with the connection secret.
+func (e *serverExchange) verify(payload []byte) (reply []byte, res *auth.Result, err error) {
+	r := wire.NewReader(payload)
+	h, sealed := readAuthorizer(r)
+	if err := r.Err(); err != nil {
+		return nil, nil, fmt.Errorf("authorizer: %w", err)
+	}
+	c, a, err := e.s.checkAuthorizer(&h, sealed)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.sessionKey.Wipe()
+	rand := e.s.cfg.Rand
+	if !e.challenged {
+		if e.challenge, err = randomU64(rand); err != nil {
+			return nil, nil, err
+		}
+		e.challenged = true
+		reply, err = sealChallenge(c.sessionKey, e.challenge, rand)
 		return reply, nil, err
 	}
-	defer p.Wipe()
-	if err := e.accept(p.Entity); err != nil {
+	if !a.haveChallenge || !equalU64(a.answer, e.challenge+1) {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
+	}
+	caps, err := c.capsText()
+	if err != nil {
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, err)
+	}
+	if err := e.accept(c.name); err != nil {
+		return nil, nil, err
+	}
+	var secret []byte
+	if e.mode == auth.Secure {
+		secret = make([]byte, connectionSecretSize)
+		err = random(rand, secret)
+	}
+	if err == nil {
+		reply, err = sealReply(c.sessionKey, a.nonce, secret, rand)
+	}
+	if err != nil {
+		clear(secret)
 		return nil, nil, err
 	}
 	return reply, &auth.Result{
-		SessionKey: p.SessionKey.Secret(), ConnectionSecret: p.connectionSecret(), GlobalID: p.GlobalID,
-		Entity: p.Entity, Mode: e.mode, Method: auth.Cephx, Caps: p.Caps,
+		SessionKey: c.sessionKey.Secret(), ConnectionSecret: secret, GlobalID: c.globalID,
+		Entity: c.name, Mode: e.mode, Method: auth.Cephx, Caps: caps,
 	}, nil
 }
 
@@ -194,108 +216,13 @@ func (e *serverExchange) accept(name wire.EntityName) error {
 	return nil
 }
 
-// verifier is the service's side of one exchange with a connector that shows a ticket, in
-// msgr2 and msgr1 alike. It belongs to one goroutine. An error ends it.
-type verifier struct {
-	s          *Server
-	challenge  uint64
-	challenged bool
-	over       bool
-}
-
-// principal is a proven entity, and the secrets that we share with it.
-type principal struct {
-	Entity   wire.EntityName
-	GlobalID uint64
-	// Caps are the encoded capabilities for this service; see [CapsText].
-	Caps       []byte
-	SessionKey Key
-	// secret is behind two pointers for the same reason as in Key.
-	secret **[connectionSecretSize]byte
-}
-
-// Wipe overwrites the secrets.
-func (p *principal) Wipe() {
-	p.SessionKey.Wipe()
-	if p.secret != nil {
-		clear((*p.secret)[:])
-	}
-}
-
-// connectionSecret returns a copy of the connection secret, which the caller wipes; nil
-// unless the mode is [auth.Secure].
-func (p *principal) connectionSecret() []byte {
-	if p.secret == nil {
-		return nil
-	}
-	return append([]byte(nil), (*p.secret)[:]...)
-}
-
-// newVerifier begins an exchange.
-func (s *Server) newVerifier() *verifier { return &verifier{s: s} }
-
-// Handle takes an authorizer. The first one is answered with a challenge, principal nil;
-// the second one with the authorizer reply and the principal, which the caller wipes.
-// mode is that of the connection.
-func (v *verifier) Handle(payload []byte, mode auth.Mode) (reply []byte, p *principal, err error) {
-	defer func() {
-		if err != nil || p != nil {
-			v.over, v.challenge = true, 0
-		}
-	}()
-	if v.over {
-		return nil, nil, fmt.Errorf("authorizer: %w", ErrOutOfOrder)
-	}
-	r := wire.NewReader(payload)
-	h, sealed := readAuthorizer(r)
-	if err := r.Err(); err != nil {
-		return nil, nil, fmt.Errorf("authorizer: %w", err)
-	}
-	c, a, err := v.s.checkAuthorizer(&h, sealed)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer c.sessionKey.Wipe()
-	if !v.challenged {
-		reply, err := v.sendChallenge(c.sessionKey)
-		return reply, nil, err
-	}
-	if !a.haveChallenge || !equalU64(a.answer, v.challenge+1) {
-		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
-	}
-	p = &principal{Entity: c.name, GlobalID: c.globalID, Caps: c.effectiveCaps(), SessionKey: c.sessionKey.Clone()}
-	var secret []byte
-	if mode == auth.Secure {
-		s := new([connectionSecretSize]byte)
-		p.secret, secret = &s, s[:]
-		if err := random(v.s.cfg.Rand, secret); err != nil {
-			p.Wipe()
-			return nil, nil, err
-		}
-	}
-	if reply, err = sealReply(p.SessionKey, a.nonce, secret, v.s.cfg.Rand); err != nil {
-		p.Wipe()
-		return nil, nil, err
-	}
-	return reply, p, nil
-}
-
-func (v *verifier) sendChallenge(session Key) ([]byte, error) {
-	c, err := randomU64(v.s.cfg.Rand)
-	if err != nil {
-		return nil, err
-	}
-	v.challenge, v.challenged = c, true
-	return sealChallenge(session, c, v.s.cfg.Rand)
-}
-
 // checkAuthorizer opens a ticket and verifies that its sender has its session key (Ceph's
 // CephxProtocol.cc).
 func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
-	if h.service != Service(s.cfg.Own) {
+	if h.service != service(s.cfg.Own) {
 		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)
 	}
-	secret, ok := s.cfg.Secrets.Secret(h.service, h.ticket.secretID)
+	secret, ok := s.cfg.Secrets.Secret(s.cfg.Own, h.ticket.secretID)
 	if !ok {
 		return c, a, fmt.Errorf("authorizer: %w: %d", errUnknownSecret, h.ticket.secretID)
 	}

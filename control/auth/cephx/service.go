@@ -8,33 +8,33 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Service is a service with tickets, or a set of them. Its bits are those of the entity types.
-type Service uint32
+// service is a service with tickets, or a set of them. Its bits are those of the entity types.
+type service uint32
 
 // The services.
 const (
-	ServiceMon  Service = Service(wire.Mon)
-	ServiceMDS  Service = Service(wire.MDS)
-	ServiceOSD  Service = Service(wire.OSD)
-	ServiceMgr  Service = Service(wire.Mgr)
-	ServiceAuth Service = Service(wire.Auth) // the monitors as the issuer of tickets
+	serviceMon  = service(wire.Mon)
+	serviceMDS  = service(wire.MDS)
+	serviceOSD  = service(wire.OSD)
+	serviceMgr  = service(wire.Mgr)
+	serviceAuth = service(wire.Auth) // the monitors as the issuer of tickets
 
 	// defaultServices are the services of an ordinary client.
-	defaultServices = ServiceMon | ServiceOSD | ServiceMgr
+	defaultServices = serviceMon | serviceOSD | serviceMgr
 
-	allServices = ServiceMon | ServiceMDS | ServiceOSD | ServiceMgr | ServiceAuth
+	allServices = serviceMon | serviceMDS | serviceOSD | serviceMgr | serviceAuth
 )
 
 // ticketServices are the services other than the issuer, in the order of the wire.
-var ticketServices = [...]Service{ServiceMon, ServiceMDS, ServiceOSD, ServiceMgr}
+var ticketServices = [...]service{serviceMon, serviceMDS, serviceOSD, serviceMgr}
 
 // String returns names joined with "|", such as "mon|osd"; "none" for the empty set.
-func (s Service) String() string {
+func (s service) String() string {
 	if s == 0 {
 		return "none"
 	}
 	var names []string
-	for bit := ServiceMon; bit <= ServiceAuth; bit <<= 1 {
+	for bit := serviceMon; bit <= serviceAuth; bit <<= 1 {
 		if s&bit&allServices != 0 {
 			names = append(names, wire.EntityType(bit).String())
 		}
@@ -46,7 +46,7 @@ func (s Service) String() string {
 }
 
 // has reports whether s contains all of o.
-func (s Service) has(o Service) bool { return s&o == o }
+func (s service) has(o service) bool { return s&o == o }
 
 // defaultModes returns the connection modes that an entity of type own uses with a peer,
 // most preferred first, with the reference's default options (Ceph's AuthRegistry.cc):

@@ -10,13 +10,9 @@ import (
 )
 
 // Session is the monitor's side of cephx on one connection: the login and later requests. In
-// protocol version 2 a [Server] drives the login; renewals, and all requests of version 1, come
-// in MAuth messages. It belongs to one goroutine at a time.
-//
-// The first call is StartMAuth or that of the server; then each further payload of the
-// peer goes to Handle, or to handleLogin while [Session.LoggedIn] is false and a
-// connection secret is needed. The errno for the peer is [auth.Errno] of the error. A
-// refused login has to start again.
+// protocol version 2 a [Server] drives the login, and the session is the Session of its result;
+// renewals, and all requests of version 1, come in MAuth messages. It belongs to one goroutine
+// at a time.
 type Session struct {
 	a         *Authority
 	name      wire.EntityName
@@ -26,43 +22,35 @@ type Session struct {
 	loggedIn  bool
 }
 
-// NewSession begins a session.
-func (a *Authority) NewSession() *Session { return &Session{a: a} }
+// NewSession begins a session with the payload of an MAuth message of protocol 0, and returns
+// the server challenge for the reply. Each further payload of the peer goes to Handle. The errno
+// for the peer is [auth.Errno] of an error; a refused login has to begin another session.
+func (a *Authority) NewSession(payload []byte) (s *Session, challenge []byte, err error) {
+	methods, name, id, err := decodeMAuthStart(payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !slices.Contains(methods, auth.Cephx) {
+		return nil, nil, fmt.Errorf("%w: peer offers %v", auth.ErrNoMethod, methods)
+	}
+	s = &Session{a: a}
+	challenge, err = s.start(name, id)
+	return s, challenge, err
+}
 
-// Entity returns the name that the peer claims, or has proven if LoggedIn.
-func (s *Session) Entity() wire.EntityName { return s.name }
-
-// GlobalID returns the global id of the peer; 0 before the start.
+// GlobalID returns the global id of the peer.
 func (s *Session) GlobalID() uint64 { return s.globalID }
 
-// LoggedIn reports whether the peer has proven its name.
-func (s *Session) LoggedIn() bool { return s.loggedIn }
-
 // Result is the outcome of the login, without its keys, which no connection of msgr1
-// needs; nil before.
+// needs; nil as long as the peer has not proven its name.
 func (s *Session) Result() *auth.Result {
 	if !s.loggedIn {
 		return nil
 	}
 	entity, _ := s.a.entities.Lookup(s.name)
 	return &auth.Result{
-		GlobalID: s.globalID, Entity: s.name, Mode: auth.CRC, Method: auth.Cephx, Caps: encodeCaps(entity.Caps[wire.Mon.String()]), Session: s,
+		GlobalID: s.globalID, Entity: s.name, Mode: auth.CRC, Method: auth.Cephx, Caps: entity.Caps[wire.Mon.String()], Session: s,
 	}
-}
-
-// StartMAuth takes the payload of an MAuth message with protocol 0 and returns the
-// server challenge for the reply. It starts the session again if it had started.
-func (s *Session) StartMAuth(payload []byte) ([]byte, error) {
-	methods, name, id, err := decodeMAuthStart(payload)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range methods {
-		if m == auth.Cephx {
-			return s.start(name, id)
-		}
-	}
-	return nil, fmt.Errorf("%w: peer offers %v", auth.ErrNoMethod, methods)
 }
 
 // start chooses the global id and the challenge. Whether the entity exists is not told
@@ -92,7 +80,7 @@ func (s *Session) Handle(payload []byte) (reply []byte, err error) {
 		return nil, fmt.Errorf("cephx request: %w", err)
 	}
 	if op != opAuthSessionKey && !s.loggedIn {
-		return nil, fmt.Errorf("cephx request 0x%04x before the login: %w", op, ErrOutOfOrder)
+		return nil, fmt.Errorf("cephx request 0x%04x before the login: %w", op, errOutOfOrder)
 	}
 	switch op {
 	case opAuthSessionKey:
@@ -131,7 +119,7 @@ func (s *Session) login(r *wire.Reader, mode auth.Mode) (reply []byte, session K
 		}
 	}()
 	if s.challenge == 0 {
-		return nil, Key{}, nil, ErrOutOfOrder
+		return nil, Key{}, nil, errOutOfOrder
 	}
 	req := readAuthenticate(r)
 	if err := r.Err(); err != nil {
@@ -171,8 +159,8 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 	if !equalU64(want, req.proof) || !known {
 		return Entity{}, ErrProof
 	}
-	if !slices.Contains(s.a.ciphers.Allowed, key.Kind()) {
-		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", errKeyType, key.Kind())
+	if !slices.Contains(s.a.ciphers.Allowed, key.kind()) {
+		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", errKeyType, key.kind())
 	}
 	return entity, nil
 }
@@ -203,7 +191,7 @@ func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 // openAuthTicket opens a ticket that this authority issued for itself. Its age does not
 // matter as long as the secret is still there.
 func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
-	secret, ok := a.Secret(ServiceAuth, t.secretID)
+	secret, ok := a.Secret(wire.Auth, t.secretID)
 	if !ok {
 		return ticketContent{}, errUnknownSecret
 	}
@@ -213,7 +201,7 @@ func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
 
 // loginReply builds reply 2 of the protocol.
 func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
-	t, g, err := s.a.issueFor(ServiceAuth, s.name, s.globalID, entityKey.Kind())
+	t, g, err := s.a.issueFor(serviceAuth, s.name, s.globalID, entityKey.kind())
 	if err != nil {
 		return nil, Key{}, nil, err
 	}
@@ -225,7 +213,7 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 		}
 	}()
 	reply = appendIssuedHead(appendReplyHeader(nil, opAuthSessionKey), 1)
-	if reply, err = appendIssued(reply, ServiceAuth, t, g, entityKey, old, s.a.rand); err != nil {
+	if reply, err = appendIssued(reply, serviceAuth, t, g, entityKey, old, s.a.rand); err != nil {
 		return
 	}
 	if req.otherKeys == 0 {
@@ -253,7 +241,7 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 
 // appendTickets appends a service ticket reply with all existing services of wanted; n is their
 // number. Without one it appends no byte.
-func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
+func (a *Authority) appendTickets(dst []byte, wanted service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
 	for _, s := range ticketServices {
 		if wanted.has(s) {
 			n++
@@ -267,7 +255,7 @@ func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityNa
 		if !wanted.has(s) {
 			continue
 		}
-		t, g, err := a.issueFor(s, name, globalID, session.Kind())
+		t, g, err := a.issueFor(s, name, globalID, session.kind())
 		if err != nil {
 			return nil, 0, err
 		}
@@ -282,7 +270,7 @@ func (a *Authority) appendTickets(dst []byte, wanted Service, name wire.EntityNa
 
 // appendIssued appends one entry of a service ticket reply. If old is a key, the ticket
 // is encrypted with it.
-func appendIssued(dst []byte, s Service, t ticket, g grant, principal, old Key, r io.Reader) ([]byte, error) {
+func appendIssued(dst []byte, s service, t ticket, g grant, principal, old Key, r io.Reader) ([]byte, error) {
 	plain := g.appendTo(nil)
 	defer clear(plain)
 	partA, err := principal.seal(useGrant, nil, plain, r)
@@ -305,7 +293,7 @@ func appendIssued(dst []byte, s Service, t ticket, g grant, principal, old Key, 
 func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	h, sealed := readAuthorizer(r)
 	readVersion(r, "ticket request", structVersion)
-	wanted := Service(r.U32())
+	wanted := service(r.U32())
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("ticket request: %w", err)
 	}
@@ -331,7 +319,7 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 // checkAuthTicket verifies an authorizer for the issuer. There is no challenge: the sender of a
 // replay cannot open the keys of its tickets.
 func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketContent, error) {
-	if h.service != ServiceAuth {
+	if h.service != serviceAuth {
 		return ticketContent{}, errForeignTicket
 	}
 	c, err := a.openAuthTicket(h.ticket)
@@ -363,7 +351,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	if !ok {
 		return nil, ErrProof
 	}
-	secrets, err := s.a.Rotating(Service(s.name.Type))
+	secrets, err := s.a.rotating(service(s.name.Type))
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 // keptSecrets is the number of secrets of a service at a time: previous, current, next.
 const keptSecrets = 3
 
-// RotatingSecrets are the secrets of one service: usually the previous, the current and
-// the next one. It prints without its keys. The zero value is empty.
-type RotatingSecrets struct {
+// rotatingSecrets are the secrets of one service: usually the previous, the current and
+// the next one. The zero value is empty.
+type rotatingSecrets struct {
 	list   []rotatingSecret // by rising id
 	newest uint64           // the highest id ever
 }
@@ -28,8 +28,8 @@ type rotatingSecret struct {
 
 const rotatingSecretMinSize = 8 + 1 + keyHeadSize + 16 + 8
 
-// Key returns the secret with the given id. The handle is shared with the receiver.
-func (s *RotatingSecrets) Key(id uint64) (Key, bool) {
+// byID returns the secret with the given id. The handle is shared with the receiver.
+func (s *rotatingSecrets) byID(id uint64) (Key, bool) {
 	for _, e := range s.list {
 		if e.id == id {
 			return e.key, true
@@ -38,31 +38,19 @@ func (s *RotatingSecrets) Key(id uint64) (Key, bool) {
 	return Key{}, false
 }
 
-// IDs returns the ids of the secrets, rising.
-func (s *RotatingSecrets) IDs() []uint64 {
-	ids := make([]uint64, len(s.list))
-	for i, e := range s.list {
-		ids[i] = e.id
-	}
-	return ids
-}
-
-// len returns the number of secrets.
-func (s *RotatingSecrets) len() int { return len(s.list) }
-
-// CurrentExpires returns when the current secret, the second one, expires; that is when
+// currentExpires returns when the current secret, the second one, expires; that is when
 // the monitors make another one. It is the zero time if there are fewer than three.
-func (s *RotatingSecrets) CurrentExpires() time.Time {
+func (s *rotatingSecrets) currentExpires() time.Time {
 	if len(s.list) < keptSecrets {
 		return time.Time{}
 	}
 	return s.list[1].expires
 }
 
-// Rotate makes the secrets that are due at now, with random keys of a kind from r (or
+// rotate makes the secrets that are due at now, with random keys of a kind from r (or
 // [crypto/rand] if r is nil), drops the oldest ones, and reports a change. Each lives for ttl,
 // which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
-func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
+func (s *rotatingSecrets) rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
 	if ttl <= 0 {
 		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)
 	}
@@ -92,12 +80,12 @@ func (s *RotatingSecrets) Rotate(now time.Time, ttl time.Duration, kind Kind, r 
 
 // issuing returns the secret that tickets are made with, which is the current one, and until
 // when the newest secret lives, beyond which no ticket may. Rotate has succeeded before.
-func (s *RotatingSecrets) issuing() (e rotatingSecret, limit time.Time) {
+func (s *rotatingSecrets) issuing() (e rotatingSecret, limit time.Time) {
 	return s.list[1], s.list[len(s.list)-1].expires
 }
 
 // appendTo appends the wire form, which contains the keys.
-func (s *RotatingSecrets) appendTo(dst []byte) []byte {
+func (s *rotatingSecrets) appendTo(dst []byte) []byte {
 	dst = append(dst, structVersion)
 	dst = le.AppendUint32(dst, uint32(len(s.list)))
 	for _, e := range s.list {
@@ -109,8 +97,8 @@ func (s *RotatingSecrets) appendTo(dst []byte) []byte {
 	return le.AppendUint64(dst, s.newest)
 }
 
-func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
-	var s RotatingSecrets
+func readRotatingSecrets(r *wire.Reader) rotatingSecrets {
+	var s rotatingSecrets
 	readVersion(r, "rotating secrets", structVersion)
 	n := r.Count(rotatingSecretMinSize)
 	for i := 0; i < n && r.Err() == nil; i++ {
@@ -129,14 +117,14 @@ func readRotatingSecrets(r *wire.Reader) RotatingSecrets {
 	s.newest = r.U64()
 	if r.Err() != nil {
 		s.Wipe()
-		return RotatingSecrets{}
+		return rotatingSecrets{}
 	}
 	return s
 }
 
 // clone returns an independent copy.
-func (s *RotatingSecrets) clone() RotatingSecrets {
-	c := RotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
+func (s *rotatingSecrets) clone() rotatingSecrets {
+	c := rotatingSecrets{list: slices.Clone(s.list), newest: s.newest}
 	for i := range c.list {
 		c.list[i].key = c.list[i].key.Clone()
 	}
@@ -144,46 +132,34 @@ func (s *RotatingSecrets) clone() RotatingSecrets {
 }
 
 // Wipe overwrites the keys and empties s.
-func (s *RotatingSecrets) Wipe() {
+func (s *rotatingSecrets) Wipe() {
 	for _, e := range s.list {
 		e.key.Wipe()
 	}
 	s.list = nil
 }
 
-// String shows ids and times.
-func (s RotatingSecrets) String() string {
-	out := "secrets["
-	for i, e := range s.list {
-		if i > 0 {
-			out += " "
-		}
-		out += fmt.Sprintf("%d:%s", e.id, e.expires.UTC().Format(time.RFC3339))
-	}
-	return out + "]"
-}
-
 // SecretSource finds the secret that a ticket was made with. It must be safe for
 // concurrent use. [Authority] and [SecretStore] implement it.
 type SecretSource interface {
 	// Secret returns a copy of the secret, which the caller wipes.
-	Secret(s Service, id uint64) (Key, bool)
+	Secret(service wire.EntityType, id uint64) (Key, bool)
 }
 
-// SecretStore keeps the rotating secrets of a daemon's own service, as it got them from
-// a monitor with [Client.HandleRotatingReply]. It is safe for concurrent use.
+// SecretStore keeps the rotating secrets of a daemon's own service. A [Client] that has it in
+// its ClientConfig gets them from a monitor. It is safe for concurrent use.
 type SecretStore struct {
-	service Service
+	service wire.EntityType
 
 	mu      sync.Mutex
-	secrets RotatingSecrets
+	secrets rotatingSecrets
 }
 
 // NewSecretStore returns an empty store for one service.
-func NewSecretStore(s Service) *SecretStore { return &SecretStore{service: s} }
+func NewSecretStore(service wire.EntityType) *SecretStore { return &SecretStore{service: service} }
 
-// Update replaces the secrets. The store takes them over.
-func (s *SecretStore) Update(secrets RotatingSecrets) {
+// update replaces the secrets. The store takes them over.
+func (s *SecretStore) update(secrets rotatingSecrets) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secrets.Wipe()
@@ -195,17 +171,24 @@ func (s *SecretStore) Update(secrets RotatingSecrets) {
 func (s *SecretStore) NeedRefresh(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.secrets.len() < keptSecrets || !now.Before(s.secrets.CurrentExpires())
+	return len(s.secrets.list) < keptSecrets || !now.Before(s.secrets.currentExpires())
+}
+
+// expires returns when the current secret does.
+func (s *SecretStore) expires() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secrets.currentExpires()
 }
 
 // Secret implements [SecretSource].
-func (s *SecretStore) Secret(service Service, id uint64) (Key, bool) {
+func (s *SecretStore) Secret(service wire.EntityType, id uint64) (Key, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if service != s.service {
 		return Key{}, false
 	}
-	k, ok := s.secrets.Key(id)
+	k, ok := s.secrets.byID(id)
 	return k.Clone(), ok
 }
 
@@ -214,13 +197,6 @@ func (s *SecretStore) Wipe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.secrets.Wipe()
-}
-
-// String shows ids and times.
-func (s *SecretStore) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("%v %v", s.service, s.secrets)
 }
 
 const (
@@ -318,12 +294,21 @@ func readTicketContent(r *wire.Reader) ticketContent {
 	return c
 }
 
-// effectiveCaps returns the encoded capabilities that the ticket gives.
-func (c *ticketContent) effectiveCaps() []byte {
-	if c.allowAll {
-		return encodeCaps("allow *")
+// capsText returns the capabilities that the ticket gives, such as "allow *"; "" if there are
+// none.
+func (c *ticketContent) capsText() (string, error) {
+	switch {
+	case c.allowAll:
+		return "allow *", nil
+	case len(c.caps) == 0:
+		return "", nil
 	}
-	return c.caps
+	r := wire.NewReader(c.caps)
+	s := r.Str()
+	if err := r.Err(); err != nil {
+		return "", fmt.Errorf("capabilities: %w", err)
+	}
+	return s, nil
 }
 
 // sealTicket makes the ticket under a service secret.
@@ -371,18 +356,4 @@ func encodeCaps(text string) []byte {
 		return nil
 	}
 	return wire.AppendString(nil, text)
-}
-
-// CapsText decodes the capabilities of a [auth.Result], such as "allow *"; "" if there
-// are none.
-func CapsText(caps []byte) (string, error) {
-	if len(caps) == 0 {
-		return "", nil
-	}
-	r := wire.NewReader(caps)
-	s := r.Str()
-	if err := r.Err(); err != nil {
-		return "", fmt.Errorf("capabilities: %w", err)
-	}
-	return s, nil
 }

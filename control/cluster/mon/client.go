@@ -27,15 +27,12 @@ type Config struct {
 	// Mons are addresses of monitors, tried in this order. The newest monmap adds the others.
 	// If all are v1 addresses the client speaks msgr1 with every daemon that has it.
 	Mons []wire.Addr
-	// Auth is the messenger's cephx client, whose tickets the session renews; nil with method
-	// none.
+	// Auth is the messenger's cephx client, whose tickets and secrets the session renews; nil
+	// with method none.
 	Auth *cephx.Client
 	// None is the messenger's client of method none, which is told the number that a
 	// monitor gives us by msgr1; nil with cephx, or if there is no v1 address.
 	None *none.Client
-	// Secrets gets the rotating secrets of a daemon's own service, and newer
-	// ones in time; nil for entities that are no daemon.
-	Secrets *cephx.SecretStore
 	// Timeout bounds an attempt to reach a monitor, and its answer to a
 	// renewal; 0: 10 s.
 	Timeout time.Duration
@@ -72,7 +69,6 @@ type Client struct {
 	ready   chan struct{}    // closed, and replaced, when a session is ready
 	osdmaps []chan<- OSDMaps // of calls that wait for a map
 	follow  *subscription    // to osdmaps, by FollowOSDMap; nil: none
-	renewed uint64
 }
 
 // Output is the answer to a command.
@@ -85,9 +81,6 @@ type Output struct {
 func NewClient(cfg Config) (*Client, error) {
 	if len(cfg.Mons) == 0 {
 		return nil, fmt.Errorf("%w: no monitor", ErrConfig)
-	}
-	if cfg.Secrets != nil && cfg.Auth == nil {
-		return nil, fmt.Errorf("%w: rotating secrets need a cephx client", ErrConfig)
 	}
 	if cfg.Timeout < 0 || cfg.Retry < 0 {
 		return nil, fmt.Errorf("%w: negative time", ErrConfig)
@@ -181,13 +174,6 @@ func (c *Client) Conn() *control.Conn {
 		return nil
 	}
 	return c.session.conn
-}
-
-// Renewals counts the renewals of tickets that succeeded.
-func (c *Client) Renewals() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.renewed
 }
 
 // MonMap is the newest monmap; the zero MonMap before Open.

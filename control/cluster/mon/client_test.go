@@ -181,16 +181,17 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	session := j.mon.Conn()
 	expiry := func() time.Time {
 		for _, i := range j.keys.Tickets() {
-			if i.Service == cephx.ServiceOSD {
+			if i.Service == wire.OSD {
 				return i.Expires
 			}
 		}
 		return time.Time{}
 	}
-	for round := range uint64(5) {
+	fresh := func() bool { return !j.keys.RenewAt().IsZero() }
+	for round := range 5 {
 		before := expiry()
 		c.clock.pass(50 * time.Second) // due, not expired
-		eventually(t, "a renewal", func() bool { return j.mon.Renewals() > round && j.keys.NeedRenew(c.clock.Now()) == 0 })
+		eventually(t, "a renewal", fresh)
 		if !expiry().After(before) {
 			t.Fatalf("round %d: the ticket for osds expires at %v, before the renewal at %v", round, expiry(), before)
 		}
@@ -200,13 +201,13 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	}
 	// The auth ticket, too: its life is 72 times as long.
 	c.clock.pass(60 * ttl)
-	eventually(t, "a renewal of all", func() bool { return j.keys.NeedRenew(c.clock.Now()) == 0 })
+	eventually(t, "a renewal of all", fresh)
 	if j.mon.Conn() != session {
 		t.Error("the session was lost with the auth ticket")
 	}
 	// What is expired cannot be renewed: a new login brings all.
 	c.clock.pass(100 * ttl)
-	eventually(t, "a new login", func() bool { return j.keys.NeedRenew(c.clock.Now()) == 0 })
+	eventually(t, "a new login", fresh)
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
 }
 
@@ -216,24 +217,24 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 // Matrix: AU-11
 func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 	c := startCluster(t, time.Hour)
-	store := cephx.NewSecretStore(cephx.ServiceOSD)
+	store := cephx.NewSecretStore(wire.OSD)
 	osd, client := c.join("osd.0", store), c.join("client.admin", nil)
 	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
 	session := client.mon.Conn()
-	var fresh cephx.RotatingSecrets
-	_, err := fresh.Rotate(c.clock.Now(), time.Hour, cephx.AES256K, nil)
-	check(t, err)
-	check(t, c.authority.RestoreSecrets(cephx.ServiceOSD, fresh))
-	want, _ := fresh.Key(1)
-	if k, _ := store.Secret(cephx.ServiceOSD, 1); bytes.Equal(k.Secret(), want.Secret()) || client.mon.Renewals() != 0 {
+	expires := client.keys.Tickets()[0].Expires
+	check(t, c.authority.Renew())
+	current, _ := c.authority.Secret(wire.OSD, 2)
+	fetched := func() bool { k, _ := store.Secret(wire.OSD, 2); return bytes.Equal(k.Secret(), current.Secret()) }
+	renewed := func() bool { return !client.keys.Tickets()[0].Expires.Equal(expires) }
+	if fetched() || renewed() {
 		t.Fatal("renewed before anybody said so")
 	}
 	for _, j := range []*member{osd, client} {
 		_, err := j.mon.Command(t.Context(), map[string]string{"prefix": "wipe"})
 		check(t, err)
 	}
-	eventually(t, "new secrets", func() bool { k, _ := store.Secret(cephx.ServiceOSD, 1); return bytes.Equal(k.Secret(), want.Secret()) })
-	eventually(t, "new tickets", func() bool { return client.mon.Renewals() > 0 })
+	eventually(t, "new secrets", fetched)
+	eventually(t, "new tickets", renewed)
 	if client.mon.Conn() != session {
 		t.Error("the session was lost")
 	}
@@ -245,7 +246,7 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 func TestServiceKeysRotateUnderLoad(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)
-	store := cephx.NewSecretStore(cephx.ServiceOSD)
+	store := cephx.NewSecretStore(wire.OSD)
 	osd := c.join("osd.0", store, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		m.Retain()
 		if err := conn.Send(m); err != nil {
@@ -268,7 +269,7 @@ func TestServiceKeysRotateUnderLoad(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err := conn.WaitReady(ctx); err != nil {
-			t.Fatalf("connect to osd.0 with %v and %v: %v", client.keys.Tickets(), store, err)
+			t.Fatalf("connect to osd.0 with %v: %v", client.keys.Tickets(), err)
 		}
 		return conn
 	}
@@ -294,11 +295,19 @@ func TestServiceKeysRotateUnderLoad(t *testing.T) {
 			n++
 		}
 	})
-	first := secretIDs(t, c)
+	secret := func() uint64 {
+		for _, i := range client.keys.Tickets() {
+			if i.Service == wire.OSD {
+				return i.SecretID
+			}
+		}
+		return 0
+	}
+	first := secret()
 	for range 12 {
 		c.clock.pass(ttl / 3)
 		eventually(t, "tickets and secrets", func() bool {
-			return client.keys.NeedRenew(c.clock.Now()) == 0 && !store.NeedRefresh(c.clock.Now())
+			return !client.keys.RenewAt().IsZero() && !store.NeedRefresh(c.clock.Now())
 		})
 		conn := connect()
 		before := echoes.Load()
@@ -307,21 +316,12 @@ func TestServiceKeysRotateUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
-	last := secretIDs(t, c)
-	if last[0] < first[len(first)-1] || last[0]-first[0] < 3 {
+	if last := secret(); last < first+3 {
 		t.Errorf("the secrets went from %v to %v: fewer than three rotations", first, last)
 	}
 	if old.State() != control.StateReady {
 		t.Errorf("the old connection is %v: %v", old.State(), old.Err())
 	}
-}
-
-func secretIDs(t *testing.T, c *cluster) []uint64 {
-	t.Helper()
-	s, err := c.authority.Rotating(cephx.ServiceOSD)
-	check(t, err)
-	defer s.Wipe()
-	return s.IDs()
 }
 
 // Who waits for a monitor that accepts and says nothing is told which.

@@ -188,7 +188,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	if !ok {
 		t.Fatalf("no key of %s", entity)
 	}
-	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now})
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now, Secrets: secrets})
 	check(t, err)
 	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}}
 	if secrets != nil {
@@ -197,7 +197,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	j := &member{m: messenger(t, cfg), keys: keys}
 	j.mon, err = mon.NewClient(mon.Config{
-		Mons: []wire.Addr{c.addr}, Auth: keys, Secrets: secrets, Clock: c.clock, Retry: 5 * time.Millisecond, Timeout: patience,
+		Mons: []wire.Addr{c.addr}, Auth: keys, Clock: c.clock, Retry: 5 * time.Millisecond, Timeout: patience,
 	})
 	check(t, err)
 	t.Cleanup(j.mon.Close)

@@ -87,8 +87,8 @@ func TestClientsOfMsgr1LogInByMessages(t *testing.T) {
 	client, _, err := joinMsgr1(t, at, keys)
 	check(t, err)
 	whoami(t, client)
-	if keys.GlobalID() == 0 || keys.NeedRenew(time.Now()) != 0 {
-		t.Errorf("number %d, without tickets of %v", keys.GlobalID(), keys.NeedRenew(time.Now()))
+	if keys.GlobalID() == 0 || keys.RenewAt().IsZero() {
+		t.Errorf("number %d, tickets %v", keys.GlobalID(), keys.Tickets())
 	}
 
 	wrong, err := cephx.NewKey(cephx.AES, nil, time.Now())

@@ -1,6 +1,7 @@
 package mon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"syscall"
@@ -193,29 +194,25 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	if err != nil {
 		return authReply{result: auth.Errno(err)}
 	}
+	unproven := &auth.Result{Method: auth.Cephx, Mode: auth.CRC}
 	s, started := c.Auth().Session.(*cephx.Session)
 	switch {
 	case method == 0 && cfg.Authority != nil:
-		s = cfg.Authority.NewSession()
-		a := authReply{method: auth.Cephx}
-		if a.payload, err = s.StartMAuth(payload); err != nil {
-			a.result = auth.Errno(err)
-			return a
+		s, challenge, err := cfg.Authority.NewSession(payload)
+		if err != nil {
+			return authReply{method: auth.Cephx, result: auth.Errno(err)}
 		}
-		c.SetAuth(&auth.Result{Method: auth.Cephx, Mode: auth.CRC, Session: s})
-		a.globalID = s.GlobalID()
-		return a
+		unproven.Session = s
+		c.SetAuth(unproven)
+		return authReply{method: auth.Cephx, globalID: s.GlobalID(), payload: challenge}
 	case method == 0 && cfg.Number != nil:
 		return cfg.loginNone(c, payload)
 	case !started:
 		return authReply{result: auth.EOPNOTSUPP}
 	}
 	a := answerAuth(s, front)
-	if s.LoggedIn() {
-		c.SetAuth(s.Result())
-	} else {
-		c.SetAuth(&auth.Result{Method: auth.Cephx, Mode: auth.CRC, Session: s})
-	}
+	unproven.Session = s
+	c.SetAuth(cmp.Or(s.Result(), unproven))
 	return a
 }
 

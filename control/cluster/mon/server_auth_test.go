@@ -1,6 +1,7 @@
 package mon
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -28,40 +29,44 @@ func TestMAuthCannotChangeTheMethod(t *testing.T) {
 	must(err)
 	client, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key})
 	must(err)
-	session, login := authority.NewSession(), client.NewLogin()
-	start, err := login.StartMAuth()
-	must(err)
-	challenge, err := session.StartMAuth(start)
-	must(err)
-	proof, err := login.Challenge(challenge)
-	must(err)
-
-	front := func(method uint32, payload []byte) []byte {
-		b := le.AppendUint32(appendPaxos(nil), method)
+	front := func(method auth.Method, payload []byte) []byte {
+		b := le.AppendUint32(appendPaxos(nil), uint32(method))
 		return le.AppendUint32(wire.AppendBlob(b, payload), 0)
 	}
+	var session *cephx.Session
 	refused := func(when string, payloads ...[]byte) {
 		t.Helper()
-		for _, method := range []uint32{0, uint32(auth.None), 3, 1 << 31} {
+		before := session.Result()
+		for _, method := range []auth.Method{0, auth.None, 3, 1 << 31} {
 			for _, p := range payloads {
 				if a := answerAuth(session, front(method, p)); a.result != auth.EOPNOTSUPP || len(a.payload) > 0 {
 					t.Errorf("%s, method %d: %+v", when, method, a)
 				}
 			}
 		}
+		if !reflect.DeepEqual(session.Result(), before) {
+			t.Errorf("%s: the session was changed", when)
+		}
 	}
-	refused("before the proof", proof, start, nil)
-	if session.LoggedIn() {
-		t.Fatal("logged in by another method")
-	}
-	a := answerAuth(session, front(uint32(auth.Cephx), proof))
-	if a.result != 0 || !session.LoggedIn() || session.Entity() != name {
-		t.Fatalf("the proof itself: %+v", a)
-	}
-	_, err = login.Done(session.GlobalID(), 0, a.payload)
+	var start []byte
+	_, err = client.Login(func(method auth.Method, payload []byte) (uint64, []byte, error) {
+		if session == nil {
+			start = payload
+			var challenge []byte
+			session, challenge, err = authority.NewSession(payload)
+			return session.GlobalID(), challenge, err
+		}
+		when := "before the proof"
+		if session.Result() != nil {
+			when = "after the proof"
+		}
+		refused(when, payload, start, nil)
+		a := answerAuth(session, front(method, payload))
+		if res := session.Result(); a.result != 0 || res == nil || res.Entity != name {
+			t.Fatalf("%s: %+v, %v", when, a, res)
+		}
+		refused("after the proof", payload, start, nil)
+		return a.globalID, a.payload, nil
+	})
 	must(err)
-	refused("after the proof", proof, start, nil)
-	if !session.LoggedIn() || session.Entity() != name {
-		t.Error("the session was changed")
-	}
 }

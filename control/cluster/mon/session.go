@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -143,24 +142,13 @@ func lost(s *session) error {
 	return control.ErrClosed
 }
 
-// request is the demand of MAuth.
-type request uint8
-
-const (
-	noRequest request = iota
-	renewTickets
-	fetchSecrets
-)
-
 // keeper renews tickets and secrets, on one session. Its clock is the configured one.
 type keeper struct {
 	c        *Client
 	s        *session
-	under    request   // way
+	asked    bool      // a request is under way
 	deadline time.Time // of the request
 	pause    time.Time // no request before
-	secrets  time.Time // when the current secret expires; zero: not known
-	stale    bool      // the secrets must be fetched, even if they are valid
 }
 
 // keepMost bounds the sleep of a keeper, as clocks can be set.
@@ -188,9 +176,8 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 			err = lost(s)
 		case r := <-s.replies:
 			err = k.reply(r)
-		case <-s.wiped:
-			k.stale = true
 		case <-wake:
+		case <-s.wiped:
 		}
 		stop()
 		if err != nil {
@@ -207,7 +194,7 @@ func (k *keeper) tend() (time.Duration, error) {
 	}
 	now := cfg.Clock.Now()
 	switch {
-	case k.under != noRequest:
+	case k.asked:
 		if !now.Before(k.deadline) {
 			return 0, fmt.Errorf("%w: tickets were not renewed", ErrNoAnswer)
 		}
@@ -219,69 +206,32 @@ func (k *keeper) tend() (time.Duration, error) {
 	if err != nil {
 		return 0, err // a new session logs in again
 	}
-	what := renewTickets
-	if payload == nil && cfg.Secrets != nil && (k.stale || cfg.Secrets.NeedRefresh(now)) {
-		payload, what = cfg.Auth.RotatingRequest(), fetchSecrets
-	}
 	if payload == nil {
-		return k.idle(now), nil
+		return max(min(cfg.Auth.RenewAt().Sub(now), keepMost), time.Millisecond), nil
 	}
 	if err := k.s.conn.Send(authMessage(auth.Cephx, payload)); err != nil {
 		return 0, err
 	}
-	k.under, k.deadline = what, now.Add(cfg.Timeout)
+	k.asked, k.deadline = true, now.Add(cfg.Timeout)
 	return min(cfg.Timeout, keepMost), nil
-}
-
-// idle is the time until the next task is due.
-func (k *keeper) idle(now time.Time) time.Duration {
-	next := now.Add(keepMost)
-	for _, t := range []time.Time{k.c.cfg.Auth.RenewAt(), k.secrets} {
-		if !t.IsZero() && t.Before(next) {
-			next = t
-		}
-	}
-	return max(next.Sub(now), time.Millisecond)
 }
 
 // reply takes the answer to the request under way.
 func (k *keeper) reply(r authReply) error {
 	cfg := &k.c.cfg
-	what := k.under
-	k.under = noRequest
-	if what == noRequest {
+	if !k.asked {
 		return nil
 	}
+	k.asked = false
 	if r.result != 0 || r.method != auth.Cephx {
 		return fmt.Errorf("renewal: %w", &auth.Refused{Errno: r.result})
 	}
-	if what == fetchSecrets {
-		secrets, err := cfg.Auth.HandleRotatingReply(r.payload)
-		if err != nil {
-			return err
-		}
-		k.secrets, k.stale = secrets.CurrentExpires(), false
-		cfg.Secrets.Update(secrets)
-		if cfg.Secrets.NeedRefresh(cfg.Clock.Now()) {
-			k.pause = cfg.Clock.Now().Add(cfg.Retry)
-		}
-		return nil
-	}
-	err := cfg.Auth.HandleReply(r.payload)
-	if errors.Is(err, cephx.ErrOutOfOrder) {
-		return nil // a login in between has renewed everything
-	}
-	if err != nil {
-		return err
-	}
-	k.c.mu.Lock()
-	k.c.renewed++
-	k.c.mu.Unlock()
-	if due := cfg.Auth.NeedRenew(cfg.Clock.Now()); due != 0 {
+	whole, err := cfg.Auth.HandleReply(r.payload)
+	if err == nil && !whole {
 		k.pause = cfg.Clock.Now().Add(cfg.Retry)
-		cfg.Logger.Warn("the monitor did not renew all tickets", "missing", due)
+		cfg.Logger.Warn("the monitor did not renew all tickets and secrets")
 	}
-	return nil
+	return err
 }
 
 // machineClock is the Clock of the machine.
@@ -301,44 +251,18 @@ func (c *Client) login(ctx context.Context, s *session) error {
 	if c.cfg.Auth == nil {
 		return c.loginNone(ctx, s)
 	}
-	login := c.cfg.Auth.NewLogin()
-	defer login.Wipe()
-	start, err := login.StartMAuth()
-	if err != nil {
-		return err
-	}
-	a, err := s.ask(ctx, 0, start)
-	if err != nil {
-		return err
-	}
-	if a.method != auth.Cephx {
-		return fmt.Errorf("login: %w: the monitor wants %v", auth.ErrNoMethod, a.method)
-	}
-	proof, err := login.Challenge(a.payload)
-	if err != nil {
-		return err
-	}
-	if a, err = s.ask(ctx, auth.Cephx, proof); err != nil {
-		return err
-	}
-	if _, err := login.Done(a.globalID, 0, a.payload); err != nil {
-		return err
-	}
-	c.m.SetNumber(a.globalID)
-	// Tickets that did not come along are needed for the first OSD.
-	for c.cfg.Auth.NeedRenew(c.cfg.Clock.Now()) != 0 {
-		request, err := c.cfg.Auth.RenewRequest()
-		if err != nil || request == nil {
-			return err
+	// Tickets that do not come along with the login are needed for the first OSD.
+	id, err := c.cfg.Auth.Login(func(protocol auth.Method, payload []byte) (uint64, []byte, error) {
+		a, err := s.ask(ctx, protocol, payload)
+		if err == nil && a.method != auth.Cephx {
+			err = fmt.Errorf("login: %w: the monitor wants %v", auth.ErrNoMethod, a.method)
 		}
-		if a, err = s.ask(ctx, auth.Cephx, request); err != nil {
-			return err
-		}
-		if err := c.cfg.Auth.HandleReply(a.payload); err != nil {
-			return err
-		}
+		return a.globalID, a.payload, err
+	})
+	if id != 0 {
+		c.m.SetNumber(id)
 	}
-	return nil
+	return err
 }
 
 // loginNone sends our name.

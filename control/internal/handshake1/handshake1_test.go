@@ -85,24 +85,17 @@ func cephxAuth(t testing.TB, modes ...auth.Mode) pair {
 // login is what MAuth messages carry on an open connection to a monitor of msgr1.
 func login(t testing.TB, client *cephx.Client, authority *cephx.Authority) {
 	t.Helper()
-	l, s := client.NewLogin(), authority.NewSession()
-	start, err := l.StartMAuth()
+	var s *cephx.Session
+	_, err := client.Login(func(protocol auth.Method, p []byte) (uint64, []byte, error) {
+		var err error
+		if protocol == 0 {
+			s, p, err = authority.NewSession(p)
+		} else {
+			p, err = s.Handle(p)
+		}
+		return s.GlobalID(), p, err
+	})
 	must(t, err)
-	challenge, err := s.StartMAuth(start)
-	must(t, err)
-	proof, err := l.Challenge(challenge)
-	must(t, err)
-	reply, err := s.Handle(proof)
-	must(t, err)
-	_, err = l.Done(s.GlobalID(), 0, reply)
-	must(t, err)
-	for client.NeedRenew(time.Now()) != 0 {
-		request, err := client.RenewRequest()
-		must(t, err)
-		reply, err := s.Handle(request)
-		must(t, err)
-		must(t, client.HandleReply(reply))
-	}
 }
 
 // outcome is what one side has in the end.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -129,12 +128,10 @@ func (c *conn) adopt(res *auth.Result, m auth.Method) error {
 		return err
 	}
 	if m == auth.Cephx { // Release needs a key; the peer can still be refused here
-		key, err := cephx.KeyFromSecret(res.SessionKey, time.Time{})
-		if err != nil {
+		if _, err := cephx.NewSigner(res.SessionKey, true); err != nil {
 			res.Wipe()
 			return err
 		}
-		key.Wipe()
 	}
 	clear(res.ConnectionSecret)
 	res.ConnectionSecret, res.Method, res.Mode = nil, m, auth.CRC
@@ -200,13 +197,9 @@ func (c *conn) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder
 	}
 	var signers [2]frame1.Signer
 	if !cfg.OldFooter && c.res != nil && c.res.Method == auth.Cephx {
-		key, err := cephx.KeyFromSecret(c.res.SessionKey, time.Time{})
-		if err != nil {
-			return nil, nil, err
-		}
-		defer key.Wipe()
 		for i := range signers {
-			if signers[i], err = cephx.NewSigner(key, features.Has(wire.FeatureCephxV2)); err != nil {
+			var err error
+			if signers[i], err = cephx.NewSigner(c.res.SessionKey, features.Has(wire.FeatureCephxV2)); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -1,0 +1,106 @@
+package cephx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ringmsgr/ringmsgr/control/auth"
+)
+
+// clientExchange is a [login] or an [authorizer] behind [auth.ClientExchange].
+type clientExchange struct {
+	c     *Client
+	steps steps
+	modes []auth.Mode
+}
+
+// steps are the connector's steps with a monitor or with a service, each at most once, in this
+// order.
+type steps interface {
+	// first returns the payload of the request.
+	first() ([]byte, error)
+	// answer takes the challenge of the acceptor, and returns the payload that answers it.
+	answer(challenge []byte) ([]byte, error)
+	// done takes the reply of the acceptor, with the global id of AUTH_DONE or MAuthReply, and
+	// returns keys and global id. The connection secret is nil unless mode is [auth.Secure].
+	done(globalID uint64, mode auth.Mode, reply []byte) (*auth.Result, error)
+	// again returns the steps of the next try after a refusal. err is nil if there are fewer
+	// modes to offer, else the reason to give up.
+	again(result int32, err error) (steps, error)
+	auth.Wiper
+}
+
+// Request implements [auth.ClientExchange].
+func (e *clientExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
+	p, err := e.steps.first()
+	return auth.Cephx, e.modes, p, err
+}
+
+// BadMethod implements [auth.ClientExchange]. It tries again with the modes that both sides
+// have, if they are fewer, or if the steps know better. Neither can happen for ever.
+func (e *clientExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
+	if m != auth.Cephx {
+		return fmt.Errorf("%w: %v", errWrongMethod, m)
+	}
+	next, err := badMethod(e.modes, result, methods, modes)
+	if err == nil {
+		e.modes = next
+	}
+	again, err := e.steps.again(result, err)
+	if err != nil {
+		return err
+	}
+	if again != e.steps {
+		e.steps.Wipe()
+		e.steps = again
+	}
+	return nil
+}
+
+// ReplyMore implements [auth.ClientExchange].
+func (e *clientExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, error) {
+	return e.steps.answer(payload)
+}
+
+// Done implements [auth.ClientExchange].
+func (e *clientExchange) Done(_ context.Context, globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
+	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
+		return nil, err
+	}
+	res, err := e.steps.done(globalID, mode, payload)
+	if err != nil {
+		return nil, err
+	}
+	res.Entity, res.Mode, res.Method = e.c.name, mode, auth.Cephx
+	return res, nil
+}
+
+// Wipe implements [auth.Wiper].
+func (e *clientExchange) Wipe() { e.steps.Wipe() }
+
+// badMethod interprets AUTH_BAD_METHOD: it returns the modes to offer next, or nil and
+// the reason to give up.
+func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
+	if result >= 0 {
+		// A result that is no errno is never taken for success.
+		result = auth.EACCES
+	}
+	if !slices.Contains(methods, auth.Cephx) {
+		return nil, fmt.Errorf("%w: peer allows %v: %w", auth.ErrNoMethod, methods, &auth.Refused{Errno: result})
+	}
+	refused := &auth.Refused{Errno: result}
+	if result != auth.EOPNOTSUPP {
+		return nil, refused
+	}
+	var common []auth.Mode
+	for _, m := range offered {
+		if slices.Contains(modes, m) {
+			common = append(common, m)
+		}
+	}
+	if len(common) == 0 || len(common) == len(offered) {
+		return nil, fmt.Errorf("%w: offered %v, peer allows %v: %w", auth.ErrNoMode, offered, modes, refused)
+	}
+	return common, nil
+}
