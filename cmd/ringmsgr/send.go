@@ -39,7 +39,8 @@ With --duration it sends for that long, and then waits for the last echoes.
 
 Each lossless connection is the session of a client of its own, with --cores
 cores. Lossy ones share the cores and one identity, so several of them need a
-server that keeps no sessions, which is the default of serve.` + shapes(`{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
+server that keeps no sessions, which is the default of serve.` +
+			shapes(`{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
  "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
  "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
  "latency_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
@@ -118,7 +119,8 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
-		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
+		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: "+
+			"sessions are told apart by their nonce, which must be random then",
 			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back waits a second at most.

@@ -54,7 +54,9 @@ var order = map[string]legal{
 }
 
 // once are the tags that a side sends at most once.
-var once = []string{"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK"}
+var once = []string{
+	"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK",
+}
 
 // frame2 looks at a banner or a frame of msgr2.
 func (c *conn) frame2(r *trace.Record) {
@@ -240,7 +242,8 @@ func (c *conn) reply(r *trace.Record, f *trace.Reply, s, peer *side) {
 		if c.method != "" {
 			how = "authorizer of " + c.method
 		}
-		c.open("open: %s session of %s at %s with %s, connection %d, %s", kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+		c.open("open: %s session of %s at %s with %s, connection %d, %s",
+			kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
 	case "WAIT":
 		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
 	case "RETRY_SESSION":
