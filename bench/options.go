@@ -88,7 +88,8 @@ func (o *options) preset(rivals bool) preset {
 	}
 	switch {
 	case o.original:
-		p.servers, p.loads, p.whats = names(originalVariants(o.releases), func(variant) bool { return true }), "1x1,4x64,4x16", originalWhats
+		p.servers = names(originalVariants(o.releases), func(variant) bool { return true })
+		p.loads, p.whats = "1x1,4x64,4x16", originalWhats
 		p.rounds, p.slice = report.EnoughRounds, 500*time.Millisecond
 		if o.quick {
 			p.sizes, p.loads, p.whats = "64,64KiB,1MiB", "4x16", originalWhats[:2]
@@ -101,8 +102,8 @@ func (o *options) preset(rivals bool) preset {
 		}
 	case o.storage:
 		return preset{
-			servers: usualStorage(), sizes: "4KiB,64KiB", loads: "1x1,64x1,16x16", rounds: report.EnoughRounds, slice: 120 * time.Millisecond,
-			total: 350 * time.Second, file: "1GiB", whats: storageWhats,
+			servers: usualStorage(), sizes: "4KiB,64KiB", loads: "1x1,64x1,16x16", rounds: report.EnoughRounds,
+			slice: 120 * time.Millisecond, total: 350 * time.Second, file: "1GiB", whats: storageWhats,
 		}
 	case o.growth:
 		p.servers, p.sizes, p.loads = "floor,"+ours, "4KiB", "1x1,10x1,100x1,1000x1:10,1000x1,10000x1:100,10000x1"
@@ -130,7 +131,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs := cli.NewFlags("bench")
 	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
 	rivals := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
-	fs.BoolVar(&o.growth, "growth", false, "loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
+	fs.BoolVar(&o.growth, "growth", false,
+		"loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
 	fs.BoolVar(&o.storage, "storage", false, "measure servers that read and durably write a file, instead of echoes")
 	fs.BoolVar(&o.original, "original", false, "compare with the messenger of Ceph, by ceph_perf_msgr_server and ceph_perf_msgr_client")
 	fs.StringVar(&o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
@@ -139,11 +141,15 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
 	servers := fs.String("servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
-	fs.StringVar(&o.base, "base", "", "`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the first)")
+	fs.StringVar(&o.base, "base", "",
+		"`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the "+
+			"first)")
 	sizes := fs.String("sizes", "", "payload sizes, a comma `list`")
 	shapes := fs.String("loads", "", "connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active")
 	fs.BoolVar(&o.gcLoad, "gc-load", false, "load the garbage collector in the servers")
-	fs.IntVar(&o.pace, "pace", 0, "issue so many `requests` per second in each cell, whatever the replies do; latencies count from when a request was due")
+	fs.IntVar(&o.pace, "pace", 0,
+		"issue so many `requests` per second in each cell, whatever the replies do; latencies count from "+
+			"when a request was due")
 	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc or secure")
 	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it", report.EnoughRounds))
 	fs.DurationVar(&o.slice, "slice", 0, "measured `time` per server and round")

@@ -26,15 +26,21 @@ const calmRoom = 256 << 20
 func messengerVariants() []variant {
 	var list []variant
 	add := func(name, about string, extra bool, cfg serverConfig) {
-		list = append(list, variant{name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger})
+		list = append(list, variant{
+			name: name, about: about, extra: extra, detail: cfg.Msgr1, msgr1: cfg.Msgr1, config: cfg, start: startMessenger,
+		})
 	}
 	ring, epoll := string(uring.IOUring), string(uring.Epoll)
-	add("io_uring", "ringmsgr, one core, frames through a ring; each connection chooses how it receives", false, serverConfig{Backend: ring})
+	add("io_uring",
+		"ringmsgr, one core, frames through a ring; each connection chooses how it "+
+			"receives", false, serverConfig{Backend: ring})
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
 	add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
 	add("io_uring+spin", "the ring, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
-	add("io_uring+limit", "the ring, GOGC off and a memory limit 256 MiB above what lives", true, serverConfig{Backend: ring, Room: calmRoom})
+	add("io_uring+limit",
+		"the ring, GOGC off and a memory limit 256 MiB above what "+
+			"lives", true, serverConfig{Backend: ring, Room: calmRoom})
 	if uring.Flavour == uring.Epoll { // it has no ring
 		return slices.DeleteFunc(list, func(v variant) bool { return v.config.Backend == ring })
 	}

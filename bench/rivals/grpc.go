@@ -45,7 +45,8 @@ func newGRPC() (*grpcServer, error) {
 		return nil, fmt.Errorf("grpc: %w", err)
 	}
 	g := &grpcServer{listener: l, done: make(chan error, 1), server: grpc.NewServer(
-		grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(grpcLargest), grpc.ReadBufferSize(grpcBuffer), grpc.WriteBufferSize(grpcBuffer),
+		grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(grpcLargest),
+		grpc.ReadBufferSize(grpcBuffer), grpc.WriteBufferSize(grpcBuffer),
 	)}
 	g.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: echoService, HandlerType: (*any)(nil),

@@ -88,7 +88,8 @@ func (l *grpcLoad) dial(ctx context.Context) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
 		grpc.WithIdleTimeout(0), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}), grpc.MaxCallRecvMsgSize(grpcLargest), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(bytesCodec{}), grpc.MaxCallRecvMsgSize(grpcLargest), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
 	if err != nil {
 		return nil, err

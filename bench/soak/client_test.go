@@ -17,6 +17,7 @@ import (
 type kind struct {
 	name   string
 	proxy  bool          // across the hostile proxy, else directly
+	msgr1  bool          // the older protocol
 	peer   bool          // lossless-peer: the server may dial as well
 	depth  int           // messages under way at most
 	sizes  [2]int        // bytes of payload: from, to
@@ -27,6 +28,10 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "cut", proxy: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond, number: 6},
+	{
+		name: "msgr1", proxy: true, msgr1: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond,
+		number: 2,
+	},
 	{
 		name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10}, every: 20 * time.Millisecond,
 		number: 2,
@@ -52,14 +57,11 @@ type session struct {
 	changed chan struct{}  // has an element after an echo
 }
 
-// openSession connects to a server, over a proxy if the kind says so.
+// openSession connects to a server, over a proxy if there is one.
 func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
 	s := &session{
 		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]int{}, next: [2]uint64{2, 1},
 		rng: rand.New(rand.NewPCG(uint64(id), 11)), changed: make(chan struct{}, 1),
-	}
-	if !k.proxy {
-		proxy = netip.AddrPort{}
 	}
 	if err := s.open(id, k.peer, to, proxy, s.received); err != nil {
 		return nil, err

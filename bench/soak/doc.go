@@ -10,9 +10,9 @@
 // disk that is full. Beside the sessions, all the time:
 //
 //	what                                                       where
-//	sessions that verify each message, across a proxy that     client_test.go
-//	cuts, resets, half-closes and stalls; consumers that are
-//	slow; sessions whose latency is measured
+//	sessions of both protocols that verify each message,       client_test.go
+//	across a proxy that cuts, resets, half-closes and stalls;
+//	consumers that are slow; sessions whose latency is measured
 //	sessions that keep data on the server, and know            keeper_test.go
 //	what must be there
 //	its files: buffered, direct, group commit, bounds that     storage_test.go

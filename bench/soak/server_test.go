@@ -135,7 +135,8 @@ func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
 	if err := m.Start(d); err != nil {
 		return err
 	}
-	_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	at := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+	_, err = m.Bind(at, at.WithType(wire.AddrLegacy))
 	return err
 }
 
@@ -174,8 +175,8 @@ func (s *server) queued(c *control.Conn, m *control.Message) {
 // service has the methods for the test.
 type service struct{ *server }
 
-func (s service) Hello(_ struct{}, at *wire.Addr) error {
-	*at = s.m.Addrs()[0]
+func (s service) Hello(_ struct{}, at *wire.AddrVec) error {
+	*at = s.m.Addrs()
 	return nil
 }
 
@@ -287,19 +288,19 @@ func (s *server) readies() map[uint64]uint64 {
 // process is a server as the test sees it.
 type process struct {
 	*proc.Child
-	addr wire.Addr
+	addr, msgr1 wire.Addr
 }
 
 func startServer(ctx context.Context, args ...string) (*process, error) {
 	// Not by its path: in an hour the file may have been removed.
 	const exe = "/proc/self/exe"
-	var addr wire.Addr
+	var addrs wire.AddrVec
 	var said bytes.Buffer
-	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &addr)
+	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &addrs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, &said)
 	}
-	return &process{c, addr}, nil
+	return &process{c, addrs.V2(), addrs.V1()}, nil
 }
 
 func (p *process) ask(ctx context.Context, req Ask) (s Sample, err error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
@@ -50,7 +51,7 @@ type world struct {
 	t        *testing.T
 	plan     plan
 	server   *process
-	proxy    *msgrtest.HostileProxy
+	proxies  [2]*msgrtest.HostileProxy // of msgr2, of msgr1
 	sessions []*session
 	keepers  []*keeper
 	acts     atomic.Int64
@@ -60,7 +61,7 @@ type world struct {
 }
 
 // Everything at once: no message is lost, doubled or overtaken, and nothing grows.
-// Matrix: ST-11, INV-01, INV-07, INV-11
+// Matrix: FT-32, V1-11, ST-11, INV-01, INV-07, INV-11
 func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w := &world{t: t, plan: planned(t)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,7 +98,8 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w.awaitStorage(ctx)
 	stopHostile()
 	others.Wait()
-	w.proxy.Calm()
+	w.proxies[0].Calm()
+	w.proxies[1].Calm()
 	stopSending()
 	senders.Wait()
 
@@ -118,15 +120,21 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 
 // open makes all sessions, and the keepers.
 func (w *world) open() {
-	w.proxy = msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Reach: 4 << 20, Stall: 2 * time.Second})
-	w.proxy.Lead(w.server.addr.AddrPort)
+	for i, to := range []wire.Addr{w.server.addr, w.server.msgr1} {
+		w.proxies[i] = msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Reach: 4 << 20, Stall: 2 * time.Second})
+		w.proxies[i].Lead(to.AddrPort)
+	}
 	for j, k := range kinds {
 		for n := range k.number {
+			to, proxy := w.server.addr, w.proxies[0]
+			if k.msgr1 {
+				to, proxy = w.server.msgr1, w.proxies[1]
+			}
 			var through netip.AddrPort
 			if k.proxy {
-				through = w.proxy.Addr()
+				through = proxy.Addr()
 			}
-			s, err := openSession(k, 1+10*j+n, w.server.addr, through)
+			s, err := openSession(k, 1+10*j+n, to, through)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -136,7 +144,7 @@ func (w *world) open() {
 	for n := range keepers {
 		var through netip.AddrPort
 		if n%2 == 0 {
-			through = w.proxy.Addr()
+			through = w.proxies[0].Addr()
 		}
 		k, err := openKeeper(n, w.server.addr, through)
 		if err != nil {
@@ -199,7 +207,8 @@ func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 		})
 	}
 	every(w.plan.storm, &w.storms, func() error {
-		w.proxy.CutAll()
+		w.proxies[0].CutAll()
+		w.proxies[1].CutAll()
 		return nil
 	})
 	rng := rand.New(rand.NewPCG(3, 5))

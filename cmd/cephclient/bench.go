@@ -36,19 +36,9 @@ type benchResult struct {
 	PerSecond  float64 `json:"operations_per_second"`
 	MBytes     float64 `json:"megabytes_per_second"`
 	// CPU is the time of this process, by user and kernel, in microseconds per operation.
-	CPU     float64     `json:"cpu_us_per_operation"`
-	Latency latency     `json:"latency_us"`
-	Buckets []histogram `json:"histogram"`
-}
-
-type latency struct {
-	Min  float64 `json:"min"`
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p999"`
-	Max  float64 `json:"max"`
+	CPU     float64      `json:"cpu_us_per_operation"`
+	Latency perf.Summary `json:"latency_us"`
+	Buckets []histogram  `json:"histogram"`
 }
 
 // histogram counts the operations that took at most Below microseconds, but longer than the bucket before.
@@ -138,12 +128,10 @@ func cleanup(ctx context.Context, e env, p rados.Pool) error {
 }
 
 func result(mode string, threads, size int, calls *perf.Calls, cpu time.Duration) benchResult {
-	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-	h := calls.Of(mode)
+	h, rate := calls.Of(mode), calls.Rate(mode)
 	r := benchResult{
-		Mode: mode, Threads: threads, Size: size, Seconds: calls.Took.Seconds(), Operations: int(h.Count()), PerSecond: calls.Rate(mode),
-		MBytes: calls.Rate(mode) * float64(size) / 1e6, CPU: us(cpu) / float64(h.Count()),
-		Latency: latency{us(h.Min()), us(h.Mean()), us(h.Quantile(0.5)), us(h.Quantile(0.9)), us(h.Quantile(0.99)), us(h.Quantile(0.999)), us(h.Max())},
+		Mode: mode, Threads: threads, Size: size, Seconds: calls.Took.Seconds(), Operations: int(h.Count()), PerSecond: rate,
+		MBytes: rate * float64(size) / 1e6, CPU: float64(cpu.Nanoseconds()) / 1e3 / float64(h.Count()), Latency: h.Summary(),
 	}
 	h.Doublings(func(below int, count int64) { r.Buckets = append(r.Buckets, histogram{below, count}) })
 	return r

@@ -169,8 +169,9 @@ func (s *settings) raw(option string) string {
 // lookup is that of net.Resolver.
 type lookup func(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
 
-// monitors are the addresses of mon_host. Without it the DNS has them, the preferred ones first, as a service whose name is mon_dns_srv_name,
-// in a domain that may follow behind _, or in those that the machine searches. what is the setting or the name that was asked for.
+// monitors are the addresses of mon_host. Without it the DNS has them, the preferred ones first, as a
+// service whose name is mon_dns_srv_name, in a domain that may follow after _, or in those that the
+// machine searches. what is the setting or the name that was asked for.
 func (s *settings) monitors(ctx context.Context, srv lookup) (list []string, what string, err error) {
 	if list, what = split(s.get("mon_host")), "mon_host of "+s.file; len(list) == 0 {
 		service, domain, _ := strings.Cut(cmp.Or(s.get("mon_dns_srv_name"), "ceph-mon"), "_")

@@ -57,9 +57,11 @@ func (o *options) authAdvice(err error) string {
 	case errors.Is(err, auth.ErrNoMode):
 		return "the cluster does not allow the modes of --mode"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, &re):
-		return fmt.Sprintf("the OSD does not let %s in: it has no caps of OSDs (ceph auth get %s), or the clock of the OSD is wrong", o.Name, o.Name)
+		return fmt.Sprintf(
+			"the OSD does not let %s in: it has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong", o.Name)
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
-		return fmt.Sprintf("the cluster does not know %s with the key in %s, or it has no caps of monitors (ceph auth get %s)", o.Name, o.keyFrom, o.Name)
+		return fmt.Sprintf("the cluster does not know %s with the key in %s, or it has no caps of monitors (ceph auth get %[1]s)",
+			o.Name, o.keyFrom)
 	}
 	return ""
 }
@@ -103,7 +105,9 @@ func plain(err error) string {
 
 // internals are the words of an error that are left out.
 func internals(err error) *strings.Replacer {
-	words := []string{"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", ""}
+	words := []string{
+		"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", "",
+	}
 	var ce *control.Error
 	if errors.As(err, &ce) {
 		// The peer is named once.

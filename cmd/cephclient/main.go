@@ -27,7 +27,8 @@ import (
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupSRV: net.DefaultResolver.LookupSRV}, args)
+		e := env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupSRV: net.DefaultResolver.LookupSRV}
+		return run(ctx, e, args)
 	})
 }
 
@@ -63,15 +64,15 @@ func commands() []command {
 		{name: "ls", args: "POOL", help: "the objects of a pool's namespace", run: onPool(list), long: true},
 		{name: "put", args: "POOL OBJECT FILE", help: "write an object; - is standard input", run: onObject(put), long: true},
 		{name: "get", args: "POOL OBJECT FILE", help: "read an object; - is standard output", run: onObject(get), long: true},
-		{name: "append", args: "POOL OBJECT FILE", help: "write at the end of an object; - is standard input", run: onObject(appendTo), long: true},
+		{name: "append", args: "POOL OBJECT FILE", help: "write at its end; - is standard input", run: onObject(appendTo), long: true},
 		{name: "truncate", args: "POOL OBJECT SIZE", help: "set the size of an object", run: onObject(truncate)},
 		{name: "stat", args: "POOL OBJECT", help: "size and time of an object", run: onObject(stat)},
 		{name: "rm", args: "POOL OBJECT...", help: "remove objects; - is a list on standard input", run: onPool(remove), long: true},
 		{name: "xattr", args: "POOL OBJECT ACTION...", help: xattrs.help(), run: onObject(xattrs.run)},
 		{name: "omap", args: "POOL OBJECT ACTION...", help: omaps.help(), run: onObject(omaps.run)},
 		{name: "lock", args: "POOL OBJECT ACTION...", help: locks.help(), run: onObject(locks.run)},
-		{name: "watch", args: "POOL OBJECT", help: "print each notification as JSON, until it is interrupted", run: onObject(watch), long: true},
-		{name: "notify", args: "POOL OBJECT TEXT", help: "notify the watchers, and print their answers as JSON", run: onObject(notify), long: true},
+		{name: "watch", args: "POOL OBJECT", help: "print each notification as JSON, until interrupted", run: onObject(watch), long: true},
+		{name: "notify", args: "POOL OBJECT TEXT", help: "notify watchers, and print answers as JSON", run: onObject(notify), long: true},
 		{name: "snap", args: "POOL ACTION...", help: snaps.help(), run: onPool(snaps.run)},
 		{name: "bench", args: "POOL MODE", help: "measure: write, seq, rand; cleanup", run: onPool(bench), long: true},
 	}
@@ -80,19 +81,19 @@ func commands() []command {
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	var o options
-	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters, Values: map[string][]string{
+	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters}
+	p.Values = map[string][]string{
 		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
-	}}
+	}
 	o.register(p.Flags, e.getenv)
 	for _, c := range commands() {
 		var given func() []string
 		if strings.HasPrefix(c.args, "POOL") {
 			given = func() []string { return o.pool }
 		}
-		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Given: given, Run: func(ctx context.Context, args []string) error {
-			return e.dialled(ctx, &o, c, args)
-		}})
+		run := func(ctx context.Context, args []string) error { return e.dialled(ctx, &o, c, args) }
+		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Given: given, Run: run})
 	}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }

@@ -45,22 +45,30 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
-	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")), "`FILE` that names the monitors and the place of the key, or a list of which the first is taken (default ceph.conf in /etc/ceph, ~/.ceph or here)")
-	fs.StringVar(&o.mons, "mon", "", "`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default mon_host of --conf, without it those that the DNS has for _ceph-mon._tcp)")
-	fs.StringVar(&o.keyring, "keyring", "", "`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no authentication)")
+	fs.StringVar(&o.conf, "conf", cmp.Or(args["conf"], getenv("CEPH_CONF")),
+		"`FILE` that names the monitors and the place of the key, or a list of which the first is taken "+
+			"(default ceph.conf in /etc/ceph, ~/.ceph or here)")
+	fs.StringVar(&o.mons, "mon", "",
+		"`ADDRS` of monitors, such as v2:10.0.0.1:3300 or mon-a.example.com, separated by commas (default "+
+			"mon_host of --conf, without it those that the DNS has for _ceph-mon._tcp)")
+	fs.StringVar(&o.keyring, "keyring", "",
+		"`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no "+
+			"authentication)")
 	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
-	cli.BytesVar(fs, &o.offset, "offset", 0, math.MaxInt64, "put, get: `BYTES` from the start of the object; put then replaces nothing else")
+	cli.BytesVar(fs, &o.offset, "offset", 0, math.MaxInt64,
+		"put, get: `BYTES` from the start of the object; put then replaces nothing else")
 	fs.BoolVar(&o.quiet, "quiet", false, "put, get, append: no progress on a terminal")
 	cli.BytesVar(fs, &o.size, "size", 4<<20, math.MaxInt64, "bench write: `BYTES` of each object")
 	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
 	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
 	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it ends (default never)")
-	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second, "bound of the whole command, or of each step of a command that moves data")
+	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second,
+		"bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
 }
 
@@ -92,8 +100,8 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 	mons, what := split(o.mons), "--mon"
 	if len(mons) == 0 {
 		if mons, what, err = o.known.monitors(ctx, e.lookupSRV); len(mons) == 0 {
-			return cfg, cli.Usagef("--mon is missing: the address of a monitor; there is no mon_host in %s either, and the DNS has no %s: %w",
-				cmp.Or(o.known.file, "a ceph.conf"), what, err)
+			const missing = "--mon is missing: the address of a monitor; there is no mon_host in %s either, and the DNS has no %s: %w"
+			return cfg, cli.Usagef(missing, cmp.Or(o.known.file, "a ceph.conf"), what, err)
 		}
 	}
 	for _, text := range mons {

@@ -111,7 +111,8 @@ func (s *shard) breakOff(r *request) {
 // remedy adds the remedy for a full disk.
 func (s *shard) remedy(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room", unix.ENOSPC, s.kv.dir)
+		const text = "%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room"
+		return fmt.Errorf(text, unix.ENOSPC, s.kv.dir)
 	}
 	return err
 }

@@ -136,7 +136,8 @@ func (f *findings) memlock() check {
 	case locks:
 		found += ", and CAP_IPC_LOCK lifts it"
 	case f.machine.Memlock.Soft < enoughMemlock:
-		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: beyond it each request pins its memory anew"
+		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: " +
+			"beyond it each request pins its memory anew"
 	}
 	return note("memlock", found, remedy)
 }

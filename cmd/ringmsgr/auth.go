@@ -82,7 +82,8 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 		if err != nil {
 			return err
 		}
-		if authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, Ciphers: ciphers, ServiceTTL: o.ticketLife}); err != nil {
+		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: ciphers, ServiceTTL: o.ticketLife}
+		if authority, err = cephx.NewAuthority(mon); err != nil {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
 		if cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {

@@ -161,7 +161,8 @@ func (r *diagnosis) print(e env) {
 	}
 	verdict := "A messenger cannot run here as asked."
 	if r.OK {
-		verdict = fmt.Sprintf("A messenger can run here: %d cores on %s, receive mode %s (%s).", r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
+		const text = "A messenger can run here: %d cores on %s, receive mode %s (%s)."
+		verdict = fmt.Sprintf(text, r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 	}
 	fmt.Fprintln(e.stdout)
 	cli.Hang(e.stdout, "", verdict, 0, width)

@@ -282,7 +282,7 @@ func TestSendNoticesThatNothingComesBack(t *testing.T) {
 func TestPingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
-	var out, errs lockedBuffer
+	var out, errs clitest.Buffer
 	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil}, []string{"ping", addr})
 	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
 		t.Errorf("status %d, stderr %s", status, errs.String())

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,92 +22,38 @@ func TestMain(m *testing.M) { clitest.Program(m, main) }
 // serverChain is a serve in a process of its own, and its successors.
 type serverChain struct {
 	t     *testing.T
-	args  []string    // of each
-	out   [2]*os.File // the output of all processes; end closes it
+	args  []string // of each
 	addr  string
 	stats string
 	path  string
-	pids  []int
-	ready chan string // lines that begin with "listening"
-	rest  chan []string
-	errs  *lockedBuffer
+	all   []*clitest.Process
 }
 
 // startChain starts the first one.
 func startChain(t *testing.T, args ...string) *serverChain {
 	t.Helper()
 	dir := t.TempDir()
-	outR, outW := pipe(t)
-	errR, errW := pipe(t)
-	d := &serverChain{
-		t: t, out: [2]*os.File{outW, errW}, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover"),
-		ready: make(chan string, 200), rest: make(chan []string, 1), errs: &lockedBuffer{},
-	}
+	d := &serverChain{t: t, stats: filepath.Join(dir, "stats"), path: filepath.Join(dir, "handover")}
 	d.args = append([]string{"serve", "--handover", d.path, "--stats", d.stats, "--linger", "20s"}, args...)
-	go func() { _, _ = io.Copy(d.errs, errR) }() // ends with the last process
-	go d.read(outR)
-	d.start()
-	d.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(d.listening())
+	d.addr = regexp.MustCompile(`v2:[0-9.]+:\d+/\d+`).FindString(d.start())
 	return d
 }
 
-// start starts one more process.
-func (d *serverChain) start(args ...string) {
+// start starts one more process, and returns its first line.
+func (d *serverChain) start(args ...string) string {
 	d.t.Helper()
-	cmd := clitest.Command(d.t, append(d.args, args...)...)
-	cmd.Stdout, cmd.Stderr = d.out[0], d.out[1]
-	if err := cmd.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	d.pids = append(d.pids, cmd.Process.Pid)
-	d.t.Cleanup(func() {
-		if d.t.Failed() {
-			_ = cmd.Process.Kill() // it may have ended
-		}
-		_ = cmd.Wait() // its output has shown its status
-	})
+	p := clitest.Start(d.t, append(d.args, args...)...)
+	d.all = append(d.all, p)
+	return p.Line()
 }
 
-func pipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	clitest.Must(t, err)
-	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-	return r, w
-}
-
-// read sorts the output of the processes, until the last of them has ended.
-func (d *serverChain) read(r io.Reader) {
-	var rest []string
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "listening") {
-			d.ready <- lines.Text()
-		} else {
-			rest = append(rest, lines.Text())
-		}
-	}
-	d.rest <- rest
-}
-
-func (d *serverChain) listening() string {
-	d.t.Helper()
-	select {
-	case l := <-d.ready:
-		return l
-	case <-time.After(2 * time.Minute):
-		d.t.Fatalf("process %d of %d is not ready: %s", len(d.pids), d.pids, d.errs)
-		return ""
-	}
-}
-
-// succeed has the present one hand over.
+// handOver has the present one hand over.
 func (d *serverChain) handOver() {
 	d.t.Helper()
-	d.start("--take-over", d.path)
-	if l := d.listening(); !strings.Contains(l, d.addr) {
+	if l := d.start("--take-over", d.path); !strings.HasPrefix(l, "listening") || !strings.Contains(l, d.addr) {
 		d.t.Fatalf("the successor says %s, the first was %s", l, d.addr)
 	}
-	if got, want := d.snapshot().PID, d.pids[len(d.pids)-1]; got != want {
+	if got, want := d.snapshot().PID, d.all[len(d.all)-1].PID(); got != want {
 		d.t.Fatalf("process %d answers, want its successor, %d", got, want)
 	}
 }
@@ -130,24 +73,23 @@ func (d *serverChain) snapshot() *control.Snapshot {
 // end ends the last one, and checks that all have ended well.
 func (d *serverChain) end() {
 	d.t.Helper()
-	if err := syscall.Kill(d.pids[len(d.pids)-1], syscall.SIGTERM); err != nil {
-		d.t.Fatal(err)
-	}
-	_, _ = d.out[0].Close(), d.out[1].Close() // the processes have them
-	select {
-	case rest := <-d.rest:
-		handed := slices.DeleteFunc(slices.Clone(rest), func(l string) bool { return !strings.HasPrefix(l, "handed over") })
-		if len(rest) != len(d.pids) || len(handed) != len(d.pids)-1 || len(rest)-len(handed) != 1 {
-			d.t.Errorf("%d processes said:\n%s", len(d.pids), strings.Join(rest, "\n"))
+	last := d.all[len(d.all)-1]
+	last.Signal(syscall.SIGTERM)
+	for _, p := range d.all {
+		want := "handed over"
+		if p == last {
+			want = "ended"
 		}
-	case <-time.After(2 * time.Minute):
-		d.t.Fatalf("not all of %v have ended: %s", d.pids, d.errs)
+		if l := p.Line(); !strings.HasPrefix(l, want) {
+			d.t.Errorf("it says %s, want %s", l, want)
+		}
+		p.Want(cli.OK)
+		// A load with all its echoes ends, even without its last ack. The session is lossless: the
+		// first attempt of each next process dials a client that is gone.
+		mustHaveOnly(d.t, p.Stderr(), func(line string) bool {
+			return strings.Contains(line, "attempt failed, dialling again") && strings.Contains(line, "connection refused") && !strings.Contains(line, d.addr)
+		})
 	}
-	// A load with all its echoes ends, even without its last ack. The session is lossless: the
-	// first attempt of each next process dials a client that is gone.
-	d.errs.mustHaveOnly(d.t, func(line string) bool {
-		return strings.Contains(line, "attempt failed, dialling again") && strings.Contains(line, "connection refused") && !strings.Contains(line, d.addr)
-	})
 	for _, path := range []string{d.path, d.stats} {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			d.t.Errorf("%s is left: %v", path, err)

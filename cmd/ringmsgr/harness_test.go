@@ -24,9 +24,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// lockedBuffer is an output that several goroutines may write to.
-type lockedBuffer struct{ clitest.Buffer }
-
 // hosts is the name service of the tests.
 func hosts(_ context.Context, host string) ([]netip.Addr, error) {
 	if host == "here.example" {
@@ -51,7 +48,7 @@ func ringmsgrWith(t testing.TB, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	var out, errs lockedBuffer
+	var out, errs clitest.Buffer
 	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now, lookup: hosts}
 	status := run(ctx, e, args)
 	return result{status, out.String(), errs.String()}
@@ -86,7 +83,7 @@ type running struct {
 	ready  string // its first line
 	cancel func()
 	lines  *bufio.Scanner
-	errs   *lockedBuffer
+	errs   *clitest.Buffer
 	status chan int
 }
 
@@ -96,7 +93,7 @@ func serve(t testing.TB, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
-	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &lockedBuffer{}, status: make(chan int, 1)}
+	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &clitest.Buffer{}, status: make(chan int, 1)}
 	go func() {
 		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil}, append([]string{"serve"}, args...))
 		_ = w.Close()
@@ -131,15 +128,10 @@ var stallLines = regexp.MustCompile(`(?m)^.*msg="core (stalled|turns again)".*\n
 
 func withoutStalls(log string) string { return stallLines.ReplaceAllString(log, "") }
 
-func (l *lockedBuffer) mustBeEmpty(t testing.TB) {
+// mustHaveOnly checks that a log has no lines but those that are allowed; nil: none is.
+func mustHaveOnly(t testing.TB, log string, allowed func(line string) bool) {
 	t.Helper()
-	l.mustHaveOnly(t, nil)
-}
-
-// mustHaveOnly is mustBeEmpty, but for lines that are allowed.
-func (l *lockedBuffer) mustHaveOnly(t testing.TB, allowed func(line string) bool) {
-	t.Helper()
-	for line := range strings.Lines(withoutStalls(l.String())) {
+	for line := range strings.Lines(withoutStalls(log)) {
 		if allowed == nil || !allowed(line) {
 			t.Errorf("unexpected output: %s", line)
 		}

@@ -221,10 +221,8 @@ func (l *load) report(failed error) *sent {
 	r.Rate = round(float64(r.Verified)/l.elapsed.Seconds(), 1)
 	r.Bandwidth = round(float64(r.Verified)*float64(l.s.size)/1e6/l.elapsed.Seconds(), 3)
 	if times.Count() > 0 {
-		r.Latency = &quantiles{
-			toMicros(times.Min()), toMicros(times.Quantile(0.5)), toMicros(times.Quantile(0.9)),
-			toMicros(times.Quantile(0.99)), toMicros(times.Quantile(0.999)), toMicros(times.Max()),
-		}
+		summary := times.Summary()
+		r.Latency = &summary
 	}
 	if memory, err := perf.ReadMemory(0); err == nil {
 		r.Memory, r.Peak = memory.Resident, memory.Peak

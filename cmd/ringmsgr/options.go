@@ -84,8 +84,12 @@ func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, time
 	o.Session.Register(fs, name, timeout, bound)
 	fs.Func("listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated", o.listen.add)
 	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
-	fs.StringVar(&o.steer, "steer", "auto", "`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a comma list")
-	fs.StringVar(&o.packed, "compress", "", "compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred first")
+	fs.StringVar(&o.steer, "steer", "auto",
+		"`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a "+
+			"comma list")
+	fs.StringVar(&o.packed, "compress", "",
+		"compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred "+
+			"first")
 }
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -27,7 +28,7 @@ keepalives, each from its send on the core until the answer.
 Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
  "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
  "compression":"none","backend":"io_uring|epoll","handshake_us":N,
- "rtt_us":{"min":N,"p50":N,"p99":N,"max":N},"count":N}
+ "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
 		Run: func(ctx context.Context, args []string) error { return p.run(ctx, e, args) },
@@ -40,20 +41,12 @@ type pinger struct {
 	count int
 }
 
-// rtt summarises round trips.
-type rtt struct {
-	Min micros `json:"min"`
-	P50 micros `json:"p50"`
-	P99 micros `json:"p99"`
-	Max micros `json:"max"`
-}
-
 // pong is the JSON of a ping.
 type pong struct {
 	negotiated
-	Handshake micros `json:"handshake_us"`
-	RTT       rtt    `json:"rtt_us"`
-	Count     int    `json:"count"`
+	Handshake float64      `json:"handshake_us"`
+	RTT       perf.Summary `json:"rtt_us"`
+	Count     int          `json:"count"`
 }
 
 func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
@@ -123,20 +116,17 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		failed.Stage = control.StageKeepalive
 		return nil, &failed
 	}
-	n, l := negotiatedBy(m, info), trips.times
+	n := negotiatedBy(m, info)
 	n.Compression = info.Compression
-	return &pong{
-		negotiated: n, Handshake: toMicros(info.Handshake), Count: p.count,
-		RTT: rtt{toMicros(l.Min()), toMicros(l.Quantile(0.5)), toMicros(l.Quantile(0.99)), toMicros(l.Max())},
-	}, nil
+	return &pong{negotiated: n, Handshake: perf.Micros(info.Handshake), Count: p.count, RTT: trips.times.Summary()}, nil
 }
 
 func (a *pong) print(t *table) {
 	a.rows(t)
 	t.row("compression", "%s", a.Compression)
 	t.row("backend", "%s", a.Backend)
-	t.row("handshake", "%v", a.Handshake)
-	t.row("round trip", "min %v, p50 %v, p99 %v, max %v, of %d", a.RTT.Min, a.RTT.P50, a.RTT.P99, a.RTT.Max, a.Count)
+	t.row("handshake", "%s", cli.Micros(a.Handshake))
+	t.latency("round trip", &a.RTT, fmt.Sprintf(", of %d", a.Count))
 }
 
 // trips measures round trips one after the other, on the core of the

@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -35,12 +36,13 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
-	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e), Values: map[string][]string{
+	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e)}
+	p.Values = map[string][]string{
 		"ENGINE": flags.Backends, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
 		"LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
 		"POLICY": control.PolicyNames(), "REVISION": {"0", "1"}, "RULES": {"auto", "none", "cpu", "hint", "table"},
 		"ORDER": {"rate", "bytes", "queue", "lag", "core", "peer", "id"},
-	}}
+	}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
@@ -57,14 +59,15 @@ func (t *table) row(name, format string, args ...any) {
 	fmt.Fprintf(t.w, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// micros is a duration in microseconds, to a tenth.
-type micros float64
-
-func toMicros(d time.Duration) micros {
-	return micros(math.Round(float64(d)/100) / 10)
+// latency is a row of durations; nil: there are none.
+func (t *table) latency(name string, s *perf.Summary, more string) {
+	if s == nil {
+		t.row(name, "not known, no echo came")
+		return
+	}
+	t.row(name, "min %s, mean %s, p50 %s, p90 %s, p99 %s, p99.9 %s, max %s%s", cli.Micros(s.Min), cli.Micros(s.Mean),
+		cli.Micros(s.P50), cli.Micros(s.P90), cli.Micros(s.P99), cli.Micros(s.P999), cli.Micros(s.Max), more)
 }
-
-func (m micros) String() string { return cli.Micros(float64(m)) }
 
 // round keeps n decimals.
 func round(v float64, n int) float64 {

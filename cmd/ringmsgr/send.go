@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -38,10 +39,11 @@ With --duration it sends for that long, and then waits for the last echoes.
 
 Each lossless connection is the session of a client of its own, with --cores
 cores. Lossy ones share the cores and one identity, so several of them need a
-server that keeps no sessions, which is the default of serve.` + shapes(`{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
+server that keeps no sessions, which is the default of serve.` +
+			shapes(`{"peer":{...},"protocol":"...","auth":"...","mode":"...","backend":"io_uring|epoll",
  "policy":"...","lossy":false,"conns":N,"depth":N,"size":N,
  "messages":N,"verified":N,"seconds":N,"messages_per_s":N,"mb_per_s":N,
- "latency_us":{"min":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
+ "latency_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},
  "resident_bytes":N,"resident_peak_bytes":N,
  "reconnects":N,"duplicates":0,"losses":0,"corrupt":0}
 with "latency_us":null if no echo came;
@@ -69,16 +71,6 @@ const (
 	maxPayload = 256 << 20
 )
 
-// quantiles summarises latencies.
-type quantiles struct {
-	Min  micros `json:"min"`
-	P50  micros `json:"p50"`
-	P90  micros `json:"p90"`
-	P99  micros `json:"p99"`
-	P999 micros `json:"p999"`
-	Max  micros `json:"max"`
-}
-
 // sent is the JSON of a run.
 type sent struct {
 	negotiated
@@ -92,7 +84,7 @@ type sent struct {
 	Seconds    float64       `json:"seconds"`
 	Rate       float64       `json:"messages_per_s"`
 	Bandwidth  float64       `json:"mb_per_s"`       // 10^6 bytes of payload, one way
-	Latency    *quantiles    `json:"latency_us"`     // nil: no echo came
+	Latency    *perf.Summary `json:"latency_us"`     // nil: no echo came
 	Memory     int64         `json:"resident_bytes"` // of this process, at the end
 	Peak       int64         `json:"resident_peak_bytes"`
 	Reconnects uint64        `json:"reconnects"`
@@ -127,7 +119,8 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
-		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: sessions are told apart by their nonce, which must be random then",
+		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: "+
+			"sessions are told apart by their nonce, which must be random then",
 			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
 	}
 	// A peer that comes back waits a second at most.
@@ -220,11 +213,7 @@ func (r *sent) print(t *table) {
 	t.row("load", "%d messages of %s, %d connections, depth %d", r.Messages, cli.Bytes(int64(r.Size)), r.Conns, r.Depth)
 	t.row("verified", "%d echoes in %.3f s, %d duplicates, %d losses, %d corrupt", r.Verified, r.Seconds, r.Duplicates, r.Losses, r.Corrupt)
 	t.row("rate", "%s messages/s, %s each way", cli.Count(r.Rate), cli.Rate(r.Bandwidth*1e6, "B/s"))
-	if q := r.Latency; q == nil {
-		t.row("latency", "not known, no echo came")
-	} else {
-		t.row("latency", "min %v, p50 %v, p90 %v, p99 %v, p99.9 %v, max %v", q.Min, q.P50, q.P90, q.P99, q.P999, q.Max)
-	}
+	t.latency("latency", r.Latency, "")
 	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
 }

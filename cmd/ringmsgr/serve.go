@@ -23,7 +23,9 @@ func serveCommand(e env) cli.Command {
 	s.succession.register(fs)
 	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
 	fs.DurationVar(&s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, "cephx, as a mon: `DURATION` that the tickets for services live")
-	fs.StringVar(&s.ciphers, "ciphers", "aes256k,aes", "cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of aes256k and aes")
+	fs.StringVar(&s.ciphers, "ciphers", "aes256k,aes",
+		"cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of "+
+			"aes256k and aes")
 	fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
 	return cli.Command{
 		Name: "serve", Help: "echo every message back", Flags: fs,

@@ -189,7 +189,8 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 		t := topCore{
 			CoreStats: c, cpu: -1, writes: f.per(old.Writes, c.Writes), syscall: f.per(old.Driver.Syscalls, c.Driver.Syscalls),
 			topRates: topRates{
-				f.per(old.MessagesIn, c.MessagesIn), f.per(old.MessagesOut, c.MessagesOut), f.per(old.BytesIn, c.BytesIn), f.per(old.BytesOut, c.BytesOut),
+				f.per(old.MessagesIn, c.MessagesIn), f.per(old.MessagesOut, c.MessagesOut),
+				f.per(old.BytesIn, c.BytesIn), f.per(old.BytesOut, c.BytesOut),
 			},
 		}
 		if c.CPU > 0 && c.CPU >= old.CPU && f.seconds > 0 {
@@ -210,7 +211,8 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 			a = &dataplane.HandlerStats{} // it is younger than the interval
 		}
 		f.conns = append(f.conns, topConn{c, topRates{
-			f.per(a.MessagesIn, b.MessagesIn), f.per(a.MessagesOut, b.MessagesOut), f.per(a.BytesIn, b.BytesIn), f.per(a.BytesOut, b.BytesOut),
+			f.per(a.MessagesIn, b.MessagesIn), f.per(a.MessagesOut, b.MessagesOut),
+			f.per(a.BytesIn, b.BytesIn), f.per(a.BytesOut, b.BytesOut),
 		}})
 	}
 	return f

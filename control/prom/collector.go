@@ -51,18 +51,20 @@ const upHelp = "Whether the messenger runs: 0 after its shutdown."
 func named(name string, opts ...Option) *Collector {
 	c := &Collector{name: name}
 	labels := c.labels()
-	c.up = prometheus.NewDesc("ringmsgr_up", upHelp, nil, labels)
-	c.info = prometheus.NewDesc("ringmsgr_info", "Always 1; the labels are the I/O engine, and the reason if it is not io_uring.",
-		[]string{"backend", "fallback"}, labels)
-	c.state = prometheus.NewDesc("ringmsgr_core_state", "Always 1; the label says whether the core is running, stalled, draining, failed or stopped.",
-		[]string{"core", "state"}, labels)
-	c.latency = prometheus.NewDesc("ringmsgr_core_latency_seconds",
-		"Sampled latencies: queue is from Send to a write, dispatch in the dispatchers, ack from a write to the ack.", []string{"core", "of"}, labels)
-	c.steered = prometheus.NewDesc("ringmsgr_steered_total", "New connections by the rule that chose their core.", []string{"addr", "rule"}, labels)
+	desc := func(name, help string, of ...string) *prometheus.Desc {
+		return prometheus.NewDesc("ringmsgr_"+name, help, of, labels)
+	}
+	c.up = desc("up", upHelp)
+	c.info = desc("info", "Always 1; the labels are the I/O engine, and the reason if it is not io_uring.", "backend", "fallback")
+	c.state = desc("core_state", "Always 1; the label is the state: running, stalled, draining, failed or stopped.", "core", "state")
+	c.latency = desc("core_latency_seconds",
+		"Sampled latencies: queue is from Send to a write, dispatch in the dispatchers, ack from a write to the ack.", "core", "of")
+	c.steered = desc("steered_total", "New connections by the rule that chose their core.", "addr", "rule")
 	of := func(prefix, help string, names []string, t reflect.Type) []field {
 		return (&set{
 			prefix: prefix, labels: labels, names: names, help: help,
-			gauges: map[string]bool{"driver_in_flight": true, "throttled_for_ns": true}, skip: map[string]bool{"core": true, "latency": true, "stalled": true, "counters": true, "steering": true},
+			gauges: map[string]bool{"driver_in_flight": true, "throttled_for_ns": true},
+			skip:   map[string]bool{"core": true, "latency": true, "stalled": true, "counters": true, "steering": true},
 		}).of(t)
 	}
 	c.messenger = of("ringmsgr", "Messenger", nil, reflect.TypeFor[control.Stats]())
@@ -129,7 +131,8 @@ func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err er
 			continue
 		}
 		collect(out, reflect.ValueOf(core).Elem(), c.cores, name)
-		for of, h := range map[string]*dataplane.Histogram{"queue": &core.Latency.Queue, "dispatch": &core.Latency.Dispatch, "ack": &core.Latency.Ack} {
+		l := &core.Latency
+		for of, h := range map[string]*dataplane.Histogram{"queue": &l.Queue, "dispatch": &l.Dispatch, "ack": &l.Ack} {
 			out <- histogram(c.latency, h, name, of)
 		}
 	}
@@ -233,10 +236,10 @@ var connSums = [...]struct {
 	of         func(*control.ConnStats) int64
 }{
 	{"connections", "Connections with peers.", func(*control.ConnStats) int64 { return 1 }},
-	{"queued_messages", "Messages that wait to be sent.", func(st *control.ConnStats) int64 { return int64(st.IO.Queued) }},
-	{"unacknowledged_messages", "Messages that were sent and are not acknowledged.", func(st *control.ConnStats) int64 { return int64(st.IO.Sent) }},
-	{"held_bytes", "Payload that is held to be sent, or until it is acknowledged.", func(st *control.ConnStats) int64 { return st.HeldBytes }},
-	{"received_bytes", "Received payload that is not released.", func(st *control.ConnStats) int64 { return st.IO.Reserved }},
+	{"queued_messages", "Messages that wait to be sent.", func(c *control.ConnStats) int64 { return int64(c.IO.Queued) }},
+	{"unacknowledged_messages", "Messages sent and not acknowledged.", func(c *control.ConnStats) int64 { return int64(c.IO.Sent) }},
+	{"held_bytes", "Payload held to be sent, or until it is acknowledged.", func(c *control.ConnStats) int64 { return c.HeldBytes }},
+	{"received_bytes", "Received payload that is not released.", func(c *control.ConnStats) int64 { return c.IO.Reserved }},
 }
 
 func newConnMetrics(labels prometheus.Labels) connMetrics {

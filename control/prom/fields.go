@@ -168,7 +168,7 @@ var help = map[string]string{
 	"ringmsgr_illegal_transitions_total": "Bugs of the messenger: always 0.",
 	"ringmsgr_hints_total":               "Hints about the core that owns a session, by their outcome.",
 	"ringmsgr_placement_total":           "Accepted sockets by where they arrived.",
-	"ringmsgr_core_cpu_seconds_total":    "CPU time of the core's thread, in the kernel included: its rate is the share of a CPU that the core takes.",
+	"ringmsgr_core_cpu_seconds_total":    "CPU time of the core's thread, in the kernel included: its rate is its share of a CPU.",
 	"ringmsgr_core_driver_total":         "Requests, completions and system calls of the driver of a core.",
 	"ringmsgr_core_driver_in_flight":     "Operations that the kernel has.",
 	"ringmsgr_core_load":                 "Connections that the core owns, with a socket or without.",

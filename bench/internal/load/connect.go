@@ -1,9 +1,11 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,27 +40,21 @@ func connect(ctx context.Context, o Options, nonce uint32) (fd int, enc *frame.E
 	if err != nil {
 		return -1, nil, nil, fmt.Errorf("handshake: %w", err)
 	}
-	fd, err = detach(tcp)
+	fd, err = Detach(tcp)
 	return fd, enc, dec, err
 }
 
-// detach duplicates the descriptor of c, so that it outlives c. It stays
-// non-blocking.
-func detach(c *net.TCPConn) (int, error) {
+// Detach duplicates the descriptor of c, so that it outlives c. It stays non-blocking.
+func Detach(c syscall.Conn) (int, error) {
 	rc, err := c.SyscallConn()
 	if err != nil {
 		return -1, err
 	}
 	fd := -1
-	var dupErr error
-	err = rc.Control(func(old uintptr) {
-		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	if err != nil {
-		return -1, err
-	}
-	if dupErr != nil {
-		return -1, fmt.Errorf("duplicate descriptor: %w", dupErr)
+	var failed error
+	err = rc.Control(func(old uintptr) { fd, failed = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = cmp.Or(err, failed); err != nil {
+		return -1, fmt.Errorf("duplicate descriptor: %w", err)
 	}
 	return fd, nil
 }

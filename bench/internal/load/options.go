@@ -67,5 +67,5 @@ type Result struct {
 	ClientCPU time.Duration   `json:"client_cpu"`         // the same of this process
 	Restarts  int             `json:"restarts,omitempty"` // of a client that hung or aborted
 	Steady    bool            `json:"steady"`             // every open request was answered once before the window
-	Latency   *perf.Histogram `json:"latency"`            // from the issue of a request to the end of its reply, of replies within the window
+	Latency   *perf.Histogram `json:"latency"`            // from the issue to the end of the reply, of replies within the window
 }

@@ -61,7 +61,8 @@ func Find(path string) (found []Release, err error) {
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%w: no directory of PATH has %s and %s (Debian's package ceph-test has)", errTool, clientProgram, serverProgram)
+		const text = "%w: no directory of PATH has %s and %s (Debian's package ceph-test has)"
+		return nil, fmt.Errorf(text, errTool, clientProgram, serverProgram)
 	}
 	return found, nil
 }

@@ -105,7 +105,7 @@ type Sample struct {
 	P999US        float64 `json:"p99_9_us"`
 	ServerCPUUS   float64 `json:"server_cpu_us_per_message"`
 	ClientCPUUS   float64 `json:"client_cpu_us_per_message"`
-	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // latencies are too small: not every open request was answered once before the window
+	UnsteadyStart bool    `json:"unsteady_start,omitempty"` // not every open request was answered before the window
 }
 
 // Syscalls are the system calls of the server per message.

@@ -3,26 +3,26 @@ package server
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 )
 
 const (
-	floorBuffer  = 256 << 10 // one hot buffer for all connections
-	floorEvents  = 128
-	floorBacklog = 512
-	floorPieces  = 4 // per connection and turn
+	floorBuffer = 256 << 10 // one hot buffer for all connections
+	floorEvents = 128
+	floorPieces = 4 // per connection and turn
 )
 
 // Floor is the least work of a TCP echo server: one locked thread, one epoll loop, one buffer;
 // it writes the bytes of one read back in one piece. It does not decode the bytes, so its
 // figures are the price of TCP itself. A floor of NewFloorStore does.
 type Floor struct {
-	addr     netip.AddrPort
+	addr     net.Addr
 	epoll    int
 	listener int
 	stop     int // eventfd
@@ -64,21 +64,15 @@ func newFloor(s *store) (*Floor, error) {
 
 // open makes the descriptors.
 func (f *Floor) open() (err error) {
-	if f.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	if err = unix.Bind(f.listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return os.NewSyscallError("bind", err)
-	}
-	if err = unix.Listen(f.listener, floorBacklog); err != nil {
-		return os.NewSyscallError("listen", err)
-	}
-	sa, err := unix.Getsockname(f.listener)
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return os.NewSyscallError("getsockname", err)
+		return err
 	}
-	in4 := sa.(*unix.SockaddrInet4)
-	f.addr = netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port))
+	defer l.Close()
+	f.addr = l.Addr()
+	if f.listener, err = load.Detach(l.(*net.TCPListener)); err != nil {
+		return err
+	}
 	if f.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
@@ -94,7 +88,7 @@ func (f *Floor) open() (err error) {
 }
 
 // Addr returns where it listens.
-func (f *Floor) Addr() net.Addr { return net.TCPAddrFromAddrPort(f.addr) }
+func (f *Floor) Addr() net.Addr { return f.addr }
 
 // Syscalls returns the number of system calls of its loop.
 func (f *Floor) Syscalls() uint64 { return f.syscalls.Load() }

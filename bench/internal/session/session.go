@@ -42,7 +42,7 @@ func interrupt(ctx context.Context, c net.Conn) (behind func(error) error) {
 // frames.
 func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
 	behind := interrupt(ctx, c)
-	cfg := msgrtest.PeerConfig{Name: entity(), Number: -1, Addr: wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: addrPort(c.LocalAddr())}}
+	cfg := msgrtest.PeerConfig{Name: entity(), Number: -1, Addr: v2(c.LocalAddr(), nonce)}
 	var err error
 	if secure {
 		if cfg.AuthClient, err = newSecureClient(); err != nil {

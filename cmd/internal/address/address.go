@@ -3,6 +3,7 @@
 package address
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,41 +129,27 @@ func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 // split cuts the port off; without a port it returns standard. why is the error, empty for
 // none.
 func split(s string, standard uint16) (host string, port uint16, why string) {
-	host, portText := s, ""
-	switch inner, closed := strings.CutSuffix(s, "]"); {
-	case s == "":
+	inner := s
+	if strings.HasSuffix(s, "]") {
+		inner = strings.Trim(s, "[]")
+	}
+	if _, err := netip.ParseAddr(inner); err == nil || s != "" && !strings.Contains(s, ":") {
+		return inner, standard, ""
+	}
+	host, text, err := net.SplitHostPort(cmp.Or(s, ":"))
+	switch {
+	case err != nil:
+		return "", 0, "an IPv6 address with a port stands in brackets"
+	case host == "":
 		return "", 0, "the host is missing"
-	case isIP(s):
-	case closed && strings.HasPrefix(s, "["):
-		host = inner[1:]
-	default:
-		colon := strings.LastIndexByte(s, ':')
-		if colon < 0 {
-			break
-		}
-		host, portText = s[:colon], s[colon+1:]
-		if portText == "" {
-			return "", 0, "the port is missing after the colon"
-		}
-		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-			host = host[1 : len(host)-1]
-		} else if strings.Contains(host, ":") {
-			return "", 0, "an IPv6 address with a port stands in brackets"
-		}
+	case text == "":
+		return "", 0, "the port is missing after the colon"
 	}
-	if portText == "" {
-		return host, standard, ""
-	}
-	n, err := strconv.ParseUint(portText, 10, 16)
+	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Sprintf("the port %q is not in 1..65535", portText)
+		return "", 0, fmt.Sprintf("the port %q is not in 1..65535", text)
 	}
 	return host, uint16(n), ""
-}
-
-func isIP(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err == nil
 }
 
 // unknown matches an address whose protocol does not exist, but no host of that name.

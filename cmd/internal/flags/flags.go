@@ -35,7 +35,9 @@ type Session struct {
 // Register makes the flags. bound is the effect of --timeout, for the help.
 func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration, bound string) {
 	fs.StringVar(&s.Name, "name", name, "our name: `ENTITY`, such as client.admin or mon.a")
-	fs.StringVar(&s.mode, "mode", "", "connection modes, preferred first: `LIST` of crc and secure (default by the preferences of both sides)")
+	fs.StringVar(&s.mode, "mode", "",
+		"connection modes, preferred first: `LIST` of crc and secure (default by the preferences of both "+
+			"sides)")
 	fs.StringVar(&s.Proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
 	fs.IntVar(&s.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
 	fs.DurationVar(&s.Timeout, "timeout", timeout, "`DURATION`: "+bound)
@@ -130,7 +132,9 @@ type Recording struct {
 
 // Register makes the flags.
 func (r *Recording) Register(fs *flag.FlagSet) {
-	fs.StringVar(&r.trace, "trace", "", "`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one is FILE.1")
+	fs.StringVar(&r.trace, "trace", "",
+		"`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one "+
+			"is FILE.1")
 	fs.StringVar(&r.keyLog, "keylog", "",
 		"`FILE` that gets the keys of connections in mode secure, for \"ringmsgr decode --keys\": its readers can decrypt recordings")
 }

@@ -54,7 +54,9 @@ var order = map[string]legal{
 }
 
 // once are the tags that a side sends at most once.
-var once = []string{"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK"}
+var once = []string{
+	"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK",
+}
 
 // frame2 looks at a banner or a frame of msgr2.
 func (c *conn) frame2(r *trace.Record) {

@@ -72,7 +72,8 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 		if len(j.conns) >= maxConns {
 			clear(j.conns)
 		}
-		c = &conn{j: j, socket: r.Socket, joined: r.Event != trace.Open || r.Error != "", state: "banners", msgr1: r.Protocol == trace.Msgr1}
+		c = &conn{j: j, socket: r.Socket, state: "banners", msgr1: r.Protocol == trace.Msgr1}
+		c.joined = r.Event != trace.Open || r.Error != ""
 		j.conns[r.Socket] = c
 	}
 	switch r.Event {
@@ -151,7 +152,9 @@ func (c *conn) end(r *trace.Record) {
 	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
 		s := c.of(from)
 		if len(s.beats) > 0 && r.Time.Sub(s.beats[0]) >= time.Second {
-			c.wrong(from.Other(), "it did not answer %d keepalives, the first %.1f s before the end", len(s.beats), r.Time.Sub(s.beats[0]).Seconds())
+			c.wrong(from.Other(),
+				"it did not answer %d keepalives, the first %.1f s before the "+
+					"end", len(s.beats), r.Time.Sub(s.beats[0]).Seconds())
 		}
 	}
 }

@@ -95,7 +95,8 @@ func Chain(found []*Segment, k *Mark) (counts, past []*Segment, lost []string) {
 	slices.Reverse(counts)
 	if n := len(counts); k.Oldest <= k.Durable.Segment() &&
 		(n == 0 || counts[0].Number > k.Oldest || counts[n-1].Number < k.Durable.Segment()) {
-		lost = append(lost, fmt.Sprintf("%s speaks of segments %08x to %08x, and not all are there", k.Name(), k.Oldest, k.Durable.Segment()))
+		const text = "%s speaks of segments %08x to %08x, and not all are there"
+		lost = append(lost, fmt.Sprintf(text, k.Name(), k.Oldest, k.Durable.Segment()))
 	}
 	return counts, past, lost
 }

@@ -96,24 +96,6 @@ func TestFlagsAreListedWithinTheWidth(t *testing.T) {
 	}
 }
 
-func TestATextHangsBehindItsHead(t *testing.T) {
-	const text = "GOMAXPROCS is 2, wanted is 4 (cores + 2): set it in programs that embed the library"
-	for _, width := range []int{40, 80, 100} {
-		for _, head := range []string{"", "scheduler    note    "} {
-			var b strings.Builder
-			Hang(&b, head, text, len(head), width)
-			if got := strings.Fields(strings.TrimPrefix(b.String(), head)); strings.Join(got, " ") != text {
-				t.Errorf("%d columns: %q", width, got)
-			}
-			for line := range strings.Lines(b.String()) {
-				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
-					t.Errorf("%d columns of %d: %s", n, width, line)
-				}
-			}
-		}
-	}
-}
-
 func TestLinesOfATextAreIndented(t *testing.T) {
 	var b strings.Builder
 	Hang(&b, "", "one two three  four five-and-much-more six", 2, 12)

@@ -176,7 +176,8 @@ func (p *Program) flags(c *cobra.Command, to *pflag.FlagSet, from *flag.FlagSet)
 		switch value, _ := pflag.UnquoteUsage(f); value {
 		case "FILE", "PATH", "DIR", "DIRECTORY": // as the shell does it
 		default:
-			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(p.Values[value], cobra.ShellCompDirectiveNoFileComp)) // it has none yet
+			complete := cobra.FixedCompletions(p.Values[value], cobra.ShellCompDirectiveNoFileComp)
+			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
 		}
 	})
 }

@@ -17,7 +17,10 @@ func Must(t testing.TB, err error) {
 // Check calls a program, which returns its exit status, with the words of args. The test fails
 // unless it returns status, and its outputs contain stdout and stderr. With an empty stderr the
 // program must not write there.
-func Check(t testing.TB, p func(stdin io.Reader, stdout, stderr io.Writer, args []string) int, stdin, args string, status int, stdout, stderr string) {
+func Check(
+	t testing.TB, p func(stdin io.Reader, stdout, stderr io.Writer, args []string) int,
+	stdin, args string, status int, stdout, stderr string,
+) {
 	t.Helper()
 	var out, errs strings.Builder
 	got := p(strings.NewReader(stdin), &out, &errs, strings.Fields(args))

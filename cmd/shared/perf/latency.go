@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -60,6 +61,29 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 
 // Mean returns the average; 0 if there are none.
 func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
+
+// Summary has the durations of a histogram in few figures, in microseconds to a tenth; zeros if
+// there are none.
+type Summary struct {
+	Min  float64 `json:"min"`
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// Summary makes one.
+func (h *Histogram) Summary() Summary {
+	return Summary{
+		Micros(h.Min()), Micros(h.Mean()), Micros(h.Quantile(0.5)), Micros(h.Quantile(0.9)), Micros(h.Quantile(0.99)),
+		Micros(h.Quantile(0.999)), Micros(h.Max()),
+	}
+}
+
+// Micros is d in microseconds, to a tenth.
+func Micros(d time.Duration) float64 { return math.Round(float64(d)/100) / 10 }
 
 // Doublings calls f for each power of two, in microseconds, with the number of durations up
 // to it and above the power before, if there are any.
