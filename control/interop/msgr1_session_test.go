@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -184,7 +185,7 @@ func (f *fellowMon) pings() {
 	if st.Counters.Ready < 4 || st.Counters.Faults < 3 || st.Lossy || st.ConnectSeq < 4 {
 		f.t.Errorf("%+v", st)
 	}
-	if i := f.conn.Info(); i.Protocol != control.Msgr1 || i.Auth.String() != f.c.auth || !i.Features.Has(wire.FeatureMsgAuth) {
+	if i := f.conn.Info(); i.Protocol != control.Msgr1 || i.Auth.String() != f.c.auth || !i.Features.Has(wire1.FeatureMsgAuth) {
 		f.t.Errorf("negotiated %+v", i)
 	}
 	f.nothingMore()

@@ -181,7 +181,8 @@ type Seeds struct {
 // SeedFlags makes the flags -NAME.seeds, the number of seeds, and -NAME.first. For a variable
 // of a test.
 func SeedFlags(name string, n int) Seeds {
-	return Seeds{name, flag.Int(name+".seeds", n, "seeds that the server is simulated with"), flag.Uint64(name+".first", 1, "the first of them")}
+	seeds := flag.Int(name+".seeds", n, "seeds that the server is simulated with")
+	return Seeds{name, seeds, flag.Uint64(name+".first", 1, "the first of them")}
 }
 
 // Enough says whether so many seeds should see every kind of fault.

@@ -375,16 +375,12 @@ func (s *foeSocket) outSeqHeard() uint64 {
 
 // codecs1 begins to read and write messages. It never checks the signatures of nodes.
 func (s *foeSocket) codecs1(features wire.Features) {
-	s.old.form = frame1.Form{
-		OldHeader:    !features.Has(wire.FeatureNoSrcAddr),
-		OldFooter:    !features.Has(wire.FeatureMsgAuth),
-		OldKeepalive: !features.Has(wire.FeatureMsgrKeepalive2),
-	}
+	s.old.form = wire1.FormOf(features)
 	cfg := frame1.Config{Form: s.old.form}
 	var signer frame1.Signer
 	if len(s.key) > 0 {
 		var err error
-		if signer, err = cephx.NewSigner(s.key, features.Has(wire.FeatureCephxV2)); err != nil {
+		if signer, err = cephx.NewSigner(s.key, features.Has(wire1.FeatureCephxV2)); err != nil {
 			s.a.w.fail("adversary: %v", err)
 			return
 		}

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -154,11 +153,7 @@ func (m *msgr1) reply(d *direction, p *parts) bool {
 	other := &m.dirs[d.side.Other().index()]
 	switch a.Tag {
 	case wire1.TagReady, wire1.TagSeq:
-		both := m.asked.Features & a.Features
-		m.open(frame1.Form{
-			OldHeader: !both.Has(wire.FeatureNoSrcAddr), OldFooter: !both.Has(wire.FeatureMsgAuth),
-			OldKeepalive: !both.Has(wire.FeatureMsgrKeepalive2),
-		})
+		m.open(wire1.FormOf(m.asked.Features & a.Features))
 		p.phase, other.phase = open, open
 		if a.Tag == wire1.TagSeq {
 			p.phase, other.phase = counts, counts

@@ -127,16 +127,11 @@ func unmarshal[T any](to *T, text []byte, parse func(string) (T, error)) error {
 // over the years: the mask of a newer feature also has the bits of its incarnation.
 type Features uint64
 
-// The features that matter to a messenger.
+// The features that matter to a messenger, but for those of msgr1 alone.
 const (
-	FeatureNoSrcAddr      Features = 1 << 1 // msgr1: the short message header
-	FeatureReconnectSeq   Features = 1 << 6
-	FeatureMsgAuth        Features = 1 << 23 // msgr1: room for signatures
-	FeatureMsgrKeepalive2 Features = 1 << 42
-	FeatureMsgAddr2       Features = 1 << 59 // mandatory in protocol v2
-	FeatureCephxV2        Features = 1 << 61 // msgr1: challenges, and the second form of signatures
-	FeatureServerJewel    Features = 1 << 57
-	FeaturesPacific       Features = 0x3f01cfbdfffdffff // everything that 16.2.15 supports
+	FeatureMsgAddr2    Features = 1 << 59 // mandatory in protocol v2
+	FeatureServerJewel Features = 1 << 57
+	FeaturesPacific    Features = 0x3f01cfbdfffdffff // everything that 16.2.15 supports
 )
 
 // Has reports whether f holds every bit of mask.

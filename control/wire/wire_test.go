@@ -111,8 +111,8 @@ func TestEnvelope(t *testing.T) {
 }
 
 func TestFeatureMasks(t *testing.T) {
-	two := FeatureMsgAuth | FeatureMsgAddr2
-	if FeatureMsgAuth.Has(two) || !FeaturesPacific.Has(two) {
+	two := FeatureServerJewel | FeatureMsgAddr2
+	if FeatureServerJewel.Has(two) || !FeaturesPacific.Has(two) {
 		t.Error("a set has a mask if it has each of its bits")
 	}
 	if got := Features(0b0110).Missing(0b1100); got != 0b1000 {

@@ -115,17 +115,22 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	delete(cl.tickets, serviceOSD)
 	mgr := cl.tickets[serviceMgr]
-	_, err := cl.RenewRequest() // for osd
-	must(t, err)
-	reply, _, err := c.authority.appendTickets(appendReplyHeader(nil, opPrincipalSessionKey), serviceOSD|serviceMgr|serviceMDS,
-		admin, cl.globalID, cl.tickets[serviceAuth].sessionKey)
-	must(t, err)
-	_, err = cl.HandleReply(reply)
-	must(t, err)
-	if cl.tickets[serviceOSD] == nil || cl.tickets[serviceMgr] != mgr || cl.tickets[serviceMDS] != nil {
-		t.Errorf("tickets: %+v", cl.Tickets())
+	for _, gives := range []service{serviceMgr | serviceMDS, serviceOSD | serviceMgr | serviceMDS} {
+		delete(cl.tickets, serviceOSD)
+		_, err := cl.RenewRequest() // for osd
+		must(t, err)
+		reply, _, err := c.authority.appendTickets(appendReplyHeader(nil, opPrincipalSessionKey), gives,
+			admin, cl.globalID, cl.tickets[serviceAuth].sessionKey)
+		must(t, err)
+		whole, err := cl.HandleReply(reply)
+		must(t, err)
+		if got := cl.tickets[serviceOSD] != nil; got != gives.has(serviceOSD) || whole != got {
+			t.Errorf("%v: whole %v, ticket for osds %v", gives, whole, got)
+		}
+		if cl.tickets[serviceMgr] != mgr || cl.tickets[serviceMDS] != nil {
+			t.Errorf("%v: tickets %+v", gives, cl.Tickets())
+		}
 	}
 }
 

@@ -241,7 +241,9 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 
 // appendTickets appends a service ticket reply with all existing services of wanted; n is their
 // number. Without one it appends no byte.
-func (a *Authority) appendTickets(dst []byte, wanted service, name wire.EntityName, globalID uint64, session Key) (out []byte, n int, err error) {
+func (a *Authority) appendTickets(
+	dst []byte, wanted service, name wire.EntityName, globalID uint64, session Key,
+) (out []byte, n int, err error) {
 	for _, s := range ticketServices {
 		if wanted.has(s) {
 			n++

@@ -196,7 +196,9 @@ const (
 	TooMany                 // too many of its source or prefix came to nothing, and enough of its source wait
 )
 
-var causeNames = [...]string{"admitted", "no room", "no room for its source address", "no room for its prefix", "too many of its source come to nothing"}
+var causeNames = [...]string{
+	"admitted", "no room", "no room for its source address", "no room for its prefix", "too many of its source come to nothing",
+}
 
 // String is the cause in a few words.
 func (c Cause) String() string { return causeNames[c] }

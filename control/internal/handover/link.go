@@ -170,7 +170,8 @@ func (l *Link) readFiles(t recordType, n int) ([]int, error) {
 func (l *Link) Refuse(err error) {
 	text := err.Error()
 	l.out.Reset(l.conn)
-	_ = l.send(recordRefused, func(p []byte) []byte { return append(p, text[:min(len(text), textMax)]...) }) // it learns of the end in any case
+	// It learns of the end in any case.
+	_ = l.send(recordRefused, func(p []byte) []byte { return append(p, text[:min(len(text), textMax)]...) })
 }
 
 // nothing is the payload of a record that says all by its type.

@@ -203,7 +203,7 @@ func TestSessionWithCephxIsSigned(t *testing.T) {
 		has    wire.Features
 		signed bool
 	}{
-		"second form": {all, true}, "no MSG_AUTH": {all &^ wire.FeatureMsgAuth, false},
+		"second form": {all, true}, "no MSG_AUTH": {all &^ wire1.FeatureMsgAuth, false},
 	} {
 		p := cephxAuth(t)
 		p.aHas = c.has

@@ -187,19 +187,12 @@ type AcceptConfig struct {
 // both have that. The decoder has the limits of the options.
 func (c *conn) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder, error) {
 	defer c.Wipe()
-	cfg := frame1.Config{
-		Form: frame1.Form{
-			OldHeader:    !features.Has(wire.FeatureNoSrcAddr),
-			OldFooter:    !features.Has(wire.FeatureMsgAuth),
-			OldKeepalive: !features.Has(wire.FeatureMsgrKeepalive2),
-		},
-		NoDataCRC: c.opts.NoDataCRC,
-	}
+	cfg := frame1.Config{Form: wire1.FormOf(features), NoDataCRC: c.opts.NoDataCRC}
 	var signers [2]frame1.Signer
 	if !cfg.OldFooter && c.res != nil && c.res.Method == auth.Cephx {
 		for i := range signers {
 			var err error
-			if signers[i], err = cephx.NewSigner(c.res.SessionKey, features.Has(wire.FeatureCephxV2)); err != nil {
+			if signers[i], err = cephx.NewSigner(c.res.SessionKey, features.Has(wire1.FeatureCephxV2)); err != nil {
 				return nil, nil, err
 			}
 		}

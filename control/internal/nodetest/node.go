@@ -77,7 +77,10 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	for _, d := range []struct {
 		at *time.Duration
 		v  time.Duration
-	}{{&cfg.Timeouts.Handshake, NodeHandshakeTimeout}, {&cfg.Timeouts.InitialBackoff, NodeInitialBackoff}, {&cfg.Timeouts.MaxBackoff, NodeMaxBackoff}} {
+	}{
+		{&cfg.Timeouts.Handshake, NodeHandshakeTimeout}, {&cfg.Timeouts.InitialBackoff, NodeInitialBackoff},
+		{&cfg.Timeouts.MaxBackoff, NodeMaxBackoff},
+	} {
 		if *d.at == 0 {
 			*d.at = d.v
 		}

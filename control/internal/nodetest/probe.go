@@ -129,8 +129,8 @@ func (p *Probe) Objects() []Object {
 	return out
 }
 
-// Await waits until there is one object for each line, and each object matches its line: an end, then counters as connector C(sockets, idents, reconnects,
-// events), as acceptor A(...), and R(reset events, remote reset events).
+// Await waits until there is one object for each line, and each object matches its line: an end,
+// then counters as connector C(sockets, idents, reconnects, events), as acceptor A(...), and R(reset events, remote reset events).
 // A missing group must be 0; a number may be "*", "2+" or "1-2", and an end
 // "closed|standby". Check compares the counters once more.
 func (p *Probe) Await(ctx context.Context, lines ...string) error {

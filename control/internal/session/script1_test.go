@@ -68,7 +68,7 @@ func (a args) features1() wire.Features {
 	case a.has("more-features"):
 		return wire.FeaturesPacific | 1<<50
 	case a.has("no-reconnect-seq"):
-		return wire.FeaturesPacific &^ wire.FeatureReconnectSeq
+		return wire.FeaturesPacific &^ wire1.FeatureReconnectSeq
 	}
 	return wire.FeaturesPacific
 }

@@ -176,7 +176,7 @@ func (s *Session) Accept(r *session.Run) {
 	if s.Policy.Lossy {
 		reply.Flags = wire1.FlagLossy
 	}
-	if !s.anew && c.Features.Has(wire.FeatureReconnectSeq) {
+	if !s.anew && c.Features.Has(wire1.FeatureReconnectSeq) {
 		s.due = dueSeq
 		r.Do(session.Send{Frame: Answer{Reply: reply, Received: s.IO.InSeq}})
 		return

@@ -187,7 +187,7 @@ func (c *acceptor1) asked(ctx context.Context, m wire1.Connect) (session.Frame, 
 	required := c.begin(wire.EntityType(m.HostType))
 	f := session1.Asked{Connect: m}
 	if auth.Method(m.AuthMethod) == auth.Cephx && handshake1.Authorizes(peer.EntityType, own) {
-		f.Required = wire.FeatureCephxV2 // our challenge, without which an authorizer could be shown again
+		f.Required = wire1.FeatureCephxV2 // our challenge, without which an authorizer could be shown again
 	}
 	if session1.Refuse(&m, required|f.Required, wire1.Protocol(peer.EntityType, own)) != 0 {
 		return f, nil

@@ -8,7 +8,26 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
+
+// The features that matter in msgr1 alone.
+const (
+	featureNoSrcAddr      wire.Features = 1 << 1 // the short message header
+	FeatureReconnectSeq   wire.Features = 1 << 6
+	FeatureMsgAuth        wire.Features = 1 << 23 // room for signatures
+	featureMsgrKeepalive2 wire.Features = 1 << 42
+	FeatureCephxV2        wire.Features = 1 << 61 // challenges, and the second form of signatures
+)
+
+// FormOf is the form of frames between two sides that both have these features.
+func FormOf(both wire.Features) frame1.Form {
+	return frame1.Form{
+		OldHeader:    !both.Has(featureNoSrcAddr),
+		OldFooter:    !both.Has(FeatureMsgAuth),
+		OldKeepalive: !both.Has(featureMsgrKeepalive2),
+	}
+}
 
 // Bounds of what follows connect and reply, in bytes. They are far above what is ever
 // needed.
@@ -67,8 +86,8 @@ func (c *Connect) Lossy() bool { return c.Flags&FlagLossy != 0 }
 
 // String is the message with its fields, but for the features.
 func (c Connect) String() string {
-	return fmt.Sprintf("CONNECT type=%v global_seq=%d connect_seq=%d protocol=%d", hostType(c.HostType), c.GlobalSeq, c.ConnectSeq, c.Protocol) +
-		lossyText(c.Flags)
+	return fmt.Sprintf("CONNECT type=%v global_seq=%d connect_seq=%d protocol=%d%s",
+		hostType(c.HostType), c.GlobalSeq, c.ConnectSeq, c.Protocol, lossyText(c.Flags))
 }
 
 // Tag is the answer to a connect message.
