@@ -100,7 +100,8 @@ func TestLinesOfATextAreIndented(t *testing.T) {
 	var b strings.Builder
 	Hang(&b, "", "one two three  four five-and-much-more six", 2, 12)
 	Hang(&b, "  ", "one two three", 4, 9)
-	if want := "one two\n  three four\n  five-and-much-more\n  six\n  one two\n    three\n"; b.String() != want {
+	Hang(&b, "", "a b c d e", 4, 6)
+	if want := "one two\n  three four\n  five-and-much-more\n  six\n  one two\n    three\na b c\n    d\n    e\n"; b.String() != want {
 		t.Errorf("%q", b.String())
 	}
 }
