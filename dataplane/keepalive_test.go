@@ -234,7 +234,8 @@ func TestAnAnswerCountsForAKeepaliveThatHasNone(t *testing.T) {
 		c.delay()
 		c.open(everySecond)
 		if c.answered(old) || !c.answered(c.asked(1)[0]) {
-			t.Errorf("%s: the answer to a keepalive of another socket is believed, or that of the new socket is not", one.name)
+			t.Errorf("%s: the answer to a keepalive of another socket is believed, or that of the new socket is not",
+				one.name)
 		}
 		c.close()
 	}
