@@ -80,9 +80,12 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 	for _, m := range allModes {
 		for _, size := range []int{0, 64, 4 << 10, 64 << 10, 300 << 10, 4 << 20} {
 			for _, kind := range []string{"lossy", "lossless", "posted"} {
+				if kind != "lossy" && size != 64 && size != 300<<10 {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %d %s", m.name, size, kind), func(t *testing.T) {
 					l := newLoop(t, m, kind != "lossless", 1, size)
-					if kind == "posted" && size > 0 {
+					if kind == "posted" {
 						l.post = newTarget(7, size)
 					}
 					for range 3 {

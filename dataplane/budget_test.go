@@ -341,6 +341,11 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	if b.Used() != 0 {
 		t.Errorf("%d bytes are lost", b.Used())
 	}
+	for i, q := range []*queueGauge{hog, other, third} {
+		if n := q.messages.used.Load(); n != 0 {
+			t.Errorf("connection %d: %d messages that were refused are counted", i, n)
+		}
+	}
 }
 
 // forgetful does not release what it has retained.

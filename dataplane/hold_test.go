@@ -133,10 +133,10 @@ func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
 // The frames of msgr1 have the names of msgr2.
 // Matrix: V1-10
 func TestAFrameIsHeldAtABreakPointUntilResume(t *testing.T) {
-	overProtocols(t, func(t *testing.T, m wireMode) {
+	for _, m := range allModes {
 		for i := range 16 {
 			tag, write, size := []frame.Tag{tagMsg, tagAck, tagPing, tagPong}[i%4], i/4%2 == 1, i/8*200<<10
-			where, asked := fmt.Sprintf("%v, write=%v, %d bytes", tag, write, size), 0
+			where, asked := fmt.Sprintf("%s: %v, write=%v, %d bytes", m.name, tag, write, size), 0
 			c := newBed(t, nil).conn(OpenOptions{Probe: probed(func(of frame.Tag, w bool) error {
 				if of != tag || w != write {
 					return nil
@@ -172,5 +172,5 @@ func TestAFrameIsHeldAtABreakPointUntilResume(t *testing.T) {
 			}
 			checkReceived(t, c.own.list(), list)
 		}
-	})
+	}
 }

@@ -283,8 +283,9 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 // header says that it does in its page. Postings of others change nothing.
 func TestLargeDataLiesInItsPageAsItsProtocolSays(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
+		b := newPostBed(t, receive, 0)
 		for i, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
-			c, _, kept := postBed(t, mode, receive, 0)
+			c, _, kept := b.poster(mode)
 			if i%2 == 0 {
 				c.post(8, 10)
 			}
@@ -303,7 +304,7 @@ func TestLargeDataLiesInItsPageAsItsProtocolSays(t *testing.T) {
 				}
 			}
 			c.releaseEach(kept)
-			c.close()
+			c.closeHandler()
 		}
 	})
 }
