@@ -72,73 +72,74 @@ func (a *adaptive) whole() {
 	}
 }
 
-func TestSmallMessagesGoThroughTheReceiveBuffers(t *testing.T) {
-	a := newAdaptive(t, OpenOptions{Lossy: true})
-	a.expect(loop.ReceiveReady, loop.WhyBegun)
-	a.small(3)
-	a.expect(loop.ReceiveReady, loop.WhyBegun)
-	a.small(1)
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	reads := a.sock.Reads
-	a.small(50)
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	if st := a.c.Snapshot(); a.sock.Reads != reads || st.Receives != 50 || st.TookBuffers != 1 || st.LeftBuffers != 0 {
-		t.Errorf("%d direct reads; %d receives, %d times to the buffers and %d back", a.sock.Reads-reads, st.Receives, st.TookBuffers, st.LeftBuffers)
+// Small messages bring the receive buffers, a large one brings readiness back for longer each time,
+// and so does a shortage of buffers. Messages in between leave the way as it is, and those that
+// come rarely stay with readiness.
+// Matrix: IO-03, IO-23
+func TestAConnectionReceivesAsItsMessagesWant(t *testing.T) {
+	const ready, buffers = loop.ReceiveReady, loop.ReceiveBuffers
+	type phase struct {
+		n, size int // so many messages arrive
+		mode    loop.ReceiveMode
+		why     loop.Why
 	}
-	a.whole()
-}
-
-// Matrix: IO-23
-func TestALargeMessageBringsReadinessBackForLongerEachTime(t *testing.T) {
-	a := newAdaptive(t, OpenOptions{Lossy: true})
+	var longer []phase
+	before := loop.WhyBegun
 	for _, needs := range []int{4, 8, 16, 32} {
-		a.small(needs - 1)
-		if a.sock.Receiving {
-			t.Fatalf("fewer than %d small messages are enough", needs)
-		}
-		a.small(1)
-		a.expect(loop.ReceiveBuffers, loop.WhySmall)
-		a.arrive(200 << 10)
-		a.expect(loop.ReceiveReady, loop.WhyLarge)
+		longer = append(longer, phase{needs - 1, 100, ready, before}, phase{1, 100, buffers, loop.WhySmall}, phase{1,
+			200 << 10, ready, loop.WhyLarge})
+		before = loop.WhyLarge
 	}
-	a.small(64)
-	for range 600 {
-		a.small(1)
+	longer = append(longer, phase{64, 100, buffers, loop.WhySmall}, phase{600, 100, buffers, loop.WhySmall},
+		// steady for so long that it is trusted as at first
+		phase{1, 200 << 10, ready, loop.WhyLarge}, phase{7, 100, ready, loop.WhyLarge}, phase{1, 100, buffers,
+			loop.WhySmall})
+	for _, one := range []struct {
+		name   string
+		every  time.Duration // between two messages
+		out    int           // the phase before which no buffer is free
+		phases []phase
+	}{
+		{"small", 0, -1, []phase{{3, 100, ready, loop.WhyBegun}, {1, 100, buffers, loop.WhySmall}, {50, 100, buffers,
+			loop.WhySmall}}},
+		{"large", 0, -1, longer},
+		{"neither", 0, -1, []phase{{20, 12 << 10, ready, loop.WhyBegun}, {4, 100, buffers, loop.WhySmall}, {50,
+			12 << 10, buffers, loop.WhySmall}, {20, 40 << 10, ready, loop.WhyLarge}}},
+		{"rare", 2 * time.Second, -1, []phase{{100, 100, ready, loop.WhyBegun}}},
+		{"no buffers", 0, 1, []phase{{6, 100, buffers, loop.WhySmall}, {2, 500, ready, loop.WhyExhausted}, {5, 100,
+			ready, loop.WhyExhausted}, {1, 100, buffers, loop.WhySmall}}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			a := newAdaptive(t, OpenOptions{Lossy: true})
+			a.expect(ready, loop.WhyBegun)
+			var took, left uint64
+			for i, p := range one.phases {
+				if i == one.out {
+					a.sock.RunOut()
+				}
+				was, _ := a.h.Receives()
+				reads := a.sock.Reads
+				for range p.n {
+					a.Time += one.every
+					a.arrive(p.size)
+				}
+				a.expect(p.mode, p.why)
+				switch {
+				case was == ready && p.mode == buffers:
+					took++
+				case was == buffers && p.mode == ready:
+					left++
+				case was == buffers && a.sock.Reads != reads:
+					t.Errorf("phase %d: %d direct reads", i, a.sock.Reads-reads)
+				}
+			}
+			if st := a.c.Snapshot(); st.TookBuffers != took || st.LeftBuffers != left {
+				t.Errorf("%d times to the buffers and %d back, want %d and %d", st.TookBuffers, st.LeftBuffers, took,
+					left)
+			}
+			a.whole()
+		})
 	}
-	a.arrive(200 << 10) // it was steady for so long that it is trusted as at first
-	a.small(7)
-	a.expect(loop.ReceiveReady, loop.WhyLarge)
-	a.small(1)
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	a.whole()
-}
-
-func TestMessagesThatAreNeitherSmallNorLargeLeaveTheBuffers(t *testing.T) {
-	a := newAdaptive(t, OpenOptions{Lossy: true})
-	for range 20 {
-		a.arrive(12 << 10)
-	}
-	a.expect(loop.ReceiveReady, loop.WhyBegun)
-	a.small(4)
-	for range 50 {
-		a.arrive(12 << 10)
-	}
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	for range 20 {
-		a.arrive(40 << 10)
-	}
-	a.expect(loop.ReceiveReady, loop.WhyLarge)
-	a.whole()
-}
-
-func TestAnIdleConnectionWithKeepalivesStaysWithReadiness(t *testing.T) {
-	a := newAdaptive(t, OpenOptions{Lossy: true})
-	for range 100 {
-		a.Time += 2 * time.Second
-		a.small(1)
-	}
-	a.expect(loop.ReceiveReady, loop.WhyBegun)
-	a.whole()
 }
 
 func TestAConnectionThatIsStoppedReceivesNoMore(t *testing.T) {
@@ -183,22 +184,6 @@ func TestTheEndIsSeenByAConnectionThatWasStoppedAsItCame(t *testing.T) {
 	if !errors.Is(a.own.fault(), io.EOF) {
 		t.Errorf("fault %v", a.own.fault())
 	}
-}
-
-// Matrix: IO-03
-func TestAConnectionThatFindsNoReceiveBufferReadsByReadiness(t *testing.T) {
-	a := newAdaptive(t, OpenOptions{Lossy: true})
-	a.small(6)
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	a.sock.RunOut()
-	a.sock.Arrive(a.message(500), a.message(500)) // behind the end of the receive
-	a.settle()
-	a.expect(loop.ReceiveReady, loop.WhyExhausted)
-	a.small(5)
-	a.expect(loop.ReceiveReady, loop.WhyExhausted)
-	a.small(1)
-	a.expect(loop.ReceiveBuffers, loop.WhySmall)
-	a.whole()
 }
 
 // What the ring's buffers hold of one connection is not taken all at once: others, and who

@@ -28,7 +28,8 @@ func newLoop(t testing.TB, mode wireMode, lossy bool, n, size int) *wireLoop {
 	for _, c := range []**conn{&l.out, &l.in} {
 		*c = l.handler(HandlerConfig{QueueBytes: 64 << 20, QueueMessages: 1 << 16, Budget: NewSendBudget(1<<30, 1<<20)})
 		(*c).own.discard = true
-		(*c).open(OpenOptions{Lossy: lossy, Throttles: &loop.Throttles{Shared: loop.NewThrottle(100 << 20), Share: 64 << 10}}, mode)
+		(*c).open(OpenOptions{Lossy: lossy, Throttles: &loop.Throttles{Shared: loop.NewThrottle(100 << 20),
+			Share: 64 << 10}}, mode)
 	}
 	if mode.msgr1 == nil { // each decodes what the other one encodes
 		l.in.h.rx.dec, l.out.h.rx.dec = l.out.peer.dec, l.in.peer.dec
@@ -71,7 +72,7 @@ func (l *wireLoop) carry(from, to *conn, spare *[]byte) {
 }
 
 // Not one allocation for a message on either side, its ack and a posting included.
-// Matrix: RL-11, OB-05, V1-07
+// Matrix: RL-11, OB-05, V1-07, FR-08
 func TestMessagesDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Log("allocations are counted, but not judged, in builds that check invariants")
@@ -79,9 +80,12 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 	for _, m := range allModes {
 		for _, size := range []int{0, 64, 4 << 10, 64 << 10, 300 << 10, 4 << 20} {
 			for _, kind := range []string{"lossy", "lossless", "posted"} {
+				if kind != "lossy" && size != 64 && size != 300<<10 {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %d %s", m.name, size, kind), func(t *testing.T) {
 					l := newLoop(t, m, kind != "lossless", 1, size)
-					if kind == "posted" && size > 0 {
+					if kind == "posted" {
 						l.post = newTarget(7, size)
 					}
 					for range 3 {
@@ -98,7 +102,8 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 						t.Errorf("%v allocations per message", n)
 					}
 					if l.post != nil && l.post.used != runs+4 || l.in.own.fault() != nil {
-						t.Errorf("%d messages were posted in %d rounds, fault %v", l.post.used, runs+4, l.in.own.fault())
+						t.Errorf("%d messages were posted in %d rounds, fault %v", l.post.used, runs+4,
+							l.in.own.fault())
 					}
 				})
 			}

@@ -154,64 +154,30 @@ func TestASmallMessagePassesInTheShareOfItsConnection(t *testing.T) {
 	}
 }
 
-func TestAReceivedMessageThatIsSentCountsAsSent(t *testing.T) {
-	for _, toSend := range []func(m *Message) *Message{
-		func(m *Message) *Message { m.Retain(); return m },
-		(*Message).Clone,
-		func(m *Message) *Message { c := m.Clone(); defer c.Release(); return c.Clone() },
-	} {
-		testAReceivedMessageThatIsSent(t, toSend)
-	}
-}
-
-func testAReceivedMessageThatIsSent(t *testing.T, toSend func(m *Message) *Message) {
-	for _, lossy := range []bool{false, true} {
-		th, send := loop.NewThrottle(1000), NewSendBudget(1<<20, 0)
-		b := newBed(t, nil)
-		c := b.handler(HandlerConfig{Budget: send})
-		c.open(OpenOptions{Throttles: &loop.Throttles{Shared: th}, Lossy: lossy})
-		var kept *Message
-		c.own.onMessage = func(h *Handler, m *Message) {
-			m.Retain()
-			kept = m
-			must(t, h.Send(toSend(m)))
-			if th.Used() != 0 || send.Used() != 900 {
-				t.Errorf("queued: %d bytes count as received, %d as sent", th.Used(), send.Used())
-			}
-		}
-		c.arrive(c.peer.message(1, 0, &Message{Front: make([]byte, 900)}))
-		if !lossy {
-			c.arrive(c.peer.ack(1))
-		}
-		if th.Used() != 900 || send.Used() != 0 {
-			t.Errorf("lossy %v: kept by the user: %d bytes count as received, %d as sent", lossy, th.Used(), send.Used())
-		}
-		kept.Release()
-		c.settle()
-		if th.Used() != 0 || b.c.Snapshot().PoolInUse != 0 {
-			t.Errorf("lossy %v: %d bytes count as received, %d are in use", lossy, th.Used(), b.c.Snapshot().PoolInUse)
-		}
-	}
-}
-
 // Matrix: KA-05, HI-19
 func TestASlowMessageEndsItsConnection(t *testing.T) {
+	bounds := OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second}
 	for _, one := range []struct {
 		name  string
 		mode  wireMode
 		rate  int  // bytes a second that come
 		press bool // others wait
+		opt   OpenOptions
 		want  time.Duration
 	}{
-		{"at half the rate", wireModes[1], 5 * kib, false, 21 * time.Second},
-		{"at half the rate, in msgr1", plain1, 5 * kib, false, 21 * time.Second},
-		{"above the rate", wireModes[1], 11 * kib, false, 0},
-		{"above the rate, but others wait", wireModes[1], 11 * kib, true, 2 * time.Second},
+		{"at half the rate", plain2, 5 * kib, false, bounds, 21 * time.Second},
+		{"at half the rate, in msgr1", plain1, 5 * kib, false, bounds, 21 * time.Second},
+		{"above the rate", plain2, 11 * kib, false, bounds, 0},
+		{"above the rate, but others wait", plain2, 11 * kib, true, bounds, 2 * time.Second},
+		{"at half the rate, without grace", plain2, 5 * kib, false, OpenOptions{LeastRate: 10 * kib,
+			MessageGrace: -1}, time.Second},
+		{"at any rate", plain2, 5 * kib, false, OpenOptions{LeastRate: -1, MessageGrace: 10 * time.Second}, 0},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			th := loop.NewThrottle(1)
 			b := newBed(t, nil)
-			c := b.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second, Throttles: &loop.Throttles{Shared: th}}, one.mode)
+			one.opt.Throttles = &loop.Throttles{Shared: th}
+			c := b.conn(one.opt, one.mode)
 			other := b.conn(OpenOptions{Throttles: &loop.Throttles{Shared: th}})
 			rest := c.part(1, 1<<20, 100)
 			if one.press {
@@ -374,6 +340,11 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	other.release(40)
 	if b.Used() != 0 {
 		t.Errorf("%d bytes are lost", b.Used())
+	}
+	for i, q := range []*queueGauge{hog, other, third} {
+		if n := q.messages.used.Load(); n != 0 {
+			t.Errorf("connection %d: %d messages that were refused are counted", i, n)
+		}
 	}
 }
 

@@ -1,22 +1,27 @@
 package dataplane
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// limited is a connection that counts against throttles of each kind.
+// limited is a connection that counts against throttles of each kind, and against a sending budget.
 type limited struct {
 	*conn
 	messages, bytes, dispatch *loop.Throttle
+	send                      *SendBudget
 }
 
-func newLimited(t *testing.T, messages, bytes int64) *limited {
-	b := newBed(t, nil)
-	l := &limited{messages: loop.NewThrottle(messages), bytes: loop.NewThrottle(bytes), dispatch: loop.NewThrottle(bytes)}
-	l.conn = b.conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: l.messages, Bytes: l.bytes, Shared: l.dispatch}})
+func newLimited(t *testing.T, lossy bool, messages, bytes int64) *limited {
+	l := &limited{messages: loop.NewThrottle(messages), bytes: loop.NewThrottle(bytes),
+		dispatch: loop.NewThrottle(bytes), send: NewSendBudget(1<<30, 0)}
+	l.conn = newBed(t, nil).handler(HandlerConfig{Budget: l.send})
+	l.own.discard = true
+	l.open(OpenOptions{Lossy: lossy, Throttles: &loop.Throttles{Frames: l.messages, Bytes: l.bytes,
+		Shared: l.dispatch}})
 	return l
 }
 
@@ -30,61 +35,77 @@ func (l *limited) held(size int64) int64 {
 	return n
 }
 
-func TestAMessageCountsInItsDispatchNearTheLimitsAndElsewhereIfItIsKept(t *testing.T) {
-	for _, size := range []int64{1000, 5000} { // a write copies the first, and refers to the second
-		testWhenAMessageCounts(t, size, true)
-		testWhenAMessageCounts(t, size, false)
-	}
-}
-
-func testWhenAMessageCounts(t *testing.T, size int64, near bool) {
-	messages, bytes, during := int64(1<<20), int64(1<<30), int64(0)
-	if near {
-		messages, bytes, during = 3, 5*size, 1
-	}
-	for _, one := range []struct {
-		name string
-		do   func(h *Handler, m *Message)
-		kept int64
-	}{
-		{"not kept", func(*Handler, *Message) {}, 0},
-		{"released", func(_ *Handler, m *Message) { m.Retain(); m.Release() }, 0},
-		{"kept", func(_ *Handler, m *Message) { m.Retain() }, 1},
-		{"kept twice", func(_ *Handler, m *Message) { m.Retain(); m.Retain() }, 1},
-		{"sent", func(h *Handler, m *Message) { m.Retain(); must(t, h.Send(m)) }, 0},
-		{"sent and kept", func(h *Handler, m *Message) { m.Retain(); m.Retain(); must(t, h.Send(m)) }, 1},
-		{"a clone is sent", func(h *Handler, m *Message) { must(t, h.Send(m.Clone())) }, 0},
-		{"a clone is sent, and it is kept", func(h *Handler, m *Message) { must(t, h.Send(m.Clone())); m.Retain() }, 1},
-	} {
-		l := newLimited(t, messages, bytes)
-		var m *Message
-		l.own.discard = true
-		l.own.onMessage = func(h *Handler, got *Message) {
-			if n := l.held(size); n != during {
-				t.Errorf("%s, near %v: %d messages count in the dispatch, want %d", one.name, near, n, during)
+// A received message counts in its dispatch near the limits, and elsewhere if it is kept: against
+// the sending budget while it is in a sending queue, else against the throttles.
+func TestWhereAReceivedMessageCounts(t *testing.T) {
+	for i := range 8 {
+		size, lossy := []int64{1000, 5000}[i%2], i/2%2 == 0 // a write copies the first, and refers to the second
+		messages, bytes, during := int64(1<<20), int64(1<<30), int64(0)
+		if i/4 == 1 {
+			messages, bytes, during = 3, 5*size, 1
+		}
+		for _, one := range []struct {
+			name       string
+			do         func(h *Handler, m *Message)
+			sent, kept int64
+		}{
+			{"not kept", func(*Handler, *Message) {}, 0, 0},
+			{"released", func(_ *Handler, m *Message) { m.Retain(); m.Release() }, 0, 0},
+			{"kept", func(_ *Handler, m *Message) { m.Retain() }, 0, 1},
+			{"kept twice", func(_ *Handler, m *Message) { m.Retain(); m.Retain() }, 0, 1},
+			{"sent", func(h *Handler, m *Message) { m.Retain(); must(t, h.Send(m)) }, 1, 0},
+			{"sent and kept", func(h *Handler, m *Message) { m.Retain(); m.Retain(); must(t, h.Send(m)) }, 1, 1},
+			{"a clone is sent", func(h *Handler, m *Message) { must(t, h.Send(m.Clone())) }, 1, 0},
+			{"a clone is sent, and it is kept", func(h *Handler, m *Message) {
+				must(t, h.Send(m.Clone()))
+				m.Retain()
+			}, 1, 1},
+			{"a clone of a clone is sent, and it is kept", func(h *Handler, m *Message) {
+				c := m.Clone()
+				must(t, h.Send(c.Clone()))
+				c.Release()
+				m.Retain()
+			}, 1, 1},
+		} {
+			where := fmt.Sprintf("%s, %d bytes, lossy %v, of %d", one.name, size, lossy, bytes)
+			l := newLimited(t, lossy, messages, bytes)
+			var m *Message
+			l.own.onMessage = func(h *Handler, got *Message) {
+				if n := l.held(size); n != during {
+					t.Errorf("%s: %d messages count in the dispatch, want %d", where, n, during)
+				}
+				m = got
+				one.do(h, got)
+				if n, sent := l.held(size), l.send.Used(); one.sent > 0 && n != 0 || sent != one.sent*size {
+					t.Errorf("%s: queued, %d messages count as received, %d bytes as sent", where, n, sent)
+				}
 			}
-			m = got
-			one.do(h, got)
-		}
-		l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, size)}))
-		if n := l.held(size); n != one.kept {
-			t.Errorf("%s, near %v: %d messages count behind the dispatch, want %d", one.name, near, n, one.kept)
-		}
-		for one.kept > 0 && m.refs.Load() >= 0 {
-			m.Release()
-		}
-		l.settle()
-		if n, mem := l.held(size), l.c.Snapshot().PoolInUse; n != 0 || mem != 0 {
-			t.Errorf("%s, near %v: %d messages count at the end, %d bytes are in use", one.name, near, n, mem)
+			l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, size)}))
+			if !lossy {
+				if n := l.send.Used(); n != one.sent*size {
+					t.Errorf("%s: without an ack %d bytes count as sent", where, n)
+				}
+				l.arrive(l.peer.ack(1))
+			}
+			if n := l.held(size); n != one.kept || l.send.Used() != 0 {
+				t.Errorf("%s: %d messages count behind the dispatch, want %d; %d bytes as sent", where, n, one.kept,
+					l.send.Used())
+			}
+			for one.kept > 0 && m.refs.Load() >= 0 {
+				m.Release()
+			}
+			l.settle()
+			if n, mem := l.held(size), l.c.Snapshot().PoolInUse; n != 0 || mem != 0 {
+				t.Errorf("%s: %d messages count at the end, %d bytes are in use", where, n, mem)
+			}
 		}
 	}
 }
 
 // A send on another goroutine may begin while the message is counted again.
 func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
-	l := newLimited(t, 1<<20, 1<<30)
+	l := newLimited(t, true, 1<<20, 1<<30)
 	var m *Message
-	l.own.discard = true
 	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain(); m.Retain() } // for us, and for the queue
 	l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
 	for _, step := range []struct {
@@ -105,9 +126,8 @@ func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
 // close it is.
 func TestALimitThatCoresTogetherCouldExceedIsCountedBeforeTheDispatch(t *testing.T) {
 	const limit = 1 << 20
-	l := newLimited(t, 0, limit)
+	l := newLimited(t, true, 0, limit)
 	var kept []*Message
-	l.own.discard = true
 	l.own.onMessage = func(_ *Handler, m *Message) {
 		const most = 1024 // cores
 		if early := int64(len(kept))*1000+most*1000 > limit; early != (l.bytes.Used() > int64(len(kept))*1000) {
@@ -138,7 +158,7 @@ func TestOthersGiveBackAMessageThatIsCountedBehindItsDispatch(t *testing.T) {
 }
 
 func othersGiveBack(t *testing.T, total int, size int64) {
-	l := newLimited(t, 1<<20, 1<<30)
+	l := newLimited(t, true, 1<<20, 1<<30)
 	free, sent := make(chan *Message, total), make(chan *Message, total)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -152,7 +172,6 @@ func othersGiveBack(t *testing.T, total int, size int64) {
 		}
 	})
 	n := 0
-	l.own.discard = true
 	l.own.onMessage = func(h *Handler, m *Message) {
 		if n++; n%3 != 0 {
 			m.Retain()

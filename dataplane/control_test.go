@@ -103,18 +103,6 @@ func TestAcksAndAnswersThatAreAwaitedAreNoFramesWithoutUse(t *testing.T) {
 	}
 }
 
-func TestAZeroControlRateIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
-	for _, one := range []struct {
-		rate, frames int
-		paused       bool
-	}{{0, DefaultControlRate, false}, {0, DefaultControlRate + 2, true}, {-1, 20 * DefaultControlRate, false}} {
-		c := flooded(t, plain2, one.rate, uselessFrames["keepalives"], one.frames)
-		if paused := c.h.stats.controlPauses > 0; paused != one.paused {
-			t.Errorf("rate %d, %d frames: paused %v", one.rate, one.frames, paused)
-		}
-	}
-}
-
 // Hold goes before the pause: a connection that the user has paused is not read when
 // the pause is over, and a pause that the user ends is over.
 func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {

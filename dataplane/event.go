@@ -16,16 +16,15 @@ import (
 // event is an event of the protocol for the handler.
 type event struct {
 	loop.Task
-	h     *Handler
-	n     uint64
-	steps uint64 // numbers it takes: 2 for a move, 1 for all others
-	run   func(h *Handler, c *loop.Core)
+	h   *Handler
+	n   uint64
+	run func(h *Handler, c *loop.Core)
 }
 
-// post numbers an event and sends it to the owning core. The protocol calls it on
-// one goroutine at a time.
+// post numbers an event, which takes so many numbers (2 for a move), and sends it to the owning
+// core. The protocol calls it on one goroutine at a time.
 func (h *Handler) post(steps uint64, run func(h *Handler, c *loop.Core)) {
-	ev := &event{h: h, n: h.posted + 1, steps: steps, run: run}
+	ev := &event{h: h, n: h.posted + 1, run: run}
 	h.posted += steps
 	ev.Task.Run = ev.arrive
 	h.core.Post(&ev.Task)

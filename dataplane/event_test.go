@@ -21,7 +21,7 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	h := NewHandler(b.c, HandlerConfig{Owner: own})
 	var list []*event
 	for i := range 6 {
-		list = append(list, &event{h: h, n: uint64(i + 1), steps: 1, run: func(h *Handler, _ *loop.Core) { own.Happened(h, i) }})
+		list = append(list, &event{h: h, n: uint64(i + 1), run: func(h *Handler, _ *loop.Core) { own.Happened(h, i) }})
 	}
 	for _, i := range []int{5, 2, 0, 1, 4, 3} {
 		list[i].arrive(b.c)

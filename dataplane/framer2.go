@@ -32,7 +32,8 @@ func (r *framer2) underWayID() (seq, tid uint64, ok bool) {
 }
 
 func (r *framer2) end(s *loop.Socket) {
-	r.reset(s)
+	r.abandon(s)
+	r.dec.Wipe()
 	r.enc.Wipe()
 	r.enc = nil
 }
@@ -183,15 +184,6 @@ func (r *framer2) deliver(s *loop.Socket, f *frame.Frame, b *loop.Buffer, taken 
 	h.discard(c, b, taken)
 	if err != nil {
 		s.Fault(err)
-	}
-}
-
-// reset lets go of an unfinished frame, and of the keys. s is nil if the frame is
-// between two cores.
-func (r *framer2) reset(s *loop.Socket) {
-	r.abandon(s)
-	if r.dec != nil {
-		r.dec.Wipe()
 	}
 }
 

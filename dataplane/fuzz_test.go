@@ -72,7 +72,8 @@ func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mod
 // Matrix: FR-24, V1-08
 func FuzzFrameStream(f *testing.F) {
 	for i, mode := range fuzzModes {
-		stream := newPeer(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000}, {4000, 0, 0}}))
+		stream := newPeer(f, mode).stream(messagesOf([][3]int{{0, 0, 0}, {10, 3, 299}, {1, 0, 300}, {0, 0, 5000},
+			{4000, 0, 0}}))
 		f.Add(stream, []byte{1, 2, 30, 255, 7}, uint8(i))
 		damaged := bytes.Clone(stream)
 		damaged[len(damaged)/2] ^= 1

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,40 +12,34 @@ func sized(n int) *Message { return &Message{Data: make([]byte, n)} }
 
 // Matrix: RL-07
 func TestQueueBoundsMessagesAndBytes(t *testing.T) {
-	var q queueGauge
-	q.messages.limit, q.bytes.limit = 3, 100
-	a, b, c := sized(40), sized(60), sized(1)
-	if !q.take(a) || !q.take(b) {
-		t.Fatal("refused within the bounds")
-	}
-	if q.take(c) {
-		t.Fatal("took byte 101 of 100")
-	}
-	if n, size := q.messages.used.Load(), q.bytes.used.Load(); n != 2 || size != 100 {
-		t.Fatalf("a refused message is charged: %d messages, %d bytes", n, size)
-	}
-	q.put(b)
-	if !q.take(c) || !q.take(sized(0)) {
-		t.Fatal("refused what fits")
-	}
-	if q.take(sized(0)) {
-		t.Fatal("took message 4 of 3")
-	}
-}
-
-func TestAMessageBeyondTheWholeBoundPassesAlone(t *testing.T) {
-	var q queueGauge
-	q.bytes.limit = 10
-	small, big := sized(1), sized(1000)
-	if !q.take(small) || q.take(big) {
-		t.Fatal("the big message passed beside another")
-	}
-	q.put(small)
-	if !q.take(big) {
-		t.Fatal("the big message waits for ever")
-	}
-	if q.take(small) {
-		t.Fatal("another passed beside the big message")
+	for _, one := range []struct {
+		name            string
+		messages, bytes int64
+		take            []int // sizes; negative: one of this size leaves
+		refused         []int // the steps that find no room
+	}{
+		{"bytes", 0, 100, []int{40, 60, 1, -60, 1, 60, 59}, []int{2, 5}},
+		{"messages", 3, 100, []int{40, 60, 1, -60, 1, 0, 0, -40, 0}, []int{2, 6}},
+		{"a message beyond the whole bound passes alone", 0, 10, []int{1, 1000, -1, 1000, 1}, []int{1, 4}},
+	} {
+		var q queueGauge
+		q.messages.limit, q.bytes.limit = one.messages, one.bytes
+		n, size := int64(0), int64(0)
+		for i, k := range one.take {
+			switch refused := slices.Contains(one.refused, i); {
+			case k < 0:
+				q.release(int64(-k))
+				n, size = n-1, size+int64(k)
+			case q.take(sized(k)) == refused:
+				t.Errorf("%s, step %d: refused: %v", one.name, i, !refused)
+			case !refused:
+				n, size = n+1, size+int64(k)
+			}
+			if q.messages.used.Load() != n || q.bytes.used.Load() != size {
+				t.Errorf("%s, step %d: %d messages with %d bytes are charged, want %d with %d", one.name, i,
+					q.messages.used.Load(), q.bytes.used.Load(), n, size)
+			}
+		}
 	}
 }
 

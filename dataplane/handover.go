@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -87,25 +88,21 @@ func (h *Handler) Restore(st HandlerState) error {
 		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
 	}
 	h.state, h.inSeq, h.outSeq = stateDelay, st.InSeq, st.OutSeq
-	for i, m := range st.Sent {
+	for _, m := range slices.Concat(st.Sent, st.Replay, st.Queued) {
 		if err := h.charge(m); err != nil {
 			return err
 		}
+	}
+	for i, m := range st.Sent {
 		m.seq = st.OutSeq - uint64(len(st.Sent)-1-i)
 		h.sent.push(m)
 	}
 	for _, m := range st.Replay {
-		if err := h.charge(m); err != nil {
-			return err
-		}
 		h.queue.replay.push(m)
 		h.queue.n++
 		h.queue.bytes += int64(m.Size())
 	}
 	for _, m := range st.Queued {
-		if err := h.charge(m); err != nil {
-			return err
-		}
 		h.queue.push(m)
 	}
 	return nil

@@ -142,6 +142,9 @@ func TestAPauseOfTheProcessMakesNoStorm(t *testing.T) {
 			t.Errorf("every %v: a timer is armed: %v", every, armed)
 		}
 		c.after(time.Hour)
+		for range 5 {
+			c.settle() // a turn each
+		}
 		if n := c.answerAll(); n != want {
 			t.Errorf("every %v: %d keepalives after an hour's pause", every, n)
 		}
@@ -234,7 +237,8 @@ func TestAnAnswerCountsForAKeepaliveThatHasNone(t *testing.T) {
 		c.delay()
 		c.open(everySecond)
 		if c.answered(old) || !c.answered(c.asked(1)[0]) {
-			t.Errorf("%s: the answer to a keepalive of another socket is believed, or that of the new socket is not", one.name)
+			t.Errorf("%s: the answer to a keepalive of another socket is believed, or that of the new socket is not",
+				one.name)
 		}
 		c.close()
 	}

@@ -52,7 +52,8 @@ func TestAMessageIsTimedOnItsWay(t *testing.T) {
 			ack.Add(d)
 		}
 		if lat := countsOf(c.c).Latency; lat.Queue != queue || lat.Ack != ack {
-			t.Errorf("%s: %d samples with %v in queues, %d with %v until acks", one.name, lat.Queue.Count(), lat.Queue.Sum, lat.Ack.Count(), lat.Ack.Sum)
+			t.Errorf("%s: %d samples with %v in queues, %d with %v until acks", one.name, lat.Queue.Count(),
+				lat.Queue.Sum, lat.Ack.Count(), lat.Ack.Sum)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -29,7 +28,7 @@ func migrate(t testing.TB, h *Handler, to *loop.Core) {
 }
 
 // A connection changes cores with its socket in the middle of everything: no
-// byte is lost, doubled or reordered, and neither end sees a fault.
+// byte is lost, doubled or reordered, data begins on a page, and neither end sees a fault.
 func TestALiveConnectionChangesCores(t *testing.T) {
 	for _, lossy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lossy=%v", lossy), func(t *testing.T) {
@@ -42,8 +41,10 @@ func changeCores(t *testing.T, cfg loop.Config, lossy bool) {
 	cfg.Cores = 3
 	p := newPlane(t, cfg)
 	oa, ob := &recorder{}, &recorder{}
+	checkAligned(t, oa, pageSize)
+	checkAligned(t, ob, pageSize)
 	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-		Lossy: lossy, IdleAfter: time.Hour,
+		Lossy: lossy, IdleAfter: time.Hour, AlignFrom: pageSize,
 		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
 	})
 	moves := 0
@@ -135,17 +136,22 @@ func moveSock(t *testing.T, a, b *bed, c *conn, done func() bool) {
 	t.Fatal("the socket does not arrive")
 }
 
-// A write that is in flight ends before the socket leaves, and what was queued
-// meanwhile follows on the new core.
-func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
-	a, b := twoBeds(t, nil)
-	c := a.conn(OpenOptions{})
+// inFlight is a connection with a write in flight, and a core to which it may go.
+func inFlight(t *testing.T) (a, b *bed, c *conn) {
+	a, b = twoBeds(t, nil)
+	c = a.conn(OpenOptions{})
 	c.sock.Park = true
-	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
-	a.settle()
+	c.send(&Message{TID: 1, Front: payload(1, 5000)})
 	if c.sock.InFlight == nil {
 		t.Fatal("no write in flight")
 	}
+	return a, b, c
+}
+
+// A write that is in flight ends before the socket leaves, and what was queued
+// meanwhile follows on the new core.
+func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
+	a, b, c := inFlight(t)
 	arrived := false
 	c.h.Migrate(b.c, func() { arrived = true })
 	must(t, c.h.Send(&Message{TID: 2}))
@@ -158,13 +164,7 @@ func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 	c.sock.Finish(0)
 	moveSock(t, a, b, c, func() bool { return arrived })
 	b.settle()
-	var got []uint64
-	for _, f := range c.take() {
-		if f.tag == frame.TagMessage {
-			got = append(got, f.hd.TID)
-		}
-	}
-	if fmt.Sprint(got) != "[1 2]" || c.own.fault() != nil {
+	if got := tids(c.take()); fmt.Sprint(got) != "[1 2]" || c.own.fault() != nil {
 		t.Errorf("sent %v, fault %v", got, c.own.fault())
 	}
 	b.close()
@@ -173,11 +173,7 @@ func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 
 // An event that comes while the socket waits for its write is not held up.
 func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
-	a, b := twoBeds(t, nil)
-	c := a.conn(OpenOptions{})
-	c.sock.Park = true
-	must(t, c.h.Send(&Message{TID: 1, Front: payload(1, 5000)}))
-	a.settle()
+	a, b, c := inFlight(t)
 	c.h.Migrate(b.c, nil)
 	a.settle()
 	closed := false

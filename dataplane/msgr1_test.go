@@ -57,7 +57,8 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		c.settle()
 		c.arrive(c.peer.message(1, 0, &Message{}))
 		c.take()
-		wire, sent, received, acked, answered, fault := []byte{byte(tag), 1, 0, 0, 0, 2, 0, 0, 0}, "", 1, 0, 0, error(nil)
+		wire, sent, received, acked, answered, fault := []byte{byte(tag), 1, 0, 0, 0, 2, 0, 0, 0}, "", 1, 0, 0,
+			error(nil)
 		switch tag {
 		case frame1.TagMessage:
 			wire, sent, received = c.peer.message(2, 0, &Message{}), "ack ", 2
@@ -78,8 +79,10 @@ func TestEveryTagOfMsgr1(t *testing.T) {
 		if err := c.own.fault(); !errors.Is(err, fault) {
 			t.Errorf("%v: fault %v, want %v", tag, err, fault)
 		}
-		if got := c.tags1(); got != sent || len(c.own.list()) != received || freed != acked || len(c.own.acks) != answered {
-			t.Errorf("%v: sent %q, want %q; %d messages, %d acknowledged, %d answers", tag, got, sent, len(c.own.list()), freed, len(c.own.acks))
+		if got := c.tags1(); got != sent || len(c.own.list()) != received || freed != acked ||
+			len(c.own.acks) != answered {
+			t.Errorf("%v: sent %q, want %q; %d messages, %d acknowledged, %d answers", tag, got, sent,
+				len(c.own.list()), freed, len(c.own.acks))
 		}
 		if (c.h.seen.Received == Timestamp{1, 2}) != (tag == frame1.TagKeepalive2) {
 			t.Errorf("%v: received %v", tag, c.h.seen.Received)
@@ -110,7 +113,8 @@ func TestCloseIsHeardBehindWhatAThrottleHoldsBack(t *testing.T) {
 // Matrix: V1-07
 func TestAPeerWithoutKeepalive2IsSentWhatItKnows(t *testing.T) {
 	old := wireMode{name: "old", msgr1: &frame1.Config{Form: frame1.Form{OldKeepalive: true}}}
-	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second, KeepaliveTimeout: 2 * time.Second}, old)
+	c := newBed(t, nil).conn(OpenOptions{IdleAfter: time.Hour, KeepaliveEvery: time.Second,
+		KeepaliveTimeout: 2 * time.Second}, old)
 	for range 10 {
 		c.after(time.Second)
 	}

@@ -57,13 +57,19 @@ func TestFreeAndTrackersLearnWhatBecomesOfAMessage(t *testing.T) {
 			c.open(OpenOptions{})
 			c.arrive(c.peer.ack(1))
 		}, outcomes{1: acked}, []Outcome{written}},
-		{"what a reconnect brings is an ack", false, func(c *conn, _ *Message) { c.h.RequeueSentUpTo(1) }, outcomes{1: acked}, nil},
-		{"a full reset, which an unwritten message with a Tracker outlives", false, func(c *conn, _ *Message) { c.h.ResetSession(true) },
+		{"what a reconnect brings is an ack", false, func(c *conn, _ *Message) { c.h.RequeueSentUpTo(1) },
+			outcomes{1: acked}, nil},
+		{"a full reset, which an unwritten message with a Tracker outlives", false, func(c *conn,
+			_ *Message) {
+			c.h.ResetSession(true)
+		},
 			outcomes{1: dropped, 2: dropped, 3: dropped}, nil},
-		{"the end", false, func(c *conn, _ *Message) { c.h.Close(nil) }, outcomes{1: dropped, 2: dropped, 3: dropped, 4: dropped}, []Outcome{dropped}},
+		{"the end", false, func(c *conn, _ *Message) { c.h.Close(nil) }, outcomes{1: dropped, 2: dropped, 3: dropped,
+			4: dropped}, []Outcome{dropped}},
 		{"a hand-over", false, func(c *conn, _ *Message) { c.h.HandedOver(); c.h.Close(nil) },
 			outcomes{1: handed, 2: handed, 3: handed, 4: handed}, []Outcome{handed}},
-		{"a withdrawal", false, func(c *conn, m *Message) { c.h.Do(func(*loop.Core) { c.h.Withdraw(m) }) }, outcomes{4: dropped}, []Outcome{dropped}},
+		{"a withdrawal", false, func(c *conn, m *Message) { c.h.Do(func(*loop.Core) { c.h.Withdraw(m) }) },
+			outcomes{4: dropped}, []Outcome{dropped}},
 	} {
 		c, got, f := newBed(t, nil).conn(OpenOptions{Lossy: one.lossy}), outcomes{}, follower{}
 		must(t, c.h.Send(got.message(1)))

@@ -163,21 +163,3 @@ func TestAnyNumberOfPrioritiesLeavesAShortWalkAndTheOrder(t *testing.T) {
 		}
 	}
 }
-
-// A message that changes hands, or its priority, while others keep the queue
-// busy costs no memory.
-func TestManyPrioritiesAllocateNothing(t *testing.T) {
-	var q outQueue
-	for i := range 65536 {
-		q.push(&Message{Priority: uint16(i)})
-	}
-	p := uint16(0)
-	if n := testing.AllocsPerRun(10000, func() {
-		m := q.pop()
-		p += 40503
-		m.Priority = p
-		q.push(m)
-	}); n != 0 {
-		t.Errorf("%v allocations for a push and a pop", n)
-	}
-}

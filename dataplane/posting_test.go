@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -278,26 +279,34 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 	})
 }
 
-// Large data that nobody has posted memory for begins where it would without postings.
-func TestDataBesidesPostingsIsAlignedAsUsual(t *testing.T) {
-	for _, mode := range allModes {
-		for _, off := range []uint16{0, 9, 4095} {
-			c, _, kept := postBed(t, mode, loop.ReceiveReady, 0)
-			c.post(8, 10)
-			for i, size := range []int{70_000, 1 << 20} {
-				c.flow(c.peer.message(uint64(i+1), 0, &Message{TID: 7, DataOff: off, Front: payload(1, 5000), Data: payload(3, size)}))
+// Large data that nobody has posted memory for begins on a page in msgr2, and in msgr1 where the
+// header says that it does in its page. Postings of others change nothing.
+func TestLargeDataLiesInItsPageAsItsProtocolSays(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
+		b := newPostBed(t, receive, 0)
+		for i, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
+			c, _, kept := b.poster(mode)
+			if i%2 == 0 {
+				c.post(8, 10)
+			}
+			for seq, sizes := range [][2]int{{5000, 70_000}, {0, 300_000}, {1, 100_000}} {
+				c.flow(c.peer.message(uint64(seq+1), 0, &Message{TID: 7, DataOff: off, Front: payload(1, sizes[0]),
+					Data: payload(3, sizes[1])}))
 				want := uintptr(0)
 				if mode.msgr1 != nil {
-					want = uintptr(off)
+					want = uintptr(off) % pageSize
 				}
-				if m := (*kept)[i]; reflect.ValueOf(m.Data).Pointer()%pageSize != want || !bytes.Equal(m.Data, payload(3, size)) || !bytes.Equal(m.Front, payload(1, 5000)) {
-					t.Errorf("%s: data of %d bytes begins at byte %d of a page, want %d", mode.name, size, reflect.ValueOf(m.Data).Pointer()%pageSize, want)
+				m := (*kept)[seq]
+				if at := reflect.ValueOf(m.Data).Pointer() % pageSize; at != want || !bytes.Equal(m.Data, payload(3,
+					sizes[1])) || !bytes.Equal(m.Front, payload(1, sizes[0])) {
+					t.Errorf("offset %d: data of %d bytes behind %d begins at byte %d of a page, want %d", off,
+						sizes[1], sizes[0], at, want)
 				}
 			}
 			c.releaseEach(kept)
-			c.close()
+			c.closeHandler()
 		}
-	}
+	})
 }
 
 // Nothing that was not checked is taken for a message, nor ends a posting.
@@ -470,4 +479,66 @@ func TestAPostingNeedsAnIDOfItsOwnAndMemory(t *testing.T) {
 			t.Errorf("got %v, want %v", err, one.want)
 		}
 	}
+}
+
+// Whoever posts and withdraws, at any moment: the messages are the same.
+// Matrix: V1-13
+func TestPostingsAtRandomChangeNoMessage(t *testing.T) {
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
+		for seed := range uint64(4) {
+			rng := rand.New(rand.NewPCG(seed, 31))
+			var sizes [][3]int
+			for range 60 {
+				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
+			}
+			list := messagesOf(sizes)
+			c, ts, kept := postBed(t, mode, receive, 0)
+			c.h.throttles.Bytes.SetLimit(100 << 10)
+			armed, free := map[uint64]*target{}, []*target{}
+			all := c.peer.stream(list)
+			for len(all) > 0 {
+				n := min(1+rng.IntN(1<<rng.IntN(16)), len(all))
+				c.sock.Arrive(all[:n])
+				all = all[n:]
+				c.settle()
+				for rng.IntN(2) == 0 {
+					i := rng.IntN(len(list))
+					switch g := armed[list[i].TID]; {
+					case g == nil:
+						g = newTarget(list[i].TID, 1+rng.IntN(max(2*len(list[i].Data), 1)))
+						must(t, c.h.AddPosting(&g.Posting))
+						armed[g.TID] = g
+					case c.h.RemovePosting(c.c, &g.Posting):
+						g.fill()
+						free = append(free, g)
+						fallthrough
+					default:
+						delete(armed, g.TID)
+						if !g.fenced() {
+							t.Fatalf("seed %d: the fence of %d bytes was written", seed, len(g.Buffer))
+						}
+					}
+				}
+				for len(*kept) > 0 && (rng.IntN(2) == 0 || len(all) == 0) {
+					m := (*kept)[0]
+					want := list[m.Seq()-1]
+					if !bytes.Equal(m.Front, want.Front) || !bytes.Equal(m.Middle, want.Middle) || !bytes.Equal(m.Data, want.Data) {
+						t.Fatalf("seed %d: message %d changed while it was kept", seed, m.Seq())
+					}
+					m.Release()
+					*kept = (*kept)[1:]
+					c.settle()
+				}
+			}
+			c.releaseEach(kept)
+			checkReceived(t, c.own.list(), list)
+			for _, g := range free {
+				if !g.untouched() {
+					t.Fatalf("seed %d: memory was touched after it was withdrawn", seed)
+				}
+			}
+			nothingHeld(t, c, ts, fmt.Sprintf("seed %d", seed))
+			c.close()
+		}
+	})
 }

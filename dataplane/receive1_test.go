@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -74,30 +73,6 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 		changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
 		return frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendFooter(changed, &frame1.Header{}, frame1.Sums{})
 	})
-}
-
-// Data begins in memory where it does in its page, so that whole pages of it are pages.
-func TestDataOfMsgr1LiesAsItsOffsetSays(t *testing.T) {
-	for _, receive := range receiveModes {
-		b := newBed(t, receiving(receive))
-		for _, off := range []uint16{0, 1, 511, 4093, 4095, 4096, 4097, 65535} {
-			for _, front := range []int{0, 1, 5000} {
-				c := b.conn(OpenOptions{}, plain1)
-				want := payload(3, 100_000)
-				at := uintptr(0)
-				c.own.onMessage = func(_ *Handler, m *Message) { at = reflect.ValueOf(m.Data).Pointer() }
-				c.flow(c.peer.message(1, 0, &Message{DataOff: off, Front: payload(1, front), Data: want}))
-				list := c.own.list()
-				if len(list) != 1 || !bytes.Equal(list[0].data, want) || !bytes.Equal(list[0].front, payload(1, front)) {
-					t.Fatalf("offset %d: %d messages, fault %v", off, len(list), c.own.fault())
-				}
-				if at%pageSize != uintptr(off)%pageSize {
-					t.Errorf("offset %d behind %d bytes: data begins at byte %d of a page", off, front, at%pageSize)
-				}
-				c.closeHandler()
-			}
-		}
-	}
 }
 
 // The units are taken in the order of the protocol text, all before the message is

@@ -24,8 +24,6 @@ type recorder struct {
 	// Called on the core, if set.
 	onMessage func(h *Handler, m *Message)
 	onFault   func(n uint64, err error, m Snapshot)
-	onQueued  func(n uint64)
-	onHappen  func(h *Handler, what any)
 	onMoving  func()
 	onMoved   func(h *Handler)
 	// discard keeps nothing of messages.
@@ -88,9 +86,6 @@ func (r *recorder) Queued(n uint64) {
 	r.outs = append(r.outs, n)
 	r.mu.Unlock()
 	r.note("queued")
-	if r.onQueued != nil {
-		r.onQueued(n)
-	}
 }
 
 func (r *recorder) Moving(_ *Handler, to *loop.Core) {
@@ -107,14 +102,11 @@ func (r *recorder) Moved(h *Handler, from *loop.Core, ev MoveCause) {
 	}
 }
 
-func (r *recorder) Happened(h *Handler, what any) {
+func (r *recorder) Happened(_ *Handler, what any) {
 	r.mu.Lock()
 	r.happened = append(r.happened, what)
 	r.mu.Unlock()
 	r.note("happened %v", what)
-	if r.onHappen != nil {
-		r.onHappen(h, what)
-	}
 }
 
 func (r *recorder) KeepaliveAck(_ *Handler, sent Timestamp) {

@@ -60,12 +60,17 @@ func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
 		closed []int      // connections that end before the first release
 		order  [][]uint64 // the messages that come, at first and with each release of the oldest one
 	}{
-		{"messages count", true, 3, []arrival{{0, 1, 60}, {0, 2, 60}, {0, 3, 60}, {0, 4, 60}, {0, 5, 60}}, nil, [][]uint64{{1, 2, 3}, {4}, {5}, {}}},
+		{"messages count", true, 3, []arrival{{0, 1, 60}, {0, 2, 60}, {0, 3, 60}, {0, 4, 60}, {0, 5, 60}}, nil,
+			[][]uint64{{1, 2, 3}, {4}, {5}, {}}},
 		{"bytes count", false, 600, []arrival{{0, 1, 600}, {0, 2, 1}}, nil, [][]uint64{{1}, {2}}},
-		{"a large message is not passed", false, 100, []arrival{{0, 1, 10}, {1, 10, 96}, {0, 2, 10}, {0, 3, 10}}, nil, [][]uint64{{1}, {10}, {2, 3}}},
-		{"one that was woken in vain keeps its place", false, 100, []arrival{{0, 1, 50}, {0, 2, 50}, {1, 3, 90}, {2, 4, 90}}, nil, [][]uint64{{1, 2}, {}, {3}, {4}}},
-		{"the next one hears of what the first leaves", false, 100, []arrival{{0, 1, 100}, {1, 2, 40}, {1, 3, 90}, {2, 4, 10}}, nil, [][]uint64{{1}, {2, 4}, {3}, {}}},
-		{"the end of those in line passes the wake-up on", true, 1, []arrival{{0, 1, 6}, {1, 2, 6}, {2, 3, 6}, {3, 4, 6}}, []int{1, 2}, [][]uint64{{1}, {4}}},
+		{"a large message is not passed", false, 100, []arrival{{0, 1, 10}, {1, 10, 96}, {0, 2, 10}, {0, 3, 10}}, nil,
+			[][]uint64{{1}, {10}, {2, 3}}},
+		{"one that was woken in vain keeps its place", false, 100, []arrival{{0, 1, 50}, {0, 2, 50}, {1, 3, 90}, {2,
+			4, 90}}, nil, [][]uint64{{1, 2}, {}, {3}, {4}}},
+		{"the next one hears of what the first leaves", false, 100, []arrival{{0, 1, 100}, {1, 2, 40}, {1, 3, 90}, {2,
+			4, 10}}, nil, [][]uint64{{1}, {2, 4}, {3}, {}}},
+		{"the end of those in line passes the wake-up on", true, 1, []arrival{{0, 1, 6}, {1, 2, 6}, {2, 3, 6}, {3, 4,
+			6}}, []int{1, 2}, [][]uint64{{1}, {4}}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			th, ts := loop.NewThrottle(one.limit), &loop.Throttles{}
@@ -77,7 +82,8 @@ func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
 				c := tc.conns[a.conn]
 				seqs[a.conn]++
 				c.sock.Arrive(c.peer.message(seqs[a.conn], 0, &Message{
-					TID: a.tid, Front: make([]byte, a.size/6), Middle: make([]byte, a.size/3), Data: make([]byte, a.size-a.size/6-a.size/3)}))
+					TID: a.tid, Front: make([]byte, a.size/6), Middle: make([]byte, a.size/3), Data: make([]byte,
+						a.size-a.size/6-a.size/3)}))
 				tc.settle()
 			}
 			for _, i := range one.closed {

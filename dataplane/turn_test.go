@@ -74,50 +74,36 @@ func (k *crowd) answered() (n int) {
 	return n
 }
 
+// A turn receives a bounded amount, and takes a bounded number of messages. The next turn writes their
+// answers. Of small messages a visit reads once.
 func TestATurnReceivesABoundedAmountAndThenWrites(t *testing.T) {
-	k := newCrowd(t, 16)
-	for i := range k.conns {
-		k.ready(i, 100<<10)
-	}
-	for turn := 1; turn <= len(k.conns); turn++ {
-		before := k.c.Snapshot().BytesIn
-		answered := len(k.order)
-		k.turn() // writes what the one before has received
-		if n := k.c.Snapshot().BytesIn - before; n > turnBytes+101<<10 {
-			t.Fatalf("turn %d received %d bytes", turn, n)
+	for _, one := range []struct {
+		name           string
+		conns, n, size int
+		turn           int // messages of each turn, 0: any number
+	}{
+		{"large", 16, 1, 100 << 10, 1},
+		{"many", 2*turnFrames + 1, 1, 8, turnFrames},
+		{"empty", 1, 1000, 0, 0}, {"tiny", 1, 1000, 1, 0}, {"small", 1, 1000, 100, 0}, {"medium", 1, 1000, 900, 0},
+		{"of two reads", 1, 1000, 5000, 0},
+	} {
+		k := newCrowd(t, one.conns)
+		for i := range k.conns {
+			k.ready(i, slices.Repeat([]int{one.size}, one.n)...)
 		}
-		if k.answered() != answered {
-			t.Fatalf("%d connections are answered in turn %d, want %d", k.answered(), turn, answered)
-		}
-		if len(k.order) != turn || k.order[turn-1] != fmt.Sprintf("%d.1", turn-1) {
-			t.Fatalf("order after turn %d: %v", turn, k.order)
-		}
-	}
-}
-
-func TestATurnTakesABoundedNumberOfMessages(t *testing.T) {
-	k := newCrowd(t, 2*turnFrames+1)
-	for i := range k.conns {
-		k.ready(i, 8)
-	}
-	for want := 0; want < len(k.conns); {
-		k.turn()
-		want = min(want+turnFrames, len(k.conns))
-		if len(k.order) != want {
-			t.Fatalf("%d messages came, want %d", len(k.order), want)
-		}
-	}
-}
-
-func TestOfSmallMessagesAVisitReadsOnce(t *testing.T) {
-	for _, size := range []int{0, 1, 100, 900, 5000} {
-		k := newCrowd(t, 1)
-		k.ready(0, slices.Repeat([]int{size}, 1000)...)
-		for len(k.order) < 1000 {
-			before := k.c.Snapshot().BytesIn
+		for turn := 1; len(k.order) < one.conns*one.n; turn++ {
+			before, had := k.c.Snapshot().BytesIn, len(k.order)
 			k.turn()
-			if n := k.c.Snapshot().BytesIn - before; n == 0 || n > turnBytes+mostAhead+uint64(size) {
-				t.Fatalf("a turn received %d bytes, and has %d messages", n, len(k.order))
+			if n := k.c.Snapshot().BytesIn - before; n == 0 || n > turnBytes+mostAhead+uint64(one.size) {
+				t.Fatalf("%s: turn %d received %d bytes", one.name, turn, n)
+			}
+			if want := min(turn*one.turn, one.conns*one.n); one.turn > 0 && (len(k.order) != want ||
+				k.order[want-1] != fmt.Sprintf("%d.1", want-1)) {
+				t.Fatalf("%s: %d messages have come in %d turns, want %d: %v", one.name, len(k.order), turn, want,
+					k.order)
+			}
+			if n := k.answered(); one.turn == 1 && n != had {
+				t.Fatalf("%s: %d connections are answered in turn %d, want %d", one.name, n, turn, had)
 			}
 		}
 	}

@@ -69,38 +69,6 @@ func TestEveryTagAtItsBoundIsReadWhole(t *testing.T) {
 	})
 }
 
-// Matrix: FR-26
-func TestEveryTagOneByteOverIsRefusedFromItsPreamble(t *testing.T) {
-	forTags(t, func(t *testing.T, m mode, tag Tag) {
-		for _, n := range []uint32{documented[tag] + 1, 1 << 20, 16 << 20, math.MaxUint32} {
-			d := m.strict(t)
-			d.SetLimits(Limits{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32})
-			_, err := opens(t, m, d, Header{Tag: tag, Num: 1, Len: [4]uint32{n}})
-			wantErr(t, err, ErrTooLarge)
-			names(t, err, tag, 0, uint64(n), uint64(documented[tag]))
-		}
-	})
-}
-
-// Matrix: HI-10
-func TestEveryControlFrameWithASecondSegmentIsRefusedFromItsPreamble(t *testing.T) {
-	forTags(t, func(t *testing.T, m mode, tag Tag) {
-		for num := 2; num <= MaxSegments; num++ {
-			h := Header{Tag: tag, Num: num}
-			h.Len[0], h.Len[num-1] = tag.Bound().Max, 1
-			_, err := opens(t, m, m.strict(t), h)
-			if tag == TagMessage {
-				if err != nil {
-					t.Fatalf("message of %d segments: %v", num, err)
-				}
-				continue
-			}
-			wantErr(t, err, errSegmentCount)
-			names(t, err, tag, uint64(num))
-		}
-	})
-}
-
 // verbatim is a compressor whose output has a prefix, so that it always grows.
 type verbatim struct{ prefix int }
 
@@ -185,9 +153,13 @@ func TestACompressedMessageHeaderUnpacksToExactlyItsSize(t *testing.T) {
 	})
 }
 
+// segmentLimits are the limits of FuzzPreamble.
+var segmentLimits = [4]uint32{16 << 20, 15 << 20, 14 << 20, 64 << 20}
+
 // FuzzPreamble compares Open with the rules, written down a second time. What it
-// accepts has a length that the caller may allocate.
-// Matrix: FR-29, HI-05
+// accepts has a length that the caller may allocate. Each tag comes with one byte above its bound, and with
+// more segments than it has, and a message with segments at and above their limits.
+// Matrix: FR-26, FR-29, HI-05, HI-10, RL-13
 func FuzzPreamble(f *testing.F) {
 	f.Add(uint8(0), uint8(17), uint8(4), uint8(0), uint32(41), uint32(1), uint32(0), uint32(1))
 	f.Add(uint8(3), uint8(18), uint8(1), uint8(0), uint32(16<<20), uint32(0), uint32(0), uint32(0))
@@ -198,6 +170,21 @@ func FuzzPreamble(f *testing.F) {
 			f.Add(mode, uint8(tag), uint8(1), uint8(0), uint32(8), uint32(0), uint32(0), uint32(0))
 			f.Add(mode, uint8(tag), uint8(1), uint8(1), uint32(8), uint32(0), uint32(0), uint32(0))
 		}
+		for tag, most := range documented {
+			for _, n := range []uint32{most + 1, 1 << 20, 16 << 20, math.MaxUint32} {
+				f.Add(mode, uint8(tag), uint8(1), uint8(0), n, uint32(0), uint32(0), uint32(0))
+			}
+			f.Add(mode, uint8(tag), uint8(2), uint8(0), most, uint32(1), uint32(0), uint32(0))
+			f.Add(mode, uint8(tag), uint8(3), uint8(0), most, uint32(0), uint32(1), uint32(0))
+			f.Add(mode, uint8(tag), uint8(4), uint8(0), most, uint32(0), uint32(0), uint32(1))
+		}
+		for i := range 4 { // no segment is above its limit, or one
+			lens := segmentLimits
+			if i > 0 {
+				lens[i]++
+			}
+			f.Add(mode, uint8(TagMessage), uint8(4), uint8(0), uint32(MessageHeaderSize), lens[1], lens[2], lens[3])
+		}
 		for n := range uint32(2 * MessageHeaderSize) {
 			f.Add(mode, uint8(TagMessage), uint8(2), uint8(0), n, uint32(10), uint32(0), uint32(0))
 		}
@@ -205,6 +192,7 @@ func FuzzPreamble(f *testing.F) {
 	f.Fuzz(func(t *testing.T, mi, tag, num, flags uint8, l0, l1, l2, l3 uint32) {
 		m := modes[mi%4]
 		d := m.strict(t)
+		d.SetLimits(Limits{segmentLimits[0], segmentLimits[1], segmentLimits[2], segmentLimits[3]})
 		packed := flags&FlagCompressed != 0
 		if mi >= 128 {
 			d.Decompress(verbatim{})
@@ -221,11 +209,21 @@ func FuzzPreamble(f *testing.F) {
 		}
 		good := known && num >= 1 && num <= 4 && (num == 1 || lens[(num-1)&3] > 0) && (num == 1 || Tag(tag) == TagMessage) &&
 			l0 <= most && l0 >= least && (!packed || mi >= 128)
-		for i, limit := range []uint32{16 << 20, 16 << 20, 16 << 20, 64 << 20} {
+		for i, limit := range segmentLimits {
 			good = good && (i >= int(num) || lens[i] <= limit)
 		}
 		if good != (err == nil) {
 			t.Fatalf("%v with %d segments %v, flags %d: %v", Tag(tag), num, lens, flags, err)
+		}
+		switch clear := known && !packed && err != nil; {
+		case clear && num == 1 && l0 > most:
+			wantErr(t, err, ErrTooLarge)
+			if l0 <= segmentLimits[0] {
+				names(t, err, Tag(tag), uint64(l0), uint64(most))
+			}
+		case clear && num > 1 && num <= 4 && lens[(num-1)&3] > 0 && Tag(tag) != TagMessage:
+			wantErr(t, err, errSegmentCount)
+			names(t, err, Tag(tag), uint64(num))
 		}
 		if err == nil && Tag(tag) != TagMessage && d.RestSize(h) > int(most)+100 {
 			t.Fatalf("%v: %d bytes to read", Tag(tag), d.RestSize(h))

@@ -169,18 +169,3 @@ func TestARefusedLargeFrameWritesNothing(t *testing.T) {
 		}
 	}
 }
-
-func TestWipeClearsTheChain(t *testing.T) {
-	e := modes[3].encoder(t)
-	if _, err := e.AppendFrame(nil, TagMessage, pattern(41, 1), pattern(9, 1), nil, pattern(chainFrom, 2)); err != nil {
-		t.Fatal(err)
-	}
-	c := e.dir.chain
-	if c.h == (gf128{}) || c.before == [blockSize]byte{} {
-		t.Fatal("the chain was not used")
-	}
-	e.Wipe()
-	if *c != (chain{}) || e.dir.chain != nil {
-		t.Fatal("values that depend on the key are left")
-	}
-}

@@ -111,6 +111,14 @@ func TestWipe(t *testing.T) {
 		e, d := m.encoder(t), m.decoder(t)
 		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
 		wire := f.wire(m.rev, m.crypt())
+		var c *chain
+		if m.secure {
+			_, err := e.AppendFrame(nil, TagMessage, pattern(41, 1), pattern(9, 1), nil, pattern(chainFrom, 2))
+			must(t, err)
+			if c = e.dir.chain; c.h == (gf128{}) || c.before == [blockSize]byte{} {
+				t.Fatal("the chain was not used")
+			}
+		}
 		e.Wipe()
 		d.Wipe()
 		b, err := e.AppendFrame(nil, TagAck, pattern(8, 0))
@@ -126,7 +134,8 @@ func TestWipe(t *testing.T) {
 		if len(b) != 0 || !e.IsSecure() || e.Gathers() {
 			t.Fatal("fell back to plain text")
 		}
-		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil {
+		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil ||
+			*c != (chain{}) || e.dir.chain != nil {
 			t.Fatal("key material left")
 		}
 		if err := e.Secure(testKey, testNonce); !errors.Is(err, ErrKeys) {

@@ -6,36 +6,6 @@ import (
 	"testing"
 )
 
-// A segment of exactly the limit passes, one more byte is refused by Open: the
-// rest has not even been read then.
-// Matrix: FR-26, RL-13
-func TestLimitsAtAndAbove(t *testing.T) {
-	lim := Limits{Control: 60, Front: 70, Middle: 80, Data: 90}
-	at := [4]int{60, 70, 80, 90}
-	forModes(t, func(t *testing.T, m mode) {
-		for seg := range 4 {
-			for extra := range 2 {
-				lens := at
-				lens[seg] += extra
-				var segs [4][]byte
-				for i, n := range lens {
-					segs[i] = pattern(n, byte(i))
-				}
-				wire, err := m.encoder(t).AppendFrame(nil, TagMessage, segs[:]...)
-				must(t, err)
-				d := m.decoder(t)
-				d.SetLimits(lim)
-				if extra == 1 {
-					_, err = d.Open(wire[:d.HeadSize()])
-					wantErr(t, err, ErrTooLarge)
-				} else if _, _, err := decode(d, wire, false); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	})
-}
-
 func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
 	f := newRefFrame(Rev1, TagHello, pattern(8, 0), pattern(1, 0))
 	_, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())

@@ -137,40 +137,32 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+	// One side has no crcs of data, or no signatures.
+	for _, c := range []struct {
+		name   string
+		sent   Config
+		signs  Signer
+		taken  Config
+		checks Signer
+		at     int // of the byte that is damaged
+		want   error
+	}{
+		{"data that is not checked", Config{}, nil, Config{NoDataCRC: true}, nil, body + 8, nil},
+		{"data without a crc", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body + 8, nil},
+		{"front beside it", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body, frame.ErrSegmentCRC},
+		{"signature that is not checked", Config{}, sum{}, Config{}, nil, -2, nil},
+	} {
+		p, _ := encoded(c.sent, c.signs, "front", "mid", "data")
+		p[(c.at+len(p))%len(p)] ^= 1
+		if _, _, err := decodeMessage(NewDecoder(c.taken, c.checks, frame.DefaultLimits()), p[1:]); !errors.Is(err,
+			c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
 	for n := range len(good) - 1 {
 		if _, _, err := decodeMessage(signed, good[1:1+n]); !errors.Is(err, frame.ErrTruncated) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
-	}
-}
-
-func TestSignaturesDoNotMatterWithoutASigner(t *testing.T) {
-	d := NewDecoder(Config{}, nil, frame.DefaultLimits())
-	p, _ := encoded(Config{}, sum{}, "front", "", "")
-	p[len(p)-2] ^= 1
-	if _, _, err := decodeMessage(d, p[1:]); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestNoCRCOfDataByOneSidesChoice(t *testing.T) {
-	with, _ := encoded(Config{}, nil, "", "", "data")
-	with[1+NewHeaderSize] ^= 1
-	if _, _, err := decodeMessage(NewDecoder(Config{NoDataCRC: true}, nil, frame.DefaultLimits()), with[1:]); err != nil {
-		t.Errorf("data with a crc that is not checked: %v", err)
-	}
-	p, _ := encoded(Config{NoDataCRC: true}, sum{}, "front", "", "data")
-	p[1+NewHeaderSize+5] ^= 1
-	d := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
-	if _, _, err := decodeMessage(d, p[1:]); err != nil {
-		t.Errorf("data without crc: %v", err)
-	}
-	if got := p[len(p)-13 : len(p)-9]; !bytes.Equal(got, make([]byte, 4)) {
-		t.Errorf("data crc %x where there is none", got)
-	}
-	p[1+NewHeaderSize] ^= 1
-	if _, _, err := decodeMessage(d, p[1:]); !errors.Is(err, frame.ErrSegmentCRC) {
-		t.Errorf("front: %v", err)
 	}
 }
 
@@ -214,20 +206,5 @@ func TestControlBytes(t *testing.T) {
 		if (n == 8) != (err == nil) || (n == 8) != (err2 == nil) {
 			t.Errorf("%d bytes: %v, %v", n, err, err2)
 		}
-	}
-}
-
-func TestEncodingAndDecodingDoNotAllocate(t *testing.T) {
-	e, d := NewEncoder(Config{}, sum{}, peerAddr), NewDecoder(Config{}, sum{}, frame.DefaultLimits())
-	front, data := make([]byte, 100), make([]byte, 4096)
-	buf := make([]byte, 0, 8192)
-	h := sample()
-	if n := testing.AllocsPerRun(100, func() {
-		p := e.AppendMessage(buf, &h, front, nil, data)
-		if _, _, err := decodeMessage(d, p[1:]); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations for a message", n)
 	}
 }

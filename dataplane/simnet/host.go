@@ -46,33 +46,22 @@ func (h *Host) ResetAll() {
 }
 
 // ResetSome resets one connection of the host, chosen at random.
-func (h *Host) ResetSome() {
-	list := h.ordered()
-	if len(list) == 0 {
-		return
-	}
-	e := list[h.net.rng.IntN(len(list))]
-	h.net.Note("reset %d", e.id)
-	e.reset()
-}
+func (h *Host) ResetSome() { h.some("reset %d", (*end).reset) }
 
 // EndSome has the network end one connection of the host, chosen at random, in
 // one direction: the other end reads the end of the stream.
-func (h *Host) EndSome() {
-	if list := h.ordered(); len(list) > 0 {
-		e := list[h.net.rng.IntN(len(list))]
-		h.net.Note("end %d", e.id)
-		e.finish()
-	}
-}
+func (h *Host) EndSome() { h.some("end %d", (*end).finish) }
 
 // ForgetSome has the network forget one connection of the host, chosen at
 // random: nothing travels on it any more, and neither end is told.
-func (h *Host) ForgetSome() {
+func (h *Host) ForgetSome() { h.some("forget %d", (*end).forget) }
+
+// some does something to one connection, if there is one.
+func (h *Host) some(note string, do func(*end)) {
 	if list := h.ordered(); len(list) > 0 {
 		e := list[h.net.rng.IntN(len(list))]
-		h.net.Note("forget %d", e.id)
-		e.forget()
+		h.net.Note(note, e.id)
+		do(e)
 	}
 }
 

@@ -309,30 +309,24 @@ func TestClosingEndsEveryOperationOnce(t *testing.T) {
 	}
 }
 
-func TestAClosedEndResetsWhoStillSends(t *testing.T) {
-	w := newWorld(t, 7, weather)
-	a, b := w.connect()
-	w.drv[1].Close(b)
-	w.run(time.Second)
-	w.write(0, a, []byte("hello?"), userSend)
-	w.run(time.Second)
-	if _, errno, end := w.read(0, a); errno != unix.ECONNRESET && !end {
-		t.Errorf("%v, end=%v", errno, end)
-	}
-}
-
-func TestAProcessThatDies(t *testing.T) {
-	for _, silent := range []bool{false, true} {
-		w := newWorld(t, 8, weather)
-		a, _ := w.connect()
-		w.host[1].Die(silent)
+func TestTheOtherEndHearsOfAnEnd(t *testing.T) {
+	for _, one := range []struct {
+		name string
+		do   func(w *world, b uring.Socket)
+		want unix.Errno // what the other end reads, once it has sent more
+	}{
+		{"closed", func(w *world, b uring.Socket) { w.drv[1].Close(b) }, unix.ECONNRESET},
+		{"a process that dies", func(w *world, _ uring.Socket) { w.host[1].Die(false) }, unix.ECONNRESET},
+		{"a machine that dies", func(w *world, _ uring.Socket) { w.host[1].Die(true) }, unix.EAGAIN},
+	} {
+		w := newWorld(t, 7, weather)
+		a, b := w.connect()
+		one.do(w, b)
 		w.run(time.Second)
-		_, errno, end := w.read(0, a)
-		if silent && (errno != unix.EAGAIN || end) {
-			t.Errorf("a dead machine says %v, end=%v", errno, end)
-		}
-		if !silent && errno != unix.ECONNRESET {
-			t.Errorf("a dead process says %v, end=%v", errno, end)
+		w.write(0, a, []byte("hello?"), userSend)
+		w.run(time.Second)
+		if _, errno, end := w.read(0, a); errno != one.want || end {
+			t.Errorf("%s: %v, end=%v", one.name, errno, end)
 		}
 	}
 }
