@@ -189,7 +189,11 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("withdrawn on its way: %v", err)
 	}
+	busy := make(chan struct{})
+	conn.Post(&loop.Task{Run: func(*loop.Core) { <-busy }})
 	first.Withdraw()
+	first.Withdraw() // both wait for the core
+	close(busy)
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("withdrawn: %v", err)
 	}
@@ -198,8 +202,8 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	if err := us.PostBuffer(posting(1)); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("to ourselves: %v", err)
 	}
-	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 {
-		t.Errorf("%d postings, %v", st.IO.Postings, err)
+	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 || len(ended) != 0 {
+		t.Errorf("%d postings, %d have ended twice, %v", st.IO.Postings, len(ended), err)
 	}
 }
 

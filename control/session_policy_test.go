@@ -73,14 +73,19 @@ func TestAnAddressHasOneConnectionBesideTheAnonymousOnes(t *testing.T) {
 				t.Fatalf("connections %v", conns)
 			}
 		}
-		for tid, c := range []*control.Conn{anonymous, conns[0]} {
+		another := connector.Dial(acceptor, control.Anonymous())
+		if another == anonymous || another == conns[0] {
+			t.Error("an anonymous connection is shared")
+		}
+		for tid, c := range []*control.Conn{anonymous, conns[0], another} {
 			send(t, c, uint64(tid))
 			awaitTID(t, ctx, connector, uint64(1000+tid))
 			if got := connector.Inbox.Messages()[tid].Conn; got != c {
 				t.Errorf("the answer came over connection %d, want %d", got.ID(), c.ID())
 			}
 		}
-		acceptor.Await(ctx, "established A(1,1,0,1)", "established A(1,1,0,1)")
+		one := "established A(1,1,0,1)"
+		acceptor.Await(ctx, one, one, one)
 	})
 }
 
