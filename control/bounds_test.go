@@ -82,28 +82,28 @@ func TestABoundThatIsSwitchedOffIsNone(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoneHereIsNoneInTheDataPlaneToo(t *testing.T) {
-	none := Config{Sending: Sending{QueueBytes: -1, QueueMessages: -1}, Timeouts: Timeouts{Idle: -1}, Receiving: Receiving{LeastRate: -1}}.withDefaults()
+func TestTheDataPlaneGetsTheBoundsTheirDefaultsAndThatThereIsNone(t *testing.T) {
 	of := func(c Config) (dataplane.HandlerConfig, dataplane.OpenOptions) {
+		c = c.withDefaults()
 		below := c.sessions(nil, nil)
 		return below.Handler, below.Open
 	}
-	h, o := of(none)
+	all := func(n int64) Config {
+		return Config{
+			Sending:  Sending{QueueBytes: n, QueueMessages: n},
+			Timeouts: Timeouts{Idle: time.Duration(n)}, Receiving: Receiving{LeastRate: n},
+		}
+	}
+	h, o := of(all(-1))
 	if h.QueueBytes >= 0 || h.QueueMessages >= 0 || o.IdleAfter >= 0 || o.LeastRate >= 0 {
 		t.Errorf("the data plane bounds what has no bound: %+v %+v", h, o)
 	}
-	zero := Config{}.withDefaults()
-	h, o = of(zero)
+	h, o = of(Config{})
 	if h.QueueBytes != dataplane.DefaultQueueBytes || h.QueueMessages != dataplane.DefaultQueueMessages ||
 		o.IdleAfter != dataplane.DefaultIdleAfter || o.LeastRate != dataplane.DefaultLeastRate || o.MessageGrace != dataplane.DefaultMessageGrace {
 		t.Errorf("the data plane does not get the defaults: %+v %+v", h, o)
 	}
-}
-
-func TestTheDataPlaneGetsTheBoundsOfTheUser(t *testing.T) {
-	cfg := Config{Sending: Sending{QueueBytes: 1 << 20, QueueMessages: 9}, Timeouts: Timeouts{Idle: time.Hour}, Receiving: Receiving{LeastRate: 5}}.withDefaults()
-	below := cfg.sessions(nil, nil)
-	if h, o := below.Handler, below.Open; h.QueueBytes != 1<<20 || h.QueueMessages != 9 || o.IdleAfter != time.Hour || o.LeastRate != 5 {
+	if h, o = of(all(9)); h.QueueBytes != 9 || h.QueueMessages != 9 || o.IdleAfter != 9 || o.LeastRate != 9 {
 		t.Errorf("%+v %+v", h, o)
 	}
 }

@@ -122,23 +122,42 @@ var sessionEnds = []struct {
 }
 
 // Nobody knows what became of a request that was written.
-func TestALostSessionEndsItsCallsWithATypedError(t *testing.T) {
+// Matrix: V1-13
+func TestALostSessionEndsItsCallsAndPostingsWithATypedError(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, c := range sessionEnds {
 			arrived := make(chan control.PendingReply, 8)
 			server := callServer(t, v, c.server, func(p control.PendingReply, _ string) { arrived <- p })
 			client := nodeOf(t, v, "client.1", c.client, 2)
 			conn := client.Dial(server)
-			results := make(chan error, 3)
-			for range cap(results) {
-				go func() { results <- onlyError(call(ctx, conn, typeLater, "x")) }()
+			calls, posted := make(chan error, 3), make(chan error, 3)
+			for range cap(calls) {
+				go func() { calls <- onlyError(call(ctx, conn, typeLater, "x")) }()
 			}
-			for range cap(results) {
+			postings := make([]*control.Posting, cap(posted))
+			for i := range postings {
+				postings[i] = &control.Posting{TID: uint64(1)<<40 + uint64(i), Buffer: make([]byte, 10),
+					Done: func(_ *control.Posting, err error) { posted <- err }}
+				must(t, conn.PostBuffer(postings[i]))
+			}
+			for range cap(calls) {
 				<-arrived
 			}
+			if n := connStats(t, conn).IO.Postings; n != cap(posted) {
+				t.Fatalf("%s: %d postings", c.name, n)
+			}
 			c.end(t, client, server, conn)
-			for range cap(results) {
-				checkCallError(t, c.name, <-results, control.ErrSessionLost, c.is)
+			for range cap(calls) {
+				checkCallError(t, c.name, <-calls, control.ErrSessionLost, c.is)
+			}
+			for _, p := range postings {
+				checkCallError(t, c.name+", a posting", <-posted, control.ErrSessionLost, c.is)
+				must(t, p.TakeBack(ctx))
+			}
+			conn.MarkDown()
+			<-conn.Closed()
+			if err := conn.PostBuffer(postings[0]); !errors.Is(err, control.ErrClosed) {
+				t.Errorf("%s: a closed connection takes a posting: %v", c.name, err)
 			}
 		}
 	})

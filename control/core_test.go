@@ -145,14 +145,3 @@ func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
 		tells("0 stops", "1 stops")
 	})
 }
-
-func TestTheConnectionToOurselvesHasNoCore(t *testing.T) {
-	m := startMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	c, err := m.Loopback()
-	if err != nil || c.Core() != nil {
-		t.Errorf("%v, %v", c.Core(), err)
-	}
-	done := make(chan struct{})
-	c.Post(&loop.Task{Run: func(*loop.Core) { close(done) }})
-	<-done
-}

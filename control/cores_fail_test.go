@@ -231,7 +231,7 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 }
 
 // A core that took the number of a removed one has a listener that was another's
-// before; steering goes on, here and with a successor.
+// before; steering goes on, here and with successors that have other numbers of cores.
 func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 	needSteering(t)
 	nodetest.CheckLeaks(t)
@@ -241,17 +241,18 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		if st := statsOf(t, m).Steering; !st.Active {
 			t.Fatalf("%s: %+v", when, st)
 		}
-		before, _ := arrived(t, m, 0)
-		for core := range 2 {
+		want, _ := arrived(t, m, 0)
+		total := 0
+		for core := range want {
 			must(t, m.PinPeer(netip.AddrPortFrom(source(core), 0), core))
 			for range 5 {
 				knock(t, netip.AddrPortFrom(source(core), 0), b.at.AddrPort)
 			}
+			want[core] += 5
+			total += want[core]
 		}
-		after, _ := arrived(t, m, before[0]+before[1]+10)
-		if after[0] != before[0]+5 || after[1] != before[1]+5 {
-			t.Errorf("%s: cores accepted %v, before %v", when, after, before)
-		}
+		got, _ := arrived(t, m, total)
+		expectCores(t, got, want)
 	}
 	for round := range 3 {
 		must(t, b.server.RemoveCore(b.ctx, round%2))
@@ -260,11 +261,17 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 		}
 		check(b.server, fmt.Sprint("round ", round))
 	}
-	next := succeed(t, b.ctx, b.server, control.Config{
-		Name: b.server.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: 2},
-	}, &control.Dispatcher{})
-	endWithTest(t, next)
-	check(next, "the successor")
+	m := b.server
+	for _, cores := range []int{2, 3, 1, 2} {
+		cfg := control.Config{Name: m.Name(), Steer: control.SteerTable, Plane: loop.Config{Cores: cores}}
+		m = succeed(t, b.ctx, m, cfg, &control.Dispatcher{})
+		endWithTest(t, m)
+		if cores > 1 {
+			check(m, fmt.Sprint("a successor with cores: ", cores))
+		} else if statsOf(t, m).Steering.Active {
+			t.Error("one core is steered")
+		}
+	}
 }
 
 const childEnv = "RINGMSGR_TEST_CHILD"

@@ -5,97 +5,71 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// handoverServer is a bound echo.
-func handoverServer(t *testing.T, backend uring.Backend, cores int) (*control.Messenger, wire.Addr) {
-	t.Helper()
-	return serveEcho(t, serverConfig(backend, cores))
-}
-
-func serveEcho(t *testing.T, cfg control.Config) (*control.Messenger, wire.Addr) {
+// serveEcho is a bound echo.
+func serveEcho(t *testing.T, cfg control.Config) *control.Messenger {
 	t.Helper()
 	m := startMessenger(t, cfg, echoAll())
-	addrs := bind(t, m, wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)})
-	return m, addrs[0]
+	bind(t, m, v2(ownHost(), 0))
+	return m
 }
 
-func TestSuccessorThatFailsLeavesThePredecessorServing(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	spread(t, len(engines), len(engines), func(i int) string { return string(engines[i]) },
-		func(t *testing.T, i int) {
-			backend := engines[i]
-			ctx := deadline(t)
-			m, addr := handoverServer(t, backend, 2)
-			peer := newStream(t, backend, wire.OSD, control.LosslessPeer(), addr)
-			client := newStream(t, backend, wire.MDS, control.LosslessClient(), addr)
-			lossy := newStream(t, backend, wire.Client, control.LossyClient(), addr)
-			knock := newKnocker(t, addr)
-			for step := range control.StopSteps {
-				a, b := unixPair(t)
-				late, fake := make(chan struct{}), make(chan error, 1)
-				go func() { fake <- control.BreakSuccession(ctx, m, b, step, late) }()
-				limit := time.Minute
-				if step == control.StopSilent {
-					limit = time.Second
-				}
-				handCtx, stop := context.WithTimeout(ctx, limit)
-				err := m.HandOver(handCtx, a)
-				stop()
-				close(late)
-				lateErr := <-fake
-				if !errors.Is(err, control.ErrHandOver) {
-					t.Errorf("step %d: hand-over ends with %v", step, err)
-				}
-				switch step {
-				case control.StopAtReady:
-					if !strings.Contains(err.Error(), "no room") {
-						t.Errorf("refusal reported as %v", err)
-					}
-				case control.StopSilent:
-					if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(lateErr, syscall.EPIPE) {
-						t.Errorf("silent successor: %v; its late commit: %v", err, lateErr)
-					}
-				}
-				peer.progress(50)
-				client.progress(50)
-				lossy.progress(50)
-			}
-			knock.end()
-			if st, err := m.Stats(); err != nil || st.Counters.IllegalTransitions != 0 {
-				t.Errorf("%+v, %v", st.Counters, err)
-			}
-			next := succeed(t, ctx, m, serverConfig(backend, 2), echoAll())
-			defer end(t, next)
-			peer.progress(50)
-			client.progress(50)
-			lossy.progress(50) // by the predecessor
-			lossy.end()
-			peer.end()
-			client.end()
-		})
+// failToSucceed has a successor of m end when it has read all sessions.
+func failToSucceed(t *testing.T, ctx context.Context, m *control.Messenger) {
+	t.Helper()
+	a, b := unixPair(t)
+	read := async(func() error {
+		l := handover.NewLink(ctx, b)
+		defer b.Close()
+		defer l.Close()
+		if err := l.SendHello(handover.Hello{Entity: m.Name(), AnyNonce: true}); err != nil {
+			return err
+		}
+		o, err := l.ReadOffer()
+		if err != nil {
+			return err
+		}
+		fds, err := l.ReadListeners(int(o.Listeners))
+		defer handover.CloseFiles(fds)
+		programs, err2 := l.ReadSteering(int(o.Steering))
+		defer handover.CloseFiles(programs)
+		if err := errors.Join(err, err2, l.SendReady()); err != nil {
+			return err
+		}
+		_, _, err = l.ReadSessions()
+		return err
+	})
+	if err := m.HandOver(ctx, a); !errors.Is(err, control.ErrHandOver) {
+		t.Errorf("hand-over to a successor that ends: %v", err)
+	}
+	must(t, <-read)
 }
 
+// Behind a hand-over that failed everything goes on. The next successor gets the address of the last
+// Rebind, and can be bound anew itself.
 func TestMessengerThatIsHandedOver(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	ctx := deadline(t)
-	m, addr := handoverServer(t, uring.Auto, 1)
-	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addr)
+	m := serveEcho(t, serverConfig(uring.Auto, 1))
+	addrs, err := m.Rebind(ctx)
+	must(t, err)
+	s := newStream(t, uring.Auto, wire.OSD, control.LosslessPeer(), addrs[0])
 	s.progress(5)
-	c := m.Conns()[0]
+	failToSucceed(t, ctx, m)
+	s.progress(50)
+	knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
+	c := m.Lookup(s.m.Addrs()[0])
 	posted := make(chan error, 1)
 	must(t, c.PostBuffer(&control.Posting{TID: 1 << 40, Buffer: make([]byte, 10), Done: func(_ *control.Posting, err error) { posted <- err }}))
 	resets := make(chan struct{}, 1)
@@ -129,6 +103,9 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	if _, err := m.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
 		t.Errorf("Rebind: %v", err)
 	}
+	if got := next.Addrs(); !got.Equal(addrs) {
+		t.Errorf("the successor is at %v, want %v", got, addrs)
+	}
 	if got := next.Lookup(s.m.Addrs()[0]); got == nil || got.State() == control.StateClosing {
 		t.Errorf("the successor does not know %v", s.m.Addrs())
 	}
@@ -137,35 +114,15 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	if len(resets) != 0 {
 		t.Error("a session was reset")
 	}
-}
-
-func TestSteeringIsHandedOver(t *testing.T) {
-	nodetest.CheckLeaks(t)
-	needSteering(t)
-	m, addr := handoverServer(t, uring.Auto, 2)
-	st := statsOf(t, m)
-	if !st.Steering.Active {
-		t.Fatalf("not steered: %+v", st.Steering)
+	now, err := next.Rebind(ctx)
+	must(t, err)
+	a1, a2 := addrs[0].AddrPort, now[0].AddrPort
+	if a1.Addr() != a2.Addr() || a1.Port() == a2.Port() || addrs[0].Nonce == now[0].Nonce {
+		t.Fatalf("from %v to %v", addrs, now)
 	}
-	ctx := deadline(t)
-	for _, cores := range []int{2, 3, 1, 2} {
-		next := succeed(t, ctx, m, serverConfig(uring.Auto, cores), echoAll())
-		defer end(t, next)
-		st := statsOf(t, next)
-		if st.Steering.Active != (cores > 1) {
-			t.Errorf("%d cores: %+v", cores, st.Steering)
-		}
-		if cores > 1 {
-			check(t, next.PinPeer(netip.MustParseAddrPort("127.0.0.1:0"), cores-1))
-		}
-		s := newStream(t, uring.Auto, wire.Client, control.LossyClient(), addr)
-		s.progress(5)
-		s.end()
-		if c := next.Conns(); len(c) != 1 || c[0].Core().ID() != cores-1 {
-			t.Errorf("%d cores: %d connections, the first on core %d", cores, len(c), c[0].Core().ID())
-		}
-		m = next
-	}
+	s = newStream(t, uring.Auto, wire.MDS, control.LosslessClient(), now[0])
+	s.progress(5)
+	s.end()
 }
 
 // A session that stood still for a hand-over that failed says in its SESSION_RECONNECT how much it

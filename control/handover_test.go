@@ -169,7 +169,7 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	// The bound: the sender is never far ahead of the peer, however fast it is.
 	bounded := serverConfig(uring.Auto, 1)
 	bounded.Sending.QueueMessages = 1000
-	m, _ := serveEcho(t, bounded)
+	m := serveEcho(t, bounded)
 	var sent uint64
 	for range 5 {
 		c := connect(t, m, addrs[0], wire.OSD)

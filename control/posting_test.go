@@ -122,41 +122,6 @@ func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 	})
 }
 
-// Cases of a session that ends under postings: those of calls.
-// Matrix: V1-13
-func TestALostSessionEndsItsPostingsWithATypedError(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, c := range sessionEnds {
-			server := dataServer(t, v, c.server, nil)
-			client := nodeOf(t, v, "client.1", c.client, 2)
-			conn := client.Dial(server)
-			must(t, conn.WaitReady(ctx))
-			ended := make(chan error, 4)
-			postings := make([]*control.Posting, 3)
-			for i := range postings {
-				postings[i] = &control.Posting{TID: uint64(i + 1), Buffer: make([]byte, 10),
-					Done: func(_ *control.Posting, err error) { ended <- err }}
-				must(t, conn.PostBuffer(postings[i]))
-			}
-			if st, err := conn.Stats(); err != nil || st.IO.Postings != 3 {
-				t.Fatalf("%s: %d postings, %v", c.name, st.IO.Postings, err)
-			}
-			c.end(t, client, server, conn)
-			for _, p := range postings {
-				if err := <-ended; !errors.Is(err, control.ErrSessionLost) || !errors.Is(err, c.is) {
-					t.Errorf("%s: %v, want %v", c.name, err, c.is)
-				}
-				must(t, p.TakeBack(ctx))
-			}
-			conn.MarkDown()
-			<-conn.Closed()
-			if err := conn.PostBuffer(postings[0]); !errors.Is(err, control.ErrClosed) {
-				t.Errorf("%s: a closed connection takes a posting: %v", c.name, err)
-			}
-		}
-	})
-}
-
 func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	ctx := deadline(t)
 	server := dataServer(t, variants[0], "SFS", nil)
@@ -224,7 +189,11 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("withdrawn on its way: %v", err)
 	}
+	busy := make(chan struct{})
+	conn.Post(&loop.Task{Run: func(*loop.Core) { <-busy }})
 	first.Withdraw()
+	first.Withdraw() // both wait for the core
+	close(busy)
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("withdrawn: %v", err)
 	}
@@ -233,8 +202,8 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	if err := us.PostBuffer(posting(1)); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("to ourselves: %v", err)
 	}
-	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 {
-		t.Errorf("%d postings, %v", st.IO.Postings, err)
+	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 || len(ended) != 0 {
+		t.Errorf("%d postings, %d have ended twice, %v", st.IO.Postings, len(ended), err)
 	}
 }
 

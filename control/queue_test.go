@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -94,31 +93,5 @@ func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
 	<-c.queue.drained()
 	if len(freed) != 6 {
 		t.Errorf("%d of 6 messages are freed", len(freed))
-	}
-}
-
-// Cease ends the dispatching at once: neither what waits nor what comes later is dispatched.
-func TestNothingIsDispatchedBehindCease(t *testing.T) {
-	m, c := &Messenger{s: new(sessions.Manager)}, new(Conn)
-	var got []uint64
-	d := &Dispatcher{Queued: func(c *Conn, msg *Message) {
-		if got = append(got, msg.TID); msg.TID == 2 {
-			user{c}.Cease()
-		}
-	}}
-	freed := 0
-	for tid := range uint64(4) {
-		msg := NewMessage(1, nil, nil)
-		msg.TID, msg.Free = tid+1, func(*Message) { freed++ }
-		c.queue.mu.Lock() // the goroutine of the queue takes all of them at once
-		c.queue.waiting = append(c.queue.waiting, queuedMessage{d, msg, 0})
-		c.queue.mu.Unlock()
-	}
-	msg := NewMessage(1, nil, nil)
-	msg.TID, msg.Free = 5, func(*Message) { freed++ }
-	c.queue.push(m, c, d, msg)
-	<-c.queue.drained()
-	if !slices.Equal(got, []uint64{1, 2}) || freed != 5 {
-		t.Errorf("dispatched %v, %d let go", got, freed)
 	}
 }

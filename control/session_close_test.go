@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,40 +172,6 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	})
 }
 
-// SH-09, with a goroutine of the user's dispatcher that is busy: nobody is
-// called behind Shutdown, and nothing waits to be dispatched.
-// Matrix: SH-09
-func TestNothingIsDispatchedBehindShutdown(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var over atomic.Bool
-		entered, release := make(chan struct{}), make(chan struct{})
-		var once sync.Once
-		us, addr := plainServer(t, v, nil, &control.Dispatcher{Queued: func(*control.Conn, *control.Message) {
-			if over.Load() {
-				t.Error("dispatched behind Shutdown")
-			}
-			once.Do(func() { close(entered); <-release })
-		}})
-		client := nodeOf(t, v, "client.2", "LC", 2)
-		conn := connect(t, client, addr, wire.OSD)
-		for tid := range uint64(50) {
-			send(t, conn, tid)
-		}
-		<-entered
-		short, cancel := context.WithCancel(ctx)
-		cancel()
-		if err := us.Shutdown(short); !errors.Is(err, context.Canceled) {
-			t.Errorf("Shutdown with a callback that blocks: %v", err)
-		}
-		close(release)
-		must(t, us.Shutdown(ctx))
-		over.Store(true)
-		if st, _ := us.Stats(); st.InFlight != 0 {
-			t.Errorf("%d bytes wait to be dispatched", st.InFlight)
-		}
-	})
-}
-
 // What was received when a connection ends.
 
 // slowReader takes messages on the queue's goroutine, one at a time: each call
@@ -266,7 +231,7 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 }
 
 // Three messages wait for Queued when their session ends, and the first is being dispatched.
-// Matrix: INV-03
+// Matrix: INV-03, SH-09
 func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -279,6 +244,11 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 			return nil
 		}, []string{"1"}},
 		{"Shutdown", func(ctx context.Context, server *control.Messenger, _ *control.Conn) error {
+			short, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := server.Shutdown(short); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("without time for a callback: %w", err)
+			}
 			return server.Shutdown(ctx)
 		}, []string{"1"}},
 		{"RemoveCore", func(ctx context.Context, server *control.Messenger, conn *control.Conn) error {
@@ -313,8 +283,8 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 				must(t, <-ended)
 				eventually(t, ctx, fmt.Sprint("the story of ", c.story), func() bool { return r.tells(c.story...) })
 				must(t, server.Shutdown(ctx))
-				if !r.tells(c.story...) {
-					t.Error(r.all())
+				if st, _ := server.Stats(); !r.tells(c.story...) || st.InFlight != 0 {
+					t.Errorf("%v, and %d bytes are not released", r.all(), st.InFlight)
 				}
 			})
 		})

@@ -85,19 +85,21 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 // What was made before Bind is found by the address afterwards.
 // Matrix: PO-13
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
+	m := newMessenger(t, control.Config{Name: osd("0"), Plane: loop.Config{Cores: 1}})
+	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
+		t.Errorf("before Start: %v", err)
+	}
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *nodetest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
-	must(t, err)
+	if err != nil || c.Core() != nil {
+		t.Fatalf("it is on core %v, %v", c.Core(), err)
+	}
+	done := make(chan struct{})
+	c.Post(&loop.Task{Run: func(*loop.Core) { close(done) }})
+	<-done
 	addrs := bind(t, us, v2(ownHost(), 0))
 	if got, err := us.Connect(addrs[0], wire.OSD); err != nil || got != c || us.Lookup(addrs[0]) != c {
 		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func TestLoopbackNeedsStart(t *testing.T) {
-	m := newMessenger(t, control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 1}})
-	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
-		t.Error(err)
 	}
 }
 

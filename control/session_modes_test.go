@@ -12,7 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
-	"github.com/ringmsgr/ringmsgr/control/internal/steplock"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -102,11 +101,11 @@ func modesFor(t *testing.T) []variant {
 	return append(plainFor(t), oneOf(t, allVariants[len(variants):]))
 }
 
-// plainFor are the variants; under the race detector, without RINGMSGR_LONG, one of each engine by turns.
+// plainFor are the variants; without RINGMSGR_LONG one of each engine by turns.
 func plainFor(t *testing.T) []variant {
-	some, rev0 := steplock.Enabled && os.Getenv("RINGMSGR_LONG") == "", oneOf(t, []bool{false, true})
+	all, rev0 := os.Getenv("RINGMSGR_LONG") != "", oneOf(t, []bool{false, true})
 	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool {
-		return some && v.rev0 != (rev0 == (v.backend == engines[0]))
+		return !all && v.rev0 != (rev0 == (v.backend == engines[0]))
 	})
 }
 

@@ -27,29 +27,6 @@ func settled(t *testing.T, ctx context.Context, c *control.Conn) {
 	})
 }
 
-// Matrix: PO-12
-func TestAnonymousConnectionsAreDistinct(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
-		connector := nodeOf(t, v, "client.2", "LC", 2)
-		a := connector.Dial(acceptor, control.Anonymous())
-		b := connector.Dial(acceptor, control.Anonymous())
-		if a == b || connector.Lookup(acceptor.Addr) != nil {
-			t.Fatalf("anonymous connections: %v %v, found by address: %v", a.ID(), b.ID(),
-				connector.Lookup(acceptor.Addr))
-		}
-		send(t, a, 1)
-		receives(t, ctx, connector, 1001)
-		send(t, b, 2)
-		receives(t, ctx, connector, 1001, 1002)
-		acceptor.Await(ctx, "established A(1,1,0,1)", "established A(1,1,0,1)")
-		got := connector.Inbox.Messages()
-		if got[0].Conn != a || got[1].Conn != b {
-			t.Error("the answers came over the wrong connections")
-		}
-	})
-}
-
 // Matrix: HS-23, PO-15
 func TestPolicyChangeIsForNewConnections(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -76,11 +53,15 @@ func policyOf(t *testing.T, c *control.Conn) string {
 	return st.Policy
 }
 
-// Matrix: PO-17, XC-04
-func TestConnectTwiceIsOneConnection(t *testing.T) {
+// Matrix: PO-12, PO-17, XC-04
+func TestAnAddressHasOneConnectionBesideTheAnonymousOnes(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		acceptor := nodeOf(t, v, "osd.1", "LP", 1)
-		connector := nodeOf(t, v, "osd.2", "LP", 2, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+		acceptor := nodeOf(t, v, "osd.1", "SLS", 1, withChain(echoer()))
+		connector := nodeOf(t, v, "client.2", "LC", 2, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+		anonymous := connector.Dial(acceptor, control.Anonymous())
+		if connector.Lookup(acceptor.Addr) != nil {
+			t.Error("an anonymous connection is found by its address")
+		}
 		conns := make([]*control.Conn, 16)
 		var wg sync.WaitGroup
 		for i := range conns {
@@ -88,12 +69,23 @@ func TestConnectTwiceIsOneConnection(t *testing.T) {
 		}
 		wg.Wait()
 		for _, c := range conns {
-			if c == nil || c != conns[0] {
+			if c == nil || c != conns[0] || c == anonymous {
 				t.Fatalf("connections %v", conns)
 			}
 		}
-		connector.Await(ctx, "established C(1,1,0,1)")
-		acceptor.Await(ctx, "established A(1,1,0,1)")
+		another := connector.Dial(acceptor, control.Anonymous())
+		if another == anonymous || another == conns[0] {
+			t.Error("an anonymous connection is shared")
+		}
+		for tid, c := range []*control.Conn{anonymous, conns[0], another} {
+			send(t, c, uint64(tid))
+			awaitTID(t, ctx, connector, uint64(1000+tid))
+			if got := connector.Inbox.Messages()[tid].Conn; got != c {
+				t.Errorf("the answer came over connection %d, want %d", got.ID(), c.ID())
+			}
+		}
+		one := "established A(1,1,0,1)"
+		acceptor.Await(ctx, one, one, one)
 	})
 }
 

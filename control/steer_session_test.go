@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -205,38 +206,55 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 	}
 }
 
-// What is steered before a Rebind is steered after it, pins and counters
-// included, and after an Unbind as well, but for those.
-func TestARebindIsSteeredAsBefore(t *testing.T) {
+// Pins and their counters last over a Rebind, but not over an Unbind. The core that gets the number of
+// a removed one has none of its pins.
+func TestPinsLastOverARebindAndUntilTheirCoreEnds(t *testing.T) {
 	needSteering(t)
 	nodetest.CheckLeaks(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
-	must(t, m.PinPeer(netip.AddrPortFrom(source(1), 0), 2))
-	ctx := deadline(t)
-	total, want := 0, make([]int, steerCores)
+	from, ctx := netip.AddrPortFrom(source(1), 0), deadline(t)
+	must(t, m.PinPeer(from, 2))
+	want := make([]int, steerCores)
 	for range 3 {
 		for range 10 {
-			knock(t, netip.AddrPortFrom(source(1), 0), at)
+			knock(t, from, at)
 		}
-		total += 10
 		want[2] += 10
-		got, st := arrived(t, m, total)
+		got, st := arrived(t, m, want[2])
 		expectCores(t, got, want)
-		if g := st.Steering.Groups; !st.Steering.Active || len(g) != 1 || g[0].Addr != at.String() || g[0].Counters.Cores[2].Addr.Selected != uint64(total) {
-			t.Errorf("steering %+v", st.Steering)
+		g := st.Steering.Groups
+		if !st.Steering.Active || len(g) != 1 || g[0].Addr != at.String() {
+			t.Fatalf("steering %+v", st.Steering)
 		}
+		expectSelected(t, g[0].Counters, want, byAddr)
 		addrs, err := m.Rebind(ctx)
 		must(t, err)
 		at = addrs[0].AddrPort
 	}
+	must(t, m.RemoveCore(ctx, 2))
+	knock(t, from, at)
+	if id, err := m.AddCore(ctx); id != 2 || err != nil {
+		t.Fatalf("core %d, %v", id, err)
+	}
+	knock(t, from, at)
+	counters := func() bpf.Counters { return statsOf(t, m).Steering.Groups[0].Counters }
+	eventually(t, ctx, "two connections by hash", func() bool { return counters().Hash >= 2 })
+	for core, c := range counters().Cores {
+		if c.Missed() != 0 {
+			t.Errorf("%d connections were pinned to core %d, which was not there", c.Missed(), core)
+		}
+	}
 	must(t, m.Unbind())
 	addrs, err := m.Rebind(ctx)
 	must(t, err)
-	must(t, m.PinPeer(netip.AddrPortFrom(source(1), 0), 3))
-	knock(t, netip.AddrPortFrom(source(1), 0), addrs[0].AddrPort)
-	want[3]++
-	got, _ := arrived(t, m, total+1)
-	expectCores(t, got, want)
+	before, _ := arrived(t, m, 0)
+	must(t, m.PinPeer(from, 3))
+	knock(t, from, addrs[0].AddrPort)
+	before[3]++
+	eventually(t, ctx, "a connection on the core of the pin", func() bool {
+		now, _ := arrived(t, m, 0)
+		return slices.Equal(now, before)
+	})
 }
 
 // A Rebind waits for a hand-over that is under way. If that fails it goes on, if
@@ -280,67 +298,5 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	}
 	if got := us.Addrs(); got.Equal(before) {
 		t.Errorf("still at %v", got)
-	}
-}
-
-// A hand-over passes the address of the last Rebind, and a successor can be
-// bound anew.
-func TestRebindGoesTogetherWithAHandOver(t *testing.T) {
-	for _, backend := range engines {
-		t.Run(string(backend), func(t *testing.T) {
-			nodetest.CheckLeaks(t)
-			ctx := deadline(t)
-			us := startMessenger(t, serverConfig(backend, 2), echoAll())
-			if _, err := us.Bind(v2(ownHost(), 0)); err != nil {
-				t.Fatal(err)
-			}
-			addrs, err := us.Rebind(ctx)
-			must(t, err)
-			s := newStream(t, backend, wire.MDS, control.LosslessClient(), addrs[0])
-			successor := succeed(t, ctx, us, serverConfig(backend, 3), echoAll())
-			endWithTest(t, successor)
-			if _, err := us.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
-				t.Errorf("rebind after a hand-over: %v", err)
-			}
-			if got := successor.Addrs(); !got.Equal(addrs) {
-				t.Fatalf("the successor is at %v, want %v", got, addrs)
-			}
-			check(t, s.c.WaitReady(ctx))
-			s.end()
-			s.c.MarkDown()
-			again, err := successor.Rebind(ctx)
-			if err != nil || again[0].AddrPort.Port() == addrs[0].AddrPort.Port() || again[0].AddrPort.Addr() != addrs[0].AddrPort.Addr() || again[0].Nonce == addrs[0].Nonce {
-				t.Fatalf("from %v to %v: %v", addrs, again, err)
-			}
-			newStream(t, backend, wire.MDS, control.LosslessClient(), again[0])
-		})
-	}
-}
-
-// The core that gets the number of a removed one has none of its pins.
-func TestPinsEndWithTheirCore(t *testing.T) {
-	needSteering(t)
-	nodetest.CheckLeaks(t)
-	m, at := steered(t, control.SteerTable, nil)
-	from := netip.AddrPortFrom(source(1), 0)
-	must(t, m.PinPeer(from, 2))
-	knock(t, from, at)
-	got, _ := arrived(t, m, 1)
-	expectCores(t, got, []int{0, 0, 1, 0})
-	ctx := deadline(t)
-	must(t, m.RemoveCore(ctx, 2))
-	knock(t, from, at)
-	if id, err := m.AddCore(ctx); id != 2 || err != nil {
-		t.Fatalf("core %d, %v", id, err)
-	}
-	knock(t, from, at)
-	hashed := func() bool { return statsOf(t, m).Steering.Groups[0].Counters.Hash >= 2 }
-	if err := msgrtest.Until(ctx, hashed); err != nil {
-		t.Errorf("%v: counters %+v, want two connections by hash", err, statsOf(t, m).Steering.Groups[0].Counters)
-	}
-	for core, c := range statsOf(t, m).Steering.Groups[0].Counters.Cores {
-		if c.Missed() != 0 {
-			t.Errorf("%d connections were pinned to core %d, which was not there", c.Missed(), core)
-		}
 	}
 }

@@ -6,7 +6,6 @@
 //	go test ./control/sim -run 'TestSimulation$' -sim.seeds=100000 -timeout 2h
 //	go test ./control/sim -run 'TestSimulation$' -sim.first=93 -sim.seeds=1 -sim.trace
 //	go test ./control/sim -run 'TestSimulation$' -sim.seeds=6000 -sim.protocol=msgr1
-//	go test ./control/sim -run 'TestSimulationOfPostings$' -sim.seeds=10000 -timeout 2h
 //	go test ./control/sim -run 'TestAdversary$' -sim.seeds=10000 -timeout 2h
 //
 // One seed decides everything: the nodes and their policy, the traffic, the
@@ -27,7 +26,6 @@
 //	the random acts between the steps             act_test.go; node_test.go, for cores
 //	faults within handshakes, and of drivers      act_test.go
 //	messages of nodes, and their fate             traffic_test.go
-//	memory that users post for messages           postings_test.go
 //	the callbacks, and the rules of each          events_test.go
 //	the checks at the end                         check_test.go
 //	events that some seed must have, seeds that

@@ -198,7 +198,6 @@ func (n *node) receive(c *control.Conn, m *control.Message) bool {
 		w.fail("node %d: message %d of stream %d is for node %d, life %d", n.id, number, stream, l.ch.to.id, l.ch.toLife)
 	}
 	w.net.Note("node %d got %d of %d", n.id, number, stream)
-	w.postings.came(n, c, m)
 	w.cover.Messages++
 	n.order(c, m, v, l, number)
 	n.throttled(m)

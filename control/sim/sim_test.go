@@ -68,7 +68,6 @@ func (w *world) simulate() *world {
 	for range w.plan.actions {
 		w.births(false)
 		w.act()
-		w.postings.act()
 		w.run(w.span(400 * time.Millisecond))
 		w.checkDoubts(false)
 		if w.failed {
@@ -82,7 +81,6 @@ func (w *world) simulate() *world {
 	for _, n := range w.nodes {
 		n.shutdown()
 	}
-	w.postings.check()
 	w.cover.Seeds++
 	w.cover.NetResets += w.net.Counts().Resets
 	return w
@@ -235,7 +233,6 @@ type simCover struct {
 	Opens1, Resumes1                                     int // of msgr1
 	Waits1, Retries1, Resets1                            int // the answers of nodes that have it alone
 	KeepaliveAcks1                                       int
-	PostedUsed, PostedTaken                              int // TestSimulationOfPostings
 
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
@@ -284,7 +281,7 @@ func (c *simCover) add(o *simCover) {
 // receiver that has forgotten them, need not happen at all.
 var simRare = map[string]int{
 	"Canceled": 1000, "PartialResets": 1000, "GlobalRetries": 1000, "DownInReplace": 1000, "DeathInReplace": 1000,
-	"Repeated": math.MaxInt, "PostedUsed": math.MaxInt, "PostedTaken": math.MaxInt,
+	"Repeated": math.MaxInt,
 }
 
 // simOnly are the events that only one protocol has.

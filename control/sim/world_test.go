@@ -36,10 +36,8 @@ type world struct {
 	cover   *simCover
 	live    *liveWorld // answers all messages; nil in most
 	foe     *adversary // nil in most
-	// postings are made and withdrawn by users; nil in most.
-	postings *simPostings
-	calm     calm
-	failed   bool
+	calm    calm
+	failed  bool
 }
 
 type readyCore struct {
@@ -98,9 +96,6 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) test() string {
 	if w.foe != nil {
 		return "TestAdversary"
-	}
-	if w.postings != nil {
-		return "TestSimulationOfPostings"
 	}
 	return "TestSimulation"
 }
@@ -193,7 +188,6 @@ func (w *world) step() bool {
 		w.still()
 	}
 	w.foe.watch()
-	w.postings.step()
 	return true
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -148,19 +149,14 @@ func TestActionsAsThePeerSeesThem(t *testing.T) {
 }
 
 // Matrix: IN-06
-func TestRecordedAcksAndKeepalivesReencodeIdentically(t *testing.T) {
+func TestAcksAndKeepalivesAreEncodedAsRecorded(t *testing.T) {
 	ack, stamp := []byte{4, 0, 0, 0, 0, 0, 0, 0}, []byte{0x00, 0xf1, 0x53, 0x65, 0x15, 0xcd, 0x5b, 0x07}
-	if a, err := msgrtest.DecodeAck(ack); err != nil || a.Seq != 4 || !bytes.Equal(a.AppendTo(nil), ack) {
-		t.Errorf("%+v, %v", a, err)
+	if got := (msgrtest.Ack{Seq: 4}).AppendTo(nil); !bytes.Equal(got, ack) {
+		t.Errorf("ACK %x", got)
 	}
-	k, err := msgrtest.DecodeKeepalive(stamp)
-	if err != nil || !k.Stamp.Time().Equal(time.Unix(1700000000, 123456789)) || !bytes.Equal(k.AppendTo(nil), stamp) {
-		t.Errorf("%+v, %v", k, err)
-	}
-	_, ackErr := msgrtest.DecodeAck(ack[:7])
-	_, stampErr := msgrtest.DecodeKeepalive(stamp[:7])
-	if !errors.Is(ackErr, wire.ErrTruncated) || !errors.Is(stampErr, wire.ErrTruncated) {
-		t.Errorf("cut short: %v, %v", ackErr, stampErr)
+	at := dataplane.Timestamp{Sec: 1700000000, Nsec: 123456789}
+	if got := (msgrtest.Keepalive{Stamp: at}).AppendTo(nil); !bytes.Equal(got, stamp) {
+		t.Errorf("KEEPALIVE2 %x", got)
 	}
 }
 

@@ -58,33 +58,3 @@ func TestNoMoreDialsAtOnceThanAllowedWhoeverGivesUp(t *testing.T) {
 		})
 	}
 }
-
-func TestDialsAreInOrderAndWaitForTheirAddressAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d dials
-		var busy atomic.Int64
-		a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.1:2")
-		order := make(chan int, 2*DialsAtOnce)
-		var all sync.WaitGroup
-		for i := range cap(order) {
-			all.Go(func() {
-				_, _ = tryPlace(&d, a, &busy, time.Hour, time.Second)
-				order <- i
-			})
-			synctest.Wait()
-		}
-		began := time.Now()
-		if _, err := tryPlace(&d, b, new(atomic.Int64), time.Hour, 0); err != nil || time.Since(began) != 0 {
-			t.Errorf("another address: %v after %v", err, time.Since(began))
-		}
-		all.Wait()
-		close(order)
-		n := 0
-		for i := range order {
-			if early := n < DialsAtOnce; early != (i < DialsAtOnce) {
-				t.Fatalf("number %d ended as number %d", i, n)
-			}
-			n++
-		}
-	})
-}
