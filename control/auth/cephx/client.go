@@ -457,11 +457,16 @@ func (c *Client) principalRequest(main *heldTicket, wanted Service) ([]byte, err
 }
 
 // HandleReply takes the result of the MAuthReply to the last RenewRequest and stores the
-// tickets. The monitor refused services that [Client.NeedRenew] still names.
+// tickets. The monitor refused services that [Client.NeedRenew] still names. With a nil payload it refused the
+// request: the tickets are dropped, which may have expired though our clock says otherwise, and the next login
+// asks for another global id, as it cannot claim this one.
 func (c *Client) HandleReply(payload []byte) error {
 	c.mu.Lock()
 	p := c.pending
 	c.pending = nil
+	if p != nil && payload == nil {
+		c.dropTickets()
+	}
 	c.mu.Unlock()
 	if p == nil {
 		return fmt.Errorf("renewal: reply without a request: %w", ErrOutOfOrder)

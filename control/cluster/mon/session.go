@@ -163,8 +163,9 @@ type keeper struct {
 	stale    bool      // the secrets must be fetched, even if they are valid
 }
 
-// keepMost bounds the sleep of a keeper, as clocks can be set.
-const keepMost = time.Minute
+// keepMost bounds the sleep of a keeper, as clocks can be set, and a daemon can refuse a ticket: that is
+// renewed before the daemon counts as one that does not want us.
+const keepMost = 2 * time.Second
 
 // keep holds the session and renews tickets and secrets.
 func (c *Client) keep(ctx context.Context, s *session) error {
@@ -253,6 +254,7 @@ func (k *keeper) reply(r authReply) error {
 		return nil
 	}
 	if r.result != 0 || r.method != auth.Cephx {
+		_ = cfg.Auth.HandleReply(nil) // the next session logs in without the old tickets
 		return fmt.Errorf("renewal: %w", &auth.Refused{Errno: r.result})
 	}
 	if what == fetchSecrets {
