@@ -173,8 +173,11 @@ func (o Object) explained(err error) error {
 	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -mismatch && errno < 1<<31 {
 		failed.Err = reason(-int32(errno))
 	}
-	if failed.Pool == "" {
+	if failed.Pool == "" { // no map has it
 		failed.Pool = o.pool.name
+		if errors.Is(err, syscall.ENOENT) {
+			failed.Err = fmt.Errorf("%w (the pool was deleted)", failed.Err)
+		}
 	}
 	return err
 }
