@@ -119,11 +119,7 @@ var locks = actions[rados.Object]{
 		if err != nil {
 			return err
 		}
-		return printJSON(e.stdout, struct {
-			Shared  bool           `json:"shared"`
-			Tag     string         `json:"tag"`
-			Lockers []rados.Locker `json:"lockers"`
-		}{shared, tag, lockers})
+		return printJSON(e.stdout, map[string]any{"shared": shared, "tag": tag, "lockers": lockers})
 	}},
 	{"take", "NAME COOKIE", take(false)},
 	{"share", "NAME COOKIE", take(true)},
@@ -187,11 +183,7 @@ func watch(ctx context.Context, e env, o rados.Object, _ []string) error {
 		}
 	}
 	told := func(n rados.Notification) []byte {
-		err := cli.WriteJSON(e.stdout, struct {
-			Notifier uint64 `json:"notifier"`
-			Payload  string `json:"payload"`
-		}{n.Notifier, string(n.Payload)})
-		if err != nil {
+		if err := cli.WriteJSON(e.stdout, map[string]any{"notifier": n.Notifier, "payload": string(n.Payload)}); err != nil {
 			end(err)
 		}
 		return nil

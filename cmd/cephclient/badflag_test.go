@@ -10,7 +10,7 @@ import (
 
 // badValues has for each flag a value that it cannot take; empty: it takes all.
 var badValues = map[string]string{
-	"all": "maybe", "conf": "/nonexistent", "duration": "-1s", "locator": "", "namespace": "", "offset": "-1", "pool": "", "quiet": "maybe", "seconds": "0s", "size": "0", "snap": "", "threads": "0",
+	"all": "maybe", "conf": "/nonexistent", "duration": "-1s", "locator": "", "namespace": "", "offset": "-1", "pool": "", "quiet": "maybe", "reads": "mine", "seconds": "0s", "size": "0", "snap": "", "threads": "0",
 	"backend": "kqueue", "compress": "brotli", "keylog": "/nonexistent/x", "keyring": "/nonexistent", "log-level": "loud", "mode": "loud",
 	"mon": "any:127.0.0.1:6789", "name": "nobody", "proto": "v3", "rev": "2", "timeout": "0s", "trace": "/nonexistent/x",
 }

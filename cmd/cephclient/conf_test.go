@@ -102,7 +102,8 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 	secret := file("secret", other+"\n")
 	conf := file("ceph.conf", "[global]\nmon_host = 10.0.0.1\nkeyring = /nonexistent, "+dir+"/$cluster.$name.keyring\n")
 	file(".ceph/mine.conf", "[global]\nmon_host = 10.0.0.2\nkey = "+key+"\n")
-	open := file("open.conf", "[global]\nmon_host = 10.0.0.3\nauth client required = none\nkeyring = "+ring+"\n")
+	open := file("open.conf", "[global]\nmon_host = 10.0.0.3\nauth client required = none\nkeyring = "+ring+"\n"+
+		"crush location = root=default, host=a\nrados replica read policy = localize\n")
 	keyfile := file("site.conf", "[client]\nmon_host = 10.0.0.4\nkeyfile = "+secret+"\n")
 	broken := file("broken.conf", "[global]\nmon_host = 10.0.0.6\nwhat")
 	for _, c := range []struct {
@@ -115,6 +116,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 		{"CEPH_CONF=" + conf + " CEPH_KEYRING=" + others, "", "10.0.0.1", others, ""},
 		{"CEPH_CONF=" + conf + " CEPH_ARGS=-m_10.0.0.9", "-k " + others, "10.0.0.9", others, ""},
 		{"CEPH_CONF=" + conf, "-m 10.0.0.8 -k " + others, "10.0.0.8", others, ""},
+		{"CEPH_CONF=" + conf, "-m [v2:10.0.0.8:3300/0,v1:10.0.0.8:6789/0],v2:[fd00::3]:3301 -k " + others, "10.0.0.8 fd00::3", others, ""},
 		{"HOME=" + dir + " CEPH_ARGS=--cluster=mine", "", "10.0.0.2", "option key", ""},
 		{"CEPH_CONF=" + open, "", "10.0.0.3", "", ""},
 		{"CEPH_CONF=" + keyfile, "", "10.0.0.4", secret, ""},
@@ -141,8 +143,15 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 				return err
 			}
 			cfg, err := o.config(ctx, &of, env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
-			if err == nil && (len(cfg.Mons) != 1 || cfg.Mons[0].AddrPort.Addr().String() != c.mon || o.keyFrom != c.from || cfg.Key.IsZero() != (c.from == "")) {
+			all := ""
+			for _, m := range cfg.Mons {
+				all += " " + m.AddrPort.Addr().String()
+			}
+			if err == nil && (strings.TrimPrefix(all, " ") != c.mon || o.keyFrom != c.from || cfg.Key.IsZero() != (c.from == "")) {
 				t.Errorf("%s, %s: %v with the key of %q", c.env, c.args, cfg.Mons, o.keyFrom)
+			}
+			if at, localizes := strings.Join(cfg.Location, " "), c.mon == "10.0.0.3"; err == nil && (at == "root=default host=a") != localizes || (o.reads == "localize") != localizes {
+				t.Errorf("%s: reads %s from %s", c.env, o.reads, at)
 			}
 			return err
 		}}}

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
@@ -56,6 +57,8 @@ func (o *options) authAdvice(err error) string {
 		return "the cluster has no cephx, leave out --keyring"
 	case errors.Is(err, auth.ErrNoMode):
 		return "the cluster does not allow the modes of --mode"
+	case errors.Is(err, cephx.ErrNoTicket):
+		return "the monitors have renewed no ticket (ceph -s), or the clock of this machine was set in this moment"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, &re):
 		return fmt.Sprintf(
 			"the OSD does not let %s in: it has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong", o.Name)
@@ -80,7 +83,7 @@ func (o *options) advice(err error) string {
 		return "it is overloaded or frozen, or a firewall drops the packets"
 	case failed:
 		return ce.Advice()
-	case errors.Is(err, syscall.EPERM):
+	case errors.Is(err, syscall.EPERM), errors.As(err, new(*mon.CommandError)) && errors.Is(err, syscall.EACCES):
 		return fmt.Sprintf("ceph auth get %s shows the caps of the key", o.Name)
 	}
 	return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
@@ -111,7 +112,12 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 			t.Errorf("%v: %s", c.err, got)
 		}
 	}
-	if got := o.explain(fmt.Errorf("snapshot: %w", unix.EPERM)).Error(); !strings.HasSuffix(got, "not permitted: ceph auth get client.x shows the caps of the key") {
+	for _, err := range []error{unix.EPERM, &mon.CommandError{Errno: unix.EACCES}} {
+		if got := o.explain(fmt.Errorf("snapshot: %w", err)).Error(); !strings.HasSuffix(got, "ceph auth get client.x shows the caps of the key") {
+			t.Error(got)
+		}
+	}
+	if got := o.explain(errors.Join(control.ErrAuth, cephx.ErrNoTicket)).Error(); !strings.Contains(got, "the clock of this machine was set") {
 		t.Error(got)
 	}
 }

@@ -84,7 +84,7 @@ func run(ctx context.Context, e env, args []string) int {
 	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters}
 	p.Values = map[string][]string{
 		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
-		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "REVISION": {"0", "1"},
+		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "POLICY": {"default", "balance", "localize"}, "REVISION": {"0", "1"},
 	}
 	o.register(p.Flags, e.getenv)
 	for _, c := range commands() {
@@ -151,10 +151,7 @@ func osdmap(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return printJSON(e.stdout, struct {
-		Epoch uint32 `json:"epoch"`
-		Bytes int    `json:"bytes"`
-	}{m.Epoch(), len(m.Full[m.Epoch()])})
+	return printJSON(e.stdout, map[string]any{"epoch": m.Epoch(), "bytes": len(m.Full[m.Epoch()])})
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ func onPool(run func(ctx context.Context, e env, p rados.Pool, args []string) er
 		if err != nil {
 			return err
 		}
-		return run(ctx, e, p.WithNamespace(o.namespace).WithLocator(o.locator), args[1:])
+		return run(ctx, e, p.WithNamespace(o.namespace).WithLocator(o.locator).WithFlags(policies[o.reads]), args[1:])
 	}
 }
 
@@ -169,14 +170,11 @@ func stat(ctx context.Context, e env, o rados.Object, _ []string) error {
 // remove removes all that it can.
 func remove(ctx context.Context, e env, p rados.Pool, names []string) error {
 	if len(names) == 1 && names[0] == "-" {
-		names = nil
-		in := bufio.NewScanner(e.stdin)
-		for in.Scan() {
-			names = append(names, in.Text())
-		}
-		if err := in.Err(); err != nil {
+		text, err := io.ReadAll(e.stdin)
+		if err != nil {
 			return err
 		}
+		names = strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' || r == '\r' })
 	}
 	return e.each(ctx, len(names), func(ctx context.Context, i int) error { return p.Object(names[i]).Remove(ctx) })
 }

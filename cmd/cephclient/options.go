@@ -30,6 +30,7 @@ type options struct {
 
 	pool                     []string // of --pool
 	namespace, locator, snap string
+	reads                    string
 	all, quiet               bool
 	offset, size             int64
 	threads                  int
@@ -60,6 +61,9 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
+	fs.StringVar(&o.reads, "reads", "",
+		"`POLICY` of reads: of the primary (default), of any replica (balance), or of the nearest one by crush_location of --conf "+
+			"(localize); without it rados_replica_read_policy of --conf")
 	cli.BytesVar(fs, &o.offset, "offset", 0, math.MaxInt64,
 		"put, get: `BYTES` from the start of the object; put then replaces nothing else")
 	fs.BoolVar(&o.quiet, "quiet", false, "put, get, append: no progress on a terminal")
@@ -71,6 +75,9 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 		"bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
 }
+
+// policies are the values of --reads, as Ceph has them.
+var policies = map[string]rados.Flags{"default": 0, "balance": rados.BalanceReads, "localize": rados.LocalizeReads}
 
 // Bounds of a bench.
 const (
@@ -97,6 +104,11 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 			return cfg, err
 		}
 	}
+	o.reads = cmp.Or(o.reads, o.known.get("rados_replica_read_policy"), "default")
+	if _, ok := policies[o.reads]; !ok {
+		return cfg, cli.Usagef("--reads is %q, want default, balance or localize", o.reads)
+	}
+	cfg.Location = split(o.known.get("crush_location"))
 	mons, what := split(o.mons), "--mon"
 	if len(mons) == 0 {
 		if mons, what, err = o.known.monitors(ctx, e.lookupSRV); len(mons) == 0 {

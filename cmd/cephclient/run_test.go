@@ -11,12 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -66,40 +64,6 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 		if status != cli.Usage || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: status %d, %q %q; want %q", c.args, status, stdout, stderr, c.want)
 		}
-	}
-}
-
-func TestHelpNamesEveryCommand(t *testing.T) {
-	status, stdout, stderr := call(t, "-h")
-	if status != cli.OK || stderr != "" {
-		t.Errorf("status %d, %q", status, stderr)
-	}
-	for _, c := range commands() {
-		if !strings.Contains(stdout, "\n  "+strings.TrimSpace(c.name+" "+c.args)+" ") {
-			t.Errorf("help does not name %s:\n%s", c.name, stdout)
-		}
-	}
-	for line := range strings.Lines(stdout) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > cli.Width {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-}
-
-func TestHelpMayStandBehindTheCommand(t *testing.T) {
-	for _, args := range [][]string{{"status", "-h"}, {"put", "--help"}, {"get", "pool", "object", "-", "-h"}} {
-		if status, stdout, stderr := call(t, args...); status != cli.OK || !strings.Contains(stdout, "Usage:\n  cephclient "+args[0]) || stderr != "" {
-			t.Errorf("%q: status %d, %q %q", args, status, stdout, stderr)
-		}
-	}
-}
-
-func TestMonitorsAreAList(t *testing.T) {
-	o := options{mons: "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0],10.0.0.2,v2:[fd00::3]:3301", compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
-	cfg, err := o.config(t.Context(), &control.Config{}, env{getenv: bare})
-	if err != nil || len(cfg.Mons) != 3 || cfg.Mons[0].String() != "v2:10.0.0.1:3300/0" || cfg.Mons[1].String() != "v2:10.0.0.2:3300/0" ||
-		cfg.Mons[2].String() != "v2:[fd00::3]:3301/0" {
-		t.Errorf("%v, %v", cfg.Mons, err)
 	}
 }
 

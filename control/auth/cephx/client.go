@@ -440,11 +440,16 @@ func (c *Client) principalRequest(main *heldTicket, wanted service) ([]byte, err
 
 // HandleReply takes the result of the MAuthReply to the last RenewRequest, and stores the
 // tickets or the secrets. whole is false if the monitor has not given all that was asked for:
-// it refuses a service, or its secrets are due again. Ask again after a pause.
+// it refuses a service, or its secrets are due again. Ask again after a pause. A nil payload
+// says that the monitor refused the request: the tickets are dropped, as they may have expired
+// though our clock says otherwise, and the next login asks for another global id.
 func (c *Client) HandleReply(payload []byte) (whole bool, err error) {
 	c.mu.Lock()
 	p := c.pending
 	c.pending = nil
+	if p != nil && payload == nil {
+		c.dropTickets()
+	}
 	c.mu.Unlock()
 	if p == nil {
 		return false, fmt.Errorf("renewal: reply without a request: %w", errOutOfOrder)

@@ -122,6 +122,13 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 	if due := cl.due(); due != serviceOSD {
 		t.Errorf("due: %v", due)
 	}
+	// A monitor refuses the renewal if it has lost the secret of the auth ticket, which has expired by its clock: it takes no claim of
+	// the global id by that ticket either.
+	_, err := cl.RenewRequest()
+	must(t, err)
+	if _, err := cl.HandleReply(nil); err == nil || len(cl.tickets) != 0 || cl.newLogin().globalID != 0 {
+		t.Errorf("%v, %d tickets are left", err, len(cl.tickets))
+	}
 }
 
 func TestBadRepliesChangeNothing(t *testing.T) {
@@ -132,7 +139,7 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 	}
 	delete(cl.tickets, serviceOSD)
 	for name, reply := range map[string]func(good []byte) []byte{
-		"empty":           func([]byte) []byte { return nil },
+		"empty":           func([]byte) []byte { return []byte{} },
 		"refused":         func([]byte) []byte { return []byte{0, 2, 0xf3, 0xff, 0xff, 0xff} },
 		"positive status": func(p []byte) []byte { return append([]byte{0, 2, 1, 0, 0, 0x40}, p[6:]...) },
 		"other op":        func(p []byte) []byte { return append([]byte{0, 1}, p[2:]...) },

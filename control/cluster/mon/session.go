@@ -151,8 +151,9 @@ type keeper struct {
 	pause    time.Time // no request before
 }
 
-// keepMost bounds the sleep of a keeper, as clocks can be set.
-const keepMost = time.Minute
+// keepMost bounds the sleep of a keeper, as clocks can be set, and a daemon can refuse a ticket: that is
+// renewed before the daemon counts as one that does not want us.
+const keepMost = 2 * time.Second
 
 // keep holds the session and renews tickets and secrets.
 func (c *Client) keep(ctx context.Context, s *session) error {
@@ -224,6 +225,7 @@ func (k *keeper) reply(r authReply) error {
 	}
 	k.asked = false
 	if r.result != 0 || r.method != auth.Cephx {
+		_, _ = cfg.Auth.HandleReply(nil) // the next session logs in without the old tickets
 		return fmt.Errorf("renewal: %w", &auth.Refused{Errno: r.result})
 	}
 	whole, err := cfg.Auth.HandleReply(r.payload)

@@ -122,6 +122,11 @@ func (c *Cluster) Pools(ctx context.Context) ([]string, error) {
 	return m.PoolNames(), nil
 }
 
+// noPool is the error for a pool that does not exist.
+func noPool(name string) error {
+	return fmt.Errorf("pool %q: %w: %w (ceph osd pool ls, or ceph osd pool create)", name, ErrRefused, syscall.ENOENT)
+}
+
 // Pool returns a pool. The error is ENOENT if the newest map of the monitors has none of this name.
 func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 	m, err := c.engine.WaitEpoch(ctx, 0)
@@ -134,7 +139,7 @@ func (c *Cluster) Pool(ctx context.Context, name string) (Pool, error) {
 			return Pool{}, fmt.Errorf("pool %q: %w", name, err)
 		}
 		if id, ok = c.engine.Map().PoolID(name); !ok {
-			return Pool{}, fmt.Errorf("pool %q: %w: %w", name, ErrRefused, syscall.ENOENT)
+			return Pool{}, noPool(name)
 		}
 	}
 	return Pool{c: c, id: id, name: name}, nil

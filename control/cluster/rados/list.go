@@ -42,7 +42,8 @@ func (p Pool) List(ctx context.Context, from, to Cursor) iter.Seq2[Entry, error]
 	return func(yield func(Entry, error) bool) {
 		from := from
 		for from.at.Compare(&to.at) < 0 {
-			entries, next, err := p.page(ctx, from)
+			list, err := p.page(ctx, from)
+			next := Cursor{list.next}
 			if err == nil && next.at.Compare(&from.at) <= 0 {
 				err = fmt.Errorf("%w: a list that does not go on", ErrMessage)
 			}
@@ -50,7 +51,7 @@ func (p Pool) List(ctx context.Context, from, to Cursor) iter.Seq2[Entry, error]
 				yield(Entry{}, err)
 				return
 			}
-			for _, e := range entries {
+			for _, e := range list.entries {
 				if p.before(e, &next, &to) && !yield(e, nil) {
 					return
 				}
@@ -82,7 +83,7 @@ func listOp(from *osdop.HObject, limit uint64, epoch uint32) osdop.Op {
 }
 
 // page asks for the next 1024 objects behind a position.
-func (p Pool) page(ctx context.Context, from Cursor) ([]Entry, Cursor, error) {
+func (p Pool) page(ctx context.Context, from Cursor) (page, error) {
 	ops := []osdop.Op{listOp(&from.at, 1024, p.c.Epoch())}
 	o := Object{pool: p}
 	r := o.request(false)
@@ -91,10 +92,9 @@ func (p Pool) page(ctx context.Context, from Cursor) ([]Entry, Cursor, error) {
 	reply, err := o.do(ctx, r, ops, nil)
 	defer reply.Release()
 	if err != nil {
-		return nil, Cursor{}, err
+		return page{}, err
 	}
-	list, err := readPage(ops[0].Out)
-	return list.entries, Cursor{list.next}, err
+	return readPage(ops[0].Out)
 }
 
 // page is what an OSD knows of a list, and where the list goes on.

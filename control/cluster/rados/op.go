@@ -33,7 +33,7 @@ type steps struct {
 	ops     []osdop.Op
 	results []result
 	mtime   time.Time
-	into    []byte // memory of the last ReadInto
+	into    []byte // memory for all of the answer's data: of a ReadInto that is the only step
 }
 
 type result struct {
@@ -43,16 +43,8 @@ type result struct {
 
 func (s *steps) list() *steps { return s }
 
-// memory is the memory for all of the answer's data; nil: its parts have places of their own.
-func (s *steps) memory() []byte {
-	if len(s.ops) == 1 {
-		return s.into
-	}
-	return nil
-}
-
 // add adds an operation without output.
-func (s *steps) add(op osdop.Op) { s.ops = append(s.ops, op) }
+func (s *steps) add(op osdop.Op) { s.ops, s.into = append(s.ops, op), nil }
 
 // addResult adds an operation, and has decode read its output.
 func addResult[T any](s *steps, op osdop.Op, decode func(out []byte) (T, error)) *Result[T] {
@@ -96,7 +88,7 @@ func enveloped[T any](r *wire.Reader, size int, read func(r *wire.Reader) T) (li
 // the first step that failed; each step has its own in its Result.
 func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) {
 	s := op.list()
-	reply, err := o.do(ctx, o.compound(op), s.ops, s.memory())
+	reply, err := o.do(ctx, o.compound(op), s.ops, s.into)
 	s.conclude(&reply, err)
 	return reply.UserVersion, err
 }
@@ -105,7 +97,7 @@ func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) 
 // may start others. At the bounds of Options Start waits, but on a core. Any goroutine, a core's too.
 func (o Object) Start(ctx context.Context, op Op, done func(version uint64, err error)) error {
 	s := op.list()
-	c := &engine.Call{Request: o.compound(op), Into: s.memory(), Done: func(c *engine.Call) {
+	c := &engine.Call{Request: o.compound(op), Into: s.into, Done: func(c *engine.Call) {
 		err := o.explained(c.Err)
 		s.conclude(&c.Reply, err)
 		done(c.Reply.UserVersion, err)
@@ -173,8 +165,11 @@ func (o Object) explained(err error) error {
 	if errno, ok := failed.Err.(syscall.Errno); ok && errno >= -mismatch && errno < 1<<31 {
 		failed.Err = reason(-int32(errno))
 	}
-	if failed.Pool == "" {
+	if failed.Pool == "" { // no map has it
 		failed.Pool = o.pool.name
+		if errors.Is(err, syscall.ENOENT) {
+			failed.Err = fmt.Errorf("%w (the pool was deleted)", failed.Err)
+		}
 	}
 	return err
 }

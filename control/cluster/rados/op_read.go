@@ -68,9 +68,8 @@ func (o *ReadOp) Read(offset, length uint64) *Result[[]byte] {
 // step it brings large data from the socket straight into p, as Object.ReadInto does. p, of at most PieceSize
 // bytes, belongs to the operation until that is over.
 func (o *ReadOp) ReadInto(offset uint64, p []byte) *Result[int] {
-	o.into = p
 	op := osdop.Extent(osdop.CodeRead, offset, uint64(len(p)), nil)
-	return addResult(&o.steps, op, func(out []byte) (int, error) {
+	r := addResult(&o.steps, op, func(out []byte) (int, error) {
 		if len(out) > len(p) {
 			return 0, fmt.Errorf("%w: %d bytes in answer to a read of %d", ErrMessage, len(out), len(p))
 		}
@@ -79,6 +78,10 @@ func (o *ReadOp) ReadInto(offset uint64, p []byte) *Result[int] {
 		}
 		return len(out), nil
 	})
+	if len(o.ops) == 1 {
+		o.into = p
+	}
+	return r
 }
 
 // Sparse is the result of a sparse read.

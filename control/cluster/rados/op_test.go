@@ -3,6 +3,7 @@ package rados
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -37,6 +38,16 @@ func TestAStepThatDidNotRunIsSkipped(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A pool that does not exist is not taken for an object that does not.
+func TestAPoolThatDoesNotExistSaysWhatToDo(t *testing.T) {
+	deleted := Object{pool: Pool{name: "p"}, name: "o"}.explained(&Error{OSD: -1, Outcome: ErrRefused, Err: syscall.ENOENT})
+	for want, err := range map[string]error{"(the pool was deleted)": deleted, "(ceph osd pool ls, or ceph osd pool create)": noPool("p")} {
+		if !errors.Is(err, syscall.ENOENT) || !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 

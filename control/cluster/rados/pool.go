@@ -89,7 +89,7 @@ func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
 	}
 	pool := m.Pool(p.id)
 	if pool == nil {
-		return nil, fmt.Errorf("pool %q: %w: %w", p.name, ErrRefused, syscall.ENOENT)
+		return nil, noPool(p.name)
 	}
 	return slices.Clone(pool.Snaps), nil
 }
@@ -103,5 +103,6 @@ func (p Pool) LookupSnap(ctx context.Context, name string) (Snap, error) {
 	if i := slices.IndexFunc(list, func(s Snap) bool { return s.Name == name }); i >= 0 {
 		return list[i], nil
 	}
-	return Snap{}, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.ENOENT)
+	const text = "snapshot %q of pool %q: %w: %w (rados lssnap; self-managed ones have no name)"
+	return Snap{}, fmt.Errorf(text, name, p.name, ErrRefused, syscall.ENOENT)
 }

@@ -89,14 +89,9 @@ func mapping(t *testing.T, line string) (weights []uint32, rule int, x uint32, s
 	return weights, rule, x, size, "[" + strings.ReplaceAll(list, ",", " ")
 }
 
-func TestLogarithmsAndHashesAreThoseOfAllImplementations(t *testing.T) {
+func TestLogarithmsAreThoseOfAllImplementations(t *testing.T) {
 	t.Parallel()
-	var want struct {
-		Hash2 [][3]uint32 `json:"crush2"`
-		Hash3 [][4]uint32 `json:"crush3"`
-		Hash4 [][5]uint32 `json:"crush4"`
-		Logs  string      `json:"crush_ln_all_sha256"`
-	}
+	var want map[string]any
 	if err := json.Unmarshal(read(t, "testdata/hashes.json"), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -104,30 +99,8 @@ func TestLogarithmsAndHashesAreThoseOfAllImplementations(t *testing.T) {
 	for u := range uint32(1 << 16) {
 		all = le.AppendUint64(all, ln(u))
 	}
-	if got := fmt.Sprintf("%x", sha256.Sum256(all)); got != want.Logs {
-		t.Errorf("logarithms: sha256 %s, want %s", got, want.Logs)
-	}
-	for _, v := range want.Hash2 {
-		if got := Hash2(v[0], v[1]); got != v[2] {
-			t.Errorf("hash of %v: %d", v, got)
-		}
-	}
-	for _, v := range want.Hash3 {
-		if got := hash3(v[0], v[1], v[2]); got != v[3] {
-			t.Errorf("hash of %v: %d", v, got)
-		}
-		other := hash3(v[0], ^v[1], v[2])
-		if one, two := hash3Twice(v[0], v[1], ^v[1], v[2]); one != v[3] || two != other {
-			t.Errorf("hashes of %v and another: %d, %d, want %d", v, one, two, other)
-		}
-	}
-	for _, v := range want.Hash4 {
-		if got := hash4(v[0], v[1], v[2], v[3]); got != v[4] {
-			t.Errorf("hash of %v: %d", v, got)
-		}
-	}
-	if len(want.Hash2)+len(want.Hash3)+len(want.Hash4) != 150 {
-		t.Error("hashes are missing")
+	if got := fmt.Sprintf("%x", sha256.Sum256(all)); got != want["crush_ln_all_sha256"] {
+		t.Errorf("sha256 %s, want %s", got, want["crush_ln_all_sha256"])
 	}
 }
 

@@ -98,8 +98,8 @@ func (w *Work) chooseMSR(b *bucket, total, start, end, number int) int {
 	s := q.steps[number]
 	length := total / w.strides(s)
 	last := number == len(q.steps)-1
-	var undo [MaxResult]bool // by stride
-	found := 0
+	var undo [MaxResult]int // the positions of buckets without a device
+	found, undos := 0, 0
 	for from, i := start, 0; from < end && w.budget >= 0; from, i = from+length, i+1 {
 		w.budget--
 		to := min(from+length, end)
@@ -127,39 +127,32 @@ func (w *Work) chooseMSR(b *bucket, total, start, end, number int) int {
 				continue
 			}
 			n := w.chooseMSR(below, length, from, to, number+1)
-			if w.use(number, from, to, item) && n == 0 {
-				undo[i] = true
+			if at := w.use(number, from, to, item); at >= 0 && n == 0 {
+				undo[undos] = at
+				undos++
 			}
 			found += n
 		}
 	}
 	// A bucket without a device collides with others in this try, and is free in the next.
-	for from, i := start, 0; from < end; from, i = from+length, i+1 {
-		if !undo[i] {
-			continue
-		}
-		for k := min(from+length, end) - 1; k >= from; k-- {
-			if q.used[number][k] != undef {
-				q.used[number][k] = undef
-				break
-			}
-		}
+	for _, at := range undo[:undos] {
+		q.used[number][at] = undef
 	}
 	return found
 }
 
-// use notes an item among those of a stride, and says whether it is new there.
-func (w *Work) use(number, from, to int, item int32) bool {
+// use notes an item among those of a stride, and says at which position; negative: it is there, or none is free.
+func (w *Work) use(number, from, to int, item int32) int {
 	for k := from; k < to; k++ {
 		switch w.msr.used[number][k] {
 		case item:
-			return false
+			return -1
 		case undef:
 			w.msr.used[number][k] = item
-			return true
+			return k
 		}
 	}
-	return false
+	return -1
 }
 
 // candidate descends to an item of the wanted type, or to a device, that no other stride uses.

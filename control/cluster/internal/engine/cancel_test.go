@@ -112,6 +112,7 @@ func TestACanceledOperationSaysWhatIsKnownAndLeavesNothing(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				for i := range calls {
 					calls[i].Request, calls[i].Into, calls[i].Done = c.read(1<<15), make([]byte, 1<<15), func(k *Call) { ended <- k }
+					calls[i].home.Store(new(shard)) // of its last use, which does not guard it in line
 					mine := t.Context()
 					if i == p.nth {
 						mine = ctx
@@ -164,10 +165,10 @@ func (c *Call) waits() (text string) {
 	c.e.room.mu.Lock()
 	inLine := c.inLine
 	c.e.room.mu.Unlock()
-	if inLine {
-		return "too many operations"
-	}
 	s := lock(&c.home)
+	if s == nil {
+		return map[bool]string{true: "too many operations"}[inLine]
+	}
 	defer s.mu.Unlock()
 	_, text, _ = c.op.Status()
 	return text
@@ -193,6 +194,23 @@ func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
 	s.mu.Unlock()
 	if err := <-ended; !errors.Is(err, errLate) || !errors.Is(err, ErrNotSent) || c.came.Load() != 1 {
 		t.Errorf("%v, %d requests came", err, c.came.Load())
+	}
+}
+
+// A call that has found the engine open, and comes to its shard when that is closed, ends: also if somebody was about to take the
+// operations of the shard, and cannot any more.
+func TestACallThatComesBehindTheEndIsOver(t *testing.T) {
+	c := start(t, Options{})
+	c.publish()
+	c.e.Close()
+	ended := make(chan error, 1)
+	call := &Call{Request: c.read(1), Done: func(k *Call) { ended <- k.Err }, e: c.e, ctx: t.Context()}
+	call.op.Object, call.op.User = call.Request.Target, call
+	call.holds.Store(1)
+	c.e.shard(c.primary()).told.Store(true)
+	c.e.submit(call)
+	if err := <-ended; !errors.Is(err, ErrClosed) || !errors.Is(err, ErrNotSent) {
+		t.Error(err)
 	}
 }
 

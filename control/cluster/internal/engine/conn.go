@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -95,7 +96,7 @@ func (s *shard) sendLocked(o *machine.Op) {
 	if l == nil || !o.Active || l.session != o.Session {
 		return // the session is over: another action says so
 	}
-	if l.session.Waits() {
+	if l.session.Full {
 		s.m.Stalled(o) // a small one would pass a large one
 		return
 	}
@@ -226,7 +227,7 @@ func (e *Engine) lock(conn *control.Conn) *link {
 func (s *shard) lostLocked(l *link) {
 	s.unlinkLocked()
 	err := l.conn.Err()
-	if !l.ready && errors.Is(err, control.ErrAuth) {
+	if !l.ready && errors.Is(err, control.ErrAuth) && !errors.Is(err, cephx.ErrNoTicket) { // a monitor renews tickets
 		s.m.Refused(l.session, fmt.Errorf("osd.%d at %v refuses us: %w", l.session.OSD, l.session.Addr, err))
 		return
 	}

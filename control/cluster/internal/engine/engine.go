@@ -64,7 +64,6 @@ type Engine struct {
 	whole  bool          // all shards are locked
 	cur    *view         // the map that they have; nil: none
 	news   chan struct{} // closed, and replaced, with each new map
-	gap    uint32        // the epoch after which maps were asked for, to fill a gap
 }
 
 // New makes an engine.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
@@ -246,6 +248,15 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 		want += ` object "obj" of pool rep on osd.`
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "obj") != 2 || !strings.HasSuffix(err.Error(), "caps of the key do not allow it)") {
 			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for want, e := range map[string]Error{
+		"no such class or method:":  {Code: osdop.CodeCall, Err: syscall.EOPNOTSUPP},
+		"allow_ec_overwrites":       {Code: osdop.CodeWrite, Err: fmt.Errorf("step 2: %w", syscall.EOPNOTSUPP)},
+		"clocks of the OSD and the": {Err: fmt.Errorf("osd.1 refuses us: %w", &auth.Refused{Errno: auth.EACCES})},
+	} {
+		if text := e.Error(); !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q", text, want)
 		}
 	}
 	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: lost(syscall.ENOTCONN)}

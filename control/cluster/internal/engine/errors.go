@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
@@ -64,14 +65,24 @@ func (e *Error) Error() string {
 	if e.Waiting != "" {
 		text += fmt.Sprintf(": %v: for %v %s", e.Outcome, e.For.Round(time.Second), e.Waiting)
 	}
-	text += fmt.Sprintf(": %v", e.Err)
+	return text + fmt.Sprintf(": %v", e.Err) + e.remedy()
+}
+
+// remedy says what the errno means for the operation, and what to do.
+func (e *Error) remedy() string {
 	switch {
 	case errors.Is(e.Err, syscall.ESHUTDOWN):
-		text += " (the cluster has blocklisted this client)"
+		return " (the cluster has blocklisted this client)"
 	case errors.Is(e.Err, syscall.EPERM):
-		text += " (the caps of the key do not allow it)"
+		return " (the caps of the key do not allow it)"
+	case errors.Is(e.Err, syscall.EOPNOTSUPP) && e.Code == osdop.CodeCall:
+		return " (the OSD has no such class or method: osd_class_load_list, or a package of classes)"
+	case errors.Is(e.Err, syscall.EOPNOTSUPP):
+		return " (the release of the OSD does not know it, or the pool is erasure-coded: allow_ec_overwrites, no omap)"
+	case errors.Is(e.Err, &auth.Refused{Errno: auth.EACCES}):
+		return " (the key has no caps of OSDs, or the clocks of the OSD and the monitors differ)"
 	}
-	return text
+	return ""
 }
 
 // Unwrap returns the outcome and the errors.
@@ -109,7 +120,7 @@ func (s *shard) errorLocked(o *machine.Op, code uint16, since time.Time, err err
 	case machine.WaitMap:
 		x.Why = s.e.noMap()
 	case machine.WaitSession:
-		if x.Why = o.Session.Err(); s.link != nil && s.link.conn.Err() != nil {
+		if x.Why = o.Session.Err; s.link != nil && s.link.conn.Err() != nil {
 			x.Why = s.link.conn.Err()
 		}
 		x.Silent = x.Why == nil

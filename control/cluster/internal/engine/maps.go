@@ -58,6 +58,10 @@ func (v *view) Place(o osdop.Object, pick int) machine.Place {
 
 func (v *view) Addr(osd int32) wire.Addr { return v.e.monitors.Prefer(v.m.Addrs(osd)) }
 
+// maxSteps bounds the maps that are taken of one message: a small change can need the memory of a large map.
+// Monitors send 40 at a time.
+const maxSteps = 64
+
 // step is a map; skipped says that some before it are not known.
 type step struct {
 	m       *osdmap.Map
@@ -85,9 +89,8 @@ func (e *Engine) takeMaps(msg *control.Message) {
 		close(e.news)
 		e.news = make(chan struct{})
 	}
-	if m := e.newest.Load(); m != nil && got.Epoch() > m.Epoch && e.gap != m.Epoch {
-		e.gap = m.Epoch
-		_ = e.monitors.FollowOSDMap(m.Epoch + 1) // fails only if the messenger has ended
+	if m := e.newest.Load(); m != nil && got.Epoch() > m.Epoch {
+		e.follow(m.Epoch + 1) // there is a gap
 	}
 	e.moving.Unlock()
 	e.finish(&r)
@@ -116,7 +119,8 @@ func (e *Engine) follow(epoch uint32) {
 }
 
 // advance applies the maps of a message to m, nil for none, one epoch after the other, and where one is
-// missing goes on with the newest whole map. With an error it returns the maps before it.
+// missing goes on with the newest whole map: so many as one message may bring. With an error it returns the
+// maps before it.
 func advance(m *osdmap.Map, got *mon.OSDMaps) (steps []step, err error) {
 	if m != nil && m.FSID != got.FSID {
 		return nil, fmt.Errorf("%w: an osdmap of cluster %v, not %v", ErrMessage, got.FSID, mon.FSID(m.FSID))
@@ -125,7 +129,7 @@ func advance(m *osdmap.Map, got *mon.OSDMaps) (steps []step, err error) {
 	for epoch := range got.Full {
 		whole = max(whole, epoch)
 	}
-	for {
+	for len(steps) < maxSteps {
 		next := step{}
 		if m != nil && got.Incremental[m.Epoch+1] != nil {
 			var n *osdmap.Incremental
@@ -139,13 +143,14 @@ func advance(m *osdmap.Map, got *mon.OSDMaps) (steps []step, err error) {
 				err = fmt.Errorf("osdmap %d of %v is sent as %d of %v", n.Epoch, mon.FSID(n.FSID), whole, got.FSID)
 			}
 		} else {
-			return steps, nil
+			break
 		}
 		if err != nil {
 			return steps, fmt.Errorf("%w: %w", ErrMessage, err)
 		}
 		m, steps = next.m, append(steps, next)
 	}
+	return steps, nil
 }
 
 // Map is the newest map; nil: none has come. Any goroutine.

@@ -31,7 +31,7 @@ func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
 
 // Maps are taken one epoch after the other; a whole one goes before where one is missing, and says so.
 func TestMapsAreTakenInTheirOrder(t *testing.T) {
-	incs, wholes := chain(t, 20)
+	incs, wholes := chain(t, 100)
 	const first = 30
 	whole, err := osdmap.Decode(wholes[first])
 	if err != nil {
@@ -61,7 +61,8 @@ func TestMapsAreTakenInTheirOrder(t *testing.T) {
 		{got: mon.OSDMaps{Incremental: map[uint32][]byte{first + 6: incs[first+8]}}, epoch: first + 5, fails: true},
 		{got: mon.OSDMaps{Full: map[uint32][]byte{first + 9: wholes[first+8]}}, epoch: first + 5, fails: true},
 		{got: mon.OSDMaps{Full: only(wholes, first+8)}, epoch: first + 8, jumps: true},
-		{got: mon.OSDMaps{Incremental: incs}, epoch: first + 19},
+		{got: mon.OSDMaps{Incremental: incs}, epoch: first + 8 + maxSteps}, // the others are asked for
+		{got: mon.OSDMaps{Incremental: incs}, epoch: first + 99},
 	} {
 		if c.got.FSID == (mon.FSID{}) {
 			c.got.FSID = whole.FSID

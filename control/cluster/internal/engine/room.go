@@ -102,6 +102,7 @@ func (e *Engine) stand(c *Call, wait bool) (admitted chan struct{}) {
 		admitted = make(chan struct{})
 	}
 	r := &e.room
+	c.home.Store(nil) // that of its last use
 	r.mu.Lock()
 	c.inLine, c.admitted = true, admitted
 	r.line.Push(&c.op)

@@ -46,7 +46,7 @@ func (e *Engine) submit(c *Call) {
 		}
 	}
 	switch {
-	case e.view.Load() != v:
+	case e.view.Load() != v, e.over.Load(): // after Close the core may have ended that was told
 		e.settle(s)
 	case s.told.Load() || !s.told.CompareAndSwap(false, true):
 	default:
@@ -159,25 +159,26 @@ func (e *Engine) settle(s *shard) {
 // bringLocked has other shards adopt the calls and watches that leave s. The caller holds moving, and s, or
 // all shards.
 func (e *Engine) bringLocked(s *shard, r *rest) {
-	for l, ok := s.m.Leaving(); ok; l, ok = s.m.Leaving() {
-		to := e.shardLocked(l.Home())
+	for o := s.m.Leaving(); o != nil; o = s.m.Leaving() {
+		to := e.shardLocked(o.Home())
 		if !e.whole {
 			to.mu.Lock()
 		}
-		to.adoptLocked(l)
+		to.adoptLocked(o)
 		if !e.whole {
 			r.unlock(to)
 		}
 	}
 }
 
-func (s *shard) adoptLocked(l machine.Leaver) {
-	if l.Watch != nil {
-		l.Watch.User.(*Watch).home.Store(s)
-	} else {
-		l.Op.User.(*Call).home.Store(s)
+func (s *shard) adoptLocked(o *machine.Op) {
+	switch u := o.User.(type) {
+	case *Watch:
+		u.home.Store(s)
+	case *Call:
+		u.home.Store(s)
 	}
-	s.m.Adopt(l)
+	s.m.Adopt(o)
 }
 
 // togetherLocked calls f while all shards are locked, have taken the pushed calls, and have all calls that

@@ -118,9 +118,6 @@ func (n *Incremental) Apply(m *Map) (*Map, error) {
 	}
 	next.pools = changed(m.pools, n.pools, n.oldPools, nil)
 	next.names = changed(m.names, n.names, n.oldPools, nil)
-	if len(n.names)+len(n.oldPools) > 0 {
-		next.index()
-	}
 	if err := n.applyOSDs(&next.osds); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,6 @@ type Map struct {
 
 	pools map[int64]*Pool
 	names map[int64]string // of pools
-	ids   map[string]int64 // of pools, by name
 	osds  osds
 	crush *crush.Map
 	exceptions
@@ -87,10 +86,14 @@ func (m *Map) PoolNames() []string { return slices.Sorted(maps.Values(m.names)) 
 // PoolName returns the name of a pool.
 func (m *Map) PoolName(id int64) string { return m.names[id] }
 
-// PoolID returns the number of a pool; false: there is none of this name.
-func (m *Map) PoolID(name string) (int64, bool) {
-	id, ok := m.ids[name]
-	return id, ok && m.pools[id] != nil
+// PoolID returns the number of a pool, of two with one name the lower; false: there is none of this name.
+func (m *Map) PoolID(name string) (id int64, ok bool) {
+	for i, n := range m.names {
+		if n == name && m.pools[i] != nil && (!ok || i < id) {
+			id, ok = i, true
+		}
+	}
+	return id, ok
 }
 
 // Addrs returns the addresses of an OSD for clients, not to be changed; nil if it is not up.
@@ -112,7 +115,6 @@ func Decode(p []byte) (*Map, error) {
 	if err := sections(p, 0, clientVersion, 9, m.decode); err != nil {
 		return nil, fmt.Errorf("osdmap: %w", err)
 	}
-	m.index()
 	m.tables = m.newTables(nil)
 	return m, nil
 }
@@ -208,16 +210,6 @@ func (m *Map) decode(r *wire.Reader, version uint8) {
 func (x *exceptions) readTemps(r *wire.Reader) {
 	x.pgTemp = mapOf(r, pgSize+4, ReadPG, readSet)
 	x.primaryTemp = mapOf(r, pgSize+4, ReadPG, (*wire.Reader).S32)
-}
-
-// index makes what is found by the names of pools. Of two with one name the first is found.
-func (m *Map) index() {
-	m.ids = make(map[string]int64, len(m.names))
-	for id, name := range m.names {
-		if other, ok := m.ids[name]; !ok || id < other {
-			m.ids[name] = id
-		}
-	}
 }
 
 // mapOf reads a map, of which each entry has at least size bytes; nil: it is empty.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -204,33 +203,5 @@ func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 	}
 	if rows != 10000 || len(file.Rows) != 111 {
 		t.Errorf("%d and %d names", rows, len(file.Rows))
-	}
-}
-
-func TestHashesOfNamesAreThoseOfTheCluster(t *testing.T) {
-	t.Parallel()
-	var want struct {
-		Rjenkins, Linux [][2]any
-		StableMod       [][3]uint32 `json:"stable_mod"`
-	}
-	text, err := os.ReadFile("../crush/testdata/hashes.json")
-	if err == nil {
-		err = json.Unmarshal(text, &want)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kind, rows := range map[uint8][][2]any{hashRjenkins: want.Rjenkins, hashLinux: want.Linux} {
-		for _, row := range rows {
-			name, _ := hex.DecodeString(row[0].(string))
-			if got := hashName(kind, name); got != uint32(row[1].(float64)) || got != hashName(kind, string(name)) {
-				t.Errorf("hash %d of %q: %d, want %v", kind, name, got, row[1])
-			}
-		}
-	}
-	for _, row := range want.StableMod {
-		if got := stableMod(row[0], row[1]); got != row[2] {
-			t.Errorf("%d modulo %d: %d, want %d", row[0], row[1], got, row[2])
-		}
 	}
 }

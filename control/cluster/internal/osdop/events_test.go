@@ -3,7 +3,6 @@ package osdop
 import (
 	"bytes"
 	"errors"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -71,19 +70,6 @@ func TestPositionsHaveTheOrderOfOSDs(t *testing.T) {
 		r := wire.NewReader(order[i].AppendTo(nil))
 		if got := ReadHObject(r); r.Err() != nil || got != order[i] {
 			t.Errorf("%+v became %+v, %v", order[i], got, r.Err())
-		}
-	}
-}
-
-func TestABackoffIsReadAsItWasWritten(t *testing.T) {
-	b := Backoff{PG: osdmap.PG{Pool: 3, Seed: 7}, Shard: -1, Epoch: 12, What: Block, ID: 5, Begin: HObject{Pool: 3, Name: "a", Hash: 4}, End: HObject{Max: true}}
-	text := b.AppendTo(nil)
-	if got, err := DecodeBackoff(text); err != nil || !reflect.DeepEqual(got, b) {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for n := range text {
-		if _, err := DecodeBackoff(text[:n]); err == nil {
-			t.Errorf("cut after %d: no error", n)
 		}
 	}
 }

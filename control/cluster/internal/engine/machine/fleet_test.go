@@ -31,8 +31,8 @@ func (f *fleet) exchange() {
 }
 
 func (f *fleet) bring(m *Machine) {
-	for l, ok := m.Leaving(); ok; l, ok = m.Leaving() {
-		f.of(l.Home()).Adopt(l)
+	for o := m.Leaving(); o != nil; o = m.Leaving() {
+		f.of(o.Home()).Adopt(o)
 	}
 }
 
@@ -149,7 +149,11 @@ func (c *cluster) cancel() {
 	}
 	for i, m := range c.f.all {
 		c.queues[i] = slices.DeleteFunc(c.queues[i], func(q *Op) bool { return q == o })
-		if m.byTID[o.TID] == o || slices.Contains(m.leaving, Leaver{Op: o}) {
+		here := m.byTID[o.TID] == o
+		for l := m.leaving.First(); l != nil; l = l.Next() {
+			here = here || l == o
+		}
+		if here {
 			m.Cancel(o)
 		}
 	}

@@ -1,34 +1,25 @@
 package machine
 
-// Leaver is an operation, or a watch with its operations, that leaves a machine for the machine of another
-// OSD.
-type Leaver struct {
-	Op    *Op
-	Watch *Watch
+// Home is the OSD whose machine adopts an operation that leaves, or Nobody. The operation that registers a
+// watch stands for the watch.
+func (o *Op) Home() int32 {
+	if o.watch != nil {
+		return o.watch.at.osd
+	}
+	return o.at.osd
 }
 
-// Home is the OSD whose machine adopts it, or Nobody.
-func (l Leaver) Home() int32 {
-	if l.Watch != nil {
-		return l.Watch.at.osd
+// Leaving takes out the first operation that leaves; nil: there is none.
+func (m *Machine) Leaving() *Op {
+	o := m.leaving.First()
+	if o != nil {
+		m.leaving.Remove(o)
 	}
-	return l.Op.at.osd
+	return o
 }
 
-// Leaving takes out the first Leaver. False: there is none.
-func (m *Machine) Leaving() (l Leaver, ok bool) {
-	if len(m.leaving) == 0 {
-		return l, false
-	}
-	l = m.leaving[0]
-	if m.leaving = m.leaving[1:]; len(m.leaving) == 0 {
-		m.leaving = nil
-	}
-	return l, true
-}
-
-// Moves says whether there is a Leaver.
-func (m *Machine) Moves() bool { return len(m.leaving) > 0 }
+// Moves says whether an operation leaves.
+func (m *Machine) Moves() bool { return m.leaving.First() != nil }
 
 // depart takes an operation out that belongs to another machine. One for a watch takes the watch along.
 func (m *Machine) depart(o *Op) {
@@ -41,22 +32,21 @@ func (m *Machine) depart(o *Op) {
 	if o.Session = nil; !m.busy {
 		o.TID = 0
 	}
-	m.leaving = append(m.leaving, Leaver{Op: o})
+	m.leaving.Push(o)
 }
 
 func (m *Machine) departWatch(w *Watch) {
 	m.drop(w)
 	w.session = nil
-	m.leaving = append(m.leaving, Leaver{Watch: w})
+	m.leaving.Push(&w.Reg)
 }
 
-// Adopt takes a Leaver of another machine, which has the same map. An operation that a map has moved keeps
-// its id. One that has come to the wrong machine, or is sent elsewhere as another one, gets a new one.
-func (m *Machine) Adopt(l Leaver) {
-	o := l.Op
+// Adopt takes an operation that has left another machine, which has the same map. One that a map has moved
+// keeps its id. One that has come to the wrong machine, or is sent elsewhere as another one, gets a new one.
+func (m *Machine) Adopt(o *Op) {
 	switch {
-	case l.Watch != nil:
-		m.adoptWatch(l.Watch)
+	case o.watch != nil:
+		m.adoptWatch(o.watch)
 		return
 	case o.TID == 0:
 		m.enter(o)

@@ -74,7 +74,7 @@ func (m *Machine) why(o *Op) Wait {
 		return WaitPrimary
 	case s.state != up:
 		return WaitSession
-	case s.stalled:
+	case s.Full:
 		return WaitQueue
 	case slices.ContainsFunc(s.backoffs, func(b osdop.Backoff) bool { return covers(&b, o) }):
 		return WaitBackoff

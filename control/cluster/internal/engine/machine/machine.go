@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +31,7 @@ type Machine struct {
 	held      map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: as something is full
 	unknown   bool                  // monitors are asked which map is the newest, as none has a pool
 	watches   []*Watch              // in the order in which they were made
-	leaving   []Leaver              // go to other machines
+	leaving   Line                  // of operations that go to other machines
 	poll      time.Time             // when the connection and maps were last looked after
 	asked     bool                  // for the first map
 	busy      bool                  // maps are being taken, or several operations end: nothing is sent
@@ -185,16 +184,14 @@ func (m *Machine) Cancel(o *Op) bool {
 	if !o.Active {
 		return false
 	}
-	if i := slices.Index(m.leaving, Leaver{Op: o}); i >= 0 {
-		m.leaving, o.Active = slices.Delete(m.leaving, i, i+1), false
+	if m.byTID[o.TID] != o {
+		m.leaving.Remove(o)
+		o.Active = false
 		return true
 	}
 	m.remove(o)
 	return true
 }
-
-// Fail ends an operation, which cannot be sent, with err.
-func (m *Machine) Fail(o *Op, err error) { m.finish(o, err) }
 
 // remove takes an operation out. Others may have waited behind it.
 func (m *Machine) remove(o *Op) {
@@ -208,6 +205,7 @@ func (m *Machine) remove(o *Op) {
 // each calls f for all operations that there are, and that f has not taken out meanwhile. Nothing is sent
 // before the end.
 func (m *Machine) each(f func(o *Op)) {
+	busy := m.busy
 	m.busy = true
 	m.all = m.all[:0]
 	for o := m.ops.first; o != nil; o = o.next {
@@ -219,11 +217,11 @@ func (m *Machine) each(f func(o *Op)) {
 		}
 	}
 	clear(m.all)
-	m.busy = false
+	m.busy = busy
 }
 
-// finish ends an operation, by err or by the answer that is being handled.
-func (m *Machine) finish(o *Op, err error) {
+// Fail ends an operation, by err; nil: by the answer that is being handled.
+func (m *Machine) Fail(o *Op, err error) {
 	m.remove(o)
 	if o.watch != nil {
 		m.served(o, err)
@@ -237,7 +235,7 @@ func (m *Machine) Close(err error) {
 	for len(m.watches) > 0 {
 		m.Lose(m.watches[0], err)
 	}
-	m.each(func(o *Op) { m.finish(o, err) })
+	m.each(func(o *Op) { m.Fail(o, err) })
 	if m.session != nil {
 		m.close()
 	}

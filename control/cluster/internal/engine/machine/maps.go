@@ -15,11 +15,11 @@ func (m *Machine) Epoch() uint32 {
 }
 
 // Map takes the map that follows. skipped says that others were between it and the one before, which are not
-// known: everything is sent again. Then all machines exchange their Leavers. Settle follows the last of
+// known: everything is sent again. Then all machines exchange what leaves them. Settle follows the last of
 // several maps.
 func (m *Machine) Map(next Map, skipped bool) {
 	skipped = skipped && m.cur != nil
-	m.cur = next
+	m.cur, m.busy = next, true
 	m.last = m.end // later ids are higher than all that any machine has given until now
 	if s := m.session; s != nil && next.Addr(m.osd) != s.Addr {
 		m.close()
@@ -30,7 +30,6 @@ func (m *Machine) Map(next Map, skipped bool) {
 		}
 		m.aim(o, locate(m.cur, o))
 	})
-	m.busy = true
 	m.moveWatches(skipped)
 }
 
@@ -52,7 +51,7 @@ func (m *Machine) aim(o *Op, t target) bool {
 	case !t.exists:
 		return m.missing(o)
 	case t.pool&osdmap.PoolEIO != 0:
-		m.finish(o, syscall.EIO)
+		m.Fail(o, syscall.EIO)
 		return false
 	}
 	if o.at.exists && o.at.moves(&t) {
@@ -74,7 +73,7 @@ func (m *Machine) aim(o *Op, t target) bool {
 // is too old. False: the operation is over, or has left.
 func (m *Machine) missing(o *Op) bool {
 	if o.at.exists || o.check > 0 && o.check <= m.cur.Epoch() {
-		m.finish(o, syscall.ENOENT)
+		m.Fail(o, syscall.ENOENT)
 		return false
 	}
 	if m.osd != Nobody {

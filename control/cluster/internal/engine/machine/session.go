@@ -13,13 +13,13 @@ import (
 type Session struct {
 	OSD  int32
 	Addr wire.Addr
+	Err  error // why it is not up; nil: nothing is known against it
+	Full bool  // the queue of the connection is, as of the last Stalled
 
 	state    state
-	stalled  bool // the queue of the connection is full
 	backoffs []osdop.Backoff
 	since    time.Time // when it came up
 	failed   int       // how often it was refused, in a row
-	err      error     // why it is down
 }
 
 type state uint8
@@ -37,9 +37,6 @@ const (
 	maxBounced   = 16              // redirects of one operation; refusals of a session
 	restlessness = 2 * time.Second // a session that was up for less is not dialled at once
 )
-
-// Err is why the session is not up; nil: nothing is known against it.
-func (s *Session) Err() error { return s.err }
 
 // reach is the session of the machine's OSD, which is made if there is none.
 func (m *Machine) reach() *Session {
@@ -72,7 +69,7 @@ func (m *Machine) Up(s *Session) {
 	if s.state == closed {
 		return
 	}
-	s.state, s.since, s.err, s.stalled, s.failed = up, m.now, nil, false, 0
+	s.state, s.since, s.Err, s.Full, s.failed = up, m.now, nil, false, 0
 	m.flush()
 }
 
@@ -83,7 +80,7 @@ func (m *Machine) Lost(s *Session, err error) {
 		return
 	}
 	brief := s.state != up || m.now.Sub(s.since) < restlessness
-	s.state, s.backoffs, s.err, s.stalled, m.stale = resting, nil, err, false, true
+	s.state, s.backoffs, s.Err, s.Full, m.stale = resting, nil, err, false, true
 	m.unsend(s)
 	m.disturb(s)
 	if !brief {
@@ -101,12 +98,12 @@ func (m *Machine) redial(s *Session) {
 // its operations fail.
 func (m *Machine) Refused(s *Session, err error) {
 	m.Lost(s, err)
-	if s.failed++; s.failed < maxBounced/4 || s.state == closed {
+	if s.failed++; s.failed < maxBounced/2 || s.state == closed {
 		return
 	}
 	m.each(func(o *Op) {
 		if o.Session == s {
-			m.finish(o, err)
+			m.Fail(o, err)
 		}
 	})
 	m.flush()
@@ -115,17 +112,14 @@ func (m *Machine) Refused(s *Session, err error) {
 // Stalled says that Op is not sent, as the queue of the connection is full. All operations behind it wait, too, until Room: also those
 // whose Send was under way.
 func (m *Machine) Stalled(o *Op) {
-	o.Session.stalled, o.sent = true, false
+	o.Session.Full, o.sent = true, false
 	o.Attempt--
 	m.try(o)
 }
 
-// Waits says that the queue of the session's connection is full, as of the last Stalled.
-func (s *Session) Waits() bool { return s.stalled }
-
 // Room says that the queue of a session's connection has room again.
 func (m *Machine) Room(s *Session) {
-	s.stalled = false
+	s.Full = false
 	m.flush()
 }
 
@@ -144,7 +138,7 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 	case r.Attempt >= 0 && r.Attempt != o.Attempt:
 		return // to an earlier attempt
 	case r.Redirect != nil && o.bounced >= maxBounced:
-		m.finish(o, syscall.ELOOP)
+		m.Fail(o, syscall.ELOOP)
 	case r.Redirect != nil:
 		name := cmp.Or(r.Redirect.Name, o.target.Name)
 		o.target = *r.Redirect
@@ -155,9 +149,9 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 		o.flags &^= osdop.AnyReplica
 		m.resubmit(o)
 	case r.Result < 0:
-		m.finish(o, syscall.Errno(-r.Result))
+		m.Fail(o, syscall.Errno(-r.Result))
 	default:
-		m.finish(o, nil)
+		m.Fail(o, nil)
 	}
 }
 

@@ -270,7 +270,7 @@ func (c *cluster) carryOut(m *Machine, a Action) {
 		c.cut(a.Session)
 		delete(c.conns, a.Session)
 	case Send:
-		if a.Session.Waits() || c.rng.IntN(20) == 0 { // the queue of the connection is full
+		if a.Session.Full || c.rng.IntN(20) == 0 { // the queue of the connection is full
 			m.Stalled(a.Op)
 		} else {
 			c.send(m, a.Op)
@@ -391,7 +391,7 @@ func (c *cluster) session() *Session {
 
 // room has a queue that was full take operations again.
 func (c *cluster) room() {
-	if s := c.session(); s != nil && s.Waits() {
+	if s := c.session(); s != nil && s.Full {
 		c.f.of(s.OSD).Room(s)
 	}
 }
