@@ -26,17 +26,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 86830,
-	"lines of the library":                69230,
-	"lines of bench":                      8960,
-	"lines of cmd":                        8650,
-	"lines of tests":                      85000,
+	"lines without tests":                 85740,
+	"lines of the library":                68430,
+	"lines of bench":                      8780,
+	"lines of cmd":                        8530,
+	"lines of tests":                      83050,
 	"root of control, lines":              3460,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1623,
+	"exported names of public packages":   1556,
 	"words in comments that name nothing": 0,
 }
 

@@ -96,7 +96,8 @@ func (c *Conn) Call(ctx context.Context, msg *Message, opts ...CallOption) (*Mes
 // its socket.
 func (c *Conn) endOf(ctx context.Context) error {
 	if n, long := c.s.Unreleased(); n > 0 {
-		return fmt.Errorf("%w: the connection is throttled for %v, as %d bytes of received messages are not released", context.Cause(ctx), long.Round(time.Millisecond), n)
+		return fmt.Errorf("%w: the connection is throttled for %v, as %d bytes of received messages are not released",
+			context.Cause(ctx), long.Round(time.Millisecond), n)
 	}
 	return context.Cause(ctx)
 }

@@ -165,7 +165,8 @@ func (h *Handler) checkWrite() {
 		return
 	}
 	h.local.counts.TooSlow++
-	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes", errTooSlow, size, took, int64(size)+h.queue.bytes))
+	h.sock.Fault(fmt.Errorf("%w: it has not taken %d bytes in %v, while others wait for the memory of its replies, %d bytes",
+		errTooSlow, size, took, int64(size)+h.queue.bytes))
 }
 
 // patience is the time that n bytes may take, on their way in or out; contended: others wait

@@ -147,7 +147,8 @@ func (n *FailureCounters) of(err error) *uint64 {
 		return &n.Evicted
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &n.Timeout
-	case errors.Is(err, frame.ErrTooLarge), errors.Is(err, handshake2.ErrTooLong), errors.Is(err, handshake.ErrNoRoom), errors.Is(err, handshake.ErrTooManyRounds):
+	case errors.Is(err, frame.ErrTooLarge), errors.Is(err, handshake2.ErrTooLong),
+		errors.Is(err, handshake.ErrNoRoom), errors.Is(err, handshake.ErrTooManyRounds):
 		return &n.Limits
 	case errors.Is(err, handshake.ErrAuth):
 		return &n.Auth

@@ -166,7 +166,8 @@ func (n FailureCounters) line() string {
 }
 
 func doorLine(n door.Counters) string {
-	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; %d waited, %d for a place and %d in vain, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Lined, n.Late, n.Evicted)
+	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; "+
+		"%d waited, %d for a place and %d in vain, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Lined, n.Late, n.Evicted)
 }
 
 func (p Placement) line() string {
