@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
 )
@@ -75,21 +76,18 @@ func (r *runner) startCount(ctx context.Context, t *target) (calls func() (uint6
 		}
 		return c.Read, c.Close, nil
 	}
-	own := func() (n *uint64, err error) {
+	own := func() (n int64, err error) {
 		err = r.ask(ctx, t.child, "Syscalls", struct{}{}, &n)
 		return n, err
 	}
 	end = func() {}
 	first, err := own()
-	if err != nil || first == nil {
+	if err != nil || first == child.NotCounted {
 		return nil, end, err
 	}
 	return func() (uint64, error) {
 		last, err := own()
-		if err != nil || last == nil {
-			return 0, err
-		}
-		return *last - *first, nil
+		return uint64(last - first), err
 	}, end, nil
 }
 

@@ -93,11 +93,15 @@ func (p *Process) Trim(struct{}, *struct{}) error {
 	return nil
 }
 
-// Syscalls is the number of system calls that the server has made; nil: it does not count them.
-func (p *Process) Syscalls(_ struct{}, calls **uint64) error {
+// NotCounted is the answer of [Process.Syscalls] for a server that does not count them. An
+// answer of net/rpc in JSON is never null.
+const NotCounted = -1
+
+// Syscalls is the number of system calls that the server has made.
+func (p *Process) Syscalls(_ struct{}, calls *int64) error {
+	*calls = NotCounted
 	if c, ok := p.s.(Counter); ok {
-		n := c.Syscalls()
-		*calls = &n
+		*calls = int64(c.Syscalls())
 	}
 	return nil
 }
