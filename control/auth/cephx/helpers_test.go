@@ -382,17 +382,3 @@ func (a *Authority) restore(s service, secrets rotatingSecrets) {
 	defer a.mu.Unlock()
 	a.secrets[s] = &secrets
 }
-
-// login is a whole login by MAuth messages with a session.
-func (c *cluster) msgr1(cl *Client) (s *Session, err error) {
-	_, err = cl.Login(func(protocol auth.Method, p []byte) (uint64, []byte, error) {
-		var err error
-		if protocol == 0 {
-			s, p, err = c.authority.NewSession(p)
-		} else {
-			p, err = s.Handle(p)
-		}
-		return s.GlobalID(), p, err
-	})
-	return s, err
-}
