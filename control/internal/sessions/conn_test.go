@@ -278,3 +278,34 @@ func TestAWarningAboutAnEarlierDialEndsNoConnection(t *testing.T) {
 		t.Errorf("state %v", state)
 	}
 }
+
+// A frozen session is about to be another process's. If the hand-over fails it is given up then.
+func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
+	m := idle(t, nil)
+	p := losslessClient()
+	p.GiveUpAfter = time.Hour
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
+	must(t, err)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for c.State() != session.Wait { // the attempt has failed
+		<-tick.C
+	}
+	m.lock()
+	c.s.stepLocked(session.Freeze{})
+	m.unlock()
+	s := &silence{since: time.Unix(1, 0), stop: func() bool { return true }}
+	c.silence.Store(s)
+	c.unanswered(s)
+	if state := c.State(); state == session.Closing {
+		t.Fatal("it is given up")
+	}
+	m.lock()
+	c.s.goOnLocked()
+	m.unlock()
+	c.silence.Store(s)
+	c.unanswered(s)
+	if state := c.State(); state != session.Closing {
+		t.Errorf("after the hand-over has failed: state %v", state)
+	}
+}

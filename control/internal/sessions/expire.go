@@ -163,8 +163,10 @@ func (c *Conn) silentSince() (t time.Time) {
 func (c *Conn) awaitAnswer(s *silence, now time.Time) {
 	long := now.Sub(s.since)
 	next := max(min(9*long, mostBetweenWarnings), firstWarning)
-	if c.policy.GiveUpAfter > 0 {
-		next = min(next, c.policy.GiveUpAfter-long)
+	if left := c.policy.GiveUpAfter - long; left > 0 {
+		next = min(next, left)
+	} else if c.policy.GiveUpAfter > 0 {
+		next = firstWarning // a hand-over keeps it, and may fail
 	}
 	s.stop = c.m.cfg.Clock.AfterFunc(next, func() { c.unanswered(s) })
 }
@@ -178,7 +180,7 @@ func (c *Conn) unanswered(s *silence) {
 		return // it is over, or about to be
 	}
 	err, peer := c.shown.err, c.s.peerText()
-	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter
+	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter && !c.s.Frozen
 	if over {
 		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, s.since.Format(time.RFC3339))
 		if err != nil {
