@@ -85,7 +85,7 @@ func (d *epollDriver) Ready(s Socket, user uint64) (Op, error) {
 	if err != nil {
 		return 0, err
 	}
-	sock := d.sock(s)
+	sock := &d.states[s.FD()]
 	if !sock.seen {
 		return op, nil
 	}
@@ -102,7 +102,7 @@ func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op
 	if err := d.usable(s); err != nil {
 		return false, 0, err
 	}
-	sock := d.sock(s)
+	sock := &d.states[s.FD()]
 	if sock.sending {
 		return false, 0, fmt.Errorf("epoll: a send is in flight on this socket: %w", unix.EBUSY)
 	}
