@@ -154,7 +154,8 @@ func (c *Calls) Line(kind string) string {
 // Loop is a closed loop of load, of n chains of operations. begin begins one of chain i. Its done
 // counts it and begins the next one of the chain, until d has passed or an operation of the chain
 // has failed; kind says of which kind it was. done may be called on any goroutine, once for each
-// begin. The error is the first that there was; operations that fail are counted, too.
+// begin, and by begin itself only with an error: a chain would run on its stack. The error is the
+// first that there was; operations that fail are counted, too.
 func Loop(n int, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards c.kinds and failed

@@ -84,7 +84,6 @@
 //	internal/steering        the kernel's choice of a core; internal/placement: ours
 //	internal/resize          cores that come and go
 //	internal/door            bounds of half-open connections
-//	internal/unanswered      connections that dial without an answer
 //	internal/handover        steps and messages of a hand-over
 //	internal/statsock        the socket that serves statistics
 //	internal/localsock       Unix sockets for the processes of one user
