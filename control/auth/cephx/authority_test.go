@@ -167,6 +167,36 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 	}
 }
 
+// A monitor that has no newer secrets is asked once in a login: the keeper of the session pauses.
+func TestALoginOfMsgr1AsksOnceForWhatIsNotGiven(t *testing.T) {
+	c := newCluster(t)
+	old, err := c.authority.rotating(serviceOSD)
+	must(t, err)
+	c.clock.add(3 * time.Hour) // the old secrets have expired
+	daemon := c.client(osd0, func(cfg *ClientConfig) { cfg.Secrets = NewSecretStore(wire.OSD) })
+	entity, _ := c.ring.Lookup(osd0)
+	var s *Session
+	asked := 0
+	_, err = daemon.Login(func(protocol auth.Method, p []byte) (uint64, []byte, error) {
+		if asked++; asked > 5 {
+			return 0, nil, errors.New("asked again and again")
+		}
+		if protocol == 0 {
+			s, p, err = c.authority.NewSession(p)
+			return s.GlobalID(), p, err
+		}
+		if bytes.Equal(p, []byte{0, 4}) {
+			p, err = entity.Key.sealPrefixed(useRotating, appendReplyHeader(nil, opRotatingKey), old.appendTo(nil), c.rand)
+			return s.GlobalID(), p, err
+		}
+		p, err = s.Handle(p)
+		return s.GlobalID(), p, err
+	})
+	if err != nil || asked != 3 {
+		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
 // Matrix: AU-10
 func TestGlobalIDIsKeptWithTheOldTicket(t *testing.T) {
 	c := newCluster(t)
