@@ -91,7 +91,7 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 // Close ends all operations with ErrClosed. If Dial made the cluster it ends its messenger too, within 10 s,
-// and wipes the keys.
+// and wipes the keys. It waits for the handlers of watches: none of them may call it.
 func (c *Cluster) Close() error {
 	c.engine.Close()
 	if !c.owned {

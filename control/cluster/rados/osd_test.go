@@ -149,7 +149,12 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 		b, mark := wire.BeginEnvelope(nil, 1, 1)
 		s.Out = wire.EndEnvelope(append(le.AppendUint32(next.AppendTo(b), 2), make([]byte, 2*3*4)...), mark)
 	case osdop.CodeOmapVals: // pages of two keys without end
-		s.Out = append(append(le.AppendUint32(nil, 2), make([]byte, 2*2*4)...), 1)
+		from := wire.NewReader(s.In).Str()
+		s.Out = le.AppendUint32(nil, 2)
+		for _, key := range []string{from + "a", from + "b"} {
+			s.Out = wire.AppendString(wire.AppendString(s.Out, key), "")
+		}
+		s.Out = append(s.Out, 1) // there are more
 	case osdop.CodeStat:
 		s.Out = append(le.AppendUint64(nil, uint64(len(o.content))), make([]byte, 8)...)
 	case osdop.CodeRemove:
@@ -316,6 +321,29 @@ func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 		osd.answer(nil, nil)
 		if len(errs) != 3 || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], cause) {
 			t.Errorf("%s: %v, want a page, and the cause", name, errs)
+		}
+	}
+}
+
+// An OSD that sends a page again and again would have the caller go through it for ever.
+func TestAnOmapThatDoesNotGoOnIsAnError(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	if err := o.WriteFull(ctx, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, err := range o.Omap(ctx, "", "") {
+		if n++; n == 1 {
+			osd.mu.Lock()
+			page := osd.last
+			osd.mu.Unlock()
+			osd.answer(page, nil)
+		}
+		if errors.Is(err, rados.ErrMessage) {
+			break
+		}
+		if err != nil || n > 4 {
+			t.Fatalf("element %d: %v", n, err)
 		}
 	}
 }
