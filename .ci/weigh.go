@@ -16,8 +16,10 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -146,7 +148,7 @@ func (t *tree) lines(found map[string]int) {
 	}
 }
 
-// names counts what public packages export: declarations, methods and fields.
+// names counts what public packages export: declarations and methods.
 func (t *tree) names(found map[string]int) {
 	for dir, files := range t.dirs {
 		if slices.Contains(strings.Split(dir, "/"), "internal") || strings.HasPrefix(dir, "bench") || strings.HasPrefix(dir, "cmd") {
@@ -230,7 +232,7 @@ func uses(files []*file) graph {
 		}
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	cfg := types.Config{Importer: importer.ForCompiler(fset, "source", nil), Error: func(error) {}}
+	cfg := types.Config{Importer: importer.ForCompiler(fset, "gc", compiled(files[0].dir)), Error: func(error) {}}
 	pkg, _ := cfg.Check("control", fset, parsed, info) // a build constraint may declare a name twice
 	g := graph{}
 	for id, obj := range info.Uses {
@@ -247,6 +249,18 @@ func uses(files []*file) graph {
 		g[from][to]++
 	}
 	return g
+}
+
+// compiled finds what the compiler wrote about the packages that a directory depends on.
+func compiled(dir string) importer.Lookup {
+	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./"+dir).Output()
+	must(err)
+	at := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		at[path] = file
+	}
+	return func(path string) (io.ReadCloser, error) { return os.Open(at[path]) }
 }
 
 func (g graph) arrows() (n int) {
