@@ -92,9 +92,9 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		conn := connect(t, node, to, wire.OSD)
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
-		node.Await(ctx, "wait C(1,0-1,0,0)")
-		if conn.Err() == nil {
-			t.Error("no reason is given")
+		eventually(t, ctx, "the pause", func() bool { return conn.State() == control.StateWait })
+		if tried := node.Probe.Objects()[0].Connect; tried.Sockets != 1 || tried.Events != 0 || conn.Err() == nil {
+			t.Errorf("%+v, %v", tried, conn.Err())
 		}
 	})
 }

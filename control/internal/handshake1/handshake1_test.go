@@ -15,7 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
-	"github.com/ringmsgr/ringmsgr/control/internal/drive1"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
@@ -100,9 +99,7 @@ func login(t testing.TB, client *cephx.Client, authority *cephx.Authority) {
 
 // outcome is what one side has in the end.
 type outcome struct {
-	s    session1.Session
-	said []string
-	err  error
+	machine
 	from wire.Addr
 	auth *auth.Result
 	enc  *frame1.Encoder
@@ -117,10 +114,11 @@ func (p *pair) connect(ctx context.Context, link *linktest.End) (o outcome) {
 	}()
 	c, err := handshake1.Connect(ctx, link, p.cc)
 	if err != nil {
-		return outcome{err: err}
+		return outcome{machine: machine{err: err}}
 	}
 	s := session1.New(p.cc.EntityType, session.Policy{Lossy: true, Supported: p.cHas}, session.Peer{Type: p.cc.PeerType, Target: p.cc.Target}, session.Backoff{})
-	if o.s, o.said, o.err = drive1.Connect(ctx, c, s, session.Env{Seq: new(session.GlobalSeq)}); o.err != nil {
+	o.machine = machine{s: s, env: session.Env{Seq: new(session.GlobalSeq)}}
+	if o.err = o.connect(ctx, c); o.err != nil {
 		return o
 	}
 	o.from, o.auth = c.Own(), c.Auth()
@@ -136,12 +134,11 @@ func (p *pair) accept(ctx context.Context, link *linktest.End) (o outcome) {
 	}()
 	a, err := handshake1.Accept(ctx, link, p.ac)
 	if err != nil {
-		return outcome{err: err}
+		return outcome{machine: machine{err: err}}
 	}
-	o.s, o.said, o.err = drive1.Accept(ctx, a, drive1.Accepting{Own: p.ac.EntityType, Make: func(peer wire.EntityType) session1.Session {
-		return session1.New(p.ac.EntityType, session.Policy{Lossy: true, Server: true, Supported: p.aHas, Required: p.need}, session.Peer{Type: peer}, session.Backoff{})
-	}, Env: session.Env{Seq: new(session.GlobalSeq)}})
-	if o.err != nil {
+	o.env.Seq = new(session.GlobalSeq)
+	policy := session.Policy{Lossy: true, Server: true, Supported: p.aHas, Required: p.need}
+	if o.err = o.accept(ctx, a, p.ac.EntityType, policy); o.err != nil {
 		return o
 	}
 	o.from, o.auth = a.From(), a.Auth()

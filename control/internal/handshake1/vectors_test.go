@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/internal/drive1"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake1"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
@@ -157,10 +156,11 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 			link := linktest.Scripted(r.S2C)
 			c, err := handshake1.Connect(t.Context(), link, cfg)
 			must(t, err)
-			s, said, err := drive1.Connect(t.Context(), c, s, env)
-			if err != nil {
-				t.Fatal(err, said)
+			d := machine{s: s, env: env}
+			if err := d.connect(t.Context(), c); err != nil {
+				t.Fatal(err, d.said)
 			}
+			s = d.s
 			if got := link.Out.Content(); !bytes.Equal(got, r.C2S) {
 				t.Errorf("wrote\n%x\nwant\n%x", got, []byte(r.C2S))
 			}
@@ -235,11 +235,10 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 				t.Fatal(last, err)
 			}
 			seq := session.GlobalSeq(last.GlobalSeq - 1)
-			s, said, err := drive1.Accept(t.Context(), a, drive1.Accepting{Own: own, Make: func(peer wire.EntityType) session1.Session {
-				return session1.New(own, session.Policy{Lossy: true, Server: true, Supported: wire.FeaturesPacific}, session.Peer{Type: peer}, session.Backoff{})
-			}, Env: session.Env{Seq: &seq}})
-			if err != nil {
-				t.Fatal(err, said)
+			d := machine{env: session.Env{Seq: &seq}}
+			policy := session.Policy{Lossy: true, Server: true, Supported: wire.FeaturesPacific}
+			if err := d.accept(t.Context(), a, own, policy); err != nil {
+				t.Fatal(err, d.said)
 			}
 			if got := link.Out.Content(); !bytes.Equal(got, r.S2C) {
 				t.Errorf("wrote\n%x\nwant\n%x", got, []byte(r.S2C))
@@ -247,7 +246,7 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 			if a.From().Nonce == 0 || a.From().IsBlank() {
 				t.Errorf("from %v", a.From())
 			}
-			enc, dec, err := a.Release(s.Features)
+			enc, dec, err := a.Release(d.s.Features)
 			must(t, err)
 			if len(r.SessionKey) > 0 {
 				r.accepts(t, dec, r.Message.C2S)

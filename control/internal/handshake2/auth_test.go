@@ -2,14 +2,11 @@ package handshake2
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
@@ -192,83 +189,6 @@ func TestUnknownMethodIsRefusedWithBothLists(t *testing.T) {
 	}
 }
 
-// Matrix: AU-04, HI-14
-func TestRetriesAreBoundedOnBothSides(t *testing.T) {
-	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
-	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
-	cc, ac := keyedConfigs(client, server)
-	x, y := meet(t, cc, ac)
-	if !errors.Is(x.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, handshake.ErrTooManyRounds) || !errors.Is(y.err, &auth.Refused{Errno: auth.EPERM}) {
-		t.Error(x.err, y.err)
-	}
-	if got := len(*client.results); got != maxAuthRequests || slices.Max(*client.results) != auth.EPERM {
-		t.Errorf("results %v", *client.results)
-	}
-	if client.wiped.Load() != 1 || server.wiped.Load() != maxAuthRequests {
-		t.Errorf("wiped %d and %d exchanges", client.wiped.Load(), server.wiped.Load())
-	}
-}
-
-// Matrix: HI-14
-func TestRoundsAreBoundedOnBothSides(t *testing.T) {
-	for rounds, ok := range map[int]bool{maxAuthRounds: true, maxAuthRounds + 1: false} {
-		server := newKeyed(auth.CRC)
-		server.rounds = rounds
-		cc, ac := keyedConfigs(newKeyed(auth.CRC), server)
-		x, y := meet(t, cc, ac)
-		if ok != (x.err == nil && y.err == nil) || !ok && !errors.Is(y.err, handshake.ErrTooManyRounds) {
-			t.Errorf("%d rounds: %v, %v", rounds, x.err, y.err)
-		}
-	}
-	// An acceptor that does not count.
-	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
-	_, s2c := capture(t, cc, ac)
-	list := pieces(t, s2c)
-	peer := join(list[:2])
-	for range maxAuthRounds + 1 {
-		peer = append(peer, list[2].bytes...)
-	}
-	if _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); !errors.Is(err, handshake.ErrTooManyRounds) {
-		t.Error(err)
-	}
-}
-
-func TestBusyServerClosesWithoutAFrame(t *testing.T) {
-	for _, start := range []bool{true, false} {
-		client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
-		if start {
-			server.startErr = fmt.Errorf("key server: %w", auth.ErrBusy)
-		} else {
-			server.refuse = auth.ErrBusy
-		}
-		cc, ac := keyedConfigs(client, server)
-		x, y := meet(t, cc, ac)
-		if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, io.EOF) || len(*client.results) != 0 || wantError(t, x.err).Terminal() {
-			t.Errorf("start %v: %v, %v", start, x.err, y.err)
-		}
-	}
-}
-
-func TestClientFailuresAreTerminalExceptInDone(t *testing.T) {
-	failed := errors.New("key ring is gone")
-	for _, c := range []struct {
-		set      func(*keyed)
-		terminal bool
-	}{
-		{func(k *keyed) { k.startErr = failed }, true},
-		{func(k *keyed) { k.moreErr = failed }, true},
-		{func(k *keyed) { k.doneErr = failed }, false}, // the answer was bad, another one may be good
-	} {
-		client := newKeyed(auth.CRC)
-		c.set(&client)
-		cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
-		x, _ := meet(t, cc, ac)
-		if e := wantError(t, x.err); !errors.Is(x.err, failed) || e.Terminal() != c.terminal || e.Stage != handshake.StageAuth {
-			t.Error(x.err)
-		}
-	}
-}
-
 // answer makes an acceptor that sends the given answer to AUTH_REQUEST.
 func answer(t *testing.T, tag frame.Tag, payload []byte) []byte {
 	hello := wire2.Hello{EntityType: wire.OSD}
@@ -303,93 +223,6 @@ func TestRequestForMethodZeroIsRefused(t *testing.T) {
 	if last := list[len(list)-1]; last.tag != frame.TagAuthBadMethod {
 		t.Errorf("answered with %v", last.tag)
 	}
-}
-
-// Matrix: AU-13
-func TestShortSecretsAndMissingKeysAreFaults(t *testing.T) {
-	good := newKeyed(auth.Secure)
-	for _, c := range []struct {
-		set  func(*keyed)
-		want error
-	}{
-		{func(k *keyed) { k.secret = auth.ConnectionSecretMin - 1 }, frame.ErrKeys},
-		{func(k *keyed) { k.secret = 0 }, frame.ErrKeys},
-		{func(k *keyed) { k.key = 0 }, handshake.ErrNoSessionKey},
-	} {
-		bad := newKeyed(auth.Secure)
-		c.set(&bad)
-		cc, ac := keyedConfigs(bad, good)
-		if x, _ := meet(t, cc, ac); !errors.Is(x.err, c.want) {
-			t.Errorf("connector: %v, want %v", x.err, c.want)
-		}
-		// The acceptor notices before it says AUTH_DONE.
-		cc, ac = keyedConfigs(good, bad)
-		x, y := meet(t, cc, ac)
-		if !errors.Is(y.err, c.want) || !errors.Is(x.err, io.EOF) {
-			t.Errorf("acceptor: %v, want %v; connector: %v", y.err, c.want, x.err)
-		}
-	}
-	k := newKeyed(auth.Secure)
-	k.secret = auth.ConnectionSecretMin
-	cc, ac := keyedConfigs(k, k)
-	if x, y := meet(t, cc, ac); x.err != nil || y.err != nil {
-		t.Error(x.err, y.err)
-	}
-}
-
-// Matrix: AU-05
-func TestAnyChangeOnTheWayIsFoundBySignature(t *testing.T) {
-	// The banner has no checksum, and unknown feature bits are ignored: only the
-	// signatures can tell.
-	flip := func(at int) func(int, []byte) []byte {
-		return func(off int, p []byte) []byte {
-			if at >= off && at < off+len(p) {
-				p[at-off] ^= 0x80
-			}
-			return p
-		}
-	}
-	const unknownBit = wire2.BannerPrefixSize + 7
-	for _, mode := range bothMode {
-		cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
-		a, b := linktest.New()
-		a.Tamper = flip(unknownBit)
-		if x, _ := both(t, t.Context(), a, b, cc, ac); !errors.Is(x.err, ErrSignature) {
-			t.Errorf("%v, connector to acceptor: %v", mode, x.err)
-		}
-		a, b = linktest.New()
-		b.Tamper = flip(unknownBit)
-		if _, y := both(t, t.Context(), a, b, cc, ac); !errors.Is(y.err, ErrSignature) {
-			t.Errorf("%v, acceptor to connector: %v", mode, y.err)
-		}
-	}
-	// Every single byte of the recorded stream counts, up to the end of the signature.
-	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
-	c2s, s2c := capture(t, cc, ac)
-	run := func(t *testing.T, at int, fromConnector bool) (x, y outcome) {
-		// A changed length makes a side wait for bytes that never come.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		a, b := linktest.New()
-		if fromConnector {
-			a.Tamper = flip(at)
-		} else {
-			b.Tamper = flip(at)
-		}
-		return both(t, ctx, a, b, cc, ac)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		for at := range c2s {
-			if x, y := run(t, at, true); x.err == nil && y.err == nil {
-				t.Errorf("byte %d from the connector can be changed", at)
-			}
-		}
-		for at := range s2c {
-			if x, y := run(t, at, false); x.err == nil && y.err == nil {
-				t.Errorf("byte %d from the acceptor can be changed", at)
-			}
-		}
-	})
 }
 
 // Matrix: AU-05

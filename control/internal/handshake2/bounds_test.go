@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -205,21 +204,6 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 	}
 }
 
-func TestABannerThatEndsEarlyIsToldFromNoneAtAll(t *testing.T) {
-	banner := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
-	for n := range banner {
-		_, ac := noneConfigs()
-		_, _, err := Accept(t.Context(), linktest.Scripted(banner[:n]), ac)
-		want := io.ErrUnexpectedEOF
-		if n == 0 || n == wire2.BannerPrefixSize { // at the start of a part
-			want = io.EOF
-		}
-		if !errors.Is(err, want) {
-			t.Errorf("%d bytes: %v", n, err)
-		}
-	}
-}
-
 // end is one end of a connection in memory.
 type end = linktest.End
 
@@ -276,28 +260,5 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The crcs are left out from the first frame on: where only one side does so, the other one
-// refuses its HELLO.
-func TestDataCRCsOfOneSideOnlyAreAFault(t *testing.T) {
-	cc, ac := noneConfigs()
-	cc.NoDataCRC, ac.NoDataCRC = true, true
-	capture(t, cc, ac)
-	for _, connector := range []bool{true, false} {
-		cc, ac := noneConfigs()
-		cc.NoDataCRC, ac.NoDataCRC = connector, !connector
-		x, y := meet(t, cc, ac)
-		checks, leaves := y.err, x.err
-		if !connector {
-			checks, leaves = leaves, checks
-		}
-		if !errors.Is(checks, frame.ErrSegmentCRC) || leaves == nil {
-			t.Errorf("the side that checks: %v; the other one: %v", checks, leaves)
-		}
-		if e := wantError(t, checks); e.Stage != handshake.StageHello || e.Terminal() {
-			t.Errorf("%v", e)
-		}
 	}
 }

@@ -316,21 +316,3 @@ func (h stopBehind) At(_ context.Context, e probe.Event) error {
 	}
 	return nil
 }
-
-// Waiting for two frames ends with the context, and says what is missing.
-func TestWaitingForTwoFramesEndsWithTheContext(t *testing.T) {
-	cc, ac := noneConfigs()
-	c2s, _ := capture(t, cc, ac)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		link := linktest.Scripted(join(pieces(t, c2s)[:2]))
-		link.In.Reopen()
-		begun := time.Now()
-		_, _, err := Accept(ctx, &buffered{end: link}, ac)
-		e := wantError(t, err)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Minute || e.State != "wait for HELLO and the next frame" {
-			t.Errorf("after %v: %v", time.Since(begun), err)
-		}
-	})
-}

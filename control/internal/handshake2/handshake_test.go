@@ -150,29 +150,6 @@ func TestBannerRules(t *testing.T) {
 	}
 }
 
-// Matrix: HS-09
-func TestWrongPeerTypeIsTerminal(t *testing.T) {
-	cc, ac := noneConfigs()
-	cc.PeerType = wire.OSD
-	x, y := meet(t, cc, ac)
-	if e := wantError(t, x.err); !errors.Is(x.err, handshake.ErrPeerType) || !e.Terminal() || e.Stage != handshake.StageHello {
-		t.Error(x.err)
-	}
-	if !strings.Contains(x.err.Error(), "v2:10.0.0.1:6800/77") {
-		t.Errorf("the peer is not named: %v", x.err)
-	}
-	if e := wantError(t, y.err); e.Terminal() || e.Stage != handshake.StageAuth {
-		t.Error(y.err)
-	}
-	for _, any := range []wire.EntityType{0, wire.Any} {
-		cc, ac := noneConfigs()
-		cc.PeerType, ac.EntityType = any, 0x77
-		if x, y := meet(t, cc, ac); x.err != nil || y.err != nil || x.peer.EntityType != 0x77 {
-			t.Error(x.err, y.err)
-		}
-	}
-}
-
 // Matrix: HS-14
 func TestWholeHandshakeInOneSegment(t *testing.T) {
 	// A client that knows the answers sends everything, a session frame included, at once.
@@ -207,7 +184,7 @@ func TestDeadlineEndsASilentPeer(t *testing.T) {
 			for n := 0; n < len(all); n += 13 {
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				link := &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}
+				link := &buffered{end: &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}}
 				var err error
 				if role == "connector" {
 					_, _, err = Connect(ctx, link, cc)
@@ -224,23 +201,6 @@ func TestDeadlineEndsASilentPeer(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCanceledContextIsNotTerminal(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	client := newKeyed(auth.CRC)
-	client.startErr = context.Canceled
-	cc, ac := keyedConfigs(client, newKeyed(auth.CRC))
-	c, s := linktest.New()
-	x, _ := both(t, ctx, c, s, cc, ac)
-	if e := wantError(t, x.err); e.Terminal() || !errors.Is(x.err, context.Canceled) {
-		t.Error(x.err)
-	}
-	cancel()
-	c, _ = linktest.New()
-	if _, _, err := Connect(ctx, c, cc); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }
 
 func TestConfigurationErrors(t *testing.T) {
@@ -358,31 +318,6 @@ func TestAProbeSeesEveryStepAndCanFailIt(t *testing.T) {
 			t.Errorf("acceptor at %q: %v", s.points[i], y.err)
 		}
 	}
-}
-
-func ExampleConnect() {
-	link, peerLink := linktest.New() // a real program wraps a TCP connection
-	go Accept(context.Background(), peerLink, AcceptConfig{
-		Options:  Options{EntityType: wire.Mon},
-		PeerAddr: clientAt,
-		Auth:     none.NewServer(none.ServerConfig{Monitor: true}),
-	})
-
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	stream, peer, err := Connect(ctx, link, ConnectConfig{
-		Options:  Options{EntityType: wire.Client},
-		Target:   target,
-		PeerType: wire.Mon,
-		Auth:     none.NewClient(wire.EntityName{Type: wire.Client, ID: "admin"}),
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stream.Wipe()
-	fmt.Println(peer.EntityType, peer.Revision, peer.Mode)
-	// Output: mon msgr2.1 crc
 }
 
 // HELLO says what we are and where we see the peer: an IPv4 address as such, also

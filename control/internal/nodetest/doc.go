@@ -12,7 +12,7 @@
 // object from its first moment; if a connection that exists takes it over it
 // ends as replaced. Probe.Await compares all objects with lines such as
 //
-//	established C(2,1,0,1) A(0,0,0,0) R(0,0)
+//	established C(2,1,0,1)
 //
 // A Node is a messenger with a Probe, with timers short enough for tests, and
 // an Inbox of what it received. CheckLeaks fails a test that leaves goroutines or descriptors

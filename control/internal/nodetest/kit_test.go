@@ -52,22 +52,12 @@ func TestAwaitComparesEveryNumber(t *testing.T) {
 	b.Await(ctx, "established C(1,1,0,1)")
 	short, cancel := context.WithCancel(ctx)
 	cancel()
-	for _, good := range []string{"established|closed C(1,*,0-1,1+)", "established C(1,1,0,1) A(0,0,0,0) R(0,0)"} {
-		if err := b.Probe.Await(ctx, good); err != nil {
-			t.Error(err)
-		}
-	}
 	for _, bad := range []string{
-		"closed C(1,1,0,1)", "established C(2,1,0,1)", "established C(1,0,0,1)", "established C(1,1,1,1)", "established C(1,1,0,2+)",
+		"closed C(1,1,0,1)", "established C(2,1,0,1)", "established C(1,0,0,1)", "established C(1,1,1,1)", "established C(1,1,0,2)",
 		"established C(1,1,0,1) A(1,0,0,0)", "established C(1,1,0,1) R(1,0)", "established",
 	} {
 		if err := b.Probe.Await(short, bad); err == nil {
 			t.Errorf("%q matches", bad)
-		}
-	}
-	for _, wrong := range []string{"", "closed X(1)", "closed C(1,2)", "closed C(a,0,0,0)", "closed C"} {
-		if err := b.Probe.Await(ctx, wrong); err == nil || !strings.Contains(err.Error(), "nodetest") {
-			t.Errorf("%q: %v", wrong, err)
 		}
 	}
 	if err := b.Probe.Await(short, "established C(1,1,0,1)", "closed A(1,0,0,0)"); err == nil {

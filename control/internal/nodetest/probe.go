@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +25,7 @@ type Probe struct {
 	sockets map[uint64]*object // during their handshakes
 	objects []*object
 	conns   map[*control.Conn]*object
-	wants   []want // of the last Await
+	wants   []string // of the last Await
 	trace   []string
 	begun   time.Time
 	until   context.Context // counting stops when it ends
@@ -100,16 +100,8 @@ func (p *Probe) Check() error {
 			errs = append(errs, fmt.Errorf("nodetest: %v: never reached", b))
 		}
 	}
-	if p.wants != nil {
-		if len(p.objects) != len(p.wants) {
-			errs = append(errs, fmt.Errorf("nodetest: objects made behind the expected end: %s", p.describe()))
-		} else {
-			for i, w := range p.wants {
-				if !w.counted(p.objects[i].Object) {
-					errs = append(errs, fmt.Errorf("nodetest: #%d went on behind the expected end: %s", i, p.describe()))
-				}
-			}
-		}
+	if have := p.described(); p.wants != nil && !slices.EqualFunc(have, p.wants, sameCounts) {
+		errs = append(errs, fmt.Errorf("nodetest: objects went on behind the expected end: %s", list(have)))
 	}
 	return errors.Join(errs...)
 }
@@ -129,43 +121,28 @@ func (p *Probe) Objects() []Object {
 	return out
 }
 
-// Await waits until there is one object for each line, and each object matches its line: an end,
-// then counters as connector C(sockets, idents, reconnects, events), as acceptor A(...), and R(reset events, remote reset events).
-// A missing group must be 0; a number may be "*", "2+" or "1-2", and an end
-// "closed|standby". Check compares the counters once more.
+// Await waits until the objects are described by these lines (Object.String). Check compares the
+// counters once more.
 func (p *Probe) Await(ctx context.Context, lines ...string) error {
-	wants := make([]want, len(lines))
-	for i, l := range lines {
-		w, err := parseWant(l)
-		if err != nil {
-			return err
-		}
-		wants[i] = w
-	}
 	var objects []Object
 	err := msgrtest.Until(ctx, func() bool {
 		objects = p.Objects()
-		return matchAll(wants, objects)
+		return slices.EqualFunc(objects, lines, func(o Object, line string) bool { return o.String() == line })
 	})
 	if err != nil {
 		return fmt.Errorf("nodetest: %w\nwant %s\nhave %s\n%s", err, list(lines), list(objects), p.Trace())
 	}
 	p.mu.Lock()
-	p.wants = wants
+	p.wants = lines
 	p.mu.Unlock()
 	return nil
 }
 
-func matchAll(wants []want, objects []Object) bool {
-	if len(wants) != len(objects) {
-		return false
-	}
-	for i, w := range wants {
-		if !w.matches(objects[i]) {
-			return false
-		}
-	}
-	return true
+// sameCounts compares two descriptions but for the state of the object.
+func sameCounts(a, b string) bool {
+	_, a, _ = strings.Cut(a, " ")
+	_, b, _ = strings.Cut(b, " ")
+	return a == b
 }
 
 func list[T any](items []T) string {
@@ -194,12 +171,13 @@ func (p *Probe) log(format string, args ...any) {
 	}
 }
 
-func (p *Probe) describe() string {
-	items := make([]Object, len(p.objects))
+// described are the objects, without their states. Caller holds mu.
+func (p *Probe) described() []string {
+	out := make([]string, len(p.objects))
 	for i, o := range p.objects {
-		items[i] = o.Object
+		out[i] = o.Object.String()
 	}
-	return list(items)
+	return out
 }
 
 // reached counts a point and returns the break that is armed for it. Caller holds mu.
@@ -364,10 +342,6 @@ type Counters struct {
 	Sockets, Idents, Reconnects, Events int
 }
 
-func (c Counters) String() string {
-	return fmt.Sprintf("(%d,%d,%d,%d)", c.Sockets, c.Idents, c.Reconnects, c.Events)
-}
-
 // Object is one connection as a Probe counts it, from its first dial or from
 // the acceptance of its first socket.
 type Object struct {
@@ -379,9 +353,24 @@ type Object struct {
 	End          End
 }
 
-// String describes the object in the form that Probe.Await compares.
+// String is the end, then the counters as connector C(sockets,idents,reconnects,events), as
+// acceptor A(...), and R(reset events,remote reset events). A group of zeros is left out.
 func (o Object) String() string {
-	return fmt.Sprintf("%s C%v A%v R(%d,%d)", o.End, o.Connect, o.Accept, o.Resets, o.RemoteResets)
+	out := string(o.End)
+	for _, group := range []struct {
+		name  string
+		count []int
+	}{
+		{"C", []int{o.Connect.Sockets, o.Connect.Idents, o.Connect.Reconnects, o.Connect.Events}},
+		{"A", []int{o.Accept.Sockets, o.Accept.Idents, o.Accept.Reconnects, o.Accept.Events}},
+		{"R", []int{o.Resets, o.RemoteResets}},
+	} {
+		if slices.Max(group.count) > 0 {
+			numbers := strings.Trim(fmt.Sprint(group.count), "[]")
+			out += " " + group.name + "(" + strings.ReplaceAll(numbers, " ", ",") + ")"
+		}
+	}
+	return out
 }
 
 // object is an Object under construction, guarded by the probe's lock.
@@ -414,90 +403,4 @@ func endOf(s control.State) End {
 		return Closed
 	}
 	return End(s.String())
-}
-
-// want is a parsed line of Probe.Await.
-type want struct {
-	ends   []End
-	counts [3][]bound // C, A, R
-}
-
-// bound is one number of a line: min to max.
-type bound struct{ min, max int }
-
-const anyNumber = int(^uint(0) >> 1)
-
-// parseWant reads a line such as "established C(2,1,0,1) A(0,*,1+,0)". Groups
-// that are missing must be 0; "closed|standby" allows both.
-func parseWant(line string) (want, error) {
-	w := want{counts: [3][]bound{make([]bound, 4), make([]bound, 4), make([]bound, 2)}}
-	for i, word := range strings.Fields(line) {
-		if i == 0 {
-			for _, e := range strings.Split(word, "|") {
-				w.ends = append(w.ends, End(e))
-			}
-			continue
-		}
-		at := strings.IndexByte("CAR", word[0])
-		if at < 0 || !strings.HasPrefix(word[1:], "(") || !strings.HasSuffix(word, ")") {
-			return w, fmt.Errorf("nodetest: %q in %q, want C(...), A(...) or R(...)", word, line)
-		}
-		parts := strings.Split(word[2:len(word)-1], ",")
-		if len(parts) != len(w.counts[at]) {
-			return w, fmt.Errorf("nodetest: %d numbers in %q, want %d", len(parts), word, len(w.counts[at]))
-		}
-		for j, p := range parts {
-			b, err := parseBound(p)
-			if err != nil {
-				return w, fmt.Errorf("nodetest: %q in %q: %w", p, line, err)
-			}
-			w.counts[at][j] = b
-		}
-	}
-	if len(w.ends) == 0 {
-		return w, fmt.Errorf("nodetest: empty expectation")
-	}
-	return w, nil
-}
-
-// parseBound reads a number, "N+" for at least N, "N-M" for a range, or "*".
-func parseBound(s string) (bound, error) {
-	if s == "*" {
-		return bound{0, anyNumber}, nil
-	}
-	if low, ok := strings.CutSuffix(s, "+"); ok {
-		n, err := strconv.Atoi(low)
-		return bound{n, anyNumber}, err
-	}
-	low, high, ok := strings.Cut(s, "-")
-	n, err := strconv.Atoi(low)
-	if err != nil || !ok {
-		return bound{n, n}, err
-	}
-	m, err := strconv.Atoi(high)
-	return bound{n, m}, err
-}
-
-func (b bound) holds(n int) bool { return n >= b.min && n <= b.max }
-
-// counted compares the counters.
-func (w want) counted(o Object) bool {
-	for i, c := range [2]Counters{o.Connect, o.Accept} {
-		for j, n := range [4]int{c.Sockets, c.Idents, c.Reconnects, c.Events} {
-			if !w.counts[i][j].holds(n) {
-				return false
-			}
-		}
-	}
-	return w.counts[2][0].holds(o.Resets) && w.counts[2][1].holds(o.RemoteResets)
-}
-
-// matches compares everything.
-func (w want) matches(o Object) bool {
-	for _, e := range w.ends {
-		if e == o.End {
-			return w.counted(o)
-		}
-	}
-	return false
 }
