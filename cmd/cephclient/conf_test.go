@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -88,9 +89,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		f := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.MkdirAll(filepath.Dir(f), 0o700))
 		if err := os.WriteFile(f, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -26,9 +27,7 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: server, Modes: modes}, Plane: loop.Config{Cores: 1},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -36,35 +35,23 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 			t.Error(err)
 		}
 	})
-	if err := m.Start(mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return mon.MonMap{Epoch: 1} }})); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, m.Start(mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return mon.MonMap{Epoch: 1} }})))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	return addrs[0].String()
 }
 
 // A refusal comes at once, with its remedy.
 func TestARefusalSaysWhatToDo(t *testing.T) {
 	ring, err := cephx.ReadKeyring(strings.NewReader(adminKeyring + "[mon.]\nkey = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	file := func(name, text string) string {
 		f := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(f, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.WriteFile(f, []byte(text), 0o600))
 		return f
 	}
 	good := file("good", adminKeyring)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -40,9 +41,7 @@ func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 
 func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 	keyring := filepath.Join(t.TempDir(), "keyring")
-	if err := os.WriteFile(keyring, []byte("[client.other]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, os.WriteFile(keyring, []byte("[client.other]\nkey = AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==\n"), 0o600))
 	const mon = "--mon=v2:127.0.0.1:1"
 	for _, c := range []struct {
 		args []string

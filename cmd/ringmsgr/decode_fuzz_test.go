@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
@@ -41,9 +42,7 @@ func FuzzRecording(f *testing.F) {
 		f.Add(readRecording(f, file))
 	}
 	keys, err := trace.ReadKeys(bytes.NewReader(readRecording(f, "secure.keys")))
-	if err != nil {
-		f.Fatal(err)
-	}
+	clitest.Must(f, err)
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

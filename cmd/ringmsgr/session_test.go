@@ -17,51 +17,67 @@ const (
 	monKey    = "AQBoZmRlAAAAABAAEQITBBUGFwgZCgsMDQ4PEA=="
 )
 
+// A server has both protocols: which one is spoken is up to the address.
+// Matrix: V1-12
 func TestPingServeAndSendOnEachBackend(t *testing.T) {
 	for _, backend := range []string{"auto", "epoll"} {
 		t.Run(backend, func(t *testing.T) {
-			s := serve(t, "--json", "--name", "osd.3", "--listen", "v2:127.0.0.1:0/9", "--cores", "2", "--policy", "stateful-server", "--backend", backend)
+			s := serve(t, "--json", "--name", "osd.3", "--listen", "127.0.0.1:0/9", "--listen", "v2:127.0.0.1:0/9", "--proto", "v1",
+				"--cores", "2", "--policy", "stateful-server", "--backend", backend)
 			var l listening
 			clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
-			if l.Name != "osd.3" || l.Policy != "stateful-server" || l.Cores != 2 || l.Listening.Front().Nonce != 9 {
+			v1, v2 := l.Listening.V1().String(), l.Listening.V2().String()
+			if l.Name != "osd.3" || l.Policy != "stateful-server" || l.Cores != 2 || l.Listening.String() != "["+v1+","+v2+"]" || l.Listening.Front().Nonce != 9 {
 				t.Errorf("serve says %s", s.ready)
 			}
 			if backend == "epoll" && l.Backend != "epoll" {
 				t.Errorf("backend %s", l.Backend)
 			}
-			for rev, protocol := range []string{"msgr2.0", "msgr2.1"} {
-				r := ringmsgr(t, "ping", s.addr, "--json", "--peer", "osd", "--count", "7", "--rev", fmt.Sprint(rev), "--backend", backend).want(t, cli.OK)
+			_, bare, _ := strings.Cut(v1, ":")
+			for _, c := range []struct{ flags, at, protocol string }{
+				{"--rev 0", v2, "msgr2.0"}, {"--rev 1", v2, "msgr2.1"}, {"", v1, "msgr1"}, {"--proto v1", bare, "msgr1"},
+			} {
+				args := strings.Fields("ping --json --peer osd --count 7 --backend " + backend + " " + c.flags + " " + c.at)
+				r := ringmsgr(t, args...).want(t, cli.OK)
 				p := decode[pong](t, r)
-				if p.Peer.Type != wire.OSD || p.Peer.GID != 3 || p.Peer.Addrs.String() != "["+s.addr+"]" || p.Protocol != protocol ||
+				if p.Peer.Type != wire.OSD || !p.Peer.Addrs.Contains(l.Listening.Front()) || p.Protocol != c.protocol ||
 					p.Auth != "none" || p.Mode != "crc" || p.Compression != "none" || p.Backend != l.Backend || p.Count != 7 {
+					t.Errorf("ping says %s", r.stdout)
+				}
+				if c.protocol != "msgr1" && (p.Peer.GID != 3 || !p.Peer.Addrs.Equal(l.Listening)) {
 					t.Errorf("ping says %s", r.stdout)
 				}
 				if q := p.RTT; p.Handshake <= 0 || q.Min <= 0 || q.Min > q.P50 || q.P50 > q.P99 || q.P99 > q.Max || q.Max > 60e6 {
 					t.Errorf("ping measured %s", r.stdout)
 				}
 			}
-			for _, c := range []struct{ n, size, depth, conns, policy string }{
-				{"1", "0", "1", "1", "lossy-client"},
-				{"500", "0", "16", "1", "lossless-client"},
-				{"500", "7", "3", "1", "lossy-client"},
-				{"2000", "64", "256", "3", "lossless-client"},
-				{"300", "70000", "8", "2", "lossless-peer"},
-				{"20", "4MiB", "4", "1", "lossless-peer-reuse"},
-				{"1", "100", "16", "3", "lossless-client"}, // connections without a message
+			for _, c := range []struct{ n, size, depth, conns, policy, at string }{
+				{"1", "0", "1", "1", "lossy-client", v2},
+				{"500", "0", "16", "1", "lossless-client", v2},
+				{"500", "7", "3", "1", "lossy-client", v2},
+				{"2000", "64", "256", "3", "lossless-client", v2},
+				{"300", "70000", "8", "2", "lossless-peer", v2},
+				{"20", "4MiB", "4", "1", "lossless-peer-reuse", v2},
+				{"1", "100", "16", "3", "lossless-client", v2}, // connections without a message
+				{"20", "0", "16", "2", "lossless-client", v1},
+				{"20", "70000", "16", "2", "lossless-client", v1},
+				{"20", "4MiB", "16", "2", "lossless-client", v1},
 			} {
 				r := ringmsgr(t, "send", "--json", "--peer", "osd", "--messages", c.n, "--size", c.size, "--depth", c.depth,
-					"--conns", c.conns, "--policy", c.policy, "--backend", backend, s.addr).want(t, cli.OK)
+					"--conns", c.conns, "--policy", c.policy, "--backend", backend, c.at).want(t, cli.OK)
 				x := decode[sent](t, r)
 				if fmt.Sprint(x.Verified) != c.n || x.Messages != x.Verified || x.Losses+x.Duplicates+x.Corrupt+x.Reconnects != 0 ||
-					x.Policy != c.policy || x.Lossy || fmt.Sprint(x.Conns) != c.conns || x.Rate <= 0 || x.Latency.Min <= 0 || x.Latency.P50 > x.Latency.Max ||
-					x.Memory < 1<<20 || x.Peak < x.Memory { // no Go program fits into 1 MiB
+					(x.Protocol == "msgr1") != (c.at == v1) || x.Policy != c.policy || x.Lossy || fmt.Sprint(x.Conns) != c.conns || x.Rate <= 0 ||
+					x.Latency.Min <= 0 || x.Latency.P50 > x.Latency.Max || x.Memory < 1<<20 || x.Peak < x.Memory { // no Go program fits into 1 MiB
 					t.Errorf("send says %s", r.stdout)
 				}
 			}
+			ringmsgr(t, "ping", v1, "--proto", "v2", "--peer", "osd").want(t, cli.Usage)
+			ringmsgr(t, "ping", v1, "--proto", "v3", "--peer", "osd").want(t, cli.Usage)
 			var end served
 			last := s.stop(t)
 			clitest.Must(t, json.Unmarshal([]byte(last), &end))
-			if end.MessagesIn != 3322 || end.MessagesIn != end.MessagesOut || !end.Drained || end.Accepted == 0 {
+			if end.MessagesIn != 3382 || end.MessagesIn != end.MessagesOut || !end.Drained || end.Accepted == 0 {
 				t.Errorf("serve ends with %s", last)
 			}
 			mustHaveOnly(t, s.errs.String(), nil)
@@ -158,39 +174,5 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 	<-blocked
 	if rest := s.stop(t); !strings.Contains(rest, `"drained":false`) || !strings.Contains(s.errs.String(), "replies were not delivered") {
 		t.Errorf("serve ends with %s and logs %s", rest, s.errs)
-	}
-}
-
-// Both protocols at one server: which one is spoken is up to the address.
-// Matrix: V1-12
-func TestPingServeAndSendInMsgr1(t *testing.T) {
-	for _, backend := range []string{"auto", "epoll"} {
-		t.Run(backend, func(t *testing.T) {
-			s := serve(t, "--json", "--name", "osd.3", "--policy", "stateful-server", "--backend", backend,
-				"--listen", "127.0.0.1:0/9", "--listen", "v2:127.0.0.1:0", "--proto", "v1")
-			var l listening
-			clitest.Must(t, json.Unmarshal([]byte(s.ready), &l))
-			if v := l.Listening; len(v) != 2 || v[0] != v.V1() || v[1] != v.V2() {
-				t.Fatalf("serve says %s", s.ready)
-			}
-			at := l.Listening.V1().String()
-			for to, protocol := range map[string]string{at: "msgr1", l.Listening.V2().String(): "msgr2.1"} {
-				p := decode[pong](t, ringmsgr(t, "ping", to, "--json", "--peer", "osd", "--count", "3", "--backend", backend).want(t, cli.OK))
-				if p.Protocol != protocol || p.Count != 3 || p.RTT.Min <= 0 {
-					t.Errorf("%s: %+v", to, p)
-				}
-			}
-			_, bare, _ := strings.Cut(at, ":")
-			ringmsgr(t, "ping", bare, "--proto", "v1", "--peer", "osd", "--count", "1").want(t, cli.OK)
-			for _, size := range []string{"0", "70000", "4MiB"} {
-				x := decode[sent](t, ringmsgr(t, "send", "--json", "--peer", "osd", "--messages", "20", "--size", size, "--conns", "2",
-					"--policy", "lossless-client", "--backend", backend, at).want(t, cli.OK))
-				if x.Verified != 20 || x.Messages != 20 || x.Protocol != "msgr1" || x.Losses+x.Duplicates+x.Corrupt+x.Reconnects != 0 {
-					t.Errorf("%s: %+v", size, x)
-				}
-			}
-			ringmsgr(t, "ping", at, "--proto", "v2", "--peer", "osd").want(t, cli.Usage)
-			ringmsgr(t, "ping", at, "--proto", "v3", "--peer", "osd").want(t, cli.Usage)
-		})
 	}
 }

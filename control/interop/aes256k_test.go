@@ -46,12 +46,11 @@ func TestAES256KKeysOpenAClusterOfBothKinds(t *testing.T) {
 
 func refuseWrongKey(t *testing.T, c *cluster) {
 	t.Helper()
-	name := wire.EntityName{Type: wire.Client, ID: "admin"}
 	key, err := cephx.NewKey(cephx.AES256K, nil, time.Now())
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cl, err := rados.Dial(ctx, rados.Config{Name: name, Key: key, Mons: []wire.Addr{c.monAddr.V2()}})
+	cl, err := rados.Dial(ctx, rados.Config{Name: admin, Key: key, Mons: []wire.Addr{c.monAddr.V2()}})
 	if err == nil {
 		check(t, cl.Close())
 	}

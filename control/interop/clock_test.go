@@ -12,7 +12,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -26,21 +25,10 @@ func (*setClock) AfterFunc(d time.Duration, f func()) func() bool { return time.
 // dialByClock is dialCluster, of a client whose tickets expire by a clock.
 func dialByClock(t *testing.T, c *cluster, clock *setClock) *rados.Cluster {
 	t.Helper()
-	name := wire.EntityName{Type: wire.Client, ID: "admin"}
-	keys, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: clusterKey(t, c, name), Now: clock.Now})
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: clusterKey(t, c, admin), Now: clock.Now})
 	check(t, err)
-	m, err := control.New(control.Config{Name: name, Plane: loop.Config{Cores: 1}, Auth: control.Auth{Client: keys}})
-	check(t, err)
-	t.Cleanup(func() { shutdown(t, m) })
-	monitors, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Clock: clock})
-	check(t, err)
-	t.Cleanup(monitors.Close)
-	cl := rados.New(monitors, rados.Options{})
-	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
-	check(t, monitors.Open(t.Context(), m))
-	cl.Open(m)
-	t.Cleanup(func() { check(t, cl.Close()) })
-	return cl
+	m := newMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: keys}})
+	return openCluster(t, m, mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Clock: clock})
 }
 
 // A client whose clock is wrong by hours works. Where the clock is set under way, tickets seem to have expired, or seem valid long after

@@ -21,28 +21,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
-	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Compression on the wire, which daemons have from release 17 on, towards OSDs alone.
-
-// packed counts the compressed frames that come.
-type packed struct{ frames atomic.Int64 }
-
-func (p *packed) Trace(probe.TracedSocket) probe.Tap { return p }
-func (p *packed) Banner(bool, uint64, uint64)        {}
-func (p *packed) Part(probe.Part)                    {}
-func (p *packed) Ended(error)                        {}
-func (p *packed) Frame(f probe.Frame) {
-	if f.Compressed {
-		p.frames.Add(1)
-	}
-}
 
 // A real OSD and our messenger, under the name of another OSD, compress their messages to each other, by
 // each method and in both modes; a client gets nothing compressed. An OSD without
@@ -63,16 +48,11 @@ func TestOSDsCompressTowardsUs(t *testing.T) {
 					want = wire.CompressionNone
 				}
 				id++ // an OSD answers a request of one peer that it has seen before as it did then
-				name := wire.EntityName{Type: wire.OSD, ID: fmt.Sprint(id)}
-				ring, err := cephx.ReadKeyring(bytes.NewReader(c.ceph("auth", "get-or-create", name.String(), "mon", "allow profile osd", "osd", "allow *")))
-				check(t, err)
-				who, _ := ring.Lookup(name)
-				packObjects(t, c, who, backend, mode, method, want)
+				packObjects(t, c, c.newOSDKey(t, id), backend, mode, method, want)
 			})
 		}
 	}
 	t.Run("as-a-client", func(t *testing.T) {
-		admin := wire.EntityName{Type: wire.Client, ID: "admin"}
 		packObjects(t, c, cephx.Entity{Name: admin, Key: clusterKey(t, c, admin)}, backends[0], auth.CRC, wire.CompressionSnappy, wire.CompressionNone)
 	})
 }
@@ -82,24 +62,16 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 ) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	var seen packed
+	var seen tracer
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: who.Name, Key: who.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }})
 	check(t, err)
 	policy := control.LossyClient()
-	m, err := control.New(control.Config{
+	m := newMessenger(t, control.Config{
 		Name: who.Name, Auth: control.Auth{Client: keys, Modes: []auth.Mode{mode}}, Diagnostics: control.Diagnostics{Tracer: &seen}, Default: &policy,
-		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Plane:    loop.Config{Driver: uring.Config{Backend: backend}},
 		Protocol: control.Protocol{Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Secure: true}},
 	})
-	check(t, err)
-	defer shutdown(t, m)
-	monitors, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys})
-	check(t, err)
-	cl := rados.New(monitors, rados.Options{})
-	defer cl.Close()
-	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
-	check(t, monitors.Open(ctx, m))
-	cl.Open(m)
+	cl := openCluster(t, m, mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys})
 	file := filepath.Join(t.TempDir(), "file")
 	large := 0
 	for _, size := range []int{1, 900, 1024, 4097, 70_000, 4 << 20} {
@@ -135,7 +107,7 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 	}
 	// Answers to the reads of all that is large enough; an OSD sends noise as it is where
 	// that does not get smaller.
-	if n := seen.frames.Load(); want == wire.CompressionNone && n > 0 || want != wire.CompressionNone && n < int64(large*2/3) {
+	if n := seen.compressed.Load(); want == wire.CompressionNone && n > 0 || want != wire.CompressionNone && n < int64(large*2/3) {
 		t.Errorf("%d compressed frames have come, of %d answers of more than 1024 bytes", n, large)
 	}
 }
@@ -174,14 +146,14 @@ func TestClientsCompressTowardsUs(t *testing.T) {
 func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod, size int) {
 	t.Helper()
 	const count, inFlight = 20, 4 // the client does not wait for the last answers
-	var seen packed
-	m, err := control.New(control.Config{
+	var seen tracer
+	m := newMessenger(t, control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Auth: control.Auth{Server: unproven{none.NewServer(none.ServerConfig{})}}, Diagnostics: control.Diagnostics{Tracer: &seen},
-		Plane:    loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
-		Protocol: control.Protocol{Compression: control.Compression{Methods: []wire.CompressionMethod{method}, Peers: []wire.EntityType{wire.Client}, Min: -1}},
+		Plane: loop.Config{Driver: uring.Config{Backend: backend}},
+		Protocol: control.Protocol{Compression: control.Compression{
+			Methods: []wire.CompressionMethod{method}, Peers: []wire.EntityType{wire.Client}, Min: -1,
+		}},
 	})
-	check(t, err)
-	defer shutdown(t, m)
 	var came atomic.Int64
 	check(t, m.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		if m.Type != msgOSDOp || len(m.Data) != size {
@@ -199,9 +171,8 @@ func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod
 	check(t, err)
 	dir := clusterDir(t)
 	conf, log := filepath.Join(dir, "ceph.conf"), filepath.Join(dir, "log")
-	check(t, os.WriteFile(conf, []byte(fmt.Sprintf("[global]\nauth client required = none\nauth service required = none\nauth cluster required = none\n"+
-		"ms osd compress mode = force\nms osd compress min size = 1\nms osd compression algorithm = %v\nkeyring = %s\n"+
-		"log file = %s\ndebug ms = 5\nlog to stderr = false\n", method, filepath.Join(dir, "keyring"), log)), 0o600))
+	writeConf(t, conf, "none", filepath.Join(dir, "keyring"), log,
+		"ms osd compress mode = force", "ms osd compress min size = 1", fmt.Sprintf("ms osd compression algorithm = %v", method), "debug ms = 5")
 	// One in fifty of these clients waits for ever at its start, with servers of its own, too.
 	for tries := 1; ; tries++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -217,7 +188,7 @@ func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod
 			t.Fatalf("the load of %d bytes by %v did not end, %d messages came: %v\n%s", size, method, came.Load(), err, out)
 		}
 	}
-	if n := seen.frames.Load(); n < count-inFlight {
+	if n := seen.compressed.Load(); n < count-inFlight {
 		t.Errorf("%d compressed frames have come of %d messages", n, came.Load())
 	}
 	said, err := os.ReadFile(log)

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,7 +52,6 @@ func (c *cutter) At(_ context.Context, e probe.Event) error {
 type fellowMon struct {
 	t       *testing.T
 	c       *cluster
-	m       *control.Messenger
 	conn    *control.Conn
 	cut     cutter
 	tid     uint64
@@ -78,10 +75,7 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 	if c.auth == "cephx" {
 		cfg.Auth.Client, cfg.Auth.Server = monKeys(t, c)
 	}
-	m, err := control.New(cfg)
-	check(t, err)
-	f.m = m
-	t.Cleanup(func() { shutdown(t, m) })
+	m := newMessenger(t, cfg)
 	check(t, m.Start(&control.Dispatcher{
 		Fast: func(_ *control.Conn, m *control.Message) bool {
 			if m.Type == msgPing || m.Type == msgMonCommandAck {
@@ -91,7 +85,7 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 		},
 		RemoteReset: func(*control.Conn) { t.Error("the monitor has forgotten the session") },
 	}))
-	_, err = m.Bind(loopback(wire.AddrLegacy, freePorts(t, 1)[0]))
+	_, err := m.Bind(loopback(wire.AddrLegacy, freePorts(t, 1)[0]))
 	check(t, err)
 	f.conn, err = m.Connect(c.monAddr.V1(), wire.Mon)
 	check(t, err)
@@ -102,17 +96,10 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 // all monitors share.
 func monKeys(t *testing.T, c *cluster) (auth.Client, auth.Server) {
 	t.Helper()
-	file, err := os.ReadFile(c.file("keyring"))
+	self := wire.EntityName{Type: wire.Mon}
+	client, err := cephx.NewClient(cephx.ClientConfig{Name: self, Key: clusterKey(t, c, self)})
 	check(t, err)
-	ring, err := cephx.ReadKeyring(strings.NewReader(string(file)))
-	check(t, err)
-	self, ok := ring.Lookup(wire.EntityName{Type: wire.Mon})
-	if !ok {
-		t.Fatal("the keyring has no mon.")
-	}
-	client, err := cephx.NewClient(cephx.ClientConfig{Name: self.Name, Key: self.Key})
-	check(t, err)
-	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
+	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: c.ring(t)})
 	check(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
 	check(t, err)

@@ -5,26 +5,51 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Each combination has a client of its own on a cluster that they share.
-// Matrix: IN-01
+// clusters are configurations of real clusters.
+var clusters = []clusterConfig{
+	{auth: "none", mode: "crc", osds: 1, msgr1: true},
+	{auth: "cephx", mode: "crc", osds: 1, msgr1: true},
+	{auth: "cephx", mode: "secure", osds: 1, msgr1: true},
+}
+
+// protocols are those of a cluster: msgr1 has no mode secure.
+func (c clusterConfig) protocols() []string {
+	if c.mode == "secure" {
+		return []string{"msgr2.1", "msgr2.0"}
+	}
+	return []string{"msgr2.1", "msgr2.0", control.Msgr1}
+}
+
+// admin is the client of the tests, and of the real tools.
+var admin = wire.EntityName{Type: wire.Client, ID: "admin"}
+
+// Each combination has a client of its own on a cluster that they share. Daemons refuse what is wrong.
+// Matrix: AU-02, IN-01, IN-10, INV-10, V1-12
 func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 	enabled(t)
 	t.Parallel()
@@ -34,27 +59,201 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 			t.Run(cfg.String(), func(t *testing.T) {
 				t.Parallel()
 				c := startCluster(t, cfg)
-				for _, protocol := range protocols {
+				osd := c.osdAddr(0)
+				for _, protocol := range cfg.protocols() {
 					for _, backend := range backends {
-						tb.run(t, combo{"rados client", "cluster", cfg, protocol, backend}, func(t *testing.T) {
-							quiet(t, c)
-							useObjects(t, c, dialCluster(t, c, protocol, backend))
+						tb.run(t, combo{"ringmsgr", "cluster", cfg, protocol, backend}, func(t *testing.T) {
+							useClient(t, c, protocol, backend, osd)
 						})
+						if cfg.auth == "none" && protocol != control.Msgr1 {
+							row := combo{"ringmsgr", "cluster", clusterConfig{auth: "none", mode: "secure"}, protocol, backend}
+							tb.impossible(t, row, func(t *testing.T) { wantNoSecure(t, c, protocol, backend) })
+						}
 					}
 				}
+				t.Run("refused", func(t *testing.T) { refusedByDaemons(t, c) })
 			})
 		}
 	})
 	tb.log(t)
 }
 
+// useClient uses objects, on new connections, too, and checks what was negotiated. The OSD's v2
+// address is osd; zero: it has none.
+func useClient(t *testing.T, c *cluster, protocol string, backend uring.Backend, osd wire.Addr) {
+	t.Helper()
+	quiet(t, c)
+	var seen tracer
+	cl := dialCluster(t, c, protocol, backend, func(cfg *rados.Config) { cfg.Tracer = &seen })
+	useObjects(t, c, cl)
+	before := wantPeers(t, c, cl, protocol, osd)
+	for _, conn := range before {
+		conn.Keepalive()
+	}
+	if !await(patience, func() bool { return seen.acks.Load() >= int64(len(before)) }) {
+		t.Errorf("%d keepalives of %d are answered", seen.acks.Load(), len(before))
+	}
+	for _, conn := range before {
+		conn.MarkDown()
+		<-conn.Closed()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, object(t, cl, "again").WriteFull(ctx, []byte("all connections are new")))
+	if got, err := object(t, cl, "again").ReadAll(ctx); err != nil || string(got) != "all connections are new" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	check(t, object(t, cl, "again").Remove(ctx))
+	for _, conn := range wantPeers(t, c, cl, protocol, osd) {
+		if slices.Contains(before, conn) {
+			t.Errorf("connection %d is over, and is used", conn.ID())
+		}
+	}
+}
+
+// tracer counts the compressed frames that come, and the answers to keepalives.
+type tracer struct{ compressed, acks atomic.Int64 }
+
+func (x *tracer) Trace(probe.TracedSocket) probe.Tap { return x }
+func (x *tracer) Banner(bool, uint64, uint64)        {}
+func (x *tracer) Ended(error)                        {}
+func (x *tracer) Part(p probe.Part) {
+	if p.Kind == probe.PartOpen && !p.Sent && p.Tag == frame1.TagKeepalive2Ack {
+		x.acks.Add(1)
+	}
+}
+func (x *tracer) Frame(f probe.Frame) {
+	if f.Compressed {
+		x.compressed.Add(1)
+	}
+	if f.Tag == frame.TagKeepalive2Ack && !f.Sent {
+		x.acks.Add(1)
+	}
+}
+
+// wantPeers waits for connections with a monitor and an OSD, and checks the result of their handshakes.
+func wantPeers(t *testing.T, c *cluster, cl *rados.Cluster, protocol string, osd wire.Addr) (conns []*control.Conn) {
+	t.Helper()
+	if !await(patience, func() bool {
+		conns = cl.Messenger().Conns()
+		return len(conns) == 2 && !slices.ContainsFunc(conns, func(conn *control.Conn) bool { return conn.State() != control.StateReady })
+	}) {
+		t.Fatalf("%d connections, want one with a monitor and one with an OSD", len(conns))
+	}
+	seen := map[wire.EntityType]bool{}
+	for _, conn := range conns {
+		i := conn.Info()
+		type negotiated struct {
+			Protocol, Auth, Mode, Compression, Features string
+			Lossy, Accepted                             bool
+		}
+		got := negotiated{i.Protocol, i.Auth.String(), i.Mode.String(), i.Compression, i.Features.String(), i.Lossy, i.Accepted}
+		// Everything that 16.2 daemons have; a later release may support less of
+		// what we do, never more than we do.
+		want := negotiated{protocol, c.auth, c.mode, "none", "0x3f01cfbdfffdffff", true, false}
+		addrs := c.monAddr
+		if i.PeerType == wire.OSD {
+			addrs = wire.AddrVec{osd}
+		} else if protocol == control.Msgr1 {
+			want.Auth = "none" // the monitor wants no authorizer
+		}
+		if protocol == control.Msgr1 {
+			addrs = nil // a peer says one address there
+		}
+		if got != want {
+			t.Errorf("negotiated with a %v %+v\nwant %+v", i.PeerType, got, want)
+		}
+		if len(addrs) > 0 && (!i.PeerAddrs.Contains(addrs[0]) || len(i.PeerAddrs) != 2) {
+			t.Errorf("the addresses of the %v are %v, want %v and a v1 one", i.PeerType, i.PeerAddrs, addrs[0])
+		}
+		seen[i.PeerType] = true
+	}
+	if !seen[wire.Mon] || !seen[wire.OSD] {
+		t.Errorf("connections to %v", seen)
+	}
+	return conns
+}
+
+// newMessenger makes a messenger that ends with the test.
+func newMessenger(t *testing.T, cfg control.Config) *control.Messenger {
+	t.Helper()
+	if cfg.Plane.Cores == 0 {
+		cfg.Plane.Cores = 1
+	}
+	m, err := control.New(cfg)
+	check(t, err)
+	t.Cleanup(func() { shutdown(t, m) })
+	return m
+}
+
+func shutdown(t *testing.T, m *control.Messenger) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := m.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// loopbackPort is a v2 address that the kernel completes.
+func loopbackPort() wire.Addr {
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+}
+
+// wantNoSecure requires secure without authentication: there are no keys for it.
+func wantNoSecure(t *testing.T, c *cluster, protocol string, backend uring.Backend) {
+	t.Helper()
+	quiet(t, c)
+	m := newMessenger(t, control.Config{
+		Name: admin, Plane: loop.Config{Driver: uring.Config{Backend: backend}}, Auth: control.Auth{Modes: []auth.Mode{auth.Secure}},
+		Protocol: control.Protocol{Rev0: protocol == "msgr2.0"},
+	})
+	check(t, m.Start())
+	wantRefused(t, m, c.monAddr[0], wire.Mon, control.StageAuth)
+}
+
+// refusedByDaemons dials wrong addresses, and an OSD without a ticket.
+func refusedByDaemons(t *testing.T, c *cluster) {
+	m := newMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: none.NewClient(admin)}})
+	check(t, m.Start())
+	osd := c.osdAddrOf(0, "public_addrs", "v1")
+	wantRefused(t, m, osd.WithNonce(osd.Nonce+1), wire.OSD, control.StageHello)
+	wantRefused(t, m, c.monAddr.V1().WithNonce(77), wire.Mon, control.StageHello)
+	wantRefused(t, m, osd, wire.Mon, control.StageIdent) // another protocol version
+	wantRefused(t, m, c.monAddr.V2().WithType(wire.AddrLegacy), wire.Mon, control.StageBanner)
+	wantRefused(t, m, c.monAddr.V2(), wire.OSD, control.StageHello)
+	if c.auth == "cephx" {
+		err := wantRefused(t, m, osd, wire.OSD, control.StageAuth)
+		if !errors.Is(err, control.ErrAuth) || !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
+			t.Errorf("without a ticket: %v", err)
+		}
+	}
+	// Complaints are found where there are some.
+	l := c.watchLogs(t)
+	wantRefused(t, dialCluster(t, c, "msgr2.1", backends[0]).Messenger(), c.monAddr.V2().WithNonce(77), wire.Mon, control.StageIdent)
+	if !await(patience, func() bool { return len(l.complaints(t)) > 0 }) {
+		t.Fatal("no daemon's log says that its peer looked for somebody else")
+	}
+}
+
+// wantRefused dials once and expects it to fail at a stage.
+func wantRefused(t *testing.T, m *control.Messenger, to wire.Addr, typ wire.EntityType, stage control.Stage) error {
+	t.Helper()
+	conn, err := m.Connect(to, typ, control.Once())
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = conn.WaitReady(ctx)
+	if e, ok := errors.AsType[*control.Error](err); !ok || ctx.Err() != nil || e.Stage != stage {
+		t.Fatalf("dialled %v as %v: %v, want a failure at stage %s", to, typ, err, stage)
+	}
+	return err
+}
+
 // dialCluster connects as client.admin.
-func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend, location ...string) *rados.Cluster {
+func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backend, options ...func(*rados.Config)) *rados.Cluster {
 	t.Helper()
 	cfg := rados.Config{
-		Options: rados.Options{Location: location},
-		Name:    wire.EntityName{Type: wire.Client, ID: "admin"}, Rev0: protocol == "msgr2.0",
-		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+		Name: admin, Rev0: protocol == "msgr2.0", Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
 	}
 	for _, a := range c.allMons {
 		at := a.V2()
@@ -67,8 +266,11 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 		cfg.Key = clusterKey(t, c, cfg.Name)
 		cfg.Modes = []auth.Mode{auth.CRC}
 		if c.mode == "secure" {
-			cfg.Modes = []auth.Mode{auth.Secure}
+			cfg.Modes = []auth.Mode{auth.Secure} // and then nothing weaker
 		}
+	}
+	for _, change := range options {
+		change(&cfg)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -82,19 +284,50 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 	return cl
 }
 
+// openCluster is a client that a test makes from its parts.
+func openCluster(t *testing.T, m *control.Messenger, cfg mon.Config) *rados.Cluster {
+	t.Helper()
+	monitors, err := mon.NewClient(cfg)
+	check(t, err)
+	t.Cleanup(monitors.Close)
+	cl := rados.New(monitors, rados.Options{})
+	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
+	check(t, monitors.Open(t.Context(), m))
+	cl.Open(m)
+	t.Cleanup(func() { check(t, cl.Close()) })
+	return cl
+}
+
 // clusterKey is the key of an entity of the cluster's own keyring.
 func clusterKey(t *testing.T, c *cluster, name wire.EntityName) cephx.Key {
+	t.Helper()
+	e, ok := c.ring(t).Lookup(name)
+	if !ok {
+		t.Fatalf("the keyring has no %v", name)
+	}
+	return e.Key
+}
+
+// ring is the cluster's own keyring.
+func (c *cluster) ring(t *testing.T) *cephx.Keyring {
 	t.Helper()
 	f, err := os.Open(c.file("keyring"))
 	check(t, err)
 	defer f.Close()
 	ring, err := cephx.ReadKeyring(f)
 	check(t, err)
-	e, ok := ring.Lookup(name)
-	if !ok {
-		t.Fatalf("the keyring has no %v", name)
-	}
-	return e.Key
+	return ring
+}
+
+// newOSDKey makes an OSD's entity, of which no daemon is there.
+func (c *cluster) newOSDKey(t *testing.T, id int) cephx.Entity {
+	t.Helper()
+	name := wire.EntityName{Type: wire.OSD, ID: fmt.Sprint(id)}
+	text := c.ceph("auth", "get-or-create", name.String(), "mon", "allow profile osd", "osd", "allow *")
+	ring, err := cephx.ReadKeyring(bytes.NewReader(text))
+	check(t, err)
+	e, _ := ring.Lookup(name)
+	return e
 }
 
 // object is an object of pool data.

@@ -300,7 +300,7 @@ func useReplicas(ctx context.Context, t *testing.T, c *cluster) {
 		check(t, p.WithLocator("group").Object(name).WriteFull(ctx, []byte("everywhere")))
 	}
 	readers := func(flags rados.Flags, location ...string) (at []wire.Addr) {
-		cl := dialCluster(t, c, "msgr2.1", uring.Auto, location...)
+		cl := dialCluster(t, c, "msgr2.1", uring.Auto, func(cfg *rados.Config) { cfg.Location = location })
 		p, err := cl.Pool(ctx, "replicas")
 		check(t, err)
 		for range 40 {

@@ -8,13 +8,12 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // Types of the messages that the tests exchange.
 const (
 	msgPing          = 2
-	msgMonMap        = 4
-	msgMonGetMap     = 5
 	msgOSDOp         = 42
 	msgOSDOpReply    = 43
 	msgMonCommand    = 50
@@ -22,27 +21,6 @@ const (
 	msgCommand       = 97
 	msgCommandReply  = 98
 )
-
-// cursor reads little endian fields; a missing field sets short.
-type cursor struct {
-	p     []byte
-	short bool
-}
-
-func (c *cursor) take(n int) []byte {
-	if n < 0 || n > len(c.p) {
-		c.short = true
-		return make([]byte, min(max(n, 0), 16))
-	}
-	b := c.p[:n]
-	c.p = c.p[n:]
-	return b
-}
-
-func (c *cursor) u32() uint32 { return binary.LittleEndian.Uint32(c.take(4)) }
-
-// blob is a length and that many bytes: a string, too.
-func (c *cursor) blob() []byte { return c.take(int(c.u32())) }
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
@@ -99,31 +77,10 @@ func command(typ uint16, head []byte, fsid string, args map[string]string, tid u
 
 // monCommandResult is the status in the answer.
 func monCommandResult(front []byte) error {
-	c := cursor{p: front}
-	c.take(18)
-	return commandStatus(&c)
-}
-
-// osdCommandResult is the status in the answer.
-func osdCommandResult(front []byte) error { return commandStatus(&cursor{p: front}) }
-
-func commandStatus(c *cursor) error {
-	status, text := int32(c.u32()), c.blob()
-	if c.short || status != 0 {
-		return fmt.Errorf("status %d %q, truncated %v", status, text, c.short)
+	r := wire.NewReader(front[min(18, len(front)):])
+	status, text := r.S32(), r.Str()
+	if r.Err() != nil || status != 0 {
+		return fmt.Errorf("status %d %q, %w", status, text, r.Err())
 	}
 	return nil
-}
-
-// monmapFSID is the cluster's id in a monmap message.
-func monmapFSID(front []byte) ([]byte, error) {
-	outer := cursor{p: front}
-	c := cursor{p: outer.blob()}
-	c.take(2) // versions of the encoding
-	c.u32()   // its length
-	fsid := c.take(16)
-	if outer.short || c.short {
-		return nil, fmt.Errorf("monmap of %d bytes is truncated", len(front))
-	}
-	return fsid, nil
 }

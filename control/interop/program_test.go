@@ -10,49 +10,82 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// The example program, as a user runs it.
+// The example program, as a user runs it, on clusters whose daemons have v1 addresses alone, too (ms_bind_msgr2 = false). So does
+// our client, which loses its connections.
+// Matrix: V1-12
 func TestTheClientProgramOnARealCluster(t *testing.T) {
 	enabled(t)
 	t.Parallel()
 	program := buildProgram(t, "cephclient")
-	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
-	for _, backend := range backends {
-		t.Run(string(backend), func(t *testing.T) {
+	for _, cfg := range []clusterConfig{
+		{auth: "cephx", mode: "secure", osds: 1},
+		{auth: "none", mode: "crc", osds: 1, v1only: true},
+		{auth: "cephx", mode: "crc", osds: 1, v1only: true},
+	} {
+		t.Run(cfg.String(), func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, cfg)
 			flags := []string{"--mon", c.monAddr.V2().String(), "--mode", "secure"}
-			useProgram(t, c, program, backend, flags...)
-			call := func(what string) []byte {
-				t.Helper()
-				return runTool(t, program, append(flags, "--keyring", c.file("keyring"), what)...)
+			if cfg.v1only {
+				c.wantNoMsgr2()
+				flags = []string{"--mon", c.monAddr.V1().String(), "--proto", "v1"}
+				// Our client with msgr2 alone cannot connect.
+				if out, err := tryTool(t, program, "--mon", c.monAddr.V1().WithType(wire.AddrMsgr2).String(), "--timeout", "2s", "monmap"); err == nil {
+					t.Errorf("msgr2 is spoken: %s", out)
+				}
 			}
-			var status, monmap struct {
+			if cfg.auth == "cephx" {
+				flags = append(flags, "--keyring", c.file("keyring"))
+			}
+			for _, backend := range backends {
+				t.Run(string(backend), func(t *testing.T) {
+					useProgram(t, c, program, backend, flags...)
+					if cfg.v1only {
+						useClient(t, c, control.Msgr1, backend, wire.Addr{})
+					}
+				})
+			}
+			answer := func(what string) (a struct {
 				FSID  string
 				Mons  []struct{ Name, Addrs string }
 				Epoch uint32
+			}) {
+				t.Helper()
+				check(t, json.Unmarshal(runTool(t, program, append(flags, what)...), &a))
+				return a
 			}
-			check(t, json.Unmarshal(call("status"), &status))
-			check(t, json.Unmarshal(call("monmap"), &monmap))
-			if status.FSID != c.fsid || monmap.FSID != c.fsid || len(monmap.Mons) != 1 || monmap.Mons[0].Addrs != c.monAddr.String() {
-				t.Errorf("status of %q, monmap %+v, want cluster %s", status.FSID, monmap, c.fsid)
+			if got := answer("status").FSID; got != c.fsid {
+				t.Errorf("status of %q, want cluster %s", got, c.fsid)
 			}
-			check(t, json.Unmarshal(call("osdmap"), &monmap))
-			if monmap.Epoch < 2 {
-				t.Errorf("osdmap of epoch %d", monmap.Epoch)
+			if m := answer("monmap"); m.FSID != c.fsid || len(m.Mons) != 1 || m.Mons[0].Addrs != c.monAddr.String() {
+				t.Errorf("monmap %+v, want cluster %s", m, c.fsid)
+			}
+			if got := answer("osdmap").Epoch; got < 2 {
+				t.Errorf("osdmap of epoch %d", got)
 			}
 		})
+	}
+}
+
+// wantNoMsgr2 checks that no daemon has an address of msgr2.
+func (c *cluster) wantNoMsgr2() {
+	c.t.Helper()
+	maps := append(c.ceph("mon", "dump", "--format", "json"), c.ceph("osd", "dump", "--format", "json")...)
+	if bytes.Contains(maps, []byte(`"v2"`)) || bytes.Contains(maps, []byte(`v2:`)) || !bytes.Contains(maps, []byte(`"v1"`)) {
+		c.t.Fatalf("there are addresses of msgr2, or none of msgr1: %s", maps)
 	}
 }
 
 // useProgram has cephclient and rados read the data of each other, byte for byte.
 func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend, flags ...string) {
 	quiet(t, c)
-	flags = append(flags, "--backend", string(backend), "--timeout", (2 * time.Minute).String())
-	if c.auth == "cephx" {
-		flags = append(flags, "--keyring", c.file("keyring"))
-	}
+	flags = append(flags[:len(flags):len(flags)], "--backend", string(backend), "--timeout", (2 * time.Minute).String())
 	ours := func(args ...string) []byte {
 		t.Helper()
 		return runTool(t, program, append(flags[:len(flags):len(flags)], args...)...)

@@ -13,7 +13,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Tickets of real monitors expire under a running session, and the service keys
@@ -62,18 +61,14 @@ func TestADaemonOfOursOpensTicketsOfRealMonitors(t *testing.T) {
 	enabled(t)
 	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
-	own := wire.EntityName{Type: wire.OSD, ID: "7"}
-	ring, err := cephx.ReadKeyring(bytes.NewReader(c.ceph("auth", "get-or-create", own.String(), "mon", "allow profile osd", "osd", "allow *")))
-	check(t, err)
-	self, _ := ring.Lookup(own)
+	self := c.newOSDKey(t, 7)
+	own := self.Name
 	store := cephx.NewSecretStore(wire.OSD)
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own, Key: self.Key, Secrets: store})
 	check(t, err)
 	server, err := cephx.NewServer(cephx.ServerConfig{Own: own.Type, Secrets: store})
 	check(t, err)
-	m, err := control.New(control.Config{Name: own, Plane: loop.Config{Cores: 1}, Auth: control.Auth{Client: keys, Server: server}})
-	check(t, err)
-	t.Cleanup(func() { shutdown(t, m) })
+	m := newMessenger(t, control.Config{Name: own, Auth: control.Auth{Client: keys, Server: server}})
 	session, err := mon.NewClient(mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys})
 	check(t, err)
 	t.Cleanup(session.Close)
@@ -86,9 +81,9 @@ func TestADaemonOfOursOpensTicketsOfRealMonitors(t *testing.T) {
 	addrs, err := m.Bind(loopbackPort())
 	check(t, err)
 
-	client := newPeer(t, c, "msgr2.1", backends[0])
-	client.connect(c.monAddr[0], wire.Mon)
-	client.connect(addrs[0], wire.OSD)
+	conn, err := dialCluster(t, c, "msgr2.1", backends[0]).Messenger().Connect(addrs[0], wire.OSD)
+	check(t, err)
+	check(t, conn.WaitReady(ctx))
 	if i := (<-accepted).Info(); i.Auth != auth.Cephx || i.PeerEntity.String() != "client.admin" {
 		t.Errorf("the client is %+v", i)
 	}

@@ -31,9 +31,8 @@ func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
 			writeKeyring(t, keyring, newKeyring(t, time.Now()))
 			addr := serveProgram(t, program, "--auth", "cephx", "--keyring", keyring, "--name", "mon.a", "--mode", "secure",
 				"--ticket-life", ttl.String(), "--backend", string(backend))
-			text := fmt.Sprintf("[global]\nmon host = [%v]\nauth client required = cephx\nms mon client mode = secure\nkeyring = %s\n"+
-				"log file = %s\nlog to stderr = false\ndebug monc = 20\ndebug auth = 20\ndebug ms = 1\n", addr, keyring, log)
-			check(t, os.WriteFile(conf, []byte(text), 0o600))
+			writeConf(t, conf, "cephx", keyring, log, fmt.Sprintf("mon host = [%v]", addr), "ms mon client mode = secure",
+				"debug monc = 20", "debug auth = 20", "debug ms = 1")
 
 			// A client may fail by a defect of its own; all clients fail if the server is wrong.
 			for tries := 1; ; tries++ {

@@ -24,20 +24,22 @@ import (
 )
 
 // The real client always offers msgr2.1; with msgr2.0 it is our side that does
-// not.
-// Matrix: AU-02, IN-01, IN-04, INV-10
+// not. By msgr1 it gives us data and takes it back, too.
+// Matrix: AU-02, IN-01, IN-04, INV-10, V1-12
 func TestTheRealClientConnectsToUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
 	var tb table
 	for _, cfg := range clusters {
-		cfg.osds = 0
-		for _, protocol := range protocols {
+		for _, protocol := range cfg.protocols() {
 			for _, backend := range backends {
 				tb.run(t, combo{"ceph", "ringmsgr", cfg, protocol, backend}, func(t *testing.T) {
 					u := serveAsMon(t, cfg, protocol, backend)
 					u.pinged()
 					u.asked()
+					if protocol == control.Msgr1 {
+						u.keeps(4<<10, 4<<20)
+					}
 					st, err := u.m.Stats()
 					check(t, err)
 					if n := st.Counters.AcceptFailures; n > u.crashes { // a tool that crashes may be in one
@@ -47,7 +49,7 @@ func TestTheRealClientConnectsToUs(t *testing.T) {
 			}
 		}
 	}
-	for _, protocol := range protocols {
+	for _, protocol := range []string{"msgr2.1", "msgr2.0"} {
 		for _, backend := range backends {
 			cfg := clusterConfig{auth: "none", mode: "secure"}
 			tb.impossible(t, combo{"ceph", "ringmsgr", cfg, protocol, backend}, func(t *testing.T) {
@@ -75,7 +77,7 @@ func TestTheRealClientIsRefused(t *testing.T) {
 			other, err := cephx.NewKey(cephx.AES, nil, u.started)
 			check(t, err)
 			var wrong cephx.Keyring
-			check(t, wrong.Set(cephx.Entity{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: other}))
+			check(t, wrong.Set(cephx.Entity{Name: admin, Key: other}))
 			writeKeyring(t, filepath.Join(u.dir, "wrong"), &wrong)
 			u.modes, u.keyring = c.modes, filepath.Join(u.dir, c.keyring)
 			u.configure()
@@ -129,10 +131,8 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	if cfg.mode == "secure" {
 		config.Auth.Modes = []auth.Mode{auth.Secure} // whatever the tool prefers
 	}
-	m, err := control.New(config)
-	check(t, err)
+	m := newMessenger(t, config)
 	u.m = m
-	t.Cleanup(func() { shutdown(t, m) })
 	fsid, err := mon.ParseFSID(uuid(t))
 	check(t, err)
 	count := &control.Dispatcher{
@@ -242,10 +242,18 @@ func (u *monitor) conf() string { return filepath.Join(u.dir, "ceph.conf") }
 // configure writes the configuration of the tool.
 func (u *monitor) configure() {
 	u.t.Helper()
-	text := fmt.Sprintf("[global]\nmon host = %v\nauth client required = %s\nauth service required = %s\nauth cluster required = %s\n"+
-		"ms client mode = %s\nms mon client mode = %s\nkeyring = %s\nlog file = %s\nlog to stderr = false\ndebug ms = 20\ndebug auth = 20\n",
-		u.m.Addrs(), u.auth, u.auth, u.auth, u.modes, u.modes, u.keyring, filepath.Join(u.dir, "client.log"))
-	check(u.t, os.WriteFile(u.conf(), []byte(text), 0o600))
+	writeConf(u.t, u.conf(), u.auth, u.keyring, filepath.Join(u.dir, "client.log"), fmt.Sprintf("mon host = %v", u.m.Addrs()),
+		"ms client mode = "+u.modes, "ms mon client mode = "+u.modes, "debug ms = 20", "debug auth = 20")
+}
+
+// writeConf writes the configuration of a tool whose servers are ours.
+func writeConf(t *testing.T, file, auth, keyring, log string, more ...string) {
+	t.Helper()
+	lines := append([]string{"[global]", "keyring = " + keyring, "log file = " + log, "log to stderr = false"}, more...)
+	for _, who := range []string{"client", "service", "cluster"} {
+		lines = append(lines, "auth "+who+" required = "+auth)
+	}
+	check(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 }
 
 // pinged has the real tool ping the monitor. It exits with an error if no answer comes,
@@ -328,7 +336,7 @@ func (u *monitor) check() {
 				continue // it was gone before it was ready
 			}
 			if i.Protocol == control.Msgr1 { // it says by messages who it is
-				i.Auth, i.PeerEntity = auth.None, wire.EntityName{Type: wire.Client, ID: "admin"}
+				i.Auth, i.PeerEntity = auth.None, admin
 				if u.auth == "cephx" {
 					i.Auth = auth.Cephx
 				}
@@ -349,7 +357,7 @@ func newKeyring(t *testing.T, created time.Time) *cephx.Keyring {
 	ring := &cephx.Keyring{}
 	for _, e := range []cephx.Entity{
 		{Name: wire.EntityName{Type: wire.Mon}},
-		{Name: wire.EntityName{Type: wire.Client, ID: "admin"}},
+		{Name: admin},
 	} {
 		var err error
 		e.Key, err = cephx.NewKey(cephx.AES, nil, created)

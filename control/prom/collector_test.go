@@ -24,17 +24,20 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // messenger starts one that ends with the test.
 func messenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
 	m, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { end(t, m) })
-	if err := m.Start(chain...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start(chain...))
 	return m
 }
 
@@ -54,9 +57,7 @@ func busy(t testing.TB, n int) *control.Messenger {
 	defer cancel()
 	for range n {
 		reply, err := conn.Call(ctx, control.NewMessage(1000, []byte("question"), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reply.Release()
 	}
 	return server
@@ -73,14 +74,10 @@ func pair(t testing.TB) (*control.Messenger, *control.Conn) {
 			return true
 		}})
 	addrs, err := server.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	client := messenger(t, control.Config{Name: wire.EntityName{Type: wire.Client, ID: "a"}, Default: &other, Plane: plane})
 	conn, err := client.Connect(addrs[0], wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return server, conn
 }
 
@@ -90,9 +87,7 @@ func scrape(t testing.TB, h http.Handler) map[string]*dto.MetricFamily {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	answer, err := http.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
@@ -187,9 +182,7 @@ func TestTheBucketsOfALatencyAddUp(t *testing.T) {
 // The names are as Prometheus wants them.
 func TestTheLinterOfPrometheusIsContent(t *testing.T) {
 	problems, err := testutil.CollectAndLint(prom.New(busy(t, 1), prom.Conns()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -208,13 +201,9 @@ func TestAfterTheShutdownTheLastCountsAreShown(t *testing.T) {
 // Every metric that the dashboard and the alert rules ask for is one.
 func TestTheDashboardAndTheAlertsAskForWhatIsThere(t *testing.T) {
 	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	alerts, err := os.ReadFile("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = append(text, alerts...)
 	all := scrape(t, prom.Handler(busy(t, 1), prom.Conns()))
 	asked := regexp.MustCompile(`(ringmsgr|go|process)_[a-z0-9_]+`).FindAllString(string(text), -1)

@@ -29,12 +29,8 @@ type dashboard struct {
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &d))
 	return d
 }
 
@@ -53,9 +49,7 @@ func (d dashboard) queries() (list []string) {
 // Matrix: OB-07
 func TestThePageKnowsWhatTheDashboardUses(t *testing.T) {
 	page, err := os.ReadFile("dashboard.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := readDashboard(t)
 	if len(d.Panels) == 0 {
 		t.Fatal("the dashboard has no panels")
@@ -144,15 +138,11 @@ func TestABrowserDrawsEachPanelOfTheDashboard(t *testing.T) {
 func openBrowser(t *testing.T, browser, page string) {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "ringmsgr-browser")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(profile) }) // its processes may still be on their way out
 	cmd := exec.Command(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--user-data-dir="+profile, page)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()

@@ -33,25 +33,17 @@ func startPrometheus(t *testing.T, ctx context.Context, targets ...string) (addr
 		t.Skipf("no Prometheus here, which Debian's package prometheus has: %v", err)
 	}
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nrule_files: ['" + filepath.Join(here, "alerts.yml") + "']\nscrape_configs:\n  - job_name: ringmsgr\n    static_configs: [{targets: ['" + strings.Join(targets, "','") + "']}]\n"
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.CommandContext(ctx, program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0", "--web.user-assets="+here)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	said := make(chan string, 1)
 	ended := make(chan struct{})
 	go func() {
@@ -116,9 +108,7 @@ func prometheusUnderLoad(t *testing.T, ctx context.Context) (address string) {
 	server, conn := pair(t)
 	path := filepath.Join(t.TempDir(), "stats")
 	stats, err := server.ServeStats(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := stats.Close(); err != nil {
 			t.Error(err)
@@ -167,9 +157,7 @@ func TestARealPrometheusAnswersTheDashboardUnderLoad(t *testing.T) {
 		answers(t, ctx, address, expr)
 	}
 	rules, err := http.Get("http://" + address + "/api/v1/rules?type=alert")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rules.Body.Close()
 	if all, err := io.ReadAll(rules.Body); err != nil || strings.Count(string(all), `"health":"`) < 7 || strings.Contains(string(all), `"health":"err"`) {
 		t.Errorf("alert rules: %s, %v", all, err)

@@ -28,9 +28,7 @@ func TestTheSocketOfAProcessHasTheSameMetrics(t *testing.T) {
 	m := busy(t, requests)
 	path := filepath.Join(t.TempDir(), "stats")
 	stats, err := m.ServeStats(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, h := remote(path)
 	here, there := scrape(t, prom.Handler(m, prom.Conns())), scrape(t, h)
 	for name, f := range here {
@@ -48,9 +46,7 @@ func TestTheSocketOfAProcessHasTheSameMetrics(t *testing.T) {
 	if up := sum(t, there, "ringmsgr_up", "messenger", "osd.0"); up != 1 || r.PID() != os.Getpid() {
 		t.Errorf("up %v, pid %d", up, r.PID())
 	}
-	if err := stats.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stats.Close())
 	gone := scrape(t, h)
 	if up := sum(t, gone, "ringmsgr_up", "messenger", "osd.0"); up != 0 || len(gone) != 1 {
 		t.Errorf("up %v, %d metrics of a process that is gone", up, len(gone))
@@ -62,9 +58,7 @@ func TestAProcessThatWasNeverThereFailsTheScrape(t *testing.T) {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	answer, err := http.Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusInternalServerError || r.PID() != 0 {
 		t.Errorf("%s, pid %d", answer.Status, r.PID())

@@ -40,16 +40,11 @@ var simRegressions = []struct {
 	protocol simProtocol
 	was      string
 }{
-	{93, simMsgr2, "none yet: it is the quickest to notice the mutant swap-events"},
 	{287, simMsgr2, "a connection that its user had marked down acknowledged messages that nobody got"},
 	{10672, simMsgr2, "a session followed a socket to a core that had been removed, and was accepted by no core"},
 	{93874, simMsgr2, "the same, of a core that ended while the session was on its way"},
-	// Worlds have changed since: TestIdentOfASessionThatHasEndedIsStale of control notices this bug now.
-	{10117, simMsgr2, "a session that a held up CLIENT_IDENT had opened was resumed with the sequences of the one before"},
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
-	// The same: TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession of control notices it.
-	{478, simMsgr1, "a handshake that a Rebind overtook opened a session with the wrong peer"},
 	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
 	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
 }

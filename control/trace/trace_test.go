@@ -25,6 +25,13 @@ var (
 	addrs = wire.AddrVec{addr}
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // samples are one frame of each tag.
 var samples = map[frame.Tag][]byte{
 	frame.TagHello:                wire2.Hello{EntityType: wire.OSD, PeerAddr: addr}.AppendTo(nil),
@@ -65,9 +72,7 @@ func TestARecordOfEachFrameSurvivesJSON(t *testing.T) {
 			t.Errorf("%v: %+v", tag, r)
 		}
 		line, err := json.Marshal(&r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, secret := range []string{"secret", "736563726574", "c2VjcmV0"} {
 			if strings.Contains(string(line), secret) {
 				t.Errorf("%v: bytes of the authentication in %s", tag, line)
@@ -112,9 +117,7 @@ func TestAMalformedFrameIsRecordedAsSuch(t *testing.T) {
 func lines(t *testing.T, path string) (all []Record) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var r Record
@@ -130,18 +133,14 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
 	const bound = 4 << 10
 	l, err := Create(path, Options{MaxBytes: bound})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := l.Trace(probe.TracedSocket{})
 	for i := range uint64(1000) {
 		s.Frame(probe.Frame{Tag: frame.TagMessage, Seg: segments{message(i + 1)}})
 	}
 	s.Ended(errors.New("enough"))
 	s.Frame(probe.Frame{Tag: frame.TagAck}) // after the end
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	s.Ended(nil) // after the end of the trace
 	var all []Record
 	for _, name := range []string{path + ".1", path} {
@@ -168,16 +167,12 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 func TestAFullQueueLosesRecordsAndSaysHowMany(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
 	l := &Log{opt: Options{Now: time.Now}, queue: make(chan Record, 2), done: make(chan struct{}), out: rotating{path: path, most: 1 << 20}}
-	if err := l.out.open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.out.open())
 	for range 5 {
 		l.put(Record{Event: Frame}) // no goroutine writes yet
 	}
 	go l.write()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	var lost uint64
 	for _, r := range lines(t, path) {
 		if r.Event == Lost {
@@ -193,13 +188,9 @@ func TestATraceKeepsTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
 	for range 2 {
 		l, err := Create(path, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		l.Trace(probe.TracedSocket{Accepted: true})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 	}
 	for _, name := range []string{path, path + ".1"} {
 		if got := lines(t, name); len(got) != 1 || got[0].Event != Open || got[0].Recorder != Acceptor {
@@ -216,9 +207,7 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 		t.Skipf("no /dev/full: %v", err)
 	}
 	l, err := Create("/dev/full", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.Trace(probe.TracedSocket{})
 	if err := l.Close(); err == nil {
 		t.Error("no error")
@@ -231,9 +220,7 @@ func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
 	old := frame1.Config{}
 	enc, dec := frame1.NewEncoder(old, nil, [136]byte{}), frame1.NewDecoder(old, nil, frame.Limits{})
 	two, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, c := range map[string]struct {
 		whole []byte
 		head  int // bytes that tell it

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -16,8 +17,7 @@ const (
 	gcPercent    = 10                     // so that even a short slice sees a collection
 )
 
-// gcNode is a piece of a heap that the collector has to follow pointer by
-// pointer.
+// gcNode is a piece of a heap that the collector has to follow pointer by pointer.
 type gcNode struct {
 	next, other *gcNode
 	_           [gcNodeBytes - 16]byte
@@ -28,6 +28,7 @@ type gcNode struct {
 // several times a second. It belongs to one goroutine.
 type gcLoad struct {
 	lists [gcAllocators]*gcNode // rings of nodes, replaced one after the other
+	heap  int                   // bytes of them; 0: gcHeapBytes
 	stop  chan struct{}
 	wait  sync.WaitGroup
 	room  int64 // bytes that are allocated between two collections; 0: a tenth of the heap
@@ -43,7 +44,7 @@ func (g *gcLoad) on() {
 	}
 	if g.lists[0] == nil {
 		for i := range g.lists {
-			g.lists[i] = newRing(gcHeapBytes / gcNodeBytes / gcAllocators)
+			g.lists[i] = newRing(cmp.Or(g.heap, gcHeapBytes) / gcNodeBytes / gcAllocators)
 		}
 		runtime.GC()
 	}
@@ -87,8 +88,7 @@ func newRing(n int) *gcNode {
 	return first
 }
 
-// churn replaces nodes of a ring until stop closes and returns the place it
-// got to.
+// churn replaces nodes of a ring until stop closes and returns the place it got to.
 func churn(at *gcNode, stop <-chan struct{}) *gcNode {
 	tick := time.NewTicker(gcPeriod)
 	defer tick.Stop()

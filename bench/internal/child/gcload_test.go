@@ -7,7 +7,7 @@ import (
 )
 
 func TestGCLoadMakesCollectionsAndStops(t *testing.T) {
-	var g gcLoad
+	g := gcLoad{heap: 20 << 20}
 	g.off() // before it was ever on
 	g.on()
 	g.on()
@@ -17,7 +17,7 @@ func TestGCLoadMakesCollectionsAndStops(t *testing.T) {
 		runtime.Gosched()
 		runtime.ReadMemStats(&m)
 	}
-	if m.HeapAlloc < gcHeapBytes/2 {
+	if m.HeapAlloc < uint64(g.heap)/2 {
 		t.Errorf("the heap has %d bytes", m.HeapAlloc)
 	}
 	g.off()
@@ -33,7 +33,7 @@ func TestGCLoadMakesCollectionsAndStops(t *testing.T) {
 }
 
 func TestARoomBeforeTheLimitSparesCollections(t *testing.T) {
-	g := gcLoad{room: 1 << 30}
+	g := gcLoad{heap: 20 << 20, room: 1 << 30}
 	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
 	defer debug.SetGCPercent(percent)
 	g.on()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -13,9 +14,7 @@ import (
 func address(t *testing.T, text string) wire.Addr {
 	t.Helper()
 	a, err := wire.ParseAddr(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	return a
 }
 
