@@ -66,9 +66,15 @@ type Client struct {
 	known   chan struct{} // closed when there is a session and a monmap
 	refused chan struct{} // closed when every monitor has refused us, and not known
 	subs    map[string]subscription
-	ready   chan struct{}    // closed, and replaced, when a session is ready
-	osdmaps []chan<- OSDMaps // of calls that wait for a map
-	follow  *subscription    // to osdmaps, by FollowOSDMap; nil: none
+	ready   chan struct{} // closed, and replaced, when a session is ready
+	whole   *wholeMap     // that calls of OSDMap wait for; nil: none does
+	follow  *subscription // to osdmaps, by FollowOSDMap; nil: none
+}
+
+// wholeMap is a map that comes.
+type wholeMap struct {
+	came chan struct{} // closed when m is there
+	m    OSDMaps
 }
 
 // Output is the answer to a command.
@@ -187,17 +193,18 @@ func (c *Client) MonMap() MonMap {
 
 // OSDMap fetches the newest full osdmap.
 func (c *Client) OSDMap(ctx context.Context) (OSDMaps, error) {
-	ch := make(chan OSDMaps, 1)
 	c.mu.Lock()
-	c.osdmaps = append(c.osdmaps, ch)
-	err := c.subscribeLocked("osdmap", subscription{once: true})
+	if c.whole == nil {
+		c.whole = &wholeMap{came: make(chan struct{})}
+	}
+	w, err := c.whole, c.subscribeOSDMapLocked()
 	c.mu.Unlock()
 	if err != nil {
 		return OSDMaps{}, err
 	}
 	select {
-	case m := <-ch:
-		return m, nil
+	case <-w.came:
+		return w.m, nil
 	case <-c.ctx.Done():
 		return OSDMaps{}, ErrClosed
 	case <-ctx.Done():
@@ -212,7 +219,17 @@ func (c *Client) FollowOSDMap(epoch uint32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.follow = &subscription{start: uint64(epoch)}
-	return c.subscribeLocked("osdmap", *c.follow)
+	return c.subscribeOSDMapLocked()
+}
+
+// subscribeOSDMapLocked asks for the whole map while a call waits for it, else for the maps that are followed: a
+// monitor keeps the last subscription alone.
+func (c *Client) subscribeOSDMapLocked() error {
+	s := subscription{once: true}
+	if c.whole == nil {
+		s = *c.follow
+	}
+	return c.subscribeLocked("osdmap", s)
 }
 
 // subscribeLocked adds a subscription, which a lost session does not end.
@@ -463,17 +480,16 @@ func (c *Client) newOSDMap(front []byte) error {
 	if c.follow != nil {
 		c.follow.start = max(c.follow.start, uint64(m.Epoch())+1)
 	}
-	if _, full := m.Full[m.Epoch()]; !full {
+	if _, full := m.Full[m.Epoch()]; !full || c.whole == nil {
 		return nil // no caller waits for it
 	}
-	for _, ch := range c.osdmaps {
-		ch <- m // has room for one, and gets one
-	}
-	c.osdmaps = nil
-	delete(c.subs, "osdmap")
+	c.whole.m = m
+	close(c.whole.came)
+	c.whole = nil
 	if c.follow != nil {
-		return c.subscribeLocked("osdmap", *c.follow)
+		return c.subscribeOSDMapLocked()
 	}
+	delete(c.subs, "osdmap")
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package mon
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"reflect"
@@ -166,6 +167,33 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 			t.Errorf("%v, want %v", cl.mons, one.want)
 		}
 	}
+}
+
+// A monitor keeps the last subscription to osdmaps alone: that of a call of OSDMap is not replaced before its whole map has come,
+// also on the next session. Then maps are followed on.
+func TestAWholeMapComesThoughMapsAreFollowed(t *testing.T) {
+	c, err := NewClient(Config{Mons: make([]wire.Addr, 1)})
+	gone, stop := context.WithCancel(t.Context())
+	if stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.OSDMap(gone); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	w := c.whole
+	want := func(s subscription, err error) {
+		t.Helper()
+		if got := c.subs["osdmap"]; got != s || err != nil {
+			t.Errorf("subscribed to %+v, %v; want %+v", got, err, s)
+		}
+	}
+	want(subscription{once: true}, c.FollowOSDMap(7))
+	want(subscription{once: true}, c.newOSDMap(captured.OSDMaps(make([]byte, 16), 8, []byte{1}, nil)))
+	want(subscription{start: 10}, c.newOSDMap(captured.OSDMaps(make([]byte, 16), 9, nil, []byte{1})))
+	if <-w.came; w.m.Epoch() != 9 {
+		t.Errorf("epoch %d, want 9", w.m.Epoch())
+	}
+	want(subscription{start: 11}, c.FollowOSDMap(11))
 }
 
 // A map of epoch 0 is none: those who ask are heard, and get nothing.

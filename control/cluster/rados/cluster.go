@@ -49,7 +49,7 @@ type Cluster struct {
 	engine *engine.Engine
 	m      *control.Messenger
 	keys   *cephx.Client // nil: method none, or keys of the user's
-	number func() uint64 // InstanceID
+	number uint64        // InstanceID
 	owned  bool          // by Dial: the messenger ends with the cluster
 }
 
@@ -61,7 +61,7 @@ func New(monitors *mon.Client, o Options) *Cluster {
 		host, _, _ = strings.Cut(host, ".")
 		o.Location = []string{"host=" + host, "root=default"}
 	}
-	return &Cluster{mon: monitors, engine: engine.New(monitors, o), number: func() uint64 { return 0 }}
+	return &Cluster{mon: monitors, engine: engine.New(monitors, o)}
 }
 
 // Dispatcher takes the messages of OSDs, and maps. It leaves all other messages to the next in the chain.
@@ -88,9 +88,9 @@ func (c *Cluster) Tickets() []cephx.TicketInfo {
 	return c.keys.Tickets()
 }
 
-// InstanceID is the global id that the monitors have given to this client. Locks, watches and answers to
-// notifications name it. 0: it is not known, on a messenger of the user's.
-func (c *Cluster) InstanceID() uint64 { return c.number() }
+// InstanceID is the global id that the monitors have given to this client at first. Locks, watches and answers
+// to notifications name it. 0: it is not known, on a messenger of the user's.
+func (c *Cluster) InstanceID() uint64 { return c.number }
 
 // Epoch is that of the newest osdmap; 0: none has come.
 func (c *Cluster) Epoch() uint32 {

@@ -65,17 +65,16 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		config.Auth.Client = keys
 	}
 	var unproven *none.Client
-	number := keys.GlobalID
 	if keys == nil {
 		unproven = none.NewClient(cfg.Name)
-		config.Auth.Client, number = unproven, unproven.GlobalID
+		config.Auth.Client = unproven
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}
 	c := New(monitors, cfg.Options)
-	c.keys, c.number = keys, number
+	c.keys = keys
 	if c.m, err = control.New(config); err != nil {
 		return nil, err
 	}
@@ -85,6 +84,11 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rados: connect as %v: %w", cfg.Name, err), c.Close())
+	}
+	if keys != nil {
+		c.number = keys.GlobalID()
+	} else {
+		c.number = unproven.GlobalID()
 	}
 	c.Open(c.m)
 	return c, nil

@@ -14,10 +14,12 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
@@ -38,6 +40,7 @@ const (
 // cluster is a monitor of ours with the map of a real cluster, and changes to it.
 type cluster struct {
 	addr  wire.Addr // of the monitor
+	m     *control.Messenger
 	whole []byte
 	first *osdmap.Map
 	stop  []func() error
@@ -81,10 +84,18 @@ func newCluster() (*cluster, error) {
 		return nil, err
 	}
 	c.epoch = c.first.Epoch
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
+	var number atomic.Uint64
+	number.Store(4096)
+	numbers := none.NewServer(none.ServerConfig{Monitor: true, AssignGlobalID: func(context.Context, wire.EntityName, uint64) (uint64, error) {
+		return number.Add(1), nil // of each login, as if no monitor knew the one before
+	}})
+	m, err := control.New(control.Config{
+		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}, Auth: control.Auth{Server: numbers},
+	})
 	if err != nil {
 		return nil, err
 	}
+	c.m = m
 	c.stop = append(c.stop, func() error { return m.Shutdown(context.Background()) })
 	subscriptions := &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		if m.Type == 49 {
@@ -260,6 +271,42 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 	stop(late)
 	if err := <-done; !errors.Is(err, rados.ErrNotSent) || !errors.Is(err, late) || !strings.Contains(err.Error(), "osd.4") || !strings.Contains(err.Error(), b.Addr().String()) {
 		t.Errorf("%v, want ErrNotSent with the address", err)
+	}
+}
+
+// A client keeps the number by which OSDs know it, though a later login gives it another one.
+func TestTheInstanceIDIsTheNumberThatOSDsSee(t *testing.T) {
+	c := startCluster(t)
+	osd, err := c.startOSD("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := c.dial(t.Context(), t)
+	p, err := client.Pool(t.Context(), pool)
+	for again := range 2 {
+		if err == nil {
+			err = p.Object(object).WriteFull(t.Context(), []byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, conn := range osd.m.Conns() {
+			if seen := conn.Info().PeerNumber; seen != 4097 || client.InstanceID() != 4097 {
+				t.Errorf("OSDs see number %d, the client says %d, want 4097", seen, client.InstanceID())
+			}
+			conn.MarkDown()
+		}
+		if again == 1 {
+			break
+		}
+		session := client.Mon().Conn()
+		for _, conn := range c.m.Conns() {
+			conn.MarkDown()
+		}
+		next := func() bool { n := client.Mon().Conn(); return n != nil && n != session }
+		if err := msgrtest.Until(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

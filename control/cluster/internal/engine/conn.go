@@ -186,7 +186,11 @@ func (s *shard) sendOtherLocked(a *machine.Action) {
 func (e *Engine) Dispatcher() *control.Dispatcher {
 	return &control.Dispatcher{
 		ByType: map[uint16]func(*control.Conn, *control.Message){
-			typeOSDMap:            func(_ *control.Conn, m *control.Message) { e.takeMaps(m) },
+			typeOSDMap: func(c *control.Conn, m *control.Message) {
+				if !c.Info().Accepted { // no OSD, and no monitor, comes to a client
+					e.takeMaps(m)
+				}
+			},
 			osdop.TypeOpReply:     e.reply,
 			osdop.TypeBackoff:     e.backoff,
 			osdop.TypeWatchNotify: e.watchEvent,

@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // liar is an OSD that answers anything.
@@ -232,5 +233,27 @@ func TestAMonitorThatAnswersWithNonsenseIsNotAskedAtOnce(t *testing.T) {
 	}
 	if n := c.asked.Load(); n == 0 || n > 9 {
 		t.Errorf("asked %d times", n)
+	}
+}
+
+// Maps come from daemons that we have dialled, not from a peer that has dialled us. (The policies of the messenger let no daemon in.)
+func TestAPeerThatComesToUsBringsNoMaps(t *testing.T) {
+	const last = 100 // a message behind the maps
+	came := make(chan bool)
+	c := start(t, Options{}, func(_ *control.Config, d *control.Dispatcher) {
+		d.ByType[last] = func(*control.Conn, *control.Message) { close(came) }
+	})
+	conn, err := messenger(t, wire.Client, 1, &control.Dispatcher{}).Connect(bind(t, c.e.messenger), wire.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := control.NewMessage(typeOSDMap, captured.OSDMaps(c.whole[12:28], 120, nil, c.whole), nil)
+	for _, m := range []*control.Message{maps, control.NewMessage(last, nil, nil)} {
+		if err := conn.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if <-came; c.e.Map() != nil {
+		t.Error("it brought a map")
 	}
 }

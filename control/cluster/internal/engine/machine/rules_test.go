@@ -234,8 +234,8 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 	t.Error("no bound")
 }
 
-// A watch is registered anew in each interval, with a higher generation; its pings confirm it, are not sent again, and one that
-// fails is the end, said once.
+// A watch is registered anew in each interval, with a higher generation; its pings confirm it, are not sent again unless the OSD
+// has them come again, and one that fails is the end, said once.
 func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	r := newRig(t)
 	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}}
@@ -272,6 +272,9 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 		t.Fatal("no ping")
 	}
 	serves(&w.ping, osdop.WatchPing, 1)
+	if a := r.reply(&w.ping, osdop.Reply{Result: -int32(syscall.EAGAIN)}); find(a, Send) == nil || find(a, Tell) != nil {
+		t.Errorf("%+v after EAGAIN to a ping", a)
+	}
 	r.reply(&w.ping, osdop.Reply{})
 	if !w.Confirmed.Equal(time.Unix(5, 0)) {
 		t.Errorf("confirmed at %v", w.Confirmed)

@@ -145,7 +145,7 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 		o.target.Name = name
 		o.flags |= osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
 		m.resubmit(o)
-	case r.Result == -int32(syscall.EAGAIN) && o.purpose != pinging:
+	case r.Result == -int32(syscall.EAGAIN):
 		o.flags &^= osdop.AnyReplica
 		m.resubmit(o)
 	case r.Result < 0:
