@@ -17,13 +17,13 @@ import (
 
 // Matrix: FR-25, SH-14, IO-05, IO-16
 func TestSendRandomShapesToASlowReader(t *testing.T) {
-	for _, flags := range []uring.SendFlags{0, uring.SendQuiet, uring.SendZeroCopy} {
-		t.Run(fmt.Sprintf("flags %d", flags), func(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		t.Run(fmt.Sprintf("quiet %v", quiet), func(t *testing.T) {
 			overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 				rnd := random(t)
 				s, conn := r.plain()
 				smallSendBuffer(t, s)
-				if flags&uring.SendQuiet != 0 {
+				if quiet {
 					// The completion may wait for something else.
 					r.slice = time.Millisecond
 				}
@@ -36,7 +36,7 @@ func TestSendRandomShapesToASlowReader(t *testing.T) {
 					whole := slices.Concat(pieces...)
 					for range 2 { // the list stays as it was
 						want = append(want, whole...)
-						done, user, _ := r.send(s, v, flags)
+						done, user, _ := r.send(s, v, quiet)
 						if done {
 							inline++
 							r.expectNone(user)
@@ -109,9 +109,9 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 			conn.Close()
 			return s, user
 		}
-		for _, flags := range []uring.SendFlags{0, uring.SendQuiet} {
+		for _, quiet := range []bool{false, true} {
 			_, user := begun(func(s uring.Socket) uint64 {
-				_, user, _ := r.send(s, r.vec(make([]byte, 64<<20)), flags)
+				_, user, _ := r.send(s, r.vec(make([]byte, 64<<20)), quiet)
 				return user
 			})
 			r.expectFinal(user, unix.ECONNRESET, unix.EPIPE)
@@ -129,7 +129,7 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 				}
 			}
 			for i := range 2 {
-				done, late, _ := r.send(s, r.vec([]byte("too late")), 0)
+				done, late, _ := r.send(s, r.vec([]byte("too late")), false)
 				if done {
 					t.Fatal("sent to a peer that is gone")
 				}

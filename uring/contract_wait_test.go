@@ -207,7 +207,7 @@ func TestSteadyEchoDoesNotAllocate(t *testing.T) {
 			if receive {
 				e.userA, _ = r.receive(e.a)
 				e.userB, _ = r.receive(e.b)
-				e.flags = uring.SendQuiet
+				e.quiet = true
 			}
 			for range 100 {
 				e.round()
@@ -225,7 +225,7 @@ type echo struct {
 	a, b         uring.Socket
 	userA, userB uint64
 	request      *uring.Vec
-	flags        uring.SendFlags
+	quiet        bool
 	buf          []byte
 }
 
@@ -244,7 +244,7 @@ func (e *echo) round() {
 }
 
 func (e *echo) hop(from, to uring.Socket, user uint64) {
-	done, op, err := e.r.d.Send(from, e.request, 7, e.flags)
+	done, op, err := e.r.d.Send(from, e.request, 7, e.quiet)
 	if err != nil {
 		e.r.t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func (e *echo) hop(from, to uring.Socket, user uint64) {
 			case c.Kind == uring.KindReceive:
 				arrived += len(c.Data)
 				e.r.d.Release(c.Buf)
-			case c.User == user && e.flags == 0:
+			case c.User == user && !e.quiet:
 				for {
 					n, errno := e.r.d.Recv(to, e.buf)
 					arrived += n

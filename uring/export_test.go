@@ -7,7 +7,6 @@ const (
 	FeatureNoSQArray         = featureNoSQArray
 	FeatureFileTable         = featureFileTable
 	FeatureRegisteredBuffers = featureRegisteredBuffers
-	FeatureReportUsage       = featureReportUsage
 	FeatureIncremental       = featureIncremental
 	FeatureDeferTaskrun      = featureDeferTaskrun
 )

@@ -16,10 +16,8 @@ type opTable struct {
 // operation is one slot.
 type operation struct {
 	user uint64
-	vec  *Vec  // KindSend, KindRead, KindWrite
-	sent int   // of vec: bytes so far
-	res  int32 // KindSend: result of a zero-copy send with opEnded
-	debt int32 // KindSend: notifications still to come
+	vec  *Vec // KindSend, KindRead, KindWrite
+	sent int  // of vec: bytes so far
 	sock Socket
 	gen  uint32
 	next int32 // slot + 1: next free slot, or next operation of the descriptor
@@ -35,10 +33,7 @@ type opBits uint16
 const (
 	opLive     opBits = 1 << iota // the slot is in use
 	opQuiet                       // no completion was asked for a success
-	opZero                        // zero-copy send
-	opEnded                       // zero-copy send: result known, notifications to come
 	opCancel                      // cancelled: do not resubmit
-	opCopied                      // the kernel said that it copied
 	opThenSync                    // KindWrite: a sync of its range follows
 	opSyncing                     // KindWrite: it is under way
 	opParked                      // KindRead and so on: not given to the kernel yet
@@ -62,7 +57,7 @@ func (t *opTable) add(kind Kind, s Socket, user uint64, vec *Vec) (Op, bool) {
 	}
 	o := &t.slots[i]
 	o.user, o.vec, o.sock, o.kind, o.bits = user, vec, s, kind, opLive
-	o.sent, o.res, o.debt = 0, 0, 0
+	o.sent = 0
 	t.link(i, o)
 	t.inFlight++
 	return Op(uint32(i)) | Op(o.gen)<<32, true

@@ -18,7 +18,7 @@ func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint
 		return
 	}
 	if o.kind == KindSend {
-		d.sent(to, op, o, res, flags)
+		d.sent(to, op, o, res)
 		return
 	}
 	if o.kind.isFile() {
@@ -54,22 +54,8 @@ func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
 	}
 }
 
-// sent deals with an answer to a send: its result, or the notification that
-// the memory of a zero-copy send is free.
-func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flags uint32) {
-	if flags&cqeNotification != 0 {
-		o.debt--
-		if d.reportUsage && uint32(res)&notificationCopied != 0 {
-			o.bits |= opCopied
-		}
-		if o.debt == 0 && o.bits&opEnded != 0 {
-			d.complete(to, op, o, o.res)
-		}
-		return
-	}
-	if flags&cqeMore != 0 {
-		o.debt++
-	}
+// sent deals with the result of a send.
+func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32) {
 	o.bits &^= opQuiet
 	errno := unix.Errno(0)
 	if res < 0 {
@@ -77,7 +63,7 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 	}
 	switch {
 	case res > 0 && o.sent+int(res) >= o.vec.Size():
-		d.sendEnded(to, op, o, int32(o.vec.Size()))
+		d.complete(to, op, o, int32(o.vec.Size()))
 	case res > 0:
 		o.sent += int(res)
 		o.vec.advance(int(res))
@@ -86,46 +72,19 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 		// A quiet send does not wait for room; another one comes back so if the
 		// kernel had no memory to wait with.
 		d.again = append(d.again, op)
-	case o.bits&opZero != 0 && zeroCopyRefused(errno):
-		o.bits &^= opZero
-		d.again = append(d.again, op)
 	case res == 0:
-		d.sendEnded(to, op, o, -int32(unix.EIO))
+		d.complete(to, op, o, -int32(unix.EIO))
 	default:
-		d.sendEnded(to, op, o, res)
+		d.complete(to, op, o, res)
 	}
-}
-
-// zeroCopyRefused are the errors of a zero-copy send that a plain one does not
-// have: no support, or too much memory pinned.
-func zeroCopyRefused(errno unix.Errno) bool {
-	switch errno {
-	case unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT:
-		return true
-	}
-	return false
-}
-
-// sendEnded completes a send, now or after its last notification.
-func (d *ringDriver) sendEnded(to *[]Completion, op Op, o *operation, res int32) {
-	if o.debt > 0 {
-		o.res = res
-		o.bits |= opEnded
-		return
-	}
-	d.complete(to, op, o, res)
 }
 
 // complete delivers the final completion of op.
 func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32) {
-	var flags Flags
-	if o.bits&opCopied != 0 {
-		flags = Copied
-	}
 	if o.vec != nil {
 		o.vec.rewind()
 	}
-	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
+	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind})
 	sock := o.sock
 	d.ops.end(op)
 	if len(d.shut) > 0 {

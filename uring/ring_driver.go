@@ -27,9 +27,8 @@ type ringDriver struct {
 
 	addrs *Memory // one socket address per place in the submission queue
 
-	wakeArmed   bool // the poll of the wake-up is in flight
-	woken       bool // since Wait began
-	reportUsage bool // zero-copy sends say whether the kernel copied
+	wakeArmed bool // the poll of the wake-up is in flight
+	woken     bool // since Wait began
 }
 
 // quietSend is a send that was queued as request number made.
@@ -76,7 +75,6 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		{featureIncremental, d.openBuffers},
 		{featureFileTable, d.openFiles},
 		{featureRegisteredBuffers, d.openRegistered},
-		{featureReportUsage, d.openReports},
 	} {
 		if set.wanted(one.feature) {
 			set.tried(one.feature, one.open(cfg))
@@ -114,14 +112,6 @@ func (d *ringDriver) openFiles(cfg *Config) (err error) {
 	}
 	d.files, err = newFiles(d.ring, cmp.Or(cfg.tests.Files, defaultFiles))
 	return err
-}
-
-// openReports has zero-copy sends report whether the kernel copied after all.
-func (d *ringDriver) openReports(*Config) error {
-	if d.reportUsage = d.ring.features&featRegisterByIndex != 0; !d.reportUsage {
-		return errOldKernel
-	}
-	return nil
 }
 
 // release frees everything. No operation may be in flight.
@@ -254,14 +244,6 @@ func (d *ringDriver) cancelAll() {
 }
 
 func (d *ringDriver) closeSockets() {
-	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		o := d.ops.get(op)
-		if o.bits&opZero != 0 && d.isOpen(o.sock) {
-			// No caller waits for this send: reset, or its memory stays pinned
-			// while the peer is silent.
-			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-		}
-	}
 	for fd, s := range d.socks {
 		switch o := d.ops.get(d.ops.first(fd)); {
 		case !s.Valid():

@@ -121,11 +121,11 @@ func (d *ringDriver) requeue(to *[]Completion) {
 		switch {
 		case o == nil:
 		case o.bits&opCancel != 0:
-			d.sendEnded(to, op, o, -int32(unix.ECANCELED))
+			d.complete(to, op, o, -int32(unix.ECANCELED))
 		case o.kind == KindSend && d.queueSend(op, o):
 		case o.kind.isFile() && d.queueFile(op, o):
 		default:
-			d.sendEnded(to, op, o, -int32(unix.EIO))
+			d.complete(to, op, o, -int32(unix.EIO))
 		}
 	}
 	d.again = d.again[:0]

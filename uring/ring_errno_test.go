@@ -4,7 +4,6 @@ package uring
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +18,8 @@ const lastErrno = 134
 func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 	kinds := map[string]Kind{"accept": KindAccept, "connect": KindConnect, "ready": KindReady, "receive": KindReceive, "send": KindSend}
 	for name, kind := range kinds {
-		for _, bits := range []opBits{0, opZero, opQuiet, opCancel} {
-			if kind != KindSend && bits&(opZero|opQuiet) != 0 {
+		for _, bits := range []opBits{0, opQuiet, opCancel} {
+			if kind != KindSend && bits == opQuiet {
 				continue
 			}
 			for errno := unix.Errno(1); errno < lastErrno; errno++ {
@@ -32,13 +31,10 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 				d.ops.get(op).bits |= bits
 				var out []Completion
 				d.answer(&out, uint64(op), -int32(errno), 0)
-				refused := bits&opZero != 0 && slices.Contains([]unix.Errno{unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT}, errno)
-				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR || refused)
+				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR)
 				switch {
 				case again && (len(out) != 0 || len(d.again) != 1 || d.ops.inFlight != 1):
 					t.Errorf("%s %b, %v: %+v, %d queued again", name, bits, errno, out, len(d.again))
-				case refused && d.ops.get(op).bits&opZero != 0:
-					t.Errorf("%v: zero copy is asked for again", errno)
 				case again && bits&opCancel != 0:
 					if d.requeue(&out); len(out) != 1 || out[0].Errno() != unix.ECANCELED {
 						t.Errorf("%s, %v, cancelled: %+v", name, errno, out)
@@ -69,29 +65,5 @@ func TestTheFirstErrnoThatEndsARingStays(t *testing.T) {
 		if overflowed := d.stats.Overflows == 1; overflowed != (errno == unix.EBADR) {
 			t.Errorf("%v: overflowed %v", errno, overflowed)
 		}
-	}
-}
-
-// A zero-copy send whose memory the network still has ends with its notification,
-// whatever its result was.
-func TestAZeroCopySendThatFailsWaitsForItsNotification(t *testing.T) {
-	for errno := unix.Errno(1); errno < lastErrno; errno++ {
-		if errno == unix.EAGAIN || errno == unix.EINTR || zeroCopyRefused(errno) {
-			continue // another one follows
-		}
-		d := &ringDriver{}
-		v, err := NewVec(1)
-		must(t, err)
-		v.Append([]byte("four"))
-		op, _ := d.ops.add(KindSend, MakeSocket(7), 42, v)
-		d.ops.get(op).bits |= opZero
-		var out []Completion
-		if d.answer(&out, uint64(op), -int32(errno), cqeMore); len(out) != 0 || d.ops.inFlight != 1 {
-			t.Errorf("%v: %+v before the notification", errno, out)
-		}
-		if d.answer(&out, uint64(op), 0, cqeNotification); len(out) != 1 || out[0].Errno() != errno || d.ops.inFlight != 0 {
-			t.Errorf("%v: %+v", errno, out)
-		}
-		v.Free()
 	}
 }
