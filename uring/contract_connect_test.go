@@ -370,7 +370,7 @@ func TestOperationsOnNothingFail(t *testing.T) {
 		if _, err := r.d.Receive(none, 1); err == nil {
 			t.Error("Receive on the zero Socket")
 		}
-		if _, _, err := r.d.Send(none, r.vec([]byte("x")), 1, false); err == nil {
+		if _, _, err := r.d.Send(none, r.vec([]byte("x")), 1, 0); err == nil {
 			t.Error("Send on the zero Socket")
 		}
 		if _, errno := r.d.Recv(none, make([]byte, 1)); errno == 0 {

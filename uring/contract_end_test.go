@@ -496,7 +496,7 @@ func TestSteadyEchoDoesNotAllocate(t *testing.T) {
 			if receive {
 				e.userA, _ = r.receive(e.a)
 				e.userB, _ = r.receive(e.b)
-				e.quiet = true
+				e.flags = uring.SendQuiet
 			}
 			for range 100 {
 				e.round()
@@ -514,7 +514,7 @@ type echo struct {
 	a, b         uring.Socket
 	userA, userB uint64
 	request      *uring.Vec
-	quiet        bool
+	flags        uring.SendFlags
 	buf          []byte
 }
 
@@ -533,7 +533,7 @@ func (e *echo) round() {
 }
 
 func (e *echo) hop(from, to uring.Socket, user uint64) {
-	done, op, err := e.r.d.Send(from, e.request, 7, e.quiet)
+	done, op, err := e.r.d.Send(from, e.request, 7, e.flags)
 	if err != nil {
 		e.r.t.Fatal(err)
 	}
@@ -549,7 +549,7 @@ func (e *echo) hop(from, to uring.Socket, user uint64) {
 			case c.Kind == uring.KindReceive:
 				arrived += len(c.Data)
 				e.r.d.Release(c.Buf)
-			case c.User == user && !e.quiet:
+			case c.User == user && e.flags == 0:
 				for {
 					n, errno := e.r.d.Recv(to, e.buf)
 					arrived += n

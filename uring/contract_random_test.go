@@ -158,7 +158,7 @@ func (m *model) startSend(e *end) {
 		}
 		e.vec.Append(p)
 	}
-	done, user, op := m.r.send(e.s, e.vec, m.rnd.IntN(2) == 1)
+	done, user, op := m.r.send(e.s, e.vec, uring.SendFlags(m.rnd.IntN(2)))
 	if done {
 		e.sent += n
 		return

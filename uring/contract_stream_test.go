@@ -132,13 +132,13 @@ func TestReceiveIsSupportedAsSaid(t *testing.T) {
 
 // Matrix: FR-25, SH-14, IO-05, IO-16
 func TestSendRandomShapesToASlowReader(t *testing.T) {
-	for _, quiet := range []bool{false, true} {
-		t.Run(fmt.Sprintf("quiet %v", quiet), func(t *testing.T) {
+	for _, flags := range []uring.SendFlags{0, uring.SendQuiet, uring.SendZeroCopy} {
+		t.Run(fmt.Sprintf("flags %d", flags), func(t *testing.T) {
 			overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 				rnd := random(t)
 				s, conn := r.plain()
 				smallSendBuffer(t, s)
-				if quiet {
+				if flags&uring.SendQuiet != 0 {
 					// The completion may wait for something else.
 					r.slice = time.Millisecond
 				}
@@ -151,7 +151,7 @@ func TestSendRandomShapesToASlowReader(t *testing.T) {
 					whole := slices.Concat(pieces...)
 					for range 2 { // the list stays as it was
 						want = append(want, whole...)
-						done, user, _ := r.send(s, v, quiet)
+						done, user, _ := r.send(s, v, flags)
 						if done {
 							inline++
 							r.expectNone(user)
@@ -224,9 +224,9 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 			conn.Close()
 			return s, user
 		}
-		for _, quiet := range []bool{false, true} {
+		for _, flags := range []uring.SendFlags{0, uring.SendQuiet} {
 			_, user := begun(func(s uring.Socket) uint64 {
-				_, user, _ := r.send(s, r.vec(make([]byte, 64<<20)), quiet)
+				_, user, _ := r.send(s, r.vec(make([]byte, 64<<20)), flags)
 				return user
 			})
 			r.expectFinal(user, unix.ECONNRESET, unix.EPIPE)
@@ -244,7 +244,7 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 				}
 			}
 			for i := range 2 {
-				done, late, _ := r.send(s, r.vec([]byte("too late")), false)
+				done, late, _ := r.send(s, r.vec([]byte("too late")), 0)
 				if done {
 					t.Fatal("sent to a peer that is gone")
 				}

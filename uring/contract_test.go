@@ -291,10 +291,10 @@ func (r *rig) connect(local, to netip.AddrPort, opt uring.SocketOptions) (s urin
 	return s, user, op
 }
 
-func (r *rig) send(s uring.Socket, v *uring.Vec, quiet bool) (done bool, user uint64, op uring.Op) {
+func (r *rig) send(s uring.Socket, v *uring.Vec, flags uring.SendFlags) (done bool, user uint64, op uring.Op) {
 	r.t.Helper()
 	user = r.user()
-	done, op, err := r.d.Send(s, v, user, quiet)
+	done, op, err := r.d.Send(s, v, user, flags)
 	if err != nil {
 		r.t.Fatalf("Send: %v", err)
 	}
@@ -307,7 +307,7 @@ func (r *rig) send(s uring.Socket, v *uring.Vec, quiet bool) (done bool, user ui
 // sendAll sends and waits until all of v is out.
 func (r *rig) sendAll(s uring.Socket, v *uring.Vec) {
 	r.t.Helper()
-	if done, user, _ := r.send(s, v, false); !done {
+	if done, user, _ := r.send(s, v, 0); !done {
 		if c := r.await(user); int(c.Res) != v.Size() {
 			r.t.Fatalf("sent %d (%v), want %d", c.Res, c.Errno(), v.Size())
 		}
@@ -383,7 +383,7 @@ func (r *rig) pair(opt uring.SocketOptions) (uring.Socket, uring.Socket) {
 func (r *rig) clogged() (s, peer uring.Socket, user uint64, op uring.Op) {
 	r.t.Helper()
 	s, peer = r.pair(uring.SocketOptions{SendBuffer: 64 << 10})
-	done, user, op := r.send(s, r.vec(make([]byte, 64<<20)), false)
+	done, user, op := r.send(s, r.vec(make([]byte, 64<<20)), 0)
 	if done {
 		r.t.Fatal("64 MiB fit into the buffers of a socket")
 	}

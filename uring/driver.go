@@ -75,9 +75,9 @@ type Driver interface {
 	// a negative errno. v and the memory that it points to must stay
 	// untouched until then.
 	//
-	// If quiet, the completion of a success may be delayed until something else ends the
-	// next Wait: only where nothing waits for it.
-	Send(s Socket, v *Vec, user uint64, quiet bool) (done bool, op Op, err error)
+	// With SendQuiet the completion of a success may be delayed until
+	// something else ends the next Wait: use it only where nothing waits for it.
+	Send(s Socket, v *Vec, user uint64, flags SendFlags) (done bool, op Op, err error)
 
 	// Cancel asks for an early end of op. Its final completion still follows,
 	// with -ECANCELED or with the result that came first. An op that has ended is
@@ -161,8 +161,13 @@ const (
 // Flags of a Completion.
 type Flags uint8
 
-// More: the multishot operation stays armed.
-const More Flags = 1
+const (
+	// More: the multishot operation stays armed.
+	More Flags = 1 << iota
+	// Copied: a zero-copy send was copied by the kernel after all (loopback,
+	// or a device without scatter/gather).
+	Copied
+)
 
 // Completion is one answer of the driver.
 type Completion struct {
@@ -180,6 +185,17 @@ func (c *Completion) Errno() unix.Errno { return unix.Errno(-min(c.Res, 0)) }
 
 // Buffer names a slice of a driver's receive buffers. The zero Buffer is none.
 type Buffer uint32
+
+// SendFlags modify Send.
+type SendFlags uint8
+
+const (
+	// SendQuiet: nobody waits for the completion of a success.
+	SendQuiet SendFlags = 1 << iota
+	// SendZeroCopy: let the device read the memory of v itself, where the
+	// kernel can. The completion then comes only when the memory is free.
+	SendZeroCopy
+)
 
 // SocketOptions are set on a TCP socket before it connects or listens.
 // The zero value keeps the kernel's defaults. Nagle's algorithm is off (TCP_NODELAY).

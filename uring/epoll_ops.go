@@ -99,7 +99,7 @@ func (d *epollDriver) Ready(s Socket, user uint64) (Op, error) {
 	return op, nil
 }
 
-func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ bool) (bool, Op, error) {
+func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op, error) {
 	if err := d.usable(s); err != nil {
 		return false, 0, err
 	}

@@ -67,7 +67,7 @@ func TestEpollRejectsHandlesOfAnEarlierSocket(t *testing.T) {
 func TestEpollRefusesASecondSendInFlight(t *testing.T) {
 	r := epollRig(t, uring.Config{})
 	s, _, _, _ := r.clogged()
-	if _, _, err := r.d.Send(s, r.vec([]byte("x")), 1, false); err == nil {
+	if _, _, err := r.d.Send(s, r.vec([]byte("x")), 1, 0); err == nil {
 		t.Fatal("two sends in flight on one socket")
 	}
 }

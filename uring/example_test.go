@@ -154,7 +154,7 @@ func (s *echoServer) echo(c *echoConn) error {
 		}
 		c.list.Reset()
 		c.list.Append(c.buf[:n])
-		done, _, err := s.driver.Send(c.sock, c.list, c.user, false)
+		done, _, err := s.driver.Send(c.sock, c.list, c.user, 0)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ const (
 	FeatureNoSQArray         = featureNoSQArray
 	FeatureFileTable         = featureFileTable
 	FeatureRegisteredBuffers = featureRegisteredBuffers
+	FeatureReportUsage       = featureReportUsage
 	FeatureIncremental       = featureIncremental
 	FeatureDeferTaskrun      = featureDeferTaskrun
 )

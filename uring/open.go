@@ -184,6 +184,7 @@ const (
 	featureRegisteredBuffers = "registered_buffers"
 	// featureIncremental is the ring of buffers that receives share (Driver.Receive).
 	featureIncremental = "incremental_buffers"
+	featureReportUsage = "zc_report_usage"
 )
 
 // ringFeatures lists all of them with the kernel that brought them, in the order of Info. All
@@ -196,6 +197,7 @@ func ringFeatures() []Feature {
 		{Name: featureFileTable, Since: "6.14"},
 		{Name: featureRegisteredBuffers, Since: "5.19"},
 		{Name: featureIncremental, Since: "6.12"},
+		{Name: featureReportUsage, Since: "6.3"},
 	}
 }
 

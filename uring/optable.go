@@ -16,8 +16,10 @@ type opTable struct {
 // operation is one slot.
 type operation struct {
 	user uint64
-	vec  *Vec // KindSend, KindRead, KindWrite
-	sent int  // of vec: bytes so far
+	vec  *Vec  // KindSend, KindRead, KindWrite
+	sent int   // of vec: bytes so far
+	res  int32 // KindSend: result of a zero-copy send with opEnded
+	debt int32 // KindSend: notifications still to come
 	sock Socket
 	gen  uint32
 	next int32 // slot + 1: next free slot, or next operation of the descriptor
@@ -33,7 +35,10 @@ type opBits uint16
 const (
 	opLive     opBits = 1 << iota // the slot is in use
 	opQuiet                       // no completion was asked for a success
+	opZero                        // zero-copy send
+	opEnded                       // zero-copy send: result known, notifications to come
 	opCancel                      // cancelled: do not resubmit
+	opCopied                      // the kernel said that it copied
 	opThenSync                    // KindWrite: a sync of its range follows
 	opSyncing                     // KindWrite: it is under way
 	opParked                      // KindRead and so on: not given to the kernel yet
@@ -57,7 +62,7 @@ func (t *opTable) add(kind Kind, s Socket, user uint64, vec *Vec) (Op, bool) {
 	}
 	o := &t.slots[i]
 	o.user, o.vec, o.sock, o.kind, o.bits = user, vec, s, kind, opLive
-	o.sent = 0
+	o.sent, o.res, o.debt = 0, 0, 0
 	t.link(i, o)
 	t.inFlight++
 	return Op(uint32(i)) | Op(o.gen)<<32, true

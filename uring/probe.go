@@ -49,7 +49,7 @@ var usefulCapabilities = [...]struct {
 }{
 	{unix.CAP_BPF, "CAP_BPF", "steering of connections by program"},
 	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "steering of a port range without listeners"},
-	{unix.CAP_IPC_LOCK, "CAP_IPC_LOCK", "registered buffers beyond RLIMIT_MEMLOCK"},
+	{unix.CAP_IPC_LOCK, "CAP_IPC_LOCK", "zero-copy sends and registered buffers beyond RLIMIT_MEMLOCK"},
 }
 
 var usefulSysctls = [...]string{

@@ -13,8 +13,9 @@ const (
 	setupDeferTaskrun = 1 << 13
 	setupNoSQArray    = 1 << 16
 
-	// A bit of what the kernel can, by which it is known to have more.
-	featReadAttributes = 1 << 16 // since 6.14; before 6.13 a file that left the table was closed late
+	// Bits of what the kernel can, by which it is known to have more.
+	featRegisterByIndex = 1 << 13 // since 6.3; the report of copies came in 6.2
+	featReadAttributes  = 1 << 16 // since 6.14; before 6.13 a file that left the table was closed late
 
 	enterGetEvents      = 1 << 0
 	enterExtArg         = 1 << 3
@@ -41,6 +42,7 @@ const (
 	opcodeRead        = 22
 	opcodeWrite       = 23
 	opcodeRecv        = 27
+	opcodeSendmsgZC   = 48
 )
 
 const (
@@ -49,14 +51,17 @@ const (
 	sqeCQESkip      = 1 << 6
 
 	// In ioprio.
-	recvMultishot   = 1 << 1
-	acceptMultishot = 1 << 0
-	fsyncData       = 1 << 0 // in opFlags
-	pollAddMulti    = 1 << 0 // in len
-	cqeBuffer       = 1 << 0
-	cqeMore         = 1 << 1
-	cqeBufferMore   = 1 << 4
-	cqeBufferShift  = 16
+	recvMultishot      = 1 << 1
+	sendZCReportUsage  = 1 << 3
+	acceptMultishot    = 1 << 0
+	fsyncData          = 1 << 0 // in opFlags
+	pollAddMulti       = 1 << 0 // in len
+	cqeBuffer          = 1 << 0
+	cqeMore            = 1 << 1
+	cqeNotification    = 1 << 3
+	cqeBufferMore      = 1 << 4
+	cqeBufferShift     = 16
+	notificationCopied = 1 << 31 // in res
 )
 
 const (

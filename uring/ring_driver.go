@@ -28,8 +28,9 @@ type ringDriver struct {
 
 	addrs *Memory // one socket address per place in the submission queue
 
-	wakeArmed bool // the poll of the wake-up is in flight
-	woken     bool // since Wait began
+	wakeArmed   bool // the poll of the wake-up is in flight
+	woken       bool // since Wait began
+	reportUsage bool // zero-copy sends say whether the kernel copied
 }
 
 // quietSend is a send that was queued as request number made.
@@ -76,6 +77,7 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		{featureIncremental, d.openBuffers},
 		{featureFileTable, d.openFiles},
 		{featureRegisteredBuffers, d.openRegistered},
+		{featureReportUsage, d.openReports},
 	} {
 		if set.wanted(one.feature) {
 			set.tried(one.feature, one.open(cfg))
@@ -113,6 +115,14 @@ func (d *ringDriver) openFiles(cfg *Config) (err error) {
 	}
 	d.files, err = newFiles(d.ring, cmp.Or(cfg.tests.Files, defaultFiles))
 	return err
+}
+
+// openReports has zero-copy sends report whether the kernel copied after all.
+func (d *ringDriver) openReports(*Config) error {
+	if d.reportUsage = d.ring.features&featRegisterByIndex != 0; !d.reportUsage {
+		return errOldKernel
+	}
+	return nil
 }
 
 // release frees everything. No operation may be in flight.
@@ -245,6 +255,14 @@ func (d *ringDriver) cancelAll() {
 }
 
 func (d *ringDriver) closeSockets() {
+	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
+		o := d.ops.get(op)
+		if o.bits&opZero != 0 && d.isOpen(o.sock) {
+			// No caller waits for this send: reset, or its memory stays pinned
+			// while the peer is silent.
+			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		}
+	}
 	for fd, s := range d.socks {
 		switch o := d.ops.get(d.ops.first(fd)); {
 		case !s.Valid():

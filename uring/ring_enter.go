@@ -121,11 +121,11 @@ func (d *ringDriver) requeue(to *[]Completion) {
 		switch {
 		case o == nil:
 		case o.bits&opCancel != 0:
-			d.complete(to, op, o, -int32(unix.ECANCELED))
+			d.sendEnded(to, op, o, -int32(unix.ECANCELED))
 		case o.kind == KindSend && d.queueSend(op, o):
 		case o.kind.isFile() && d.queueFile(op, o):
 		default:
-			d.complete(to, op, o, -int32(unix.EIO))
+			d.sendEnded(to, op, o, -int32(unix.EIO))
 		}
 	}
 	d.again = d.again[:0]
@@ -174,7 +174,7 @@ func (d *ringDriver) answer(to *[]Completion, user uint64, res int32, flags uint
 		return
 	}
 	if o.kind == KindSend {
-		d.sent(to, op, o, res)
+		d.sent(to, op, o, res, flags)
 		return
 	}
 	if o.kind.isFile() {
@@ -210,8 +210,22 @@ func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
 	}
 }
 
-// sent deals with the result of a send.
-func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32) {
+// sent deals with an answer to a send: its result, or the notification that
+// the memory of a zero-copy send is free.
+func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flags uint32) {
+	if flags&cqeNotification != 0 {
+		o.debt--
+		if d.reportUsage && uint32(res)&notificationCopied != 0 {
+			o.bits |= opCopied
+		}
+		if o.debt == 0 && o.bits&opEnded != 0 {
+			d.complete(to, op, o, o.res)
+		}
+		return
+	}
+	if flags&cqeMore != 0 {
+		o.debt++
+	}
 	o.bits &^= opQuiet
 	errno := unix.Errno(0)
 	if res < 0 {
@@ -219,7 +233,7 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32) {
 	}
 	switch {
 	case res > 0 && o.sent+int(res) >= o.vec.Size():
-		d.complete(to, op, o, int32(o.vec.Size()))
+		d.sendEnded(to, op, o, int32(o.vec.Size()))
 	case res > 0:
 		o.sent += int(res)
 		o.vec.advance(int(res))
@@ -228,19 +242,46 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32) {
 		// A quiet send does not wait for room; another one comes back so if the
 		// kernel had no memory to wait with.
 		d.again = append(d.again, op)
+	case o.bits&opZero != 0 && zeroCopyRefused(errno):
+		o.bits &^= opZero
+		d.again = append(d.again, op)
 	case res == 0:
-		d.complete(to, op, o, -int32(unix.EIO))
+		d.sendEnded(to, op, o, -int32(unix.EIO))
 	default:
-		d.complete(to, op, o, res)
+		d.sendEnded(to, op, o, res)
 	}
+}
+
+// zeroCopyRefused are the errors of a zero-copy send that a plain one does not
+// have: no support, or too much memory pinned.
+func zeroCopyRefused(errno unix.Errno) bool {
+	switch errno {
+	case unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT:
+		return true
+	}
+	return false
+}
+
+// sendEnded completes a send, now or after its last notification.
+func (d *ringDriver) sendEnded(to *[]Completion, op Op, o *operation, res int32) {
+	if o.debt > 0 {
+		o.res = res
+		o.bits |= opEnded
+		return
+	}
+	d.complete(to, op, o, res)
 }
 
 // complete delivers the final completion of op.
 func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32) {
+	var flags Flags
+	if o.bits&opCopied != 0 {
+		flags = Copied
+	}
 	if o.vec != nil {
 		o.vec.rewind()
 	}
-	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind})
+	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
 	sock := o.sock
 	d.ops.end(op)
 	if len(d.shut) > 0 {

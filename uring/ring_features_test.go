@@ -31,7 +31,7 @@ func TestRingWorksWithoutItsFeatures(t *testing.T) {
 		}
 	})
 	sets["everything off"] = all
-	sets["like 6.1"] = []string{uring.FeatureNoSQArray, uring.FeatureFileTable, uring.FeatureIncremental}
+	sets["like 6.1"] = []string{uring.FeatureNoSQArray, uring.FeatureFileTable, uring.FeatureIncremental, uring.FeatureReportUsage}
 	for name, off := range sets {
 		t.Run(name, func(t *testing.T) {
 			onRing(t, uring.Without(uring.Config{Entries: 16}, off...), func(t *testing.T, r *rig) {
@@ -49,7 +49,7 @@ func TestRingWorksWithoutItsFeatures(t *testing.T) {
 				for range 20 {
 					e.round()
 				}
-				quietly(t, r)
+				quietAndZeroCopy(t, r)
 				takeConnections(t, r)
 			})
 			onRing(t, uring.Without(uring.Config{Entries: 16}, off...), func(t *testing.T, r *rig) {
@@ -59,31 +59,32 @@ func TestRingWorksWithoutItsFeatures(t *testing.T) {
 	}
 }
 
-// quietly sends more than the socket takes at once.
-func quietly(t *testing.T, r *rig) {
+func quietAndZeroCopy(t *testing.T, r *rig) {
 	t.Helper()
 	r.slice = time.Millisecond // what a quiet send waits for
-	s, conn := r.plain()
-	got := make(chan int, 1)
-	go func() {
-		n, buf := 0, make([]byte, 1<<16)
-		for {
-			k, err := conn.Read(buf)
-			n += k
-			if err != nil {
-				got <- n
-				return
+	for _, flags := range []uring.SendFlags{uring.SendQuiet, uring.SendZeroCopy} {
+		s, conn := r.plain()
+		got := make(chan int, 1)
+		go func() {
+			n, buf := 0, make([]byte, 1<<16)
+			for {
+				k, err := conn.Read(buf)
+				n += k
+				if err != nil {
+					got <- n
+					return
+				}
 			}
+		}()
+		const size = 8 << 20 // more than any socket buffer
+		_, user, _ := r.send(s, r.vec(make([]byte, size)), flags)
+		if c := r.awaitFinal(user); c.Res != size {
+			t.Fatalf("flags %d: %+v (%v)", flags, c, c.Errno())
 		}
-	}()
-	const size = 8 << 20 // more than any socket buffer
-	_, user, _ := r.send(s, r.vec(make([]byte, size)), true)
-	if c := r.awaitFinal(user); c.Res != size {
-		t.Fatalf("%+v (%v)", c, c.Errno())
-	}
-	r.d.Close(s)
-	if n := <-got; n != size {
-		t.Fatalf("peer read %d bytes of %d", n, size)
+		r.d.Close(s)
+		if n := <-got; n != size {
+			t.Fatalf("flags %d: peer read %d bytes of %d", flags, n, size)
+		}
 	}
 }
 
@@ -106,6 +107,22 @@ func takeConnections(t *testing.T, r *rig) {
 			user, _ = r.accept(l)
 		}
 	}
+}
+
+func TestZeroCopySaysThatLoopbackCopies(t *testing.T) {
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		for _, f := range r.d.Info().Features {
+			if f.Name == uring.FeatureReportUsage && !f.Have {
+				t.Skipf("no report: %s", f.Why)
+			}
+		}
+		s, conn := r.plain()
+		_, user, _ := r.send(s, r.vec(make([]byte, 4096)), uring.SendZeroCopy)
+		if c := r.await(user); c.Res != 4096 || c.Flags != uring.Copied {
+			t.Errorf("completion %+v, want 4096 bytes, copied", c)
+		}
+		conn.Close()
+	})
 }
 
 // More events at once than the completion queue has room for: none is lost.
@@ -175,7 +192,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 			must(t, err)
 			defer unix.Close(pair[1])
 			s := r.adopt(int32(pair[0]))
-			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), i%2 == 1) // every second one quiet
+			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), uring.SendFlags(i%2)) // every second one quiet
 			users, peers = append(users, user), append(peers, pair[1])
 			if i%5 == 0 {
 				r.d.Shutdown(s) // behind the send

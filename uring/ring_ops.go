@@ -125,7 +125,7 @@ func (d *ringDriver) Release(b Buffer) {
 }
 
 // Send implements Driver.
-func (d *ringDriver) Send(s Socket, v *Vec, user uint64, quiet bool) (bool, Op, error) {
+func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool, Op, error) {
 	if err := d.usable(s); err != nil {
 		return false, 0, err
 	}
@@ -140,7 +140,10 @@ func (d *ringDriver) Send(s Socket, v *Vec, user uint64, quiet bool) (bool, Op, 
 		return false, 0, errTooMany
 	}
 	o := d.ops.get(op)
-	if quiet {
+	switch {
+	case flags&SendZeroCopy != 0:
+		o.bits |= opZero
+	case flags&SendQuiet != 0:
 		o.bits |= opQuiet
 	}
 	if !d.queueSend(op, o) {
@@ -162,7 +165,13 @@ func (d *ringDriver) queueSend(op Op, o *operation) bool {
 	e.len = 1
 	e.opFlags = unix.MSG_NOSIGNAL | unix.MSG_WAITALL
 	e.user = uint64(op)
-	if o.bits&opQuiet != 0 {
+	switch {
+	case o.bits&opZero != 0:
+		e.opcode = opcodeSendmsgZC
+		if d.reportUsage {
+			e.ioprio = sendZCReportUsage
+		}
+	case o.bits&opQuiet != 0:
 		// Either all bytes fit into the socket's buffer now and there is no answer, or the
 		// answer has their number.
 		e.opFlags |= unix.MSG_DONTWAIT

@@ -5,6 +5,7 @@ package uring
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -48,6 +49,35 @@ func TestKernelStructuresHaveTheirSizes(t *testing.T) {
 		if pair[0] != pair[1] {
 			t.Errorf("%s has %d bytes, the kernel's has %d", name, pair[0], pair[1])
 		}
+	}
+}
+
+// Matrix: IO-06
+func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
+	d := newTestRing(t, Config{})
+	v := newVec(t, 1)
+	v.Append(make([]byte, 100))
+	op, _ := d.ops.add(KindSend, MakeSocket(0), 9, v)
+	o := d.ops.get(op)
+	o.bits |= opZero
+	var out []Completion
+	d.answer(&out, uint64(op), 40, cqeMore) // short: the rest is sent again
+	if len(d.again) != 1 || v.message() == 0 || v.first != 0 || v.iovs[0].len != 60 {
+		t.Fatalf("after a short send %d to resend, first piece %+v", len(d.again), v.iovs[0])
+	}
+	d.again = d.again[:0]
+	d.answer(&out, uint64(op), 60, cqeMore)
+	d.answer(&out, uint64(op), 0, cqeNotification)
+	if len(out) != 0 {
+		t.Fatalf("ended with a notification to come: %+v", out)
+	}
+	copied := uint32(notificationCopied)
+	d.answer(&out, uint64(op), int32(copied), cqeNotification)
+	if len(out) != 1 || out[0].Res != 100 || out[0].Flags != Copied || out[0].User != 9 {
+		t.Fatalf("completions %+v", out)
+	}
+	if v.iovs[0].len != 100 {
+		t.Error("the list was not restored")
 	}
 }
 
@@ -152,8 +182,8 @@ const lastErrno = 134
 func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 	kinds := map[string]Kind{"accept": KindAccept, "connect": KindConnect, "ready": KindReady, "receive": KindReceive, "send": KindSend}
 	for name, kind := range kinds {
-		for _, bits := range []opBits{0, opQuiet, opCancel} {
-			if kind != KindSend && bits == opQuiet {
+		for _, bits := range []opBits{0, opZero, opQuiet, opCancel} {
+			if kind != KindSend && bits&(opZero|opQuiet) != 0 {
 				continue
 			}
 			for errno := unix.Errno(1); errno < lastErrno; errno++ {
@@ -165,10 +195,13 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 				d.ops.get(op).bits |= bits
 				var out []Completion
 				d.answer(&out, uint64(op), -int32(errno), 0)
-				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR)
+				refused := bits&opZero != 0 && slices.Contains([]unix.Errno{unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT}, errno)
+				again := kind == KindSend && (errno == unix.EAGAIN || errno == unix.EINTR || refused)
 				switch {
 				case again && (len(out) != 0 || len(d.again) != 1 || d.ops.inFlight != 1):
 					t.Errorf("%s %b, %v: %+v, %d queued again", name, bits, errno, out, len(d.again))
+				case refused && d.ops.get(op).bits&opZero != 0:
+					t.Errorf("%v: zero copy is asked for again", errno)
 				case again && bits&opCancel != 0:
 					if d.requeue(&out); len(out) != 1 || out[0].Errno() != unix.ECANCELED {
 						t.Errorf("%s, %v, cancelled: %+v", name, errno, out)
@@ -199,5 +232,29 @@ func TestTheFirstErrnoThatEndsARingStays(t *testing.T) {
 		if overflowed := d.stats.Overflows == 1; overflowed != (errno == unix.EBADR) {
 			t.Errorf("%v: overflowed %v", errno, overflowed)
 		}
+	}
+}
+
+// A zero-copy send whose memory the network still has ends with its notification,
+// whatever its result was.
+func TestAZeroCopySendThatFailsWaitsForItsNotification(t *testing.T) {
+	for errno := unix.Errno(1); errno < lastErrno; errno++ {
+		if errno == unix.EAGAIN || errno == unix.EINTR || zeroCopyRefused(errno) {
+			continue // another one follows
+		}
+		d := &ringDriver{}
+		v, err := NewVec(1)
+		must(t, err)
+		v.Append([]byte("four"))
+		op, _ := d.ops.add(KindSend, MakeSocket(7), 42, v)
+		d.ops.get(op).bits |= opZero
+		var out []Completion
+		if d.answer(&out, uint64(op), -int32(errno), cqeMore); len(out) != 0 || d.ops.inFlight != 1 {
+			t.Errorf("%v: %+v before the notification", errno, out)
+		}
+		if d.answer(&out, uint64(op), 0, cqeNotification); len(out) != 1 || out[0].Errno() != errno || d.ops.inFlight != 0 {
+			t.Errorf("%v: %+v", errno, out)
+		}
+		v.Free()
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Below these values doctor has a remedy.
 const (
 	enoughFiles   = 4096     // descriptors; each connection takes one
-	enoughMemlock = 64 << 20 // bytes, for registered buffers
+	enoughMemlock = 64 << 20 // bytes, for zero-copy sends and registered buffers
 	enoughBacklog = 1024     // connections that wait to be accepted
 )
 
@@ -136,7 +136,7 @@ func (f *findings) memlock() check {
 	case locks:
 		found += ", and CAP_IPC_LOCK lifts it"
 	case f.machine.Memlock.Soft < enoughMemlock:
-		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want files with direct I/O: " +
+		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: " +
 			"beyond it each request pins its memory anew"
 	}
 	return note("memlock", found, remedy)

@@ -335,7 +335,7 @@ func (s *foeSocket) flush() {
 	if !v.Append(s.out[:n]) {
 		s.a.w.fail("adversary: no room in a gather list")
 	}
-	done, _, err := s.on.drv.Send(s.s, v, s.user, false)
+	done, _, err := s.on.drv.Send(s.s, v, s.user, 0)
 	s.out = s.out[n:]
 	switch {
 	case err != nil:

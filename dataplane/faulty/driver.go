@@ -192,13 +192,13 @@ func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 }
 
 // Send implements uring.Driver.
-func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, quiet bool) (bool, uring.Op, error) {
+func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
 	if err := d.call(Send); err != nil {
 		return false, 0, err
 	}
 	f := d.ask(SendEnd)
 	if f == (Fault{}) {
-		return d.Driver.Send(s, v, user, quiet)
+		return d.Driver.Send(s, v, user, flags)
 	}
 	fl := &flight{fault: f, size: v.Size()}
 	if f.Form == Fails {
@@ -212,8 +212,10 @@ func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, quiet bool) (bo
 		}
 		fl.part, v = part, part
 	}
-	// What the driver below takes for a success is none, and must not be told late.
-	done, op, err := d.Driver.Send(s, v, user, quiet && f.Form == Late)
+	if f.Form != Late {
+		flags &^= uring.SendQuiet // what the driver below takes for a success is none, and must not be told late
+	}
+	done, op, err := d.Driver.Send(s, v, user, flags)
 	switch {
 	case err != nil:
 		fl.free()

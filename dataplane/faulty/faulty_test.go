@@ -112,7 +112,7 @@ func TestEveryFaultyAnswerIsTheLastOfItsOperation(t *testing.T) {
 			must(t, err)
 			defer v.Free()
 			v.Append(make([]byte, 100))
-			ended, _, err := p.d[0].Send(a, v, 4, false)
+			ended, _, err := p.d[0].Send(a, v, 4, 0)
 			must(t, err)
 			p.run()
 			p.d[0].Close(a)
@@ -153,11 +153,11 @@ func TestEveryFaultyAnswerIsTheLastOfItsOperation(t *testing.T) {
 // lazy is a driver that tells of a quiet send never.
 type lazy struct{ uring.Driver }
 
-func (l lazy) Send(s uring.Socket, v *uring.Vec, user uint64, quiet bool) (bool, uring.Op, error) {
-	if quiet {
+func (l lazy) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
+	if flags&uring.SendQuiet != 0 {
 		return false, 1, nil
 	}
-	return l.Driver.Send(s, v, user, false)
+	return l.Driver.Send(s, v, user, flags)
 }
 
 // A driver may be late with the success of a quiet send, never with an error.
@@ -178,7 +178,7 @@ func TestAQuietSendThatFailsIsToldAtOnce(t *testing.T) {
 		v, err := uring.NewVec(1)
 		must(t, err)
 		v.Append(make([]byte, 100))
-		_, _, err = p.d[0].Send(a, v, 4, true)
+		_, _, err = p.d[0].Send(a, v, 4, uring.SendQuiet)
 		must(t, err)
 		got, err := p.d[0].Wait(0)
 		must(t, err)

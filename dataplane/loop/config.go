@@ -64,6 +64,10 @@ type Config struct {
 	// TimeEvery is for framers: one frame in TimeEvery is timed, chosen at random
 	// (dataplane.Counts.Latency, for the messenger's); 0: 32, negative: none. It is rounded up to a power of two.
 	TimeEvery int
+	// ZeroCopyFrom is the number of bytes in one write from which the device
+	// reads the payload itself, 0: never. It does not pay on loopback; a
+	// connection on which the kernel reports that it copied after all stops.
+	ZeroCopyFrom int
 	// PoolKeep bounds the free large buffers that a core keeps for re-use, in bytes, 0: 64 MiB.
 	// Beyond that it keeps as many as were in use at once in the last seconds.
 	PoolKeep int64
@@ -136,7 +140,7 @@ func (c *Config) Validate() error {
 	default:
 		bad("receive mode %q, want auto, buffers or ready", c.Receive)
 	}
-	if c.LargeFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 || c.FileBytes < 0 {
+	if c.LargeFrom < 0 || c.ZeroCopyFrom < 0 || c.PoolKeep < 0 || c.FileOps < 0 || c.FileBytes < 0 {
 		bad("negative size")
 	}
 	return errors.Join(errs...)

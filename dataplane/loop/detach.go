@@ -28,6 +28,7 @@ type Detached struct {
 	mode    ReceiveMode // of its core, which the way belongs to
 	held    bool        // by Hold
 	waited  bool        // for units of a throttle
+	copies  bool
 	touched time.Duration
 	heard   time.Duration
 }
@@ -92,7 +93,7 @@ func (s *Socket) detached() {
 	}
 	d := &Detached{
 		fd: fd, closeFD: c.cfg.CloseFD, backlog: append(s.part.there(), s.backlog...), eof: s.eof, way: s.way, mode: c.receive, held: held,
-		waited: waited, touched: s.touched, heard: s.heard,
+		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
 	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
 	s.dropPart()
@@ -121,7 +122,7 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	}
 	s := newSocket(c)
 	s.sock, s.backlog = us, d.backlog
-	s.eof, s.touched, s.heard = d.eof, d.touched, d.heard
+	s.eof, s.tx.copies, s.touched, s.heard = d.eof, d.copies, d.touched, d.heard
 	if d.mode == c.receive && c.receive != ReceiveReady { // else it has to find its way anew
 		s.way = d.way
 	}

@@ -473,7 +473,7 @@ func (s *Socket) writeLink() {
 	s.unsent = nil
 	s.tx.core, s.tx.vec = s.core, v
 	s.writing = true
-	s.send(false)
+	s.send(0)
 }
 
 // leaveLink takes the socket from its link, with the bytes that the link has read

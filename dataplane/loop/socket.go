@@ -137,7 +137,7 @@ func (s *Socket) complete(cp *uring.Completion) {
 	case uring.KindReceive:
 		s.received(cp)
 	case uring.KindSend:
-		s.sent(cp.Res)
+		s.sent(cp.Res, cp.Flags)
 	case uring.KindConnect:
 		if !s.dead {
 			s.connected(cp.Res)
@@ -298,6 +298,13 @@ func (s *Socket) EndWriting() {
 	}
 }
 
+// resetOnClose has the close that follows send a reset.
+func (s *Socket) resetOnClose() {
+	if s.sock.Valid() {
+		_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // without it the close is an orderly one
+	}
+}
+
 // ErrReset ends a socket so that the peer sees a TCP reset.
 var ErrReset = errors.New("loop: connection reset by us")
 
@@ -317,9 +324,10 @@ func (s *Socket) Fault(err error) {
 	s.backlog, s.call, s.unsent = nil, nil, nil
 	s.dropPart()
 	if s.sock.Valid() {
-		if errors.Is(err, ErrReset) {
-			// The close sends a reset. It is an orderly one if the option fails.
-			_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
+			// With a zero-copy send the kernel would refer to the payload
+			// until the peer reads it, which may never happen.
+			s.resetOnClose()
 		}
 		c.drv.Close(s.sock)
 	}

@@ -36,14 +36,16 @@ type Write struct {
 	// On the wire a Refer follows the bytes that were appended before it.
 	Out []byte
 
-	core  *Core
-	from  int // start of the bytes of Out that are not in vec yet
-	vec   *uring.Vec
-	slab  *Buffer
-	extra []*Buffer // lent by Extra
-	held  []Held    // owners of the memory to which the write refers
-	size  int
-	began time.Duration
+	core   *Core
+	from   int // start of the bytes of Out that are not in vec yet
+	vec    *uring.Vec
+	slab   *Buffer
+	extra  []*Buffer // lent by Extra
+	held   []Held    // owners of the memory to which the write refers
+	size   int
+	began  time.Duration
+	copies bool // the kernel copied a write that asked for zero copy
+	lent   bool // the write in flight is a zero-copy one
 }
 
 // Room is how many bytes Out still takes.
@@ -197,36 +199,45 @@ func (s *Socket) flush() {
 		}
 		return
 	}
+	var flags uring.SendFlags
+	if !s.framer.Pending(s) && (len(w.held) == 0 || w.vec.Size() <= quietBytes) {
+		// It needs no wake-up. The holders of its memory get LetGo before the core sleeps.
+		flags = uring.SendQuiet
+	} else if from := s.core.cfg.ZeroCopyFrom; from > 0 && w.vec.Size() >= from && !w.copies {
+		flags = uring.SendZeroCopy
+	}
 	s.core.stats.Writes++
 	s.writing = true
-	// A quiet write needs no wake-up. The holders of its memory get LetGo before the core sleeps.
-	s.send(!s.framer.Pending(s) && (len(w.held) == 0 || w.vec.Size() <= quietBytes))
+	s.send(flags)
 }
 
 // send starts the write that is in tx.vec.
-func (s *Socket) send(quiet bool) {
-	s.tx.size, s.tx.began = s.tx.vec.Size(), s.core.now
-	done, _, err := s.core.drv.Send(s.sock, s.tx.vec, s.user, quiet)
+func (s *Socket) send(flags uring.SendFlags) {
+	s.tx.size, s.tx.lent, s.tx.began = s.tx.vec.Size(), flags&uring.SendZeroCopy != 0, s.core.now
+	done, _, err := s.core.drv.Send(s.sock, s.tx.vec, s.user, flags)
 	switch {
 	case err != nil:
 		s.writing = false
 		s.tx.release(s.core)
 		s.Fault(fmt.Errorf("send: %w", err))
 	case done:
-		s.sent(int32(s.tx.size))
+		s.sent(int32(s.tx.size), 0)
 	default:
 		s.ops++
-		if quiet && (len(s.tx.held) > 0 || s.eof) {
+		if flags&uring.SendQuiet != 0 && (len(s.tx.held) > 0 || s.eof) {
 			s.core.owed = true
 		}
 	}
 }
 
 // sent ends a write.
-func (s *Socket) sent(res int32) {
+func (s *Socket) sent(res int32, flags uring.Flags) {
 	size := s.tx.size
 	s.writing = false
 	s.tx.release(s.core)
+	if flags&uring.Copied != 0 {
+		s.tx.copies = true
+	}
 	if s.dead {
 		return
 	}

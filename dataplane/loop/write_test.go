@@ -65,7 +65,7 @@ func TestACoreGetsTheMemoryOfAQuietWriteBackBeforeItSleepsAndNeedsNoTimer(t *tes
 				break
 			}
 		}
-		if !f.Quiet {
+		if f.SendFlags&uring.SendQuiet == 0 {
 			t.Fatal("the write is not quiet")
 		}
 		last := len(e.waits) - 1

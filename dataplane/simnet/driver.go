@@ -222,7 +222,7 @@ func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 }
 
 // Send implements uring.Driver.
-func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ bool) (bool, uring.Op, error) {
+func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFlags) (bool, uring.Op, error) {
 	e := d.end(s)
 	if e == nil || e.closed {
 		return false, 0, unix.EBADF

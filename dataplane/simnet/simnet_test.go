@@ -144,7 +144,7 @@ func (w *world) write(side int, s uring.Socket, p []byte, user uint64) (*uring.V
 	half := len(p) / 2
 	v.Append(p[:half:half])
 	v.Append(append([]byte(nil), p[half:]...))
-	done, _, err := w.drv[side].Send(s, v, user, false)
+	done, _, err := w.drv[side].Send(s, v, user, 0)
 	must(w.t, err)
 	return v, done
 }

@@ -394,7 +394,7 @@ func (c *ringConn) send() error {
 			c.vec.Append(q.mem.Bytes()[:q.what.Len])
 		}
 	}
-	done, _, err := c.r.drv.Send(c.sock, c.vec, ofSend|c.index, false)
+	done, _, err := c.r.drv.Send(c.sock, c.vec, ofSend|c.index, 0)
 	if err == nil && done {
 		c.over()
 	}

@@ -47,9 +47,9 @@ func (d *Driver) operation(s uring.Socket) {
 }
 
 // Send implements uring.Driver.
-func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, quiet bool) (bool, uring.Op, error) {
+func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
 	d.operation(s)
-	return d.Driver.Send(s, v, user, quiet)
+	return d.Driver.Send(s, v, user, flags)
 }
 
 // Recv implements uring.Driver.

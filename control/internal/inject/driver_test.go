@@ -21,7 +21,7 @@ type below struct {
 
 func (b *below) Shutdown(uring.Socket) { b.shut = append(b.shut, b.calls) }
 func (b *below) Close(uring.Socket)    {}
-func (b *below) Send(uring.Socket, *uring.Vec, uint64, bool) (bool, uring.Op, error) {
+func (b *below) Send(uring.Socket, *uring.Vec, uint64, uring.SendFlags) (bool, uring.Op, error) {
 	b.calls++
 	return true, 0, nil
 }
@@ -43,7 +43,7 @@ func run(t *testing.T, seed uint64) []int {
 	for i := range 1000 {
 		switch i % 3 {
 		case 0:
-			_, _, _ = d.Send(uring.Socket{}, nil, 1, false)
+			_, _, _ = d.Send(uring.Socket{}, nil, 1, 0)
 		case 1:
 			_, _ = d.Recv(uring.Socket{}, nil)
 		case 2:

@@ -55,7 +55,7 @@ type Sock struct {
 	Refuse     unix.Errno // what a send ends with at once, if not 0
 	InFlight   *uring.Vec
 	SendUser   uint64
-	Quiet      bool
+	SendFlags  uring.SendFlags
 	Cancelled  int
 	CloseCalls int
 
@@ -175,13 +175,13 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 }
 
 // Send implements uring.Driver.
-func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, quiet bool) (bool, uring.Op, error) {
+func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.SendFlags) (bool, uring.Op, error) {
 	f := d.Socks[s.FD()]
 	f.Writes++
 	if f.Refuse != 0 {
 		return false, 0, f.Refuse
 	}
-	f.InFlight, f.SendUser, f.Quiet = v, user, quiet
+	f.InFlight, f.SendUser, f.SendFlags = v, user, flags
 	if f.Park {
 		return false, d.Op(), nil
 	}
