@@ -1,7 +1,13 @@
 package uring_test
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -147,4 +153,241 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 			t.Errorf("%d operations in flight", n)
 		}
 	})
+}
+
+// Mounts of these tests are those of one thread, which ends with its test: whatever
+// becomes of the test, nothing stays mounted.
+
+// mountHere mounts a file system for this goroutine alone.
+func mountHere(t *testing.T, source, kind, options string) (dir string) {
+	t.Helper()
+	runtime.LockOSThread() // for ever
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Skipf("mounting needs root: %v", err)
+	}
+	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	dir = t.TempDir()
+	if err := unix.Mount(source, dir, kind, 0, options); err != nil {
+		t.Skipf("mounting %s: %v", kind, err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// loopDevice makes a block device of size bytes of a file that takes no room yet. It ends
+// with the last that has it open.
+func loopDevice(t *testing.T, backing string, size int64) (path string) {
+	t.Helper()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no loop devices: %v", err)
+	}
+	defer control.Close()
+	file, err := os.OpenFile(backing, os.O_RDWR|os.O_CREATE, 0o600)
+	must(t, err)
+	defer file.Close()
+	must(t, file.Truncate(size))
+	for {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			t.Skipf("no loop device is free: %v", err)
+		}
+		path = "/dev/loop" + strconv.Itoa(n)
+		dev, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Skipf("no loop device: %v", err)
+		}
+		t.Cleanup(func() { _ = dev.Close() })
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
+			Fd: uint32(file.Fd()), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
+		})
+		if errors.Is(err, unix.EBUSY) {
+			continue // somebody else has got it meanwhile
+		}
+		if err != nil {
+			t.Skipf("no loop device: %v", err)
+		}
+		return path
+	}
+}
+
+// Mounts without direct I/O, or without reads that do not wait, take the same calls.
+// Matrix: ST-02
+func TestFilesKeepTheContractOnMountsThatCanDoLess(t *testing.T) {
+	for _, backend := range backends {
+		for _, kind := range []string{"ramfs", "tmpfs"} {
+			t.Run(string(backend)+"/"+kind, func(t *testing.T) {
+				drivertest.Files(t, func(t *testing.T) *drivertest.Bed {
+					dir := mountHere(t, "none", kind, "")
+					r := newRig(t, uring.Config{Backend: backend})
+					t.Cleanup(r.finish)
+					_, err := uring.Host().Open(dir+"/direct", uring.FileOptions{Write: true, Create: true, Direct: uring.Direct})
+					if kind == "ramfs" && !errors.Is(err, errors.ErrUnsupported) {
+						t.Fatalf("direct I/O on ramfs: %v", err)
+					}
+					return &drivertest.Bed{Driver: r.d, Disk: uring.Host(), Dir: dir, Direct: uring.TryDirect}
+				})
+			})
+		}
+	}
+}
+
+// answerTo makes one request on a file, and returns its result.
+func answerTo(t *testing.T, r *rig, start func(user uint64) (uring.Op, error)) unix.Errno {
+	t.Helper()
+	if _, err := start(1); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		got, err := r.d.Wait(patience)
+		must(t, err)
+		if len(got) == 1 {
+			return got[0].Errno()
+		}
+		if len(got) > 1 {
+			t.Fatalf("%d answers to one request", len(got))
+		}
+	}
+}
+
+// pieceOf is a list of one piece of memory that direct I/O can use, all of bytes b.
+func pieceOf(t *testing.T, r *rig, n int, b byte) (*uring.Vec, []byte) {
+	t.Helper()
+	m, err := uring.Map(n)
+	must(t, err)
+	t.Cleanup(func() { _ = m.Unmap() })
+	for i := range m.Bytes() {
+		m.Bytes()[i] = b
+	}
+	return r.vec(m.Bytes()), m.Bytes()
+}
+
+// fillUp writes to a file of a small file system until it is full, and uses it on.
+func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
+	h := uring.Host()
+	open := func(name string) (uring.File, int) {
+		fd, err := h.Open(dir+"/"+name, uring.FileOptions{Write: true, Create: true, Direct: direct})
+		must(t, err)
+		f, err := r.d.AdoptFile(fd)
+		must(t, err)
+		return f, fd
+	}
+	const piece = 256 << 10
+	f, _ := open("f")
+	v, _ := pieceOf(t, r, piece, 7)
+	back, got := pieceOf(t, r, piece, 0)
+	at := int64(0)
+	write := func(durable bool) unix.Errno {
+		return answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, durable) })
+	}
+	errno := unix.Errno(0)
+	for errno = write(false); errno == 0 && at < 1<<30; errno = write(false) {
+		at += piece
+	}
+	if errno != unix.ENOSPC || at == 0 {
+		t.Fatalf("%d bytes fit, then %v", at, errno)
+	}
+	if errno := write(true); errno != unix.ENOSPC {
+		t.Errorf("a durable write: %v", errno)
+	}
+	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.AllocateFile(f, at, 64<<20, user) }); errno != unix.ENOSPC && errno != unix.EOPNOTSUPP {
+		t.Errorf("reserved on a full disk: %v", errno)
+	}
+	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) }); errno != 0 {
+		t.Errorf("a sync on a full disk: %v", errno)
+	}
+	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, back, 0, user) }); errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
+		t.Errorf("a read on a full disk: %v, or other bytes", errno)
+	}
+	must(t, h.Truncate(f.FD(), 0))
+	at = 0
+	if errno := write(true); errno != 0 {
+		t.Errorf("with room again: %v", errno)
+	}
+	r.d.CloseFile(f)
+}
+
+// Matrix: ST-03
+func TestAFullFileSystemRefusesWritesAndNothingElse(t *testing.T) {
+	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
+		t.Run("tmpfs", func(t *testing.T) {
+			dir := mountHere(t, "none", "tmpfs", "size=1100k")
+			r := newRig(t, cfg)
+			defer r.finish()
+			fillUp(t, r, dir, direct)
+		})
+		t.Run("ext4 on a loop device", func(t *testing.T) {
+			format, err := exec.LookPath("mkfs.ext4")
+			if err != nil {
+				t.Skipf("no file system to fill: %v", err)
+			}
+			dev := loopDevice(t, t.TempDir()+"/image", 8<<20)
+			if said, err := exec.Command(format, "-q", "-b", "4096", dev).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			dir := mountHere(t, dev, "ext4", "")
+			r := newRig(t, cfg)
+			defer r.finish()
+			fillUp(t, r, dir, direct)
+		})
+	})
+}
+
+// A block device whose other end fails answers with errors: each to its request, and a
+// sync tells of what the page cache has taken.
+// Matrix: ST-04
+func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
+	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
+		backing := mountHere(t, "none", "tmpfs", "size=1m") + "/image"
+		dev := loopDevice(t, backing, 16<<20)
+		r := newRig(t, cfg)
+		defer r.finish()
+		fd, err := uring.Host().Open(dev, uring.FileOptions{Write: true, Direct: direct})
+		must(t, err)
+		f, err := r.d.AdoptFile(fd)
+		must(t, err)
+		v, _ := pieceOf(t, r, 64<<10, 7)
+		failed := unix.Errno(0)
+		for at := int64(0); at < 4<<20; at += 64 << 10 {
+			if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, false) }); errno != 0 {
+				failed = errno
+			}
+		}
+		if direct != uring.Buffered && failed != unix.EIO && failed != unix.ENOSPC || direct == uring.Buffered && failed != 0 {
+			t.Errorf("writes: %v", failed)
+		}
+		errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) })
+		if lost := errno == unix.EIO || errno == unix.ENOSPC; lost != (direct == uring.Buffered) {
+			t.Errorf("the sync: %v", errno)
+		}
+		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, v, 0, user) }); errno != 0 {
+			t.Errorf("a read: %v", errno)
+		}
+		if err := os.Truncate(backing, 0); err != nil { // the medium is gone
+			t.Fatal(err)
+		}
+		w, _ := pieceOf(t, r, 64<<10, 7)
+		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, w, 12<<20, user) }); errno != unix.EIO {
+			t.Errorf("a read of what is gone: %v", errno)
+		}
+		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, 16<<20, user, false) }); errno != unix.ENOSPC {
+			t.Errorf("a write behind the end of the device: %v", errno)
+		}
+		r.d.CloseFile(f)
+	})
+}
+
+// Matrix: KV-08
+func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "here")
+	for range 2 {
+		first, err := uring.LockDir(dir)
+		must(t, err)
+		if _, err := uring.LockDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
+			t.Errorf("locked twice: %v", err)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -3,7 +3,11 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"sort"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -102,4 +106,187 @@ func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32
 	} else {
 		d.again = append(d.again, op)
 	}
+}
+
+// For a request on a file with direct I/O the kernel looks up and pins each page of its memory,
+// and releases it at the end. Memory that is registered with the ring is pinned once. The
+// driver finds the requests for it by their addresses, so that its users need not choose;
+// requests on other memory work as before.
+
+const (
+	// fixedPlaces bounds the registered pieces of memory of a ring.
+	fixedPlaces = 1024
+	// defaultFixedBytes bounds their size together.
+	defaultFixedBytes = 64 << 20
+	// lockedShare: a ring takes one part in lockedShare of RLIMIT_MEMLOCK, if the limit
+	// holds for it. All rings of a user share the limit, and later ones need room.
+	lockedShare = 16
+)
+
+var (
+	errNoRegistered = fmt.Errorf("ring: register memory: %w", errors.ErrUnsupported)
+	errRegistered   = fmt.Errorf("ring: register memory: no more of it: %w", unix.ENOMEM)
+)
+
+// registered is the memory that the kernel keeps pinned for one ring.
+type registered struct {
+	areas []fixedArea // by address
+	free  []uint16    // places of the kernel's table that are not in use
+	bytes int64       // of all areas
+	most  int64
+	full  bool // the kernel has refused more; until a piece is unregistered
+	mem   *Memory
+	arg   *iovec // in mem: the memory of one update
+}
+
+// fixedArea is one piece of memory.
+type fixedArea struct {
+	from, to uintptr
+	place    uint16
+	mem      *Memory
+}
+
+// openRegistered registers an empty table.
+func (d *ringDriver) openRegistered(cfg *Config) error {
+	mem, err := Map(int(unsafe.Sizeof(iovec{})))
+	if err != nil {
+		return err
+	}
+	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
+	if errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
+		_ = mem.Unmap()
+		return errno
+	}
+	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem}
+	t.arg = (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))
+	if t.most == 0 {
+		t.most = fixedByDefault()
+	}
+	for i := range t.free {
+		t.free[i] = uint16(fixedPlaces - 1 - i)
+	}
+	d.fixed = t
+	return nil
+}
+
+// fixedByDefault is the default bound of the registered memory of a ring of this thread, in
+// bytes.
+func fixedByDefault() int64 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY || hasCapability(unix.CAP_IPC_LOCK) {
+		return defaultFixedBytes
+	}
+	return int64(min(limit.Cur/lockedShare, defaultFixedBytes))
+}
+
+// hasCapability says whether this thread has a capability.
+func hasCapability(bit int) bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&h, &data[0]) == nil && data[bit/32].Effective&(1<<(bit%32)) != 0
+}
+
+// RegisterMemory implements FileDriver.
+func (d *ringDriver) RegisterMemory(m *Memory) error {
+	t := d.fixed
+	switch {
+	case d.state != stateOpen:
+		return fmt.Errorf("ring: register memory: %w", net.ErrClosed)
+	case t == nil:
+		return errNoRegistered
+	case len(m.Bytes()) == 0:
+		return fmt.Errorf("ring: register no memory: %w", unix.EINVAL)
+	}
+	size := int64(len(m.data))
+	at, known := t.find(addressOf(m.data))
+	switch {
+	case known:
+		return nil
+	case t.full, len(t.free) == 0, size > t.most-t.bytes:
+		return errRegistered
+	}
+	place := t.free[len(t.free)-1]
+	if errno := d.updateFixed(place, m.data); errno != 0 {
+		t.full = true // RLIMIT_MEMLOCK, as a rule: to try it with each buffer costs more than it brings
+		return fmt.Errorf("ring: register %d bytes of memory: %w", size, errno)
+	}
+	t.free = t.free[:len(t.free)-1]
+	from := addressOf(m.data)
+	t.areas = slices.Insert(t.areas, at, fixedArea{from: from, to: from + uintptr(size), place: place, mem: m})
+	t.bytes += size
+	m.pins.Add(1)
+	return nil
+}
+
+// UnregisterMemory implements FileDriver.
+func (d *ringDriver) UnregisterMemory(m *Memory) {
+	t := d.fixed
+	if d.state != stateOpen || t == nil || len(m.Bytes()) == 0 {
+		return
+	}
+	at, known := t.find(addressOf(m.data))
+	if !known || t.areas[at].mem != m {
+		return
+	}
+	place := t.areas[at].place
+	t.areas = slices.Delete(t.areas, at, at+1)
+	if d.updateFixed(place, nil) != 0 {
+		return // the kernel still has it: it is never unmapped, and its place never used again
+	}
+	t.free = append(t.free, place)
+	t.bytes -= int64(len(m.data))
+	t.full = false
+	m.pins.Add(-1)
+}
+
+// updateFixed has the kernel pin p in a place of its table, or free that place.
+func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
+	t := d.fixed
+	*t.arg = iovec{}
+	if len(p) > 0 {
+		*t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
+	}
+	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(t.arg))), n: 1}
+	d.stats.Syscalls++
+	errno := d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
+	return errno
+}
+
+// find is the area that address is in, or where one that begins there belongs.
+func (t *registered) find(address uintptr) (at int, in bool) {
+	at = sort.Search(len(t.areas), func(i int) bool { return t.areas[i].to > address })
+	return at, at < len(t.areas) && t.areas[at].from <= address
+}
+
+// place is where the kernel has all of v pinned.
+func (t *registered) place(v *iovec) (place uint16, ok bool) {
+	if t == nil {
+		return 0, false
+	}
+	at, in := t.find(v.base)
+	if !in || v.len > t.areas[at].to-v.base {
+		return 0, false
+	}
+	return t.areas[at].place, true
+}
+
+// forget is called after the ring was closed, with no request in flight: the kernel has
+// released all pages.
+func (t *registered) forget() error {
+	if t == nil {
+		return nil
+	}
+	for i := range t.areas {
+		t.areas[i].mem.pins.Add(-1)
+	}
+	t.areas = nil
+	return t.mem.Unmap()
+}
+
+func addressOf(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
+
+// fixedRefused are the errors of a request on registered memory that the same request on
+// plain memory may not have: a file system that cannot do it, or does not say so well.
+func fixedRefused(errno unix.Errno) bool {
+	return errno == unix.EFAULT || errno == unix.EINVAL || errno == unix.EOPNOTSUPP
 }
