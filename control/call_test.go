@@ -190,25 +190,6 @@ func held(t *testing.T, c *control.Conn) int64 {
 	return st.HeldBytes
 }
 
-// A reply that comes too late goes where all go that nobody waits for.
-func TestAReplyBehindTheCancelGoesToTheDispatchers(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		arrived := make(chan control.PendingReply, 1)
-		server := callServer(t, v, "SLS", func(p control.PendingReply, _ string) { arrived <- p })
-		client := nodeOf(t, v, "client.1", "LC", 2)
-		conn := client.Dial(server)
-		canceled, cancel := context.WithCancel(ctx)
-		result := async(func() error { return onlyError(call(canceled, conn, typeLater, "x", control.WithTID(77))) })
-		p := <-arrived
-		cancel()
-		if err := <-result; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		must(t, p.Send(control.NewMessage(1, nil, nil)))
-		receives(t, ctx, client, 77)
-	})
-}
-
 func TestCallsAreBounded(t *testing.T) {
 	ctx := deadline(t)
 	pending := make(chan control.PendingReply, 8)

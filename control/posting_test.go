@@ -91,7 +91,7 @@ func TestTheDataOfAReplyComesIntoTheBufferOfItsCall(t *testing.T) {
 }
 
 // When Call returns, its buffer is the caller's, and a reply that comes then finds
-// another place.
+// another place. It goes where all go that nobody waits for, under the id of its call.
 // Matrix: V1-13
 func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
@@ -100,16 +100,19 @@ func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 		late := make(chan bool, 1)
 		client := nodeOf(t, v, "client.1", "LLC", 2,
 			withChain(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
-				late <- !m.Posted() && bytes.Equal(m.Data, dataOf(100_000))
+				late <- !m.Posted() && m.TID == 77 && bytes.Equal(m.Data, dataOf(100_000))
 				return true
 			}}))
 		conn := client.Dial(server)
-		for range 3 {
+		for _, posted := range []bool{true, false, true} {
 			short, cancel := context.WithCancelCause(ctx)
 			why := errors.New("why")
-			buffer := make([]byte, 100_000)
+			buffer, opts := make([]byte, 100_000), []control.CallOption{control.WithTID(77)}
+			if posted {
+				opts = append(opts, control.WithBuffer(buffer))
+			}
 			go func() { answers <- <-answers; cancel(why) }()
-			_, err := conn.Call(short, dataRequest(typeLater, len(buffer)), control.WithBuffer(buffer))
+			_, err := conn.Call(short, dataRequest(typeLater, len(buffer)), opts...)
 			if !errors.Is(err, why) {
 				t.Fatalf("got %v", err)
 			}

@@ -136,26 +136,6 @@ func TestIdentOfASessionThatHasEndedIsStale(t *testing.T) {
 	})
 }
 
-// Same address, another entity.
-// Matrix: SE-24, HI-12
-func TestSessionIsNotHandedToAnotherEntity(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", true)
-		p, si := s.establish(clientCookie, 5)
-		s.name = "9"
-		thief := s.dial()
-		thief.Handshake()
-		thief.SendPayload(frame.TagClientIdent, thief.ClientIdent(clientCookie, 6))
-		thief.ExpectEnd()
-		s.must(thief)
-		thief = s.reconnect(clientCookie, si.Cookie, 7, 1, 0)
-		thief.ExpectEnd()
-		s.must(thief)
-		s.talks(p, 1)
-		s.node.Await(ctx, "established A(1,1,0,1)", "closed A(1,1,0,0)", "closed A(1,0,1,0)")
-	})
-}
-
 // The type in HELLO decides about the policy and the session, and is only
 // claimed.
 // Matrix: HI-12

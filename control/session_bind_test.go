@@ -18,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 var hosts atomic.Uint32
@@ -163,21 +162,6 @@ func TestAWildcardIsReachedByAnyAddressAndLearnsNoneFromAPeer(t *testing.T) {
 				t.Errorf("%+v: we are %v, want %v", c, got, own)
 			}
 		}
-	})
-}
-
-func TestAPeerThatWantsAnotherProcessIsRefused(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		us := nodeOf(t, v, "osd.1", "SFS", 1)
-		p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(2), Rev0: v.rev0}, us.Addr)
-		defer p.Close()
-		p.Handshake()
-		ci := p.ClientIdent(7, 1)
-		ci.TargetAddr = us.Addr.WithNonce(2)
-		p.SendPayload(frame.TagClientIdent, ci)
-		p.ExpectEnd()
-		must(t, p.Err())
-		eventually(t, ctx, "the failure", func() bool { return statsOf(t, us).Counters.Failures.WrongPeer == 1 })
 	})
 }
 

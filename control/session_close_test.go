@@ -291,21 +291,31 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 	}
 }
 
-// Behind MarkDown nobody is told anything, the other dispatchers of the same
-// event included.
+// Behind MarkDown nobody is told anything, the other dispatchers of the same event included. The peer
+// of a connection that is marked down in its accept event gets no session.
 // Matrix: INV-03
 func TestNothingIsToldBehindAMarkDown(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		told := make(chan struct{}, 8)
-		server := nodeOf(t, v, "osd.1", "SFS", 1)
-		client := nodeOf(t, v, "client.2", "LLC", 2, withChain(
-			&control.Dispatcher{Connect: func(c *control.Conn, _ int) { c.MarkDown() }},
-			&control.Dispatcher{Connect: func(*control.Conn, int) { told <- struct{}{} }},
-		))
-		conn := client.Dial(server)
-		arrives(t, "the end of the connection", conn.Closed())
-		if len(told) != 0 {
-			t.Error("a dispatcher heard of a connection that was marked down")
-		}
-	})
+	for _, atServer := range []bool{false, true} {
+		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+			told := make(chan struct{}, 8)
+			down := &control.Dispatcher{Connect: func(c *control.Conn, _ int) { c.MarkDown() }}
+			tells := &control.Dispatcher{
+				Connect: func(*control.Conn, int) { told <- struct{}{} },
+				Accept:  func(*control.Conn, int, bool) { told <- struct{}{} },
+				Fast:    func(*control.Conn, *control.Message) bool { told <- struct{}{}; return true },
+			}
+			ofClient, ofServer := withChain(down, tells), withChain()
+			if atServer {
+				down = &control.Dispatcher{Accept: func(c *control.Conn, _ int, _ bool) { c.MarkDown() }}
+				ofClient, ofServer = withChain(tells), withChain(down, tells)
+			}
+			server, client := nodeOf(t, v, "osd.1", "SFS", 1, ofServer), nodeOf(t, v, "client.2", "LLC", 2, ofClient)
+			conn := client.Dial(server, control.Once())
+			send(t, conn, 1)
+			arrives(t, "the end of the connection", conn.Closed())
+			if len(told) != 0 || atServer && len(server.Conns()) != 0 {
+				t.Errorf("at the server %t: told %d times, the server has %d connections", atServer, len(told), len(server.Conns()))
+			}
+		})
+	}
 }

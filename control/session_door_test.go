@@ -177,12 +177,22 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 		eventually(t, ctx, "the failure", func() bool { return failures(server) == uint64(i) })
 	},
 	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int) {
-		p := peerOf(t, ctx, v, server, uint64(i))
-		p.Establish(0, uint64(i))
-		must(t, p.Err())
-		p.Close()
-		eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == uint64(i) })
+		visit(t, ctx, v, server, uint64(i), false)
 	},
+}
+
+// visit is the nth session of a peer, which sends a message if it is of use, and ends.
+func visit(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, nth uint64, ofUse bool) {
+	t.Helper()
+	p := peerOf(t, ctx, v, server, nth)
+	p.Establish(0, nth)
+	if ofUse {
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: nth}, nil, nil, nil)
+		awaitTID(t, ctx, server, nth)
+	}
+	p.Close()
+	must(t, p.Err())
+	eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == nth })
 }
 
 func failures(n *nodetest.Node) uint64 {
@@ -282,14 +292,8 @@ func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *tes
 func TestASessionThatWasOfUseIsNoFailure(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		server, _ := rated(t, v, "SLS")
-		for i := uint64(1); i <= 6; i++ {
-			p := peerOf(t, ctx, v, server, i)
-			p.Establish(0, i)
-			p.SendMessage(frame.MessageHeader{Seq: 1, TID: i}, nil, nil, nil)
-			awaitTID(t, ctx, server, i)
-			p.Close()
-			must(t, p.Err())
-			eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == i })
+		for i := range uint64(6) {
+			visit(t, ctx, v, server, i+1, true)
 		}
 		if n := waited(server); n != 0 {
 			t.Errorf("%d have waited", n)

@@ -173,32 +173,3 @@ func TestAnAcceptedConnectionIsReadyAfterEightSwitches(t *testing.T) {
 		a.end()
 	})
 }
-
-// A connection that its dispatcher marks down in the accept event is never ready
-// for its peer.
-func TestMarkDownInTheAcceptEventLeavesThePeerWithoutASession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t)
-		server, _ := s.start(1, wire.EntityName{Type: wire.OSD, ID: "0"}, &control.Dispatcher{
-			Accept: func(c *control.Conn, _ int, _ bool) { c.MarkDown() },
-			Fast:   func(*control.Conn, *control.Message) bool { t.Error("a message"); return true },
-		})
-		connected := false
-		client, _ := s.start(2, wire.EntityName{Type: wire.Client, ID: "admin"}, &control.Dispatcher{
-			Connect: func(*control.Conn, int) { connected = true },
-		})
-		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: s.at(1)}
-		s.do(func() {
-			bound := bind(t, server, to)
-			to = bound[0]
-		})
-		conn := connect(t, client, to, wire.OSD, control.Once())
-		must(t, conn.Send(control.NewMessage(1, nil, nil)))
-		s.settle()
-		if connected || conn.State() != control.StateClosing || len(server.Conns()) != 0 {
-			t.Errorf("connected: %v, state %v, the server has %d connections", connected, conn.State(), len(server.Conns()))
-		}
-		s.do(func() { must(t, client.Shutdown(t.Context())) })
-		s.do(func() { must(t, server.Shutdown(t.Context())) })
-	})
-}

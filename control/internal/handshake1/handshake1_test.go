@@ -37,7 +37,6 @@ type pair struct {
 	cc         handshake1.ConnectConfig
 	ac         handshake1.AcceptConfig
 	cHas, aHas wire.Features // what they support
-	need       wire.Features // what the osd requires
 }
 
 func noneAuth() pair {
@@ -137,7 +136,7 @@ func (p *pair) accept(ctx context.Context, link *linktest.End) (o outcome) {
 		return outcome{machine: machine{err: err}}
 	}
 	o.env.Seq = new(session.GlobalSeq)
-	policy := session.Policy{Lossy: true, Server: true, Supported: p.aHas, Required: p.need}
+	policy := session.Policy{Lossy: true, Server: true, Supported: p.aHas}
 	if o.err = o.accept(ctx, a, p.ac.EntityType, policy); o.err != nil {
 		return o
 	}
@@ -352,23 +351,6 @@ func TestAFreshAuthorizerIsTakenOnTheSameSocket(t *testing.T) {
 	p.ac.Auth = &lateServer{none.NewServer(none.ServerConfig{}), 1000}
 	x, _ = p.run(t.Context())
 	wantError(t, x.err, handshake.StageAuth, handshake.ErrTooManyRounds)
-}
-
-// Matrix: V1-02
-func TestFeaturesAndVersionsAreRefusedBeforeTheAuthorizer(t *testing.T) {
-	p := noneAuth()
-	p.ac.Auth = &lateServer{p.ac.Auth, 1000}
-	p.need = 1 << 62
-	x, _ := p.run(t.Context())
-	if !errors.Is(x.err, session.ErrMissingFeatures) {
-		t.Error(x.err)
-	}
-	p = noneAuth()
-	p.ac.Auth = &lateServer{p.ac.Auth, 1000}
-	p.ac.EntityType = wire.MDS // which the client does not know
-	if x, _ = p.run(t.Context()); !errors.Is(x.err, session.ErrProtocol) || !strings.Contains(x.err.Error(), "protocol 32, we have 24") {
-		t.Error(x.err)
-	}
 }
 
 func TestConnectorChecksTheAcceptorsAddress(t *testing.T) {

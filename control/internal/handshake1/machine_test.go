@@ -78,10 +78,8 @@ func (d *machine) accept(ctx context.Context, a *handshake1.Acceptor, own wire.E
 			d.step(session.Accept{})
 		}
 		asked := session1.Asked{Connect: m}
-		if session1.Refuse(&m, policy.Required, wire1.Protocol(wire.EntityType(m.HostType), own)) == 0 {
-			if asked.Authorizer, err = a.Verify(ctx); err != nil {
-				return err
-			}
+		if asked.Authorizer, err = a.Verify(ctx); err != nil {
+			return err
 		}
 		reply, ok := d.hears(m, session.Request{Frame: asked, From: a.From(), Ours: true}).(session1.Answer)
 		if !ok || d.err != nil {

@@ -130,7 +130,7 @@ func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
 	}
 }
 
-// Matrix: HI-12
+// Matrix: SE-24, HI-12
 func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 	alias := goes("dialled", "osd.7", "other")
 	known := goes("dialled", "osd.7", "high")

@@ -30,14 +30,6 @@ const (
 	DoStale                       // close without a reply: the numbers on record are still to be believed
 )
 
-var verdictNames = [...]string{
-	"open", "open in place of the existing one", "replace", "replace and reset", "reset session", "retry global", "retry session",
-	"wait", "fault", "stale",
-}
-
-// String is the name in tests.
-func (v Verdict) String() string { return verdictNames[v] }
-
 // Decide answers a connect message that Refuse and check have let through.
 func Decide(e View, globalSeq, connectSeq uint64, resetCheck bool) Verdict {
 	switch {

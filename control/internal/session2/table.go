@@ -34,14 +34,6 @@ const (
 	DoStale                       // close without a frame: the numbers on record are still to be believed
 )
 
-var verdictNames = [...]string{
-	"establish", "replace lossy", "reuse", "reuse and reset", "wait, keepalive", "wait", "fault", "reset full", "reset partial",
-	"retry global", "retry", "stale",
-}
-
-// String is the name in scripts.
-func (v Verdict) String() string { return verdictNames[v] }
-
 // DecideIdent answers CLIENT_IDENT.
 func DecideIdent(e View, clientCookie, globalSeq uint64, resetCheck bool) Verdict {
 	switch {
