@@ -213,16 +213,22 @@ func simProcess(test string, first, n uint64) (*simCover, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seeds %d to %d: %w\n%s", first, first+n-1, err, bytes.TrimSpace(out))
 	}
+	c, err := reported(out)
+	if err != nil {
+		return nil, fmt.Errorf("seeds %d to %d: %w", first, first+n-1, err)
+	}
+	return c, nil
+}
+
+// reported is the report in the output of a child.
+func reported(out []byte) (*simCover, error) {
 	for line := range strings.Lines(string(out)) {
 		if report, ok := strings.CutPrefix(line, simReportPrefix); ok {
 			c := new(simCover)
-			if err := json.Unmarshal([]byte(report), c); err != nil {
-				return nil, fmt.Errorf("seeds %d to %d: %w", first, first+n-1, err)
-			}
-			return c, nil
+			return c, json.Unmarshal([]byte(report), c)
 		}
 	}
-	return nil, fmt.Errorf("seeds %d to %d: no report in %q", first, first+n-1, out)
+	return nil, fmt.Errorf("no report in %q", out)
 }
 
 // simCover counts the events of simulations, so that a simulator that stops to cover an event
@@ -248,6 +254,14 @@ type simCover struct {
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
 	mu sync.Mutex // guards the counts of handshakes
+}
+
+// count is how often an event happened, or an act of an adversary.
+func (c *simCover) count(name string) int {
+	if f := reflect.ValueOf(c).Elem().FieldByName(name); f.IsValid() {
+		return int(f.Int())
+	}
+	return c.Acts[name]
 }
 
 // wrote counts a frame of a session handshake. Any goroutine.
