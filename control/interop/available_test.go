@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -41,8 +40,7 @@ func TestObjectsStayAvailable(t *testing.T) {
 			c.osds[0].thaw(t)
 			w.goOn(20)
 
-			check(t, c.osds[0].cmd.Process.Signal(syscall.SIGTERM))
-			<-c.osds[0].gone
+			c.osds[0].end(t)
 			c.awaitUp(0)
 			c.osds[0].restart(c.t)
 			c.awaitUp(1)
@@ -57,7 +55,7 @@ func (c *cluster) monAt(t *testing.T, addrs wire.AddrVec) *daemon {
 	t.Helper()
 	for i, a := range c.allMons {
 		if a.V2().AddrPort == addrs.V2().AddrPort {
-			return append([]*daemon{c.mon}, c.others...)[i]
+			return c.mons[i]
 		}
 	}
 	t.Fatalf("no monitor has %v", addrs)

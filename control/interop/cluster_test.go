@@ -59,8 +59,7 @@ type cluster struct {
 	ports   portRange    // of its OSDs
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
 	link    *proxy       // every byte to the mon's v2 address passes through it
-	mon     *daemon
-	others  []*daemon // monitors b, c
+	mons    []*daemon
 	allMons []wire.AddrVec
 	osdIDs  []string // UUIDs
 	osds    []*daemon
@@ -141,11 +140,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		common := []string{"--conf", c.file("ceph.conf"), "--id", monID(i)}
 		c.run("ceph-mon", append(common, "--mkfs", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))...)
 		d := startDaemon(t, c.dir, "mon."+monID(i), append([]string{"ceph-mon", "--foreground"}, common...)...)
-		if i == 0 {
-			c.mon = d
-		} else {
-			c.others = append(c.others, d)
-		}
+		c.mons = append(c.mons, d)
 	}
 	c.awaitQuorum(len(c.allMons))
 
@@ -156,6 +151,16 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.startOSD(i)
 	}
 	return c
+}
+
+// createPool makes a pool of so many groups, and then sets what is to be set.
+func (c *cluster) createPool(name, form string, settings ...string) {
+	c.t.Helper()
+	commands := []string{"osd pool create " + name + " " + form}
+	for _, s := range settings {
+		commands = append(commands, "osd pool set "+name+" "+s)
+	}
+	c.cephAll(commands)
 }
 
 func monID(i int) string { return string(rune('a' + i)) }
@@ -169,7 +174,7 @@ func (c *cluster) awaitQuorum(n int) {
 		State  string
 		Quorum []int
 	}
-	waitFor(c.t, c.mon, "mon_status", patience, func(s monStatus) bool { return s.State == "leader" && len(s.Quorum) == n })
+	waitFor(c.t, c.mons[0], "mon_status", patience, func(s monStatus) bool { return s.State == "leader" && len(s.Quorum) == n })
 }
 
 // keyTypes are the arguments that choose the types of keys: of the services' keys, of
@@ -309,7 +314,7 @@ func (c *cluster) modes() string {
 func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 // daemons are all of the cluster's.
-func (c *cluster) daemons() []*daemon { return slices.Concat([]*daemon{c.mon}, c.others, c.osds) }
+func (c *cluster) daemons() []*daemon { return slices.Concat(c.mons, c.osds) }
 
 // osdAddr is the v2 address of an OSD for its clients, with the nonce of its
 // process.

@@ -117,6 +117,13 @@ func (d *daemon) kill() {
 	<-d.gone
 }
 
+// end has the daemon end in good order.
+func (d *daemon) end(t *testing.T) {
+	t.Helper()
+	check(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	<-d.gone
+}
+
 // restart starts a daemon that has ended again.
 func (d *daemon) restart(t *testing.T) {
 	t.Helper()

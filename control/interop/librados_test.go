@@ -113,19 +113,17 @@ func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 
 // createPools makes a pool for each side. Both pools have the same groups, so that the versions of equal names rise alike.
 func (c *cluster) createPools(kind string) {
-	for _, name := range []string{kind + "-ours", kind + "-theirs"} {
-		if kind == "replicated" {
-			c.ceph("osd", "pool", "create", name, "8", "8", "replicated")
-			c.ceph("osd", "pool", "set", name, "size", "2")
-			continue
-		}
-		c.ceph("osd", "pool", "create", name, "8", "8", "erasure", "three")
-		if kind != "erasure" {
-			c.ceph("osd", "pool", "set", name, "allow_ec_overwrites", "true")
-		}
-		if kind == "optimized" {
-			c.ceph("osd", "pool", "set", name, "allow_ec_optimizations", "true")
-		}
+	form, settings := "8 8 erasure three", []string{}
+	switch kind {
+	case "replicated":
+		form, settings = "8 8 replicated", []string{"size 2"}
+	case "overwrites":
+		settings = []string{"allow_ec_overwrites true"}
+	case "optimized":
+		settings = []string{"allow_ec_overwrites true", "allow_ec_optimizations true"}
+	}
+	for _, side := range []string{"-ours", "-theirs"} {
+		c.createPool(kind+side, form, settings...)
 	}
 }
 

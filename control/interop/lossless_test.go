@@ -184,7 +184,7 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 			t.Run("mon/"+string(backend), func(t *testing.T) {
 				t.Parallel()
 				c := startCluster(t, clusterConfig{auth: "none", mode: "crc"})
-				fight(t, &tb, c, c.mon, control.LosslessPeerReuse(), c.monAddr[0], backend, monTroubles)
+				fight(t, &tb, c, c.mons[0], control.LosslessPeerReuse(), c.monAddr[0], backend, monTroubles)
 			})
 		}
 	})

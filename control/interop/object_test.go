@@ -30,16 +30,31 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// clusters are configurations of real clusters.
-var clusters = []clusterConfig{
+// usual are configurations of real clusters.
+var usual = []clusterConfig{
 	{auth: "none", mode: "crc", osds: 1, msgr1: true},
 	{auth: "cephx", mode: "crc", osds: 1, msgr1: true},
 	{auth: "cephx", mode: "secure", osds: 1, msgr1: true},
 }
 
-// protocols are those of a cluster: msgr1 has no mode secure.
+// clusters has more of them from release 20.2 on: all keys, or those of services, are of kind aes256k.
+func clusters(t *testing.T) []clusterConfig {
+	t.Helper()
+	if major(t) < 20 {
+		return usual
+	}
+	return append(slices.Clone(usual),
+		clusterConfig{auth: "cephx", mode: "crc", ciphers: "aes256k", osds: 1, msgr1: true},
+		clusterConfig{auth: "cephx", mode: "secure", ciphers: "aes256k", osds: 1, msgr1: true},
+		clusterConfig{auth: "cephx", mode: "crc", ciphers: "mixed", osds: 1, msgr1: true})
+}
+
+// protocols are those of a cluster: msgr1 has no mode secure. Kinds of keys differ below them.
 func (c clusterConfig) protocols() []string {
-	if c.mode == "secure" {
+	switch {
+	case c.ciphers != "":
+		return []string{"msgr2.1"}
+	case c.mode == "secure":
 		return []string{"msgr2.1", "msgr2.0"}
 	}
 	return []string{"msgr2.1", "msgr2.0", control.Msgr1}
@@ -55,7 +70,7 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 	t.Parallel()
 	var tb table
 	t.Run("clusters", func(t *testing.T) {
-		for _, cfg := range clusters {
+		for _, cfg := range clusters(t) {
 			t.Run(cfg.String(), func(t *testing.T) {
 				t.Parallel()
 				c := startCluster(t, cfg)
@@ -226,12 +241,33 @@ func refusedByDaemons(t *testing.T, c *cluster) {
 		if !errors.Is(err, control.ErrAuth) || !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
 			t.Errorf("without a ticket: %v", err)
 		}
+		refuseWrongKey(t, c)
 	}
 	// Complaints are found where there are some.
 	l := c.watchLogs(t)
 	wantRefused(t, dialCluster(t, c, "msgr2.1", backends[0]).Messenger(), c.monAddr.V2().WithNonce(77), wire.Mon, control.StageIdent)
 	if !await(patience, func() bool { return len(l.complaints(t)) > 0 }) {
 		t.Fatal("no daemon's log says that its peer looked for somebody else")
+	}
+}
+
+// refuseWrongKey logs in with another key of the cluster's kind.
+func refuseWrongKey(t *testing.T, c *cluster) {
+	t.Helper()
+	kind := cephx.AES
+	if c.ciphers != "" {
+		kind = cephx.AES256K
+	}
+	key, err := cephx.NewKey(kind, nil, time.Now())
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cl, err := rados.Dial(ctx, rados.Config{Name: admin, Key: key, Mons: []wire.Addr{c.monAddr.V2()}})
+	if err == nil {
+		check(t, cl.Close())
+	}
+	if !errors.Is(err, control.ErrAuth) {
+		t.Errorf("another key: %v, want %v", err, control.ErrAuth)
 	}
 }
 

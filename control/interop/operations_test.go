@@ -284,8 +284,7 @@ func useWatch(ctx context.Context, t *testing.T, p rados.Pool) {
 
 // useReplicas reads from any OSD that has the object, and from the nearest one. Each client tells by its connections where it has read.
 func useReplicas(ctx context.Context, t *testing.T, c *cluster) {
-	c.ceph("osd", "pool", "create", "replicas", "8", "8", "replicated")
-	c.ceph("osd", "pool", "set", "replicas", "size", "3")
+	c.createPool("replicas", "8 8 replicated", "size 3")
 	var all []wire.Addr
 	for i := range 3 {
 		c.ceph("osd", "crush", "set", fmt.Sprintf("osd.%d", i), "1.0", "root=default", fmt.Sprintf("host=host%d", i))

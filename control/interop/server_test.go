@@ -30,7 +30,7 @@ func TestTheRealClientConnectsToUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
 	var tb table
-	for _, cfg := range clusters {
+	for _, cfg := range usual {
 		for _, protocol := range cfg.protocols() {
 			for _, backend := range backends {
 				tb.run(t, combo{"ceph", "ringmsgr", cfg, protocol, backend}, func(t *testing.T) {

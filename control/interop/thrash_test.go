@@ -64,11 +64,10 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 		groups: map[string]int{}, failed: make(chan struct{}),
 	}
 	for _, how := range [][]string{
-		{"three", "replicated", "size", "3"}, {"two", "replicated", "size", "2"}, {"coded", "erasure", "allow_ec_overwrites", "true"},
+		{"three", "replicated", "size 3"}, {"two", "replicated", "size 2"}, {"coded", "erasure", "allow_ec_overwrites true"},
 	} {
 		name := how[0]
-		c.ceph("osd", "pool", "create", name, "8", "8", how[1])
-		c.ceph("osd", "pool", "set", name, how[2], how[3])
+		c.createPool(name, "8 8 "+how[1], how[2])
 		p, err := x.cl.Pool(ctx, name)
 		check(t, err)
 		x.pools, x.groups[name] = append(x.pools, p), 8
@@ -148,8 +147,7 @@ func (x *thrashed) tell(args ...string) {
 func (x *thrashed) happen() {
 	osd, p := x.IntN(len(x.osds)), pickOf(x.Rand, x.pools...)
 	id, d := strconv.Itoa(osd), x.osds[osd]
-	mons := append([]*daemon{x.mon}, x.others...)
-	m := mons[x.IntN(len(mons))]
+	m := x.mons[x.IntN(len(x.mons))]
 	things := []struct {
 		name string
 		do   func()

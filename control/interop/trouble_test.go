@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -50,8 +49,7 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 	for _, at := range []wire.Addr{c.monAddr.V2(), c.monAddr.V1()} {
 		name := "for " + at.String()
 		c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
-		check(t, c.osds[0].cmd.Process.Signal(syscall.SIGTERM))
-		<-c.osds[0].gone
+		c.osds[0].end(t)
 		c.awaitUp(0)
 		_, err := c.client(t, "10s", at, "put", "data", name, c.in)
 		wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
@@ -105,8 +103,8 @@ func TestAFrozenMonitorAndAWrongPortAreExplained(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	c.mon.freeze(t)
-	defer c.mon.thaw(t)
+	c.mons[0].freeze(t)
+	defer c.mons[0].thaw(t)
 	for _, at := range []wire.Addr{v2, v1} {
 		waiting.Go(func() {
 			_, err := c.client(t, "10s", at, "status")

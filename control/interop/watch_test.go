@@ -76,8 +76,7 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 2, more: "debug ms = 0\n" +
 		"osd fast shutdown = false\nosd heartbeat grace = 300\nmon allow pool delete = true\n"})
-	c.ceph("osd", "pool", "create", "watched", "4", "4", "replicated")
-	c.ceph("osd", "pool", "set", "watched", "size", "2")
+	c.createPool("watched", "4 4 replicated", "size 2")
 	watcher, notifier := dialCluster(t, c, "msgr2.1", uring.Auto), dialCluster(t, c, "msgr2.1", uring.Auto)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
@@ -98,8 +97,7 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 	hangUp(watcher)
 	w.notify("behind a break of all connections")
 	for _, d := range c.osds {
-		check(t, d.cmd.Process.Signal(syscall.SIGTERM)) // the disk in memory is kept in files
-		<-d.gone
+		d.end(t) // the disk in memory is kept in files
 		w.notify("while " + d.name + " is away")
 		d.restart(t)
 		c.awaitUp(2)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -331,12 +330,7 @@ type lineCount struct {
 func (a *adversary) logger(n *node) *slog.Logger {
 	next := slog.Handler(slog.DiscardHandler)
 	if *simTrace {
-		next = slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
-			if at.Key == slog.TimeKey {
-				return slog.Int("node", n.id)
-			}
-			return at
-		}})
+		next = n.traced()
 	}
 	h := &lineCount{Handler: next, mu: new(sync.Mutex), lines: make(map[string]int), since: a.w.net.Now(), skew: n.skew}
 	a.logs[n] = h

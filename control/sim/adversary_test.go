@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -54,13 +53,7 @@ const adversarySample = 250
 // Matrix: V1-11
 func TestAdversary(t *testing.T) {
 	seeds := seedsOr(adversarySample)
-	cover := new(simCover)
-	if *simParallel > 1 && seeds >= 100 && !*simTrace {
-		simProcesses(t, seeds, cover)
-	} else {
-		simHere(t, seeds, cover, runAdversary)
-	}
-	if !t.Failed() && seeds >= adversarySample {
+	if cover := runSeeds(t, seeds, runAdversary); !t.Failed() && seeds >= adversarySample {
 		checkActs(t, cover)
 	}
 }
@@ -234,12 +227,7 @@ func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {
 	}
 }
 
-// adversaryRegressions are seeds that find a bug which once was there.
-var adversaryRegressions = []struct {
-	seed     uint64
-	protocol simProtocol
-	was      string
-}{
+var adversaryRegressions = []regression{
 	{22, simMsgr2, "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
 	{8, simMsgr1, "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
 	{988, simMsgr1, "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
@@ -247,18 +235,7 @@ var adversaryRegressions = []struct {
 }
 
 // Matrix: V1-11
-func TestAdversaryFindsOldBugs(t *testing.T) {
-	defer pair.OnOneProcessor()()
-	for _, r := range adversaryRegressions {
-		t.Run(fmt.Sprint(r.seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if runAdversaryIn(t, r.seed, r.protocol, nil); t.Failed() {
-					t.Logf("once it was: %s", r.was)
-				}
-			})
-		})
-	}
-}
+func TestAdversaryFindsOldBugs(t *testing.T) { findOldBugs(t, adversaryRegressions, runAdversaryIn) }
 
 // proof is an authentication method that proves names: the acceptor sends a
 // challenge, and each name has a secret. It stands for cephx, whose number it has,

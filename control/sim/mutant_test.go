@@ -45,7 +45,8 @@ func must(t *testing.T, err error) {
 // Matrix: V1-11
 func TestSimulationNoticesBugs(t *testing.T) {
 	program, list := buildMutants(t)
-	run := func(t *testing.T, mutant string, first, seeds int) ([]byte, error) {
+	// The name of a mutant begins with the worlds that it is for. The program has the chosen one; empty: none.
+	run := func(t *testing.T, mutant, chosen string, first, seeds int) ([]byte, error) {
 		test := "TestSimulation"
 		if strings.HasPrefix(mutant, "adversary-") {
 			test = "TestAdversary"
@@ -54,13 +55,13 @@ func TestSimulationNoticesBugs(t *testing.T) {
 		if strings.HasPrefix(strings.TrimPrefix(mutant, "adversary-"), "msgr1-") {
 			protocol = simMsgr1
 		}
-		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+test+"$", "-sim.parallel=1", "-sim.protocol="+string(protocol),
+		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+test+"$", "-sim.parallel=1", "-sim.child", "-sim.protocol="+string(protocol),
 			fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", seeds))
-		cmd.Env = append(os.Environ(), mutantEnv+"="+mutant, "GOMAXPROCS=1")
+		cmd.Env = append(os.Environ(), mutantEnv+"="+chosen, "GOMAXPROCS=1")
 		return cmd.CombinedOutput()
 	}
 	t.Run("none", func(t *testing.T) {
-		if out, err := run(t, "", 1, 20); err != nil {
+		if out, err := run(t, "", "", 1, 20); err != nil {
 			t.Fatalf("without a bug: %v\n%s", err, out)
 		}
 	})
@@ -70,13 +71,21 @@ func TestSimulationNoticesBugs(t *testing.T) {
 			var out []byte
 			var err error
 			if m.seed > 0 { // the others show the same, but it takes longer to find one of them
-				out, err = run(t, m.name, m.seed, 1)
+				out, err = run(t, m.name, m.name, m.seed, 1)
+			}
+			if err == nil && m.misses != "" {
+				whole, bad := run(t, m.name, "", m.seed, 1)
+				must(t, bad)
+				if a, b := happened(t, out, m.misses), happened(t, whole, m.misses); a == 0 && b > 0 {
+					t.Logf("seed %d: %q happens %d times without the bug, and never with it", m.seed, m.misses, b)
+					return
+				}
 			}
 			if err == nil {
-				out, err = run(t, m.name, 1, 250)
+				out, err = run(t, m.name, m.name, 1, 250)
 			}
 			if err == nil {
-				out, err = run(t, m.name, 251, 750)
+				out, err = run(t, m.name, m.name, 251, 750)
 			}
 			if err == nil {
 				t.Fatal("1000 seeds did not notice it")
@@ -94,6 +103,14 @@ func TestSimulationNoticesBugs(t *testing.T) {
 	}
 }
 
+// happened is how often an event happened in seeds that passed.
+func happened(t *testing.T, out []byte, event string) int {
+	t.Helper()
+	cover, err := reported(out)
+	must(t, err)
+	return cover.count(event)
+}
+
 // firstLine is the first line that has a word.
 func firstLine(out []byte, word string) []byte {
 	for line := range bytes.Lines(out) {
@@ -108,6 +125,8 @@ func firstLine(out []byte, word string) []byte {
 type mutant struct {
 	name string
 	seed int // one that has noticed it, 0 if none is known
+	// misses is an event of that seed which does not happen with the bug; empty: the seed fails.
+	misses string
 }
 
 // edit is one change of the product's source.
@@ -134,6 +153,8 @@ func parseMutants(text string) (list []*mutant, edits []*edit) {
 			list = append(list, m)
 		case key == "seed" && m != nil:
 			m.seed, _ = strconv.Atoi(rest)
+		case key == "misses" && m != nil:
+			m.misses = rest
 		case key == "file" && m != nil:
 			e = &edit{mutant: m.name, file: rest}
 			edits = append(edits, e)

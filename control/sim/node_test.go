@@ -162,12 +162,17 @@ func (n *node) logger() *slog.Logger {
 	if !*simTrace {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(n.traced())
+}
+
+// traced is the part of the trace that a messenger logs.
+func (n *node) traced() slog.Handler {
+	return slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Int("node", n.id)
 		}
 		return a
-	}}))
+	}})
 }
 
 // Half of the seeds, the even ones, have nodes whose cores come and go.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -250,15 +251,8 @@ func receiveBuffersOf(seed uint64) int {
 	if seed%3 == 0 {
 		return 0
 	}
-	for _, r := range simRegressions {
-		if r.seed == seed {
-			return 0
-		}
-	}
-	for _, r := range adversaryRegressions {
-		if r.seed == seed {
-			return 0
-		}
+	if slices.ContainsFunc(slices.Concat(simRegressions, adversaryRegressions), func(r regression) bool { return r.seed == seed }) {
+		return 0
 	}
 	return 2 << (10 + seed/3%6)
 }

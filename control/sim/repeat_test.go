@@ -4,7 +4,6 @@ package sim_test
 
 import (
 	"bytes"
-	"io"
 	"runtime"
 	"runtime/metrics"
 	"testing"
@@ -86,7 +85,7 @@ func TestSimulationIsRepeatable(t *testing.T) {
 }
 
 // repeats fails if two runs of a seed differ.
-func repeats(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trace io.Writer) *world) {
+func repeats(t *testing.T, seed uint64, run runs) {
 	t.Helper()
 	for try := 1; !twice(t, seed, run); try++ {
 		if try == calmPairs {
@@ -97,7 +96,7 @@ func repeats(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trac
 
 // twice runs a seed twice and compares. It returns false if that says nothing,
 // as the machine has disturbed a run.
-func twice(t *testing.T, seed uint64, run func(t testing.TB, seed uint64, trace io.Writer) *world) bool {
+func twice(t *testing.T, seed uint64, run runs) bool {
 	t.Helper()
 	var worlds [2]*world
 	var traces [2]bytes.Buffer

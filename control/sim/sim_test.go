@@ -34,12 +34,14 @@ var (
 	simParallel = flag.Int("sim.parallel", runtime.NumCPU(), "processes that share the seeds")
 )
 
-// simRegressions are seeds that found a bug, each with the bug.
-var simRegressions = []struct {
+// regression is a seed that once found a bug.
+type regression struct {
 	seed     uint64
 	protocol simProtocol
 	was      string
-}{
+}
+
+var simRegressions = []regression{
 	{287, simMsgr2, "a connection that its user had marked down acknowledged messages that nobody got"},
 	{10672, simMsgr2, "a session followed a socket to a core that had been removed, and was accepted by no core"},
 	{93874, simMsgr2, "the same, of a core that ended while the session was on its way"},
@@ -87,19 +89,28 @@ func (w *world) simulate() *world {
 // Matrix: RP-07, RP-08, RP-09, RP-11, RP-13, SH-01, XC-07, KA-08, FT-26, FT-29, FT-30, FT-32, TH-14
 // Matrix: IO-20, IO-23, V1-11, INV-01, INV-03, INV-04
 func TestSimulation(t *testing.T) {
-	cover := new(simCover)
-	if *simParallel > 1 && *simSeeds >= 100 && !*simTrace {
-		simProcesses(t, *simSeeds, cover)
-	} else {
-		simHere(t, *simSeeds, cover, runSeed)
-	}
-	if !t.Failed() && *simSeeds >= 200 {
+	if cover := runSeeds(t, *simSeeds, runSeed); !t.Failed() && *simSeeds >= 200 {
 		cover.check(t)
 	}
 }
 
+// runs is one whole simulation.
+type runs func(t testing.TB, seed uint64, trace io.Writer) *world
+
+// runSeeds runs many seeds in several processes, few in this one.
+func runSeeds(t *testing.T, seeds int, run runs) *simCover {
+	t.Helper()
+	cover := new(simCover)
+	if *simParallel > 1 && seeds >= 100 && !*simTrace {
+		simProcesses(t, seeds, cover)
+	} else {
+		simHere(t, seeds, cover, run)
+	}
+	return cover
+}
+
 // simHere runs the seeds in this process.
-func simHere(t *testing.T, seeds int, cover *simCover, run func(t testing.TB, seed uint64, trace io.Writer) *world) {
+func simHere(t *testing.T, seeds int, cover *simCover, run runs) {
 	// What becomes runnable together runs in one order.
 	defer pair.OnOneProcessor()()
 	var trace io.Writer
@@ -120,13 +131,18 @@ func simHere(t *testing.T, seeds int, cover *simCover, run func(t testing.TB, se
 	}
 }
 
-// TestSimulationFindsOldBugs runs the seeds that once found one.
-func TestSimulationFindsOldBugs(t *testing.T) {
+func TestSimulationFindsOldBugs(t *testing.T) { findOldBugs(t, simRegressions, runSeedIn) }
+
+// runIn is one whole simulation by a protocol that the seed need not have.
+type runIn func(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world
+
+func findOldBugs(t *testing.T, list []regression, run runIn) {
+	t.Helper()
 	defer pair.OnOneProcessor()()
-	for _, r := range simRegressions {
+	for _, r := range list {
 		t.Run(fmt.Sprint(r.seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if runSeedIn(t, r.seed, r.protocol, nil); t.Failed() {
+				if run(t, r.seed, r.protocol, nil); t.Failed() {
 					t.Logf("once it was: %s", r.was)
 				}
 			})
@@ -197,16 +213,22 @@ func simProcess(test string, first, n uint64) (*simCover, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seeds %d to %d: %w\n%s", first, first+n-1, err, bytes.TrimSpace(out))
 	}
+	c, err := reported(out)
+	if err != nil {
+		return nil, fmt.Errorf("seeds %d to %d: %w", first, first+n-1, err)
+	}
+	return c, nil
+}
+
+// reported is the report in the output of a child.
+func reported(out []byte) (*simCover, error) {
 	for line := range strings.Lines(string(out)) {
 		if report, ok := strings.CutPrefix(line, simReportPrefix); ok {
 			c := new(simCover)
-			if err := json.Unmarshal([]byte(report), c); err != nil {
-				return nil, fmt.Errorf("seeds %d to %d: %w", first, first+n-1, err)
-			}
-			return c, nil
+			return c, json.Unmarshal([]byte(report), c)
 		}
 	}
-	return nil, fmt.Errorf("seeds %d to %d: no report in %q", first, first+n-1, out)
+	return nil, fmt.Errorf("no report in %q", out)
 }
 
 // simCover counts the events of simulations, so that a simulator that stops to cover an event
@@ -232,6 +254,14 @@ type simCover struct {
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
 	mu sync.Mutex // guards the counts of handshakes
+}
+
+// count is how often an event happened, or an act of an adversary.
+func (c *simCover) count(name string) int {
+	if f := reflect.ValueOf(c).Elem().FieldByName(name); f.IsValid() {
+		return int(f.Int())
+	}
+	return c.Acts[name]
 }
 
 // wrote counts a frame of a session handshake. Any goroutine.
