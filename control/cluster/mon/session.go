@@ -22,13 +22,6 @@ type session struct {
 	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
 }
 
-func (s *session) haveMap() {
-	if !s.mapped {
-		s.mapped = true
-		close(s.monmap)
-	}
-}
-
 // run has one session after the other, until the client is closed.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
