@@ -20,28 +20,11 @@ func TestAES256KKeysOpenAClusterOfBothKinds(t *testing.T) {
 	if major(t) < 20 {
 		t.Skip("keys of kind aes256k came with release 20")
 	}
-	t.Parallel()
-	var tb table
-	t.Run("clusters", func(t *testing.T) {
-		for _, cfg := range []clusterConfig{
-			{auth: "cephx", mode: "crc", ciphers: "aes256k", osds: 1},
-			{auth: "cephx", mode: "secure", ciphers: "aes256k", osds: 1},
-			{auth: "cephx", mode: "crc", ciphers: "mixed", osds: 1},
-		} {
-			t.Run(cfg.String(), func(t *testing.T) {
-				t.Parallel()
-				c := startCluster(t, cfg)
-				for _, backend := range backends {
-					tb.run(t, combo{"rados client", "cluster", cfg, "msgr2.1", backend}, func(t *testing.T) {
-						quiet(t, c)
-						useObjects(t, c, dialCluster(t, c, "msgr2.1", backend))
-					})
-				}
-				refuseWrongKey(t, c)
-			})
-		}
-	})
-	tb.log(t)
+	shareObjects(t, []clusterConfig{
+		{auth: "cephx", mode: "crc", ciphers: "aes256k", osds: 1},
+		{auth: "cephx", mode: "secure", ciphers: "aes256k", osds: 1},
+		{auth: "cephx", mode: "crc", ciphers: "mixed", osds: 1},
+	}, protocols[:1], refuseWrongKey)
 }
 
 func refuseWrongKey(t *testing.T, c *cluster) {

@@ -56,12 +56,8 @@ func weConnect(t *testing.T, tb *table, c *cluster) {
 				quiet(t, c)
 				useOSD(newPeer(t, c, protocol, backend), c, protocol, osd)
 			})
-		}
-	}
-	for _, protocol := range protocols {
-		for _, backend := range backends {
 			if cfg.auth == "none" {
-				row := combo{"ringmsgr", "ceph-mon", clusterConfig{auth: "none", mode: "secure"}, protocol, backend}
+				row = combo{"ringmsgr", "ceph-mon", clusterConfig{auth: "none", mode: "secure"}, protocol, backend}
 				tb.impossible(t, row, func(t *testing.T) {
 					wantNoSecure(t, c, protocol, backend)
 				})

@@ -27,6 +27,11 @@ import (
 // Matrix: IN-01
 func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 	enabled(t)
+	shareObjects(t, clusters, protocols, nil)
+}
+
+// shareObjects has our client and the real tools share objects of each cluster, for which it then calls behind.
+func shareObjects(t *testing.T, clusters []clusterConfig, protocols []string, behind func(t *testing.T, c *cluster)) {
 	t.Parallel()
 	var tb table
 	t.Run("clusters", func(t *testing.T) {
@@ -41,6 +46,9 @@ func TestOurClientAndTheRealToolsShareObjects(t *testing.T) {
 							useObjects(t, c, dialCluster(t, c, protocol, backend))
 						})
 					}
+				}
+				if behind != nil {
+					behind(t, c)
 				}
 			})
 		}
