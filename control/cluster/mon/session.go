@@ -34,9 +34,8 @@ func (c *Client) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		refusals++
-		if !refusal(err) {
-			refusals = 0
+		if refusals++; !errors.Is(err, control.ErrAuth) || !errors.Is(err, control.ErrGaveUp) {
+			refusals = 0 // it may have us when we ask again
 		}
 		c.mu.Lock()
 		c.lastErr = err
@@ -51,11 +50,6 @@ func (c *Client) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// refusal says whether a monitor will not have us, however often we ask.
-func refusal(err error) bool {
-	return errors.Is(err, control.ErrAuth) && errors.Is(err, control.ErrGaveUp)
 }
 
 // giveUp lets Open end, unless it has. The lock is held.
