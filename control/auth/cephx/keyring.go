@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -49,17 +50,37 @@ func (e *keyringError) Unwrap() []error { return []error{errKeyring, e.Err} }
 // maxKeyringLine bounds a line of a keyring file, in bytes.
 const maxKeyringLine = 1 << 20
 
+// The lines of a keyring file, which are those of a ceph.conf. A comment may end each line; after a backslash, and
+// in quotes, no comment begins.
+var (
+	sectionLine = regexp.MustCompile(`^\[([^\]]*)\]\s*([;#].*)?$`)
+	settingLine = regexp.MustCompile(
+		`^([^=;#\[\]]+?)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?:\\.|[^"'\\;#\s])(?:\\.|[^\\;#])*?)?)\s*([;#].*)?$`)
+	escaped = regexp.MustCompile(`\\(.)`)
+)
+
 // ReadKeyring parses a keyring file. Each entity may appear once and must have a key. One
-// of a kind that is unknown is no error of the file: using it fails.
-// Errors in the text name the line.
+// of a kind that is unknown is no error of the file: using it fails. The section "global" is ignored.
+// Errors in the text name the line, or the last of those that go on by a backslash.
 func ReadKeyring(r io.Reader) (*Keyring, error) {
 	p := keyringParser{ring: new(Keyring)}
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, maxKeyringLine)
-	n := 0
-	for sc.Scan() {
-		n++
-		if err := p.line(n, sc.Text()); err != nil {
+	n, text, goesOn := 0, "", false
+	for more := true; more; {
+		var err error
+		if more = sc.Scan(); more {
+			n++
+			text, goesOn = strings.CutSuffix(text+sc.Text(), `\`)
+		}
+		if !goesOn || !more {
+			err = p.line(n, text)
+			text = ""
+		}
+		if err == nil && len(text) > maxKeyringLine {
+			err = bufio.ErrTooLong
+		}
+		if err != nil {
 			p.ring.Wipe()
 			p.cur.Key.Wipe()
 			return nil, &keyringError{n, err}
@@ -76,53 +97,55 @@ func ReadKeyring(r io.Reader) (*Keyring, error) {
 }
 
 type keyringParser struct {
-	ring  *Keyring
-	cur   Entity
-	start int // line of the section's head; 0 before the first
+	ring   *Keyring
+	cur    Entity
+	start  int  // line of the section's head; 0 in no section of an entity
+	global bool // in the section of that name
 }
 
 func (p *keyringParser) line(n int, text string) error {
 	text = strings.TrimSpace(text)
+	section, setting := sectionLine.FindStringSubmatch(text), settingLine.FindStringSubmatch(text)
 	switch {
 	case text == "", text[0] == '#', text[0] == ';':
 		return nil
-	case text[0] == '[':
+	case section != nil:
 		if err := p.endSection(); err != nil {
 			return fmt.Errorf("section from line %d: %w", p.start, err)
 		}
-		return p.beginSection(n, text)
+		return p.beginSection(n, strings.TrimSpace(section[1]))
+	case setting == nil:
+		return malformed("neither a section nor of the form name = value")
+	case p.global:
+		return nil
 	case p.start == 0:
 		return malformed("text before the first section")
 	}
-	name, value, ok := strings.Cut(text, "=")
-	if !ok {
-		return malformed("neither a section nor of the form name = value")
+	value := setting[2]
+	if value != "" && (value[0] == '"' || value[0] == '\'') {
+		value = value[1 : len(value)-1]
 	}
-	value, err := unquote(strings.TrimSpace(value))
-	if err != nil {
-		return err
-	}
-	return p.setting(strings.TrimSpace(name), value)
+	return p.setting(strings.Fields(strings.ReplaceAll(setting[1], "_", " ")), escaped.ReplaceAllString(value, "$1"))
 }
 
 func (p *keyringParser) beginSection(n int, text string) error {
-	text, ok := strings.CutSuffix(text, "]")
-	if !ok {
-		return malformed("section without ]")
+	if p.cur, p.start, p.global = (Entity{}), 0, text == "global"; p.global {
+		return nil
 	}
-	name, err := parseSectionName(strings.TrimSpace(text[1:]))
+	name, err := parseSectionName(text)
 	if err != nil {
 		return err
 	}
 	if _, ok := p.ring.entities[name]; ok {
 		return malformed(fmt.Sprintf("%v appears twice", name))
 	}
-	p.cur, p.start = Entity{Name: name}, n
+	p.cur, p.start = Entity{Name: name, Caps: map[string]string{}}, n
 	return nil
 }
 
-func (p *keyringParser) setting(name, value string) error {
-	if name == "key" {
+// setting takes a setting, whose name has words.
+func (p *keyringParser) setting(name []string, value string) error {
+	if slices.Equal(name, []string{"key"}) {
 		if !p.cur.Key.IsZero() {
 			return malformed("second key of an entity")
 		}
@@ -130,14 +153,11 @@ func (p *keyringParser) setting(name, value string) error {
 		p.cur.Key = k
 		return err
 	}
-	if f := strings.Fields(name); len(f) == 2 && f[0] == "caps" {
-		if _, ok := p.cur.Caps[f[1]]; ok {
-			return malformed(fmt.Sprintf("second caps for %s", f[1]))
+	if len(name) == 2 && name[0] == "caps" {
+		if _, ok := p.cur.Caps[name[1]]; ok {
+			return malformed(fmt.Sprintf("second caps for %s", name[1]))
 		}
-		if p.cur.Caps == nil {
-			p.cur.Caps = make(map[string]string)
-		}
-		p.cur.Caps[f[1]] = value
+		p.cur.Caps[name[1]] = value
 	}
 	// Other settings, for example "auid" of old releases, are ignored.
 	return nil
@@ -161,36 +181,6 @@ func parseSectionName(s string) (wire.EntityName, error) {
 		return wire.EntityName{Type: t}, err
 	}
 	return wire.ParseEntityName(s)
-}
-
-// unquote takes off double quotes, inside of which a backslash makes the next character
-// literal. Text without quotes ends at a comment.
-func unquote(s string) (string, error) {
-	if !strings.HasPrefix(s, `"`) {
-		if i := strings.IndexAny(s, "#;"); i >= 0 {
-			s = strings.TrimSpace(s[:i])
-		}
-		return s, nil
-	}
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			if i++; i == len(s) {
-				return "", malformed("quote is not closed")
-			}
-			b.WriteByte(s[i])
-		case '"':
-			rest := strings.TrimSpace(s[i+1:])
-			if rest != "" && rest[0] != '#' && rest[0] != ';' {
-				return "", malformed("text after the closing quote")
-			}
-			return b.String(), nil
-		default:
-			b.WriteByte(s[i])
-		}
-	}
-	return "", malformed("quote is not closed")
 }
 
 func quote(s string) string {

@@ -12,15 +12,18 @@ import (
 )
 
 const sampleKeyring = `# made by hand
-[mon.]
-	key = AQBAGgFrkJ2DJBAAABEiM0RVZneImaq7zN3u/w==
-	caps mon = "allow *"
+[global]
+	debug = 1
+[mon.] ; as Ceph's own tools take it
+	key = 'AQBAGgFrkJ2DJBAAABEiM0RVZneImaq7zN3u/w=='
+	caps_mon = "allow *"
 
 [client.admin]
 key=AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA== ; the usual one
     auid = 18446744073709551615
     caps  mds = "allow \"all\" \\ of it"   # quoted
-    caps osd = allow *
+    caps osd = allow \
+*
 `
 
 func TestKeyringFile(t *testing.T) {

@@ -114,7 +114,11 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 
 func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	cl, narrow := c.loggedIn(admin), c.client(admin, func(cfg *ClientConfig) { cfg.Services = wire.OSD })
+	c.login(narrow)
+	if n, all := len(narrow.Tickets()), cl.Tickets(); n != 2 || len(all) != 4 || all[0].Service != wire.Mon || all[3].Service != wire.Auth || all[0].SecretID != 2 {
+		t.Errorf("%d tickets for osds alone, all: %+v", n, all)
+	}
 	mgr := cl.tickets[serviceMgr]
 	for _, gives := range []service{serviceMgr | serviceMDS, serviceOSD | serviceMgr | serviceMDS} {
 		delete(cl.tickets, serviceOSD)

@@ -173,22 +173,6 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestTicketsThatWereNotAskedForAreIgnored(t *testing.T) {
-	c := newCluster(t)
-	cl := c.client(admin, func(cfg *ClientConfig) { cfg.Services = wire.OSD })
-	wide := c.client(admin)
-	c.login(cl)
-	if n := len(cl.Tickets()); n != 2 {
-		t.Errorf("%d tickets", n)
-	}
-	c.login(wide)
-	info := wide.Tickets()
-	if len(info) != 4 || info[0].Service != wire.Mon || info[3].Service != wire.Auth || info[0].SecretID != 2 ||
-		!info[0].Expires.Equal(t0.Add(time.Hour)) {
-		t.Errorf("%+v", info)
-	}
-}
-
 func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)

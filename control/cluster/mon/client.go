@@ -426,7 +426,10 @@ func (c *Client) newMonMap(front []byte) error {
 	c.monmap = m
 	c.subs["monmap"] = subscription{start: uint64(m.Epoch) + 1}
 	c.mons = candidates(c.cfg.Mons, m.Mons)
-	c.session.haveMap()
+	if s := c.session; !s.mapped {
+		s.mapped = true
+		close(s.monmap)
+	}
 	return nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 var errNotKnown = errors.New("command not known")
@@ -106,26 +105,31 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// A monitor that is frozen still accepts connections.
+// A monitor that is frozen still accepts connections. Who waits for it is told which it is, before an attempt has failed, too.
 func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")
 	check(t, err)
 	defer silent.Close()
 	addr := wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
-	for _, first := range []string{"the messenger", "the client"} {
-		const soon, late = 50 * time.Millisecond, time.Hour
-		limits := map[string][2]time.Duration{"the messenger": {soon, late}, "the client": {late, soon}}[first]
+	const soon, late = 50 * time.Millisecond, time.Hour
+	for i, limits := range [][2]time.Duration{{late, late}, {soon, late}, {late, soon}} { // the caller, the messenger, the client
 		m := messenger(t, control.Config{Name: name(t, "client.admin"), Timeouts: control.Timeouts{Handshake: limits[0]}})
 		cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Timeout: limits[1], Retry: late})
 		check(t, err)
 		check(t, m.Start(cl.Dispatcher()))
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancelCause(t.Context())
 		opened := make(chan error, 1)
 		go func() { opened <- cl.Open(ctx, m) }()
-		eventually(t, "an attempt that failed", func() bool { return cl.Err() != nil })
-		cancel()
-		if err := <-opened; !errors.Is(err, mon.ErrNoAnswer) || !strings.Contains(err.Error(), addr.String()) {
-			t.Errorf("%s gives up first: %v, want ErrNoAnswer with the address", first, err)
+		if i == 0 {
+			conn, err := silent.Accept()
+			check(t, err)
+			defer conn.Close()
+		} else {
+			eventually(t, "an attempt that failed", func() bool { return cl.Err() != nil })
+		}
+		cancel(errNotKnown)
+		if err := <-opened; !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, errNotKnown) || !strings.Contains(err.Error(), addr.String()) {
+			t.Errorf("%d gives up first: %v, want ErrNoAnswer with the address", i, err)
 		}
 	}
 }
@@ -321,43 +325,5 @@ func TestServiceKeysRotateUnderLoad(t *testing.T) {
 	}
 	if old.State() != control.StateReady {
 		t.Errorf("the old connection is %v: %v", old.State(), old.Err())
-	}
-}
-
-// Who waits for a monitor that accepts and says nothing is told which.
-func TestOpenNamesTheMonitorThatIsSilent(t *testing.T) {
-	silent, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	addr := wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
-	c, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := control.New(control.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := m.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := m.Start(c.Dispatcher()); err != nil {
-		t.Fatal(err)
-	}
-	// The time is over when it has accepted, not before.
-	ctx, over := context.WithCancelCause(t.Context())
-	go func() {
-		if conn, err := silent.Accept(); err == nil {
-			over(context.DeadlineExceeded)
-			<-t.Context().Done()
-			_ = conn.Close()
-		}
-	}()
-	if err := c.Open(ctx, m); !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), addr.String()) {
-		t.Errorf("%v, want ErrNoAnswer with %v", err, addr)
 	}
 }

@@ -85,24 +85,28 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsComeBack(t *testing.T) {
+func TestMessagesComeBack(t *testing.T) {
+	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := func(want, got any, err error) {
+		t.Helper()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	}
 	subs := map[string]subscription{"monmap": {start: 5}, "osdmap": {once: true}}
-	got, err := decodeSubscribe(subscribeMessage(subs).Front)
-	if err != nil || !reflect.DeepEqual(got, subs) {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func TestAuthMessagesComeBack(t *testing.T) {
-	_, p, err := decodeAuth(authMessage(auth.Cephx, []byte("payload")).Front)
-	if err != nil || string(p) != "payload" {
-		t.Errorf("%q, %v", p, err)
-	}
-	want := authReply{method: 2, result: -13, globalID: 7, payload: []byte("x"), text: "no"}
-	got, err := decodeAuthReply(want.message(3).Front)
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v", got, err)
-	}
+	gotSubs, err := decodeSubscribe(subscribeMessage(subs).Front)
+	back(subs, gotSubs, err)
+	_, payload, err := decodeAuth(authMessage(auth.Cephx, []byte("payload")).Front)
+	back([]byte("payload"), payload, err)
+	reply := authReply{method: 2, result: -13, globalID: 7, payload: []byte("x"), text: "no"}
+	gotReply, err := decodeAuthReply(reply.message(3).Front)
+	back(reply, gotReply, err)
+	m := MonMap{Epoch: 3, Changed: time.Unix(1000, 0).UTC(), Mons: []Mon{{"a", addrs}, {"b", addrs}, {"c", addrs}}}
+	gotMap, err := decodeMonMap(m.AppendTo(nil))
+	back(m, gotMap, err)
 }
 
 func TestFSIDText(t *testing.T) {
@@ -115,20 +119,6 @@ func TestFSIDText(t *testing.T) {
 		if f, err := ParseFSID(bad); !errors.Is(err, ErrConfig) {
 			t.Errorf("%q: %v, %v", bad, f, err)
 		}
-	}
-}
-
-func TestAMapOfSeveralMonsComesBack(t *testing.T) {
-	m := MonMap{Epoch: 3, Changed: time.Unix(1000, 0).UTC()}
-	for _, name := range []string{"a", "b", "c"} {
-		v, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Mons = append(m.Mons, Mon{name, v})
-	}
-	if got, err := decodeMonMap(m.AppendTo(nil)); err != nil || !reflect.DeepEqual(got, m) {
-		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -22,13 +22,6 @@ type session struct {
 	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
 }
 
-func (s *session) haveMap() {
-	if !s.mapped {
-		s.mapped = true
-		close(s.monmap)
-	}
-}
-
 // run has one session after the other, until the client is closed.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
@@ -41,9 +34,8 @@ func (c *Client) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		refusals++
-		if !refusal(err) {
-			refusals = 0
+		if refusals++; !errors.Is(err, control.ErrAuth) || !errors.Is(err, control.ErrGaveUp) {
+			refusals = 0 // it may have us when we ask again
 		}
 		c.mu.Lock()
 		c.lastErr = err
@@ -58,11 +50,6 @@ func (c *Client) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// refusal says whether a monitor will not have us, however often we ask.
-func refusal(err error) bool {
-	return errors.Is(err, control.ErrAuth) && errors.Is(err, control.ErrGaveUp)
 }
 
 // giveUp lets Open end, unless it has. The lock is held.

@@ -39,11 +39,12 @@ const (
 
 // cluster is a monitor of ours with the map of a real cluster, and changes to it.
 type cluster struct {
-	addr  wire.Addr // of the monitor
-	m     *control.Messenger
-	whole []byte
-	first *osdmap.Map
-	stop  []func() error
+	addr   wire.Addr // of the monitor
+	m      *control.Messenger
+	client *rados.Cluster // the last one
+	whole  []byte
+	first  *osdmap.Map
+	stop   []func() error
 
 	mu    sync.Mutex
 	epoch uint32
@@ -218,6 +219,7 @@ func (c *cluster) dial(ctx context.Context, t *testing.T) *rados.Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
+	c.client = client
 	return client
 }
 
@@ -276,18 +278,10 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 
 // A client keeps the number by which OSDs know it, though a later login gives it another one.
 func TestTheInstanceIDIsTheNumberThatOSDsSee(t *testing.T) {
-	c := startCluster(t)
-	osd, err := c.startOSD("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := c.dial(t.Context(), t)
-	p, err := client.Pool(t.Context(), pool)
+	ctx, osd, o := startObject(t)
+	client := osd.c.client
 	for again := range 2 {
-		if err == nil {
-			err = p.Object(object).WriteFull(t.Context(), []byte(text))
-		}
-		if err != nil {
+		if err := o.WriteFull(ctx, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		for _, conn := range osd.m.Conns() {
@@ -300,12 +294,11 @@ func TestTheInstanceIDIsTheNumberThatOSDsSee(t *testing.T) {
 			break
 		}
 		session := client.Mon().Conn()
-		for _, conn := range c.m.Conns() {
+		for _, conn := range osd.c.m.Conns() {
 			conn.MarkDown()
 		}
-		next := func() bool { n := client.Mon().Conn(); return n != nil && n != session }
-		if err := msgrtest.Until(t.Context(), next); err != nil {
-			t.Fatal(err)
+		if msgrtest.Until(ctx, func() bool { n := client.Mon().Conn(); return n != nil && n != session }) != nil {
+			t.Fatal("no other session")
 		}
 	}
 }

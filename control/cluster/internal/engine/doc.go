@@ -44,5 +44,6 @@
 // # Errors
 //
 // All are an *[Error] with the outcome of the operation. Until it has ended, and after ErrUnknown ever, its
-// data must not change, as it may be on its way to an OSD still.
+// data must not change, as it may be on its way to an OSD still. An earlier attempt, in the queue of an OSD that
+// the map has taken the object from, may read data that has changed: its epoch is too old for any OSD to take it.
 package engine

@@ -243,15 +243,13 @@ func TestAPeerThatComesToUsBringsNoMaps(t *testing.T) {
 	c := start(t, Options{}, func(_ *control.Config, d *control.Dispatcher) {
 		d.ByType[last] = func(*control.Conn, *control.Message) { close(came) }
 	})
+	maps := control.NewMessage(typeOSDMap, captured.OSDMaps(c.whole[12:28], 120, nil, c.whole), nil)
 	conn, err := messenger(t, wire.Client, 1, &control.Dispatcher{}).Connect(bind(t, c.e.messenger), wire.Client)
+	if err == nil {
+		err = errors.Join(conn.Send(maps), conn.Send(control.NewMessage(last, nil, nil)))
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	maps := control.NewMessage(typeOSDMap, captured.OSDMaps(c.whole[12:28], 120, nil, c.whole), nil)
-	for _, m := range []*control.Message{maps, control.NewMessage(last, nil, nil)} {
-		if err := conn.Send(m); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if <-came; c.e.Map() != nil {
 		t.Error("it brought a map")

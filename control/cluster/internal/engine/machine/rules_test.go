@@ -91,6 +91,14 @@ func (r *rig) ended(all []Action, o *Op, err error) {
 	}
 }
 
+// newSent is a rig whose osd.0 has been sent a write.
+func newSent(t *testing.T) (*rig, *Op) {
+	r, o := newRig(t), write(pool1)
+	r.submit(o)
+	r.up()
+	return r, o
+}
+
 func write(pool int64) *Op {
 	return &Op{Object: osdop.Object{Pool: pool, Name: "a"}, Flags: osdop.FlagWrite}
 }
@@ -129,17 +137,12 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 }
 
 func TestAPoolOfErrorsFailsAtOnce(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
+	r, o := newSent(t)
 	r.ended(r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags |= osdmap.PoolEIO; f.pools[pool1] = p }), o, syscall.EIO)
 }
 
 func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
-	r.up()
+	r, o := newSent(t)
 	s := o.Session
 	if r.m.Find(s, o.TID) != o || r.m.Find(&Session{OSD: 1}, o.TID) != nil || r.m.Find(s, o.TID+1) != nil {
 		t.Error("an answer finds the wrong operation")
@@ -164,10 +167,7 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 }
 
 func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
-	r.up()
+	r, o := newSent(t)
 	tid := o.TID
 	a := r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1, Namespace: "n"}})
 	e := r.m.Envelope(o)
@@ -186,10 +186,7 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 
 // An OSD that always answers EAGAIN gets a few requests a second, not as many as it can answer.
 func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
-	r.up()
+	r, o := newSent(t)
 	sends := 0
 	for range 100 {
 		if find(r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)}), Send) == nil {
@@ -206,9 +203,7 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 }
 
 func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
+	r, o := newSent(t)
 	wrong := errors.New("wrong key")
 	for range 10 {
 		r.m.Refused(o.Session, wrong)
@@ -222,10 +217,7 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 }
 
 func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
-	r := newRig(t)
-	o := write(pool1)
-	r.submit(o)
-	r.up()
+	r, o := newSent(t)
 	for id := range uint64(maxBackoffs + 1) {
 		if err := r.m.Backoff(o.Session, &osdop.Backoff{What: osdop.Block, ID: id}); err != nil {
 			return
