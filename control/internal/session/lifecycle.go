@@ -72,7 +72,7 @@ func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 	r.Do(Faulted{From: from, Err: err})
 	f := Failure{
 		From: from, Terminal: terminal || errors.Is(err, ErrWrongPeer), Waited: errors.Is(err, ErrWait), Once: l.Once,
-		Work: l.work(r), Dialable: p.Address(r.Env.Addrs).AddrPort.Port() != 0,
+		Work: l.work(r), Dialable: dialable(r, p),
 		Useless: l.useless > 1,
 	}
 	switch remedy := FaultRule(l.Policy, f); remedy {
@@ -103,6 +103,9 @@ func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 		l.dial(r, p, OnRedial)
 	}
 }
+
+// dialable says whether the peer could dial us.
+func dialable(r *Run, p Protocol) bool { return p.Address(r.Env.Addrs).AddrPort.Port() != 0 }
 
 // Live ends the connection for good.
 func (ev Close) Live(l *Lifecycle, p Protocol, r *Run) { l.Close(r, p, ev) }
@@ -145,7 +148,7 @@ func (Thaw) Live(l *Lifecycle, p Protocol, r *Run) {
 		return
 	}
 	l.Frozen = false
-	f := Failure{From: Ready, Work: l.work(r), Dialable: true}
+	f := Failure{From: Ready, Work: l.work(r), Dialable: dialable(r, p)}
 	switch {
 	case l.State == Wait:
 		l.dial(r, p, OnTimer)

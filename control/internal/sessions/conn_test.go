@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -97,14 +98,16 @@ func (c *lateClock) AfterFunc(_ time.Duration, f func()) (stop func() bool) {
 	return func() bool { return true }
 }
 
+// A session of another process has the times of our policy.
 func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	clock := new(lateClock)
-	m := newManager(t, func(c *Config) { c.Clock = clock })
-	p := losslessPeer()
-	p.StandbyAge = time.Hour
+	m := newManager(t, func(c *Config) { c.Clock, c.Default.StandbyAge = clock, time.Hour })
 	m.lock()
-	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-	c.s.State = session.Standby
+	c, err := m.restoreLocked(&handover.Session{Peer: session.Peer{Target: nobody(1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.s.Frozen = false
 	c.beginStandbyLocked()
 	m.unlock()
 	m.lock()
