@@ -21,7 +21,7 @@ func (l *Lifecycle) dial(r *Run, p Protocol, t Trigger) {
 	if !l.move(r, t) {
 		return
 	}
-	l.GlobalSeq = r.Env.Seq.Next(0)
+	l.GlobalSeq = max(r.Env.Seq.Next(), l.GlobalSeq+1)
 	p.Begin(r, t)
 	l.Attempt++
 	l.rounds = 0
@@ -275,12 +275,13 @@ func (l *Lifecycle) MayRetry() error {
 	return nil
 }
 
-// Exceed numbers our attempt anew, above the number that the peer has on record.
+// Exceed numbers our attempt anew, above the number that the peer has on record. Other sessions go on
+// with our own numbers: a peer could raise these up to Numbers.Max, attempt by attempt.
 func (l *Lifecycle) Exceed(r *Run, n Numbers, known uint64) error {
-	if own := uint64(*r.Env.Seq); !n.Believable(known, own) { // it is one number for all our peers
+	if own := max(uint64(*r.Env.Seq), l.GlobalSeq); !n.Believable(known, own) { // one number for all our peers
 		return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", ErrProtocol, known, own)
 	}
-	l.GlobalSeq = r.Env.Seq.Next(known)
+	l.GlobalSeq = max(r.Env.Seq.Next(), l.GlobalSeq+1, known+1)
 	r.Do(Count{Retries})
 	return nil
 }
