@@ -51,6 +51,7 @@ var simRegressions = []struct {
 	// The same: TestMsgr1WhoWantsTheAddressBeforeARebindGetsNoSession of control notices it.
 	{478, simMsgr1, "a handshake that a Rebind overtook opened a session with the wrong peer"},
 	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
+	{90005322, simMsgr1, "the same: a session that began anew kept the numbers that its peer knew before"},
 	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
 }
 
