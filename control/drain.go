@@ -52,7 +52,7 @@ func (c *Conn) drain(ctx context.Context) error {
 		Hopeless: func() bool { return c.s.Policy().Server && c.m.unbound.Load() },
 		Done: func(err error) {
 			c.MarkDown() // ahead of the fault of the socket
-			result <- err
+			result <- c.sendError(err)
 		},
 	})
 	select {

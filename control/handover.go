@@ -35,7 +35,7 @@ func (m *Messenger) HandOver(ctx context.Context, conn *net.UnixConn) error {
 // lossless sessions.
 //
 // cfg must have the predecessor's Name, and its Nonce if set. All other fields may differ, the
-// number of cores too. A session keeps its policy; its throttles are those of cfg's policy for
+// number of cores too. A session keeps its policy; its throttles and times are those of cfg's policy for
 // the peer's type.
 //
 // After an error the predecessor goes on. The caller closes conn, which is of no further use.

@@ -24,7 +24,7 @@ type DrainOptions struct {
 	Hopeless func() bool
 	// Done is called once, on the core: nil when everything that Send had taken was
 	// written and, on a lossless session, acknowledged, and the peer has hung up
-	// since; else ErrUndelivered.
+	// since; else ErrUndelivered, or ErrDropped if the handler was closed before.
 	Done func(error)
 }
 
@@ -41,44 +41,26 @@ type drain struct {
 // Drain ends a handler in good order. Later messages of the peer are neither dispatched nor
 // acknowledged, as after Refuse. Queued messages are sent; when none is left Send fails with
 // ErrFrozen, our direction of the socket ends, and the peer has time to read everything and
-// hang up. The owner closes the handler afterwards. A second call only calls its Done with
-// ErrFrozen. Any goroutine.
+// hang up. The owner closes the handler afterwards. Call it once. Any goroutine.
 func (h *Handler) Drain(opt DrainOptions) {
 	h.Do(func(c *loop.Core) {
-		if h.draining != nil {
-			opt.Done(ErrFrozen)
-			return
-		}
 		d := &drain{h: h, opt: opt}
-		d.timer.Fire = func(c *loop.Core, _ time.Duration) { d.fired(c) }
+		d.timer.Fire = func(c *loop.Core, _ time.Duration) { d.look(c) }
 		h.draining = d
 		d.look(c)
 	})
 }
 
-// fired goes on where the handler is now.
-func (d *drain) fired(c *loop.Core) {
-	if d.h.core.Load() != c {
-		d.h.Do(d.look)
-		return
-	}
-	d.look(c)
-}
-
-// look checks the progress of the drain. On its core.
+// look checks the progress of the drain, from time to time. On its core; d may be nil.
 func (d *drain) look(c *loop.Core) {
-	if d.done {
+	if d == nil || d.done {
 		return
 	}
 	switch h := d.h; {
 	case d.bye != nil && h.sock == d.bye:
 		// The peer reads, and has not hung up.
-	case h.state == stateDrop:
-		if d.holds {
-			d.end(ErrUndelivered)
-		} else {
-			d.end(nil)
-		}
+	case h.state == stateDrop: // it was closed before
+		d.end(ErrDropped)
 		return
 	case d.left():
 		if h.sock == nil && d.opt.Hopeless != nil && d.opt.Hopeless() {
@@ -112,6 +94,26 @@ func (d *drain) left() bool {
 
 // idle reports whether the user sends no more messages.
 func (d *drain) idle() bool { return d.opt.Idle == nil || d.opt.Idle() }
+
+// leaves stops the timer, which belongs to the core: look goes on at the next one. d may be nil.
+func (d *drain) leaves(c *loop.Core) {
+	if d != nil {
+		c.Stop(&d.timer)
+	}
+}
+
+// closes ends the drain with its handler, whose queues are still there. d may be nil.
+func (d *drain) closes(c *loop.Core) {
+	if d == nil || d.done {
+		return
+	}
+	c.Stop(&d.timer)
+	if d.left(); d.holds {
+		d.end(ErrUndelivered)
+		return
+	}
+	d.end(nil)
+}
 
 // lost is the end of a socket.
 func (d *drain) lost(s *loop.Socket) {

@@ -243,18 +243,20 @@ func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 func (h *Handler) hop(c, to *loop.Core, second *loop.Task) {
 	countsOf(c).MovedAway++
 	c.AddLoad(-1)
+	h.draining.leaves(c)
 	h.core.Store(to) // our last touch
 	to.Post(second)
 }
 
 // passSecond has the second number of a move had its turn.
-func (h *Handler) passSecond() { h.in.pass(h.in.last + 1) }
+func (h *Handler) passSecond() { h.in.last++ }
 
 // arrived is the second hop.
 func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
 	h.passSecond()
 	if c != from {
 		countsOf(c).MovedHere++
+		h.draining.look(c)
 	}
 	if h.state != stateDrop {
 		h.owner.Moved(h, from, ev)
@@ -286,6 +288,7 @@ func (h *Handler) Refuse() {
 func (h *Handler) Close(done func()) {
 	h.Refuse()
 	h.post(1, func(h *Handler, c *loop.Core) {
+		h.draining.closes(c)
 		h.state = stateDrop
 		h.reportQueued = false
 		h.closeSocket(ErrDropped)
@@ -334,9 +337,3 @@ func (q *Ordered[T]) Next() (item T, ok bool) {
 	q.last++
 	return item, true
 }
-
-// pass has number n had its turn without an item.
-func (q *Ordered[T]) pass(n uint64) { q.last = n }
-
-// waiting is the number of items that came early.
-func (q *Ordered[T]) waiting() int { return len(q.early) }

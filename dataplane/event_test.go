@@ -29,8 +29,8 @@ func TestAnEarlyEventWaitsForThoseBeforeIt(t *testing.T) {
 	if got := fmt.Sprint(own.happened); got != "[0 1 2 3 4 5]" {
 		t.Errorf("happened %s", got)
 	}
-	if countsOf(b.c).EarlyEvents != 3 || h.in.waiting() != 0 {
-		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, h.in.waiting())
+	if countsOf(b.c).EarlyEvents != 3 || len(h.in.early) != 0 {
+		t.Errorf("%d early events counted, %d still wait", countsOf(b.c).EarlyEvents, len(h.in.early))
 	}
 }
 
@@ -387,7 +387,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 		}
 		rng.Shuffle(n, func(i, j int) { numbers[i], numbers[j] = numbers[j], numbers[i] })
 		var q Ordered[uint64]
-		if got := receive(&q, numbers...); !slices.Equal(got, want) || q.waiting() != 0 {
+		if got := receive(&q, numbers...); !slices.Equal(got, want) || len(q.early) != 0 {
 			t.Fatal(fmt.Sprint(numbers, got))
 		}
 	}
@@ -396,7 +396,7 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 func TestANumberCanPassWithoutAnItem(t *testing.T) {
 	var q Ordered[uint64]
 	receive(&q, 1, 3)
-	q.pass(2)
+	q.last = 2
 	if item, ok := q.Next(); !ok || item != 30 {
 		t.Errorf("%d, %v", item, ok)
 	}

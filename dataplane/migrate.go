@@ -38,7 +38,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 		case s == nil:
 			h.leaveCore(c, to, nil, done)
 		default:
-			waited := h.in.waiting() > 0
+			waited := len(h.in.early) > 0
 			s.Detach(func(c *loop.Core, d *loop.Detached) {
 				var l *migrationState
 				if d != nil {
@@ -99,6 +99,7 @@ func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) 
 	}
 	h.takeInbox()
 	h.wake()
+	h.draining.look(c)
 	if done != nil {
 		done()
 	}

@@ -225,22 +225,38 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 	})
 }
 
-// A handler without a socket migrates with its queue; to its own core at once.
-func TestAClosedHandlerMigratesWithItsQueue(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
-	own := &recorder{}
-	h := NewHandler(p.Core(0), HandlerConfig{Owner: own})
-	h.Delay(false, nil)
-	must(t, h.Send(&Message{TID: 1}))
-	migrate(t, h, p.Core(0))
-	migrate(t, h, p.Core(1))
-	st, err := h.Stats()
-	must(t, err)
-	if st.Core != 1 || st.Queued != 1 || p.Core(0).Load() != 0 || p.Core(1).Load() != 1 {
-		t.Errorf("%+v; load %d and %d", st, p.Core(0).Load(), p.Core(1).Load())
-	}
-	if got := fmt.Sprint(own.log()); got != "[moving to 1 moved from 0 accepted=false replace=false]" {
-		t.Errorf("events %v", got)
+// A drain goes on where its handler is, also after the end of the core on which it began. It ends with its
+// handler at once, as a core that is ending fires no timer.
+func TestADrainGoesWithItsHandler(t *testing.T) {
+	for name, move := range map[string]func(h *Handler, to *loop.Core){
+		"migrate": func(h *Handler, to *loop.Core) { h.Migrate(to, nil) },
+		"move":    func(h *Handler, to *loop.Core) { h.Move(to, MoveCause{}, nil) },
+		"close":   func(h *Handler, _ *loop.Core) { h.Close(nil) },
+	} {
+		a, b := twoBeds(t, nil)
+		c := a.handler(HandlerConfig{})
+		must(t, c.h.Send(&Message{TID: 1}))
+		ended := make(chan error, 1)
+		c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
+		c.h.Migrate(a.c, nil) // it is there
+		a.settle()
+		move(c.h, b.c)
+		a.settle()
+		if own, other := a.c.Load(), b.c.Load(); own != 0 || other != 1 && name != "close" {
+			t.Errorf("%s: load %d and %d", name, own, other)
+		}
+		a.close()
+		if c.bed = b; name != "close" {
+			b.settle()
+			c.h.Delay(false, nil)
+			c.open(OpenOptions{Lossy: true})
+			b.after(drainEvery)
+			c.hangUp()
+		}
+		if len(ended) != 1 || errors.Is(<-ended, ErrUndelivered) != (name == "close") {
+			t.Errorf("%s: the drain has not ended, or wrongly", name)
+		}
+		b.close()
 	}
 }
 

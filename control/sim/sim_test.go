@@ -48,6 +48,7 @@ var simRegressions = []regression{
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
 	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
+	{90005322, simMsgr1, "the same: a session that began anew kept the numbers that its peer knew before"},
 	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
 }
 

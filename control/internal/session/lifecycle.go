@@ -21,7 +21,7 @@ func (l *Lifecycle) dial(r *Run, p Protocol, t Trigger) {
 	if !l.move(r, t) {
 		return
 	}
-	l.GlobalSeq = r.Env.Seq.Next(0)
+	l.GlobalSeq = max(r.Env.Seq.Next(), l.GlobalSeq+1)
 	p.Begin(r, t)
 	l.Attempt++
 	l.rounds = 0
@@ -72,7 +72,7 @@ func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 	r.Do(Faulted{From: from, Err: err})
 	f := Failure{
 		From: from, Terminal: terminal || errors.Is(err, ErrWrongPeer), Waited: errors.Is(err, ErrWait), Once: l.Once,
-		Work: l.work(r), Dialable: p.Address(r.Env.Addrs).AddrPort.Port() != 0,
+		Work: l.work(r), Dialable: dialable(r, p),
 		Useless: l.useless > 1,
 	}
 	switch remedy := FaultRule(l.Policy, f); remedy {
@@ -103,6 +103,9 @@ func (l *Lifecycle) fault(r *Run, p Protocol, err error, terminal bool) {
 		l.dial(r, p, OnRedial)
 	}
 }
+
+// dialable says whether the peer could dial us.
+func dialable(r *Run, p Protocol) bool { return p.Address(r.Env.Addrs).AddrPort.Port() != 0 }
 
 // Live ends the connection for good.
 func (ev Close) Live(l *Lifecycle, p Protocol, r *Run) { l.Close(r, p, ev) }
@@ -145,7 +148,7 @@ func (Thaw) Live(l *Lifecycle, p Protocol, r *Run) {
 		return
 	}
 	l.Frozen = false
-	f := Failure{From: Ready, Work: l.work(r), Dialable: true}
+	f := Failure{From: Ready, Work: l.work(r), Dialable: dialable(r, p)}
 	switch {
 	case l.State == Wait:
 		l.dial(r, p, OnTimer)
@@ -272,12 +275,13 @@ func (l *Lifecycle) MayRetry() error {
 	return nil
 }
 
-// Exceed numbers our attempt anew, above the number that the peer has on record.
+// Exceed numbers our attempt anew, above the number that the peer has on record. Other sessions go on
+// with our own numbers: a peer could raise these up to Numbers.Max, attempt by attempt.
 func (l *Lifecycle) Exceed(r *Run, n Numbers, known uint64) error {
-	if own := uint64(*r.Env.Seq); !n.Believable(known, own) { // it is one number for all our peers
+	if own := max(uint64(*r.Env.Seq), l.GlobalSeq); !n.Believable(known, own) { // one number for all our peers
 		return fmt.Errorf("%w: RETRY_GLOBAL with %d, we are at %d", ErrProtocol, known, own)
 	}
-	l.GlobalSeq = r.Env.Seq.Next(known)
+	l.GlobalSeq = max(r.Env.Seq.Next(), l.GlobalSeq+1, known+1)
 	r.Do(Count{Retries})
 	return nil
 }

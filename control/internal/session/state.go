@@ -213,9 +213,9 @@ func (s Snapshot) Requeued() Snapshot {
 // owner guards it.
 type GlobalSeq uint64
 
-// Next numbers an attempt, above atLeast.
-func (g *GlobalSeq) Next(atLeast uint64) uint64 {
-	*g = max(*g, GlobalSeq(atLeast)) + 1
+// Next numbers an attempt.
+func (g *GlobalSeq) Next() uint64 {
+	*g++
 	return uint64(*g)
 }
 

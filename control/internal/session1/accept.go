@@ -164,7 +164,7 @@ func (s *Session) Accept(r *session.Run) {
 	s.PeerGlobalSeq, s.ConnectSeq = uint64(c.GlobalSeq), uint64(c.ConnectSeq)+1
 	s.Features = c.Features & s.Policy.Supported
 	s.counts = true
-	own := r.Env.Seq.Next(0)
+	own := r.Env.Seq.Next()
 	if s.IO.InSeq > s.inAtOpen {
 		s.told.confirm()
 	}

@@ -90,7 +90,7 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 			return err
 		}
 		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: no message is lost
-			s.ConnectSeq, s.counts = 0, false
+			s.ConnectSeq, s.counts, s.told = 0, false, told{}
 			break
 		}
 		s.forget(r, true)

@@ -97,6 +97,7 @@ func (s *Session) Record() session.Record {
 
 // forget forgets the session. A peer that signs messages takes any number as the first.
 func (s *Session) forget(r *session.Run, full bool) {
+	s.told = told{} // the next session has numbers of its own
 	s.Forget(r, full, s.Features.Has(wire1.FeatureMsgAuth))
 }
 

@@ -202,7 +202,7 @@ func (s *Session) Accept(r *session.Run) {
 	s.IO.InSeq = 0
 	r.Do(session.ResetPeer{})
 	si := wire2.ServerIdent{
-		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(0),
+		Addrs: s.told(r.Env.Addrs), GID: r.Env.Number, GlobalSeq: r.Env.Seq.Next(),
 		Supported: s.Policy.Supported, Required: s.Policy.Required,
 	}
 	s.claimed, s.ToldSeq = nil, si.GlobalSeq

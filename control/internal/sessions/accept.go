@@ -241,8 +241,11 @@ func (a *accepting) requestLocked(f session.Frame) (session.Request, *Conn) {
 		Ended:  m.ended.IsStale(session.Name{Peer: front, Cookie: from.Cookie}, from.GlobalSeq),
 		Frozen: m.handing.Frozen(),
 	}
-	if m.down {
+	switch {
+	case m.down:
 		ev.Refuse = ErrShutdown
+	case coreGone(a.link):
+		ev.Refuse = loop.ErrStopped // no core would say that the connection has come, and has gone
 	}
 	e := m.names.meantLocked(from, a.speaks, peer)
 	if e != nil {

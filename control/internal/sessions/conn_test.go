@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -33,22 +34,18 @@ func TestAnAttemptIsCancelledUntilItEndsAndHoldsNoContextBehindThat(t *testing.T
 }
 
 // A Shutdown that comes when the ports are chosen already is the reason, not
-// the cores that have stopped.
-func TestListeningDuringAShutdownSaysSo(t *testing.T) {
+// the cores that have stopped. Without an address that is the reason.
+func TestListeningInVainSaysWhy(t *testing.T) {
 	m := newManager(t, func(c *Config) { c.Plane.Cores = 2 })
+	if _, err := m.Bind(); !errors.Is(err, ErrConfig) {
+		t.Errorf("bound to nothing: %v", err)
+	}
 	_, err := m.listenAll(t.Context(), []wire.Addr{addrOf(t, "v2:127.0.0.1:0/0")}, func(wire.Addr) binding.Ports {
 		m.Close()()
 		return binding.Ports{}
 	})
 	if !errors.Is(err, ErrShutdown) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestBindWantsAnAddress(t *testing.T) {
-	m := newManager(t, nil)
-	if _, err := m.Bind(); !errors.Is(err, ErrConfig) {
-		t.Errorf("bound to nothing: %v", err)
 	}
 }
 
@@ -97,14 +94,14 @@ func (c *lateClock) AfterFunc(_ time.Duration, f func()) (stop func() bool) {
 	return func() bool { return true }
 }
 
+// A session of another process has the times of our policy.
 func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	clock := new(lateClock)
-	m := newManager(t, func(c *Config) { c.Clock = clock })
-	p := losslessPeer()
-	p.StandbyAge = time.Hour
+	m := newManager(t, func(c *Config) { c.Clock, c.Default.StandbyAge = clock, time.Hour })
 	m.lock()
-	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-	c.s.State = session.Standby
+	c, err := m.restoreLocked(&handover.Session{Peer: session.Peer{Target: nobody(1)}})
+	must(t, err)
+	c.s.Frozen = false
 	c.beginStandbyLocked()
 	m.unlock()
 	m.lock()

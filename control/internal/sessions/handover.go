@@ -336,6 +336,7 @@ func (m *Manager) restoreLocked(s *handover.Session) (*Conn, error) {
 	p := Policy{
 		Name: s.PolicyName, Server: s.Policy.Server, Standby: s.Policy.Standby, ResetCheck: s.Policy.ResetCheck, Register: s.Policy.Register,
 		Supported: s.Policy.Supported, Required: s.Policy.Required, Messages: ours.Messages, Bytes: ours.Bytes,
+		StandbyAge: ours.StandbyAge, GiveUpAfter: ours.GiveUpAfter,
 	}
 	ns := m.newSession(&p, *peer)
 	ns.Once = s.Once

@@ -92,21 +92,19 @@ func TestTheNextCookieConfirmsOrContradictsTheHint(t *testing.T) {
 		{"another number of cores", 61001, (steering.Owner{Core: 2, Cores: 5}).Cookie(7), steering.HintCounts{}, false},
 		{"an ordinary port", 0, (steering.Owner{Core: 2, Cores: 4}).Cookie(7), steering.HintCounts{}, false},
 	} {
-		t.Run(one.name, func(t *testing.T) {
-			m, _ := hintMessenger(t, bpf.PortRange{First: 61000, Last: 61999})
-			c := hinted(t, m, netip.MustParseAddrPort("192.0.2.1:6800"), h)
-			d := dialled(c, one.bound, one.bound)
-			m.lock()
-			d.adoptHintLocked(one.cookie)
-			m.unlock()
-			d.judgeHint()
-			if m.hints.Counts() != one.want || m.hints.Paused(c.s.Peer.Target.AddrPort.Addr()) != one.paused {
-				t.Errorf("counted %+v, paused %v", m.hints.Counts(), !one.paused)
-			}
-			if c.hint.to != steering.ParseCookie(one.cookie) {
-				t.Errorf("hint now %+v", c.hint.to)
-			}
-		})
+		m, _ := hintMessenger(t, bpf.PortRange{First: 61000, Last: 61999})
+		c := hinted(t, m, netip.MustParseAddrPort("192.0.2.1:6800"), h)
+		d := dialled(c, one.bound, one.bound)
+		m.lock()
+		d.adoptHintLocked(one.cookie)
+		m.unlock()
+		d.judgeHint()
+		if m.hints.Counts() != one.want || m.hints.Paused(c.s.Peer.Target.AddrPort.Addr()) != one.paused {
+			t.Errorf("%s: counted %+v, paused %v", one.name, m.hints.Counts(), !one.paused)
+		}
+		if c.hint.to != steering.ParseCookie(one.cookie) {
+			t.Errorf("%s: hint now %+v", one.name, c.hint.to)
+		}
 	}
 }
 
@@ -145,41 +143,32 @@ func TestTakenPortsFallBackToAnOrdinaryOne(t *testing.T) {
 	c.hint.to.Core = 0
 	d, link, err = socketOf(t, c)
 	must(t, err)
-	if got := link.LocalAddr().Port(); got != d.hinted || got%2 != 0 || !ports.Contains(got) {
-		t.Errorf("connected from %d, hinted %d", got, d.hinted)
-	}
-	if m.hints.Counts().Dialled != 1 || c.s.counters.Hinted != 1 {
-		t.Errorf("counted %+v", m.hints.Counts())
+	got, counts := link.LocalAddr().Port(), m.hints.Counts()
+	if got != d.hinted || got%2 != 0 || !ports.Contains(got) || counts.Dialled != 1 || c.s.counters.Hinted != 1 {
+		t.Errorf("connected from %d, hinted %d, counted %+v", got, d.hinted, counts)
 	}
 }
 
 func TestASilentPeerIsDialledFromAnOrdinaryPortNext(t *testing.T) {
 	m, _ := hintMessenger(t, bpf.PortRange{First: 61000, Last: 61999})
 	c := hinted(t, m, netip.MustParseAddrPort("192.0.2.1:6800"), steering.Owner{Core: 1, Cores: 4})
-	d := &dialling{c: c, hinted: 61001, a: m.newAttempt()}
+	d, at := &dialling{c: c, hinted: 61001, a: m.newAttempt()}, c.s.Peer.Target.AddrPort.Addr()
 	d.hintFailed()
-	if m.hintedPorts(c, c.s.Peer.Target.AddrPort.Addr()) != nil {
-		t.Error("it is dialled from a hinted port again")
+	if next, last := m.hintedPorts(c, at), m.hintedPorts(c, at); next != nil || last == nil {
+		t.Error("it is dialled from a hinted port again, or the doubt lasts longer than one dial")
 	}
-	if m.hintedPorts(c, c.s.Peer.Target.AddrPort.Addr()) == nil {
-		t.Error("the doubt lasts longer than one dial")
-	}
+	overtaken := &dialling{c: c, hinted: 61001, a: m.newAttempt()}
+	overtaken.a.cancel(errSuperseded)
 	for what, d := range map[string]*dialling{
 		"an ordinary port":              {c: c, a: m.newAttempt()},
 		"a peer that spoke":             {c: c, a: &attempt{ctx: m.ctx, peer: &handshake.Peer{}}, hinted: 61001},
-		"an attempt that was overtaken": overtaken(m, &dialling{c: c, hinted: 61001}),
+		"an attempt that was overtaken": overtaken,
 	} {
 		d.hintFailed()
-		if m.hintedPorts(c, c.s.Peer.Target.AddrPort.Addr()) == nil {
+		if m.hintedPorts(c, at) == nil {
 			t.Errorf("%s is no reason to doubt", what)
 		}
 	}
-}
-
-func overtaken(m *Manager, d *dialling) *dialling {
-	d.a = m.newAttempt()
-	d.a.cancel(errSuperseded)
-	return d
 }
 
 func TestARefusedConnectionIsNotTheFaultOfTheHint(t *testing.T) {

@@ -414,7 +414,7 @@ func (r *randomSource) draw() uint64 {
 	}
 }
 
-// numbers are random numbers for one step. They are drawn before, as the lock is
+// numbers are random numbers for one step: client is a new client cookie. They are drawn before, as the lock is
 // held during a step.
 type numbers struct{ client, server uint64 }
 
@@ -422,9 +422,6 @@ func (m *Manager) drawNumbers() (n numbers) {
 	n.client, n.server = m.random.pair()
 	return n
 }
-
-// cookie is a new client cookie.
-func (n numbers) cookie() uint64 { return n.client }
 
 // owner is a new server cookie. For peers of package control it names the core that owns the
 // socket, if they can reach it by a hint.

@@ -3,6 +3,7 @@ package sessions
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -159,4 +161,19 @@ func TestNoConnectionIsMadeBehindClose(t *testing.T) {
 	p.ExpectEnd()
 	must(t, p.Err())
 	wait()
+}
+
+// A handshake may have read its last frame before its core ended: no core would dispatch its events.
+func TestNoConnectionIsMadeOnACoreThatIsGone(t *testing.T) {
+	m := newManager(t, nil)
+	_, link, err := socketOf(t, hinted(t, m, listenTCP(t, "127.0.0.1:0"), steering.Owner{}))
+	must(t, err)
+	must(t, m.plane.Close())
+	a := &accepting{m: m, link: link, speaks: msgr2{}, att: &attempt{talk: &talk2{}, peer: &handshake.Peer{Auth: nobody1()}}}
+	a.s = m.newSessionOf(a.speaks, losslessClient(), session.Peer{})
+	m.lock()
+	defer m.unlock()
+	if ev, _ := a.requestLocked(nil); !errors.Is(ev.Refuse, loop.ErrStopped) {
+		t.Errorf("refused: %v", ev.Refuse)
+	}
 }

@@ -96,9 +96,6 @@ func (n *names) disproveLocked(a wire.Addr) {
 	n.showLocked(a)
 }
 
-// allLocked are the connections that go by an address.
-func (n *names) allLocked(a wire.Addr) []*Conn { return slices.Clone(n.of[a]) }
-
 // livesLocked are the Lifecycles of connections.
 func livesLocked(conns []*Conn) []*session.Lifecycle {
 	list := make([]*session.Lifecycle, len(conns))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,7 +150,7 @@ type asker struct {
 
 // begin makes the functions.
 func (a *asker) begin(m *Manager) {
-	a.env.Cookie = func() uint64 { return a.n.cookie() }
+	a.env.Cookie = func() uint64 { return a.n.client }
 	a.env.OwnerCookie = func() uint64 { return a.n.owner(m, a.c) }
 	a.env.Contested = func() bool {
 		return session.Contested(a.c.s.Lifecycle, livesLocked(m.names.of[a.c.s.Peer.Target]))
@@ -201,7 +202,7 @@ func (r *runner) performStateLocked(a session.Action) {
 
 // endDoublesLocked ends our other sessions with a peer that we dialled.
 func (r *runner) endDoublesLocked() {
-	for _, o := range r.c.m.names.allLocked(r.Peer.Target) {
+	for _, o := range slices.Clone(r.c.m.names.of[r.Peer.Target]) {
 		if o != r.c && o.s.Doubles(r.Lifecycle) {
 			o.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
 		}
