@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func diskHost(seed uint64, opt simnet.DiskOptions) (*simnet.Network, *simnet.Host) {
@@ -511,5 +512,20 @@ func TestRequestsOvertakeEachOther(t *testing.T) {
 	}
 	if slices.IsSorted(order) {
 		t.Error("they end in the order in which they were asked for")
+	}
+}
+
+// Matrix: ST-01
+func TestFilesKeepTheContract(t *testing.T) {
+	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
+		t.Run(fmt.Sprint(direct), func(t *testing.T) {
+			drivertest.Files(t, func(*testing.T) *drivertest.Bed {
+				n, h := diskHost(3, simnet.DiskOptions{Latency: time.Microsecond, Jitter: time.Millisecond})
+				return &drivertest.Bed{
+					Driver: h.Driver(), Disk: h.Disk(), Dir: "/data", Direct: direct,
+					Step: func() { advance(n) },
+				}
+			})
+		})
 	}
 }
