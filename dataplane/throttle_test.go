@@ -416,7 +416,9 @@ func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
 		do   func()
 		held int64
 	}{
-		{"kept", func() {}, 1}, {"queued", m.queue, 0}, {"counted again", m.recharge, 0}, {"sent", func() { m.dequeue(); m.Release() }, 1}, {"released", m.Release, 0},
+		{"kept", func() {}, 1}, {"queued", m.queue, 0}, {"counted again", m.recharge, 0},
+		{"sent", func() { m.dequeue(); m.Release() }, 1}, {"queued again", m.queue, 0},
+		{"sent, and nobody else holds it", m.dequeue, 0}, {"released", m.Release, 0},
 	} {
 		if step.do(); l.held(1000) != step.held {
 			t.Errorf("%s: %d messages count, want %d", step.name, l.held(1000), step.held)
