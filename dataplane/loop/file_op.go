@@ -269,15 +269,13 @@ func (op *FileOp) start() (err error) {
 	}
 	e, user := c.slot()
 	e.op = op
-	switch op.kind {
-	case uring.KindRead:
-		_, err = c.drv.ReadFile(f.sock, op.vec, op.off-int64(op.skip), user)
-	case uring.KindWrite:
-		_, err = c.drv.WriteFile(f.sock, op.vec, op.off, user, op.how == Through)
-	default:
-		_, err = c.drv.AllocateFile(f.sock, op.off, op.length, user)
+	ask := uring.FileRequest{
+		Kind: op.kind, Durable: op.how == Through, Vec: op.vec, Off: op.off - int64(op.skip), User: user,
 	}
-	if err != nil {
+	if op.kind == uring.KindAllocate {
+		ask.Length = op.length
+	}
+	if _, err = c.drv.AskFile(f.sock, ask); err != nil {
 		c.freeEntry(user)
 		op.putVec()
 		return err
