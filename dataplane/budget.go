@@ -1,5 +1,10 @@
 package dataplane
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
 // This table has every wait for memory, and the event that ends it.
 //
 //	waits                              for                              freed by
@@ -55,3 +60,198 @@ package dataplane
 // requests, and each keeps a request until there is room to send the answer, after all of its
 // own requests. Users have to leave room for answers, by a bound on the number of requests
 // under way.
+
+// SendBudget bounds the payload that all connections of a messenger hold for sending, replay
+// included. Each connection has a share of it that others cannot take, so that a connection
+// whose peer never acknowledges stops only itself. The shares together exceed the limit by at
+// most a quarter of it (Reserve). All methods may be called by any goroutine.
+type SendBudget struct {
+	limit, share int64
+	used         atomic.Int64
+	waiting      atomic.Bool // somebody has asked for room
+	mu           sync.Mutex
+	queues       []*queueGauge // that found no room; guarded by mu
+}
+
+// NewSendBudget makes a budget of limit bytes, 0: unlimited, of which each
+// connection may hold share bytes even if the others hold all of it, within Reserve.
+func NewSendBudget(limit, share int64) *SendBudget {
+	return &SendBudget{limit: max(limit, 0), share: share}
+}
+
+// Limit is the bound in bytes, 0 for none.
+func (b *SendBudget) Limit() int64 { return b.limit }
+
+// Reserve is the number of bytes that the shares of all connections may hold together beyond
+// the limit; 0 without a limit.
+func (b *SendBudget) Reserve() int64 { return b.limit / 4 }
+
+// Used is the number of bytes that are held now.
+func (b *SendBudget) Used() int64 { return b.used.Load() }
+
+// acquire charges n bytes of a connection that then holds all of mine.
+func (b *SendBudget) acquire(n, mine int64) bool {
+	for {
+		used := b.used.Load()
+		if beyond := used + n - b.limit; b.limit > 0 && used > 0 && beyond > 0 && (mine > b.share || beyond > b.Reserve()) {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+func (b *SendBudget) release(n int64) {
+	b.used.Add(-n)
+	if b.waiting.Load() {
+		b.wake()
+	}
+}
+
+// enlist has q hear of the next release.
+func (b *SendBudget) enlist(q *queueGauge) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !q.listed {
+		q.listed = true
+		b.queues = append(b.queues, q)
+	}
+	b.waiting.Store(true)
+}
+
+// wake wakes all connections that found no room: a single one might no longer need it, and the
+// next would not learn of it.
+func (b *SendBudget) wake() {
+	b.mu.Lock()
+	queues := b.queues
+	b.queues = nil
+	b.waiting.Store(false)
+	for _, q := range queues {
+		q.listed = false
+	}
+	b.mu.Unlock()
+	for _, q := range queues {
+		q.wake()
+	}
+}
+
+// queueGauge bounds the sending queue of a handler. Any goroutine.
+type queueGauge struct {
+	messages, bytes gauge
+	total           *SendBudget // of all connections; nil: none
+	listed          bool        // it is among total.queues; guarded by total.mu
+
+	waiting atomic.Bool // somebody has asked for room
+	mu      sync.Mutex
+	free    chan struct{} // closed when room came back; guarded by mu
+}
+
+type gauge struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// take never raises the count beyond the bound, not even for a moment: that would refuse others
+// who fit, and nobody would wake them.
+func (g *gauge) take(n int64) bool {
+	for {
+		used := g.used.Load()
+		if g.limit > 0 && used > 0 && used+n > g.limit {
+			return false
+		}
+		if g.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+// take charges m, or returns false without room. A message larger than the whole bound passes
+// alone.
+func (q *queueGauge) take(m *Message) bool {
+	if m.elsewhere {
+		q.messages.used.Add(1)
+		m.queuedBytes = 0
+		return true
+	}
+	n := int64(m.Size())
+	if !q.reserve(n) {
+		return false
+	}
+	m.queuedBytes = n
+	return true
+}
+
+func (q *queueGauge) put(m *Message) { q.release(m.queuedBytes) }
+
+// reserve charges a message of n bytes.
+func (q *queueGauge) reserve(n int64) bool {
+	if !q.messages.take(1) {
+		return false
+	}
+	if !q.bytes.take(n) {
+		q.messages.used.Add(-1)
+		return false
+	}
+	if q.total == nil || q.total.acquire(n, q.bytes.used.Load()) {
+		return true
+	}
+	q.total.enlist(q)
+	if q.total.acquire(n, q.bytes.used.Load()) { // it came back meanwhile
+		return true
+	}
+	q.bytes.used.Add(-n)
+	q.messages.used.Add(-1)
+	return false
+}
+
+// add charges a message of n bytes beyond all bounds.
+func (q *queueGauge) add(n int64) {
+	q.messages.used.Add(1)
+	q.bytes.used.Add(n)
+	if q.total != nil {
+		q.total.used.Add(n)
+	}
+}
+
+func (q *queueGauge) release(n int64) { q.releaseAll(1, n) }
+
+// releaseAll gives back this number of messages, of n bytes together.
+func (q *queueGauge) releaseAll(messages, n int64) {
+	q.undo(messages, n)
+	if q.waiting.Load() {
+		q.wake()
+	}
+}
+
+// undo gives back and does not wake the waiters of this connection: there is no room for them.
+func (q *queueGauge) undo(messages, n int64) {
+	// The number comes last: a sender that has taken a number and finds no bytes then shows
+	// the number only while this one does, so that it refuses no sender that fits.
+	q.bytes.used.Add(-n)
+	q.messages.used.Add(-messages)
+	if q.total != nil {
+		q.total.release(n)
+	}
+}
+
+// room returns a channel that closes with the next release, or later.
+func (q *queueGauge) room() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.free == nil {
+		q.free = make(chan struct{})
+	}
+	q.waiting.Store(true)
+	return q.free
+}
+
+func (q *queueGauge) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.free != nil {
+		close(q.free)
+		q.free = nil
+	}
+	q.waiting.Store(false)
+}

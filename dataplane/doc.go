@@ -16,7 +16,7 @@
 //
 // The two protocols differ in few files, behind one interface (framer.go):
 //
-//   - msgr2: framer2.go reads and makes its frames; guess.go: the frame after a large one.
+//   - msgr2: framer2.go reads and makes its frames.
 //   - msgr1: framer1.go.
 //   - both: intake.go has the frame under way and its share of the receive budget, dispatch.go
 //     the rules of a received frame, flush.go the parts of a write;
@@ -27,7 +27,7 @@
 // reading its payload again: crc.go.
 //
 // Users post memory for data: posting.go has the rules. The data of an unfinished frame
-// lies apart from its other parts: apart.go.
+// lies apart from its other parts.
 //
 // Memory is bounded in both directions of a connection. A connection that waits at a
 // bound is freed by something that does not wait at the same bound: budget.go has the

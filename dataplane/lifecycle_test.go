@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // turn waits for a task of the core.
@@ -152,4 +154,194 @@ func TestAHandlerTakesOverWhatItsLinkHasReadAndQueued(t *testing.T) {
 	if own.fault() != nil {
 		t.Error(own.fault())
 	}
+}
+
+// Matrix: IO-07, INV-07
+func TestCloseWithEverythingInFlightLeavesNothing(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
+		cfg.Cores = 2
+		newPlane(t, cfg).Close() // skips if refused
+		drivertest.CheckLeaks(t, func() {
+			p, err := loop.New(cfg)
+			must(t, err)
+			oa, ob := &recorder{}, &recorder{discard: true}
+			var kept atomic.Int64
+			ob.onMessage = func(*Handler, *Message) {
+				if kept.Add(1) == 50 {
+					ob.told()
+				}
+			}
+			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20)}
+			ha, _ := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Throttles: ts, IdleAfter: time.Hour, KeepaliveEvery: time.Hour})
+			_, err = p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*loop.Link) {})
+			must(t, err)
+			linkPair(t, p.Core(1), p.Core(0))
+			for range 200 {
+				must(t, ha.Send(&Message{Front: make([]byte, 100), Data: make([]byte, 100000)}))
+			}
+			until(t, ob, "some of the messages", func() bool { return kept.Load() >= 50 })
+			p.Close()
+			p.Close() // once more does nothing
+			// The core that ends later may see the other's end as that of the peer.
+			if oa.fault() == nil || ob.fault() == nil || !errors.Is(oa.fault(), loop.ErrStopped) && !errors.Is(ob.fault(), loop.ErrStopped) {
+				t.Errorf("faults %v and %v", oa.fault(), ob.fault())
+			}
+			if ts.Bytes.Used() != 0 {
+				t.Errorf("%d bytes of the throttle are held", ts.Bytes.Used())
+			}
+		})
+	})
+}
+
+func TestMessagesOutliveThePlane(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
+		cfg.Cores = 2
+		newPlane(t, cfg).Close()
+		drivertest.CheckLeaks(t, func() {
+			p, err := loop.New(cfg)
+			must(t, err)
+			own := &recorder{discard: true}
+			kept := make(chan *Message, 10)
+			own.onMessage = func(_ *Handler, m *Message) { m.Retain(); kept <- m }
+			ts := &loop.Throttles{Frames: loop.NewThrottle(100)}
+			ha, _ := couple(t, p.Core(0), p.Core(1), &recorder{}, own, OpenOptions{Throttles: ts})
+			for i := range 10 {
+				must(t, ha.Send(&Message{TID: uint64(i), Front: payload(i, 500), Data: payload(i, i*30000)}))
+			}
+			var list []*Message
+			for range 10 {
+				list = append(list, <-kept)
+			}
+			p.Close()
+			for i, m := range list {
+				if m.TID != uint64(i) || !bytes.Equal(m.Front, payload(i, 500)) || !bytes.Equal(m.Data, payload(i, i*30000)) {
+					t.Errorf("message %d has changed", i)
+				}
+				m.Release()
+			}
+			if ts.Frames.Used() != 0 || p.Core(1).Snapshot().PoolInUse != 0 {
+				t.Errorf("%d messages, %d bytes are held", ts.Frames.Used(), p.Core(1).Snapshot().PoolInUse)
+			}
+		})
+	})
+}
+
+// What is closed on a core that is gone is closed all the same.
+func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
+	p := newPlane(t, loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
+	freed := make(chan struct{}, 2)
+	m := &Message{Free: func(*Message) { freed <- struct{}{} }}
+	must(t, h.Send(m))
+	p.Close()
+	must(t, h.Send(&Message{Free: func(*Message) { freed <- struct{}{} }}))
+	done := make(chan struct{})
+	h.Close(func() { close(done) })
+	for what, ch := range map[string]<-chan struct{}{"the end": done, "the messages": freed} {
+		for range cap(ch) + 1 - min(cap(ch), 1) {
+			select {
+			case <-ch:
+			case <-time.After(patience):
+				t.Fatalf("waited in vain for %s", what)
+			}
+		}
+	}
+}
+
+// Matrix: RP-14, IO-08
+func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	old := c.sock.User
+	c.delay()
+	c.open(OpenOptions{})
+	if uint32(c.sock.User) != uint32(old) || c.sock.User == old {
+		t.Fatal("the slot was not used again")
+	}
+	c.d.Queue = append(c.d.Queue, uring.Completion{Kind: uring.KindSend, User: old, Res: -5})
+	c.settle()
+	if c.own.fault() != nil || c.c.Counts().Stray != 1 {
+		t.Errorf("fault %v, %d stray", c.own.fault(), c.c.Counts().Stray)
+	}
+}
+
+// Matrix: RL-08
+func TestSocketSlotsComeBack(t *testing.T) {
+	b := newBed(t, nil)
+	slots := map[uint32]bool{}
+	for i := range 100 {
+		c := b.conn(OpenOptions{})
+		c.sock.HangUp()
+		b.settle()
+		if c.own.fault() == nil {
+			t.Fatalf("round %d: no fault", i)
+		}
+		slots[uint32(c.sock.User)] = true
+	}
+	if len(slots) > 2 || b.c.Counts().Sockets != 0 || b.c.Counts().Handlers != 0 {
+		t.Errorf("%d slots, %d sockets, %d handlers", len(slots), b.c.Counts().Sockets, b.c.Counts().Handlers)
+	}
+}
+
+// exchange sends so many messages of all sizes both ways, and waits until all have
+// arrived unchanged and are acknowledged. during, if not nil, runs until sent says twice that
+// a side has sent all.
+func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder, during func(sent <-chan struct{})) {
+	t.Helper()
+	var sizes [][3]int
+	for i := range count {
+		sizes = append(sizes, [3]int{i * 37 % 5000, i % 3 * 50, (i % 10 / 9) * i * 3001 % (1 << 20)})
+	}
+	lists := [2][]*Message{messagesOf(sizes), messagesOf(sizes)}
+	sent := make(chan struct{}, 2)
+	for i, h := range []*Handler{ha, hb} {
+		go func() {
+			defer func() { sent <- struct{}{} }()
+			for n, m := range lists[i] {
+				if err := h.Send(m); err != nil {
+					t.Error(err)
+				}
+				if n%10 == 0 {
+					_, _ = h.Stats() // a pause, in which something else happens
+				}
+			}
+		}()
+	}
+	if during != nil {
+		during(sent)
+	}
+	for i, own := range []*recorder{ob, oa} {
+		until(t, own, "all messages", func() bool { return len(own.list()) == len(sizes) })
+		checkReceived(t, own.list(), lists[i])
+	}
+	for _, h := range []*Handler{ha, hb} {
+		until(t, oa, "the acks", func() bool { n, _ := h.QueuedOut(); _, _ = h.Stats(); oa.told(); return n == 0 })
+	}
+}
+
+// Both ends are ours, over every engine and in both protocols: many messages of all
+// sizes both ways, acknowledged.
+// Matrix: FR-25, V1-06
+func TestTwoHandlersExchangeEverything(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg loop.Config) {
+		cfg.Cores = 2
+		cfg.Spin = 20 * time.Microsecond
+		for _, mode := range append(wireModes[1:2:2], msgr1Modes...) {
+			t.Run(mode.name, func(t *testing.T) {
+				p := newPlane(t, cfg)
+				oa, ob := &recorder{}, &recorder{}
+				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
+				joinMode(t, ha, hb, OpenOptions{
+					Throttles:      &loop.Throttles{Frames: loop.NewThrottle(50), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
+					KeepaliveEvery: time.Millisecond,
+				}, mode)
+				exchange(t, 150, ha, hb, oa, ob, nil)
+				if st := stats(t, p.Core(0)); st.MessagesIn != 150 || st.MessagesOut != 150 || st.BytesIn == 0 || st.Handlers != 1 {
+					t.Errorf("%+v", st)
+				}
+				if log := append(oa.log(), ob.log()...); len(log) != 0 {
+					t.Errorf("events %v", log)
+				}
+			})
+		}
+	})
 }

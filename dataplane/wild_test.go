@@ -8,8 +8,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Frames that are whole, with checksums that are right, and content that is not.
@@ -208,4 +210,263 @@ func TestTinyFramesWithoutEndHaveTheirTurnOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a tag cannot hold is refused when its head is there: no byte of the body
+// comes, and no buffer is taken for it.
+// Matrix: HI-08
+func TestEveryFrameAboveItsBoundIsRefusedBeforeAnyMemory(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
+		b := newBed(t, receiving(receive))
+		for tag := frame.TagHello; tag.Known(); tag++ {
+			for _, n := range []int{int(tag.Bound().Max) + 1, 1 << 20} {
+				c := b.conn(OpenOptions{}, m)
+				asked := c.c.Snapshot().PoolLent
+				wire := c.peer.frame(tag, make([]byte, n))
+				c.arrive(wire[:c.peer.dec.HeadSize()])
+				if err := c.own.fault(); !errors.Is(err, frame.ErrTooLarge) {
+					t.Errorf("%v of %d bytes: fault %v", tag, n, err)
+				}
+				if c.c.Snapshot().PoolLent != asked || c.c.Snapshot().PoolInUse != 0 {
+					t.Errorf("%v of %d bytes: %d buffers asked for, %d bytes lent", tag, n, c.c.Snapshot().PoolLent-asked, c.c.Snapshot().PoolInUse)
+				}
+			}
+		}
+	})
+}
+
+// Matrix: HI-09
+func TestEveryFrameOfAHandshakeIsRefusedFromItsPreambleInTheDataPhase(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
+		for tag := range frame.Tag(30) {
+			want := errUnexpectedFrame
+			switch {
+			case tag == frame.TagMessage, tag == frame.TagAck, tag == frame.TagKeepalive2, tag == frame.TagKeepalive2Ack:
+				continue
+			case !tag.Known():
+				want = frame.ErrTag
+			}
+			c := newBed(t, receiving(receive)).conn(OpenOptions{}, m)
+			asked := c.c.Snapshot().PoolLent
+			c.arrive(c.peer.frame(tag, make([]byte, tag.Bound().Max))[:c.peer.dec.HeadSize()])
+			if err := c.own.fault(); !errors.Is(err, want) || c.c.Snapshot().PoolLent != asked {
+				t.Errorf("%v: fault %v, %d buffers asked for", tag, err, c.c.Snapshot().PoolLent-asked)
+			}
+			c.close()
+		}
+	})
+}
+
+// Control frames do not pass the throttles, so what they can hold is all that
+// bounds the memory of unfinished ones.
+// Matrix: RL-01
+func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
+	for _, tag := range []frame.Tag{frame.TagKeepalive2, frame.TagKeepalive2Ack, frame.TagAck} {
+		b := newBed(t, nil)
+		const peers = 32
+		for range peers {
+			c := b.conn(OpenOptions{})
+			wire := c.peer.frame(tag, make([]byte, tag.Bound().Max))
+			c.sock.Arrive(wire[:len(wire)-1])
+			b.settle()
+			if err := c.own.fault(); err != nil {
+				t.Fatalf("%v at its bound: %v", tag, err)
+			}
+		}
+		if n := b.c.Snapshot().PoolInUse; n == 0 || n > peers*4096 {
+			t.Errorf("%d unfinished %v hold %d bytes", peers, tag, n)
+		}
+		b.close()
+	}
+}
+
+// Matrix: FR-27
+func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
+	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
+		c := newBed(t, receiving(receive)).conn(OpenOptions{}, m)
+		stamp := Timestamp{7, 8}.payload()
+		c.arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.ControlSlack)...)))
+		got := c.take()
+		if c.own.fault() != nil || len(got) != 1 || got[0].tag != frame.TagKeepalive2Ack || string(got[0].seg[0]) != string(stamp[:]) {
+			t.Errorf("fault %v, %d frames", c.own.fault(), len(got))
+		}
+	})
+}
+
+// A zero field of a configuration stands for its default, a negative one for no bound, as in
+// package control.
+func TestAZeroBoundIsTheDefaultAndANegativeOneIsNone(t *testing.T) {
+	byDefault := pace{
+		idleAfter: DefaultIdleAfter, leastRate: DefaultLeastRate, messageGrace: DefaultMessageGrace,
+		controlRate: DefaultControlRate,
+	}
+	none := OpenOptions{IdleAfter: -1, LeastRate: -1, MessageGrace: -1, ControlRate: -1}
+	if got := paceOf(&OpenOptions{}); got != byDefault || paceOf(&none) != (pace{}) {
+		t.Errorf("by default %+v, without bounds %+v", got, paceOf(&none))
+	}
+	c := newBed(t, nil)
+	zero, unbound := c.handler(HandlerConfig{}), c.handler(HandlerConfig{QueueBytes: -1, QueueMessages: -1})
+	if q := &zero.h.held; q.bytes.limit != DefaultQueueBytes || q.messages.limit != DefaultQueueMessages {
+		t.Errorf("by default %d messages with %d bytes", q.messages.limit, q.bytes.limit)
+	}
+	if q := &unbound.h.held; q.bytes.limit != 0 || q.messages.limit != 0 {
+		t.Errorf("without bounds %d messages with %d bytes", q.messages.limit, q.bytes.limit)
+	}
+	if n := flooded(t, plain2, -1, uselessFrames["keepalives"], 3*DefaultControlRate).h.stats.controlPauses; n != 0 {
+		t.Errorf("%d pauses without a rate of control frames", n)
+	}
+}
+
+// uselessFrames are frames that bring nothing, each made for a number.
+var uselessFrames = map[string]func(c *conn, i int) []byte{
+	"keepalives": func(c *conn, i int) []byte {
+		return c.peer.stamped(frame.TagKeepalive2, Timestamp{uint32(i), 0})
+	},
+	"acks of nothing": func(c *conn, _ int) []byte {
+		return c.peer.ack(0)
+	},
+	"answers to nothing": func(c *conn, i int) []byte {
+		return c.peer.stamped(frame.TagKeepalive2Ack, Timestamp{uint32(i), 0})
+	},
+}
+
+// floodRate is that of the tests.
+const floodRate = 16
+
+// flooded is a connection whose peer has sent a message, n useless frames, and another
+// message behind them.
+func flooded(t *testing.T, m wireMode, rate int, useless func(c *conn, i int) []byte, n int) *conn {
+	t.Helper()
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: rate}, m)
+	all := c.peer.message(1, 0, &Message{TID: 1})
+	for i := range n {
+		all = append(all, useless(c, i)...)
+	}
+	c.arrive(append(all, c.peer.message(2, 0, &Message{TID: 2})...))
+	return c
+}
+
+// Matrix: HI-14, AIM-05
+func TestAConnectionThatBringsNothingIsReadMoreRarely(t *testing.T) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
+		for name, useless := range uselessFrames {
+			t.Run(name, func(t *testing.T) { readMoreRarely(t, m, useless) })
+		}
+	})
+}
+
+func readMoreRarely(t *testing.T, m wireMode, useless func(c *conn, i int) []byte) {
+	const seconds = 10
+	c := flooded(t, m, floodRate, useless, floodRate*(1+seconds))
+	taken := c.c.Counts().FramesIn
+	if most := uint64(floodRate + 2); taken > most {
+		t.Fatalf("%d frames at once, want at most %d", taken, most)
+	}
+	for second := range seconds + 2 {
+		before := c.c.Counts().FramesIn
+		for range 100 {
+			c.after(10 * time.Millisecond)
+		}
+		got := c.c.Counts().FramesIn - before
+		if got > floodRate+2 || second < seconds-1 && got < floodRate-8 {
+			t.Errorf("second %d: %d frames", second, got)
+		}
+	}
+	if n := len(c.own.list()); n != 2 || c.own.fault() != nil {
+		t.Errorf("%d messages, want 2: %v", n, c.own.fault())
+	}
+	st := c.h.statistics(c.c)
+	if st.ControlPauses == 0 || st.ControlPauses != countsOf(c.c).ControlPauses || c.h.sock.Resting() {
+		t.Errorf("%d pauses, %d of the core", st.ControlPauses, countsOf(c.c).ControlPauses)
+	}
+}
+
+func TestAMessageBetweenFramesWithoutUseKeepsTheConnectionReading(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: floodRate})
+	for seq := range 20 {
+		var all []byte
+		for i := range floodRate {
+			all = append(all, uselessFrames["keepalives"](c, i)...)
+		}
+		c.arrive(append(all, c.peer.message(uint64(seq+1), 0, &Message{})...))
+	}
+	if n := len(c.own.list()); n != 20 || c.h.stats.controlPauses != 0 {
+		t.Errorf("%d messages of 20, %d pauses", n, c.h.stats.controlPauses)
+	}
+}
+
+func TestAcksAndAnswersThatAreAwaitedAreNoFramesWithoutUse(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{ControlRate: 1, KeepaliveEvery: time.Second})
+	for i := range 20 {
+		c.send(&Message{})
+		c.arrive(c.peer.ack(uint64(i + 1)))
+	}
+	for range 20 {
+		for _, at := range c.asked(1) {
+			c.answered(at)
+		}
+	}
+	if c.h.sent.n != 0 || c.h.stats.controlPauses != 0 {
+		t.Errorf("%d messages wait for their ack, %d pauses", c.h.sent.n, c.h.stats.controlPauses)
+	}
+}
+
+// Hold goes before the pause: a connection that the user has paused is not read when
+// the pause is over, and a pause that the user ends is over.
+func TestAUsersPauseLastsLongerThanOneForFramesWithoutUse(t *testing.T) {
+	c := flooded(t, plain2, floodRate, uselessFrames["keepalives"], 10*floodRate)
+	if !c.h.sock.Resting() {
+		t.Fatal("no pause")
+	}
+	c.h.Pause()
+	c.settle()
+	before := c.c.Counts().FramesIn
+	c.after(time.Minute)
+	if got := c.c.Counts().FramesIn; got != before || !c.h.sock.Stopped() {
+		t.Errorf("%d frames while the user has paused it", got-before)
+	}
+	c.h.Resume()
+	for range 1000 {
+		c.after(10 * time.Millisecond)
+	}
+	if n := len(c.own.list()); n != 2 {
+		t.Errorf("%d messages of 2 behind the pause", n)
+	}
+}
+
+func TestAConnectionThatEndsInAPauseIsNotTouched(t *testing.T) {
+	c := flooded(t, plain2, floodRate, uselessFrames["keepalives"], 10*floodRate)
+	c.delay()
+	if c.after(time.Second); c.h.sock != nil || c.h.state != stateDelay || c.h.progress.Armed() {
+		t.Errorf("state %v, timer armed %v", c.h.state, c.h.progress.Armed())
+	}
+}
+
+func TestAPeerThatHangsUpInAPauseIsReadToItsEndAndLetGo(t *testing.T) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
+		for name, useless := range uselessFrames {
+			c := flooded(t, m, floodRate, useless, 100*floodRate)
+			if !c.h.sock.Resting() {
+				t.Fatalf("%s: no pause", name)
+			}
+			c.sock.HangUp()
+			for range 100 {
+				c.after(10 * time.Millisecond)
+			}
+			if n := len(c.own.list()); n != 2 || !errors.Is(c.own.fault(), loop.ErrPeerClosed) || c.h.sock != nil {
+				t.Errorf("%s: %d messages of 2 a second after the peer has left, %v", name, n, c.own.fault())
+			}
+		}
+	})
+}
+
+func TestAKeepaliveBehindMessagesThatAreHereIsAnsweredAtOnce(t *testing.T) {
+	overProtocols(t, func(t *testing.T, m wireMode) {
+		again := func(c *conn, _ int) []byte { return c.peer.message(1, 0, &Message{TID: 1}) }
+		c := flooded(t, m, floodRate, again, 100*floodRate)
+		c.arrive(uselessFrames["keepalives"](c, 7))
+		if got := c.h.seen.Received; got != (Timestamp{7, 0}) || c.h.stats.duplicates != 100*floodRate || len(c.own.list()) != 2 {
+			t.Errorf("keepalive %v, %d duplicates, %d messages", got, c.h.stats.duplicates, len(c.own.list()))
+		}
+	})
 }

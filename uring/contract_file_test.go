@@ -113,9 +113,9 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 		defer r.d.UnregisterMemory(mem)
 		v, w := r.vec(mem.Bytes()[:4096]), r.vec(mem.Bytes()[4096:])
 		round := func() {
-			_, errs := r.d.WriteFile(f, v, 0, 1, false)
-			_, errr := r.d.ReadFile(f, w, 0, 2)
-			_, errw := r.d.SyncFile(f, 3)
+			_, errs := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, User: 1})
+			_, errr := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindRead, Vec: w, User: 2})
+			_, errw := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindSync, User: 3})
 			if errs != nil || errr != nil || errw != nil {
 				t.Fatal(errs, errr, errw)
 			}
@@ -143,10 +143,10 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
-		if _, err := r.d.WriteFile(f, v, 0, 1, false); !errors.Is(err, unix.EINVAL) {
+		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("written: %v", err)
 		}
-		if _, err := r.d.ReadFile(f, v, 0, 1); !errors.Is(err, unix.EINVAL) {
+		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindRead, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("read: %v", err)
 		}
 		if n := r.d.Stats().InFlight; n != 0 {
@@ -233,9 +233,9 @@ func TestFilesKeepTheContractOnMountsThatCanDoLess(t *testing.T) {
 }
 
 // answerTo makes one request on a file, and returns its result.
-func answerTo(t *testing.T, r *rig, start func(user uint64) (uring.Op, error)) unix.Errno {
+func answerTo(t *testing.T, r *rig, f uring.File, ask uring.FileRequest) unix.Errno {
 	t.Helper()
-	if _, err := start(1); err != nil {
+	if _, err := r.d.AskFile(f, ask); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -278,7 +278,7 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	back, got := pieceOf(t, r, piece, 0)
 	at := int64(0)
 	write := func(durable bool) unix.Errno {
-		return answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, durable) })
+		return answerTo(t, r, f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, Off: at, Durable: durable})
 	}
 	errno := unix.Errno(0)
 	for errno = write(false); errno == 0 && at < 1<<30; errno = write(false) {
@@ -290,13 +290,15 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	if errno := write(true); errno != unix.ENOSPC {
 		t.Errorf("a durable write: %v", errno)
 	}
-	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.AllocateFile(f, at, 64<<20, user) }); errno != unix.ENOSPC && errno != unix.EOPNOTSUPP {
+	errno = answerTo(t, r, f, uring.FileRequest{Kind: uring.KindAllocate, Off: at, Length: 64 << 20})
+	if errno != unix.ENOSPC && errno != unix.EOPNOTSUPP {
 		t.Errorf("reserved on a full disk: %v", errno)
 	}
-	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) }); errno != 0 {
+	if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindSync}); errno != 0 {
 		t.Errorf("a sync on a full disk: %v", errno)
 	}
-	if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, back, 0, user) }); errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
+	errno = answerTo(t, r, f, uring.FileRequest{Kind: uring.KindRead, Vec: back})
+	if errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
 		t.Errorf("a read on a full disk: %v, or other bytes", errno)
 	}
 	must(t, h.Truncate(f.FD(), 0))
@@ -349,28 +351,28 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		v, _ := pieceOf(t, r, 64<<10, 7)
 		failed := unix.Errno(0)
 		for at := int64(0); at < 4<<20; at += 64 << 10 {
-			if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, at, user, false) }); errno != 0 {
+			if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, Off: at}); errno != 0 {
 				failed = errno
 			}
 		}
 		if direct != uring.Buffered && failed != unix.EIO && failed != unix.ENOSPC || direct == uring.Buffered && failed != 0 {
 			t.Errorf("writes: %v", failed)
 		}
-		errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.SyncFile(f, user) })
+		errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindSync})
 		if lost := errno == unix.EIO || errno == unix.ENOSPC; lost != (direct == uring.Buffered) {
 			t.Errorf("the sync: %v", errno)
 		}
-		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, v, 0, user) }); errno != 0 {
+		if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindRead, Vec: v}); errno != 0 {
 			t.Errorf("a read: %v", errno)
 		}
 		if err := os.Truncate(backing, 0); err != nil { // the medium is gone
 			t.Fatal(err)
 		}
 		w, _ := pieceOf(t, r, 64<<10, 7)
-		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.ReadFile(f, w, 12<<20, user) }); errno != unix.EIO {
+		if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindRead, Vec: w, Off: 12 << 20}); errno != unix.EIO {
 			t.Errorf("a read of what is gone: %v", errno)
 		}
-		if errno := answerTo(t, r, func(user uint64) (uring.Op, error) { return r.d.WriteFile(f, v, 16<<20, user, false) }); errno != unix.ENOSPC {
+		if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, Off: 16 << 20}); errno != unix.ENOSPC {
 			t.Errorf("a write behind the end of the device: %v", errno)
 		}
 		r.d.CloseFile(f)

@@ -187,49 +187,27 @@ func (e *engine) cancelOn(fd int) {
 	}
 }
 
-// ReadFile implements FileDriver.
-func (e *engine) ReadFile(f File, v *Vec, off int64, user uint64) (Op, error) {
-	return e.startFile(KindRead, f, v, fileRequest{off: off}, user)
-}
-
-// WriteFile implements FileDriver.
-func (e *engine) WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error) {
-	r := fileRequest{off: off}
-	if durable {
-		r.flags = unix.RWF_DSYNC
-	}
-	return e.startFile(KindWrite, f, v, r, user)
-}
-
-// SyncFile implements FileDriver.
-func (e *engine) SyncFile(f File, user uint64) (Op, error) {
-	return e.startFile(KindSync, f, nil, fileRequest{}, user)
-}
-
-// AllocateFile implements FileDriver.
-func (e *engine) AllocateFile(f File, off, n int64, user uint64) (Op, error) {
-	return e.startFile(KindAllocate, f, nil, fileRequest{off: off, length: n}, user)
-}
-
-// startFile takes a slot for a request on f, and begins with it.
-func (e *engine) startFile(kind Kind, f File, v *Vec, r fileRequest, user uint64) (Op, error) {
+// AskFile implements FileDriver. It takes a slot for the request, and begins with it.
+func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	if err := e.usable(f.sock); err != nil {
 		return 0, err
 	}
 	if len(e.shut) > 0 && e.shut[f.FD()] {
 		return 0, fmt.Errorf("%s: file %d is being closed: %w", e.name, f.FD(), unix.EBADF)
 	}
-	if kind.tooLong(v) {
+	if r.Kind.tooLong(r.Vec) {
 		return 0, fmt.Errorf("%s: file %d: %w", e.name, f.FD(), errTooLong)
 	}
-	op, ok := e.ops.add(kind, f.sock, user, v)
+	op, ok := e.ops.add(r.Kind, f.sock, r.User, r.Vec)
 	if !ok {
 		return 0, errTooMany
 	}
 	o := e.ops.get(op)
-	o.file = r
-	o.file.grain = int32(f.align.Offset)
-	if kind.transfers() && v.Size() == 0 {
+	o.file = fileRequest{off: r.Off, length: r.Length, grain: int32(f.align.Offset)}
+	if r.Durable {
+		o.file.flags = unix.RWF_DSYNC
+	}
+	if r.Kind.transfers() && r.Vec.Size() == 0 {
 		e.rest.finish(op, 0)
 		return op, nil
 	}

@@ -22,9 +22,9 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	f, err := d.AdoptFile(fd)
 	must(t, err)
-	begun, err := d.SyncFile(f, 1)
+	begun, err := d.AskFile(f, FileRequest{Kind: KindSync, User: 1})
 	must(t, err)
-	if _, err = d.SyncFile(f, 2); err != nil {
+	if _, err = d.AskFile(f, FileRequest{Kind: KindSync, User: 2}); err != nil {
 		t.Fatal(err)
 	}
 	j := d.ops.get(begun).file.job
@@ -56,7 +56,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	g, err := d.AdoptFile(fd) // another file with this number
 	must(t, err)
-	if _, err := d.SyncFile(f, 3); !errors.Is(err, unix.EBADF) {
+	if _, err := d.AskFile(f, FileRequest{Kind: KindSync, User: 3}); !errors.Is(err, unix.EBADF) {
 		t.Errorf("a request on a file that was closed: %v", err)
 	}
 	d.CloseFile(f)
@@ -105,13 +105,8 @@ func (b *poolBed) ask(file int, kind Kind, off int64, durable bool) {
 		b.t.Fatal(err)
 	}
 	v.Append([]byte{byte(off)})
-	user := uint64(len(b.ops))
-	var op Op
-	if kind == KindRead {
-		op, err = b.d.ReadFile(b.files[file], v, off, user)
-	} else {
-		op, err = b.d.WriteFile(b.files[file], v, off, user, durable)
-	}
+	r := FileRequest{Kind: kind, Vec: v, Off: off, Durable: durable, User: uint64(len(b.ops))}
+	op, err := b.d.AskFile(b.files[file], r)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -260,7 +255,7 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 		v.Append([]byte{1})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = b.d.WriteFile(b.files[1], v, 0, 1, false)
+		_, err = b.d.AskFile(b.files[1], FileRequest{Kind: KindWrite, Vec: v, User: 1})
 		runtime.ReadMemStats(&after)
 		must(t, err)
 		least = min(least, after.Mallocs-before.Mallocs)

@@ -15,7 +15,7 @@ import (
 // they do not belong on the driver's thread.
 //
 // Requests on one file have no order: a later one may end first. A sync covers the writes whose
-// completion was taken before the call of SyncFile, and no others.
+// completion was taken before the sync was asked for, and no others.
 //
 // A list holds less than 2 GiB, else EINVAL. The driver goes on with a read or write
 // that the kernel has done in part. A Cancel comes too late for a request that the
@@ -25,23 +25,19 @@ type FileDriver interface {
 	// CloseFile closes it.
 	AdoptFile(fd int) (File, error)
 
-	// ReadFile fills v from off on. Res is the number of bytes read, less than
-	// v.Size only if the file ends there.
-	ReadFile(f File, v *Vec, off int64, user uint64) (Op, error)
-
-	// WriteFile writes all of v from off on. Res is v.Size, or a negative errno:
-	// then any part of it may have been written. If durable, the completion says that the
-	// bytes are durable, with the metadata of the file that is needed to read them (RWF_DSYNC).
-	WriteFile(f File, v *Vec, off int64, user uint64, durable bool) (Op, error)
-
-	// SyncFile makes earlier writes durable, without metadata that reads do not need
-	// (fdatasync). Res is 0 or a negative errno. After an error these writes may be lost
-	// although a later sync succeeds: the kernel reports the error once.
-	SyncFile(f File, user uint64) (Op, error)
-
-	// AllocateFile reserves blocks for n bytes from off on, and grows the file as
-	// far as that. Res is 0 or a negative errno.
-	AllocateFile(f File, off, n int64, user uint64) (Op, error)
+	// AskFile makes a request on f, by its Kind:
+	//
+	//	KindRead      fills Vec from Off on. Res is the number of bytes read, less than Vec.Size only if the file
+	//	              ends there.
+	//	KindWrite     writes all of Vec from Off on. Res is Vec.Size, or a negative errno: then any part of it may have
+	//	              been written. If Durable, the completion says that the bytes are durable, with the metadata of
+	//	              the file that is needed to read them (RWF_DSYNC).
+	//	KindSync      makes earlier writes durable, without metadata that reads do not need (fdatasync). Res is 0 or a
+	//	              negative errno. After an error these writes may be lost although a later sync succeeds: the
+	//	              kernel reports the error once.
+	//	KindAllocate  reserves blocks for Length bytes from Off on, and grows the file as far as that. Res is 0 or a
+	//	              negative errno.
+	AskFile(f File, r FileRequest) (Op, error)
 
 	// RegisterMemory has the kernel keep m pinned, so that requests with direct I/O whose list
 	// is one piece of m cost less. It has no other effect. It fails with errors.ErrUnsupported
@@ -57,6 +53,16 @@ type FileDriver interface {
 	// CloseFile cancels the requests in flight on f, and closes f after the last of
 	// them. f takes no further request.
 	CloseFile(f File)
+}
+
+// FileRequest are the arguments of a request on a file. Fields that its Kind does not name are zero.
+type FileRequest struct {
+	Kind    Kind
+	Durable bool
+	Vec     *Vec
+	Off     int64
+	Length  int64
+	User    uint64
 }
 
 // File is an open file of a driver. The zero File is invalid.

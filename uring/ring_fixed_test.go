@@ -75,11 +75,7 @@ func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int3
 	must(t, err)
 	defer v.Free()
 	v.Append(m.Bytes())
-	if kind == KindRead {
-		_, err = d.ReadFile(f, v, 0, 1)
-	} else {
-		_, err = d.WriteFile(f, v, 0, 1, false)
-	}
+	_, err = d.AskFile(f, FileRequest{Kind: kind, Vec: v, User: 1})
 	must(t, err)
 	got, err := d.Wait(-1)
 	if err != nil || len(got) != 1 {
@@ -313,7 +309,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 		must(t, err)
 		t.Cleanup(v.Free)
 		v.Append([]byte(text))
-		op, err := d.WriteFile(f, v, off, user, true)
+		op, err := d.AskFile(f, FileRequest{Kind: KindWrite, Vec: v, Off: off, Durable: true, User: user})
 		must(t, err)
 		return d.ops.get(op)
 	}

@@ -11,7 +11,7 @@
 // (dataplane/simnet). It asks a function of the test before each request and each
 // answer, and keeps the contract of a driver whatever it changes: each operation
 // has exactly one final completion, and memory belongs to the driver until then. Strike
-// (strike.go) lets one request fail.
+// lets one request fail.
 //
 // What the kernel answers and a driver deals with itself, such as EINTR or a full
 // queue, is not in Table: nobody above a driver sees it. FileTable has EINTR, EAGAIN and

@@ -246,10 +246,10 @@ func TestAShortRequestForOneBlockIsNoMisalignedOne(t *testing.T) {
 		v, err := uring.NewVec(1)
 		must(t, err)
 		v.Append(mem.Bytes()[:size])
-		_, err = p.d[0].WriteFile(file, v, 0, 1, false)
+		_, err = p.d[0].AskFile(file, uring.FileRequest{Kind: uring.KindWrite, Vec: v, User: 1})
 		must(t, err)
 		p.run()
-		_, err = p.d[0].ReadFile(file, v, 0, 2)
+		_, err = p.d[0].AskFile(file, uring.FileRequest{Kind: uring.KindRead, Vec: v, User: 2})
 		must(t, err)
 		p.run()
 		for _, kind := range []uring.Kind{uring.KindWrite, uring.KindRead} {

@@ -17,66 +17,43 @@ func (d *driver) AdoptFile(fd int) (uring.File, error) {
 	return d.Driver.AdoptFile(fd)
 }
 
-// ReadFile implements uring.Driver.
-func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
-	return d.file(uring.KindRead, ReadFileEnd, v, user, func(v *uring.Vec) (uring.Op, error) {
-		return d.Driver.ReadFile(f, v, off, user)
-	})
+// endOf has the answer to each kind of request.
+var endOf = map[uring.Kind]Request{
+	uring.KindRead: ReadFileEnd, uring.KindWrite: WriteFileEnd, uring.KindSync: SyncFileEnd, uring.KindAllocate: AllocateFileEnd,
 }
 
-// WriteFile implements uring.Driver.
-func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
-	return d.file(uring.KindWrite, WriteFileEnd, v, user, func(v *uring.Vec) (uring.Op, error) {
-		return d.Driver.WriteFile(f, v, off, user, durable)
-	})
-}
-
-// SyncFile implements uring.Driver.
-func (d *driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
-	return d.file(uring.KindSync, SyncFileEnd, nil, user, func(*uring.Vec) (uring.Op, error) {
-		return d.Driver.SyncFile(f, user)
-	})
-}
-
-// AllocateFile implements uring.Driver.
-func (d *driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
-	return d.file(uring.KindAllocate, AllocateFileEnd, nil, user, func(*uring.Vec) (uring.Op, error) {
-		return d.Driver.AllocateFile(f, off, n, user)
-	})
-}
-
-// file is one request on a file, which start gives to the driver below.
-func (d *driver) file(kind uring.Kind, end Request, v *uring.Vec, user uint64, start func(v *uring.Vec) (uring.Op, error)) (uring.Op, error) {
+// AskFile implements uring.Driver.
+func (d *driver) AskFile(file uring.File, r uring.FileRequest) (uring.Op, error) {
 	if err := d.call(AskFile); err != nil {
 		return 0, err
 	}
-	f := d.ask(end)
+	f := d.ask(endOf[r.Kind])
 	if f == (Fault{}) {
-		return start(v)
+		return d.Driver.AskFile(file, r)
 	}
 	if f.Form == Fails {
-		d.queue = append(d.queue, uring.Completion{Kind: kind, User: user, Res: -int32(f.Errno)})
+		d.queue = append(d.queue, uring.Completion{Kind: r.Kind, User: r.User, Res: -int32(f.Errno)})
 		op := d.op()
 		d.queue[len(d.queue)-1].Op = op
 		return op, nil
 	}
-	fl := &flight{fault: f, list: v}
-	if v != nil && (f.Form == Part || f.Form == Short) {
+	fl := &flight{fault: f, list: r.Vec}
+	if v := r.Vec; v != nil && (f.Form == Part || f.Form == Short) {
 		if v.Size() < 2*block { // half of it is no block, which direct I/O may refuse: all is done, and half is told
 			fl.tells, fl.size = true, v.Size()/2
 		} else if err := fl.halve(v); err != nil {
 			return 0, err
 		} else {
-			v = fl.part
+			r.Vec = fl.part
 		}
 	}
-	op, err := start(v)
+	op, err := d.Driver.AskFile(file, r)
 	if err != nil {
 		fl.free()
 		return 0, err
 	}
 	fl.op = op
-	d.flying[key{kind, user}] = fl
+	d.flying[key{r.Kind, r.User}] = fl
 	return op, nil
 }
 

@@ -98,7 +98,7 @@ func (m *commit) due() {
 	c.stats.Files.Uncommitted -= int64(m.batch.n)
 	e, user := c.slot()
 	e.commit = m
-	if _, err := c.drv.SyncFile(f.sock, user); err != nil {
+	if _, err := c.drv.AskFile(f.sock, uring.FileRequest{Kind: uring.KindSync, User: user}); err != nil {
 		// The kernel has not been asked, so that nothing is lost by this.
 		c.freeEntry(user)
 		m.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))

@@ -177,7 +177,7 @@ func TestAFailedRequestHarmsNoOther(t *testing.T) {
 }
 
 func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
-	b := newFileBed(t, FileOptions{}, nil)
+	b := newFileBed(t, FileOptions{Ops: 1}, nil)
 	b.d.FileErr = unix.ENOMEM
 	w, r := b.write(Committed, 0), b.read(0)
 	b.pending(w, r)
@@ -194,6 +194,17 @@ func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 	}
 	if n := len(b.c.entries) - len(b.c.freeSlot); n != 1 {
 		t.Errorf("%d slots in use, want that of the file", n)
+	}
+	b.d.FileErr = 0
+	room := 0
+	b.f.AwaitRoom(onRoom(func() { room++ }))
+	taken, refused := b.write(Written, 0), b.write(Written, 0)
+	b.d.FileErr = unix.ENOMEM // of the second, which waited for the first
+	b.answer(uring.KindWrite, 0)
+	b.ended(taken, nil)
+	b.ended(refused, unix.ENOMEM)
+	if room != 1 || b.f.Full() {
+		t.Errorf("told %d times that there is room", room)
 	}
 }
 
@@ -251,27 +262,27 @@ func TestRequestsAreBoundedAndWaitInOrder(t *testing.T) {
 // Matrix: ST-08
 func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, func(cfg *Config) { cfg.FileOps = 2 })
-	g := b.open("/g", FileOptions{})
+	g, h := b.open("/g", FileOptions{}), b.open("/h", FileOptions{})
 	done := map[*File]int{}
-	for _, f := range []*File{b.f, g} {
+	for _, f := range []*File{b.f, g, h} {
 		for range 10 {
 			op := &FileOp{Done: func(*Core, *FileOp) { done[f]++ }}
 			must(t, f.WriteAt(op, make([]byte, unit), 0, Written))
 		}
 	}
-	for len(b.d.Files) > 0 && done[b.f] < 10 {
+	for len(b.d.Files) > 0 && max(done[b.f], done[g], done[h]) < 10 {
 		b.d.Answer(b.d.Files[0])
 		b.settle()
 	}
-	if done[g] < 7 {
-		t.Errorf("one file has had %d requests of 10 when the other has had all", done[g])
+	if min(done[b.f], done[g], done[h]) < 7 {
+		t.Errorf("the files have had %d, %d and %d requests when the first has had all 10", done[b.f], done[g], done[h])
 	}
 	for len(b.d.Files) > 0 {
 		b.d.Answer(b.d.Files[0])
 		b.settle()
 	}
-	if done[b.f] != 10 || done[g] != 10 {
-		t.Errorf("%d and %d of 10 have ended", done[b.f], done[g])
+	if done[b.f] != 10 || done[g] != 10 || done[h] != 10 {
+		t.Errorf("%d, %d and %d of 10 have ended", done[b.f], done[g], done[h])
 	}
 }
 
@@ -472,4 +483,77 @@ func TestAReservationNeedsNoRoomAlthoughItsRequestHasReadABuffer(t *testing.T) {
 		t.Errorf("the driver has %d reservations", n)
 	}
 	b.answer(uring.KindAllocate, 0)
+}
+
+func TestMisalignedRequestsAreNamed(t *testing.T) {
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
+	buf, err := b.c.Lend(2 * unit)
+	must(t, err)
+	defer b.c.TakeBack(buf)
+	p := buf.Bytes()[:unit]
+	for _, c := range []struct {
+		p    []byte
+		off  int64
+		want string
+	}{
+		{p, 100, "offset 100 is no multiple of 512 bytes"},
+		{p[:1000], 0, "length 1000 is no multiple of 512 bytes"},
+		{buf.Bytes()[8 : 8+unit], 0, "the memory must begin at a multiple of 512 bytes"},
+	} {
+		for _, err := range []error{b.f.WriteAt(&newRequest().FileOp, c.p, c.off, Written), b.f.ReadAt(&newRequest().FileOp, c.p, c.off)} {
+			if !errors.Is(err, errAlign) || err.Error() != "/f: "+errAlign.Error()+": "+c.want {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		}
+	}
+	if b.c.Counts().Files.Ops != 0 {
+		t.Error("requests that were refused are counted")
+	}
+}
+
+func TestABufferThatWasReadIntoGoesBackByItself(t *testing.T) {
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
+	b.d.ParkFiles = false
+	w := newRequest()
+	buf, err := b.c.Lend(2 * unit)
+	must(t, err)
+	copy(buf.Bytes()[1000:], "hello")
+	must(t, b.f.WriteAt(&w.FileOp, buf.Bytes()[:2*unit], 0, Written))
+	b.settle()
+	b.c.TakeBack(buf)
+	inUse := b.c.pool.inUse
+	var taken *Buffer
+	again := 0
+	r := newRequest()
+	r.Done = func(_ *Core, op *FileOp) {
+		if r.done++; string(op.Data) != "hello" || op.Err != nil || op.N != 5 {
+			t.Errorf("%q, %v", op.Data, op.Err)
+		}
+		switch {
+		case again == 0:
+			again++
+			must(t, b.f.ReadBuffer(op, 5, 1000))
+		case again == 2:
+			taken = op.TakeBuffer()
+		}
+	}
+	must(t, b.f.ReadBuffer(&r.FileOp, 5, 1000))
+	b.settle()
+	if r.done != 2 || b.c.pool.inUse != inUse || r.Data != nil {
+		t.Fatalf("%d ends, %d bytes in use, %d before", r.done, b.c.pool.inUse, inUse)
+	}
+	again = 2
+	must(t, b.f.ReadBuffer(&r.FileOp, 5, 1000))
+	b.settle()
+	if taken == nil || b.c.pool.inUse == inUse || !onPage(taken.Bytes()) {
+		t.Fatal("the buffer that was taken has gone back, or is not aligned")
+	}
+	var w2 Write
+	must(t, w2.begin(b.c))
+	w2.Refer(r.Data)
+	w2.Hold(taken) // as a framer does that sends it
+	w2.release(b.c)
+	if b.c.pool.inUse != inUse {
+		t.Error("a write that has ended keeps it")
+	}
 }

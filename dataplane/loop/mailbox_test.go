@@ -1,9 +1,19 @@
 package loop
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Matrix: XC-08, IO-10
@@ -61,4 +71,121 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 			}
 		}
 	})
+}
+
+// onCore runs f on the core and fails the test if it waits there.
+func onCore(t *testing.T, c *Core, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	must(t, c.Do(func(*Core) { f(); close(done) }))
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("%s waits on a core", what)
+	}
+}
+
+func TestCallsThatWaitForACoreFailAtOnceOnOne(t *testing.T) {
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
+		here := p.Core(0)
+		ctx := deadline(t)
+		for _, c := range p.All() { // its own, and another
+			link, peer := linkPair(t, c, p.Core(1))
+			l, err := c.Listen(loopback, uring.ListenOptions{}, func(*Link) {})
+			must(t, err)
+			for what, call := range map[string]func() error{
+				"Core.Stats":       func() error { _, err := c.Stats(); return err },
+				"Ask":              func() error { _, err := Ask(c, func(*Core) int { return 0 }); return err },
+				"Core.call":        func() error { return c.call(func(*Core) {}) },
+				"Core.Dial":        func() error { _, err := c.Dial(ctx, netip.AddrPort{}, l.Addr(), uring.SocketOptions{}); return err },
+				"Core.Listen":      func() error { _, err := c.Listen(loopback, uring.ListenOptions{}, nil); return err },
+				"AdoptListener":    func() error { return adoptAgain(c, l) },
+				"Listener.Pause":   l.Pause,
+				"Listener.Resume":  l.Resume,
+				"Listener.Share":   l.Share,
+				"Listener.Move":    func() error { return l.Move(p.Core(1 - c.ID())) },
+				"Listener.Close":   l.Close,
+				"Descriptor":       func() error { _, err := l.Descriptor(); return err },
+				"Link.ReadFull":    func() error { return link.ReadFull(ctx, make([]byte, 1)) },
+				"Link.Write":       func() error { return link.Write(ctx, []byte("x")) },
+				"Plane.AddCore":    func() error { _, err := p.AddCore(); return err },
+				"Plane.RemoveCore": func() error { return p.RemoveCore(ctx, c) },
+				"AwaitDrained":     func() error { return p.AwaitDrained(ctx, c) },
+				"Plane.Close":      p.Close,
+			} {
+				var err error
+				onCore(t, here, what, func() { err = call() })
+				if !errors.Is(err, ErrOnCore) {
+					t.Errorf("%s for core %d: %v", what, c.ID(), err)
+				}
+			}
+			// Nothing was done: all of it goes on.
+			must(t, link.Write(ctx, []byte("x")))
+			must(t, peer.ReadFull(ctx, make([]byte, 1)))
+			must(t, l.Close())
+			if p.Cores() != 2 || c.State() != CoreRunning {
+				t.Errorf("%d cores, core %d is %v", p.Cores(), c.ID(), c.State())
+			}
+		}
+	})
+}
+
+// adoptAgain has c adopt the socket of l. Its descriptor is closed on an error.
+func adoptAgain(c *Core, l *Listener) error {
+	fd, err := unix.Dup(l.FD())
+	if err != nil {
+		return err
+	}
+	_, err = c.AdoptListener(fd, func(*Link) {})
+	return err
+}
+
+func TestALinkIsClosedOnACoreWithoutWaiting(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	for _, c := range p.All() {
+		for name, end := range map[string]func(*Link){"Close": (*Link).Close, "Reset": (*Link).Reset, "HalfClose": (*Link).HalfClose} {
+			link, peer := linkPair(t, c, p.Core(1))
+			onCore(t, p.Core(0), name, func() { end(link) })
+			if err := peer.ReadFull(deadline(t), make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s on core 0 of a link of core %d: the peer reads %v", name, c.ID(), err)
+			}
+		}
+	}
+}
+
+// Matrix: XC-03, IO-10
+func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	c := p.Core(0)
+	link, _ := linkPair(t, c, c)
+	var s *Socket
+	must(t, c.call(func(*Core) { s = link.Socket() }))
+	var shared Local[int]
+	for what, call := range map[string]func(){
+		"Core.Now": func() { c.Now() }, "Core.Counts": func() { c.Counts() }, "Core.Arm": func() { c.Arm(new(Timer), 0) }, "Core.Stop": func() { c.Stop(new(Timer)) },
+		"Core.TakeBack": func() { c.TakeBack(nil) }, "Core.Lend": func() { _, _ = c.Lend(1) }, "Core.Snapshot": func() { c.Snapshot() }, "Core.Attach": func() { _, _ = c.Attach(nil, nil) },
+		"Core.Adopt": func() { _, _ = c.Adopt(-1) }, "Core.turn": func() { _ = c.turn(false) },
+		"Local.Of": func() { shared.Of(c) }, "Link.Socket": func() { link.Socket() }, "Link.Carry": func() { _ = link.Carry(nil) },
+		"Mark": s.Mark, "Fault": func() { s.Fault(nil) }, "Close": func() { s.Close(nil) }, "Pause": func() { s.Pause(nil, nil, 0, false) }, "Hold": s.Hold, "Release": s.Release,
+		"Reading": func() { s.Reading() }, "Writing": func() { s.Writing() }, "Touched": func() { s.Touched() }, "Behind": func() { s.Behind() },
+		"HungUp": func() { s.HungUp() }, "Backlog": func() { s.Backlog() }, "Stopped": func() { s.Stopped() }, "Throttled": func() { s.Throttled() }, "StoppedSince": func() { s.StoppedSince() },
+		"Begin": s.Begin, "Took": func() { s.Took() }, "Passed": s.Passed, "Leaving": func() { s.Leaving() }, "Detach": func() { s.Detach(nil) }, "Continue": s.Continue,
+		"EndWriting": s.EndWriting, "ReadInPlace": s.ReadInPlace,
+	} {
+		if !invariants.Enabled {
+			break // most of these calls would do harm
+		}
+		if got := panicOf(call); !strings.Contains(got, "owner-only") {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+	if c.Current() || p.OnCore() {
+		t.Error("the test is said to run on a core")
+	}
+}
+
+func panicOf(f func()) (text string) {
+	defer func() { text = fmt.Sprint(recover()) }()
+	f()
+	return ""
 }

@@ -3,8 +3,11 @@ package probe
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 // Probe is asked at every point of every connection. Implementations are called by
@@ -128,4 +131,180 @@ func (s Step) String() string {
 		return stepNames[s]
 	}
 	return "unknown step"
+}
+
+// Socket is one TCP connection with a Probe. The handshake and the data phase ask the
+// probe by it; the nil Socket asks no probe. The probe disturbs it by Reset and
+// HalfClose, which have no effect before it is connected and once the data phase
+// has begun; any goroutine may call them, but no dispatcher on a core.
+type Socket struct {
+	probe    Probe
+	id       uint64
+	accepted bool
+	link     atomic.Pointer[Link]
+	conn     Conn // what it is told of; changed by Decided alone, between two steps
+	decided  bool
+}
+
+// Link is the TCP connection of a Socket: a *loop.Link.
+type Link interface {
+	PeerAddr() netip.AddrPort
+	Reset()
+	HalfClose()
+}
+
+// NewSocket is a socket that p is told of, nil if p is nil. id numbers it within its
+// messenger, from 1. conn is the connection that dials, nil if it is accepted.
+func NewSocket(p Probe, id uint64, accepted bool, conn Conn) *Socket {
+	if p == nil {
+		return nil
+	}
+	return &Socket{probe: p, id: id, accepted: accepted, conn: conn}
+}
+
+// ID is the number of the socket in its messenger.
+func (s *Socket) ID() uint64 { return s.id }
+
+// Accepted says whether we accepted it, else we dialled.
+func (s *Socket) Accepted() bool { return s.accepted }
+
+// Peer is the socket address of the other end, zero before it is connected.
+func (s *Socket) Peer() (a netip.AddrPort) {
+	s.with(func(l Link) { a = l.PeerAddr() })
+	return a
+}
+
+// Reset closes the socket with a TCP reset.
+func (s *Socket) Reset() { s.with(Link.Reset) }
+
+// HalfClose ends our direction of the stream; the peer's is still read.
+func (s *Socket) HalfClose() { s.with(Link.HalfClose) }
+
+// with says whether there is a link, and does something to it.
+func (s *Socket) with(do func(Link)) bool {
+	l := s.link.Load()
+	if l != nil {
+		do(*l)
+	}
+	return l != nil
+}
+
+// Connected is called with the TCP connection, once there is one.
+func (s *Socket) Connected(l Link) {
+	if s != nil {
+		s.link.Store(&l)
+	}
+}
+
+// Step asks the probe about a step of a handshake, and returns the fault that it
+// asks for, or nil.
+func (s *Socket) Step(ctx context.Context, p Point, w When) error {
+	if s == nil {
+		return nil
+	}
+	return s.step(ctx, p, w)
+}
+
+func (s *Socket) step(ctx context.Context, p Point, w When) error {
+	err := s.probe.At(ctx, Event{Point: p, When: w, Socket: s, Conn: s.conn})
+	switch err {
+	case ErrReset:
+		s.Reset()
+	case ErrHalfClose:
+		if s.with(Link.HalfClose) {
+			return nil
+		}
+	}
+	return err
+}
+
+// Decided tells the probe what became of an accepted socket, the first time that it
+// is called: SocketDecided. conn is nil for none.
+func (s *Socket) Decided(ctx context.Context, conn Conn, tookOver bool) {
+	if s == nil || s.decided {
+		return
+	}
+	s.conn, s.decided = conn, true
+	_ = s.probe.At(ctx, Event{Point: Point{Step: SocketDecided}, When: After, Socket: s, Conn: conn, TookOver: tookOver}) // there is nothing to disturb
+}
+
+// Frame asks the probe about a frame of the data phase, and returns its answer. On
+// the core.
+func (s *Socket) Frame(tag frame.Tag, write bool) error {
+	if s == nil {
+		return nil
+	}
+	p := Point{Step: FrameRead, Tag: tag}
+	if write {
+		p.Step = FrameWrite
+	}
+	return s.probe.At(context.Background(), Event{Point: p, When: Data, Socket: s, Conn: s.conn})
+}
+
+// Tracer gives each socket its tap. Implementations are called by many goroutines at
+// once, and must not call the messenger.
+type Tracer interface {
+	// Trace is called once for each TCP connection, before its first byte. nil: the
+	// socket is not watched.
+	Trace(s TracedSocket) Tap
+}
+
+// TracedSocket is one TCP connection.
+type TracedSocket struct {
+	Accepted bool // we accepted it, else we dialled
+	Local    netip.AddrPort
+	Peer     netip.AddrPort
+}
+
+// Tap gets the frames of one socket. During the handshake it is called by one goroutine
+// at a time, in the data phase by the core that owns the connection, which it must not
+// block. It gets a sent frame before the kernel does.
+type Tap interface {
+	// Banner: the features of a banner, a frame of neither direction.
+	Banner(sent bool, supported, required uint64)
+	// Frame: its slices are valid during the call.
+	Frame(f Frame)
+	// Part is Banner and Frame of msgr1; its slices are valid during the call.
+	Part(p Part)
+	// Ended: the socket is closed, and why. It can come from any goroutine, and again:
+	// the first call has the cause, and later calls of any method are to be ignored.
+	Ended(why error)
+}
+
+// Frame is one frame that was decoded, or is about to be encoded.
+type Frame struct {
+	Sent bool // else received
+	Tag  frame.Tag
+	// Seg are the segments in clear: decrypted and decompressed.
+	Seg [frame.MaxSegments][]byte
+	// Compressed and Aborted are known of received frames alone.
+	Compressed, Aborted bool
+}
+
+// PartKind is the kind of a Part.
+type PartKind uint8
+
+// The kinds, in the order in which they come.
+const (
+	PartAcceptorHello  PartKind = iota + 1 // banner and addresses
+	PartConnectorHello                     // the same
+	PartConnect                            // a connect message
+	PartReply                              // to a connect message
+	PartSeq                                // what a side has received, behind a reply with SEQ
+	PartOpen                               // what has a frame1.Tag
+)
+
+// Part is a message of the handshake or a frame of msgr1.
+type Part struct {
+	Sent bool // else received
+	Kind PartKind
+	// Bytes are all of it, without an authorizer, and with PartOpen what follows the tag of an
+	// ACK or a keepalive.
+	Bytes []byte
+	// Tag is set with PartOpen, and Form, Header and Seg, which are front, middle and data,
+	// if that is a message.
+	Tag    frame1.Tag
+	Form   frame1.Form
+	Header *frame1.Header
+	Seg    [3][]byte
 }

@@ -12,21 +12,16 @@ import (
 
 // request is one request on a file, in flight.
 type request struct {
-	disk    *Disk
-	drv     *driver
-	h       *handle
-	fd      int
-	op      uring.Op
-	kind    uring.Kind
-	user    uint64
-	vec     *uring.Vec
-	off     int64
-	length  int64
-	durable bool
-	upto    uint64 // KindSync: changes that had happened when it was asked for
-	errno   unix.Errno
-	failed  bool // errno is the fault of the device, which had begun
-	gone    bool // it has ended, or never will
+	uring.FileRequest
+	disk   *Disk
+	drv    *driver
+	h      *handle
+	fd     int
+	op     uring.Op
+	upto   uint64 // KindSync: changes that had happened when it was asked for
+	errno  unix.Errno
+	failed bool // errno is the fault of the device, which had begun
+	gone   bool // it has ended, or never will
 }
 
 // AdoptFile implements uring.Driver.
@@ -60,20 +55,20 @@ func (d *driver) RegisterMemory(*uring.Memory) error { return errPlainMemory }
 // UnregisterMemory implements uring.Driver.
 func (d *driver) UnregisterMemory(*uring.Memory) {}
 
-// ask sends a request to the disk.
-func (d *driver) ask(f uring.File, r request) (uring.Op, error) {
+// AskFile implements uring.Driver.
+func (d *driver) AskFile(f uring.File, ask uring.FileRequest) (uring.Op, error) {
 	h := d.file(f)
 	if h == nil {
 		return 0, unix.EBADF
 	}
 	k, n := d.host.disk, d.host.net
-	r.disk, r.drv, r.h, r.fd, r.op, r.upto = k, d, h, f.FD(), d.op(), k.seq
+	r := &request{FileRequest: ask, disk: k, drv: d, h: h, fd: f.FD(), op: d.op(), upto: k.seq}
 	if r.errno = r.check(); r.errno == 0 {
-		r.errno = k.fault(r.kind, h.path)
+		r.errno = k.fault(r.Kind, h.path)
 		r.failed = r.errno != 0 && !k.orphan
 	}
 	h.busy++
-	k.flying = append(k.flying, &r)
+	k.flying = append(k.flying, r)
 	n.After(n.random(k.opt.Latency, k.opt.Jitter), r.happen)
 	return r.op, nil
 }
@@ -97,34 +92,14 @@ func (k *Disk) fault(kind uring.Kind, path string) (errno unix.Errno) {
 func (r *request) check() unix.Errno {
 	a := r.h.align
 	switch {
-	case r.off < 0, r.kind == uring.KindAllocate && r.length <= 0:
+	case r.Off < 0, r.Kind == uring.KindAllocate && r.Length <= 0:
 		return unix.EINVAL
-	case r.kind != uring.KindRead && r.kind != uring.KindSync && !r.h.writes:
+	case r.Kind != uring.KindRead && r.Kind != uring.KindSync && !r.h.writes:
 		return unix.EBADF
-	case r.vec != nil && a.Direct() && (r.off%int64(a.Offset) != 0 || r.vec.Size()%a.Offset != 0 || !r.vec.Aligned(a.Memory)):
+	case r.Vec != nil && a.Direct() && (r.Off%int64(a.Offset) != 0 || r.Vec.Size()%a.Offset != 0 || !r.Vec.Aligned(a.Memory)):
 		return unix.EINVAL
 	}
 	return 0
-}
-
-// ReadFile implements uring.Driver.
-func (d *driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
-	return d.ask(f, request{kind: uring.KindRead, vec: v, off: off, user: user})
-}
-
-// WriteFile implements uring.Driver.
-func (d *driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
-	return d.ask(f, request{kind: uring.KindWrite, vec: v, off: off, durable: durable, user: user})
-}
-
-// SyncFile implements uring.Driver.
-func (d *driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
-	return d.ask(f, request{kind: uring.KindSync, user: user})
-}
-
-// AllocateFile implements uring.Driver.
-func (d *driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
-	return d.ask(f, request{kind: uring.KindAllocate, off: off, length: n, user: user})
 }
 
 // happen is the end of the request.
@@ -144,13 +119,13 @@ func (r *request) end(res int32) {
 	if r.h.busy--; r.h.shut && r.h.busy == 0 {
 		delete(k.opened, r.fd)
 	}
-	k.host.net.Note("disk: kind %d of file %d ends with %d", int(r.kind), r.fd, int(res))
-	r.drv.push(uring.Completion{Kind: r.kind, User: r.user, Op: r.op, Res: res})
+	k.host.net.Note("disk: kind %d of file %d ends with %d", int(r.Kind), r.fd, int(res))
+	r.drv.push(uring.Completion{Kind: r.Kind, User: r.User, Op: r.op, Res: res})
 }
 
 // changes says whether the request changes the file, and was not refused.
 func (r *request) changes() bool {
-	return (r.errno == 0 || r.failed) && (r.kind == uring.KindWrite || r.kind == uring.KindAllocate)
+	return (r.errno == 0 || r.failed) && (r.Kind == uring.KindWrite || r.Kind == uring.KindAllocate)
 }
 
 // partly makes any part of the change that the request asks for.
@@ -163,10 +138,10 @@ func (r *request) partly() {
 
 // change is what the request writes. Its memory is the caller's again behind it.
 func (r *request) change() change {
-	if r.kind == uring.KindAllocate {
-		return change{seq: r.disk.next(), size: r.off + r.length, grows: true}
+	if r.Kind == uring.KindAllocate {
+		return change{seq: r.disk.next(), size: r.Off + r.Length, grows: true}
 	}
-	return change{seq: r.disk.next(), off: r.off, p: r.vec.AppendTo([]byte{})}
+	return change{seq: r.disk.next(), off: r.Off, p: r.Vec.AppendTo([]byte{})}
 }
 
 // do is what the request does to the file, and its result.
@@ -175,15 +150,15 @@ func (r *request) do() int32 {
 	if r.errno != 0 {
 		k.counts.Errors++
 		r.partly()
-		if r.kind == uring.KindSync {
+		if r.Kind == uring.KindSync {
 			r.doom()
 		}
 		return -int32(r.errno)
 	}
-	switch r.kind {
+	switch r.Kind {
 	case uring.KindRead:
 		k.counts.Reads++
-		return int32(r.vec.Fill(r.h.data[min(r.off, int64(len(r.h.data))):]))
+		return int32(r.Vec.Fill(r.h.data[min(r.Off, int64(len(r.h.data))):]))
 	case uring.KindSync:
 		k.counts.Syncs++
 		r.h.sync(func(c *change) bool { return c.seq <= r.upto })
@@ -194,11 +169,11 @@ func (r *request) do() int32 {
 		return -int32(unix.ENOSPC)
 	}
 	r.h.write(c)
-	if r.kind == uring.KindAllocate {
+	if r.Kind == uring.KindAllocate {
 		return 0
 	}
 	k.counts.Writes++
-	if r.durable {
+	if r.Durable {
 		r.h.syncRange(c.off/sector*sector, (c.off+int64(len(c.p))+sector-1)/sector*sector)
 	}
 	return int32(len(c.p))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func diskHost(seed uint64, opt simnet.DiskOptions) (*simnet.Network, *simnet.Host) {
@@ -110,10 +111,13 @@ func (r *ruled) fail(kind uring.Kind) {
 }
 
 func (r *ruled) write(f uring.File, at int64, text string, durable bool) (uring.Op, error) {
-	return r.d.WriteFile(f, r.vec(text), at*piece, 1, durable)
+	ask := uring.FileRequest{Kind: uring.KindWrite, Durable: durable, Vec: r.vec(text), Off: at * piece, User: 1}
+	return r.d.AskFile(f, ask)
 }
 
-func (r *ruled) sync(f uring.File) (uring.Op, error) { return r.d.SyncFile(f, 1) }
+func (r *ruled) sync(f uring.File) (uring.Op, error) {
+	return r.d.AskFile(f, uring.FileRequest{Kind: uring.KindSync, User: 1})
+}
 
 // file makes a file whose bytes are durable, and whose name is not.
 func (r *ruled) file(path, text string) uring.File {
@@ -389,7 +393,7 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		{"any length of a reservation in flight", power, func(r *ruled) {
 			f := r.durable("/d/a", "1")
 			r.latency(slow)
-			r.begin(r.d.AllocateFile(f, 0, 2*piece, 1))
+			r.begin(r.d.AskFile(f, uring.FileRequest{Kind: uring.KindAllocate, Length: 2 * piece, User: 1}))
 		}, "a:1|a:10"},
 
 		// The end of a process.
@@ -499,7 +503,7 @@ func TestRequestsOvertakeEachOther(t *testing.T) {
 	f := r.durable("/d/f", "1")
 	r.h.Disk().Configure(simnet.DiskOptions{Jitter: time.Second})
 	for user := range uint64(20) {
-		r.begin(r.d.SyncFile(f, user))
+		r.begin(r.d.AskFile(f, uring.FileRequest{Kind: uring.KindSync, User: user}))
 	}
 	var order []uint64
 	for len(order) < 20 {
@@ -511,5 +515,20 @@ func TestRequestsOvertakeEachOther(t *testing.T) {
 	}
 	if slices.IsSorted(order) {
 		t.Error("they end in the order in which they were asked for")
+	}
+}
+
+// Matrix: ST-01
+func TestFilesKeepTheContract(t *testing.T) {
+	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
+		t.Run(fmt.Sprint(direct), func(t *testing.T) {
+			drivertest.Files(t, func(*testing.T) *drivertest.Bed {
+				n, h := diskHost(3, simnet.DiskOptions{Latency: time.Microsecond, Jitter: time.Millisecond})
+				return &drivertest.Bed{
+					Driver: h.Driver(), Disk: h.Disk(), Dir: "/data", Direct: direct,
+					Step: func() { advance(n) },
+				}
+			})
+		})
 	}
 }

@@ -58,40 +58,34 @@ func (b *Bed) open(path string) uring.File {
 	return f
 }
 
-// began notes a request.
-func (b *Bed) began(kind uring.Kind, op uring.Op, err error) (uint64, uring.Op) {
+// ask makes a request, and notes it.
+func (b *Bed) ask(f uring.File, r uring.FileRequest) (uint64, uring.Op) {
 	b.t.Helper()
+	b.user += 0x9e3779b97f4a7c15
+	r.User = b.user
+	op, err := b.Driver.AskFile(f, r)
 	b.must(err)
 	if op == 0 {
 		b.t.Fatal("an operation has the zero Op")
 	}
-	b.kinds[b.user] = kind
-	return b.user, op
-}
-
-func (b *Bed) next() uint64 {
-	b.user += 0x9e3779b97f4a7c15
-	return b.user
+	b.kinds[r.User] = r.Kind
+	return r.User, op
 }
 
 func (b *Bed) read(f uring.File, v *uring.Vec, off int64) (uint64, uring.Op) {
-	op, err := b.Driver.ReadFile(f, v, off, b.next())
-	return b.began(uring.KindRead, op, err)
+	return b.ask(f, uring.FileRequest{Kind: uring.KindRead, Vec: v, Off: off})
 }
 
 func (b *Bed) write(f uring.File, v *uring.Vec, off int64, durable bool) (uint64, uring.Op) {
-	op, err := b.Driver.WriteFile(f, v, off, b.next(), durable)
-	return b.began(uring.KindWrite, op, err)
+	return b.ask(f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, Off: off, Durable: durable})
 }
 
 func (b *Bed) sync(f uring.File) (uint64, uring.Op) {
-	op, err := b.Driver.SyncFile(f, b.next())
-	return b.began(uring.KindSync, op, err)
+	return b.ask(f, uring.FileRequest{Kind: uring.KindSync})
 }
 
 func (b *Bed) allocate(f uring.File, off, n int64) (uint64, uring.Op) {
-	op, err := b.Driver.AllocateFile(f, off, n, b.next())
-	return b.began(uring.KindAllocate, op, err)
+	return b.ask(f, uring.FileRequest{Kind: uring.KindAllocate, Off: off, Length: n})
 }
 
 // step waits once.

@@ -194,7 +194,7 @@ func closedUnder(b *Bed) {
 	}
 	b.Driver.CloseFile(f)
 	b.Driver.CloseFile(f)
-	if _, err := b.Driver.ReadFile(f, b.list(b.memory(page)), 0, 1); !errors.Is(err, unix.EBADF) {
+	if _, err := b.Driver.AskFile(f, uring.FileRequest{Kind: uring.KindRead, Vec: b.list(b.memory(page)), User: 1}); !errors.Is(err, unix.EBADF) {
 		b.t.Fatalf("a read of a file that is being closed: %v", err)
 	}
 	for _, user := range users {
@@ -214,8 +214,8 @@ func closedFile(b *Bed) {
 	}
 	g := b.open(b.path()) // most likely with the same number
 	v := b.list(b.memory(page))
-	_, errR := b.Driver.ReadFile(uring.File{}, v, 0, 1)
-	_, errS := b.Driver.SyncFile(uring.File{}, 1)
+	_, errR := b.Driver.AskFile(uring.File{}, uring.FileRequest{Kind: uring.KindRead, Vec: v, User: 1})
+	_, errS := b.Driver.AskFile(uring.File{}, uring.FileRequest{Kind: uring.KindSync, User: 1})
 	if errR == nil || errS == nil {
 		b.t.Fatal("the zero File is taken")
 	}
@@ -254,7 +254,7 @@ func closing(b *Bed) {
 		b.write(f, b.list(b.memory(page)), int64(i)*page, true)
 	}
 	b.must(b.Driver.CloseDriver())
-	if _, err := b.Driver.SyncFile(f, 1); err == nil {
+	if _, err := b.Driver.AskFile(f, uring.FileRequest{Kind: uring.KindSync, User: 1}); err == nil {
 		b.t.Fatal("a closed driver takes requests")
 	}
 	b.Driver.CloseFile(f)

@@ -332,13 +332,13 @@ func (c *ringConn) whole() error {
 	q.vec.Append(data)
 	user := ofFile | uint64(c.now)
 	if h.Kind == blocks.Read {
-		_, err := c.r.drv.ReadFile(f, q.vec, h.Off, user)
+		_, err := c.r.drv.AskFile(f, uring.FileRequest{Kind: uring.KindRead, Vec: q.vec, Off: h.Off, User: user})
 		return err
 	}
 	if err := blocks.Stamped(data, h.Off); err != nil {
 		return err
 	}
-	_, err := c.r.drv.WriteFile(f, q.vec, h.Off, user, true)
+	_, err := c.r.drv.AskFile(f, uring.FileRequest{Kind: uring.KindWrite, Vec: q.vec, Off: h.Off, Durable: true, User: user})
 	return err
 }
 

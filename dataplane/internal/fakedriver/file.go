@@ -10,13 +10,8 @@ import (
 
 // Request is one request on a file.
 type Request struct {
-	Kind      uring.Kind
+	uring.FileRequest
 	File      uring.File
-	Vec       *uring.Vec // of reads and writes
-	Off       int64
-	Length    int64 // to be reserved
-	Durable   bool
-	User      uint64
 	Cancelled bool
 
 	op uring.Op
@@ -99,41 +94,21 @@ func (d *Driver) AdoptFile(fd int) (uring.File, error) {
 	return uring.MakeFile(fd, h.align), nil
 }
 
-// ask takes a request, and answers it unless the test does.
-func (d *Driver) ask(r *Request) (uring.Op, error) {
-	h := d.Disk.opened[r.File.FD()]
+// AskFile implements uring.Driver. It answers the request, unless the test does.
+func (d *Driver) AskFile(f uring.File, ask uring.FileRequest) (uring.Op, error) {
+	h := d.Disk.opened[f.FD()]
 	if h == nil || h.owner != d || d.Closed {
 		return 0, unix.EBADF
 	}
 	if d.FileErr != 0 {
 		return 0, d.FileErr
 	}
-	r.op = d.Op()
+	r := &Request{FileRequest: ask, File: f, op: d.Op()}
 	d.Files = append(d.Files, r)
 	if !d.ParkFiles {
 		d.Answer(r)
 	}
 	return r.op, nil
-}
-
-// ReadFile implements uring.Driver.
-func (d *Driver) ReadFile(f uring.File, v *uring.Vec, off int64, user uint64) (uring.Op, error) {
-	return d.ask(&Request{Kind: uring.KindRead, File: f, Vec: v, Off: off, User: user})
-}
-
-// WriteFile implements uring.Driver.
-func (d *Driver) WriteFile(f uring.File, v *uring.Vec, off int64, user uint64, durable bool) (uring.Op, error) {
-	return d.ask(&Request{Kind: uring.KindWrite, File: f, Vec: v, Off: off, User: user, Durable: durable})
-}
-
-// SyncFile implements uring.Driver.
-func (d *Driver) SyncFile(f uring.File, user uint64) (uring.Op, error) {
-	return d.ask(&Request{Kind: uring.KindSync, File: f, User: user})
-}
-
-// AllocateFile implements uring.Driver.
-func (d *Driver) AllocateFile(f uring.File, off, n int64, user uint64) (uring.Op, error) {
-	return d.ask(&Request{Kind: uring.KindAllocate, File: f, Off: off, Length: n, User: user})
 }
 
 // RegisterMemory implements uring.Driver. With RegisterErr nil it notes the memory, which

@@ -1,0 +1,469 @@
+package loop
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/uring"
+)
+
+// doorDriver is a fake driver whose accepts can be cancelled, as the ring's: what
+// was accepted before comes first.
+type doorDriver struct {
+	*fakedriver.Driver
+	user  uint64
+	op    uring.Op
+	armed bool
+
+	arms, adopts       int
+	arm, adopt, detach error // what Accept, Adopt and Detach fail with
+}
+
+func (d *doorDriver) Accept(_ uring.Socket, user uint64) (uring.Op, error) {
+	if d.arms++; d.arm != nil {
+		return 0, d.arm
+	}
+	d.user, d.op, d.armed = user, d.Op(), true
+	return d.op, nil
+}
+
+func (d *doorDriver) Adopt(fd int) (uring.Socket, error) {
+	if d.adopts++; d.adopt != nil {
+		return uring.Socket{}, d.adopt
+	}
+	return d.Driver.Adopt(fd)
+}
+
+func (d *doorDriver) Detach(s uring.Socket) (int, error) {
+	if d.detach != nil {
+		return -1, d.detach
+	}
+	return d.Driver.Detach(s)
+}
+
+func (d *doorDriver) Cancel(op uring.Op) {
+	if d.armed && op == d.op {
+		d.finish(unix.ECANCELED)
+	}
+}
+
+// Close of the listener; its accept has ended before, or ends now.
+func (d *doorDriver) Close(s uring.Socket) {
+	if d.armed {
+		d.finish(unix.ECANCELED)
+	}
+	d.Driver.Close(s)
+}
+
+// finish ends the accept.
+func (d *doorDriver) finish(errno unix.Errno) {
+	d.armed = false
+	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindAccept, User: d.user, Op: d.op, Res: -int32(errno)})
+}
+
+// connects has the ring accept one connection.
+func (d *doorDriver) connects() *fakedriver.Sock {
+	f := d.Open()
+	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindAccept, User: d.user, Op: d.op, Res: int32(f.Sock.FD()), Flags: uring.More})
+	return f
+}
+
+// door is a bed with a listener, and what the log says of it.
+type door struct {
+	*bed
+	d      *doorDriver
+	l      *Listener
+	links  []*Link
+	refuse bool // everybody
+	log    *bytes.Buffer
+}
+
+func newDoor(t *testing.T) *door {
+	t.Helper()
+	o := &door{log: &bytes.Buffer{}}
+	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
+		o.d = &doorDriver{Driver: d}
+		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
+		cfg.Logger = slog.New(slog.NewTextHandler(o.log, nil))
+	})
+	o.during(func() (err error) {
+		o.l, err = o.c.Listen(netip.AddrPort{}, uring.ListenOptions{}, func(l *Link) {
+			if o.links = append(o.links, l); o.refuse {
+				l.Refuse()
+			}
+		})
+		return err
+	})
+	return o
+}
+
+func (o *door) logged(what string) int { return strings.Count(o.log.String(), what) }
+
+// during runs f, which must succeed, while the core turns.
+func (o *door) during(f func() error) {
+	o.t.Helper()
+	must(o.t, o.During(f))
+}
+
+// posted runs f on another goroutine until it has given the core its task.
+func (o *door) posted(f func() error) (done chan error) {
+	done = make(chan error, 1)
+	go func() { done <- f() }()
+	for o.c.box.empty() {
+		select {
+		case err := <-done:
+			o.t.Fatalf("it did not ask the core: %v", err)
+		default:
+		}
+	}
+	return done
+}
+
+// Matrix: IO-04
+func TestAClosingListenerGivesAwayWhatTheRingHasAccepted(t *testing.T) {
+	o := newDoor(t)
+	early := o.d.connects()
+	done := o.posted(o.l.Close)
+	late := o.d.connects() // before the core runs the task
+	o.settle()
+	must(t, <-done)
+	if len(o.links) != 2 || early.CloseCalls+late.CloseCalls != 0 {
+		t.Errorf("%d connections of 2 given away, closed %d and %d times", len(o.links), early.CloseCalls, late.CloseCalls)
+	}
+	if got := o.c.stats; got.Stray != 0 || got.Accepts != 2 {
+		t.Errorf("%d stray completions, %d accepts", got.Stray, got.Accepts)
+	}
+	if o.l.open || o.d.armed {
+		t.Error("the listener is open")
+	}
+}
+
+func TestAListenerThatClosesDoesNotAcceptAgain(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.ECANCELED, unix.EMFILE, unix.EINVAL} {
+		o := newDoor(t)
+		done := o.posted(o.l.Close)
+		o.d.finish(errno) // whatever the accept ends with
+		o.settle()
+		must(t, <-done)
+		o.during(o.l.Resume)
+		o.after(2 * acceptRetry)
+		if o.d.armed || o.l.open {
+			t.Errorf("%v: armed %v, open %v", errno, o.d.armed, o.l.open)
+		}
+		o.during(o.l.Close)
+	}
+}
+
+func TestAListenerCloses(t *testing.T) {
+	for name, before := range map[string]func(o *door){
+		"after a pause":        func(o *door) { o.during(o.l.Pause) },
+		"between two attempts": func(o *door) { o.d.finish(unix.EMFILE); o.settle() },
+		"as the core stops":    func(o *door) { o.d.armed = false }, // so that no completion comes
+	} {
+		o := newDoor(t)
+		before(o)
+		done := o.posted(o.l.Close)
+		o.settle()
+		if name == "as the core stops" {
+			o.p.Close()
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if o.l.open {
+			t.Errorf("%s: it is open", name)
+		}
+	}
+}
+
+// The driver says for each backend when an accept has really ended.
+func TestNothingOfAListenerComesAfterItsClose(t *testing.T) {
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
+		c := p.Core(0)
+		for range 20 {
+			given := make(chan *Link, 8)
+			l, err := c.Listen(loopback, uring.ListenOptions{}, func(l *Link) { given <- l })
+			must(t, err)
+			held, let := make(chan struct{}), make(chan struct{})
+			must(t, c.Do(func(*Core) { close(held); <-let }))
+			<-held
+			var peers []net.Conn
+			for range cap(given) {
+				p, err := net.Dial("tcp", l.Addr().String())
+				must(t, err)
+				peers = append(peers, p)
+			}
+			done := make(chan error, 1)
+			go func() { done <- l.Close() }()
+			for c.box.empty() { // the core is to find the connections and the close at once
+			}
+			close(let)
+			must(t, <-done)
+			must(t, c.call(func(c *Core) {
+				if c.stats.Stray != 0 {
+					t.Errorf("%d completions came too late", c.stats.Stray)
+				}
+			}))
+			for len(given) > 0 {
+				(<-given).Close()
+			}
+			for _, p := range peers {
+				_ = p.Close()
+			}
+		}
+	})
+}
+
+// newRefusing makes a listener that refuses everybody.
+func newRefusing(t *testing.T) *door {
+	o := newDoor(t)
+	o.refuse = true
+	return o
+}
+
+// Matrix: AIM-05
+func TestAListenerThatRefusesManyPausesInBetween(t *testing.T) {
+	o := newRefusing(t)
+	const seconds = 2
+	for range seconds * 10_000 {
+		for range 5 { // 50 000 a second
+			if o.d.armed {
+				o.d.connects()
+				o.settle()
+			}
+		}
+		o.after(100 * time.Microsecond)
+	}
+	per := time.Second / perRefusal
+	if n := time.Duration(len(o.links)); n > seconds*per+per/10 || n < seconds*per*8/10 {
+		t.Errorf("%d refused in %d s, want about %d", n, seconds, seconds*per)
+	}
+	if st := o.c.stats; st.Refused != uint64(len(o.links)) || st.AcceptPauses == 0 || st.Stray != 0 || st.Sockets != 0 {
+		t.Errorf("%d refused, %d pauses, %d stray, %d sockets", st.Refused, st.AcceptPauses, st.Stray, st.Sockets)
+	}
+}
+
+// What the ring has accepted at once is not lost, and the pause is as long as that
+// was much.
+func TestManyAtOnceAreAllRefusedAndFollowedByALongPause(t *testing.T) {
+	o := newRefusing(t)
+	const n = 500
+	f := o.d.connects()
+	for range n - 1 {
+		o.d.connects()
+	}
+	o.settle()
+	if len(o.links) != n || o.d.armed || f.Armed || f.CloseCalls != 1 {
+		t.Fatalf("%d of %d refused, armed %v, watched %v, closed %d times", len(o.links), n, o.d.armed, f.Armed, f.CloseCalls)
+	}
+	o.after(n*perRefusal - time.Millisecond)
+	if o.d.armed {
+		t.Error("it accepts too early")
+	}
+	if o.after(2 * time.Millisecond); !o.d.armed {
+		t.Error("it does not accept any more")
+	}
+}
+
+func TestAListenerThatLetsEverybodyInDoesNotPause(t *testing.T) {
+	o := newDoor(t)
+	for range 2000 {
+		f := o.d.connects()
+		o.settle()
+		if !f.Armed || !o.d.armed {
+			t.Fatalf("the socket is watched: %v, the listener accepts: %v", f.Armed, o.d.armed)
+		}
+	}
+	if st := o.c.stats; st.Refused != 0 || st.AcceptPauses != 0 {
+		t.Errorf("%d refused, %d pauses", st.Refused, st.AcceptPauses)
+	}
+}
+
+func TestAListenerInAPauseClosesAndResumes(t *testing.T) {
+	o := newRefusing(t)
+	for range 100 {
+		o.d.connects()
+	}
+	o.settle()
+	o.during(o.l.Pause)
+	if o.after(time.Second); o.d.armed {
+		t.Error("it accepts, though it is paused")
+	}
+	if o.during(o.l.Resume); !o.d.armed {
+		t.Error("it does not accept")
+	}
+	for range 100 {
+		o.d.connects()
+	}
+	o.settle()
+	o.during(o.l.Close)
+	if o.after(time.Second); o.d.armed || o.l.open {
+		t.Error("it is open")
+	}
+}
+
+// Whatever an accept fails with, when it is armed or later, the log has it once,
+// however often it is tried again, and once more that it is over.
+func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
+	const tries = 600 // a minute
+	for name, fail := range map[string]func(o *door, on bool){
+		"armed": func(o *door, on bool) {
+			o.d.arm = nil
+			if on {
+				o.d.arm = unix.ENOMEM
+				if o.d.armed {
+					o.d.finish(unix.ECANCELED)
+				}
+			}
+		},
+		"completed": func(o *door, on bool) {
+			if on && o.d.armed {
+				o.d.finish(unix.ENOMEM)
+			}
+		},
+		"adopted": func(o *door, on bool) {
+			o.d.adopt = nil
+			if on {
+				o.d.adopt = unix.ENOMEM
+				o.d.connects()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newDoor(t)
+			before := o.d.arms
+			for range tries {
+				fail(o, true)
+				o.settle()
+				o.after(acceptRetry)
+			}
+			if o.d.arms+o.d.adopts-before < tries {
+				t.Errorf("%d attempts in a minute", o.d.arms+o.d.adopts-before)
+			}
+			fail(o, false)
+			o.after(acceptRetry)
+			o.d.connects()
+			o.d.connects()
+			o.settle()
+			if len(o.links) != 2 {
+				t.Errorf("%d connections of 2", len(o.links))
+			}
+			if o.logged("not accepted") != 1 || o.logged(unix.ENOMEM.Error()) != 1 || o.logged("accepted again") != 1 {
+				t.Errorf("the log says:\n%s", o.log)
+			}
+		})
+	}
+}
+
+// Descriptors come back one by one, each just enough for one connection: the log
+// does not get a line for each of them.
+func TestAListenerAtTheLimitWritesTenLinesAMinute(t *testing.T) {
+	o := newDoor(t)
+	for range 10 * 600 {
+		o.d.finish(unix.EMFILE)
+		o.settle()
+		o.after(acceptRetry)
+		o.d.connects()
+		o.settle()
+	}
+	if len(o.links) != 6000 {
+		t.Errorf("%d connections of 6000", len(o.links))
+	}
+	const minutes = 10
+	for _, cause := range []string{"not accepted", "accepted again"} {
+		if n := o.logged(cause); n > (minutes+1)*LinesPerMinute || n < minutes {
+			t.Errorf("%d lines %q in %d minutes", n, cause, minutes)
+		}
+	}
+}
+
+// The driver of its new core does not take a listener: it is tried until it does.
+func TestAListenerThatItsNewCoreRefusesIsTriedAgain(t *testing.T) {
+	b := newDoor(t)
+	other := newDoor(t)
+	file, err := os.Open(os.DevNull)
+	must(t, err)
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	must(t, err)
+	for _, closed := range []bool{false, true} {
+		l := newListener(b.c, netip.AddrPort{}, func(*Link) {})
+		other.d.adopt = unix.ENOMEM
+		told := false
+		l.hand(other.c, fd, func(err error) { told = err == nil })
+		other.settle()
+		for range 100 {
+			other.after(acceptRetry)
+		}
+		if !told || l.Core() != other.c || l.FD() != fd || other.d.adopts < 100 || other.logged("not accepted") != 1 {
+			t.Errorf("told %v, %d attempts, log:\n%s", told, other.d.adopts, other.log)
+		}
+		if closed {
+			other.during(l.Close)
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+				t.Errorf("the descriptor of a listener that is closed meanwhile: %v", err)
+			}
+			return
+		}
+		arms := other.d.arms
+		other.d.adopt = nil
+		other.d.Socks[fd] = other.d.Open()
+		other.after(acceptRetry)
+		if other.d.arms != arms+1 || l.outside {
+			t.Errorf("not accepting: %d attempts to arm", other.d.arms-arms)
+		}
+		other.log.Reset()
+		other.d.adopts = 0
+	}
+}
+
+// The driver of its old core does not let a listener go: it is tried until it does, or
+// the listener is closed.
+func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		b, other := newDoor(t), newDoor(t)
+		other.d.Socks = b.d.Socks // one machine
+		b.d.detach = unix.ENOMEM
+		moved := make(chan error, 1)
+		go func() { moved <- b.l.Move(other.c) }()
+		for b.logged("not accepted") == 0 {
+			b.settle()
+		}
+		for range 100 {
+			b.after(acceptRetry)
+		}
+		if b.l.Core() != b.c || b.logged("not accepted") != 1 {
+			t.Errorf("on core %p, log:\n%s", b.l.Core(), b.log)
+		}
+		if closed {
+			b.during(b.l.Close)
+		}
+		b.d.detach = nil
+		var err error
+		for waiting := true; waiting; {
+			select {
+			case err = <-moved:
+				waiting = false
+			default:
+				b.after(acceptRetry)
+				other.settle()
+			}
+		}
+		if closed != (err != nil) || closed && !errors.Is(err, ErrLinkClosed) {
+			t.Errorf("closed %v: %v", closed, err)
+		}
+		if !closed && (b.l.Core() != other.c || b.l.paused || b.l.op == 0) {
+			t.Error("not accepting on its new core")
+		}
+	}
+}
