@@ -153,16 +153,6 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	return c
 }
 
-// createPool makes a pool of so many groups, and then sets what is to be set.
-func (c *cluster) createPool(name, form string, settings ...string) {
-	c.t.Helper()
-	commands := []string{"osd pool create " + name + " " + form}
-	for _, s := range settings {
-		commands = append(commands, "osd pool set "+name+" "+s)
-	}
-	c.cephAll(commands)
-}
-
 func monID(i int) string { return string(rune('a' + i)) }
 
 func osdName(i int) string { return "osd." + strconv.Itoa(i) }

@@ -127,6 +127,16 @@ func (c *cluster) createPools(kind string) {
 	}
 }
 
+// createPool makes a pool of so many groups, and then sets what is to be set.
+func (c *cluster) createPool(name, form string, settings ...string) {
+	c.t.Helper()
+	commands := []string{"osd pool create " + name + " " + form}
+	for _, s := range settings {
+		commands = append(commands, "osd pool set "+name+" "+s)
+	}
+	c.cephAll(commands)
+}
+
 // sample is the seed of the random choices of a test, which it logs.
 func sample(t *testing.T) (seed uint64) {
 	t.Helper()
