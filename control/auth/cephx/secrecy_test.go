@@ -128,7 +128,7 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 	})
 }
 
-// A store and an authority overwrite the secrets that they replace, and all of them at their end. Renew makes others.
+// A store and an authority overwrite the secrets that they replace, and all at their end. Renew makes others.
 func TestSecretsOfServicesAreOverwritten(t *testing.T) {
 	c := newCluster(t)
 	copies := func() (s rotatingSecrets, all [][]byte) {
