@@ -125,10 +125,6 @@ func (c *Core) Now() time.Duration {
 // changed. Any goroutine.
 func (c *Core) Config() *Config { return c.cfg }
 
-// Done is closed when the core's thread is gone, and its sockets with it. Any
-// goroutine.
-func (c *Core) Done() <-chan struct{} { return c.done }
-
 // ID is the core's number, from 0.
 func (c *Core) ID() int { return c.id }
 

@@ -250,7 +250,7 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing reported")
 	}
-	<-p.Core(0).Done()
+	<-p.Core(0).done
 	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
 		t.Errorf("state %v, logged %q", st, lines.with("core"))
 	}
