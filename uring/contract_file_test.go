@@ -134,8 +134,8 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 	})
 }
 
-// A result is 31 bits: no request asks for more.
-func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
+// A result is 31 bits: no request asks for more. Only kinds of files are taken.
+func TestATransferOfTwoGigabytesAndARequestOfAnotherKindAreRefused(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		r := lockedRig(t, cfg)
 		f := r.newFile(t, direct)
@@ -143,6 +143,9 @@ func TestATransferOfTwoGigabytesIsRefused(t *testing.T) {
 		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
+		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindSend, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("a request that is none on files: %v", err)
+		}
 		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("written: %v", err)
 		}

@@ -195,6 +195,9 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	if len(e.shut) > 0 && e.shut[f.FD()] {
 		return 0, fmt.Errorf("%s: file %d is being closed: %w", e.name, f.FD(), unix.EBADF)
 	}
+	if !r.Kind.isFile() {
+		return 0, fmt.Errorf("%s: file %d: a request of kind %d: %w", e.name, f.FD(), r.Kind, unix.EINVAL)
+	}
 	if r.Kind.tooLong(r.Vec) {
 		return 0, fmt.Errorf("%s: file %d: %w", e.name, f.FD(), errTooLong)
 	}

@@ -55,7 +55,8 @@ type FileDriver interface {
 	CloseFile(f File)
 }
 
-// FileRequest are the arguments of a request on a file. Fields that its Kind does not name are zero.
+// FileRequest are the arguments of a request on a file, which FileDriver.AskFile explains by Kind. Another Kind is
+// EINVAL. User comes back in the Completion.
 type FileRequest struct {
 	Kind    Kind
 	Durable bool
