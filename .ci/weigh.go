@@ -28,11 +28,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 85740,
-	"lines of the library":                68430,
+	"lines without tests":                 85230,
+	"lines of the library":                67930,
 	"lines of bench":                      8780,
 	"lines of cmd":                        8530,
-	"lines of tests":                      83050,
+	"lines of tests":                      81900,
 	"root of control, lines":              3460,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
