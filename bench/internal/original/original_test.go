@@ -103,10 +103,13 @@ func TestOurClientMeasuresOurServer(t *testing.T) {
 		o := load.Options{Addr: s.Addr().String(), Conns: 2, Depth: 3, Size: 100_000, Msgr1: msgr1}
 		c, err := OpenClient(t.Context(), string(uring.Epoll), o)
 		clitest.Must(t, err)
-		for range 2 {
+		for counted, runs := 0, 0; counted < 2; runs++ { // on a slow machine a window may pass without an answer
 			res, err := c.Run(load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second})
-			if err != nil || !res.Steady || res.Total < 8 || res.Bytes == 0 {
-				t.Errorf("msgr1 %v: %+v, %v", msgr1, res, err)
+			if err != nil || !res.Steady || res.Total < 8 || runs == 1000 {
+				t.Fatalf("msgr1 %v: %+v, %v", msgr1, res, err)
+			}
+			if res.Bytes > 0 {
+				counted++
 			}
 		}
 		if err := s.Close(); err != nil {
