@@ -176,6 +176,18 @@ func TestWrongThreadIsAnError(t *testing.T) {
 // lastErrno is above every errno that the kernel gives to programs.
 const lastErrno = 134
 
+// oneOperation is a driver without a ring, with one operation in flight, and its memory, which the caller frees.
+func oneOperation(t *testing.T, kind Kind, bits opBits) (*ringDriver, Op, *Vec) {
+	t.Helper()
+	d := &ringDriver{}
+	v, err := NewVec(1)
+	must(t, err)
+	v.Append([]byte("four"))
+	op, _ := d.ops.add(kind, MakeSocket(7), 42, v)
+	d.ops.get(op).bits |= bits
+	return d, op, v
+}
+
 // Whatever errno the kernel answers to whatever request: the operation has exactly one
 // final completion with that errno, or it is queued again because that helps.
 // Matrix: FT-27, IO-05, IO-06, IO-08
@@ -187,12 +199,7 @@ func TestEveryErrnoEndsARequestOrHasItQueuedAgain(t *testing.T) {
 				continue
 			}
 			for errno := unix.Errno(1); errno < lastErrno; errno++ {
-				d := &ringDriver{}
-				v, err := NewVec(1)
-				must(t, err)
-				v.Append([]byte("four"))
-				op, _ := d.ops.add(kind, MakeSocket(7), 42, v)
-				d.ops.get(op).bits |= bits
+				d, op, v := oneOperation(t, kind, bits)
 				var out []Completion
 				d.answer(&out, uint64(op), -int32(errno), 0)
 				refused := bits&opZero != 0 && slices.Contains([]unix.Errno{unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOBUFS, unix.EFAULT}, errno)
@@ -242,12 +249,7 @@ func TestAZeroCopySendThatFailsWaitsForItsNotification(t *testing.T) {
 		if errno == unix.EAGAIN || errno == unix.EINTR || zeroCopyRefused(errno) {
 			continue // another one follows
 		}
-		d := &ringDriver{}
-		v, err := NewVec(1)
-		must(t, err)
-		v.Append([]byte("four"))
-		op, _ := d.ops.add(KindSend, MakeSocket(7), 42, v)
-		d.ops.get(op).bits |= opZero
+		d, op, v := oneOperation(t, KindSend, opZero)
 		var out []Completion
 		if d.answer(&out, uint64(op), -int32(errno), cqeMore); len(out) != 0 || d.ops.inFlight != 1 {
 			t.Errorf("%v: %+v before the notification", errno, out)
