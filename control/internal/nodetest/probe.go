@@ -100,8 +100,8 @@ func (p *Probe) Check() error {
 			errs = append(errs, fmt.Errorf("nodetest: %v: never reached", b))
 		}
 	}
-	if have := p.described(); p.wants != nil && !slices.EqualFunc(have, p.wants, sameCounts) {
-		errs = append(errs, fmt.Errorf("nodetest: objects went on behind the expected end: %s", list(have)))
+	if have := p.describedLocked(); p.wants != nil && !slices.EqualFunc(have, p.wants, sameCounts) {
+		errs = append(errs, fmt.Errorf("nodetest: objects went on after the expected end: %s", list(have)))
 	}
 	return errors.Join(errs...)
 }
@@ -138,7 +138,7 @@ func (p *Probe) Await(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// sameCounts compares two descriptions but for the state of the object.
+// sameCounts compares two descriptions but for the end of the object.
 func sameCounts(a, b string) bool {
 	_, a, _ = strings.Cut(a, " ")
 	_, b, _ = strings.Cut(b, " ")
@@ -171,8 +171,8 @@ func (p *Probe) log(format string, args ...any) {
 	}
 }
 
-// described are the objects, without their states. Caller holds mu.
-func (p *Probe) described() []string {
+// describedLocked are the objects as they are counted; their ends may be missing.
+func (p *Probe) describedLocked() []string {
 	out := make([]string, len(p.objects))
 	for i, o := range p.objects {
 		out[i] = o.Object.String()
