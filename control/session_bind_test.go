@@ -229,10 +229,10 @@ func TestRebindGivesAnotherAddress(t *testing.T) {
 					t.Errorf("connection %d: %v", c.ID(), c.Err())
 				}
 			}
-			for i, o := range us.Probe.Objects() {
+			for _, l := range us.Inbox.Lives() {
 				// Who comes back to the old address is refused.
-				if o.Conn != nil && o.End != nodetest.Closed || o.Resets+o.RemoteResets != 0 {
-					t.Errorf("object %d: %v", i, o)
+				if l.Conn.State() != control.StateClosing || l.Resets+l.RemoteResets != 0 {
+					t.Errorf("connection %d is %v: %+v", l.Conn.ID(), l.Conn.State(), l)
 				}
 			}
 			if c, err := net.Dial("tcp", old.AddrPort.String()); !errors.Is(err, unix.ECONNREFUSED) {

@@ -134,7 +134,7 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 		patient := func(c *nodetest.NodeConfig) { c.Timeouts.MaxBackoff = time.Hour }
 		us, them := nodeOf(t, v, "osd.1", "LP", 1, patient), nodeOf(t, v, "osd.2", "LP", 2, patient)
 		b := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Block())
-		us.Dial(them)
+		winner := us.Dial(them)
 		us.Hit(ctx, b)
 		told := them.Probe.Arm(nodetest.Read(frame.TagWait), 1, nodetest.Continue())
 		probed := them.Probe.Arm(nodetest.Read(frame.TagKeepalive2), 1, nodetest.Continue())
@@ -146,10 +146,14 @@ func TestWaitingSideIsServedByTheWinner(t *testing.T) {
 		b.Release()
 		them.Hit(ctx, probed) // the winner shows that it lives
 		receives(t, ctx, us, 1, 2, 3, 4, 5)
-		us.Await(ctx, "established C(1,1,0,1)", "closed A(1,1,0,0)")
-		them.Await(ctx, "established C(1,1,0,0) A(0,0,0,1)", "replaced A(1,1,0,0)")
-		if st, err := us.Stats(); err != nil || st.Counters.WaitsSent != 1 {
-			t.Errorf("%d times WAIT sent (%v), want once", st.Counters.WaitsSent, err)
+		if n := statsOf(t, us).Counters; n.WaitsSent != 1 || n.Conns != 1 {
+			t.Errorf("%+v, want one connection and one WAIT", n)
+		}
+		if n := connStats(t, winner).Counters; n.Attempts != 1 || n.Idents != 1 || n.Ready != 1 || n.Replaced != 0 {
+			t.Errorf("the winner: %+v", n)
+		}
+		if n := connStats(t, waiting).Counters; n.Attempts != 1 || n.Idents != 1 || n.Ready != 1 || n.Replaced != 1 {
+			t.Errorf("the side that waits: %+v", n)
 		}
 	})
 }

@@ -251,23 +251,11 @@ func receives(t *testing.T, ctx context.Context, n *nodetest.Node, tids ...uint6
 	}
 }
 
-// first is the first connection of a node that has one.
+// first is the first connection that a node has.
 func first(t *testing.T, ctx context.Context, n *nodetest.Node) *control.Conn {
 	t.Helper()
-	var c *control.Conn
-	err := msgrtest.Until(ctx, func() bool {
-		for _, o := range n.Probe.Objects() {
-			if o.Conn != nil {
-				c = o.Conn
-				return true
-			}
-		}
-		return false
-	})
-	if err != nil {
-		t.Fatalf("%s: no connection:\n%s", n.Name(), n.Probe.Trace())
-	}
-	return c
+	eventually(t, ctx, "a connection", func() bool { return len(n.Conns()) > 0 })
+	return n.Conns()[0]
 }
 
 // loopback is a port of 127.0.0.1.

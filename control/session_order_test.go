@@ -82,6 +82,10 @@ func TestBusyCallbackHoldsOnlyItsCore(t *testing.T) {
 		release()
 		send(t, busy, 8)
 		awaitTID(t, ctx, us, 1008)
-		us.Await(ctx, "established C(1,1,0,1)", "established C(1,1,0,1)")
+		for _, c := range us.Conns() {
+			if n := connStats(t, c).Counters; n.Attempts != 1 || n.Faults != 0 {
+				t.Errorf("connection %d: %+v", c.ID(), n)
+			}
+		}
 	})
 }

@@ -371,34 +371,34 @@ func (w *duet) talkUntil(b *nodetest.Break) {
 func (w *duet) await(r nodetest.Role, want outlook, or ...outlook) {
 	w.t.Helper()
 	n := w.side(r)
-	var have []nodetest.Object
+	var have []nodetest.Life
 	forgotten := 0
 	if w.forgets && r == nodetest.Acceptor {
 		forgotten = 1
 	}
 	ok := func() bool {
-		have = n.Probe.Objects()
+		have = n.Inbox.Lives()
 		var got outlook
-		for _, o := range have {
+		for _, l := range have {
+			state := l.Conn.State()
 			switch {
-			case o.Conn == nil || o.End == nodetest.Replaced:
-				if o.End != nodetest.Closed && o.End != nodetest.Replaced ||
-					o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
-					return false
-				}
-			case o.End == nodetest.Closed && o.Resets == 1 && o.RemoteResets == 0:
+			case state == control.StateClosing && l.Resets == 1 && l.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 &&
-				(o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+			case (state == control.StateReady || state == control.StateStandby) && l.Resets == 0 &&
+				(l.RemoteResets == forgotten || w.mayForget && l.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
 			}
 		}
+		// Each connection has had an event, and each other socket is gone.
+		if st, err := n.Stats(); err != nil || st.HalfOpen != 0 || st.Counters.Conns != uint64(len(have)) {
+			return false
+		}
 		return slices.Equal(got, want) || slices.ContainsFunc(or, func(o outlook) bool { return slices.Equal(got, o) })
 	}
 	if err := msgrtest.Until(w.ctx, ok); err != nil {
-		w.t.Fatalf("%v: %v, want (over) %v, have %v\n%s", r, err, want, have, n.Probe.Trace())
+		w.t.Fatalf("%v: %v, want (over) %v, have %+v\n%s", r, err, want, have, n.Probe.Trace())
 	}
 }
 

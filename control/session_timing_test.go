@@ -56,7 +56,10 @@ func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 		if n := clock.press(isHandshake); n != 0 {
 			t.Errorf("%d further limits", n)
 		}
-		s.node.Await(ctx, "closed A(1,0,0,0)")
+		eventually(t, ctx, "the failure", func() bool { return failures(s.node) == 1 })
+		if st := statsOf(t, s.node); st.Counters.Accepted != 1 || st.Counters.Conns != 0 || st.HalfOpen != 0 {
+			t.Errorf("%+v", st.Counters)
+		}
 	})
 }
 
@@ -93,8 +96,8 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
 		eventually(t, ctx, "the pause", func() bool { return conn.State() == control.StateWait })
-		if tried := node.Probe.Objects()[0].Connect; tried.Sockets != 1 || tried.Events != 0 || conn.Err() == nil {
-			t.Errorf("%+v, %v", tried, conn.Err())
+		if n := connStats(t, conn).Counters; n.Attempts != 1 || n.Ready != 0 || conn.Err() == nil {
+			t.Errorf("%+v, %v", n, conn.Err())
 		}
 	})
 }
@@ -124,8 +127,6 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		dialled(sessions.DialsAtOnce)
 		must(t, client.Dial(other).WaitReady(ctx))
 		dialled(sessions.DialsAtOnce + 1)
-		client.Probe.Objects()[0].Conn.MarkDown() // one that dials
-		dialled(sessions.DialsAtOnce + 2)
 		for _, c := range conns {
 			c.MarkDown()
 		}
