@@ -69,20 +69,6 @@ type Descriptors struct {
 	Close func()
 }
 
-// toSuccessor is the predecessor's side of a Link.
-type toSuccessor interface {
-	SameUser() error
-	ReadHello() (Hello, error)
-	SendOffer(Offer) error
-	SendListeners(fds []int) error
-	SendSteering(fds []int) error
-	AwaitReady() error
-	SendSession(*Session) (messages uint64, err error)
-	SendDone(Done) error
-	AwaitCommitted() error
-	Refuse(error)
-}
-
 // halfOpenTime is how long handshakes that are under way get to end before the
 // sessions stand still; halfOpenPoll is how often they are counted.
 const (
@@ -96,10 +82,6 @@ const (
 func Pass(ctx context.Context, conn *net.UnixConn, p Predecessor) error {
 	l := NewLink(ctx, conn)
 	defer l.Close()
-	return pass(ctx, l, p)
-}
-
-func pass(ctx context.Context, l toSuccessor, p Predecessor) error {
 	err := prepare(l, p)
 	if err == nil {
 		err = passSessions(ctx, l, p)
@@ -124,7 +106,7 @@ func withCause(ctx context.Context, err error) error {
 
 // prepare is the first phase: the successor gets everything that can be shared. It
 // changes nothing here.
-func prepare(l toSuccessor, p Predecessor) error {
+func prepare(l *Link, p Predecessor) error {
 	if err := l.SameUser(); err != nil {
 		return err
 	}
@@ -161,7 +143,7 @@ func prepare(l toSuccessor, p Predecessor) error {
 
 // passSessions is the second phase: everything stands still until the successor has
 // confirmed.
-func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
+func passSessions(ctx context.Context, l *Link, p Predecessor) error {
 	if err := p.Pause(); err != nil {
 		return Errorf("%w", err)
 	}
@@ -234,7 +216,7 @@ func await[T any](ctx context.Context, done <-chan T) error {
 }
 
 // sendSessions sends all sessions except those that were closed meanwhile.
-func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []Frozen) error {
+func sendSessions(ctx context.Context, l *Link, p Predecessor, sessions []Frozen) error {
 	var d Done
 	var passed []Frozen
 	for _, f := range sessions {
@@ -347,19 +329,6 @@ type Successor interface {
 	Undo() error
 }
 
-// toPredecessor is the successor's side of a Link.
-type toPredecessor interface {
-	SameUser() error
-	SendHello(Hello) error
-	ReadOffer() (Offer, error)
-	ReadListeners(n int) ([]int, error)
-	ReadSteering(n int) ([]int, error)
-	SendReady() error
-	ReadSessions() ([]Session, Done, error)
-	Commit() error
-	Refuse(error)
-}
-
 // seqMargin is the gap that the successor leaves between its numbers of attempts and those
 // of the predecessor, which still uses some for its lossy connections.
 const seqMargin = 1 << 16
@@ -370,10 +339,6 @@ const seqMargin = 1 << 16
 func Take(ctx context.Context, conn *net.UnixConn, s Successor) error {
 	l := NewLink(ctx, conn)
 	defer l.Close()
-	return take(ctx, l, s)
-}
-
-func take(ctx context.Context, l toPredecessor, s Successor) error {
 	err := receive(l, s)
 	if err == nil {
 		s.Begin()
@@ -388,7 +353,7 @@ func take(ctx context.Context, l toPredecessor, s Successor) error {
 
 // receive gets everything from the predecessor. The write of the last record
 // commits: nothing runs here before it.
-func receive(l toPredecessor, s Successor) error {
+func receive(l *Link, s Successor) error {
 	h, err := s.Hello()
 	if err != nil {
 		return err
@@ -426,7 +391,7 @@ func receive(l toPredecessor, s Successor) error {
 }
 
 // receiveShared receives the descriptors that both sides have until the commit.
-func receiveShared(l toPredecessor, s Successor, o *Offer) error {
+func receiveShared(l *Link, s Successor, o *Offer) error {
 	fds, err := l.ReadListeners(int(o.Listeners))
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -16,16 +18,20 @@ import (
 
 var errPlanned = errors.New("planned")
 
-// journal is what was called, in its order. The call at position fail fails, unless
-// it is 0.
+// journal is what was called, in its order. The call at position fail fails, and at position
+// hang the process ends, unless they are 0.
 type journal struct {
-	calls []string
-	fail  int
+	calls      []string
+	fail, hang int
+	conn       *net.UnixConn
 }
 
 func (j *journal) call(name string, args ...any) error {
 	j.calls = append(j.calls, strings.TrimSpace(name+" "+fmt.Sprintln(args...)))
-	if len(j.calls) == j.fail {
+	switch len(j.calls) {
+	case j.hang:
+		_ = j.conn.Close()
+	case j.fail:
 		return fmt.Errorf("%w: %s", errPlanned, name)
 	}
 	return nil
@@ -41,30 +47,6 @@ func (j *journal) count(name string) (n int) {
 }
 
 var who = wire.EntityName{Type: wire.OSD, ID: "3"}
-
-// fakeLink is the predecessor's link with a successor that does everything right.
-type fakeLink struct {
-	*journal
-	hello  Hello
-	done   Done
-	frozen []string // Target of the sessions
-}
-
-func (l *fakeLink) SameUser() error           { return l.call("same user") }
-func (l *fakeLink) ReadHello() (Hello, error) { return l.hello, l.call("read hello") }
-func (l *fakeLink) SendOffer(o Offer) error {
-	return l.call("send offer", o.Listeners, "listeners", o.Steering, "steering")
-}
-func (l *fakeLink) SendListeners(fds []int) error { return l.call("send listeners", fds) }
-func (l *fakeLink) SendSteering(fds []int) error  { return l.call("send steering", fds) }
-func (l *fakeLink) AwaitReady() error             { return l.call("await ready") }
-func (l *fakeLink) SendSession(s *Session) (uint64, error) {
-	l.frozen = append(l.frozen, s.PolicyName)
-	return uint64(len(s.IO.Sent)), l.call("send session", s.PolicyName)
-}
-func (l *fakeLink) SendDone(d Done) error { l.done = d; return l.call("send done") }
-func (l *fakeLink) AwaitCommitted() error { return l.call("await committed") }
-func (l *fakeLink) Refuse(error)          { _ = l.call("refuse") }
 
 // fakeSession stands still. What is nil or false behaves.
 type fakeSession struct {
@@ -125,7 +107,9 @@ func (s *fakeSession) Record(st dataplane.HandlerState) (Session, bool) {
 		st.Release()
 		return Session{}, false
 	}
-	return Session{PolicyName: s.name, IO: st}, true
+	rec := Session{PolicyName: s.name, IO: st}
+	rec.Peer.Target = wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
+	return rec, true
 }
 
 // fakePredecessor can do everything.
@@ -143,23 +127,24 @@ func (p *fakePredecessor) Offer() Offer {
 	return Offer{Entity: who, Nonce: 9, Addrs: make(wire.AddrVec, 2)}
 }
 
-func (p *fakePredecessor) descriptors(fds ...int) Descriptors {
-	p.open += len(fds)
-	return Descriptors{FDs: fds, Close: func() { p.open -= len(fds) }}
+// descriptors are those of the standard streams.
+func (p *fakePredecessor) descriptors(n int) Descriptors {
+	p.open += n
+	return Descriptors{FDs: []int{0, 1, 2}[:n], Close: func() { p.open -= n }}
 }
 
 func (p *fakePredecessor) Listeners() (Descriptors, error) {
 	if err := p.call("listeners"); err != nil {
 		return Descriptors{}, err
 	}
-	return p.descriptors(50, 51, 52), nil
+	return p.descriptors(3), nil
 }
 
 func (p *fakePredecessor) Steering(addrs int) (Descriptors, error) {
 	if err := p.call("steering of", addrs); err != nil {
 		return Descriptors{}, err
 	}
-	return p.descriptors(60, 61), nil
+	return p.descriptors(2), nil
 }
 
 func (p *fakePredecessor) Pause() error { return p.call("pause") }
@@ -180,59 +165,106 @@ func (p *fakePredecessor) Settle(passed []Frozen) (Attempts, int, error) {
 func (p *fakePredecessor) Undo()   { p.undone++; _ = p.call("undo") }
 func (p *fakePredecessor) Finish() { p.ended++; _ = p.call("finish") }
 
-// passing is a hand-over of two sessions that goes well, unless call number fail
-// fails.
-func passing(fail int) (*fakePredecessor, *fakeLink) {
-	j := &journal{fail: fail}
-	p := &fakePredecessor{journal: j, sessions: []Frozen{&fakeSession{j: j, name: "one"}, &fakeSession{j: j, name: "two"}}}
-	return p, &fakeLink{journal: j, hello: Hello{Entity: who, AnyNonce: true}}
+// fakeSuccessor can do everything.
+type fakeSuccessor struct {
+	*journal
+	hello  Hello
+	undone error
+	policy []string // of its sessions
 }
 
-func TestThePredecessorTakesItsStepsInTheirOrder(t *testing.T) {
-	p, l := passing(0)
-	must(t, pass(t.Context(), l, p))
+func (s *fakeSuccessor) Hello() (Hello, error) { return s.hello, s.call("hello") }
+func (s *fakeSuccessor) Start(o Offer) error   { return s.call("start", o.Entity, o.Nonce) }
+func (s *fakeSuccessor) Listeners(fds []int) error {
+	CloseFiles(fds)
+	return s.call("listeners", len(fds))
+}
+func (s *fakeSuccessor) Steering(fds []int) error {
+	CloseFiles(fds)
+	return s.call("steering", len(fds))
+}
+func (s *fakeSuccessor) Restore(_ Offer, list []Session, last Attempts) error {
+	for _, one := range list {
+		s.policy = append(s.policy, one.PolicyName)
+	}
+	return s.call("restore", len(list), "from", last.Msgr2, last.Msgr1)
+}
+func (s *fakeSuccessor) Begin()      { _ = s.call("begin") }
+func (s *fakeSuccessor) Undo() error { _ = s.call("undo"); return s.undone }
+
+// passing is a hand-over of two sessions.
+func passing() (*fakePredecessor, *fakeSuccessor) {
+	j := &journal{}
+	p := &fakePredecessor{journal: j, sessions: []Frozen{&fakeSession{j: j, name: "one"}, &fakeSession{j: j, name: "two"}}}
+	return p, &fakeSuccessor{journal: &journal{}, hello: Hello{Entity: who, AnyNonce: true}}
+}
+
+// handOver hands p over to s, which are processes.
+func handOver(t *testing.T, p *fakePredecessor, s *fakeSuccessor) (passed, taken error) {
+	t.Helper()
+	p.conn, s.conn = pair(t)
+	done := make(chan error)
+	go func() {
+		done <- Take(t.Context(), s.conn, s)
+		_ = s.conn.Close()
+	}()
+	passed = Pass(t.Context(), p.conn, p)
+	_ = p.conn.Close()
+	return passed, <-done
+}
+
+func TestBothSidesTakeTheirStepsInTheirOrder(t *testing.T) {
+	p, s := passing()
+	passed, taken := handOver(t, p, s)
+	must(t, passed, taken)
 	want := []string{
-		"same user", "read hello", "offer", "listeners", "steering of 2", "send offer 3 listeners 2 steering",
-		"send listeners [50 51 52]", "send steering [60 61]", "await ready",
-		"pause", "freeze", "dispatched one", "dispatched two",
-		"export one", "record one", "send session one", "export two", "record two", "send session two",
-		"settle 2", "send done", "await committed", "finish",
+		"offer", "listeners", "steering of 2", "pause", "freeze", "dispatched one", "dispatched two",
+		"export one", "record one", "export two", "record two", "settle 2", "finish",
 	}
 	if !slices.Equal(p.calls, want) {
 		t.Errorf("%q", p.calls)
 	}
-	if l.done != (Done{Last: Attempts{77, 78}, Sessions: 2, Messages: 2}) {
-		t.Errorf("%+v", l.done)
+	want = []string{"hello", "start osd.3 9", "listeners 3", "steering 2", "restore 2 from 65613 65614", "begin"}
+	if !slices.Equal(s.calls, want) {
+		t.Errorf("%q", s.calls)
 	}
 }
 
 // fallible are the calls that return an error.
 func fallible(call string) bool {
-	for _, none := range []string{"offer", "freeze", "dispatched", "export", "record", "finish"} {
-		if call == none || strings.HasPrefix(call, none+" ") {
-			return false
-		}
-	}
-	return true
+	name, _, _ := strings.Cut(call, " ")
+	return !slices.Contains([]string{"offer", "freeze", "dispatched", "export", "record", "finish", "begin"}, name)
 }
 
-func TestWhateverFailsAtThePredecessorIsUndoneOnceAndSaid(t *testing.T) {
-	p, l := passing(0)
-	must(t, pass(t.Context(), l, p))
-	for i, call := range p.calls {
-		if !fallible(call) {
-			continue
-		}
-		p, l := passing(i + 1)
-		err := pass(t.Context(), l, p)
-		if !errors.Is(err, errPlanned) {
-			t.Errorf("%s fails: %v", call, err)
-		}
-		if got := p.calls[i+1:]; !slices.Equal(got, []string{"undo", "refuse"}) {
-			t.Errorf("%s fails, then come %q", call, got)
-		}
-		if p.ended != 0 || p.open != 0 {
-			t.Errorf("%s fails: finished %d times, %d descriptors are open", call, p.ended, p.open)
+func TestWhateverFailsOnOneSideIsUndoneOnBothAndSaid(t *testing.T) {
+	p, s := passing()
+	passed, taken := handOver(t, p, s)
+	must(t, passed, taken)
+	for side, calls := range [][]string{p.calls, s.calls} {
+		for i, call := range calls {
+			for _, dies := range []bool{false, true} {
+				p, s := passing()
+				at := []*journal{p.journal, s.journal}[side]
+				if s.undone = errors.New("cannot be undone"); dies {
+					at.hang = i + 1
+				} else if at.fail = i + 1; !fallible(call) {
+					continue
+				}
+				passed, taken := handOver(t, p, s)
+				if call == "finish" || call == "begin" { // it is decided
+					must(t, passed, taken)
+					continue
+				}
+				if !errors.Is(passed, ErrHandOver) && !errors.Is(passed, errPlanned) || !errors.Is(taken, s.undone) {
+					t.Errorf("%s fails (%v): %v; %v", call, dies, passed, taken)
+				}
+				if !dies && !strings.Contains(fmt.Sprint(passed), errPlanned.Error()) || !dies && !strings.Contains(fmt.Sprint(taken), errPlanned.Error()) {
+					t.Errorf("%s fails, and one side does not say why: %v; %v", call, passed, taken)
+				}
+				if p.undone != 1 || p.ended != 0 || p.open != 0 || s.count("undo") != 1 || s.count("begin") != 0 {
+					t.Errorf("%s fails (%v): %q, %d descriptors are open; %q", call, dies, p.calls, p.open, s.calls)
+				}
+			}
 		}
 	}
 }
@@ -241,40 +273,56 @@ func TestOnlyTheSameEntityMaySucceed(t *testing.T) {
 	for _, h := range []Hello{
 		{Entity: wire.EntityName{Type: wire.OSD, ID: "4"}, AnyNonce: true}, {Entity: who, Nonce: 8},
 	} {
-		p, l := passing(0)
-		l.hello = h
-		if err := pass(t.Context(), l, p); !errors.Is(err, ErrHandOver) || p.count("listeners") != 0 || p.undone != 1 {
-			t.Errorf("%+v: %v, %q", h, err, p.calls)
+		p, s := passing()
+		s.hello = h
+		if passed, taken := handOver(t, p, s); !errors.Is(passed, ErrHandOver) || !errors.Is(taken, ErrHandOver) || p.count("listeners")+s.count("start") != 0 {
+			t.Errorf("%+v: %v, %v, %q", h, passed, taken, p.calls)
 		}
+	}
+	if h := (Hello{Entity: who, Nonce: 7}); h.succeeds(&Offer{Entity: who, Nonce: 9}) || !h.succeeds(&Offer{Entity: who, Nonce: 7}) {
+		t.Error("the successor takes another nonce than its own")
+	}
+}
+
+func TestTheErrorOfATakeOverSaysWhyItsContextEnded(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errPlanned)
+	_, s := passing()
+	_, conn := pair(t)
+	if err := Take(ctx, conn, s); !errors.Is(err, errPlanned) || !errors.Is(err, ErrHandOver) {
+		t.Errorf("%v, %q", err, s.calls)
 	}
 }
 
 func TestTheMessagesOfASessionAreReleasedOnceItIsSentOrNot(t *testing.T) {
-	for _, fail := range []int{0, 16} {
-		p, l := passing(fail)
+	for _, dies := range []bool{false, true} {
+		p, s := passing()
 		released := 0
 		p.sessions[0].(*fakeSession).free = func(*dataplane.Message) { released++ }
-		err := pass(t.Context(), l, p)
-		if released != 1 || (err != nil) != (fail != 0) || fail != 0 && p.calls[fail-1] != "send session one" {
-			t.Errorf("released %d times, %v, %q", released, err, p.calls)
+		if dies {
+			p.hang = 9 // record one
+		}
+		if passed, _ := handOver(t, p, s); released != 1 || (passed != nil) != dies {
+			t.Errorf("released %d times, %v, %q", released, passed, p.calls)
 		}
 	}
 }
 
 func TestASessionThatIsClosedMeanwhileIsLeftOut(t *testing.T) {
-	p, l := passing(0)
+	p, s := passing()
 	p.sessions[0].(*fakeSession).closed = true
 	p.sessions = append(p.sessions, &fakeSession{j: p.journal, name: "three", closedInRecords: true})
-	if err := pass(t.Context(), l, p); err != nil || !slices.Equal(l.frozen, []string{"two"}) || l.done.Sessions != 1 {
-		t.Errorf("%v, sent %q, %+v", err, l.frozen, l.done)
+	passed, taken := handOver(t, p, s)
+	if must(t, passed, taken); !slices.Equal(s.policy, []string{"two"}) {
+		t.Errorf("sent %q", s.policy)
 	}
 }
 
 func TestASessionThatIsClosedBehindItsRecordEndsTheHandOver(t *testing.T) {
-	p, l := passing(0)
+	p, s := passing()
 	p.closed = 1
-	if err := pass(t.Context(), l, p); !errors.Is(err, ErrHandOver) || p.undone != 1 || p.count("send done") != 0 {
-		t.Errorf("%v, %q", err, p.calls)
+	if passed, taken := handOver(t, p, s); !errors.Is(passed, ErrHandOver) || !errors.Is(taken, ErrHandOver) || p.undone != 1 || s.count("restore") != 0 {
+		t.Errorf("%v, %v, %q, %q", passed, taken, p.calls, s.calls)
 	}
 }
 
@@ -284,10 +332,10 @@ func TestHandshakesUnderWayGetTimeToEndBeforeSessionsFreeze(t *testing.T) {
 		want     time.Duration
 	}{{0, 0}, {20, 20 * halfOpenPoll}, {-1, halfOpenTime}} {
 		synctest.Test(t, func(t *testing.T) {
-			p, l := passing(0)
+			p, _ := passing()
 			p.halfOpen = c.halfOpen
 			begun := time.Now()
-			must(t, pass(t.Context(), l, p))
+			must(t, awaitHandshakes(t.Context(), p))
 			if took := time.Since(begun); took != c.want {
 				t.Errorf("%d half-open: %v, want %v", c.halfOpen, took, c.want)
 			}
@@ -295,8 +343,7 @@ func TestHandshakesUnderWayGetTimeToEndBeforeSessionsFreeze(t *testing.T) {
 	}
 }
 
-// Whatever does not come to rest, the end of the context ends the hand-over, and
-// nothing is sent any more.
+// Whatever does not come to rest, the end of the context ends the wait for it.
 func TestAHandOverThatDoesNotComeToRestEndsWithItsContext(t *testing.T) {
 	for name, hinder := range map[string]func(*fakePredecessor, *fakeSession){
 		"a handshake":  func(p *fakePredecessor, _ *fakeSession) { p.halfOpen = 1 << 30 },
@@ -308,16 +355,19 @@ func TestAHandOverThatDoesNotComeToRestEndsWithItsContext(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), halfOpenTime/2, errPlanned)
 			defer cancel()
-			p, l := passing(0)
+			p, _ := passing()
 			s := p.sessions[1].(*fakeSession)
 			hinder(p, s)
 			begun := time.Now()
-			err := pass(ctx, l, p)
+			err := awaitHandshakes(ctx, p)
+			if err == nil {
+				err = awaitRest(ctx, p.sessions)
+			}
+			if err == nil {
+				_, _, err = record(ctx, s)
+			}
 			if !errors.Is(err, errPlanned) || !errors.Is(err, ErrHandOver) || time.Since(begun) != halfOpenTime/2 {
 				t.Errorf("%s: %v behind %v", name, err, time.Since(begun))
-			}
-			if p.undone != 1 || p.ended != 0 || p.count("refuse") != 1 || p.count("send done") != 0 || p.open != 0 {
-				t.Errorf("%s: %q", name, p.calls)
 			}
 			if s.silent != nil { // what the core says too late is released
 				released := false
