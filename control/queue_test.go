@@ -2,10 +2,14 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // The rule is the same for a message of a peer and for one of our own.
@@ -93,5 +97,34 @@ func TestNothingOfAnEndedSessionIsDispatched(t *testing.T) {
 	<-c.queue.drained()
 	if len(freed) != 6 {
 		t.Errorf("%d of 6 messages are freed", len(freed))
+	}
+}
+
+// steady is a driver that reads one byte each time.
+type steady struct{ uring.Driver }
+
+func (steady) Info() uring.Info                            { return uring.Info{} }
+func (steady) Recv(uring.Socket, []byte) (int, unix.Errno) { return 1, 0 }
+
+func TestOneOperationInSoManyFailsBySeedAndCore(t *testing.T) {
+	failed := func(seed uint64, core int) (list []int) {
+		i := injector{Inject: Inject{Seed: seed, SocketFailures: 10}}
+		d, err := i.failing(func(int) (uring.Driver, error) { return steady{}, nil })(core)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 1000 {
+			if _, errno := d.Recv(uring.Socket{}, nil); errno != 0 {
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	one, again, other, neighbour := failed(1, 0), failed(1, 0), failed(2, 0), failed(1, 1)
+	if len(one) < 60 || len(one) > 140 {
+		t.Errorf("%d of 1000 operations failed, want about 100", len(one))
+	}
+	if !slices.Equal(one, again) || slices.Equal(one, other) || slices.Equal(one, neighbour) {
+		t.Errorf("failed %v, then %v, with another seed %v, on another core %v", one, again, other, neighbour)
 	}
 }

@@ -203,7 +203,7 @@ func passing() (*fakePredecessor, *fakeSuccessor) {
 func handOver(t *testing.T, p *fakePredecessor, s *fakeSuccessor) (passed, taken error) {
 	t.Helper()
 	p.conn, s.conn = pair(t)
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		done <- Take(t.Context(), s.conn, s)
 		_ = s.conn.Close()
