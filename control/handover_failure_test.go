@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -25,35 +26,33 @@ func serveEcho(t *testing.T, cfg control.Config) *control.Messenger {
 	return m
 }
 
+// doomed is a successor that ends when it has all sessions.
+type doomed struct {
+	handover.Successor
+	hello handover.Hello
+}
+
+func (d doomed) Hello() (handover.Hello, error) { return d.hello, nil }
+func (doomed) Start(handover.Offer) error       { return nil }
+func (doomed) Listeners(fds []int) error        { handover.CloseFiles(fds); return nil }
+func (doomed) Steering(fds []int) error         { handover.CloseFiles(fds); return nil }
+func (doomed) Undo() error                      { return nil }
+func (doomed) Restore(handover.Offer, []handover.Session, handover.Attempts) error {
+	return errors.New("doomed")
+}
+
 // failToSucceed has a successor of m end when it has read all sessions.
 func failToSucceed(t *testing.T, ctx context.Context, m *control.Messenger) {
 	t.Helper()
 	a, b := unixPair(t)
-	read := async(func() error {
-		l := handover.NewLink(ctx, b)
-		defer b.Close()
-		defer l.Close()
-		if err := l.SendHello(handover.Hello{Entity: m.Name(), AnyNonce: true}); err != nil {
-			return err
-		}
-		o, err := l.ReadOffer()
-		if err != nil {
-			return err
-		}
-		fds, err := l.ReadListeners(int(o.Listeners))
-		defer handover.CloseFiles(fds)
-		programs, err2 := l.ReadSteering(int(o.Steering))
-		defer handover.CloseFiles(programs)
-		if err := errors.Join(err, err2, l.SendReady()); err != nil {
-			return err
-		}
-		_, _, err = l.ReadSessions()
-		return err
+	taken := async(func() error {
+		return handover.Take(ctx, b, doomed{hello: handover.Hello{Entity: m.Name(), AnyNonce: true}})
 	})
-	if err := m.HandOver(ctx, a); !errors.Is(err, control.ErrHandOver) {
-		t.Errorf("hand-over to a successor that ends: %v", err)
+	for _, err := range []error{m.HandOver(ctx, a), <-taken} {
+		if err == nil || !strings.Contains(err.Error(), "doomed") {
+			t.Errorf("hand-over to a successor that ends: %v", err)
+		}
 	}
-	must(t, <-read)
 }
 
 // Behind a hand-over that failed everything goes on. The next successor gets the address of the last

@@ -32,12 +32,12 @@ func pair(t *testing.T) (a, b *net.UnixConn) {
 	return conns[0], conns[1]
 }
 
-func links(t *testing.T) (predecessor, successor *Link) {
+func links(t *testing.T) (predecessor, successor *link) {
 	t.Helper()
 	a, b := pair(t)
-	predecessor, successor = NewLink(t.Context(), a), NewLink(t.Context(), b)
-	t.Cleanup(predecessor.Close)
-	t.Cleanup(successor.Close)
+	predecessor, successor = newLink(t.Context(), a), newLink(t.Context(), b)
+	t.Cleanup(predecessor.close)
+	t.Cleanup(successor.close)
 	return predecessor, successor
 }
 
@@ -56,10 +56,10 @@ func TestDescriptorsComeAcrossAndAreClosed(t *testing.T) {
 	must(t, err)
 	defer r.Close()
 	fds := slices.Repeat([]int{int(w.Fd())}, listeners)
-	must(t, p.SendListeners(fds), p.SendSteering(fds[:1]))
-	got, err := s.ReadListeners(listeners)
+	must(t, p.sendFiles(recordListeners, fds), p.sendFiles(recordSteering, fds[:1]))
+	got, err := s.readFiles(recordListeners, listeners)
 	must(t, err)
-	steering, err := s.ReadSteering(1)
+	steering, err := s.readFiles(recordSteering, 1)
 	must(t, err)
 	if len(got) != listeners || len(steering) != 1 {
 		t.Fatalf("%d and %d descriptors", len(got), len(steering))
@@ -78,15 +78,15 @@ func TestDescriptorsComeAcrossAndAreClosed(t *testing.T) {
 
 func TestARefusalIsReadInPlaceOfTheNextRecord(t *testing.T) {
 	p, s := links(t)
-	s.Refuse(errors.New("no room"))
-	if _, err := p.ReadHello(); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
+	s.refuse(errors.New("no room"))
+	if _, err := read(p, recordHello, decodeHello); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestMoreDescriptorsThanALinkTakesAreNotOffered(t *testing.T) {
+func TestMoreDescriptorsThanALinkTakesAreNotSent(t *testing.T) {
 	p, _ := links(t)
-	if err := p.SendOffer(Offer{Listeners: filesMax + 1}); !errors.Is(err, ErrHandOver) {
+	if err := p.sendFiles(recordListeners, make([]int, filesMax+1)); !errors.Is(err, ErrHandOver) {
 		t.Errorf("%v", err)
 	}
 }
@@ -96,21 +96,21 @@ func TestMoreDescriptorsThanALinkTakesAreNotOffered(t *testing.T) {
 func TestOnlyACommitInTimeCounts(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		a, b := pair(t)
-		p, s := NewLink(t.Context(), a), NewLink(t.Context(), b)
+		p, s := newLink(t.Context(), a), newLink(t.Context(), b)
 		if early {
-			must(t, s.Commit())
+			must(t, s.send(recordCommitted, nothing))
 		}
 		must(t, a.SetDeadline(time.Unix(1, 0))) // as the end of the context does
-		if err := p.AwaitCommitted(); (err == nil) != early {
+		if err := p.awaitCommitted(); (err == nil) != early {
 			t.Errorf("early %v: %v", early, err)
 		}
 		if !early {
-			if err := s.Commit(); err == nil {
+			if err := s.send(recordCommitted, nothing); err == nil {
 				t.Error("it commits after the other side has given up")
 			}
 		}
-		p.Close()
-		s.Close()
+		p.close()
+		s.close()
 	}
 }
 
@@ -156,9 +156,9 @@ func TestAHandOverIsNotForAnotherUser(t *testing.T) {
 			must(t, err)
 			defer to.Close()
 			ours := map[string]net.Conn{"it connects": to, "it listens": from}[name]
-			link := NewLink(t.Context(), ours.(*net.UnixConn))
-			defer link.Close()
-			if err := link.SameUser(); !errors.Is(err, os.ErrPermission) || !errors.Is(err, ErrHandOver) {
+			l2 := newLink(t.Context(), ours.(*net.UnixConn))
+			defer l2.close()
+			if err := l2.sameUser(); !errors.Is(err, os.ErrPermission) || !errors.Is(err, ErrHandOver) {
 				t.Errorf("let in: %v", err)
 			}
 		})
