@@ -230,7 +230,7 @@ func half(t *testing.T, p *msgrtest.Peer, hd frame.MessageHeader, front []byte) 
 
 // A session is taken over, on whatever core, while a callback of
 // it runs: the callback ends before anything else of the connection happens.
-// Matrix: RP-04, RP-05, INV-09
+// Matrix: RP-04, RP-05, XC-10, INV-09
 func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		var inside, overlaps atomic.Int32

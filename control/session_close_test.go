@@ -7,7 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,51 +74,6 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 		})
 }
 
-// Senders without pause, and each order of shutdowns.
-// Matrix: SH-06, SH-08
-func TestShutdownUnderLoadEnds(t *testing.T) {
-	for order, end := range map[string]func(client, server func()){
-		"client first": func(client, server func()) { client(); server() },
-		"server first": func(client, server func()) { server(); client() },
-		"both at once": func(client, server func()) {
-			var both sync.WaitGroup
-			both.Go(client)
-			both.Go(server)
-			both.Wait()
-		},
-	} {
-		t.Run(order, func(t *testing.T) {
-			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
-					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2,
-						func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
-					conn := connector.Dial(acceptor)
-					var senders sync.WaitGroup
-					for range 4 {
-						senders.Go(func() {
-							if err := pour(conn, 512); !errors.Is(err, net.ErrClosed) {
-								t.Errorf("%s: send ended with %v", p.connector, err)
-							}
-						})
-					}
-					awaitTID(t, ctx, acceptor, 20)
-					end(func() { shutsDown(t, connector) }, func() { shutsDown(t, acceptor) })
-					senders.Wait()
-					// SH-09: nobody is called any more.
-					n := len(acceptor.Inbox.TIDs())
-					if _, err := connector.Connect(acceptor.Addr, wire.OSD); !errors.Is(err, control.ErrShutdown) {
-						t.Errorf("Connect after Shutdown: %v", err)
-					}
-					if got := len(acceptor.Inbox.TIDs()); got != n {
-						t.Errorf("%d messages dispatched after Shutdown", got-n)
-					}
-				}
-			})
-		})
-	}
-}
-
 // A connect that nobody answers.
 // Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
@@ -140,7 +95,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 
 // A reader that its throttle holds back, and a sender whose queue is
 // full and whose user waits for room.
-// Matrix: SH-07
+// Matrix: SH-06, SH-07, SH-08
 func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, readerFirst := range []bool{true, false} {
@@ -179,6 +134,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 type slowReader struct {
 	journal
 	goOn chan struct{}
+	over atomic.Int32 // calls
 }
 
 func newSlowReader() *slowReader { return &slowReader{goOn: make(chan struct{})} }
@@ -200,6 +156,7 @@ func (r *slowReader) dispatcher() *control.Dispatcher {
 		Queued: func(_ *control.Conn, m *control.Message) {
 			r.add("%d", m.TID)
 			<-r.goOn
+			r.over.Add(1)
 		},
 		Reset: func(*control.Conn, bool) { r.add("reset") },
 	}
@@ -275,8 +232,17 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 					default:
 					}
 				} else {
-					go func() { ended <- c.end(ctx, server, conn) }()
+					go func() {
+						err := c.end(ctx, server, conn)
+						if c.name == "Shutdown" && r.over.Load() == 0 {
+							err = errors.New("it does not wait for the dispatcher")
+						}
+						ended <- err
+					}()
 					<-conn.Closed() // without the message that is being dispatched
+					if c.name == "Shutdown" {
+						eventually(t, ctx, "the end of the cores", func() bool { _, err := server.Stats(); return err != nil })
+					}
 				}
 				r.next(t, ctx)
 				<-conn.Closed()

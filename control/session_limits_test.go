@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
-	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -75,38 +73,6 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 		}
 		eventually(t, ctx, "everything to be given back", func() bool { return throttle.Used() == 0 && throttle.Waiting() == 0 })
 	})
-}
-
-// The budget of the messenger has room for the messages of one peer, but not all of
-// it: the other peer is answered.
-func TestAPeerWhoseMessagesAreRetainedDoesNotStopAnother(t *testing.T) {
-	ctx, v := deadline(t), variants[0]
-	var k keepsake
-	keep := k.dispatcher()
-	server := nodeOf(t, v, "osd.0", "SLS", 1, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
-		return m.Type == 1 && keep.Fast(c, m)
-	}}, echoAll()), func(c *nodetest.NodeConfig) { c.Receiving.Bytes = 1 << 20 })
-	greedy := nodeOf(t, v, "client.1", "LC", 2).Dial(server)
-	for range 64 {
-		must(t, greedy.Send(control.NewMessage(1, nil, make([]byte, 32<<10))))
-	}
-	theirs := first(t, ctx, server)
-	eventually(t, ctx, "the greedy one to be stopped", func() bool { return connStats(t, theirs).IO.Throttled })
-	if free := int64(1<<20) - server.DispatchThrottle().Used(); free < 1<<19-64<<10 {
-		t.Errorf("%d bytes are left for others", free)
-	}
-	other := nodeOf(t, v, "client.2", "LC", 3).Dial(server)
-	for range 8 {
-		_, err := call(ctx, other, 2, string(make([]byte, 256<<10)))
-		must(t, err)
-	}
-	if !slices.ContainsFunc(connStats(t, theirs).Throttles, func(th stats.ThrottleStats) bool {
-		return th.Of == "connection" && th.Limit == 1<<19 && th.Waiting == 1
-	}) {
-		t.Error("Stats does not show the bound of the connection")
-	}
-	greedy.MarkDown()
-	eventually(t, ctx, "the end of the greedy one", func() bool { return !k.letGo() && theirs.State() == control.StateClosing })
 }
 
 func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +20,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // steerPatience bounds what must happen.
@@ -146,7 +143,6 @@ func expectSelected(t testing.TB, counters bpf.Counters, want []int, selected fu
 // The rules that select a core.
 func byAddr(c bpf.CoreCounters) uint64 { return c.Addr.Selected }
 func byHint(c bpf.CoreCounters) uint64 { return c.Hint.Selected }
-func byCPU(c bpf.CoreCounters) uint64  { return c.CPU.Selected }
 
 func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	needSteering(t)
@@ -182,45 +178,6 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
 		t.Errorf("%d connections by hash, want the one that is not pinned any more", hash)
 	}
-}
-
-// Over loopback the SYN is taken by the CPU that sent it.
-func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
-	needSteering(t)
-	cpus, err := uring.AllowedCPUs()
-	must(t, err)
-	for _, cores := range slices.Compact([]int{1 + len(cpus)/2, len(cpus), 2 * len(cpus)}) {
-		if cores == 1 {
-			continue
-		}
-		t.Run(fmt.Sprintf("%d cores on %d CPUs", cores, len(cpus)), func(t *testing.T) {
-			m, at := steered(t, control.SteerCPU, func(c *control.Config) { c.Plane.Cores = cores })
-			n := connections()
-			want := make([]int, cores)
-			for i := range n {
-				turn := i % len(cpus)
-				onCPU(t, cpus[turn], func() { knock(t, netip.AddrPortFrom(source(i), 0), at) })
-				want[turn%cores]++
-			}
-			got, st := arrived(t, m, n)
-			expectCores(t, got, want)
-			expectSelected(t, st.Steering.Groups[0].Counters, want, byCPU)
-		})
-	}
-}
-
-// onCPU runs f on a CPU.
-func onCPU(t testing.TB, cpu int, f func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, only unix.CPUSet
-	only.Set(cpu)
-	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
-	defer func() {
-		check(t, unix.SchedSetaffinity(0, &before))
-	}()
-	f()
 }
 
 func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
