@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -96,7 +97,7 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 			return err
 		})
 		p := <-pending
-		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
+		b := client.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
 		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func shutsDown(t *testing.T, n *nodetest.Node) {
 // From every point. What was learned of our address or not is no obstacle for the next one.
 // Matrix: SH-02, SH-12, HS-13
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ",
+	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector),
 		func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 			acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 			connector := nodeOf(t, v, "client.2", "LLC", 2)
@@ -90,7 +90,7 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
-		dials := us.Probe.Arm(nodetest.MustPoint("SOCKET_CONNECTING"), 1, nodetest.Continue())
+		dials := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Continue())
 		conn := connect(t, us, swallow(t), wire.OSD)
 		send(t, conn, 1)
 		us.Hit(ctx, dials)

@@ -264,15 +264,6 @@ func loopback(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 }
 
-// points parses a list of break points.
-func points(names string) []nodetest.Point {
-	var out []nodetest.Point
-	for _, n := range strings.Fields(names) {
-		out = append(out, nodetest.MustPoint(n))
-	}
-	return out
-}
-
 // title names a subtest.
 func title(parts ...any) string {
 	return strings.ReplaceAll(strings.TrimSpace(fmt.Sprintln(parts...)), " ", "/")

@@ -144,6 +144,12 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		if _, err = s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("9"))); !errors.Is(err, control.ErrWrongPeer) {
 			t.Errorf("Connect to the liar at the address of another: %v", err)
 		}
+		s.claims("8", 8, peerAddr(4), 81, 5)
+		eventually(t, ctx, "its session", func() bool { return s.node.Lookup(peerAddr(4)) != nil })
+		theirs = s.node.Lookup(peerAddr(4))
+		if c, err := s.node.Connect(peerAddr(4), wire.MDS); err != nil || c == theirs {
+			t.Errorf("Connect to a peer of another type: %v, the liar's connection: %v", err, c == theirs)
+		}
 	})
 }
 

@@ -397,9 +397,9 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 // survives; the nonce decides which address is lower.
 
 // everyPoint runs a test for each break point and variant.
-func everyPoint(t *testing.T, names string, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
+func everyPoint(t *testing.T, at []nodetest.Point, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
 	nodetest.CheckLeaks(t)
-	at, list := points(names), variants
+	list := variants
 	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])

@@ -40,11 +40,7 @@ func isBackoff(d time.Duration) bool { return d <= longestBackoff }
 // peer stops.
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
-	all := ""
-	for _, p := range nodetest.HandshakePoints(nodetest.Connector)[1:10] {
-		all += " " + nodetest.PointName(p)
-	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
+	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector)[1:10], func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
@@ -70,11 +66,8 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // follows.
 // Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
-	all := "SOCKET_CONNECTING"
-	for _, p := range nodetest.HandshakePoints(nodetest.Acceptor)[1:10] {
-		all += " " + nodetest.PointName(p)
-	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
+	points := append(nodetest.HandshakePoints(nodetest.Acceptor)[1:10], nodetest.SocketConnecting())
+	everyPoint(t, points, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 		var clock pressedClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {

@@ -94,7 +94,7 @@ func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {
 			return err == nil && st.IO.Paused
 		}
 		eventually(t, ctx, "the pause", paused)
-		b := client.Probe.ArmNext(nodetest.MustPoint("MESSAGE_WRITE"), nodetest.Fault())
+		b := client.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
 		send(t, conn, 2)
 		client.Hit(ctx, b)
 		eventually(t, ctx, "the next socket", func() bool {
