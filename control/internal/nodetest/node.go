@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +21,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// Timers of a Node whose configuration does not set them. A handshake has more time
-// than a test, so that none fails because the machine is busy.
-const (
-	NodeHandshakeTimeout = 5 * time.Minute
-	NodeInitialBackoff   = 20 * time.Millisecond
-	NodeMaxBackoff       = 200 * time.Millisecond
-)
-
-// nodeStall is the time after which a core of a Node that stands still counts as stalled. A
-// busy machine is no stall.
-const nodeStall = time.Minute
 
 // shutdownPatience bounds the shutdown of a Node at the end of its test.
 const shutdownPatience = time.Minute
@@ -68,27 +57,17 @@ type Node struct {
 // order, if a state transition was illegal, or if a throttle holds anything.
 func Start(t testing.TB, cfg NodeConfig) *Node {
 	t.Helper()
-	n := &Node{Probe: NewProbe(), Inbox: NewInbox(), t: t}
+	n := &Node{Probe: NewProbe(), Inbox: &Inbox{changed: make(chan struct{})}, t: t}
 	if cfg.Name.Type == 0 {
 		cfg.Name = wire.EntityName{Type: wire.OSD, ID: "0"}
 	}
-	for _, d := range []struct {
-		at *time.Duration
-		v  time.Duration
-	}{
-		{&cfg.Timeouts.Handshake, NodeHandshakeTimeout}, {&cfg.Timeouts.InitialBackoff, NodeInitialBackoff},
-		{&cfg.Timeouts.MaxBackoff, NodeMaxBackoff},
-	} {
-		if *d.at == 0 {
-			*d.at = d.v
-		}
-	}
-	if cfg.Plane.Cores == 0 {
-		cfg.Plane.Cores = 1
-	}
-	if cfg.Plane.StallAfter == 0 {
-		cfg.Plane.StallAfter = nodeStall
-	}
+	// A handshake has more time than a test, and a core that stands still is no stall at once, so
+	// that nothing fails because the machine is busy.
+	times := &cfg.Timeouts
+	times.Handshake = cmp.Or(times.Handshake, 5*time.Minute)
+	times.InitialBackoff = cmp.Or(times.InitialBackoff, 20*time.Millisecond)
+	times.MaxBackoff = cmp.Or(times.MaxBackoff, 200*time.Millisecond)
+	cfg.Plane.Cores, cfg.Plane.StallAfter = cmp.Or(cfg.Plane.Cores, 1), cmp.Or(cfg.Plane.StallAfter, time.Minute)
 	cfg.Config.Diagnostics.Probe = n.Probe
 	if cfg.Bind == nil {
 		cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
@@ -206,9 +185,6 @@ type Life struct {
 	Conn                 *control.Conn
 	Resets, RemoteResets int
 }
-
-// NewInbox makes an empty inbox.
-func NewInbox() *Inbox { return &Inbox{changed: make(chan struct{})} }
 
 // Check returns an error if a message came before the accept or connect event
 // of its connection, or anything behind its reset event. A connection to
