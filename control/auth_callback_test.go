@@ -77,7 +77,7 @@ func happens(t *testing.T, what string, ok func() bool) {
 // Matrix: AU-16
 func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
-		clock, s := newHandClock(), newSlow(obey)
+		clock, s := stillClock(), newSlow(obey)
 		server := newParty(t, control.Config{
 			Name: entity(t, "mon.a"), Clock: clock,
 			Auth: control.Auth{Server: s.server(none.NewServer(none.ServerConfig{Monitor: true}), "slow")},
@@ -134,7 +134,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 // Matrix: AU-16
 func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
-		clock, s := newHandClock(), newSlow(obey)
+		clock, s := stillClock(), newSlow(obey)
 		mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
 		osd := newParty(t, control.Config{Name: entity(t, "osd.0")}).bind(t)
 		who := entity(t, "client.admin")
@@ -423,7 +423,7 @@ func (d dribble) Write(p []byte) (n int, err error) {
 // Matrix: HS-15, HS-22
 func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.1", "SFS", 1, newHandClock().of)
+		server := nodeOf(t, v, "osd.1", "SFS", 1, stillClock().of)
 		conn, err := net.Dial("tcp", server.Addr.AddrPort.String())
 		must(t, err)
 		p := msgrtest.PeerOn(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(2), Rev0: v.rev0}, dribble{conn}, server.Addr)

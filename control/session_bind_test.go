@@ -94,7 +94,7 @@ func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 const portDelay = 1234 * time.Hour // no other timer has it
 
 // waitsForPorts has a node that is not bound try once more for a port that is in use.
-func waitsForPorts(clock *pressedClock) func(*nodetest.NodeConfig) {
+func waitsForPorts(clock *testClock) func(*nodetest.NodeConfig) {
 	return func(c *nodetest.NodeConfig) {
 		c.Unbound, c.Clock, c.Binding.Retries, c.Binding.RetryDelay = true, clock, 1, portDelay
 	}
@@ -103,7 +103,7 @@ func waitsForPorts(clock *pressedClock) func(*nodetest.NodeConfig) {
 func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	host := ownHost()
 	hold(t, netip.AddrPortFrom(host, 6800))
-	clock := &pressedClock{}
+	clock := &testClock{}
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, waitsForPorts(clock))
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
 	happens(t, "the wait", func() bool { return clock.waiting(portDelay) })
@@ -120,7 +120,7 @@ func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		host := ownHost()
 		held := hold(t, netip.AddrPortFrom(host, 6801))
-		clock := &pressedClock{}
+		clock := &testClock{}
 		server := nodeOf(t, v, "osd.1", "SFS", 1, waitsForPorts(clock))
 		bound := async(func() error { return onlyError(server.Bind(v2(host, 6800), v2(host, 6801))) })
 		eventually(t, ctx, "the wait", func() bool { return clock.waiting(portDelay) })

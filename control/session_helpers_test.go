@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -371,64 +370,96 @@ func connStats(t testing.TB, c *control.Conn) control.ConnStats {
 	return st
 }
 
-// pressedClock is the machine's time, but a test can have its timers go off
-// early: what depends on a limit then needs neither a short limit, which a busy
-// machine would miss elsewhere, nor the patience for a long one.
-type pressedClock struct {
-	ahead atomic.Int64 // of the machine's time
+// testClock is the machine's time, but a test can have its timers go off early: what depends on
+// a limit then needs neither a short limit, which a busy machine would miss elsewhere, nor the
+// patience for a long one. With still it stands still until the test moves it.
+type testClock struct {
+	still bool
+
 	mu    sync.Mutex
-	set   []*pressedTimer // not run and not stopped; guarded by mu
-	past  []time.Duration // of the timers that went off early, in order; guarded by mu
+	ahead time.Duration   // of the machine's time, or of the begin; guarded by mu
+	set   []*testTimer    // not run and not stopped; guarded by mu
+	past  []time.Duration // of the timers that the test had go off, in order; guarded by mu
 }
 
-type pressedTimer struct {
+type testTimer struct {
 	d    time.Duration
+	at   time.Time
 	f    func()
-	real *time.Timer
+	real *time.Timer // nil: the clock stands still
 }
+
+func stillClock() *testClock { return &testClock{still: true} }
 
 // of has a node live by this clock.
-func (c *pressedClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
+func (c *testClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
 
-func (c *pressedClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
-
-// pass puts the clock forward. Timers that are set go on as they would.
-func (c *pressedClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
-
-func (c *pressedClock) AfterFunc(d time.Duration, f func()) func() bool {
+func (c *testClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &pressedTimer{d: d, f: f}
-	t.real = time.AfterFunc(d, func() {
-		if c.take(t) {
-			f()
-		}
-	})
+	return c.nowLocked()
+}
+
+func (c *testClock) nowLocked() time.Time {
+	if c.still {
+		return time.Unix(1_700_000_000, 0).Add(c.ahead)
+	}
+	return time.Now().Add(c.ahead)
+}
+
+func (c *testClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &testTimer{d: d, at: c.nowLocked().Add(d), f: f}
+	if !c.still {
+		t.real = time.AfterFunc(d, func() {
+			if c.take(t) {
+				f()
+			}
+		})
+	}
 	c.set = append(c.set, t)
-	return func() bool { t.real.Stop(); return c.take(t) }
+	return func() bool { return c.take(t) }
 }
 
 // take says whether a timer was set, and is not any more.
-func (c *pressedClock) take(t *pressedTimer) bool {
+func (c *testClock) take(t *testTimer) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.set, t)
 	if i < 0 {
 		return false
 	}
-	c.set = slices.Delete(c.set, i, i+1)
+	if c.set = slices.Delete(c.set, i, i+1); t.real != nil {
+		t.real.Stop()
+	}
 	return true
+}
+
+// pass puts the clock forward. One that stands still runs what is due; the timers of the
+// machine's time go on as they would.
+func (c *testClock) pass(d time.Duration) {
+	c.mu.Lock()
+	c.ahead += d
+	now := c.nowLocked()
+	c.mu.Unlock()
+	if c.still {
+		c.fire(func(t *testTimer) bool { return !t.at.After(now) })
+	}
 }
 
 // press has all timers of these durations go off now, and says how many there
 // were.
-func (c *pressedClock) press(which func(d time.Duration) bool) int {
+func (c *testClock) press(which func(d time.Duration) bool) int {
+	return c.fire(func(t *testTimer) bool { return which(t.d) })
+}
+
+func (c *testClock) fire(which func(t *testTimer) bool) (n int) {
 	c.mu.Lock()
-	now := slices.DeleteFunc(slices.Clone(c.set), func(t *pressedTimer) bool { return !which(t.d) })
+	now := slices.DeleteFunc(slices.Clone(c.set), func(t *testTimer) bool { return !which(t) })
 	c.mu.Unlock()
-	n := 0
 	for _, t := range now {
-		if t.real.Stop(); c.take(t) {
+		if c.take(t) {
 			n++
 			c.mu.Lock()
 			c.past = append(c.past, t.d)
@@ -440,74 +471,15 @@ func (c *pressedClock) press(which func(d time.Duration) bool) int {
 }
 
 // waiting says whether a timer of this duration is set.
-func (c *pressedClock) waiting(d time.Duration) bool {
+func (c *testClock) waiting(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.set, func(t *pressedTimer) bool { return t.d == d })
+	return slices.ContainsFunc(c.set, func(t *testTimer) bool { return t.d == d })
 }
 
 // pressed are the durations of the timers that went off early.
-func (c *pressedClock) pressed() []time.Duration {
+func (c *testClock) pressed() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.past)
-}
-
-// handClock is a clock that stands still until the test moves it.
-type handClock struct {
-	mu     sync.Mutex
-	now    time.Time
-	timers map[*handTimer]struct{}
-}
-
-type handTimer struct {
-	at time.Time
-	f  func()
-}
-
-func newHandClock() *handClock {
-	return &handClock{now: time.Unix(1_700_000_000, 0), timers: make(map[*handTimer]struct{})}
-}
-
-// of has a node live by this clock.
-func (c *handClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
-
-func (c *handClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *handClock) AfterFunc(d time.Duration, f func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := &handTimer{c.now.Add(d), f}
-	c.timers[t] = struct{}{}
-	return func() bool { return c.take(t) }
-}
-
-func (c *handClock) take(t *handTimer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.timers[t]
-	delete(c.timers, t)
-	return ok
-}
-
-// pass moves the clock on and runs what is due.
-func (c *handClock) pass(d time.Duration) {
-	c.mu.Lock()
-	c.now = c.now.Add(d)
-	var due []*handTimer
-	for t := range c.timers {
-		if !t.at.After(c.now) {
-			due = append(due, t)
-		}
-	}
-	c.mu.Unlock()
-	for _, t := range due {
-		if c.take(t) {
-			t.f()
-		}
-	}
 }

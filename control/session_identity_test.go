@@ -44,7 +44,7 @@ func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 }
 
 // age has a session be as old as one that its peer must know.
-func age(t *testing.T, ctx context.Context, clock *pressedClock) {
+func age(t *testing.T, ctx context.Context, clock *testClock) {
 	t.Helper()
 	eventually(t, ctx, "the wait for the peer to know the session", func() bool {
 		// All other timers have the whole limit, or are far below.
@@ -53,7 +53,7 @@ func age(t *testing.T, ctx context.Context, clock *pressedClock) {
 }
 
 // young is a node whose sessions are young until age.
-func (c *pressedClock) young(cfg *nodetest.NodeConfig) {
+func (c *testClock) young(cfg *nodetest.NodeConfig) {
 	cfg.Timeouts.Handshake, cfg.Clock = handshakeLimit, c
 }
 
@@ -97,7 +97,7 @@ func (s *stage) moves(p *msgrtest.Peer, c *control.Conn, seq uint64) {
 
 func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var clock pressedClock
+		var clock testClock
 		s := playTo(t, ctx, v, "LP", false, proves, clock.young)
 		two := nodeOf(t, v, "osd.2", "LP", 2, proves)
 		s.claims("9", 9, two.Addr, 91, 5)
@@ -187,7 +187,7 @@ func TestAClaimThatNobodyAnswersStaysAndIsNotAskedWithoutPause(t *testing.T) {
 func TestTheLastAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-			var clock pressedClock
+			var clock testClock
 			s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
 			p, si := s.claims("2", 2, s.addr, 21, 5)
 			conn := s.connects(s.addr, osd("2"))

@@ -281,7 +281,7 @@ func TestTakeOverWaitsForTheCallbackUnderWay(t *testing.T) {
 // Matrix: HI-13, HI-17
 func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var clock pressedClock
+		var clock testClock
 		s := playTo(t, ctx, v, "SFS", true, clock.young)
 		_, si := s.establish(clientCookie, 5)
 		attack := s.reconnect(clientCookie, si.Cookie, 1<<62, 1<<62, 0)
@@ -348,7 +348,7 @@ func (s *stage) serve() (*msgrtest.Peer, wire2.ClientIdent) {
 // Matrix: SE-39, HI-14
 func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var clock pressedClock
+		var clock testClock
 		s := stageFor(t, ctx, v, "LLC", patient, clock.of)
 		p, _ := s.serve()
 		send(t, s.conn, 1) // so that it is a session with work to do

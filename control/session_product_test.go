@@ -218,7 +218,7 @@ func (c trial) run(t *testing.T) {
 	if c.early() && !c.lossy() && shortPolicies[c.acceptor]().ResetCheck {
 		w.forgets, w.mayForget = true, true
 	}
-	var clocks [2]pressedClock
+	var clocks [2]testClock
 	// The acceptor has the higher address: what the connector dials wins.
 	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits,
 		clocks[nodetest.Acceptor].of)

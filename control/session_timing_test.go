@@ -41,7 +41,7 @@ func isBackoff(d time.Duration) bool { return d <= longestBackoff }
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector)[1:10], func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock pressedClock
+		var clock testClock
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
 		p.HandshakeUntil(at)
@@ -68,7 +68,7 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	points := append(nodetest.HandshakePoints(nodetest.Acceptor)[1:10], nodetest.SocketConnecting())
 	everyPoint(t, points, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock pressedClock
+		var clock testClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"},
@@ -155,7 +155,7 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var resets atomic.Int64
 		began := time.Now()
-		clock := &pressedClock{}
+		clock := &testClock{}
 		server := nodeOf(t, v, "osd.0", "SFS", 1, withAge(time.Hour, &resets), clock.of)
 		strandedClients(t, ctx, v, server, 3)
 		eventually(t, ctx, "their wait", func() bool { return statsOf(t, server.Messenger).Standby == 3 })
@@ -201,8 +201,8 @@ func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after a time without an answer, 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
-	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
+func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *testClock, log *logText, resets *atomic.Int64) {
+	clock, log, resets = stillClock(), new(logText), new(atomic.Int64)
 	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
 		p.GiveUpAfter = after
