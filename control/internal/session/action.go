@@ -13,17 +13,7 @@ type Action interface {
 	fmt.Stringer
 }
 
-// Place is the place where an action is carried out.
-type Place uint8
-
-// The places.
-const (
-	Memory Place = iota // the caller of Advance, at once: it changes the caller's memory only
-	IO                  // the outbox, in the order of the connection's steps: for the handler, a timer, a log
-	Socket              // the attempt whose event it was, last: it may wait for the network
-)
-
-// Actions that change the caller's memory.
+// Actions that change the caller's memory, at once.
 type (
 	// StateChanged says that the state has changed.
 	StateChanged struct {
@@ -77,7 +67,7 @@ type (
 	TakeOver struct{ Reset bool }
 )
 
-// Actions on the handler, the timer and the log.
+// Actions on the handler, the timer and the log, in the order of the connection's steps.
 type (
 	// Suspend closes the handler's socket, if there is one. Notify: it reports messages to
 	// send. ReplyTo is the attempt that gets the snapshot; 0: none.
@@ -129,7 +119,7 @@ type (
 	Cancel struct{ Err error }
 )
 
-// Actions of the attempt that owns the socket.
+// Actions of the attempt whose event it was, last: they may wait for the network.
 type (
 	// Send sends a frame. In the states Establishing and Replacing Sent has to
 	// follow, in ServerWait the end of the socket, else the peer's next frame.
@@ -166,18 +156,6 @@ var counterNames = [...]string{
 
 // String is the name in scripts.
 func (c Counter) String() string { return counterNames[c] }
-
-// PlaceOf is the place of an action.
-func PlaceOf(a Action) Place {
-	switch a.(type) {
-	case StateChanged, Illegal, Faulted, Count, Renamed, Only, Disproved, HintReceived, HintDropped, Remember, End, Silence, NewConn, TakeOver:
-		return Memory
-	case Send, Hangup, Superseded:
-		return Socket
-	default:
-		return IO
-	}
-}
 
 // The actions as text, for scripts and for debugging.
 
