@@ -246,6 +246,11 @@ func TestWhoNeedsAnAuthorizer(t *testing.T) {
 	if c, _ = p.run(t.Context()); !errors.Is(c.err, handshake.ErrConfig) {
 		t.Errorf("a monitor without an auth client: %v", c.err)
 	}
+	p = noneAuth()
+	p.ac.Auth = nil
+	if _, a = p.run(t.Context()); !errors.Is(a.err, handshake.ErrConfig) || errors.Is(a.err, handshake.ErrAuth) {
+		t.Errorf("an osd without an auth server: %v", a.err)
+	}
 }
 
 // Matrix: V1-02

@@ -120,25 +120,21 @@ func TestBannerRules(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		peer     []byte
-		required uint64
 		want     error // nil: the banner passes
 		terminal bool
 	}{
-		{"plain", banner(1, 0, 0), 0, nil, false},
-		{"longer payload", banner(1, 0, 8), 0, nil, false},
-		{"shorter payload", banner(1, 0, -1), 0, wire.ErrTruncated, false},
-		{"unknown supported bits", banner(1|1<<63, 0, 0), 0, nil, false},
-		{"unknown required bit", banner(1|1<<63, 1<<63, 0), 0, handshake.ErrFeatures, true},
-		{"requires compression", banner(3, 2, 0), 0, handshake.ErrFeatures, true},
-		{"requires what we have", banner(1, 1, 0), 0, nil, false},
-		{"we require what it has", banner(1, 0, 0), 1, nil, false},
-		{"we require what it lacks", banner(0, 0, 0), 1, handshake.ErrFeatures, true},
-		{"older protocol", []byte("ceph v027\x00\x00\x00"), 0, wire.ErrV1Peer, false},
-		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), 0, wire.ErrBadBanner, false},
-		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 0, wire.ErrBadBanner, false},
+		{"plain", banner(1, 0, 0), nil, false},
+		{"longer payload", banner(1, 0, 8), nil, false},
+		{"shorter payload", banner(1, 0, -1), wire.ErrTruncated, false},
+		{"unknown supported bits", banner(1|1<<63, 0, 0), nil, false},
+		{"unknown required bit", banner(1|1<<63, 1<<63, 0), handshake.ErrFeatures, true},
+		{"requires compression", banner(3, 2, 0), handshake.ErrFeatures, true},
+		{"requires what we have", banner(1, 1, 0), nil, false},
+		{"older protocol", []byte("ceph v027\x00\x00\x00"), wire.ErrV1Peer, false},
+		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), wire.ErrBadBanner, false},
+		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), wire.ErrBadBanner, false},
 	} {
 		cc, ac := noneConfigs()
-		cc.Required, ac.Required = c.required, c.required
 		_, _, err1 := Connect(t.Context(), linktest.Scripted(c.peer), cc)
 		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
 		for _, err := range []error{err1, err2} {
@@ -217,6 +213,8 @@ func TestConfigurationErrors(t *testing.T) {
 func TestCompressionNegotiation(t *testing.T) {
 	always := func(wire.EntityType, auth.Mode) bool { return true }
 	never := func(wire.EntityType, auth.Mode) bool { return false }
+	toOSD := func(peer wire.EntityType, mode auth.Mode) bool { return peer == wire.OSD && mode == auth.Secure }
+	toClient := func(peer wire.EntityType, mode auth.Mode) bool { return peer == wire.Client && mode == auth.Secure }
 	list := func(want func(wire.EntityType, auth.Mode) bool, m ...wire.CompressionMethod) *Compression {
 		return &Compression{Methods: m, Want: want}
 	}
@@ -233,9 +231,7 @@ func TestCompressionNegotiation(t *testing.T) {
 		{"connector does not want", list(never, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
 		{"acceptor does not want", list(always, wire.CompressionLZ4), list(never, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
 		{"none is no method", list(always, wire.CompressionNone), list(always, wire.CompressionNone), auth.CRC, [2]wire.CompressionMethod{}},
-		{"default: towards an osd only", list(nil, wire.CompressionLZ4), list(nil, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
-		{"default of the connector", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{wire.CompressionLZ4, wire.CompressionLZ4}},
-		{"default in mode secure", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.Secure, [2]wire.CompressionMethod{}},
+		{"what both want is said of their peers", list(toOSD, wire.CompressionLZ4), list(toClient, wire.CompressionLZ4), auth.Secure, [2]wire.CompressionMethod{wire.CompressionLZ4, wire.CompressionLZ4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cc, ac := keyedConfigs(newKeyed(c.mode), newKeyed(c.mode))
