@@ -271,8 +271,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 	var s rotatingSecrets
 	for i, kind := range []Kind{AES, AES256K, AES256K, AES256K} {
 		now := t0.Add(time.Duration(2*i) * time.Hour)
-		_, err := s.rotate(now, time.Hour, kind, nil)
-		must(t, err)
+		must(t, s.rotate(now, time.Hour, kind, nil))
 		again, err := decodeRotatingSecrets(s.appendTo(nil))
 		must(t, err)
 		store := NewSecretStore(wire.OSD)
@@ -283,7 +282,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 			if want := kind; !found || !stored.equal(k) || i != 1 && k.kind() != want {
 				t.Errorf("step %d, secret %d: kind %v", i, id, k.kind())
 			}
-			cl, err := issueUnder(k, id)
+			cl, err := issueUnder(e)
 			must(t, err)
 			server, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: store, TicketGrace: -1})
 			must(t, err)
@@ -298,8 +297,8 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 }
 
 // issueUnder is an authorizer with a ticket under a secret.
-func issueUnder(secret Key, id uint64) (*authorizer, error) {
-	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
+func issueUnder(secret rotatingSecret) (*authorizer, error) {
+	tk, g, err := issue(secret, secret.key.kind(), time.Hour, ticketContent{name: admin, globalID: 7, created: t0}, nil)
 	if err != nil {
 		return nil, err
 	}

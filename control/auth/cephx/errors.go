@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -15,8 +16,8 @@ var (
 	errKeyType = errors.New("unsupported key type")
 	// errNoKey means that a key is missing or was wiped.
 	errNoKey = errors.New("no key")
-	// errKeyring is wrapped by every [keyringError].
-	errKeyring = errors.New("invalid keyring")
+	// errKeyring: a keyring file, or an entry for one, is wrong. The text never quotes a key.
+	errKeyring = errors.New("keyring")
 	// errConfig means that a configuration makes no sense.
 	errConfig = errors.New("invalid cephx configuration")
 	// errWrongKey: the bytes were made with another key, or altered on the way.
@@ -63,11 +64,4 @@ func inval(reason string) error {
 	return &auth.Refused{Errno: auth.EINVAL, Reason: reason}
 }
 
-func malformed(what string) error {
-	return &malformedError{what}
-}
-
-type malformedError struct{ what string }
-
-func (e *malformedError) Error() string        { return "malformed input: " + e.what }
-func (e *malformedError) Is(target error) bool { return target == wire.ErrMalformed }
+func malformed(what string) error { return fmt.Errorf("%w: %s", wire.ErrMalformed, what) }

@@ -188,9 +188,9 @@ func FuzzExchanges(f *testing.F) {
 			e, _ := asked(t, cl, peer)
 			e.ReplyMore(ctx, p)
 			if peer == wire.Mon {
-				e.(*clientExchange).steps.(*login).step = loginProven
+				e.(*clientExchange).steps.(*login).step = stepAnswered
 			} else {
-				e.(*clientExchange).steps.(*authorizer).step = authorizerAnswered
+				e.(*clientExchange).steps.(*authorizer).step = stepAnswered
 			}
 			e.Done(ctx, 1, auth.CRC, p)
 		}

@@ -25,7 +25,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 	}
 	_, err := s.start(admin, 0)
 	must(t, err)
-	if _, _, _, err := s.handleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
+	if _, _, err := s.handleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("another request instead of the proof: %v", err)
 	}
 	if s.challenge != 0 {
@@ -216,8 +216,7 @@ func TestBoundsOfStructures(t *testing.T) {
 		}
 	}
 	var s rotatingSecrets
-	_, err := s.rotate(t0, time.Hour, AES, nil)
-	must(t, err)
+	must(t, s.rotate(t0, time.Hour, AES, nil))
 	for _, id := range []uint64{0, 1} { // repeated, falling
 		bad := s.clone()
 		bad.list[1].id = id
@@ -225,12 +224,11 @@ func TestBoundsOfStructures(t *testing.T) {
 			t.Errorf("id %d: %v", id, err)
 		}
 	}
-	if _, err := s.rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
+	if err := s.rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
 		t.Errorf("secrets without a life: %v", err)
 	}
 	oldest, _ := s.byID(1)
-	_, err = s.rotate(t0.Add(2*time.Hour), time.Hour, AES, nil)
-	must(t, err)
+	must(t, s.rotate(t0.Add(2*time.Hour), time.Hour, AES, nil))
 	if !oldest.IsZero() {
 		t.Error("a dropped secret is not wiped")
 	}
