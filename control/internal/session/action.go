@@ -122,7 +122,7 @@ type (
 // Actions of the attempt whose event it was, last: they may wait for the network.
 type (
 	// Send sends a frame. In the states Establishing and Replacing Sent has to
-	// follow, in ServerWait the end of the socket, else the peer's next frame.
+	// follow, in ServerWait nothing, else the peer's next frame.
 	Send struct{ Frame Frame }
 	// Hangup closes an accepted socket that belongs to no connection.
 	Hangup struct{ Err error }

@@ -24,5 +24,5 @@
 //
 // An accepted socket is a session, too, in state Accepting, until the machine has
 // decided about it: it becomes a connection (NewConn), goes to an existing one
-// (TakeOver), waits for its end (ServerWait), or is closed (Hangup).
+// (TakeOver), is kept until the peer hangs up (ServerWait), or is closed (Hangup).
 package session

@@ -121,14 +121,10 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 		if ev == nil {
 			ev = x.event(x, a)
 		}
-		s := x.conn
-		switch {
-		case ev == nil:
+		if ev == nil {
 			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
-		case d.Cmd == "gone":
-			s = x.socket
 		}
-		return x.step(s, ev)
+		return x.step(x.conn, ev)
 	})
 }
 
@@ -196,8 +192,6 @@ func (x *script) common(a args) session.Event {
 		return session.HandlerMoved{Attempt: x.attempt(a)}
 	case "sent":
 		return session.Sent{Attempt: x.attempt(a)}
-	case "gone":
-		return session.SocketEnded{Err: a.err()}
 	case "accept":
 		return session.Accept{}
 	}

@@ -90,9 +90,7 @@ var transitions = map[State]map[Trigger]State{
 		OnReplace:   Closing, // the socket goes to another connection
 		OnClose:     Closing,
 	},
-	ServerWait: {
-		OnClose: Closing,
-	},
+	ServerWait: {}, // the end of its socket is no event
 	Establishing: {
 		OnReady:   Ready,
 		OnReplace: Replacing,

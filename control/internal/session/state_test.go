@@ -12,7 +12,7 @@ var stateTable = map[State]string{
 	//             connect    accept    establish    waitsent    ready replace   standby redial     backoff timer      queued     close   freeze  restore loopback
 	None:         "connecting accepting .            .           .     .         .       .          .       .          .          .       .       standby ready",
 	Accepting:    ".          .         establishing server_wait .     closing   .       .          .       .          .          closing .       .       .",
-	ServerWait:   ".          .         .            .           .     .         .       .          .       .          .          closing .       .       .",
+	ServerWait:   ".          .         .            .           .     .         .       .          .       .          .          .       .       .       .",
 	Establishing: ".          .         .            .           ready replacing standby connecting .       .          .          closing standby .       .",
 	Connecting:   ".          .         .            .           ready replacing standby .          wait    .          .          closing standby .       .",
 	Ready:        ".          .         .            .           .     replacing standby connecting wait    .          .          closing standby .       .",
