@@ -90,25 +90,22 @@ func TestEveryRevisionAndMode(t *testing.T) {
 func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	want := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	cc, ac := noneConfigs()
-	link := linktest.Scripted(nil)
-	_, _, err := Connect(t.Context(), link, cc)
-	if e := wantError(t, err); e.Stage != handshake.StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
-		t.Error(err)
-	}
-	if got := link.Out.Content(); !bytes.Equal(got, want) {
-		t.Errorf("connector sent %x", got)
-	}
-	link = linktest.Scripted(nil)
-	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
-		t.Error(err)
-	}
-	if got := link.Out.Content(); !bytes.Equal(got, want) {
-		t.Errorf("acceptor sent %x", got)
+	for _, side := range roles(t, cc, ac) {
+		link := linktest.Scripted(nil)
+		err := side.run(t.Context(), link)
+		if e := wantError(t, err); e.Stage != handshake.StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
+			t.Errorf("%s: %v", side.name, err)
+		}
+		if got := link.Out.Content(); !bytes.Equal(got, want) {
+			t.Errorf("%s sent %x", side.name, got)
+		}
 	}
 }
 
 // Matrix: HS-03, HS-04, HS-05, IN-04
 func TestBannerRules(t *testing.T) {
+	cc, ac := noneConfigs()
+	sides := roles(t, cc, ac)
 	banner := func(supported, required uint64, extra int) []byte {
 		p := wire2.Banner{Supported: supported, Required: required}.AppendTo(nil)
 		p[8] += byte(extra)
@@ -134,13 +131,11 @@ func TestBannerRules(t *testing.T) {
 		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), wire.ErrBadBanner, false},
 		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), wire.ErrBadBanner, false},
 	} {
-		cc, ac := noneConfigs()
-		_, _, err1 := Connect(t.Context(), linktest.Scripted(c.peer), cc)
-		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
-		for _, err := range []error{err1, err2} {
+		for _, side := range sides {
+			err := side.hears(c.peer)
 			e := wantError(t, err)
 			if c.want == nil && e.Stage != handshake.StageHello || c.want != nil && (e.Stage != handshake.StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
-				t.Errorf("%s: %v", c.name, err)
+				t.Errorf("%s, %s: %v", side.name, c.name, err)
 			}
 		}
 	}
@@ -170,29 +165,19 @@ func TestWholeHandshakeInOneSegment(t *testing.T) {
 
 func TestDeadlineEndsASilentPeer(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
-	c2s, s2c := capture(t, cc, ac)
+	sides := roles(t, cc, ac)
 	synctest.Test(t, func(t *testing.T) {
-		for _, role := range []string{"connector", "acceptor"} {
-			all := s2c
-			if role == "acceptor" {
-				all = c2s
-			}
-			for n := 0; n < len(all); n += 13 {
+		for _, side := range sides {
+			for n := 0; n < len(side.peer); n += 13 {
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				link := &buffered{end: &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}}
-				var err error
-				if role == "connector" {
-					_, _, err = Connect(ctx, link, cc)
-				} else {
-					_, _, err = Accept(ctx, link, ac)
-				}
+				err := side.run(ctx, &buffered{end: &end{In: linktest.NewPipe(bytes.Clone(side.peer[:n])...), Out: linktest.NewPipe()}})
 				cancel()
 				if e := wantError(t, err); !errors.Is(err, context.DeadlineExceeded) || e.Terminal() {
-					t.Errorf("%s, silent after %d: %v", role, n, err)
+					t.Errorf("%s, silent after %d: %v", side.name, n, err)
 				}
 				if d := time.Since(start); d != 10*time.Second {
-					t.Errorf("%s, silent after %d: took %v", role, n, d)
+					t.Errorf("%s, silent after %d: took %v", side.name, n, d)
 				}
 			}
 		}
