@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -41,7 +42,7 @@ func TestAES256KVectors(t *testing.T) {
 		}
 		Handshakes []struct{ Key, Received, Signature hexBytes }
 	}
-	load(t, "cephx-crypto-aes256k.json", &file)
+	linktest.Load(t, "cephx-crypto-aes256k.json", &file)
 	if len(file.Ciphers) < 60 || len(file.Refused) < 6 || len(file.Proofs) < 1 || len(file.Signatures) < 3 || len(file.Handshakes) < 4 {
 		t.Fatal("vectors are missing")
 	}
@@ -142,7 +143,7 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 // values and clock, that answers the login of a real tool of 20.2.4 with the same bytes.
 func TestMonAgainstRecordedClientOf20(t *testing.T) {
 	var file struct{ Vectors []msgr2Vector }
-	load(t, "cephx-server-mon-aes256k.json", &file)
+	linktest.Load(t, "cephx-server-mon-aes256k.json", &file)
 	for _, v := range file.Vectors {
 		mode := auth.Mode(v.ModeNumber)
 		t.Run(mode.String(), func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestRenewalVector(t *testing.T) {
 			Tickets         []ticketVector
 		}
 	}
-	load(t, "cephx-renewal-aes256k.json", &file)
+	linktest.Load(t, "cephx-renewal-aes256k.json", &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.EntityKey, v.ClientChallenge, v.Plain[envelopeHead+1:envelopeHead+9], v.Confounders)
 	c.globalID, c.challenge = v.GlobalID, uint64(v.ServerChallenge)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -40,13 +39,6 @@ func (h *hexU64) UnmarshalJSON(p []byte) error {
 	v, err := strconv.ParseUint(s, 0, 64)
 	*h = hexU64(v)
 	return err
-}
-
-func load(t testing.TB, file string, into any) {
-	t.Helper()
-	p, err := os.ReadFile("testdata/" + file)
-	must(t, err)
-	must(t, json.Unmarshal(p, into))
 }
 
 func must(t testing.TB, err error) {

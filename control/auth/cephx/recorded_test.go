@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -46,7 +47,7 @@ func mauthReply(t *testing.T, front []byte) (globalID uint64, payload []byte) {
 // and expects the same replies.
 func TestMonAgainstRecordedClient(t *testing.T) {
 	var file realClientVector
-	load(t, "cephx-server-mon-real-client.json", &file)
+	linktest.Load(t, "cephx-server-mon-real-client.json", &file)
 	entityKey, err := ParseKey(file.Key)
 	must(t, err)
 	ring := new(Keyring)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -41,7 +42,7 @@ type cryptoVector struct {
 
 func TestCryptoVectors(t *testing.T) {
 	var file struct{ Vectors []cryptoVector }
-	load(t, "cephx-crypto.json", &file)
+	linktest.Load(t, "cephx-crypto.json", &file)
 	if len(file.Vectors) < 9 {
 		t.Fatalf("only %d vectors", len(file.Vectors))
 	}
@@ -178,7 +179,7 @@ func TestMonLoginOverMAuthVector(t *testing.T) {
 	for _, name := range []string{"cephx-mon-msgr1.json", "cephx-mon-msgr1-aes256k.json"} {
 		t.Run(name, func(t *testing.T) {
 			var file struct{ Vectors []msgr1Vector }
-			load(t, name, &file)
+			linktest.Load(t, name, &file)
 			replayMAuth(t, file.Vectors[0], file.Vectors[1], file.Vectors[2])
 		})
 	}
@@ -266,7 +267,7 @@ type msgr2Vector struct {
 
 func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
 	var f struct{ Vectors []msgr2Vector }
-	load(t, file, &f)
+	linktest.Load(t, file, &f)
 	return f.Vectors[0], f.Vectors[1]
 }
 
@@ -399,7 +400,7 @@ func replayReclaim(t *testing.T, name string) {
 			SessionKey   hexBytes `json:"new_session_key"`
 		}
 	}
-	load(t, name, &file)
+	linktest.Load(t, name, &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.EntityKey, v.RequestMore[3:11])
 	c.globalID = v.GlobalID
@@ -439,7 +440,7 @@ func replayRotating(t *testing.T, name string) {
 			}
 		}
 	}
-	load(t, name, &file)
+	linktest.Load(t, name, &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.Key)
 	s, err := c.openSecrets(v.Reply)

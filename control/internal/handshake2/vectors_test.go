@@ -3,9 +3,7 @@ package handshake2
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -41,10 +39,8 @@ type hexBytes = linktest.Hex
 
 func recordings(t testing.TB) []*recording {
 	t.Helper()
-	p, err := os.ReadFile("testdata/handshakes.json")
-	must(t, err)
 	byName := map[string]*recording{}
-	must(t, json.Unmarshal(p, &byName))
+	linktest.Load(t, "handshakes.json", &byName)
 	var all []*recording
 	for name, r := range byName {
 		r.name = name
