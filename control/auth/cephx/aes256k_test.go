@@ -149,26 +149,9 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			entityKey, err := ParseKey(v.EntityKey)
 			must(t, err)
-			r := wire.NewReader(v.Done)
-			readReplyHeader(r, opAuthSessionKey)
-			g, tk, err := (&readIssued(r)[0]).open(entityKey, Key{})
-			must(t, err)
-			content, err := openTicket(tk, key(t, v.AuthSecret))
-			must(t, err)
-
-			now := content.created
-			var ring Keyring
+			ring := new(Keyring)
 			must(t, ring.Set(Entity{Name: admin, Key: entityKey}))
-			a, err := NewAuthority(AuthorityConfig{
-				Entities: &ring, AuthTTL: g.validity, Ciphers: Ciphers{Allowed: []Kind{AES256K}, Service: AES256K}, Now: func() time.Time { return now },
-			})
-			must(t, err)
-			a.lastID = v.GlobalID - 1
-			secrets := rotatingSecrets{newest: 3}
-			for id := uint64(1); id <= 3; id++ {
-				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * defaultAuthTTL)})
-			}
-			a.restore(serviceAuth, secrets)
+			a, content := monitorOf(t, ring, entityKey, v.Done, v.GlobalID, func(uint64) Key { return key(t, v.AuthSecret) })
 			grantOf, ticketOf, secretOf := v.Confounders[0], v.Confounders[1], v.Confounders[2]
 			a.rand = script(v.ServerChallenge, v.AuthSessionKey, ticketOf, grantOf, v.Secret, secretOf)
 			s, err := NewServer(ServerConfig{Own: wire.Mon, Authority: a})
@@ -235,38 +218,6 @@ func TestRenewalVector(t *testing.T) {
 	}
 }
 
-// Which kind a session key has follows from the kinds of the entity's key and of the
-// service's secret; a connector and a service agree in every combination.
-func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
-	kinds := []Kind{AES, AES256K}
-	for _, entity := range kinds {
-		for _, service := range kinds {
-			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Service: service, Preferred: entity} })
-			cl := c.client(admin, only(auth.Secure))
-			res, _ := c.login(cl)
-			if k := key(t, res.SessionKey).kind(); k != entity {
-				t.Errorf("%v entity, %v secrets: auth session key %v", entity, service, k)
-			}
-			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-			must(t, errors.Join(cerr, serr))
-			if k := key(t, cres.SessionKey).kind(); k != min(entity, service) || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
-				t.Errorf("%v entity, %v secrets: session key %v", entity, service, k)
-			}
-			// The same for tickets that are asked for later, and for all together.
-			cl.RenewAll()
-			c.renew(cl)
-			if due := cl.due(); due != 0 {
-				t.Errorf("still due: %v", due)
-			}
-			delete(cl.tickets, serviceMgr)
-			c.renew(cl)
-			if k := cl.tickets[serviceMgr].sessionKey.kind(); k != min(entity, service) {
-				t.Errorf("%v entity, %v secrets: renewed session key %v", entity, service, k)
-			}
-		}
-	}
-}
-
 // Secrets of both kinds are in one list while a cluster goes from one to the other.
 func TestSecretsOfBothKindsRotate(t *testing.T) {
 	var s rotatingSecrets
@@ -312,7 +263,7 @@ func TestKindsThatAreNotAllowedAreRefused(t *testing.T) {
 	for _, allowed := range []Kind{AES, AES256K} {
 		for _, kind := range []Kind{AES, AES256K} {
 			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Allowed: []Kind{allowed}, Preferred: kind} })
-			_, _, cerr, serr := connect(c.client(admin), wire.Client, c.mon, wire.Mon, wires{})
+			_, _, cerr, serr := connect(c.client(admin), c.mon, wires{})
 			if kind == allowed {
 				must(t, errors.Join(cerr, serr))
 			} else if !errors.Is(serr, errKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {

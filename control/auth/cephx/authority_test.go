@@ -153,8 +153,7 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 
 	c.osd.cfg.Secrets = store
 	cl := c.loggedIn(admin)
-	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-	must(t, errors.Join(cerr, serr))
+	c.opens(cl, c.osd)
 	if _, ok := store.Secret(wire.Mgr, 2); ok {
 		t.Error("secrets for another service")
 	}
@@ -367,7 +366,7 @@ func TestConfigErrors(t *testing.T) {
 	s, err := NewServer(broken)
 	must(t, err)
 	cl := c.loggedIn(admin)
-	if _, _, _, serr := connect(cl, wire.Client, s, wire.OSD, wires{}); serr == nil {
+	if _, _, _, serr := connect(cl, s, wires{}); serr == nil {
 		t.Error("a server without random numbers accepts")
 	}
 }

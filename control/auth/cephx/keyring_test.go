@@ -310,7 +310,7 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 	c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Entities = ring })
 	peer, err := NewClient(ClientConfig{Name: e.Name, Key: c.authority.nobody})
 	must(t, err)
-	_, _, _, errLogin := connect(peer, wire.Client, c.mon, wire.Mon, wires{})
+	_, _, _, errLogin := connect(peer, c.mon, wires{})
 	for what, err := range map[string]error{
 		"client": errClient, "encryption": errSeal, "decryption": errOpen, "text": errParse, "login": errLogin,
 	} {
