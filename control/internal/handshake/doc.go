@@ -5,7 +5,7 @@
 //     probe about each step on it.
 //   - [Run] is the step under way; [Error] is the error of every handshake, with the stage
 //     and the reason.
-//   - [Peer] is the outcome; [LearnClassic] has the rule for a client without an address.
+//   - [Peer] is the outcome.
 //
 // # Rules of both handshakes
 //

@@ -59,7 +59,11 @@ func (c *Connector) addresses(ctx context.Context) error {
 		return fmt.Errorf("%w: %v, dialled %v", ErrAddress, h.Own, c.cfg.Target)
 	}
 	c.seen = h.Seen
-	c.own = handshake.LearnClassic(c.cfg.Own, h.Seen).WithType(wire.AddrLegacy)
+	c.own = c.cfg.Own
+	if c.own.IsBlank() && !h.Seen.IsBlank() { // the IP alone is learned, never port or nonce, and a known one stays
+		c.own = h.Seen.WithPort(c.own.AddrPort.Port()).WithNonce(c.own.Nonce)
+	}
+	c.own.Type = wire.AddrLegacy
 	c.At(handshake.StageHello, "write addresses")
 	hello := wire1.ConnectorHello{Own: c.own}.AppendTo(nil)
 	c.tapped(true, probe.PartConnectorHello, hello)

@@ -364,12 +364,20 @@ func TestConnectorChecksTheAcceptorsAddress(t *testing.T) {
 	}
 }
 
-func TestAKnownOwnAddressIsNotLearned(t *testing.T) {
-	p := noneAuth()
-	p.cc.Own = wire.Addr{Type: wire.AddrLegacy, Nonce: 5, AddrPort: netip.MustParseAddrPort("10.9.9.9:6811")}
-	x, y := p.run(t.Context())
-	if x.err != nil || y.err != nil || y.from != p.cc.Own {
-		t.Errorf("%v, %v, from %v", x.err, y.err, y.from)
+// Only an IP that is not known is learned, from what the acceptor sees.
+func TestOnlyTheIPOfAnAddressIsLearned(t *testing.T) {
+	for _, c := range []struct{ own, seen, want string }{
+		{"v1:10.9.9.9:6811/5", "10.0.0.2:45678", "v1:10.9.9.9:6811/5"}, {"v1:0.0.0.0:6811/5", "10.0.0.2:45678", "v1:10.0.0.2:6811/5"},
+		{"v1:[::]:6811/5", "[2001:db8::2]:45678", "v1:[2001:db8::2]:6811/5"}, {"any:-/5", "10.0.0.2:45678", "v1:10.0.0.2:0/5"},
+		{"-", "10.0.0.2:45678", "v1:10.0.0.2:0/0"},
+	} {
+		own, err := wire.ParseAddr(c.own)
+		must(t, err)
+		p := noneAuth()
+		p.cc.Own, p.ac.PeerAddr = own, netip.MustParseAddrPort(c.seen)
+		if x, y := p.run(t.Context()); x.err != nil || y.err != nil || x.from.String() != c.want {
+			t.Errorf("%s seen as %s: %v, want %s; %v, %v", c.own, c.seen, x.from, c.want, x.err, y.err)
+		}
 	}
 }
 
