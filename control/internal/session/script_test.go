@@ -267,7 +267,7 @@ func indent(text string) string { return "  | " + strings.ReplaceAll(text, "\n",
 // Matrix: HI-13, HI-14, HS-17, HS-18, HS-19, HS-20, HS-21, SE-01, SE-02, SE-03, SE-04, SE-07, SE-08, SE-09, SE-10, SE-11, SE-12, SE-13, SE-14, SE-15, SE-16
 // Matrix: SE-21, SE-23, SE-37, SE-38, SE-41, RA-02, RA-03, RA-04, RA-05, RA-06, RA-07, RA-10, RA-17, RA-18, RA-19, RA-20
 // Matrix: RA-21, RA-22, RP-06, RP-10, PO-01, PO-02, PO-03, PO-04, PO-05, PO-06, PO-07, PO-08, PO-10, PO-11, SH-03
-// Matrix: V1-02, V1-03, V1-04, V1-09
+// Matrix: V1-02, V1-03, V1-04, V1-09, FR-30
 func TestScripts(t *testing.T) {
 	for _, protocol := range []struct {
 		dir string
