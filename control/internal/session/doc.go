@@ -10,7 +10,7 @@
 // Where a behaviour lives:
 //
 //   - The states and their transitions: the table in state.go.
-//   - The events and their facts: event.go. The actions, and their texts: action.go.
+//   - The events and their facts: event.go. The actions: action.go.
 //   - A connection between its sockets: dialling, faults, the back-off, standby,
 //     hand-over and the end, and the socket of an attempt up to the end of the
 //     handshake: lifecycle.go, which uses the fault rule and the pauses (Backoff) of

@@ -213,11 +213,7 @@ func (x *script) step(s session.Protocol, ev session.Event) string {
 }
 
 func (x *script) note(b *strings.Builder, act session.Action) {
-	text := act.String()
-	if s, ok := act.(session.Send); ok {
-		text = "send " + x.frame(s.Frame)
-	}
-	fmt.Fprintln(b, x.short(text))
+	fmt.Fprintln(b, x.short(x.textOf(act)))
 	x.acted[fmt.Sprintf("%T", act)] = true
 	switch act := act.(type) {
 	case session.StateChanged:
