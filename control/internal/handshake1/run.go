@@ -137,11 +137,9 @@ type Options struct {
 	NoDataCRC bool
 	// Limits of received messages; zero: frame.DefaultLimits.
 	Limits frame.Limits
-	// Probe sees and disturbs every read and write; nil costs nothing. When the
-	// probe is asked after a write, the link has it, and nothing later was written.
+	// Probe and Tap are those of handshake2.Options.
 	Probe *probe.Socket
-	// Tap is told of every part of the handshake; nil costs nothing.
-	Tap probe.Tap
+	Tap   probe.Tap
 }
 
 // ConnectConfig configures [Connect].
@@ -159,8 +157,7 @@ type ConnectConfig struct {
 // AcceptConfig configures [Accept].
 type AcceptConfig struct {
 	Options
-	// PeerAddr is the socket address of the peer, as returned by accept.
-	PeerAddr netip.AddrPort
+	PeerAddr netip.AddrPort // of the socket
 	// Auth verifies authorizers. Required, unless no peer needs one.
 	Auth auth.Server
 	// Room is that of handshake2.AcceptConfig, and is asked for each authorizer.
