@@ -22,14 +22,14 @@ var (
 	errConfig = errors.New("invalid cephx configuration")
 	// errWrongKey: the bytes were made with another key, or altered on the way.
 	errWrongKey = errors.New("decryption failed, wrong key or altered data")
-	// ErrProof: a connector could not prove that it has the key of its entity, or there is no
+	// errProof: a connector could not prove that it has the key of its entity, or there is no
 	// such entity.
-	ErrProof = errors.New("entity not proven")
+	errProof = errors.New("entity not proven")
 	// ErrServerProof means that an acceptor could not prove that it knows the session key.
 	ErrServerProof = errors.New("acceptor did not prove the session key")
-	// ErrChallenge means that the answer to a challenge is wrong, as that of a replayed
+	// errChallenge means that the answer to a challenge is wrong, as that of a replayed
 	// exchange is.
-	ErrChallenge = errors.New("wrong answer to the challenge")
+	errChallenge = errors.New("wrong answer to the challenge")
 	// errReplayed means that a monitor's reply carries a session key that this client has
 	// had before.
 	errReplayed = errors.New("monitor's reply was seen before")

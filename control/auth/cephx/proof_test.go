@@ -22,7 +22,7 @@ func TestWrongKeyAndUnknownEntityAreRefusedAlike(t *testing.T) {
 			cl, err := NewClient(ClientConfig{Name: one.name, Key: one.key, Rand: c.rand, Now: c.clock.Now})
 			must(t, err)
 			_, sres, cerr, serr := connect(cl, c.mon, wires{})
-			if sres != nil || !errors.Is(serr, ErrProof) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+			if sres != nil || !errors.Is(serr, errProof) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 				t.Errorf("%v: %v, %v", one.name, serr, cerr)
 			}
 			if cl.GlobalID() != 0 || len(cl.Tickets()) != 0 {
@@ -51,7 +51,7 @@ func TestReplayedLoginIsRefused(t *testing.T) {
 		if _, _, err := e.Handle(ctx, rec[0]); err != nil {
 			t.Fatal(err)
 		}
-		if _, res, err := e.Handle(ctx, rec[1]); !errors.Is(err, ErrProof) || res != nil {
+		if _, res, err := e.Handle(ctx, rec[1]); !errors.Is(err, errProof) || res != nil {
 			t.Errorf("replayed login: %v", err)
 		}
 		if _, _, err := e.Handle(ctx, rec[1]); !errors.Is(err, errOutOfOrder) {
@@ -72,7 +72,7 @@ func TestReplayedAuthorizerIsRefused(t *testing.T) {
 			if _, res, err := e.Handle(ctx, rec[order[0]]); err != nil || res != nil {
 				t.Fatalf("%v: first: %v %v", order, res, err)
 			}
-			if _, res, err := e.Handle(ctx, rec[order[1]]); !errors.Is(err, ErrChallenge) || res != nil {
+			if _, res, err := e.Handle(ctx, rec[order[1]]); !errors.Is(err, errChallenge) || res != nil {
 				t.Errorf("%v: second: %v", order, err)
 			}
 			if _, _, err := e.Handle(ctx, rec[1]); !errors.Is(err, errOutOfOrder) {

@@ -17,7 +17,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 		a := authenticate{3, 1, proof, ticket{}, serviceAuth}
 		return a.appendTo(le.AppendUint16(nil, opAuthSessionKey))
 	}
-	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, ErrProof) {
+	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, errProof) {
 		t.Errorf("wrong proof: %v", err)
 	}
 	if _, err := s.Handle(request(proof)); !errors.Is(err, errOutOfOrder) {
@@ -78,7 +78,7 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 	v := serving(t, s, auth.CRC)
 	challenge, _, err := v.Handle(ctx, p)
 	must(t, err)
-	if _, res, err := v.Handle(ctx, p); !errors.Is(err, ErrChallenge) || res != nil {
+	if _, res, err := v.Handle(ctx, p); !errors.Is(err, errChallenge) || res != nil {
 		t.Errorf("no answer: %v", err)
 	}
 	answer, err := a.answer(challenge)

@@ -174,7 +174,7 @@ func (e *serverExchange) verify(payload []byte) (reply []byte, res *auth.Result,
 		return reply, nil, err
 	}
 	if !a.haveChallenge || !equalU64(a.answer, e.challenge+1) {
-		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, errChallenge)
 	}
 	caps, err := c.capsText()
 	if err != nil {

@@ -162,7 +162,7 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 		return Entity{}, err
 	}
 	if !equalU64(want, req.proof) || !known {
-		return Entity{}, ErrProof
+		return Entity{}, errProof
 	}
 	if !slices.Contains(s.a.ciphers.Allowed, key.kind()) {
 		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", errKeyType, key.kind())
@@ -326,7 +326,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	}
 	entity, ok := s.a.entities.Lookup(s.name)
 	if !ok {
-		return nil, ErrProof
+		return nil, errProof
 	}
 	secrets, err := s.a.rotating(service(s.name.Type))
 	if err != nil {
