@@ -34,7 +34,7 @@ type Acceptor struct {
 // and the caller closes it. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Acceptor, error) {
 	a := &Acceptor{cfg: cfg}
-	a.conn = conn{Run: handshake.Run{Peer: cfg.PeerAddr}, opts: &a.cfg.Options}
+	a.conn = conn{Run: handshake.Run{Peer: &a.cfg.PeerAddr}, opts: &a.cfg.Options}
 	a.link.Begin(link, cfg.Probe)
 	if err := a.addresses(ctx); err != nil {
 		return nil, a.fail(ctx, err)

@@ -26,7 +26,7 @@ type Connector struct {
 // terminal. The link is of no use then, and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
 	c := &Connector{cfg: cfg}
-	c.conn = conn{Run: handshake.Run{Peer: cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
+	c.conn = conn{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
 	c.link.Begin(link, cfg.Probe)
 	if err := c.addresses(ctx); err != nil {
 		return nil, c.fail(ctx, err)

@@ -21,7 +21,7 @@ import (
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Stream, *handshake.Peer, error) {
 	a := &acceptor{cfg: cfg}
-	a.begin(link, cfg.PeerAddr, &a.cfg.Options)
+	a.begin(link, &a.cfg.PeerAddr, &a.cfg.Options)
 	a.acceptor, a.s.room = true, cfg.Room
 	return a.end(ctx, a.handshake(ctx))
 }

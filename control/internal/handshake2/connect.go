@@ -18,7 +18,7 @@ import (
 // and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Stream, *handshake.Peer, error) {
 	c := &connector{cfg: cfg}
-	c.begin(link, cfg.Target, &c.cfg.Options)
+	c.begin(link, &c.cfg.Target, &c.cfg.Options)
 	return c.end(ctx, c.handshake(ctx))
 }
 

@@ -229,14 +229,7 @@ func (s *Stream) readBanner(ctx context.Context, step probe.Step, n, magic int, 
 		if err := s.growIn(n); err != nil {
 			return err
 		}
-		if err := s.record(n); err != nil {
-			return err
-		}
-		if err := s.link.ReadBanner(ctx, s.in[:n], magic, check); err != nil {
-			return err
-		}
-		s.log.received(s.in[:n])
-		return nil
+		return s.recorded(s.in[:n], false, func() error { return s.link.ReadBanner(ctx, s.in[:n], magic, check) })
 	})
 	if err != nil {
 		return nil, err
@@ -246,27 +239,23 @@ func (s *Stream) readBanner(ctx context.Context, step probe.Step, n, magic int, 
 
 func anything([]byte) error { return nil }
 
-// readFull reads and records, as readBanner does; nothing else reads the link.
 func (s *Stream) readFull(ctx context.Context, p []byte) error {
-	if err := s.record(len(p)); err != nil {
-		return err
-	}
-	if err := s.link.ReadFull(ctx, p); err != nil {
-		return err
-	}
-	s.log.received(p)
-	return nil
+	return s.recorded(p, false, func() error { return s.link.ReadFull(ctx, p) })
 }
 
-// write writes and records; nothing else writes the link.
 func (s *Stream) write(ctx context.Context, p []byte) error {
+	return s.recorded(p, true, func() error { return s.link.Write(ctx, p) })
+}
+
+// recorded reads or writes p by do, and records it. Nothing else reads or writes the link.
+func (s *Stream) recorded(p []byte, sent bool, do func() error) error {
 	if err := s.record(len(p)); err != nil {
 		return err
 	}
-	if err := s.link.Write(ctx, p); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
-	s.log.sent(p)
+	s.log.add(p, sent)
 	return nil
 }
 
@@ -398,15 +387,13 @@ func (t *transcript) room(n int) error {
 	return nil
 }
 
-func (t *transcript) received(p []byte) {
-	if t.on {
-		t.rx = append(t.rx, p...)
-	}
-}
-
-func (t *transcript) sent(p []byte) {
-	if t.on {
+func (t *transcript) add(p []byte, sent bool) {
+	switch {
+	case !t.on:
+	case sent:
 		t.tx = append(t.tx, p...)
+	default:
+		t.rx = append(t.rx, p...)
 	}
 }
 
