@@ -57,9 +57,9 @@ type Message struct {
 
 	next *Message     // inbox, pending or sent list: one at a time
 	prev *Message     // of its class, in an outQueue only
+	last *Message     // of its class, if it is the first one
 	refs atomic.Int32 // 0 stands for one reference: the zero Message is usable
 
-	class   outClass      // in an outQueue only
 	since   time.Duration // of timing, on the clock of the plane
 	timing  timing        // untimed in most
 	outcome Outcome       // of the last Send; written by the core that lets go of it
