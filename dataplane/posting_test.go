@@ -328,7 +328,7 @@ func TestADamagedOrAbortedMessageLeavesItsPostingArmed(t *testing.T) {
 			nothingHeld(t, c, ts, mode.name)
 			c.open(OpenOptions{Throttles: ts}, mode)
 			if mode.msgr1 == nil && !mode.secure {
-				c.flow(c.peer.aborted(1, msg))
+				c.flow(c.peer.abort(c.peer.message(1, 0, msg), 0))
 			}
 			if g.used != 0 || len(c.h.Postings()) != 1 || len(*kept) != 0 {
 				t.Fatalf("%s: an aborted message ends the posting", mode.name)

@@ -295,9 +295,7 @@ func TestDamageEndsOnlyItsConnection(t *testing.T) {
 
 func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{}, wireModes[0])
-	enc := frame.NewEncoder(frame.Rev0)
-	stamp := Timestamp{1, 2}.payload()
-	c.arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
+	c.arrive(c.peer.abort(c.peer.stamped(frame.TagKeepalive2, Timestamp{1, 2}), 0))
 	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
 		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -193,32 +192,6 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 			}
 		})
 	}
-}
-
-// aborted is a message frame that its sender gave up.
-func (p *peerCodec) aborted(seq uint64, m *Message) []byte {
-	hd := frame.MessageHeader{Seq: seq}
-	var seg0 [frame.MessageHeaderSize]byte
-	hd.Put(&seg0)
-	lens := [4]int{len(seg0), len(m.Front), len(m.Middle), len(m.Data)}
-	var segs [4][]byte
-	for i := 1; i < 4; i++ {
-		segs[i] = make([]byte, lens[i])
-	}
-	return abortedFrame(p.enc, frame.TagMessage, seg0[:], segs)
-}
-
-// abortedFrame is a frame whose late status says that its sender gave it up. It has
-// more than one segment, or is of revision 0: others have no late status.
-func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte) []byte {
-	b := enc.AppendOpen(nil, tag, seg0, [4]int{len(seg0), len(segs[1]), len(segs[2]), len(segs[3])})
-	for _, s := range segs[1:] {
-		b = append(b, s...)
-	}
-	late := len(b)
-	b = enc.AppendClose(b, segs)
-	b[late] = 1 // aborted, in both revisions
-	return b
 }
 
 // Matrix: TH-11

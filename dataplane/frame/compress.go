@@ -52,13 +52,10 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 	if cap(packed) <= keepPacked {
 		e.packed = packed
 	}
-	small, err := makeHeader(h.Tag, lens[:])
-	if err != nil {
-		return size
-	}
-	small.Flags |= FlagCompressed
+	small := Header{Flags: FlagCompressed}
+	err := small.fill(h.Tag, &lens)
 	n, ok := e.layout.frameSize(&small)
-	if !ok || n >= size {
+	if err != nil || !ok || n >= size {
 		return size
 	}
 	*h = small

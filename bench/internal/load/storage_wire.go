@@ -57,8 +57,7 @@ func (rawDialect) size(n int) int { return blocks.HeadSize + n }
 type framed struct {
 	frames
 	enc   *frame.Encoder
-	seq   uint64 // of the last request
-	head  [frame.MessageHeaderSize]byte
+	seq   uint64                   // of the last request
 	front [blocks.RequestSize]byte // of the last request
 }
 
@@ -67,8 +66,7 @@ func (d *framed) request(dst []byte, id uint64, r blocks.Request, n int, fill fu
 	r.Put(&d.front)
 	front := d.front[:]
 	h := frame.MessageHeader{Seq: d.seq, TID: id, Type: blocks.TypeRequest, Priority: 127, Version: 1, Flags: 3}
-	h.Put(&d.head)
-	dst = d.enc.AppendOpen(dst, frame.TagMessage, d.head[:], [4]int{1: len(front), 3: n})
+	dst = d.enc.AppendMessage(dst, &h, len(front), 0, n)
 	dst = append(dst, front...)
 	at := len(dst)
 	dst = slices.Grow(dst, n)[:at+n]

@@ -34,20 +34,22 @@ func (r *Replier) Size(f *frame.Frame) int {
 
 // Append adds the reply to a message.
 func (r *Replier) Append(p []byte, f *frame.Frame) ([]byte, error) {
-	if err := r.number(f); err != nil {
+	m, err := r.number(f)
+	if err != nil {
 		return p, err
 	}
+	m.Put(&r.header)
 	return r.enc.AppendFrame(p, frame.TagMessage, r.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
 }
 
 // Gather returns the bytes before and after the data of the reply to a message, valid until the
 // next call.
 func (r *Replier) Gather(f *frame.Frame) (before, after []byte, err error) {
-	if err := r.number(f); err != nil {
+	m, err := r.number(f)
+	if err != nil {
 		return nil, nil, err
 	}
-	lens := [4]int{1: len(f.Seg[1]), 2: len(f.Seg[2]), 3: len(f.Seg[3])}
-	r.pieces = r.enc.AppendOpen(r.pieces[:0], frame.TagMessage, r.header[:], lens)
+	r.pieces = r.enc.AppendMessage(r.pieces[:0], &m, len(f.Seg[1]), len(f.Seg[2]), len(f.Seg[3]))
 	r.pieces = append(r.pieces, f.Seg[1]...)
 	r.pieces = append(r.pieces, f.Seg[2]...)
 	n := len(r.pieces)
@@ -56,14 +58,10 @@ func (r *Replier) Gather(f *frame.Frame) (before, after []byte, err error) {
 }
 
 // number makes the header of the next reply.
-func (r *Replier) number(f *frame.Frame) error {
-	m, err := frame.ParseMessageHeader(f.Seg[0])
-	if err != nil {
-		return err
+func (r *Replier) number(f *frame.Frame) (m frame.MessageHeader, err error) {
+	if m, err = frame.ParseMessageHeader(f.Seg[0]); err == nil {
+		r.seq++
+		m.AckSeq, m.Seq = m.Seq, r.seq
 	}
-	m.AckSeq = m.Seq
-	r.seq++
-	m.Seq = r.seq
-	m.Put(&r.header)
-	return nil
+	return m, err
 }
