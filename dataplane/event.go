@@ -222,44 +222,47 @@ func (h *Handler) requeue() {
 func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 	to.Expect(1)
 	h.post(2, func(h *Handler, c *loop.Core) {
-		if to != c && h.state != stateDrop {
-			h.owner.Moving(h, to)
+		if to != c {
+			to.AddLoad(1)
 		}
-		second := &loop.Task{Run: func(c2 *loop.Core) {
-			c2.Expect(-1)
-			h.arrived(c2, c, ev, done)
-		}}
-		if to == c {
-			second.Run(c)
-			return
-		}
-		to.AddLoad(1)
-		h.hop(c, to, second)
+		h.hop(c, to, ev, nil, done)
+		to.Expect(-1)
 	})
 }
 
 // hop is the first of two: the handler leaves its core. It counts at the new one
-// already.
-func (h *Handler) hop(c, to *loop.Core, second *loop.Task) {
+// already. l is nil if there is no socket.
+func (h *Handler) hop(c, to *loop.Core, ev MoveCause, l *migrationState, done func()) {
+	if to == c {
+		h.arrived(c, c, ev, l, done)
+		return
+	}
+	if h.state != stateDrop {
+		h.owner.Moving(h, to)
+	}
 	countsOf(c).MovedAway++
 	c.AddLoad(-1)
 	h.draining.leaves(c)
 	h.core.Store(to) // our last touch
-	to.Post(second)
+	to.Post(&loop.Task{Run: func(c2 *loop.Core) { h.arrived(c2, c, ev, l, done) }})
 }
 
 // passSecond has the second number of a move had its turn.
 func (h *Handler) passSecond() { h.in.last++ }
 
 // arrived is the second hop.
-func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
+func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, l *migrationState, done func()) {
 	h.passSecond()
-	if c != from {
-		countsOf(c).MovedHere++
-		h.draining.look(c)
-	}
 	if h.state != stateDrop {
 		h.owner.Moved(h, from, ev)
+	}
+	if l != nil {
+		h.attachState(c, l)
+	}
+	if c != from {
+		countsOf(c).MovedHere++
+		h.attend(c)
+		h.draining.look(c)
 	}
 	if done != nil {
 		done()

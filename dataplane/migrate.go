@@ -39,7 +39,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 				done()
 			}
 		case s == nil:
-			h.leaveCore(c, to, nil, done)
+			h.hop(c, to, MoveCause{Migrated: true}, nil, done)
 		default:
 			waited := len(h.in.early) > 0
 			s.Detach(func(c *loop.Core, d *loop.Detached) {
@@ -47,7 +47,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 				if d != nil {
 					l = h.detachState(s, d)
 				}
-				h.leaveCore(c, to, l, done)
+				h.hop(c, to, MoveCause{Migrated: true}, l, done)
 			})
 			if waited && h.core.Load() == c { // otherwise it has left already and belongs to the other core
 				h.faultDetaching()
@@ -80,33 +80,6 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 	r.charge.Yield(s)
 	h.sock = nil
 	return l
-}
-
-// leaveCore is the first hop. l is nil if there is no socket.
-func (h *Handler) leaveCore(c, to *loop.Core, l *migrationState, done func()) {
-	if h.state != stateDrop {
-		h.owner.Moving(h, to)
-	}
-	h.hop(c, to, &loop.Task{Run: func(c2 *loop.Core) { h.enterCore(c2, c, l, done) }})
-}
-
-// enterCore is the second hop.
-func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) {
-	h.passSecond()
-	countsOf(c).MovedHere++
-	if h.state != stateDrop {
-		h.owner.Moved(h, from, MoveCause{Migrated: true})
-	}
-	if l != nil {
-		h.attachState(c, l)
-	}
-	h.takeInbox()
-	h.wake()
-	h.draining.look(c)
-	if done != nil {
-		done()
-	}
-	h.runEarly(c)
 }
 
 // attachState goes on with the socket on its new core.

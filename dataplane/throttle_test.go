@@ -261,6 +261,8 @@ func TestTheLastOfPauseAndResumeHoldsWhileTheHandlerMoves(t *testing.T) {
 		first, last := c.h.Resume, c.h.Pause
 		if !pause {
 			first, last = last, first
+			c.h.Pause()
+			c.settle()
 		}
 		arrived := false
 		between := loop.Task{Run: func(*loop.Core) {
