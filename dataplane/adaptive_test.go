@@ -281,12 +281,10 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 				t.Error("it is not about to change")
 			}
 		}
-		arrived := false
-		a.h.Migrate(b2.c, func() { arrived = true })
+		arrive := a.leave(b2)
 		a.sock.Arrive(a.message(3000))
-		moveSock(t, b1, b2, a.conn, func() bool { return arrived })
-		a.sock.Arrive(a.message(200))
-		b2.settle()
+		arrive()
+		a.arrive(200)
 		if st := a.h.statistics(b2.c); st.Receive != one.want {
 			t.Errorf("behind %d small messages it receives by %q on the other core", one.small, st.Receive)
 		}

@@ -386,22 +386,24 @@ func TestCompressedDataIsCopiedToItsPosting(t *testing.T) {
 	}
 }
 
-// A connection changes cores in the middle of a message. Its posting goes along, or is
+// A connection changes cores in the middle of a message, with what is there of it. A posting goes along, or is
 // withdrawn before, between the cores, or behind it.
 // Matrix: V1-13
 func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		for _, when := range []string{"never", "before", "leaving", "between", "behind", "another"} {
+		for _, when := range []string{"none", "never", "before", "leaving", "between", "behind", "another"} {
 			for cut := 0; cut < 400; cut += 7 + 4*coarse(receive) {
-				change := func(cfg *loop.Config, d *fakedriver.Driver) { receiving(receive)(cfg, d); cfg.LargeFrom = 100 }
-				a, b := twoBeds(t, change)
+				large := 100 + cut%2<<20
+				a, b := newPostBed(t, receive, large), newPostBed(t, receive, large)
 				c := a.conn(OpenOptions{}, mode)
 				kept := c.keep()
 				g := newTarget(7, 110)
 				if when == "another" { // the data lies in memory of the core's
 					g.TID = 8
 				}
-				must(t, c.h.AddPosting(&g.Posting))
+				if when != "none" {
+					must(t, c.h.AddPosting(&g.Posting))
+				}
 				withdraw := func(now string, c0 *loop.Core) {
 					if when == now && !c.h.RemovePosting(c0, &g.Posting) {
 						t.Errorf("%s: nothing to withdraw", when)
@@ -413,26 +415,21 @@ func TestAPostingGoesAlongToAnotherCore(t *testing.T) {
 				msg := &Message{TID: 7, DataOff: 7, Front: payload(1, 30), Data: payload(2, 110)}
 				wire := c.peer.message(1, 0, msg)
 				cut := min(cut, len(wire)-1)
-				c.sock.Arrive(wire[:cut])
-				a.settle()
+				c.arrive(wire[:cut])
 				withdraw("before", a.c)
-				arrived := false
 				c.own.onMoving = func() { withdraw("leaving", a.c) }
 				c.own.onMoved = func(*Handler) { withdraw("between", b.c) }
-				c.h.Migrate(b.c, func() { arrived = true })
-				moveSock(t, a, b, c, func() bool { return arrived })
+				c.leave(b)()
 				withdraw("behind", b.c)
-				c.sock.Arrive(wire[cut:])
-				b.settle()
+				c.arrive(wire[cut:])
 				if len(*kept) != 1 || !bytes.Equal((*kept)[0].Data, msg.Data) || !bytes.Equal((*kept)[0].Front, msg.Front) {
 					t.Fatalf("%s, cut at %d: %d messages, fault %v", when, cut, len(*kept), c.own.fault())
 				}
 				if when == "never" != g.has((*kept)[0]) || (*kept)[0].Posted() != g.has((*kept)[0]) {
 					t.Fatalf("%s, cut at %d: posted %v", when, cut, (*kept)[0].Posted())
 				}
-				(*kept)[0].Release()
-				b.settle()
-				if when != "never" && when != "another" && !g.untouched() || a.c.Snapshot().PoolInUse+b.c.Snapshot().PoolInUse != 0 {
+				c.releaseEach(kept)
+				if when != "never" && when != "another" && when != "none" && !g.untouched() || a.c.Snapshot().PoolInUse+b.c.Snapshot().PoolInUse != 0 {
 					t.Fatalf("%s, cut at %d: memory was touched, or %d and %d bytes of buffers are held", when, cut, a.c.Snapshot().PoolInUse, b.c.Snapshot().PoolInUse)
 				}
 				b.close()

@@ -264,20 +264,18 @@ func TestTheLastOfPauseAndResumeHoldsWhileTheHandlerMoves(t *testing.T) {
 			c.h.Pause()
 			c.settle()
 		}
-		arrived := false
 		between := loop.Task{Run: func(*loop.Core) {
 			if c.h.Core() != b.c {
 				t.Error("the handler is still on the old core")
 			}
 			last()
 		}}
-		c.h.Migrate(b.c, func() { arrived = true })
+		arrive := c.leave(b)
 		a.c.Post(&between)
 		first()
-		moveSock(t, a, b, c, func() bool { return arrived })
-		b.settle()
-		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 1}))
-		b.settle()
+		arrive()
+		c.settle()
+		c.arrive(c.peer.message(1, 0, &Message{TID: 1}))
 		if got := len(c.own.list()); (got == 0) != pause || c.own.fault() != nil {
 			t.Errorf("last called pause: %v, and %d messages came, %v", pause, got, c.own.fault())
 		}
