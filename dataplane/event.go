@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -310,33 +309,28 @@ func (h *Handler) Close(done func()) {
 // time, touches it.
 type Ordered[T any] struct {
 	last  uint64 // that had its turn
-	early []numbered[T]
-}
-
-type numbered[T any] struct {
-	n    uint64
-	item T
+	early map[uint64]T
 }
 
 // Arrive says whether it is the turn of item n, which has had it then. If not,
 // the queue keeps the item for Next.
 func (q *Ordered[T]) Arrive(n uint64, item T) bool {
-	if n != q.last+1 {
-		q.early = append(q.early, numbered[T]{n, item})
-		return false
+	if n == q.last+1 {
+		q.last = n
+		return true
 	}
-	q.last = n
-	return true
+	if q.early == nil {
+		q.early = make(map[uint64]T)
+	}
+	q.early[n] = item
+	return false
 }
 
 // Next takes the item that is next in order, if it has come early.
 func (q *Ordered[T]) Next() (item T, ok bool) {
-	i := slices.IndexFunc(q.early, func(e numbered[T]) bool { return e.n == q.last+1 })
-	if i < 0 {
-		return item, false
+	if item, ok = q.early[q.last+1]; ok {
+		q.last++
+		delete(q.early, q.last)
 	}
-	item = q.early[i].item
-	q.early = slices.Delete(q.early, i, i+1)
-	q.last++
-	return item, true
+	return item, ok
 }

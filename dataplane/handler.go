@@ -204,10 +204,11 @@ func (h *Handler) Core() *loop.Core { return h.core.Load() }
 // of its calls within a priority. A received message counts against the sending
 // queue from then on, and no longer against the receive budget. Any goroutine,
 // a dispatch included.
-func (h *Handler) Send(m *Message) error { return h.send(m, nil) }
+func (h *Handler) Send(m *Message) error { return h.SendTracked(m, nil) }
 
-// send is Send; t, if not nil, follows the message.
-func (h *Handler) send(m *Message, t Tracker) error {
+// SendTracked is Send for a message with a Tracker, if t is not nil: unwritten, it outlives a reset of its
+// session. After an error t gets no call. Any goroutine.
+func (h *Handler) SendTracked(m *Message, t Tracker) error {
 	if h.dropped.Load() {
 		return ErrDropped
 	}

@@ -398,10 +398,6 @@ type Tracker interface {
 	Left(o Outcome)
 }
 
-// SendTracked is Send for a message with a Tracker: unwritten, it outlives a reset of its
-// session. After an error t gets no call. Any goroutine.
-func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
-
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it
 // releases the queue's reference, and the Tracker hears Left. It says whether the
 // message was still in the queue. On the core.

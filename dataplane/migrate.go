@@ -136,12 +136,13 @@ type HandlerState struct {
 
 // Release gives the references to the messages back. Any goroutine.
 func (st *HandlerState) Release() {
-	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
-		for _, m := range list {
-			m.Release()
-		}
+	for _, m := range st.all() {
+		m.Release()
 	}
 }
+
+// all are the messages in the order in which they are sent.
+func (st *HandlerState) all() []*Message { return slices.Concat(st.Sent, st.Replay, st.Queued) }
 
 // Freeze closes the socket, refuses later messages with ErrFrozen, and gives answer, on the
 // core, the state. A message for which Send has returned nil is in it. The state is empty if
@@ -171,22 +172,19 @@ func (h *Handler) Thaw() {
 }
 
 func (h *Handler) export() HandlerState {
-	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(nil), Replay: h.queue.replay.all(nil)}
-	st.Queued = h.queue.all(st.Queued)
-	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
-		for _, m := range list {
-			m.Retain()
-		}
+	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(), Replay: h.queue.replay.all(), Queued: h.queue.all()}
+	for _, m := range st.all() {
+		m.Retain()
 	}
 	return st
 }
 
-// all appends the messages of the list to to.
-func (l *messageList) all(to []*Message) []*Message {
+// all are the messages of the list.
+func (l *messageList) all() (list []*Message) {
 	for m := l.first; m != nil; m = m.next {
-		to = append(to, m)
+		list = append(list, m)
 	}
-	return to
+	return list
 }
 
 // Restore gives a new handler the state of a frozen one, in delay. It takes over one reference
@@ -197,7 +195,7 @@ func (h *Handler) Restore(st HandlerState) error {
 		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
 	}
 	h.state, h.inSeq, h.outSeq = stateDelay, st.InSeq, st.OutSeq
-	for _, m := range slices.Concat(st.Sent, st.Replay, st.Queued) {
+	for _, m := range st.all() {
 		if err := h.charge(m); err != nil {
 			return err
 		}

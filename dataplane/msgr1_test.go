@@ -270,7 +270,7 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 	p := &pair{bed: b, good: b.conn(OpenOptions{}, plain1)}
 	clean := header1(frame1.Header{Seq: 1, TID: 2, Type: 3, Priority: 4, Version: 5})[:1+frame1.NewHeaderSize-4]
 	p.wildFields("header", plain1, clean, func(changed []byte) []byte {
-		changed = binary.LittleEndian.AppendUint32(changed, frame1.SegmentCRC(0, changed[1:]))
+		changed = binary.LittleEndian.AppendUint32(changed, frame.SegmentCRC(0, changed[1:]))
 		return frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendFooter(changed, &frame1.Header{}, frame1.Sums{})
 	})
 }

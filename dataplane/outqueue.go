@@ -117,14 +117,14 @@ func (q *outQueue) remove(m *Message) bool {
 	return true
 }
 
-// all appends the messages after the replayed ones to to, in the order of pop.
-func (q *outQueue) all(to []*Message) []*Message {
+// all are the messages after the replayed ones, in the order of pop.
+func (q *outQueue) all() (list []*Message) {
 	for _, m := range slices.Backward(q.classes) {
 		for ; m != nil; m = m.next {
-			to = append(to, m)
+			list = append(list, m)
 		}
 	}
-	return to
+	return list
 }
 
 // requeue puts the messages of an earlier connection before everything else

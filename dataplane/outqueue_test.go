@@ -104,7 +104,7 @@ func TestEveryPriorityMayHaveItsClass(t *testing.T) {
 	for i := range 2 * n {
 		q.push(&Message{Priority: uint16(40503 * i), TID: uint64(i)}) // each twice
 	}
-	listed := q.all(nil)
+	listed := q.all()
 	for i := range 2 * n {
 		if m := q.pop(); m == nil || m != listed[i] || !alone(m) {
 			t.Fatalf("message %d is not the one listed, or takes part still", i)
