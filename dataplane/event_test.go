@@ -393,15 +393,6 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 	}
 }
 
-func TestANumberCanPassWithoutAnItem(t *testing.T) {
-	var q Ordered[uint64]
-	receive(&q, 1, 3)
-	q.last = 2
-	if item, ok := q.Next(); !ok || item != 30 {
-		t.Errorf("%d, %v", item, ok)
-	}
-}
-
 func TestItemsInOrderCostNoMemory(t *testing.T) {
 	var q Ordered[*int]
 	n := uint64(0)

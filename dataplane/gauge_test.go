@@ -255,28 +255,3 @@ func TestACompressedMessageThatWaitsForRoomChangesCores(t *testing.T) {
 		}
 	}
 }
-
-func TestSharesOfAllConnectionsExceedTheSendingBudgetByTheReserveAtMost(t *testing.T) {
-	const limit, share, n = 64 * kib, 4 * kib, 40
-	b := NewSendBudget(limit, share)
-	full := &queueGauge{total: b}
-	if !full.reserve(limit) {
-		t.Fatal("an empty budget is full")
-	}
-	var took []*queueGauge
-	for range n {
-		if q := (&queueGauge{total: b}); q.reserve(share) {
-			took = append(took, q)
-		}
-	}
-	if want := int(b.Reserve() / share); len(took) != want || b.Used() != limit+b.Reserve() {
-		t.Errorf("%d connections have their share, want %d; %d bytes are held", len(took), want, b.Used())
-	}
-	if q := (&queueGauge{total: b}); q.reserve(1) {
-		t.Error("a share beyond the reserve")
-	}
-	took[0].release(share)
-	if q := (&queueGauge{total: b}); !q.reserve(share) {
-		t.Error("no share after one came back")
-	}
-}
