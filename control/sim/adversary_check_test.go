@@ -160,13 +160,7 @@ func (a *adversary) checkStats(each bool) {
 		if n.m == nil || w.failed || n.resizing != nil {
 			continue
 		}
-		var st control.Stats
-		var err error
-		w.wait("stats", func() { st, err = n.m.Stats() })
-		if err != nil {
-			w.fail("node %d: stats: %v", n.id, err)
-			continue
-		}
+		st := n.stats()
 		if most := 2 * a.plan.halfOpen; st.HalfOpen > most {
 			w.fail("node %d: %d connections are half-open, the bound is %d", n.id, st.HalfOpen, most)
 		}

@@ -168,18 +168,12 @@ func (w *world) checkIdle(n *node) {
 	if deaf := n.host.Deaf(); deaf != 0 {
 		w.fail("node %d: %d listeners accept nothing", n.id, deaf)
 	}
-	w.wait("stats", func() {
-		st, err := n.m.Stats()
-		if err != nil {
-			w.fail("node %d: stats: %v", n.id, err)
-		}
-		for _, c := range st.Cores {
-			w.cover.Paused += int(c.Paused)
-			w.cover.TookBuffers += int(c.TookBuffers)
-			w.cover.LeftBuffers += int(c.LeftBuffers)
-			w.cover.NoBuffers += int(c.Driver.NoBuffers)
-		}
-	})
+	for _, c := range n.stats().Cores {
+		w.cover.Paused += int(c.Paused)
+		w.cover.TookBuffers += int(c.TookBuffers)
+		w.cover.LeftBuffers += int(c.LeftBuffers)
+		w.cover.NoBuffers += int(c.Driver.NoBuffers)
+	}
 	for _, c := range n.m.Conns() {
 		var st control.ConnStats
 		var err error
@@ -194,6 +188,17 @@ func (w *world) checkIdle(n *node) {
 			w.fail("node %d conn %d: %d messages came again, which real daemons do not survive", n.id, c.ID(), st.IO.Duplicates)
 		}
 	}
+}
+
+// stats are those of the messenger.
+func (n *node) stats() (st control.Stats) {
+	n.w.wait("stats", func() {
+		var err error
+		if st, err = n.m.Stats(); err != nil {
+			n.w.fail("node %d: stats: %v", n.id, err)
+		}
+	})
+	return st
 }
 
 // throttles are those that the plan has.

@@ -196,12 +196,10 @@ func (d *Driver) Cancel(op uring.Op) {
 	for _, f := range d.Socks {
 		if f.Receiving && f.recvOp == op {
 			f.Cancelled++
-			f.Receiving = false
-			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+			f.endReceive(unix.ECANCELED)
 		}
-		if f.Armed && f.readyOp == op {
-			f.Armed = false
-			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+		if f.readyOp == op {
+			f.endReady()
 		}
 	}
 }
@@ -219,14 +217,8 @@ func (d *Driver) Close(s uring.Socket) {
 		return
 	}
 	f.CloseCalls++
-	if f.Armed {
-		f.Armed = false
-		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Res: -int32(unix.ECANCELED)})
-	}
-	if f.Receiving {
-		f.Receiving = false
-		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Res: -int32(unix.ECANCELED)})
-	}
+	f.endReady()
+	f.endReceive(unix.ECANCELED)
 	if f.InFlight != nil {
 		f.Finish(-int32(unix.ECANCELED))
 	}
@@ -299,16 +291,26 @@ func (f *Sock) flow() {
 	}
 	f.Pieces = nil
 	if f.End {
-		f.Receiving = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp})
+		f.endReceive(0)
 	}
 }
 
 // RunOut ends an armed multishot receive, as no receive buffer is free.
-func (f *Sock) RunOut() {
+func (f *Sock) RunOut() { f.endReceive(unix.ENOBUFS) }
+
+// endReceive ends a multishot receive that is armed.
+func (f *Sock) endReceive(why unix.Errno) {
 	if f.Receiving {
 		f.Receiving = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(unix.ENOBUFS)})
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(why)})
+	}
+}
+
+// endReady ends a watch that is armed.
+func (f *Sock) endReady() {
+	if f.Armed {
+		f.Armed = false
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
 	}
 }
 
