@@ -389,7 +389,8 @@ const (
 )
 
 // While a frame is held, others come due that go before it. The probe is asked
-// once for each of them, and once for the one that was held: again for the next one of its kind, and on the next socket.
+// once for each of them, and once for the one that was held: again for the next one of its kind, and on the next
+// socket.
 func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
 	message := func(tid uint64, priority uint16) func(*conn) {

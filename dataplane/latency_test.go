@@ -60,7 +60,9 @@ func TestAMessageIsTimedOnItsWay(t *testing.T) {
 
 // However many messages are sent together, and each of them may be the one: they wait for different times.
 func TestOneOfSoManyMessagesIsTimedWhereverItStands(t *testing.T) {
-	for every, want := range map[int][2]uint64{0: {60, 360}, 3: {1000, 2000}, 4: {1000, 2000}, 8: {550, 950}, -1: {0, 0}} {
+	for every, want := range map[int][2]uint64{
+		0: {60, 360}, 3: {1000, 2000}, 4: {1000, 2000}, 8: {550, 950}, -1: {0, 0},
+	} {
 		for _, together := range []int{1, 3, 12, 40} {
 			c := newBed(t, timingEvery(every)).conn(OpenOptions{Lossy: true})
 			timed := make([]int, together)

@@ -172,7 +172,9 @@ func (h *Handler) Thaw() {
 }
 
 func (h *Handler) export() HandlerState {
-	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(), Replay: h.queue.replay.all(), Queued: h.queue.all()}
+	st := HandlerState{
+		InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(), Replay: h.queue.replay.all(), Queued: h.queue.all(),
+	}
 	for _, m := range st.all() {
 		m.Retain()
 	}

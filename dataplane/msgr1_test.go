@@ -232,10 +232,13 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 		{"front", frame1.Header{Seq: 1, FrontLen: lim.Front + 1}, lim, frame.ErrTooLarge},
 		{"middle", frame1.Header{Seq: 1, MiddleLen: lim.Middle + 1}, lim, frame.ErrTooLarge},
 		{"data", frame1.Header{Seq: 1, DataLen: lim.Data + 1}, lim, frame.ErrTooLarge},
-		{"all", frame1.Header{Seq: 1, FrontLen: most, MiddleLen: most, DataLen: most, DataOff: 1<<16 - 1}, lim, frame.ErrTooLarge},
+		{"all", frame1.Header{Seq: 1, FrontLen: most, MiddleLen: most, DataLen: most, DataOff: 1<<16 - 1}, lim,
+			frame.ErrTooLarge},
 		{"a sum that wraps to 0", frame1.Header{Seq: 1, FrontLen: most, DataLen: 1}, any, frame.ErrTooLarge},
-		{"a sum that wraps", frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}, any, frame.ErrTooLarge},
-		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data, DataOff: 1<<16 - 1}, lim, nil},
+		{"a sum that wraps", frame1.Header{Seq: 1, FrontLen: most, MiddleLen: 1, DataLen: most}, any,
+			frame.ErrTooLarge},
+		{"the most", frame1.Header{Seq: 1, FrontLen: lim.Front, MiddleLen: lim.Middle, DataLen: lim.Data,
+			DataOff: 1<<16 - 1}, lim, nil},
 	} {
 		for _, receive := range receiveModes {
 			ts := &loop.Throttles{Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)}

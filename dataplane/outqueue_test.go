@@ -68,7 +68,7 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 				m := model.queued[i]
 				model.queued = slices.Delete(model.queued, i, i+1)
 				if !q.remove(m) || q.remove(m) || !alone(m) {
-					t.Fatalf("seed %d step %d: a queued message is removed not at all, or twice, or takes part still", seed, step)
+					t.Fatalf("seed %d step %d: a queued message is removed not just once, or takes part still", seed, step)
 				}
 			case r < 19: // acknowledged
 				if m := sent.pop(); m != nil {
@@ -110,7 +110,7 @@ func TestEveryPriorityMayHaveItsClass(t *testing.T) {
 			t.Fatalf("message %d is not the one listed, or takes part still", i)
 		} else if last := listed[max(i, 1)-1]; m.effectivePriority() > last.effectivePriority() ||
 			m.effectivePriority() == last.effectivePriority() && m.TID < last.TID {
-			t.Fatalf("priority %d, message %d came behind priority %d, message %d", m.Priority, m.TID, last.Priority, last.TID)
+			t.Fatalf("priority %d, message %d behind priority %d, message %d", m.Priority, m.TID, last.Priority, last.TID)
 		}
 	}
 	if q.pop() != nil || q.n != 0 || q.classes != nil {

@@ -345,7 +345,8 @@ func TestControlFramesThatAreTooShortAreFaults(t *testing.T) {
 	}
 }
 
-// anySizes are the sizes of many messages: of any size, small with a large one now and then, or large ones like the last.
+// anySizes are the sizes of many messages: of any size, small with a large one now and then, or large ones like the
+// last.
 func anySizes(rng *rand.Rand, kind int) (sizes [][3]int) {
 	repeated := [][3]int{{0, 0, 70000}, {0, 0, 70000}, {5, 0, 70000}, {0, 0, 10}, {}, {100, 0, 0}, {70000, 0, 0}}
 	for len(sizes) < 30 {
@@ -364,7 +365,8 @@ func anySizes(rng *rand.Rand, kind int) (sizes [][3]int) {
 }
 
 // Cuts, stops, slow dispatchers, shortages of receive buffers, and memory that is posted and withdrawn, at any moment:
-// each message comes once, in its order, and does not change while it is kept. Then the end is seen, and nothing is held.
+// each message comes once, in its order, and does not change while it is kept. Then the end is seen, and nothing is
+// held.
 // Matrix: IO-23, V1-13
 func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
 	var took, left, posted int
@@ -438,7 +440,8 @@ func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
 				}
 				for len(*kept) > 0 && (one(2) || at == len(all)) {
 					m := (*kept)[0]
-					if want := list[m.Seq()-1]; !bytes.Equal(m.Front, want.Front) || !bytes.Equal(m.Middle, want.Middle) || !bytes.Equal(m.Data, want.Data) {
+					if want := list[m.Seq()-1]; !bytes.Equal(m.Front, want.Front) || !bytes.Equal(m.Middle, want.Middle) ||
+						!bytes.Equal(m.Data, want.Data) {
 						t.Fatalf("seed %d: message %d changed while it was kept", seed, m.Seq())
 					}
 					m.Release()
@@ -456,7 +459,7 @@ func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
 			}
 			nothingHeld(t, c, ts, fmt.Sprintf("seed %d", seed))
 			if !errors.Is(c.own.fault(), io.EOF) || c.d.Lent != c.d.Released {
-				t.Fatalf("seed %d: fault %v, %d of %d receive buffers came back", seed, c.own.fault(), c.d.Released, c.d.Lent)
+				t.Fatalf("seed %d: fault %v, %d of %d buffers came back", seed, c.own.fault(), c.d.Released, c.d.Lent)
 			}
 			st := c.c.Snapshot()
 			took, left = took+int(st.TookBuffers), left+int(st.LeftBuffers)

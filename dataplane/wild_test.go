@@ -228,7 +228,7 @@ func TestWhatHasNoPlaceIsRefusedFromItsHeadBeforeAnyMemory(t *testing.T) {
 					t.Errorf("%v of %d bytes: fault %v, want %v", tag, n, err, want)
 				}
 				if st := c.c.Snapshot(); st.PoolLent != asked || st.PoolInUse != 0 {
-					t.Errorf("%v of %d bytes: %d buffers asked for, %d bytes lent", tag, n, st.PoolLent-asked, st.PoolInUse)
+					t.Errorf("%v of %d bytes: %d buffers, %d bytes lent", tag, n, st.PoolLent-asked, st.PoolInUse)
 				}
 			}
 		}

@@ -101,7 +101,8 @@ func (h *hostile) announce(ctx context.Context) {
 	p := h.peer(ctx)
 	defer p.Close()
 	if p.Err() == nil {
-		p.WriteRaw(frame.NewEncoder(p.Revision()).AppendMessage(nil, &frame.MessageHeader{Seq: 1, Type: 1000}, 64, 0, 8<<20))
+		hd := frame.MessageHeader{Seq: 1, Type: 1000}
+		p.WriteRaw(frame.NewEncoder(p.Revision()).AppendMessage(nil, &hd, 64, 0, 8<<20))
 	}
 	p.WriteRaw(make([]byte, h.rng.IntN(64<<10)))
 	p.ExpectEnd()

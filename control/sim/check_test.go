@@ -82,8 +82,9 @@ func (w *world) checkCompleted(when string) {
 	for l := range w.current() {
 		ch := l.ch
 		if number := l.missing(); number != 0 || l.waiting != nil && (!ch.over() || !w.foe.atWork()) {
-			w.fail("node %d conn %d: while %s, message %d of %d of stream %d to node %d is missing, lost only up to %d, the lane waits for room: %v (state %v, err %v)",
-				ch.from.id, ch.conn.ID(), when, number, l.next, l.stream, ch.to.id, l.lost, l.waiting != nil, ch.conn.State(), ch.conn.Err())
+			w.fail("node %d conn %d: while %s, message %d of %d of stream %d to node %d is missing, lost only up to %d, "+
+				"the lane waits for room: %v (state %v, err %v)", ch.from.id, ch.conn.ID(), when, number, l.next, l.stream,
+				ch.to.id, l.lost, l.waiting != nil, ch.conn.State(), ch.conn.Err())
 		}
 	}
 }

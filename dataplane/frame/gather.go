@@ -85,7 +85,7 @@ func (e *Encoder) gathered(front, middle, data int) {
 	var h Header
 	err := h.fill(TagMessage, &[MaxSegments]int{MessageHeaderSize, front, middle, data})
 	if _, ok := e.layout.frameSize(&h); err != nil || !ok {
-		panic(fmt.Sprintf("frame: gathered send of %d, %d and %d bytes: %v", front, middle, data, cmp.Or(err, ErrTooLarge)))
+		panic(fmt.Sprint("frame: gathered send: ", cmp.Or(err, ErrTooLarge)))
 	}
 	e.begin(&h)
 }

@@ -298,11 +298,13 @@ func (f *Sock) flow() {
 // RunOut ends an armed multishot receive, as no receive buffer is free.
 func (f *Sock) RunOut() { f.endReceive(unix.ENOBUFS) }
 
+func (f *Sock) ended(c uring.Completion) { f.Drv.Queue = append(f.Drv.Queue, c) }
+
 // endReceive ends a multishot receive that is armed.
 func (f *Sock) endReceive(why unix.Errno) {
 	if f.Receiving {
 		f.Receiving = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(why)})
+		f.ended(uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(why)})
 	}
 }
 
@@ -310,7 +312,7 @@ func (f *Sock) endReceive(why unix.Errno) {
 func (f *Sock) endReady() {
 	if f.Armed {
 		f.Armed = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
+		f.ended(uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
 	}
 }
 
