@@ -361,23 +361,16 @@ func TestSocketOptionsAreSet(t *testing.T) {
 func TestOperationsOnNothingFail(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		var none uring.Socket
-		if _, err := r.d.Accept(none, 1); err == nil {
-			t.Error("Accept on the zero Socket")
-		}
-		if _, err := r.d.Ready(none, 1); err == nil {
-			t.Error("Ready on the zero Socket")
-		}
-		if _, err := r.d.Receive(none, 1); err == nil {
-			t.Error("Receive on the zero Socket")
+		for _, kind := range []uring.Kind{uring.KindAccept, uring.KindReady, uring.KindReceive} {
+			if _, err := r.d.Arm(kind, none, 1); err == nil {
+				t.Errorf("kind %v is armed on the zero Socket", kind)
+			}
 		}
 		if _, _, err := r.d.Send(none, r.vec([]byte("x")), 1, 0); err == nil {
 			t.Error("Send on the zero Socket")
 		}
-		if _, errno := r.d.Recv(none, make([]byte, 1)); errno == 0 {
+		if _, errno := r.d.Recv(none, make([]byte, 1), nil); errno == 0 {
 			t.Error("Recv on the zero Socket")
-		}
-		if _, errno := r.d.Recvv(none, make([]byte, 1), make([]byte, 1)); errno == 0 {
-			t.Error("Recvv on the zero Socket")
 		}
 		r.d.Shutdown(none)
 		r.d.Close(none)

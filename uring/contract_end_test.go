@@ -242,7 +242,7 @@ func TestClosedDriverIsHarmless(t *testing.T) {
 		if _, err := r.d.Wait(0); err == nil {
 			t.Error("Wait after CloseDriver")
 		}
-		if _, err := r.d.Ready(s, 1); err == nil {
+		if _, err := r.d.Arm(uring.KindReady, s, 1); err == nil {
 			t.Error("Ready after CloseDriver")
 		}
 		if _, err := r.d.Listen(loopback, uring.ListenOptions{}); err == nil {
@@ -277,7 +277,7 @@ func TestADetachedSocketGoesOnWhereItIsAdopted(t *testing.T) {
 		if err != nil || fd != a.FD() {
 			t.Fatalf("descriptor %d, %v, want %d", fd, err, a.FD())
 		}
-		if _, errno := r.d.Recv(a, make([]byte, 1)); errno != unix.EBADF {
+		if _, errno := r.d.Recv(a, make([]byte, 1), nil); errno != unix.EBADF {
 			t.Errorf("read from a socket that has left: %v", errno)
 		}
 		if _, err := r.d.Detach(a); !errors.Is(err, unix.EBADF) {
@@ -551,7 +551,7 @@ func (e *echo) hop(from, to uring.Socket, user uint64) {
 				e.r.d.Release(c.Buf)
 			case c.User == user && e.flags == 0:
 				for {
-					n, errno := e.r.d.Recv(to, e.buf)
+					n, errno := e.r.d.Recv(to, e.buf, nil)
 					arrived += n
 					if errno != 0 || n < len(e.buf) {
 						break

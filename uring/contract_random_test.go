@@ -189,9 +189,9 @@ func (m *model) recv(e *end) {
 	var got int
 	var errno unix.Errno
 	if m.rnd.IntN(2) == 0 {
-		got, errno = m.r.d.Recv(e.s, m.buf[:n])
+		got, errno = m.r.d.Recv(e.s, m.buf[:n], nil)
 	} else {
-		got, errno = m.r.d.Recvv(e.s, m.buf[:cut], m.buf[cut:n])
+		got, errno = m.r.d.Recv(e.s, m.buf[:cut], m.buf[cut:n])
 	}
 	switch {
 	case errno == unix.EAGAIN:

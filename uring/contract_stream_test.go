@@ -84,12 +84,12 @@ func expectReadable(t *testing.T, c uring.Completion) {
 	}
 }
 
-func TestRecvvBoundaries(t *testing.T) {
+func TestRecvBoundaries(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, conn := r.plain()
 		user, _ := r.ready(s)
-		if n, errno := r.d.Recvv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != unix.EAGAIN {
-			t.Fatalf("Recvv of nothing: %d, %v", n, errno)
+		if n, errno := r.d.Recv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != unix.EAGAIN {
+			t.Fatalf("Recv of nothing: %d, %v", n, errno)
 		}
 		for _, tt := range []struct{ p, q, data int }{
 			{4, 4, 3}, {4, 4, 4}, {4, 4, 5}, {4, 4, 8}, {1, 100, 60}, {100, 1, 101}, {5, 0, 5}, {0, 5, 5},
@@ -98,7 +98,7 @@ func TestRecvvBoundaries(t *testing.T) {
 			write(t, conn, want)
 			r.await(user)
 			p, q := make([]byte, tt.p), make([]byte, tt.q)
-			n, errno := r.d.Recvv(s, p, q)
+			n, errno := r.d.Recv(s, p, q)
 			if errno != 0 || n != tt.data {
 				t.Fatalf("%+v: %d, %v", tt, n, errno)
 			}
@@ -108,8 +108,8 @@ func TestRecvvBoundaries(t *testing.T) {
 		}
 		conn.CloseWrite()
 		r.await(user)
-		if n, errno := r.d.Recvv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != 0 {
-			t.Fatalf("Recvv at the end: %d, %v", n, errno)
+		if n, errno := r.d.Recv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != 0 {
+			t.Fatalf("Recv at the end: %d, %v", n, errno)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestReceiveIsSupportedAsSaid(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, _ := r.plain()
 		user := r.user()
-		op, err := r.d.Receive(s, user)
+		op, err := r.d.Arm(uring.KindReceive, s, user)
 		if want := r.d.Info().Receive; want != (err == nil) {
 			t.Fatalf("Info().Receive %v, Receive: %v", want, err)
 		}
@@ -239,7 +239,7 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 			s, user := begun(func(s uring.Socket) uint64 { user, _ := r.ready(s); return user })
 			expectReadable(t, r.await(user))
 			if reads {
-				if n, errno := r.d.Recv(s, make([]byte, 8)); errno != unix.ECONNRESET {
+				if n, errno := r.d.Recv(s, make([]byte, 8), nil); errno != unix.ECONNRESET {
 					t.Errorf("Recv: %d, %v, want ECONNRESET", n, errno)
 				}
 			}

@@ -17,13 +17,13 @@
 //
 // Requests are queued, and Wait gives them to the kernel and fetches the
 // answers in one system call. Only three things cost calls of their own: Recv
-// and Recvv read at once, a full queue is submitted when the next request does
+// reads at once, a full queue is submitted when the next request does
 // not fit, and Close and Shutdown first submit what was queued before them.
 // Wait tells the Go scheduler only when it may sleep.
 //
-// Receive needs no call of its own: the kernel fills buffers that all sockets of the
+// A receive (KindReceive) needs no call of its own: the kernel fills buffers that all sockets of the
 // driver share (Linux 6.12), and each answer names its part. For large data, and for data
-// that must not be taken yet, watch the socket (Ready) and read directly.
+// that must not be taken yet, watch the socket (KindReady) and read directly.
 //
 // # Memory
 //

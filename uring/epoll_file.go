@@ -1,7 +1,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -88,11 +87,8 @@ func (d *epollDriver) beginFile(op Op, o *operation) error {
 	return nil
 }
 
-// errPlainMemory: neither AIO nor threads know memory that is registered.
-var errPlainMemory = fmt.Errorf("epoll: register memory: %w", errors.ErrUnsupported)
-
-// RegisterMemory implements FileDriver.
-func (d *epollDriver) RegisterMemory(*Memory) error { return errPlainMemory }
+// RegisterMemory implements FileDriver. Neither AIO nor threads know memory that is registered.
+func (d *epollDriver) RegisterMemory(*Memory) error { return errNoRegistered }
 
 // UnregisterMemory implements FileDriver.
 func (d *epollDriver) UnregisterMemory(*Memory) {}

@@ -20,7 +20,7 @@ type Machine struct {
 	CPUs     []int     `json:"cpus"`               // that this process may use
 	Ring     bool      `json:"ring"`               // the kernel gave us one
 	RingWhy  string    `json:"ring_why,omitempty"` // the reason, and the remedy
-	Receive  bool      `json:"receive"`            // Driver.Receive works
+	Receive  bool      `json:"receive"`            // KindReceive works
 	Features []Feature `json:"features,omitempty"` // of the ring
 
 	Sysctls      map[string]string `json:"sysctls"`      // the relevant ones; "" where the kernel has none

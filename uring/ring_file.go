@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -123,10 +122,7 @@ const (
 	lockedShare = 16
 )
 
-var (
-	errNoRegistered = fmt.Errorf("ring: register memory: %w", errors.ErrUnsupported)
-	errRegistered   = fmt.Errorf("ring: register memory: no more of it: %w", unix.ENOMEM)
-)
+var errRegistered = fmt.Errorf("ring: register memory: no more of it: %w", unix.ENOMEM)
 
 // registered is the memory that the kernel keeps pinned for one ring.
 type registered struct {

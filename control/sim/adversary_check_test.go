@@ -305,7 +305,7 @@ func (a *adversary) checkLeft() {
 			continue
 		}
 		for {
-			n, errno := s.on.drv.Recv(s.s, b[:])
+			n, errno := s.on.drv.Recv(s.s, b[:], nil)
 			if n > 0 {
 				continue
 			}

@@ -125,7 +125,7 @@ func (l *Listener) arm(c *Core) {
 		return
 	}
 	var err error
-	if l.op, err = c.drv.Accept(l.sock, l.user); err != nil {
+	if l.op, err = c.drv.Arm(uring.KindAccept, l.sock, l.user); err != nil {
 		l.op = 0
 		l.later(c, err)
 	}

@@ -26,10 +26,13 @@ type doorDriver struct {
 	armed bool
 
 	arms, adopts       int
-	arm, adopt, detach error // what Accept, Adopt and Detach fail with
+	arm, adopt, detach error // what an accept, Adopt and Detach fail with
 }
 
-func (d *doorDriver) Accept(_ uring.Socket, user uint64) (uring.Op, error) {
+func (d *doorDriver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	if k != uring.KindAccept {
+		return d.Driver.Arm(k, s, user)
+	}
 	if d.arms++; d.arm != nil {
 		return 0, d.arm
 	}

@@ -93,7 +93,7 @@ func (r *Ring) open(backend string) (err error) {
 		return err
 	}
 	r.addr = r.drv.LocalAddr(r.listener)
-	_, err = r.drv.Accept(r.listener, ofAccept)
+	_, err = r.drv.Arm(uring.KindAccept, r.listener, ofAccept)
 	return err
 }
 
@@ -188,7 +188,7 @@ func (r *Ring) accept(fd int) error {
 		return err
 	}
 	r.conns = append(r.conns, c)
-	_, err = r.drv.Ready(s, ofReady|c.index)
+	_, err = r.drv.Arm(uring.KindReady, s, ofReady|c.index)
 	return err
 }
 
@@ -211,7 +211,7 @@ func (c *ringConn) ready(cp *uring.Completion) error {
 	}
 	for {
 		want := c.want
-		n, errno := c.r.drv.Recvv(c.sock, want, c.r.stage)
+		n, errno := c.r.drv.Recv(c.sock, want, c.r.stage)
 		switch {
 		case errno == unix.EAGAIN:
 			return c.listen(cp)
@@ -238,7 +238,7 @@ func (c *ringConn) listen(cp *uring.Completion) error {
 	if cp.Flags&uring.More != 0 {
 		return nil
 	}
-	_, err := c.r.drv.Ready(c.sock, ofReady|c.index)
+	_, err := c.r.drv.Arm(uring.KindReady, c.sock, ofReady|c.index)
 	return err
 }
 

@@ -15,9 +15,9 @@ type silent struct {
 	armed int
 }
 
-func (d *silent) Recvv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 0, unix.EAGAIN }
+func (d *silent) Recv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 0, unix.EAGAIN }
 
-func (d *silent) Ready(uring.Socket, uint64) (uring.Op, error) {
+func (d *silent) Arm(uring.Kind, uring.Socket, uint64) (uring.Op, error) {
 	d.armed++
 	return 0, nil
 }

@@ -15,7 +15,7 @@ type Driver struct {
 	uring.Driver
 	every int
 	rng   *rand.Rand
-	// receiving are the sockets by the user of their Receive, users the way back.
+	// receiving are the sockets by the user of their uring.KindReceive, users the way back.
 	receiving map[uint64]uring.Socket
 	users     map[uring.Socket]uint64
 }
@@ -53,21 +53,15 @@ func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.Sen
 }
 
 // Recv implements uring.Driver.
-func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
+func (d *Driver) Recv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	d.operation(s)
-	return d.Driver.Recv(s, p)
+	return d.Driver.Recv(s, p, q)
 }
 
-// Recvv implements uring.Driver.
-func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
-	d.operation(s)
-	return d.Driver.Recvv(s, p, q)
-}
-
-// Receive implements uring.Driver.
-func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	op, err := d.Driver.Receive(s, user)
-	if err == nil {
+// Arm implements uring.Driver.
+func (d *Driver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	op, err := d.Driver.Arm(k, s, user)
+	if err == nil && k == uring.KindReceive {
 		d.receiving[user], d.users[s] = s, user
 	}
 	return op, err

@@ -48,7 +48,7 @@ type Sock struct {
 	Errno      unix.Errno
 	Reads      int
 	Crossed    int    // direct reads while a receive was armed
-	Behind     int    // bytes that Recvv has put behind its first place
+	Behind     int    // bytes that Recv has put behind its first place
 	Sent       []byte // what was transmitted
 	Writes     int
 	Park       bool       // sends stay in flight until finish
@@ -99,8 +99,27 @@ func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 	return uring.Socket{}, unix.EBADF
 }
 
-// Accept implements uring.Driver.
-func (d *Driver) Accept(uring.Socket, uint64) (uring.Op, error) { return d.Op(), nil }
+// Arm implements uring.Driver.
+func (d *Driver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	f := d.Socks[s.FD()]
+	switch k {
+	case uring.KindAccept:
+		return d.Op(), nil
+	case uring.KindReady:
+		f.Armed, f.User = true, user
+		if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
+			f.Edge(0)
+		}
+		f.readyOp = d.Op()
+		return f.readyOp, nil
+	}
+	if !d.Multishot {
+		return 0, errors.ErrUnsupported
+	}
+	f.Receiving, f.User, f.recvOp = true, user, d.Op()
+	f.flow()
+	return f.recvOp, nil
+}
 
 // Connect implements uring.Driver.
 func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
@@ -109,36 +128,11 @@ func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64
 	return s.Sock, op, nil
 }
 
-// Ready implements uring.Driver.
-func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	f := d.Socks[s.FD()]
-	f.Armed, f.User = true, user
-	if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
-		f.Edge(0)
-	}
-	f.readyOp = d.Op()
-	return f.readyOp, nil
-}
-
-// Receive implements uring.Driver.
-func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	if !d.Multishot {
-		return 0, errors.ErrUnsupported
-	}
-	f := d.Socks[s.FD()]
-	f.Receiving, f.User, f.recvOp = true, user, d.Op()
-	f.flow()
-	return f.recvOp, nil
-}
-
 // Release implements uring.Driver.
 func (d *Driver) Release(uring.Buffer) { d.Released++ }
 
 // Recv implements uring.Driver.
-func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
-
-// Recvv implements uring.Driver.
-func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+func (d *Driver) Recv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	f := d.Socks[s.FD()]
 	f.Reads++
 	if f.Receiving {
@@ -147,7 +141,9 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	take := func(src []byte) int {
 		n := copy(p, src)
 		more := copy(q, src[n:])
-		f.Behind += more
+		if len(p) > 0 {
+			f.Behind += more
+		}
 		return n + more
 	}
 	switch {
