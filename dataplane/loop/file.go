@@ -162,8 +162,7 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		c.pool.files = c.drv
 	}
 	f.commit.init(f)
-	e, user := c.slot()
-	e.file, f.user = f, user
+	f.user = c.slot(f)
 	c.stats.Files.Open++
 	return f, nil
 }

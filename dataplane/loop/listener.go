@@ -111,9 +111,7 @@ func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
 
 // setUp gives the listener a slot.
 func (l *Listener) setUp(c *Core) {
-	var e *entry
-	e, l.user = c.slot()
-	e.lst, l.open = l, true
+	l.user, l.open = c.slot(l), true
 	if !l.outside {
 		l.fd.Store(int64(l.sock.FD()))
 	}

@@ -70,8 +70,7 @@ func newSocket(c *Core) *Socket {
 	s := &Socket{core: c, touched: c.now, heard: c.now, most: BacklogBytes}
 	s.waiter.core, s.waiter.task.Run = c, s.unpause
 	s.way.begin(c)
-	e, user := c.slot()
-	e.sock, s.user = s, user
+	s.user = c.slot(s)
 	c.stats.Sockets++
 	return s
 }
@@ -127,7 +126,7 @@ func (s *Socket) HungUp() bool {
 }
 
 // complete handles one completion of this socket.
-func (s *Socket) complete(cp *uring.Completion) {
+func (s *Socket) complete(_ *Core, cp *uring.Completion) {
 	if cp.Flags&uring.More == 0 {
 		s.ops--
 	}
