@@ -175,13 +175,6 @@ func fixedByDefault() int64 {
 	return int64(min(limit.Cur/lockedShare, defaultFixedBytes))
 }
 
-// hasCapability says whether this thread has a capability.
-func hasCapability(bit int) bool {
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	return unix.Capget(&h, &data[0]) == nil && data[bit/32].Effective&(1<<(bit%32)) != 0
-}
-
 // RegisterMemory implements FileDriver.
 func (d *ringDriver) RegisterMemory(m *Memory) error {
 	t := d.fixed
