@@ -227,7 +227,7 @@ func (l *Listener) moveOrClose(c *Core) {
 		c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
 		return
 	}
-	l.departed(c, ErrStopped)
+	l.departed(ErrStopped)
 	l.leave(c)
 	l.shut(c)
 	l.hand(to, fd, func(err error) {

@@ -115,7 +115,13 @@ func (l *Listener) setUp(c *Core) {
 	if !l.outside {
 		l.fd.Store(int64(l.sock.FD()))
 	}
-	l.retry.Fire = func(c *Core, _ time.Duration) { l.arm(c) }
+	l.retry.Fire = func(c *Core, _ time.Duration) {
+		if l.leaving != nil {
+			l.depart(c)
+		} else {
+			l.arm(c)
+		}
+	}
 }
 
 func (l *Listener) arm(c *Core) {
@@ -140,7 +146,7 @@ func (l *Listener) closeOn(c *Core) {
 	l.shut(c)
 	c.freeEntry(l.user)
 	l.pauseDone()
-	l.departed(c, ErrLinkClosed)
+	l.departed(ErrLinkClosed)
 }
 
 func (l *Listener) complete(c *Core, cp *uring.Completion) {
@@ -321,9 +327,8 @@ func (l *Listener) Move(to *Core) error {
 
 // departure is a listener that is about to leave its core.
 type departure struct {
-	to    *Core
-	done  func(error)
-	retry Timer
+	to   *Core
+	done func(error)
 }
 
 // leaveFor has the listener go to another core. done is called once, on either core.
@@ -333,7 +338,6 @@ func (l *Listener) leaveFor(c, to *Core, done func(error)) {
 		return
 	}
 	l.leaving = &departure{to: to, done: done}
-	l.leaving.retry.Fire = func(c *Core, _ time.Duration) { l.depart(c) }
 	l.depart(c)
 }
 
@@ -341,13 +345,12 @@ func (l *Listener) leaveFor(c, to *Core, done func(error)) {
 // else to stay.
 func (l *Listener) depart(c *Core) {
 	if !l.open {
-		l.departed(c, ErrLinkClosed)
+		l.departed(ErrLinkClosed)
 		return
 	}
 	fd, err := l.takeOff(c)
 	if err != nil {
-		l.trouble.note(c, l.addr, err)
-		c.timers.arm(&l.leaving.retry, c.now+acceptRetry)
+		l.later(c, err)
 		return
 	}
 	d := l.leaving
@@ -357,10 +360,9 @@ func (l *Listener) depart(c *Core) {
 }
 
 // departed ends a departure that has become pointless.
-func (l *Listener) departed(c *Core, err error) {
+func (l *Listener) departed(err error) {
 	if d := l.leaving; d != nil {
 		l.leaving = nil
-		c.timers.stop(&d.retry)
 		d.done(err)
 	}
 }
@@ -461,7 +463,6 @@ func (l *Listener) halt(why *bool) error {
 	err := l.call(func(c *Core) {
 		on = c
 		*why = true
-		c.timers.stop(&l.retry)
 		l.settled = append(l.settled, settled)
 		if l.op == 0 {
 			l.awaitQuiet(c)
@@ -472,7 +473,7 @@ func (l *Listener) halt(why *bool) error {
 	if err != nil {
 		return err
 	}
-	return on.await(settled)
+	return on.await(settled, nil)
 }
 
 // awaitQuiet is called when no accept is armed any more.
