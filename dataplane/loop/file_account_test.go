@@ -116,18 +116,6 @@ func lent(list []*accountRead) (n int) {
 	return n
 }
 
-// Matrix: ST-15
-func TestAReadTakesItsBufferWhenItBegins(t *testing.T) {
-	b := newAccountBed(t, FileOptions{Ops: 2})
-	var a, other Account
-	b.ask(&a, 10, piece)
-	b.ask(&other, 10, piece)
-	b.settle()
-	if n := b.c.pool.inUse; n != 2*pieceHeld {
-		t.Errorf("the driver has 2 requests, and buffers of %d bytes are lent", n)
-	}
-}
-
 // However many ask for more than there is: what they have stays within the bound, and who
 // comes behind them gets its answer.
 // Matrix: ST-15

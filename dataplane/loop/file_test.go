@@ -286,21 +286,6 @@ func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	}
 }
 
-func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
-	b := newFileBed(t, FileOptions{Ops: 1}, nil)
-	room := 0
-	b.f.AwaitRoom(onRoom(func() { room++ }))
-	b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	b.write(Written, 0)
-	b.write(Written, 0)
-	b.answer(uring.KindSync, unix.EIO)
-	b.answer(uring.KindWrite, 0)
-	if room != 1 || b.f.Full() {
-		t.Errorf("told %d times", room)
-	}
-}
-
 // underWay makes requests in all states: one that a sync covers, one that waits for a sync, two that
 // the driver has, and one in line.
 func (b *fileBed) underWay() (covered, waiting, flying, read, inLine *noted) {

@@ -149,20 +149,6 @@ func TestAFileIsFullWhenItsReadsWaitForMoreThanATurn(t *testing.T) {
 	}
 }
 
-func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, nil)
-	b.reads(b.f, 4, turnReads)
-	b.reads(b.other, 2, turnReads)
-	b.f.Close()
-	b.turn()
-	b.answer(uring.KindRead, 0)
-	b.turn()
-	b.answer(uring.KindRead, 0)
-	if len(b.ended) != 6 {
-		t.Errorf("%d of 6 have ended", len(b.ended))
-	}
-}
-
 // mixBed is a fileBed with direct I/O whose core has received messages over a period.
 type mixBed struct{ *fileBed }
 

@@ -81,17 +81,6 @@ func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 	}
 }
 
-func TestATimerMayStopAnotherThatIsDue(t *testing.T) {
-	var ts timers
-	var other Timer
-	other.Fire = func(*Core, time.Duration) { t.Error("a stopped timer fired") }
-	first := Timer{Fire: func(*Core, time.Duration) { ts.stop(&other) }}
-	ts.arm(&first, 1)
-	ts.arm(&other, 1)
-	ts.expire(nil, 1, 256)
-	ts.stop(&other) // not armed: nothing happens
-}
-
 func TestTimersDoNotAllocateOnceWarm(t *testing.T) {
 	var ts timers
 	tm := Timer{Fire: func(*Core, time.Duration) {}}
