@@ -158,7 +158,7 @@ func (m *model) startSend(e *end) {
 		}
 		e.vec.Append(p)
 	}
-	done, user, op := m.r.send(e.s, e.vec, uring.SendFlags(m.rnd.IntN(2)))
+	done, user, op := m.r.send(e.s, e.vec, [...]uring.SendFlags{0, uring.SendQuiet, uring.SendZeroCopy}[m.rnd.IntN(3)])
 	if done {
 		e.sent += n
 		return

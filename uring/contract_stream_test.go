@@ -33,50 +33,6 @@ func TestReadyReportsWhatCameBeforeArming(t *testing.T) {
 	})
 }
 
-func TestReadyReportsEachArrival(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		user, _ := r.ready(s)
-		r.expectNone(user)
-		for i := range 50 {
-			write(t, conn, []byte{byte(i), byte(i)})
-			expectReadable(t, r.await(user))
-			if data, ended := r.drain(s); !bytes.Equal(data, []byte{byte(i), byte(i)}) || ended {
-				t.Fatalf("round %d: read %v, end %v", i, data, ended)
-			}
-		}
-		r.expectNone(user)
-		// More of them without reading: at least one more completion, and
-		// everything is there.
-		write(t, conn, []byte("a"))
-		expectReadable(t, r.await(user))
-		write(t, conn, []byte("b"))
-		expectReadable(t, r.await(user))
-		if data, _ := r.drain(s); string(data) != "ab" {
-			t.Fatalf("read %q", data)
-		}
-	})
-}
-
-func TestReadyReportsTheEndOfTheStream(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		user, _ := r.ready(s)
-		write(t, conn, []byte("last"))
-		conn.CloseWrite()
-		var data []byte
-		for ended := false; !ended; {
-			expectReadable(t, r.await(user))
-			var more []byte
-			more, ended = r.drain(s)
-			data = append(data, more...)
-		}
-		if string(data) != "last" {
-			t.Fatalf("read %q", data)
-		}
-	})
-}
-
 func expectReadable(t *testing.T, c uring.Completion) {
 	t.Helper()
 	if c.Res < 0 || c.Res&(unix.POLLIN|unix.POLLHUP|unix.POLLERR|unix.POLLRDHUP) == 0 || c.Flags&uring.More == 0 {
