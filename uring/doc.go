@@ -54,11 +54,10 @@
 // a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:
 // a core would have two rings and could not sleep. Few devices have the queues for it.
 //
-// The epoll engine reads and writes at once where the page cache allows it (RWF_NOWAIT),
-// gives direct I/O to Linux AIO, and has a bounded number of threads wait for the rest. It
-// costs about as much as the ring for direct I/O on files that do not grow: preallocate
-// them (KindAllocate, and one pass of writes), and overwrite. With AIO a write that makes a
-// file longer blocks its thread. A buffered read that misses the cache takes a thread.
+// The epoll engine (epoll_file.go) costs about as much as the ring for direct I/O on files that
+// do not grow: preallocate them (KindAllocate, and one pass of writes), and overwrite. With AIO
+// a write that makes a file longer blocks its thread. A buffered read that misses the cache
+// takes a thread.
 //
 // # Flavours
 //

@@ -8,12 +8,9 @@ import (
 )
 
 // Driver is one I/O engine: a ring, or the epoll reactor behind the same
-// calls. It belongs to the OS thread that opened it: every method but Wake
-// must be called from that thread, which the caller keeps locked
-// (runtime.LockOSThread) for the driver's whole life.
+// calls. Every method but Wake is for the OS thread that opened it.
 //
-// Requests are queued by the methods that return an Op and travel to the
-// kernel together, in the one system call that Wait makes. Each Op ends with
+// Requests are made by the methods that return an Op. Each Op ends with
 // exactly one final Completion (one without More), also after Cancel and after
 // Close of its socket; a multishot Op yields any number of completions with
 // More before that one. Memory named by a request belongs to the kernel from
