@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -141,38 +140,6 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	}
 	if err := b.f.ReadAt(&newRequest().FileOp, nil, -1); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("before the file: %v", err)
-	}
-}
-
-func TestAFailedRequestHarmsNoOther(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EINTR, unix.ECANCELED, unix.EAGAIN, unix.EDQUOT, unix.EROFS} {
-		for _, kind := range []uring.Kind{uring.KindRead, uring.KindWrite, uring.KindAllocate} {
-			t.Run(fmt.Sprint(kind, errno), func(t *testing.T) {
-				b := newFileBed(t, FileOptions{}, nil)
-				ask := func() *noted {
-					switch kind {
-					case uring.KindRead:
-						return b.read(0)
-					case uring.KindWrite:
-						return b.write(Committed, 0)
-					}
-					r := newRequest()
-					must(t, b.f.Allocate(&r.FileOp, 0, unit))
-					return r
-				}
-				bad, good := ask(), ask()
-				b.d.AnswerWith(b.d.Files[0], -int32(errno))
-				b.ended(bad, errno)
-				b.pending(good)
-				b.d.AnswerWith(b.d.Files[0], map[uring.Kind]int32{uring.KindAllocate: 0}[kind]+unit)
-				b.settle()
-				b.answer(uring.KindSync, 0)
-				b.ended(good, nil)
-				if b.f.Poisoned() != nil {
-					t.Error("the file is poisoned")
-				}
-			})
-		}
 	}
 }
 
