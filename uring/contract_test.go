@@ -433,26 +433,6 @@ func write(t testing.TB, w io.Writer, p []byte) {
 	}
 }
 
-// result is what a peer's goroutine hands back.
-type result struct {
-	data []byte
-	err  error
-}
-
-func (r *rig) receiveResult(ch <-chan result) []byte {
-	r.t.Helper()
-	select {
-	case res := <-ch:
-		if res.err != nil {
-			r.t.Fatalf("peer: %v", res.err)
-		}
-		return res.data
-	case <-time.After(patience):
-		r.t.Fatal("timeout: the peer has not finished")
-		return nil
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
