@@ -57,7 +57,7 @@ func newRunner(opt options, stderr io.Writer) *runner {
 	if _, ok := stderr.(*os.File); !ok {
 		r.stderr = r.progress // a pipe would copy the output of the children
 	}
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
+	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode}
 	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, method string, arg, result any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
 		defer cancel()
@@ -147,7 +147,7 @@ func (r *runner) start(ctx context.Context) error {
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
 		name, _, _ := strings.Cut(v.name, "@")
-		args := append([]string{child.Command, "server", name, r.opt.mode(), strconv.Itoa(v.config.Cores)}, extra...)
+		args := append([]string{child.Command, "server", name, r.opt.mode, strconv.Itoa(v.config.Cores)}, extra...)
 		t.child, err = proc.Start(ctx, v.name, program, args, r.stderr, &t.hello)
 		if err != nil {
 			return err
@@ -270,7 +270,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 // open connects the client of a server to it.
 func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 	o := load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure() && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
 	request := any(child.Opening[load.Options]{Server: t.name, With: o})

@@ -2,13 +2,14 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -83,14 +84,14 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--sizes 10e30":                    `size "10e30"`,
 		"--loads 1x2x3":                    `load "1x2x3"`,
 		"--loads 0x1":                      `load "0x1"`,
-		"--slice 1ns":                      "--slice 1ns",
+		"--slice 1ns":                      `--slice "1ns"`,
 		"--nothing":                        "no flag --nothing",
 		"more":                             `"more"`,
 		"--sizes x --loads y --servers zz": `size "x"`,
 		"--loads 5x1:6":                    `load "5x1:6"`,
 		"--servers net@0":                  `server "net@0": the cores are not in 1..64`,
 		"--servers floor@2":                "floor has one core",
-		"--pace -1":                        "--pace: -1 is not in 0..",
+		"--pace -1":                        `--pace "-1": want a number, 0 to`,
 		"--pace 5 --servers grpc":          "--pace: server grpc has a client of its own",
 		"--rivals --servers gprc":          `unknown server "gprc"`,
 		"--storage --pace 5":               "--pace: is for echoed messages, not for",
@@ -192,7 +193,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 		"servers": "mine", "show": "/nonexistent", "sizes": "x", "slice": "5", "storage-dir": "/nonexistent/x", "storage-size": "much",
 	}
 	var usage strings.Builder
-	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, pflag.ErrHelp) {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`(?m)^      --(\S+)( \S)?`).FindAllStringSubmatch(usage.String(), -1)

@@ -31,7 +31,7 @@ const (
 // checkOriginal refuses options that --original does not have.
 func (o *options) checkOriginal(errs *problems) {
 	for flag, given := range map[string]bool{
-		"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure,
+		"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure(),
 	} {
 		if given && o.original {
 			errs.of(flag, errors.New("is not for --original"))

@@ -3,11 +3,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -24,7 +25,7 @@ func execute(args []string, stdout io.Writer) error {
 	fs := cli.NewFlags("plot")
 	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
 	rest, err := cli.Parse(fs, args)
-	if errors.Is(err, flag.ErrHelp) {
+	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
 		cli.PrintFlags(stdout, fs)
 		return nil

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"flag"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
@@ -21,7 +22,7 @@ var badValues = map[string]string{
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	fs := cli.NewFlags("cephclient")
 	new(options).register(fs, bare)
-	fs.VisitAll(func(f *flag.Flag) {
+	fs.VisitAll(func(f *pflag.Flag) {
 		bad, ok := badValues[f.Name]
 		if !ok {
 			t.Errorf("--%s: no value is known that is wrong", f.Name)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -87,8 +88,8 @@ func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	mon := monitor(t, nil, nil)
 	for _, long := range []bool{false, true} {
-		o := options{mons: mon, compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
-		o.Session.Register(cli.NewFlags("cephclient"), "client.admin", 10*time.Second, "")
+		o := options{mons: mon, engine: flags.Engine{Level: math.MaxInt}}
+		o.Session.Register(cli.NewFlags("cephclient"), &o.cfg, "client.admin", 10*time.Second, "")
 		bounded := long
 		err := env{getenv: bare}.dialled(t.Context(), &o, command{long: long, run: func(ctx context.Context, _ env, _ *rados.Cluster, _ []string) error {
 			_, bounded = ctx.Deadline()

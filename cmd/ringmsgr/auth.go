@@ -1,10 +1,11 @@
 package main
 
 import (
-	"flag"
+	"errors"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -20,33 +21,27 @@ type authOptions struct {
 	keyring string
 	// ticketLife is of tickets that we give out; 0: as real mons have it.
 	ticketLife time.Duration
-	// ciphers are the kinds of keys that may log in; the secrets that we make are of the first
+	// kinds are the kinds of keys that may log in; the secrets that we make are of the first
 	// kind.
-	ciphers string
+	kinds cephx.Ciphers
 }
 
-func (o *authOptions) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.auth, "auth", "none", "`METHOD` of authentication: none or cephx")
+func (o *authOptions) register(fs *pflag.FlagSet) {
+	cli.ChoiceVar(fs, &o.auth, "auth", "none", "`METHOD` of authentication: none or cephx", "none", "cephx")
 	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
 }
 
 // authenticate sets cfg.Auth. Its name and modes are set.
 func (o *authOptions) authenticate(cfg *control.Config) error {
 	list := cfg.Auth.Modes
-	method, err := auth.ParseMethod(o.auth)
-	if err != nil || method != auth.None && method != auth.Cephx {
-		return cli.Usagef("--auth %q: want none or cephx", o.auth)
-	}
-	if method == auth.None {
-		if o.keyring != "" {
-			return cli.Usagef("--keyring needs --auth cephx")
-		}
-		if len(list) > 0 && !slices.Contains(list, auth.CRC) {
-			return cli.Usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
-		}
+	switch {
+	case o.auth == "none" && o.keyring != "":
+		return cli.Usagef("--keyring needs --auth cephx")
+	case o.auth == "none" && len(list) > 0 && !slices.Contains(list, auth.CRC):
+		return cli.Usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
+	case o.auth == "none":
 		return nil
-	}
-	if o.keyring == "" {
+	case o.keyring == "":
 		return cli.Usagef("--auth cephx needs --keyring")
 	}
 	ring, err := flags.Keyring(o.keyring)
@@ -78,11 +73,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	var authority *cephx.Authority
 	var err error
 	if cfg.Name.Type == wire.Mon {
-		ciphers, err := o.readCiphers()
-		if err != nil {
-			return err
-		}
-		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: ciphers, ServiceTTL: o.ticketLife}
+		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: o.kinds, ServiceTTL: o.ticketLife}
 		if authority, err = cephx.NewAuthority(mon); err != nil {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
@@ -98,17 +89,10 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	return nil
 }
 
-// readCiphers reads --ciphers.
-func (o *authOptions) readCiphers() (c cephx.Ciphers, err error) {
-	if o.ciphers == "" {
-		return c, nil // of a command without the flag
-	}
-	for _, name := range strings.Split(o.ciphers, ",") {
-		kind, err := cephx.ParseKind(strings.TrimSpace(name))
-		if err != nil {
-			return c, cli.Usagef("--ciphers %q: want a list of aes256k and aes", o.ciphers)
-		}
-		c.Allowed = append(c.Allowed, kind)
+// ciphers reads --ciphers.
+func ciphers(text string) (c cephx.Ciphers, err error) {
+	if c.Allowed, err = cli.List(cephx.ParseKind)(text); err != nil {
+		return c, errors.New("want a list of aes256k and aes")
 	}
 	c.Service, c.Preferred = c.Allowed[0], c.Allowed[0]
 	slices.Sort(c.Allowed)

@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -98,32 +99,29 @@ func (n *negotiated) rows(t *table) {
 }
 
 // networkOptions are the flags of the path to the peer.
-type networkOptions struct {
-	via       string
-	keepalive time.Duration
-}
+type networkOptions struct{ via netip.AddrPort }
 
-func (o *networkOptions) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer")
-	fs.DurationVar(&o.keepalive, "keepalive", 0,
+func (o *networkOptions) register(fs *pflag.FlagSet, cfg *control.Config) {
+	via := func(text string) (netip.AddrPort, error) {
+		via, err := netip.ParseAddrPort(text)
+		if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
+			err = errors.New("want IP:PORT")
+		}
+		return via, err
+	}
+	cli.Var(fs, &o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer", via)
+	cli.DurationVar(fs, &cfg.Timeouts.KeepaliveEvery, "keepalive", 0, 0,
 		"`DURATION` between keepalives; five without an answer end the connection (default none)")
 }
 
 // silentKeepalives is the number of keepalives without an answer that end a connection.
 const silentKeepalives = 5
 
-// apply sets cfg up. Its errors are usage errors.
-func (o *networkOptions) apply(cfg *control.Config) error {
-	if o.keepalive < 0 {
-		return cli.Usagef("--keepalive %v: want 0 or more", o.keepalive)
-	}
-	cfg.Timeouts.KeepaliveEvery, cfg.Timeouts.Keepalive = o.keepalive, silentKeepalives*o.keepalive
-	if o.via == "" {
-		return nil
-	}
-	via, err := netip.ParseAddrPort(o.via)
-	if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
-		return cli.Usagef("--via %q: want IP:PORT", o.via)
+// apply completes cfg.
+func (o *networkOptions) apply(cfg *control.Config) {
+	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
+	if !o.via.IsValid() {
+		return
 	}
 	driver := cfg.Plane.Driver
 	cfg.Plane.Open = func(int) (uring.Driver, error) {
@@ -131,9 +129,8 @@ func (o *networkOptions) apply(cfg *control.Config) error {
 		if err != nil {
 			return nil, err
 		}
-		return detour{d, via}, nil
+		return detour{d, o.via}, nil
 	}
-	return nil
 }
 
 // detour is a driver that connects to another address than the dialled one. The handshake

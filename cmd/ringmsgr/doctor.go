@@ -75,18 +75,18 @@ type diagnosis struct {
 }
 
 func (d *doctor) run(e env) error {
-	cfg, err := d.plane(e)
+	err := d.plane(e)
 	if err != nil {
 		return err
 	}
 	if d.limits {
-		bounds := control.Config{Plane: cfg}.Bounds()
+		bounds := d.cfg.Bounds()
 		if d.json {
 			return cli.WriteJSON(e.stdout, limitsReport{bounds})
 		}
 		return printLimits(e.stdout, bounds)
 	}
-	r := examine(cfg).assess()
+	r := examine(d.cfg.Plane).assess()
 	if d.json {
 		err = cli.WriteJSON(e.stdout, r)
 	} else {

@@ -50,8 +50,8 @@ func explain(err error, to wire.Addr, limit time.Duration) failure {
 // explain also names the detour of --via.
 func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
 	f := explain(err, to, limit)
-	if o.via != "" && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
-		f.Error += "; the way there is --via " + o.via
+	if o.via.IsValid() && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
+		f.Error += "; the way there is --via " + o.via.String()
 	}
 	return f
 }
@@ -92,7 +92,7 @@ func (l *listenFlag) bindError(err error) error {
 // startError names the flag that asked for a ring, if there is none.
 func (o *machineOptions) startError(err error) error {
 	var refused *uring.SetupError
-	if o.engine.Backend == string(uring.IOUring) && errors.As(err, &refused) {
+	if o.engine.Backend == uring.IOUring && errors.As(err, &refused) {
 		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
 	}
 	return err

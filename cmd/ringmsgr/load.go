@@ -22,7 +22,6 @@ type load struct {
 	s          *sender
 	e          env
 	to         wire.Addr
-	peer       wire.EntityType
 	pattern    pattern
 	policy     control.Policy
 	messengers []*control.Messenger
@@ -86,7 +85,7 @@ func (l *load) connect(ctx context.Context) error {
 		opts = append(opts, control.Anonymous(), control.Once())
 	}
 	for i := range l.s.conns {
-		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.peer, opts...)
+		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.s.peer, opts...)
 		if err != nil {
 			return err
 		}

@@ -1,68 +1,53 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
+
+// maxCores is the bound of the library.
+const maxCores = 1024
 
 // machineOptions are the flags of every command: how the I/O is done.
 type machineOptions struct {
 	json   bool
-	cores  int
-	pin    bool
+	cfg    control.Config // that the flags set
 	engine flags.Engine
 }
 
-func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
+func (o *machineOptions) register(fs *pflag.FlagSet, cores int) {
 	fs.BoolVar(&o.json, "json", false, "write JSON")
 	usage := "`NUMBER` of cores: threads with a ring each"
 	if cores == 0 {
 		usage += " (default one per usable CPU)"
 	}
-	fs.IntVar(&o.cores, "cores", cores, usage)
-	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
+	cli.IntVar(fs, &o.cfg.Plane.Cores, "cores", cores, 0, maxCores, usage)
+	fs.BoolVar(&o.cfg.Plane.Pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
 	o.engine.Register(fs)
 }
 
-// plane is the configuration of the cores.
-func (o *machineOptions) plane(e env) (loop.Config, error) {
-	backend, log, err := o.engine.Read(e.stderr)
-	if err != nil {
-		return loop.Config{}, err
+// plane completes the configuration of the cores.
+func (o *machineOptions) plane(e env) error {
+	p := &o.cfg.Plane
+	p.Logger, p.Driver.Backend = o.engine.Logger(e.stderr), o.engine.Backend
+	if err := p.Validate(); err != nil {
+		return &cli.UsageError{Err: err}
 	}
-	cfg := loop.Config{Cores: o.cores}
-	if err := cfg.Validate(); err != nil {
-		return cfg, cli.Usagef("--cores %d: %s", o.cores, wanted(err))
-	}
-	cfg.Pin, cfg.Logger, cfg.Driver = o.pin, log, uring.Config{Backend: backend}
-	if err := cfg.Validate(); err != nil {
-		return cfg, &cli.UsageError{Err: err}
-	}
-	if cfg.Cores == 0 {
-		cfg.Cores = runtime.NumCPU()
-	}
-	return cfg, nil
-}
-
-// wanted is the part of a library's error about valid values.
-func wanted(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "want "); i >= 0 {
-		return text[i:]
-	}
-	return text
+	p.Cores = cmp.Or(p.Cores, runtime.NumCPU())
+	return nil
 }
 
 // sessionOptions are the flags of every command that talks to a peer.
@@ -70,54 +55,43 @@ type sessionOptions struct {
 	machineOptions
 	flags.Session
 	listen listenFlag
-	policy string
-	steer  string
-	packed string
 	authOptions
 	networkOptions
 }
 
-func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
+func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
-	o.networkOptions.register(fs)
-	o.Session.Register(fs, name, timeout, bound)
+	o.networkOptions.register(fs, &o.cfg)
+	o.Session.Register(fs, &o.cfg, name, timeout, bound)
 	fs.Func("listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated", o.listen.add)
-	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
-	fs.StringVar(&o.steer, "steer", "auto",
+	policy := func(text string) (*control.Policy, error) {
+		p, err := control.ParsePolicy(text)
+		return &p, err
+	}
+	cli.Var(fs, &o.cfg.Default, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "), cli.Wanted(policy),
+		control.PolicyNames()...)
+	cli.Var(fs, &o.cfg.Steer, "steer", "auto",
 		"`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a "+
-			"comma list")
-	fs.StringVar(&o.packed, "compress", "",
+			"comma list", cli.Wanted(control.ParseSteer), "auto", "none", "cpu", "hint", "table")
+	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "",
 		"compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred "+
-			"first")
+			"first", compression, "snappy", "zlib", "zstd", "lz4")
 }
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to
 // write. The caller closes the recording.
 func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
-	if cfg.Plane, err = o.plane(e); err != nil {
+	if err := o.plane(e); err != nil {
 		return cfg, err
 	}
-	cfg.Logger = cfg.Plane.Logger
-	if err := o.Session.Read(&cfg); err != nil {
+	cfg = o.cfg
+	cfg.Logger, cfg.Timeouts.Handshake = cfg.Plane.Logger, o.Timeout
+	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err
-	}
-	cfg.Timeouts.Handshake = o.Timeout
-	if o.policy != "" {
-		p, err := control.ParsePolicy(o.policy)
-		if err != nil {
-			return cfg, cli.Usagef("--policy %q: %s", o.policy, wanted(err))
-		}
-		cfg.Default = &p
 	}
 	if err := o.listen.read(o.Proto); err != nil {
 		return cfg, cli.Usagef("--listen: %w", err)
-	}
-	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
-		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
-	}
-	if cfg.Protocol.Compression, err = o.compression(); err != nil {
-		return cfg, err
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
 		return cfg, err
@@ -125,29 +99,18 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := o.authenticate(&cfg); err != nil {
 		return cfg, err
 	}
-	if err := o.networkOptions.apply(&cfg); err != nil {
-		return cfg, err
-	}
+	o.networkOptions.apply(&cfg)
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
 	}
 	return cfg, o.Recording.Apply(&cfg)
 }
 
-// compression parses --compress. A named method holds for every peer.
-func (o *sessionOptions) compression() (c control.Compression, err error) {
-	if o.packed == "" {
-		return c, nil
-	}
-	for _, name := range strings.Split(o.packed, ",") {
-		m, err := wire.ParseCompression(name)
-		if err != nil {
-			return c, cli.Usagef("--compress: %w", err)
-		}
-		c.Methods = append(c.Methods, m)
-	}
-	c.Peers = []wire.EntityType{wire.Mon, wire.OSD, wire.MDS, wire.Mgr, wire.Client}
-	return c, nil
+// compression reads --compress. A named method holds for every peer.
+func compression(text string) (c control.Compression, err error) {
+	c.Peers = peerTypes
+	c.Methods, err = cli.List(wire.ParseCompression)(text)
+	return c, err
 }
 
 // dials checks that the policy is one of a side that dials.
@@ -213,11 +176,16 @@ func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args 
 	return cfg, to, err
 }
 
-// peerType parses --peer.
-func peerType(s string) (wire.EntityType, error) {
-	switch t, _ := wire.ParseEntityType(s); t { // 0 after an error
-	case wire.Mon, wire.OSD, wire.Mgr, wire.MDS, wire.Client:
-		return t, nil
+// peerTypes are the types of all peers.
+var peerTypes = []wire.EntityType{wire.Mon, wire.OSD, wire.MDS, wire.Mgr, wire.Client}
+
+// peerVar makes --peer.
+func peerVar(fs *pflag.FlagSet, to *wire.EntityType) {
+	read := func(text string) (t wire.EntityType, err error) {
+		if t, _ = wire.ParseEntityType(text); !slices.Contains(peerTypes, t) { // 0 after an error
+			err = errors.New("want mon, osd, mgr, mds or client")
+		}
+		return t, err
 	}
-	return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
+	cli.Var(fs, to, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client", read, "mon", "osd", "mgr", "mds", "client")
 }

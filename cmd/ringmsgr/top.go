@@ -22,11 +22,12 @@ import (
 
 func topCommand(e env) cli.Command {
 	fs := cli.NewFlags("top")
-	t := &top{order: topOrders["rate"]}
+	t := &top{}
 	fs.BoolVar(&t.json, "json", false, "write JSON")
 	fs.BoolVar(&t.once, "once", false, "show one interval and end")
-	fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
-	fs.Func("sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id (default rate)", t.setOrder)
+	cli.DurationVar(fs, &t.every, "every", time.Second, 10*time.Millisecond, "`DURATION` of an interval")
+	cli.ChoiceVar(fs, &t.order, "sort", "rate", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id",
+		"rate", "bytes", "queue", "lag", "core", "peer", "id")
 	return cli.Command{
 		Name: "top", Args: "PID|SOCKET", Help: "watch the cores and connections of a running process", Flags: fs,
 		Example: "  ringmsgr top --once $(pidof ringmsgr)",
@@ -47,16 +48,13 @@ rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example
 type top struct {
 	json, once bool
 	every      time.Duration
-	order      topOrder // of connections
+	order      string // of connections
 }
 
 // topPatience is the number of failed reads in a row after which a process counts as gone.
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
-	if t.every < 10*time.Millisecond {
-		return cli.Usagef("--every %v: want at least 10ms", t.every)
-	}
 	_, _, terminal := terminalSize(e.stdout)
 	live := !t.once && !t.json
 	if live && !terminal {
@@ -77,7 +75,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		if err != nil {
 			return ended(ctx, err)
 		}
-		switch text := newTopFrame(before, now).render(t.order); {
+		switch text := newTopFrame(before, now).render(topOrders[t.order]); {
 		case t.json:
 			err = cli.WriteJSON(e.stdout, now)
 		case live:
@@ -238,14 +236,6 @@ var topOrders = map[string]topOrder{
 	"core":  func(a, b *topConn) int { return cmp.Compare(a.Placement.Core, b.Placement.Core) },
 	"peer":  func(a, b *topConn) int { return cmp.Or(cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Peer, b.Peer)) },
 	"id":    func(a, b *topConn) int { return 0 },
-}
-
-// setOrder parses --sort.
-func (t *top) setOrder(s string) error {
-	if t.order = topOrders[s]; t.order == nil {
-		return errors.New("want rate, bytes, queue, lag, core, peer or id")
-	}
-	return nil
 }
 
 // render draws the frame as text: a line for each core and for each connection, those that are

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
@@ -30,7 +31,7 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping v2:127.0.0.1:0", "the port is 0; want v2:HOST:PORT/NONCE"},
 		{"ping v2:0.0.0.0:3300", "a wildcard, not one that peers dial; want v2:HOST:PORT/NONCE"},
 		{"ping --policy stateful-server " + somewhere, "never dials"},
-		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
+		{"ping --cores -1 " + somewhere, `--cores "-1": want a number, 0 to 1024`},
 		{"ping --auth cephx " + somewhere, "needs --keyring"},
 		{"ping --auth cephx --keyring " + keyring + " " + somewhere, "no key of client.admin"},
 		{"ping --keyring " + keyring + " " + somewhere, "needs --auth cephx"},
@@ -109,8 +110,8 @@ func TestFlagsAreSpelledAlike(t *testing.T) {
 	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
 		"mode": "LIST", "rev": "REVISION", "log-level": "LEVEL", "json": ""}
 	for _, c := range commands(env{}) {
-		c.Flags.VisitAll(func(f *flag.Flag) {
-			value, usage := flag.UnquoteUsage(f)
+		c.Flags.VisitAll(func(f *pflag.Flag) {
+			value, usage := pflag.UnquoteUsage(f)
 			if want, ok := kinds[f.Name]; ok && value != want || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") || usage == "" {
 				t.Errorf("%s --%s %s: %s", c.Name, f.Name, value, usage)
 			}

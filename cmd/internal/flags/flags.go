@@ -4,14 +4,15 @@ package flags
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -27,44 +28,41 @@ import (
 type Session struct {
 	Name, Proto string
 	Timeout     time.Duration
-	mode        string
-	rev         int
 	Recording
 }
 
-// Register makes the flags. bound is the effect of --timeout, for the help.
-func (s *Session) Register(fs *flag.FlagSet, name string, timeout time.Duration, bound string) {
+// Register makes the flags, which set cfg. bound is the effect of --timeout, for the help.
+func (s *Session) Register(fs *pflag.FlagSet, cfg *control.Config, name string, timeout time.Duration, bound string) {
 	fs.StringVar(&s.Name, "name", name, "our name: `ENTITY`, such as client.admin or mon.a")
-	fs.StringVar(&s.mode, "mode", "",
+	modes := func(text string) (list []auth.Mode, err error) {
+		if list, err = auth.ParseModes(text); err != nil {
+			err = errors.New("want crc, secure, or both with a comma, the preferred one first")
+		}
+		return list, err
+	}
+	cli.Var(fs, &cfg.Auth.Modes, "mode", "",
 		"connection modes, preferred first: `LIST` of crc and secure (default by the preferences of both "+
-			"sides)")
-	fs.StringVar(&s.Proto, "proto", "", "`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)")
-	fs.IntVar(&s.rev, "rev", 1, "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1")
-	fs.DurationVar(&s.Timeout, "timeout", timeout, "`DURATION`: "+bound)
+			"sides)", modes, "crc", "secure", "secure,crc")
+	cli.ChoiceVar(fs, &s.Proto, "proto", "",
+		"`PROTOCOL` of addresses: v2, or v1 for msgr1 (default as each address says, else v2)", "v1", "v2")
+	oldest := func(text string) (bool, error) {
+		if text != "0" && text != "1" {
+			return false, errors.New("want 0 or 1")
+		}
+		return text == "0", nil
+	}
+	cli.Var(fs, &cfg.Protocol.Rev0, "rev", "1", "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1", oldest, "0", "1")
+	cli.DurationVar(fs, &s.Timeout, "timeout", timeout, 1, "`DURATION`: "+bound)
 	s.Recording.Register(fs)
 }
 
-// Read sets cfg by the flags. Apply opens the files, once all flags are checked.
-func (s *Session) Read(cfg *control.Config) (err error) {
-	if cfg.Name, err = wire.ParseEntityName(s.Name); err != nil {
-		return cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", s.Name)
+// Entity is the name of --name.
+func (s *Session) Entity() (wire.EntityName, error) {
+	name, err := wire.ParseEntityName(s.Name)
+	if err != nil {
+		err = cli.Usagef("--name %q: want TYPE.ID, such as client.admin, mon.a or osd.0", s.Name)
 	}
-	if s.mode != "" {
-		if cfg.Auth.Modes, err = auth.ParseModes(s.mode); err != nil {
-			return cli.Usagef("--mode %q: want crc, secure, or both with a comma, the preferred one first", s.mode)
-		}
-	}
-	if _, err := (address.Reader{}).For(s.Proto, ""); err != nil {
-		return cli.Usagef("--proto: %w", err)
-	}
-	if s.rev != 0 && s.rev != 1 {
-		return cli.Usagef("--rev %d: want 0 or 1", s.rev)
-	}
-	if s.Timeout <= 0 {
-		return cli.Usagef("--timeout %v: want more than nothing", s.Timeout)
-	}
-	cfg.Protocol.Rev0 = s.rev == 0
-	return nil
+	return name, err
 }
 
 // Keyring reads the file of --keyring. The caller wipes it.
@@ -83,44 +81,31 @@ func File[T any](flag, file string, read func(io.Reader) (T, error)) (v T, err e
 	return v, nil
 }
 
-// The values of the flags of Engine, for the completion of a shell.
-var (
-	Backends = []string{"auto", "io_uring", "epoll"}
-	Levels   = []string{"debug", "info", "warn", "error", "off"}
-)
-
 // Engine are --backend and --log-level, which every program with a messenger has.
-type Engine struct{ Backend, LogLevel string }
+type Engine struct {
+	Backend uring.Backend
+	Level   slog.Level
+}
 
 // Register makes the flags.
-func (e *Engine) Register(fs *flag.FlagSet) {
-	fs.StringVar(&e.Backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll")
-	fs.StringVar(&e.LogLevel, "log-level", "warn", "`LEVEL` from which to log to standard error: debug, info, warn, error, or off")
+func (e *Engine) Register(fs *pflag.FlagSet) {
+	cli.ChoiceVar(fs, &e.Backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll", uring.Auto, uring.IOUring, uring.Epoll)
+	level := func(text string) (l slog.Level, err error) {
+		if text == "off" {
+			return math.MaxInt, nil
+		}
+		if l.UnmarshalText([]byte(text)) != nil {
+			err = errors.New("want off, debug, info, warn or error")
+		}
+		return l, err
+	}
+	cli.Var(fs, &e.Level, "log-level", "warn", "`LEVEL` from which to log to standard error: debug, info, warn, error, or off", level,
+		"debug", "info", "warn", "error", "off")
 }
 
-// Read reads them. The logger writes text to w.
-func (e *Engine) Read(w io.Writer) (uring.Backend, *slog.Logger, error) {
-	log, err := logger(e.LogLevel, w)
-	if err != nil {
-		return "", nil, err
-	}
-	switch b := uring.Backend(e.Backend); b {
-	case uring.Auto, uring.IOUring, uring.Epoll:
-		return b, log, nil
-	}
-	return "", nil, cli.Usagef("--backend %q: want auto, io_uring or epoll", e.Backend)
-}
-
-// logger reads --log-level.
-func logger(level string, w io.Writer) (*slog.Logger, error) {
-	if level == "off" {
-		return slog.New(slog.DiscardHandler), nil
-	}
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, cli.Usagef("--log-level %q: want off, debug, info, warn or error", level)
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+// Logger writes text to w.
+func (e *Engine) Logger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: e.Level}))
 }
 
 // Recording are --trace and --keylog.
@@ -131,7 +116,7 @@ type Recording struct {
 }
 
 // Register makes the flags.
-func (r *Recording) Register(fs *flag.FlagSet) {
+func (r *Recording) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&r.trace, "trace", "",
 		"`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one "+
 			"is FILE.1")

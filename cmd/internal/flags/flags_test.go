@@ -21,16 +21,21 @@ import (
 func session(args string) (cfg control.Config, err error) {
 	var s Session
 	fs := cli.NewFlags("")
-	s.Register(fs, "client.x", time.Second, "all")
+	s.Register(fs, &cfg, "client.x", time.Second, "all")
 	if _, err := cli.Parse(fs, strings.Fields(args)); err != nil {
 		return cfg, err
 	}
-	return cfg, s.Read(&cfg)
+	cfg.Name, err = s.Entity()
+	return cfg, err
 }
 
 func TestRightValuesAreRead(t *testing.T) {
-	if b, log, err := (&Engine{"epoll", "off"}).Read(nil); b != uring.Epoll || log.Enabled(t.Context(), slog.LevelError) || err != nil {
-		t.Errorf("%v, %v", b, err)
+	var e Engine
+	fs := cli.NewFlags("")
+	e.Register(fs)
+	_, err := cli.Parse(fs, []string{"--backend", "epoll", "--log-level", "off"})
+	if err != nil || e.Backend != uring.Epoll || e.Logger(nil).Enabled(t.Context(), slog.LevelError) {
+		t.Errorf("%+v, %v", e, err)
 	}
 	for _, c := range []struct {
 		args string

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -13,13 +12,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/spf13/pflag"
 )
-
-// picky is a flag that refuses every value.
-type picky struct{}
-
-func (picky) String() string   { return "" }
-func (picky) Set(string) error { return errors.New("want something else") }
 
 func TestFlagsMayStandAnywhere(t *testing.T) {
 	for _, c := range []struct {
@@ -30,7 +25,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		{"", "", 0, false},
 		{"a", "a", 0, false},
 		{"--n 1 a --b", "a", 1, true},
-		{"a -n=2 b --b=false", "a b", 2, false},
+		{"a --n=2 b --b=false", "a b", 2, false},
 		{"--b a --n 3 b", "a b", 3, true},
 		{"--n 1 -- --b --n", "--b --n", 1, false},
 		{"a -- --n 9", "a --n 9", 0, false},
@@ -50,7 +45,13 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"--wait=0.5":       `--wait "0.5": the unit is missing, such as 0.5s or 0.5ms`,
 		"-wait 5s":         "there is no flag -wait: did you mean --wait?",
 		"--wait soon":      `--wait "soon": want a duration, such as 10s, 250ms or 1m30s`,
-		"--n many":         `--n "many": want a number`,
+		"--n many":         `--n "many": want a number, 0 to 9`,
+		"--n 10":           `--n "10": want a number, 0 to 9`,
+		"--size 0":         `--size "0": want at least 1 B`,
+		"--size 1MiB":      `--size "1MiB": size "1MiB": want at most 4 KiB`,
+		"--wait -1s":       `--wait "-1s": want at least 1ns`,
+		"--word four":      `--word "four": want one, two or three`,
+		"--picky y,x":      `--picky "y,x": want something else`,
 		"--u -1":           `--u "-1": want a number`,
 		"--b=maybe":        `--b "maybe": want true or false`,
 		"--picky x":        `--picky "x": want something else`,
@@ -62,17 +63,29 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"---n 1":           "bad flag syntax: ---n",
 	} {
 		fs := NewFlags("")
-		fs.Duration("wait", time.Second, "")
-		fs.Int("n", 0, "")
+		var n int
+		var d time.Duration
+		var size int64
+		var list []string
+		var word string
+		DurationVar(fs, &d, "wait", time.Second, 1, "")
+		IntVar(fs, &n, "n", 0, 0, 9, "")
+		BytesVar(fs, &size, "size", 1, 1, 4096, "")
 		fs.Uint64("u", 0, "")
 		fs.Bool("b", false, "")
-		fs.Var(picky{}, "picky", "")
+		ChoiceVar(fs, &word, "word", "", "", "one", "two", "three")
+		Var(fs, &list, "picky", "", "", List(Wanted(func(one string) (string, error) {
+			if one != "y" {
+				return "", errors.New("no way: want something else")
+			}
+			return one, nil
+		})))
 		if _, err := Parse(fs, strings.Fields(args)); !IsUsage(err) || err.Error() != want {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
 	}
 	fs := NewFlags("")
-	if _, err := Parse(fs, []string{"x", "--help"}); !errors.Is(err, flag.ErrHelp) {
+	if _, err := Parse(fs, []string{"x", "--help"}); !errors.Is(err, pflag.ErrHelp) {
 		t.Errorf("--help: %v", err)
 	}
 }

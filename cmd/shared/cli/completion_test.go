@@ -22,10 +22,11 @@ func TestCommandsFlagsAndTheirValuesAreCompleted(t *testing.T) {
 		"put --json nothing": ":0",
 	} {
 		fs := NewFlags("put")
-		fs.String("engine", "", "I/O `ENGINE`: it's [a] choice")
+		var engine string
+		ChoiceVar(fs, &engine, "engine", "", "I/O `ENGINE`: it's [a] choice", "auto", "epoll")
 		fs.String("key", "", "`FILE` of the key")
 		fs.Bool("json", false, "write JSON")
-		p := Program{Name: "prog", Commands: []Command{{Name: "put", Args: "[KEY]", Help: "write", Flags: fs}}, Values: map[string][]string{"ENGINE": {"auto", "epoll"}}}
+		p := Program{Name: "prog", Commands: []Command{{Name: "put", Args: "[KEY]", Help: "write", Flags: fs}}}
 		var out, errs bytes.Buffer
 		status := p.Run(t.Context(), &out, &errs, append([]string{"__complete"}, strings.Split(line, " ")...))
 		var got []string

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"strconv"
@@ -27,15 +26,6 @@ func ParseBytes(text string, most int64) (int64, error) {
 		return 0, fmt.Errorf("size %q: want at most %s", text, Bytes(most))
 	}
 	return int64(n), nil
-}
-
-// BytesVar defines a flag that is a number of bytes up to most, for example 4MiB.
-func BytesVar(fs *flag.FlagSet, v *int64, name string, preset, most int64, usage string) {
-	*v = preset
-	fs.Func(name, fmt.Sprintf("%s (default %s)", usage, Bytes(preset)), func(text string) (err error) {
-		*v, err = ParseBytes(text, most)
-		return err
-	})
 }
 
 // Count writes a number with three digits or more: "0.12", "12.3", "1 234 567".
