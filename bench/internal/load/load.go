@@ -23,18 +23,6 @@ const StallAfter = 10 * time.Second
 // ErrStalled says that requests were not answered for ten seconds.
 var ErrStalled = errors.New("server does not answer")
 
-// outbound is the queue of one connection.
-type outbound interface {
-	// request queues one more.
-	request()
-	// pending reports whether requests are queued.
-	pending() bool
-	// withdraw takes back requests without a sent byte and returns their number.
-	withdraw() int
-	// flush writes until the queue is empty or the socket takes no more.
-	flush(fd int) error
-}
-
 // inbound is the receiver of one connection.
 type inbound interface {
 	// take consumes received bytes, which it may change, and calls done for
@@ -46,7 +34,7 @@ type inbound interface {
 type conn struct {
 	*socket
 	in  inbound
-	out outbound
+	out sender
 
 	issued      []time.Duration // when each open request was issued, a ring
 	first, open int
@@ -96,14 +84,14 @@ func (l *Load) add(ctx context.Context, i int) error {
 		return err
 	}
 	tid := uint64(i)<<40 + 1
-	c := &conn{socket: s, issued: make([]time.Duration, l.opt.Depth)}
+	c := &conn{socket: s, issued: make([]time.Duration, l.opt.Depth), out: sender{t: l.t, raw: l.opt.Raw, tid: tid}}
 	if l.opt.Secure {
 		l.t.wire = enc.FrameSize(headerLen, 0, 0, l.opt.Size)
 		c.in = &opener{t: l.t, frames: frames{dec: dec}, order: order{tid: tid}}
-		c.out = &sealer{t: l.t, enc: enc, tid: tid}
+		c.out.enc = enc
 	} else {
-		in, out := newReceiver(l.t, l.opt.Raw, tid), newSender(l.t, l.opt.Raw, tid, l.opt.Depth)
-		c.in, c.out = &in, &out
+		in := newReceiver(l.t, l.opt.Raw, tid)
+		c.in = &in
 	}
 	l.conns = append(l.conns, c)
 	return nil

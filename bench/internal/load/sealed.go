@@ -5,80 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
-
-// sealedTogether bounds the bytes of small encrypted requests that are written at once.
-const sealedTogether = 32 << 10
-
-// sealer keeps the requests of one connection in secure mode. They are encrypted
-// when their turn comes, so that a large one is in memory once only.
-type sealer struct {
-	t   *template
-	enc *frame.Encoder
-	seq uint64 // of the last request encrypted
-	tid uint64 // of the next one
-
-	header [headerLen]byte
-	queued int    // requests not encrypted yet
-	out    []byte // encrypted ones
-	sent   int    // bytes of out that are
-}
-
-func (s *sealer) request() { s.queued++ }
-
-func (s *sealer) pending() bool { return s.queued > 0 || s.sent < len(s.out) }
-
-func (s *sealer) withdraw() int {
-	n := s.queued
-	s.queued = 0
-	return n
-}
-
-func (s *sealer) flush(fd int) error {
-	for range writesEach {
-		if s.sent == len(s.out) {
-			if err := s.seal(); err != nil {
-				return err
-			}
-		}
-		if s.sent == len(s.out) {
-			return nil
-		}
-		n, err := unix.Write(fd, s.out[s.sent:])
-		switch err {
-		case nil:
-			s.sent += n
-		case unix.EAGAIN:
-			return nil
-		case unix.EINTR:
-		default:
-			return err
-		}
-	}
-	return nil
-}
-
-// seal encrypts the next requests.
-func (s *sealer) seal() error {
-	s.out, s.sent = s.out[:0], 0
-	for s.queued > 0 && (len(s.out) == 0 || len(s.out)+s.t.wire <= sealedTogether) {
-		s.seq++
-		h := requestHeader()
-		h.Seq, h.TID = s.seq, s.tid
-		h.Put(&s.header)
-		out, err := s.enc.AppendFrame(s.out, frame.TagMessage, s.header[:], nil, nil, s.t.payload)
-		if err != nil {
-			return err
-		}
-		s.out = out
-		s.tid++
-		s.queued--
-	}
-	return nil
-}
 
 // frames cuts a byte stream into frames.
 type frames struct {

@@ -2,97 +2,55 @@ package load
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 const (
-	copyBelow  = 8 << 10 // requests smaller than this on the wire are copied together and written at once
-	gatherEach = 2       // larger ones per writev
-	writesEach = 4       // writevs per visit, so that a fast reader cannot keep the loop
+	copyBelow      = 8 << 10  // requests smaller than this on the wire are copied together and written at once
+	gatherEach     = 2        // larger ones per writev
+	sealedTogether = 32 << 10 // bytes of small encrypted requests that are written at once
+	writesEach     = 4        // writes per visit, so that a fast reader cannot keep the loop
 )
 
-// sender keeps the requests of one connection that are not yet in its socket.
+// sender keeps the requests of one connection that are not yet in its socket. They are numbered,
+// and in mode secure encrypted, when their turn comes, so that a large one is in memory once only.
 type sender struct {
 	t   *template
 	raw bool
-	seq uint64 // of the last request queued
-	tid uint64 // of the next request
+	enc *frame.Encoder // of mode secure; else nil
+	seq uint64         // of the last request that was begun
+	tid uint64         // of the next one
 
-	out []byte // small requests: bytes to send
-
-	heads  []byte // large requests: a numbered head for each open one, by sequence
-	depth  int
-	queued int // large requests not completely sent
-	sent   int // bytes of the first of them that are
-	vec    [3 * gatherEach][]byte
-}
-
-// newSender returns one that may have depth requests queued.
-func newSender(t *template, raw bool, tid uint64, depth int) sender {
-	s := sender{t: t, raw: raw, tid: tid, depth: depth}
-	if len(t.frame) < copyBelow {
-		s.out = make([]byte, 0, depth*len(t.frame))
-		return s
-	}
-	s.heads = make([]byte, depth*t.headLen())
-	for i := range depth {
-		copy(s.head(uint64(i)), t.head)
-	}
-	return s
-}
-
-// small says whether requests are copied.
-func (s *sender) small() bool { return s.heads == nil }
-
-// head returns the place of the head of request seq.
-func (s *sender) head(seq uint64) []byte {
-	n := s.t.headLen()
-	i := int(seq%uint64(s.depth)) * n
-	return s.heads[i : i+n]
+	queued int      // requests that were not begun
+	left   [][]byte // bytes of those that were
+	pieces [3 * gatherEach][]byte
+	heads  [gatherEach][headMax]byte
+	out    []byte // small requests, or encrypted ones
 }
 
 // request queues one more.
-func (s *sender) request() {
-	s.seq++
-	if s.small() {
-		start := len(s.out)
-		s.out = append(s.out, s.t.frame...)
-		if !s.raw {
-			s.t.number(s.out[start:], s.seq, s.tid)
-		}
-	} else {
-		if !s.raw {
-			s.t.number(s.head(s.seq), s.seq, s.tid)
-		}
-		s.queued++
-	}
-	s.tid++
-}
+func (s *sender) request() { s.queued++ }
 
 // pending reports whether requests are queued.
-func (s *sender) pending() bool { return len(s.out) > 0 || s.queued > 0 }
+func (s *sender) pending() bool { return s.queued > 0 || len(s.left) > 0 }
 
-// withdraw takes back the large requests without a sent byte and returns their number.
+// withdraw takes back the requests that were not begun, and returns their number.
 func (s *sender) withdraw() int {
 	n := s.queued
-	if s.sent > 0 {
-		n--
-	}
-	s.queued -= n
-	s.seq -= uint64(n)
-	s.tid -= uint64(n)
+	s.queued = 0
 	return n
 }
 
 // flush writes until the queue is empty or the socket takes no more.
 func (s *sender) flush(fd int) error {
-	if s.small() {
-		return s.flushSmall(fd)
-	}
 	for range writesEach {
-		if s.queued == 0 {
-			return nil
+		if len(s.left) == 0 {
+			if err := s.begin(); err != nil || len(s.left) == 0 {
+				return err
+			}
 		}
-		n, err := unix.Writev(fd, s.gather())
+		n, err := unix.Writev(fd, s.left)
 		switch err {
 		case nil:
 		case unix.EAGAIN:
@@ -102,47 +60,58 @@ func (s *sender) flush(fd int) error {
 		default:
 			return err
 		}
-		n += s.sent
-		for s.queued > 0 && n >= len(s.t.frame) {
-			n -= len(s.t.frame)
-			s.queued--
+		for len(s.left) > 0 && n >= len(s.left[0]) {
+			n -= len(s.left[0])
+			s.left = s.left[1:]
 		}
-		s.sent = n
+		if len(s.left) > 0 {
+			s.left[0] = s.left[0][n:]
+		}
 	}
 	return nil
 }
 
-// flushSmall writes the copied requests.
-func (s *sender) flushSmall(fd int) error {
-	if len(s.out) == 0 {
-		return nil
+// begin makes the bytes of the next requests.
+func (s *sender) begin() (err error) {
+	s.out, s.left = s.out[:0], s.pieces[:0]
+	for n := 0; s.queued > 0 && (n == 0 || s.together(n)) && err == nil; n++ {
+		s.queued--
+		s.seq++
+		switch {
+		case s.enc != nil:
+			var header [headerLen]byte
+			h := requestHeader()
+			h.Seq, h.TID = s.seq, s.tid
+			h.Put(&header)
+			s.out, err = s.enc.AppendFrame(s.out, frame.TagMessage, header[:], nil, nil, s.t.payload)
+		case len(s.t.frame) < copyBelow:
+			at := len(s.out)
+			s.out = append(s.out, s.t.frame...)
+			s.number(s.out[at:])
+		default:
+			head := s.heads[n][:copy(s.heads[n][:], s.t.head)]
+			s.number(head)
+			s.left = append(s.left, head, s.t.payload, s.t.tail)
+		}
+		s.tid++
 	}
-	n, err := unix.Write(fd, s.out)
-	switch err {
-	case nil:
-		s.out = s.out[:copy(s.out, s.out[n:])]
-		return nil
-	case unix.EAGAIN, unix.EINTR:
-		return nil
-	default:
-		return err
+	if len(s.out) > 0 {
+		s.left = append(s.left, s.out)
 	}
+	return err
 }
 
-// gather lists the unsent bytes of the first queued requests.
-func (s *sender) gather() [][]byte {
-	vec := s.vec[:0]
-	skip := s.sent
-	for i := range min(s.queued, gatherEach) {
-		first := s.seq - uint64(s.queued) + 1
-		for _, piece := range [3][]byte{s.head(first + uint64(i)), s.t.payload, s.t.tail} {
-			if skip >= len(piece) {
-				skip -= len(piece)
-				continue
-			}
-			vec = append(vec, piece[skip:])
-			skip = 0
-		}
+// together says whether one more request is written with the n before it.
+func (s *sender) together(n int) bool {
+	if s.enc != nil {
+		return len(s.out)+s.t.wire <= sealedTogether
 	}
-	return vec
+	return len(s.t.frame) < copyBelow || n < gatherEach
+}
+
+// number sets the numbers of a request.
+func (s *sender) number(head []byte) {
+	if !s.raw {
+		s.t.number(head, s.seq, s.tid)
+	}
 }

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ func socketPair(t *testing.T) (a, b int) {
 }
 
 // sendAll flushes s into one socket and reads the other until both are empty.
-func sendAll(t *testing.T, s outbound, from, to int) []byte {
+func sendAll(t *testing.T, s *sender, from, to int) []byte {
 	t.Helper()
 	var got []byte
 	buf := make([]byte, 1500)
@@ -39,45 +38,56 @@ func sendAll(t *testing.T, s outbound, from, to int) []byte {
 	}
 }
 
+// ends are the two ends of a connection in msgr2, in msgr1, and in mode secure, and what they send.
+func ends(t *testing.T, size int, do func(s *sender, in inbound)) {
+	t.Helper()
+	for _, tmpl := range testTemplates(t, size) {
+		in := newReceiver(tmpl, false, 1)
+		do(&sender{t: tmpl, tid: 1}, &in)
+	}
+	s, o := sealedPair(t, size)
+	do(s, o)
+}
+
 func TestRequestsArriveWholeAndInOrderThroughAFullSocket(t *testing.T) {
-	for _, tmpl := range slices.Concat(testTemplates(t, 1), testTemplates(t, 100), testTemplates(t, copyBelow), testTemplates(t, 50000)) {
-		size := len(tmpl.payload)
-		from, to := socketPair(t)
-		s := newSender(tmpl, false, 1, 5)
-		r := newReceiver(tmpl, false, 1)
-		n := 0
-		for range 4 {
-			for range 5 {
-				s.request()
+	for _, size := range []int{1, 100, copyBelow, 50000} {
+		ends(t, size, func(s *sender, in inbound) {
+			from, to := socketPair(t)
+			n := 0
+			for range 4 {
+				for range 5 {
+					s.request()
+				}
+				if err := in.take(sendAll(t, s, from, to), 0, func(time.Duration) { n++ }); err != nil {
+					t.Fatalf("size %d: %v", size, err)
+				}
 			}
-			if err := r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }); err != nil {
-				t.Fatalf("size %d: %v", size, err)
+			if n != 20 {
+				t.Fatalf("size %d: %d requests arrived", size, n)
 			}
-		}
-		if n != 20 {
-			t.Fatalf("size %d: %d requests arrived", size, n)
-		}
+		})
 	}
 }
 
 func TestWithdrawTakesBackWhatWasNotBegun(t *testing.T) {
-	tmpl := testTemplate(t, 100000)
-	from, to := socketPair(t)
-	s := newSender(tmpl, false, 1, 4)
-	for range 4 {
-		s.request()
-	}
-	if err := s.flush(from); err != nil { // a part of the first one
-		t.Fatal(err)
-	}
-	if n := s.withdraw(); n != 3 {
-		t.Fatalf("%d taken back, want 3", n)
-	}
-	s.request()
-	r := newReceiver(tmpl, false, 1)
-	n := 0
-	clitest.Must(t, r.take(sendAll(t, &s, from, to), 0, func(time.Duration) { n++ }))
-	if n != 2 {
-		t.Fatalf("%d requests arrived, want 2", n)
-	}
+	ends(t, 100000, func(s *sender, in inbound) {
+		from, to := socketPair(t)
+		for range 4 {
+			s.request()
+		}
+		clitest.Must(t, s.flush(from)) // a part of the first one
+		begun := gatherEach
+		if s.enc != nil {
+			begun = 1
+		}
+		if n := s.withdraw(); n != 4-begun {
+			t.Fatalf("%d taken back, want %d", n, 4-begun)
+		}
+		s.request() // the numbers go on
+		n := 0
+		clitest.Must(t, in.take(sendAll(t, s, from, to), 0, func(time.Duration) { n++ }))
+		if n != begun+1 {
+			t.Fatalf("%d requests arrived, want %d", n, begun+1)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package clitest
 import (
 	"bufio"
 	"bytes"
-	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -28,9 +27,7 @@ func Program(m *testing.M, main func()) {
 func Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	return cmd
@@ -76,9 +73,7 @@ func Start(t testing.TB, args ...string) *Process {
 	if err == nil {
 		err = p.cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	p.Stdout = bufio.NewReader(out)
 	t.Cleanup(func() {
 		if p.Kill(); t.Failed() && p.Stderr() != "" {
@@ -133,39 +128,15 @@ func (p *Process) Want(status int) {
 	}
 }
 
-// sleeps marks a process of the test binary that waits until its input ends.
-const sleeps = "RINGMSGR_TEST_SLEEPS"
-
-// Main is the TestMain of a package with tests that use Sleeper. It does not return.
-func Main(m *testing.M) {
-	if os.Getenv(sleeps) != "" {
-		_, _ = os.Stdout.Write([]byte{'\n'}) // it has started
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
 // Sleeper starts a process that waits until the test ends, and returns its number.
-// It has started when Sleeper returns. TestMain must call Main.
 func Sleeper(t testing.TB) (pid int) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), sleeps+"=1")
+	cmd := exec.Command("/bin/sh", "-c", "read line")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = cmd.Start()
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	if _, err := stdout.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
 	return cmd.Process.Pid
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m) }
-
 func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {
 	pid := clitest.Sleeper(t)
 	read := func(pid int) time.Duration {
