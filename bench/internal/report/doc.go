@@ -6,7 +6,5 @@
 // whole machine cancel out. A ratio is the median of the rounds; the report adds the smallest
 // and the largest.
 //
-// Noise is the typical spread: half of the rounds of a typical cell differ from their median by
-// more. The summary accepts a difference if it is larger than the noise and all rounds agree on
-// its sign.
+// The summary accepts a difference if all rounds agree on its sign, and it is more than a machine differs from itself.
 package report

@@ -97,7 +97,7 @@ func TestJSONKeepsTheWholeReport(t *testing.T) {
 func TestAnEmptyReportHasATable(t *testing.T) {
 	var b strings.Builder
 	f := &File{Base: "net", Servers: []Server{{Name: "net"}, {Name: "floor"}}}
-	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "no cell compares them") {
+	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "of 0 cells") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -131,6 +131,8 @@ func TestNamesReadWell(t *testing.T) {
 		"64 B 1x1 gc":              Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}.String(),
 		"64 B 9x1 2 active":        Load{Size: 64, Conns: 9, Depth: 1, Active: 2}.String(),
 		"read, direct 4 KiB 2x100": Load{What: "read, direct", Size: 4096, Conns: 2, Depth: 100}.String(),
+		"1.50 (1 round)":           Ratio{Median: 1.5, Min: 1.5, Max: 1.5, Rounds: 1}.String(),
+		"1.50 (1.40..1.60)":        Ratio{Median: 1.5, Min: 1.4, Max: 1.6, Rounds: 2}.String(),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -3,113 +3,85 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// measure is one of the figures that the summary judges.
-type measure struct {
-	name         string
-	moreIsBetter bool
-	of           func(*Ratios) Ratio
+// EnoughRounds is the number of paired rounds that a verdict needs: five agree by chance once in
+// 16 times.
+const EnoughRounds = 5
+
+// leastDifference is that of a median from 1. Machines differ from themselves by as much.
+const leastDifference = 0.02
+
+// verdict is the meaning of a ratio.
+type verdict string
+
+const (
+	worse    verdict = "worse"
+	better   verdict = "better"
+	same     verdict = "same"
+	unjudged verdict = "not judged"
+)
+
+// verdict judges r: all rounds must agree, and their median must differ.
+func (r Ratio) verdict(moreIsBetter bool) verdict {
+	low, high := worse, better
+	if !moreIsBetter {
+		low, high = better, worse
+	}
+	switch {
+	case r.Rounds < EnoughRounds:
+		return unjudged
+	case r.Min > 1 && r.Median > 1+leastDifference:
+		return high
+	case r.Max < 1 && r.Median < 1-leastDifference:
+		return low
+	}
+	return same
 }
 
-var measures = [...]measure{
-	{"messages/s", true, func(r *Ratios) Ratio { return r.Rate }},
-	{"p99 latency", false, func(r *Ratios) Ratio { return r.P99 }},
-	{"CPU per message", false, func(r *Ratios) Ratio { return r.CPU }},
-}
-
-// writeSummary says for each server where it loses and wins against the base,
-// losses first.
+// writeSummary says for each server where it loses and wins against the base, losses first.
 func (f *File) writeSummary(b *bytes.Buffer) {
 	for _, s := range f.Servers {
 		if s.Name == f.Base {
 			continue
 		}
 		fmt.Fprintf(b, "\n%s against %s\n", s.Name, f.Base)
-		compared := false
-		for _, m := range measures {
-			compared = f.writeMeasure(b, s.Name, m) || compared
-		}
-		if !compared {
-			b.WriteString("  no cell compares them\n")
-		}
-	}
-	f.writeNoise(b)
-}
-
-// writeNoise says which differences the summary takes for real.
-func (f *File) writeNoise(b *bytes.Buffer) {
-	var noise []string
-	for _, m := range measures {
-		if n := f.noise(m); n > 0 {
-			noise = append(noise, fmt.Sprintf("%s %.1f %%", m.name, n*100))
-		}
-	}
-	if len(noise) == 0 {
-		fmt.Fprintf(b, "\nNothing is judged: that takes %d rounds.\n", EnoughRounds)
-		return
+		f.writeVerdicts(b, s.Name, "messages/s", true, func(r *Ratios) Ratio { return r.Rate })
+		f.writeVerdicts(b, s.Name, "p99 latency", false, func(r *Ratios) Ratio { return r.P99 })
+		f.writeVerdicts(b, s.Name, "CPU per message", false, func(r *Ratios) Ratio { return r.CPU })
 	}
 	b.WriteByte('\n')
-	writeText(b, "Noise: half of the paired rounds of a typical cell lie within this of their median:")
-	writeText(b, "  "+strings.Join(noise, ", "))
-	writeText(b, "A cell is better or worse when all its rounds agree and its median differs by more than that.")
+	writeText(b, fmt.Sprintf("A cell is better or worse when all of its rounds agree, %d at least, and their median differs by more than %v %%.",
+		EnoughRounds, 100*leastDifference))
 }
 
-// writeMeasure writes one figure of one server and says whether there was any.
-func (f *File) writeMeasure(b *bytes.Buffer, server string, m measure) bool {
-	var lists [4][]string
-	total, doubtful := 0, 0
-	noise := f.noise(m)
+// writeVerdicts writes those of one figure of one server.
+func (f *File) writeVerdicts(b *bytes.Buffer, server, name string, moreIsBetter bool, of func(*Ratios) Ratio) {
+	cells := map[verdict][]string{}
+	total := 0
 	for _, c := range f.Cells {
+		base := slices.IndexFunc(c.Results, func(r Result) bool { return r.Server == f.Base })
 		for _, r := range c.Results {
-			if r.Server != server || r.Ratio == nil {
+			if r.Server != server || r.Ratio == nil || of(r.Ratio).Rounds == 0 {
 				continue
 			}
-			q := m.of(r.Ratio)
-			if q.Rounds == 0 {
-				continue
+			q := of(r.Ratio)
+			v := q.verdict(moreIsBetter)
+			if r.Median.UnsteadyStart || c.Results[base].Median.UnsteadyStart {
+				v = unjudged
 			}
 			total++
-			if r.Median.UnsteadyStart || c.unsteady(f.Base) {
-				doubtful++
-				continue
-			}
-			v := q.Verdict(m.moreIsBetter, noise)
-			lists[v] = append(lists[v], fmt.Sprintf("%s %v", c.Load, q))
+			cells[v] = append(cells[v], fmt.Sprintf("    %-6s  %s %v\n", v, c.Load, q))
 		}
 	}
-	if total == 0 {
-		return false
-	}
-	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells",
-		m.name, len(lists[Worse]), len(lists[Better]), len(lists[Same]), total)
-	if doubtful > 0 {
-		line += fmt.Sprintf(", %d marked > not judged", doubtful)
-	}
-	if n := len(lists[Unknown]); n > 0 {
-		line += fmt.Sprintf(", %d of too few rounds", n)
+	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells", name, len(cells[worse]), len(cells[better]), len(cells[same]), total)
+	if n := len(cells[unjudged]); n > 0 {
+		line += fmt.Sprintf(", %d not judged", n)
 	}
 	writeText(b, line)
-	for _, l := range []struct {
-		name  string
-		cells []string
-	}{{"worse", lists[Worse]}, {"better", lists[Better]}} {
-		for _, c := range l.cells {
-			fmt.Fprintf(b, "    %-6s  %s\n", l.name, c)
-		}
-	}
-	return true
-}
-
-// unsteady says whether the figures of a server are doubtful.
-func (c *Cell) unsteady(server string) bool {
-	for _, r := range c.Results {
-		if r.Server == server {
-			return r.Median.UnsteadyStart
-		}
-	}
-	return false
+	b.WriteString(strings.Join(slices.Concat(cells[worse], cells[better]), ""))
 }
 
 // writeNotes explains some of the figures.
