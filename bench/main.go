@@ -23,7 +23,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run is the program; it returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == child.Command {
-		return runChild(args[1:], stdin, stdout, stderr)
+		return child.Main(args[1:], func(s child.Spec) error { return runChild(s, stdin, stdout) }, stderr)
 	}
 	opt, err := parseOptions(args, stdout)
 	switch {

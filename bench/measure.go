@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -113,21 +111,19 @@ func (r *runner) start(ctx context.Context) error {
 		r.note("%v", err)
 		r.note("system calls are shown for the servers that count their own")
 	}
-	var extra []string // an argument of storage servers
-	kind := "client"
+	spec := child.Spec{Secure: r.opt.secure()}
 	if r.opt.storage {
 		if err := r.makeFile(); err != nil {
 			return err
 		}
-		config, err := json.Marshal(r.disk.Config())
-		if err != nil {
-			return err
-		}
-		extra, kind = []string{string(config)}, "storage-client"
+		file := r.disk.Config()
+		spec.File = &file
 	}
 	modules := newModules(r.progress)
 	defer modules.remove()
-	if r.client, err = r.startClient(ctx, "client", exe, kind); err != nil {
+	client := spec
+	client.Client = true
+	if r.client, err = r.startClient(ctx, "client", exe, client); err != nil {
 		return err
 	}
 	for _, v := range r.opt.servers {
@@ -146,10 +142,9 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
-		name, _, _ := strings.Cut(v.name, "@")
-		args := append([]string{child.Command, "server", name, r.opt.mode, strconv.Itoa(v.config.Cores)}, extra...)
-		t.child, err = proc.Start(ctx, v.name, program, args, r.stderr, &t.hello)
-		if err != nil {
+		spec.Name, _, _ = strings.Cut(v.name, "@")
+		spec.Cores = v.config.Cores
+		if t.child, err = proc.Start(ctx, v.name, program, spec.Args(), r.stderr, &t.hello); err != nil {
 			return err
 		}
 		t.pid = t.child.PID()
@@ -157,9 +152,9 @@ func (r *runner) start(ctx context.Context) error {
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
 		switch {
 		case v.own:
-			t.client, err = r.startClient(ctx, "client of "+v.name, program, "client", name)
+			t.client, err = r.startClient(ctx, "client of "+v.name, program, child.Spec{Client: true, Name: spec.Name})
 		case r.opt.growth: // one process may not have the descriptors for the connections of all
-			t.client, err = r.startClient(ctx, "client of "+v.name, exe, kind)
+			t.client, err = r.startClient(ctx, "client of "+v.name, exe, client)
 		}
 		if err != nil {
 			return err
@@ -169,8 +164,8 @@ func (r *runner) start(ctx context.Context) error {
 }
 
 // startClient starts a process that loads servers.
-func (r *runner) startClient(ctx context.Context, name, program string, args ...string) (*proc.Child, error) {
-	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, nil)
+func (r *runner) startClient(ctx context.Context, name, program string, s child.Spec) (*proc.Child, error) {
+	return proc.Start(ctx, name, program, s.Args(), r.stderr, nil)
 }
 
 // clientOf returns the process that loads t.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -21,12 +20,6 @@ const asClient = "client, "
 
 // originalWhats are the operations of --original: which side is compared, by which protocol.
 var originalWhats = []string{"server, msgr2", asClient + "msgr2", "server, " + control.Msgr1, asClient + control.Msgr1}
-
-// The helper processes of --original, with the directory of a release, or a backend of ours.
-const (
-	originalServer = "original-server"
-	originalClient = "original-client"
-)
 
 // checkOriginal refuses options that --original does not have.
 func (o *options) checkOriginal(errs *problems) {
@@ -64,13 +57,13 @@ func (r *runner) startOriginals(ctx context.Context, exe string, v variant) erro
 		t := &target{variant: v, what: what}
 		t.msgr1 = strings.HasSuffix(what, control.Msgr1)
 		var err error
-		args := []string{child.Command, originalServer, server, strconv.FormatBool(t.msgr1)}
-		if t.child, err = proc.Start(ctx, "server of "+v.name, exe, args, r.stderr, &t.hello); err != nil {
+		spec := child.Spec{Name: v.name, Original: server, Msgr1: t.msgr1}
+		if t.child, err = proc.Start(ctx, "server of "+v.name, exe, spec.Args(), r.stderr, &t.hello); err != nil {
 			return err
 		}
 		r.targets = append(r.targets, t)
 		t.pid = cmp.Or(t.hello.PID, t.child.PID())
-		if t.client, err = r.startClient(ctx, "client of "+v.name, exe, originalClient, client); err != nil {
+		if t.client, err = r.startClient(ctx, "client of "+v.name, exe, child.Spec{Client: true, Original: client}); err != nil {
 			return err
 		}
 	}
