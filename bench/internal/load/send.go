@@ -1,9 +1,15 @@
 package load
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
 
 const (
@@ -114,4 +120,104 @@ func (s *sender) number(head []byte) {
 	if !s.raw {
 		s.t.number(head, s.seq, s.tid)
 	}
+}
+
+// headerLen is the size of the header of a message of msgr2.
+const headerLen = 41
+
+// layout has the offsets of the numbers in a message with an empty front and middle: after the
+// lead comes the header, which begins with sequence and transaction id, then the crc of the
+// header.
+type layout struct {
+	lead   int    // the beginning of a message: the preamble, or in msgr1 the tag
+	header int    // without its crc
+	after  int    // after the payload
+	seed   uint32 // of the crc
+	// lens and lensEnd are where in the header the lengths are, if not in the lead.
+	lens, lensEnd int
+}
+
+var (
+	// layout2 is a MESSAGE frame of revision 1, crc mode.
+	layout2 = layout{lead: frame.PreambleSize, header: headerLen, after: 13, seed: frame.SegmentCRCInit}
+	// layout1 is a message of msgr1 with the new header and footer.
+	layout1 = layout{lead: 1, header: frame1.NewHeaderSize - 4, after: frame1.NewFooterSize, lens: 22, lensEnd: 34}
+)
+
+// headMax is the larger of the two heads.
+const headMax = frame.PreambleSize + headerLen + 4
+
+// headLen is the size of lead and header together, with the crc.
+func (l *layout) headLen() int { return l.lead + l.header + 4 }
+
+// overhead is the size of a message without its payload.
+func (l *layout) overhead() int { return l.headLen() + l.after }
+
+// Payload returns the payload of every request of that size. It must not be changed.
+func Payload(size int) []byte {
+	p := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{'b', 'e', 'n', 'c', 'h'}).Read(p) // never fails
+	return p
+}
+
+// messageType is the type of every request; servers do not look at it.
+const messageType = 0x0bec
+
+// template is a request that is complete but for its sequence and transaction
+// id. All requests of a Load share its payload.
+type template struct {
+	layout
+	msgr1   bool
+	frame   []byte
+	head    []byte // lead and header of frame
+	payload []byte
+	tail    []byte // late status and crcs, or in msgr1 the footer
+	wire    int    // bytes of a request or reply, in the mode of the connections
+}
+
+// newTemplate builds a request with size random bytes, in msgr2 or msgr1.
+func newTemplate(size int, msgr1 bool) (*template, error) {
+	payload := Payload(size)
+	t := &template{layout: layout2, msgr1: msgr1}
+	encode := encode2
+	if msgr1 {
+		t.layout, encode = layout1, encode1
+	}
+	p, err := encode(payload)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	if len(p) != size+t.overhead() {
+		return nil, fmt.Errorf("a request of %d bytes takes %d on the wire, not %d", size, len(p), size+t.overhead())
+	}
+	n := t.headLen()
+	t.frame, t.head, t.payload, t.tail, t.wire = p, p[:n], p[n:n+size], p[n+size:], len(p)
+	return t, nil
+}
+
+// encode2 is a request of msgr2, without numbers.
+func encode2(payload []byte) ([]byte, error) {
+	var header [headerLen]byte
+	h := requestHeader()
+	h.Put(&header)
+	return frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagMessage, header[:], nil, nil, payload)
+}
+
+// encode1 is one of msgr1.
+func encode1(payload []byte) ([]byte, error) {
+	h := frame1.Header{Type: messageType, Priority: 127, Version: 1, SrcType: uint8(wire.Client), SrcNum: -1}
+	return frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendMessage(nil, &h, nil, nil, payload), nil
+}
+
+// requestHeader is the header of a request of msgr2, without numbers.
+func requestHeader() frame.MessageHeader {
+	return frame.MessageHeader{Type: messageType, Priority: 127, Version: 1, Flags: 3}
+}
+
+// number sets sequence and transaction id in head, a copy of the template's.
+func (l *layout) number(head []byte, seq, tid uint64) {
+	header := head[l.lead:]
+	binary.LittleEndian.PutUint64(header, seq)
+	binary.LittleEndian.PutUint64(header[8:], tid)
+	binary.LittleEndian.PutUint32(header[l.header:], frame.SegmentCRC(l.seed, header[:l.header]))
 }

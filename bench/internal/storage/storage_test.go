@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // served is a server of any kind.
@@ -156,5 +157,30 @@ func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	defer l.Close()
 	if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) {
 		t.Fatal(err)
+	}
+}
+
+// silent is a driver whose sockets bring no bytes.
+type silent struct {
+	uring.Driver
+	armed int
+}
+
+func (d *silent) Recvv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 0, unix.EAGAIN }
+
+func (d *silent) Ready(uring.Socket, uint64) (uring.Op, error) {
+	d.armed++
+	return 0, nil
+}
+
+// The kernel may end a multishot request with a notice about bytes that were read already.
+func TestTheFloorHearsOfWhatComesBehindTheLastNotice(t *testing.T) {
+	d := new(silent)
+	c := &ringConn{r: &Ring{drv: d, stage: make([]byte, ringStage)}}
+	for _, flags := range []uring.Flags{uring.More, 0} {
+		clitest.Must(t, c.ready(&uring.Completion{Flags: flags}))
+		if want := map[uring.Flags]int{uring.More: 0, 0: 1}[flags]; d.armed != want {
+			t.Errorf("flags %d: asked %d times, want %d", flags, d.armed, want)
+		}
 	}
 }

@@ -1,0 +1,265 @@
+// Package child is the life of the benchmark's helper processes: the servers under test and the
+// clients that load them. The benchmark starts each, and speaks to it in JSON lines (package
+// proc). bench/rivals is another program of that kind, with servers that the library does not
+// depend on.
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
+	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+)
+
+// Command is the hidden first argument of a helper process. A Spec in JSON follows.
+const Command = "child"
+
+// Spec is the work of a helper process: it is a server, or a client.
+type Spec struct {
+	Client bool   `json:"client,omitempty"`
+	Name   string `json:"name,omitempty"` // of a server, also of a client that it has for itself
+	Secure bool   `json:"secure,omitempty"`
+	Cores  int    `json:"cores,omitempty"`
+	// Original is the directory of a release of Ceph, or a backend of ours, in --original.
+	Original string          `json:"original,omitempty"`
+	Msgr1    bool            `json:"msgr1,omitempty"`
+	File     *storage.Config `json:"file,omitempty"` // in --storage
+}
+
+// Args are the arguments of such a process.
+func (s Spec) Args() []string {
+	text, _ := json.Marshal(s) // of plain values: cannot fail
+	return []string{Command, string(text)}
+}
+
+// The modes of connections.
+const (
+	ModeCRC    = "crc"
+	ModeSecure = "secure"
+)
+
+// Hello is the first answer of a server process.
+type Hello struct {
+	Addr     string            `json:"addr"`            // IP:port
+	Nonce    uint32            `json:"nonce,omitempty"` // of a messenger
+	Settings map[string]string `json:"settings,omitempty"`
+	PID      int               `json:"pid,omitempty"` // of the server, if it is another process
+}
+
+// Opening asks a client process for connections to a server. O says which.
+type Opening[O any] struct {
+	Server string `json:"server"` // owner of the connections
+	With   O      `json:"with"`
+}
+
+// Slice asks a client process to load a server.
+type Slice struct {
+	Server string     `json:"server"`
+	Slice  load.Slice `json:"slice"`
+}
+
+// Main is the main of a helper process. It calls serve, and returns the exit status.
+func Main(args []string, serve func(Spec) error, stderr io.Writer) int {
+	// Ctrl-C reaches all processes of a terminal; the parent ends its children.
+	signal.Ignore(os.Interrupt)
+	var s Spec
+	err := json.Unmarshal([]byte(strings.Join(args, "")), &s)
+	if err == nil {
+		err = serve(s)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return cli.Failed
+	}
+	return cli.OK
+}
+
+// Server is a running server.
+type Server interface {
+	// Addr returns where it listens.
+	Addr() net.Addr
+	// Close ends it. It is called once.
+	Close() error
+}
+
+// Counter is a server that counts its own system calls.
+type Counter interface{ Syscalls() uint64 }
+
+// Noncer is a messenger, whose clients must know the nonce of its address.
+type Noncer interface{ Nonce() uint32 }
+
+// Describer is a server with settings for the report, for example its backend.
+type Describer interface{ Settings() map[string]string }
+
+// Limiter is a server that collects garbage at a memory limit alone, as with GOMEMLIMIT and
+// GOGC=off.
+type Limiter interface {
+	// RoomBeforeGC returns the bytes between the memory of the process when the load on the
+	// collector begins and the limit; 0: there is no limit.
+	RoomBeforeGC() int64
+}
+
+// Started avoids an interface that holds a nil pointer.
+func Started[S Server](s S, err error) (Server, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ServeServer runs one server until stdin closes.
+func ServeServer(name string, start func() (Server, error), stdin io.Reader, stdout io.Writer) error {
+	s, err := start()
+	if err != nil {
+		return fmt.Errorf("start server %s: %w", name, err)
+	}
+	defer func() { _ = s.Close() }() // the process ends with it
+	p := &Process{s: s}
+	if l, ok := s.(Limiter); ok {
+		p.gc.room = l.RoomBeforeGC()
+	}
+	return proc.Serve(stdin, stdout, p)
+}
+
+// Process is the service of a server process: its methods are for the parent.
+type Process struct {
+	s  Server
+	gc gcLoad
+}
+
+// Hello describes the server.
+func (p *Process) Hello(_ struct{}, hello *Hello) error {
+	hello.Addr = p.s.Addr().String()
+	if n, ok := p.s.(Noncer); ok {
+		hello.Nonce = n.Nonce()
+	}
+	if d, ok := p.s.(Describer); ok {
+		hello.Settings = d.Settings()
+	}
+	if other, ok := p.s.(interface{ PID() int }); ok {
+		hello.PID = other.PID()
+	}
+	return nil
+}
+
+// GCLoad switches the load on the collector on or off.
+func (p *Process) GCLoad(on bool, _ *struct{}) error {
+	if on {
+		p.gc.on()
+	} else {
+		p.gc.off()
+	}
+	return nil
+}
+
+// Trim returns unused memory to the system.
+func (p *Process) Trim(struct{}, *struct{}) error {
+	debug.FreeOSMemory()
+	return nil
+}
+
+// NotCounted is the answer of [Process.Syscalls] for a server that does not count them. An
+// answer of net/rpc in JSON is never null.
+const NotCounted = -1
+
+// Syscalls is the number of system calls that the server has made.
+func (p *Process) Syscalls(_ struct{}, calls *int64) error {
+	*calls = NotCounted
+	if c, ok := p.s.(Counter); ok {
+		*calls = int64(c.Syscalls())
+	}
+	return nil
+}
+
+// clientGCPercent is for clients: some hardly allocate while they measure, and the allocations
+// of the others are not measured.
+const clientGCPercent = 400
+
+// Load is a set of connections to one server, for example load.Load.
+type Load interface {
+	// Run loads the server for one slice and waits until every request is answered.
+	// After an error the Load can only be closed.
+	Run(load.Slice) (load.Result, error)
+	// Close closes all connections.
+	Close()
+}
+
+// ServeClient runs a client until stdin closes. All loads run on the calling
+// goroutine, one at a time.
+func ServeClient[O any, L Load](open func(context.Context, O) (L, error), stdin io.Reader, stdout io.Writer) error {
+	debug.SetGCPercent(clientGCPercent)
+	return proc.Serve(stdin, stdout, &Client[O, L]{open: open, loads: map[string]Load{}})
+}
+
+// Client is the service of a client process: its methods are for the parent.
+type Client[O any, L Load] struct {
+	open  func(context.Context, O) (L, error)
+	loads map[string]Load
+}
+
+var errOpen = errors.New("connections are open already, or none are")
+
+// Hello says nothing.
+func (c *Client[O, L]) Hello(struct{}, *struct{}) error { return nil }
+
+// Open opens the connections to a server.
+func (c *Client[O, L]) Open(o Opening[O], _ *struct{}) error {
+	if c.loads[o.Server] != nil {
+		return errOpen
+	}
+	l, err := c.open(context.Background(), o.With)
+	if err == nil {
+		c.loads[o.Server] = l
+	}
+	return err
+}
+
+// Run loads a server for a slice.
+func (c *Client[O, L]) Run(s Slice, out *load.Result) (err error) {
+	l := c.loads[s.Server]
+	if l == nil {
+		return errOpen
+	}
+	*out, err = l.Run(s.Slice)
+	return err
+}
+
+// Close closes the connections to a server.
+func (c *Client[O, L]) Close(server string, _ *struct{}) error {
+	l := c.loads[server]
+	if l == nil {
+		return errOpen
+	}
+	l.Close()
+	delete(c.loads, server)
+	return nil
+}
+
+// Rival is a server of the module bench/rivals, which has dependencies that the library's
+// module does not have.
+type Rival struct {
+	Name  string
+	About string
+	// OwnClient says that the client is there, too, as the server speaks neither msgr nor
+	// bare bytes.
+	OwnClient bool
+}
+
+// Rivals lists the rivals that echo.
+func Rivals() []Rival {
+	return []Rival{
+		{Name: "netpoll", About: "cloudwego/netpoll, a poller and a goroutine per busy connection, the same frames"},
+		{Name: "grpc", About: "gRPC-go, a stream of bytes per connection, its own client, no TLS and no checksums", OwnClient: true},
+	}
+}

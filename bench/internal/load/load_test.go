@@ -1,0 +1,219 @@
+package load
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
+)
+
+// serve accepts connections up to the end of the test, each with a goroutine of its own.
+func serve(t *testing.T, each func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	clitest.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				each(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// Matrix: BE-04
+func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
+	for _, c := range []struct{ conns, active, want int }{{10, 0, 10}, {10, 2, 2}, {10, 10, 10}, {1, 1, 1}} {
+		var used atomic.Int64 // connections with a reply
+		addr := serve(t, func(conn net.Conn) {
+			first := make([]byte, 1)
+			if _, err := io.ReadFull(conn, first); err != nil {
+				return
+			}
+			used.Add(1)
+			if _, err := conn.Write(first); err == nil {
+				_, _ = io.Copy(conn, conn) // until the client closes
+			}
+		})
+		o := Options{Addr: addr, Raw: true, Conns: c.conns, Depth: 2, Size: 64}
+		load, err := Open(t.Context(), o)
+		clitest.Must(t, err)
+		defer load.Close()
+		r, err := load.Run(Slice{Active: c.active, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second})
+		if err != nil || !r.Steady || r.Total < uint64(2*c.want) {
+			t.Fatalf("%+v: %+v, %v", o, r, err)
+		}
+		if n := int(used.Load()); n != c.want {
+			t.Errorf("%d of %d connections asked for: %d brought requests", c.active, c.conns, n)
+		}
+	}
+}
+
+// Matrix: BE-04
+func TestActiveConnectionsLieBetweenIdleOnes(t *testing.T) {
+	all := make([]int, 1000)
+	for i := range all {
+		all[i] = i
+	}
+	chosen, err := Spread(Slice{Active: 10}, all)
+	if err != nil || len(chosen) != 10 {
+		t.Fatalf("%v, %v", chosen, err)
+	}
+	for i, c := range chosen {
+		if c != i*100 {
+			t.Errorf("number %d is connection %d", i, c)
+		}
+	}
+	for _, active := range []int{-1, 1001} {
+		if _, err := Spread(Slice{Active: active}, all); err == nil {
+			t.Errorf("%d of %d: no error", active, len(all))
+		}
+	}
+}
+
+// echoes starts an echo server, which waits before it answers.
+func echoes(t *testing.T, wait func()) (addr string) {
+	t.Helper()
+	return serve(t, func(conn net.Conn) {
+		p := make([]byte, 4<<10)
+		for {
+			n, err := conn.Read(p)
+			if err != nil {
+				return
+			}
+			wait()
+			if _, err := conn.Write(p[:n]); err != nil {
+				return
+			}
+		}
+	})
+}
+
+func TestPacedRequestsKeepTheirRate(t *testing.T) {
+	const rate, window = 500, 400 * time.Millisecond
+	load, err := Open(t.Context(), Options{Addr: echoes(t, func() {}), Raw: true, Conns: 4, Depth: 2, Size: 64})
+	clitest.Must(t, err)
+	defer load.Close()
+	for range 2 { // the rest of the first slice does not disturb the second
+		began := time.Now()
+		r, err := load.Run(Slice{Rate: rate, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: window, WindowMax: window})
+		if err != nil || !r.Steady {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if took := time.Since(began); float64(r.Total) > took.Seconds()*rate+1 || r.Latency.Count() == 0 {
+			t.Errorf("%d replies within %v at %d per second, %d of them in the window", r.Total, took, rate, r.Latency.Count())
+		}
+	}
+}
+
+func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
+	gate := make(chan struct{})
+	load, err := Open(t.Context(), Options{Addr: echoes(t, func() { <-gate }), Raw: true, Conns: 1, Depth: 1, Size: 64})
+	clitest.Must(t, err)
+	defer load.Close()
+	load.active, load.pace = load.conns, newPace(1000, load.conns, 1)
+	now := time.Duration(0)
+	load.meter.now = func() time.Duration { return now }
+	load.meter.latency.Reset()
+	load.meter.measured = true
+	clitest.Must(t, load.Fill())
+	if err := load.issueDue(); err != nil || load.open != 1 {
+		t.Fatalf("%d requests open, %v", load.open, err)
+	}
+	now = 10 * time.Millisecond // ten more are due, and there is no place for them
+	if err := load.issueDue(); err != nil || load.open != 1 {
+		t.Fatalf("%d requests open, %v", load.open, err)
+	}
+	close(gate)
+	for load.meter.latency.Count() < 11 {
+		clitest.Must(t, load.Turn())
+	}
+	// Due at 0, 1, ... 10 ms, answered at 10 ms.
+	if least, most := load.meter.latency.Quantile(0), load.meter.latency.Quantile(1); least > time.Millisecond/10 || most < 9*time.Millisecond {
+		t.Errorf("latencies %v to %v", least, most)
+	}
+	if load.open != 0 || load.pace.due != 11*time.Millisecond {
+		t.Errorf("%d requests are open, the next is due at %v", load.open, load.pace.due)
+	}
+}
+
+func TestPlacesAreUsedInTurn(t *testing.T) {
+	a, b := &conn{}, &conn{}
+	p := newPace(1000, []*conn{a, b}, 2)
+	p.due = time.Millisecond
+	if c, _ := p.next(0); c != nil {
+		t.Error("issued before it was due")
+	}
+	for i, want := range []*conn{a, b, a, b, nil} {
+		c, due := p.next(time.Second)
+		if c != want || c != nil && due != time.Duration(i+1)*time.Millisecond {
+			t.Errorf("request %d: %+v, due at %v", i, c, due)
+		}
+	}
+	p.release(b)
+	if c, _ := p.next(time.Second); c != b {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A server that checks nothing itself is found out by its client: a block of another place
+// at once, and any other byte in the sample.
+// Matrix: BE-08
+func TestReadsOfAServerThatChecksNothingAreChecked(t *testing.T) {
+	const size = 64 * blocks.Size
+	for name, c := range map[string]struct {
+		answer int // that is wrong; 0: none
+		spoil  func(p []byte, off int64)
+	}{
+		"right":        {0, nil},
+		"elsewhere":    {2, func(p []byte, off int64) { blocks.Fill(p, off+blocks.Size, 1) }},
+		"a wrong byte": {SampleMask + 1, func(p []byte, _ int64) { p[2000] ^= 1 }},
+	} {
+		addr := serve(t, func(conn net.Conn) {
+			var head [blocks.HeadSize]byte
+			for n := 1; ; n++ {
+				if _, err := io.ReadFull(conn, head[:]); err != nil {
+					return
+				}
+				h, err := blocks.ParseHead(&head, size)
+				if err != nil {
+					return
+				}
+				h.Data = h.Len
+				h.Put(&head)
+				data := make([]byte, h.Len)
+				blocks.Fill(data, h.Off, 1)
+				if n == c.answer {
+					c.spoil(data, h.Off)
+				}
+				if _, err := conn.Write(append(head[:], data...)); err != nil {
+					return
+				}
+			}
+		})
+		o := StorageOptions{Options: Options{Addr: addr, Raw: true, Conns: 1, Depth: 1, Size: blocks.Size}, Kind: blocks.Read, File: size}
+		l, err := OpenStorage(t.Context(), o)
+		clitest.Must(t, err)
+		wrong, window := c.answer > 0, 50*time.Millisecond
+		if wrong {
+			window = time.Minute // the wrong answer ends it, however slow the machine is
+		}
+		_, err = l.Run(Slice{WarmMax: time.Minute, Window: window, WindowMax: time.Minute})
+		l.Close()
+		if errors.Is(err, ErrReply) != wrong || err != nil && !wrong {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
