@@ -41,20 +41,17 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)
-	err = withPictures(ctx, &opt, stderr, func() error { return execute(ctx, opt, stdout, stderr) })
+	err = withPictures(ctx, &opt, stderr, func() error {
+		if opt.show != "" {
+			return show(opt.show, stdout)
+		}
+		return measure(ctx, opt, stdout, stderr)
+	})
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return cli.Failed
 	}
 	return cli.OK
-}
-
-// execute carries out opt.
-func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
-	if opt.show != "" {
-		return show(opt.show, stdout)
-	}
-	return measure(ctx, opt, stdout, stderr)
 }
 
 // errOrphaned ends a run after the go command has ended.
@@ -90,15 +87,16 @@ func runChild(s child.Spec, stdin io.Reader, stdout io.Writer) error {
 	}
 	var start func() (child.Server, error)
 	switch {
-	case s.Client && s.Original != "":
-		open := func(ctx context.Context, o load.Options) (child.Load, error) {
-			return original.OpenClient(ctx, s.Original, o)
-		}
-		return child.ServeClient(open, stdin, stdout)
-	case s.Client && s.File != nil:
-		return child.ServeClient(load.OpenStorage, stdin, stdout)
 	case s.Client:
-		return child.ServeClient(load.Open, stdin, stdout)
+		return child.ServeClient(func(ctx context.Context, o load.Options) (child.Load, error) {
+			switch {
+			case s.Original != "":
+				return original.OpenClient(ctx, s.Original, o)
+			case o.Kind != 0:
+				return load.OpenStorage(ctx, o)
+			}
+			return load.Open(ctx, o)
+		}, stdin, stdout)
 	case s.Original != "":
 		start = func() (child.Server, error) { return original.StartServer(s.Original, s.Msgr1) }
 	case s.File != nil:

@@ -121,9 +121,7 @@ func (r *runner) start(ctx context.Context) error {
 	}
 	modules := newModules(r.progress)
 	defer modules.remove()
-	client := spec
-	client.Client = true
-	if r.client, err = r.startClient(ctx, "client", exe, client); err != nil {
+	if r.client, err = r.startClient(ctx, "client", exe, ""); err != nil {
 		return err
 	}
 	for _, v := range r.opt.servers {
@@ -152,9 +150,9 @@ func (r *runner) start(ctx context.Context) error {
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
 		switch {
 		case v.own:
-			t.client, err = r.startClient(ctx, "client of "+v.name, program, child.Spec{Client: true, Name: spec.Name})
+			t.client, err = r.startClient(ctx, "client of "+v.name, program, spec.Name)
 		case r.opt.growth: // one process may not have the descriptors for the connections of all
-			t.client, err = r.startClient(ctx, "client of "+v.name, exe, client)
+			t.client, err = r.startClient(ctx, "client of "+v.name, exe, "")
 		}
 		if err != nil {
 			return err
@@ -164,8 +162,8 @@ func (r *runner) start(ctx context.Context) error {
 }
 
 // startClient starts a process that loads servers.
-func (r *runner) startClient(ctx context.Context, name, program string, s child.Spec) (*proc.Child, error) {
-	return proc.Start(ctx, name, program, s.Args(), r.stderr, nil)
+func (r *runner) startClient(ctx context.Context, name, program, server string) (*proc.Child, error) {
+	return proc.Start(ctx, name, program, child.Spec{Client: true, Name: server}.Args(), r.stderr, nil)
 }
 
 // clientOf returns the process that loads t.
@@ -268,10 +266,10 @@ func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure() && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	request := any(child.Opening[load.Options]{Server: t.name, With: o})
 	if t.storage != nil {
-		request = r.storageRequest(t, l, o)
+		r.storageRequest(l.What, &o)
 	}
+	request := child.Opening{Server: t.name, With: o}
 	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), "Open", request, nil)
 }
 

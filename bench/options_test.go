@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
-	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
@@ -271,9 +270,9 @@ func TestTheRequestsOfAStorageCellAreWhatItsNameSays(t *testing.T) {
 		readDirect: {blocks.Read, blocks.Direct}, readCached: {blocks.Read, 0}, readUncached: {blocks.Read, 0},
 		writeDirect: {blocks.Write, blocks.Direct}, writeBuffered: {blocks.Write, blocks.Grouped},
 	} {
-		got := r.storageRequest(&target{}, report.Load{What: what}, load.Options{}).(child.Opening[load.StorageOptions])
-		if got.With.Kind != want.kind || got.With.Flags != want.flags {
-			t.Errorf("%s: kind %d, flags %#x", what, got.With.Kind, got.With.Flags)
+		var o load.Options
+		if r.storageRequest(what, &o); o.Kind != want.kind || o.Flags != want.flags {
+			t.Errorf("%s: kind %d, flags %#x", what, o.Kind, o.Flags)
 		}
 	}
 }

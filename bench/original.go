@@ -63,7 +63,8 @@ func (r *runner) startOriginals(ctx context.Context, exe string, v variant) erro
 		}
 		r.targets = append(r.targets, t)
 		t.pid = cmp.Or(t.hello.PID, t.child.PID())
-		if t.client, err = r.startClient(ctx, "client of "+v.name, exe, child.Spec{Client: true, Original: client}); err != nil {
+		spec = child.Spec{Client: true, Original: client}
+		if t.client, err = proc.Start(ctx, "client of "+v.name, exe, spec.Args(), r.stderr, nil); err != nil {
 			return err
 		}
 	}

@@ -57,10 +57,10 @@ type Hello struct {
 	PID      int               `json:"pid,omitempty"` // of the server, if it is another process
 }
 
-// Opening asks a client process for connections to a server. O says which.
-type Opening[O any] struct {
-	Server string `json:"server"` // owner of the connections
-	With   O      `json:"with"`
+// Opening asks a client process for connections to a server.
+type Opening struct {
+	Server string       `json:"server"` // owner of the connections
+	With   load.Options `json:"with"`
 }
 
 // Slice asks a client process to load a server.
@@ -197,24 +197,24 @@ type Load interface {
 
 // ServeClient runs a client until stdin closes. All loads run on the calling
 // goroutine, one at a time.
-func ServeClient[O any, L Load](open func(context.Context, O) (L, error), stdin io.Reader, stdout io.Writer) error {
+func ServeClient(open func(context.Context, load.Options) (Load, error), stdin io.Reader, stdout io.Writer) error {
 	debug.SetGCPercent(clientGCPercent)
-	return proc.Serve(stdin, stdout, &Client[O, L]{open: open, loads: map[string]Load{}})
+	return proc.Serve(stdin, stdout, &Client{open: open, loads: map[string]Load{}})
 }
 
 // Client is the service of a client process: its methods are for the parent.
-type Client[O any, L Load] struct {
-	open  func(context.Context, O) (L, error)
+type Client struct {
+	open  func(context.Context, load.Options) (Load, error)
 	loads map[string]Load
 }
 
 var errOpen = errors.New("connections are open already, or none are")
 
 // Hello says nothing.
-func (c *Client[O, L]) Hello(struct{}, *struct{}) error { return nil }
+func (c *Client) Hello(struct{}, *struct{}) error { return nil }
 
 // Open opens the connections to a server.
-func (c *Client[O, L]) Open(o Opening[O], _ *struct{}) error {
+func (c *Client) Open(o Opening, _ *struct{}) error {
 	if c.loads[o.Server] != nil {
 		return errOpen
 	}
@@ -226,7 +226,7 @@ func (c *Client[O, L]) Open(o Opening[O], _ *struct{}) error {
 }
 
 // Run loads a server for a slice.
-func (c *Client[O, L]) Run(s Slice, out *load.Result) (err error) {
+func (c *Client) Run(s Slice, out *load.Result) (err error) {
 	l := c.loads[s.Server]
 	if l == nil {
 		return errOpen
@@ -236,7 +236,7 @@ func (c *Client[O, L]) Run(s Slice, out *load.Result) (err error) {
 }
 
 // Close closes the connections to a server.
-func (c *Client[O, L]) Close(server string, _ *struct{}) error {
+func (c *Client) Close(server string, _ *struct{}) error {
 	l := c.loads[server]
 	if l == nil {
 		return errOpen

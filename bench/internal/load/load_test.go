@@ -203,7 +203,7 @@ func TestReadsOfAServerThatChecksNothingAreChecked(t *testing.T) {
 				}
 			}
 		})
-		o := StorageOptions{Options: Options{Addr: addr, Raw: true, Conns: 1, Depth: 1, Size: blocks.Size}, Kind: blocks.Read, File: size}
+		o := Options{Addr: addr, Raw: true, Conns: 1, Depth: 1, Size: blocks.Size, Kind: blocks.Read, File: size}
 		l, err := OpenStorage(t.Context(), o)
 		clitest.Must(t, err)
 		wrong, window := c.answer > 0, 50*time.Millisecond

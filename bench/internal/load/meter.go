@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
@@ -145,6 +146,13 @@ type Options struct {
 	Conns int  `json:"conns"` // connections
 	Depth int  `json:"depth"` // requests open per connection
 	Size  int  `json:"size"`  // bytes of payload per request
+
+	// Of requests to a storage server, whose Size is whole blocks:
+
+	Kind  blocks.Kind `json:"kind,omitempty"`  // 0: requests are echoed
+	Flags uint8       `json:"flags,omitempty"` // of package blocks
+	Path  string      `json:"path,omitempty"`  // of the file
+	File  int64       `json:"file,omitempty"`  // its size
 }
 
 // Slice is the length of a load.

@@ -18,20 +18,11 @@ import (
 // verifyEach is the number of acknowledged writes that are read back after each slice.
 const verifyEach = 64
 
-// StorageOptions are the requests of a Storage.
-type StorageOptions struct {
-	Options             // Size is that of a request in bytes, whole blocks
-	Kind    blocks.Kind `json:"kind"`
-	Flags   uint8       `json:"flags"` // of package blocks
-	Path    string      `json:"path"`  // of the file
-	File    int64       `json:"file"`  // its size
-}
-
 // Storage is a set of connections that read or write blocks of a file. Each request
 // under way has a part of the file for itself, and takes a random place in it.
 type Storage struct {
 	sockets
-	opt   StorageOptions
+	opt   Options
 	conns []*slotConn
 
 	file       *os.File // written blocks are read back from it
@@ -50,7 +41,7 @@ type write struct {
 }
 
 // OpenStorage connects and, unless o.Raw, runs the handshake on every connection.
-func OpenStorage(ctx context.Context, o StorageOptions) (*Storage, error) {
+func OpenStorage(ctx context.Context, o Options) (*Storage, error) {
 	s := &Storage{
 		opt: o, rng: rand.New(rand.NewPCG(rand.Uint64(), 2)), generation: rand.Uint64() >> 24,
 		part: o.File / int64(o.Conns*o.Depth) / blocks.Size * blocks.Size, room: make([]byte, o.Size),
@@ -96,7 +87,7 @@ func (s *Storage) Run(slice Slice) (Result, error) {
 }
 
 // answerSize is the size of the data of an answer, in bytes.
-func (o StorageOptions) answerSize() int {
+func (o Options) answerSize() int {
 	if o.Kind == blocks.Read {
 		return o.Size
 	}
@@ -189,7 +180,7 @@ type slotConn struct {
 
 // add opens connection number i.
 func (s *Storage) add(ctx context.Context, i int, nonce uint32) error {
-	at, enc, dec, err := s.dial(ctx, s.opt.Options, nonce)
+	at, enc, dec, err := s.dial(ctx, s.opt, nonce)
 	if err != nil {
 		return err
 	}

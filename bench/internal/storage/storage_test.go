@@ -49,8 +49,8 @@ func newFile(t *testing.T) *File {
 }
 
 // options are the options of a load on s.
-func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.StorageOptions {
-	o := load.StorageOptions{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
+func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.Options {
+	o := load.Options{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
 	o.Addr, o.PID, o.Raw, o.Conns, o.Depth, o.Size = s.Addr().String(), os.Getpid(), raw, 3, 4, size
 	if n, ok := s.(interface{ Nonce() uint32 }); ok {
 		o.Nonce = n.Nonce()
