@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -226,7 +226,7 @@ func (s *settings) key() (key cephx.Key, where string, err error) {
 
 // readKey finds the entity's key in a keyring file.
 func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	ring, err := flags.Keyring(file)
+	ring, err := scope.Keyring(file)
 	if err != nil {
 		return cephx.Key{}, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -76,7 +76,7 @@ func TestWhoDoesNotAnswerIsExplained(t *testing.T) {
 
 // Which limit ends first, the messenger's or --timeout, is a matter of microseconds.
 func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
-	o := options{Session: flags.Session{Timeout: 10 * time.Second}}
+	o := options{Session: scope.Session{Timeout: 10 * time.Second}}
 	for _, why := range []error{
 		context.DeadlineExceeded,
 		&control.Error{Stage: control.StageBanner, Peer: "v2:127.0.0.1:1/0", Err: control.ErrHandshakeTimeout},
@@ -101,7 +101,7 @@ func TestASilentDaemonIsExplainedAlikeWhoeverGivesUpFirst(t *testing.T) {
 // The reason for which an operation waits decides the advice: only a silent daemon counts as
 // frozen.
 func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
-	o := options{Session: flags.Session{Name: "client.x", Timeout: 10 * time.Second}}
+	o := options{Session: scope.Session{Name: "client.x", Timeout: 10 * time.Second}}
 	refused := fmt.Errorf("osd.0 refuses us: %w: %w", control.ErrAuth, &auth.Refused{Errno: auth.EACCES})
 	for _, c := range []struct {
 		err  error

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -27,7 +27,7 @@ type options struct {
 	keyFrom string         // where the key was found; empty: there is none
 	sought  string         // where there is none
 	cfg     control.Config // that the flags set
-	engine  flags.Engine
+	engine  scope.Engine
 
 	pool                     []string // of --pool
 	namespace, locator, snap string
@@ -36,7 +36,7 @@ type options struct {
 	offset, size             int64
 	threads                  int
 	seconds, duration        time.Duration
-	flags.Session
+	scope.Session
 }
 
 // letters are the flags that Ceph's own tools have by a letter.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
@@ -90,7 +90,7 @@ func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	mon := monitor(t, nil, nil)
 	for _, long := range []bool{false, true} {
-		o := options{mons: mon, engine: flags.Engine{Level: math.MaxInt}}
+		o := options{mons: mon, engine: scope.Engine{Level: math.MaxInt}}
 		o.Session.Register(cli.NewFlags("cephclient"), &o.cfg, "client.admin", 10*time.Second, "")
 		bounded := long
 		err := env{getenv: bare}.dialled(t.Context(), &o, command{long: long, run: func(ctx context.Context, _ env, _ *rados.Cluster, _ []string) error {

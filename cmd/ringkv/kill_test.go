@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
@@ -45,7 +45,7 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			dir, a := t.TempDir(), pair.NewAudit(t, t.Context(), tested(seed), seed)
 			for range rounds {
 				server, addr := begin(t, "--dir", dir, "--backend", backend)
-				e := env{stderr: io.Discard, engine: flags.Engine{Backend: uring.Backend(backend), Level: math.MaxInt}, cores: 1}
+				e := env{stderr: io.Discard, engine: scope.Engine{Backend: uring.Backend(backend), Level: math.MaxInt}, cores: 1}
 				err := e.dial(t.Context(), addr, 2, func(conns []*control.Conn) error {
 					a.Conns = conns
 					a.Everything()

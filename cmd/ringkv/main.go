@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -30,7 +29,7 @@ type env struct {
 	stdin                     io.Reader
 	stdout, stderr            io.Writer
 	log                       *slog.Logger
-	engine                    flags.Engine
+	engine                    scope.Engine
 	listen, dir, stats        string
 	cores, conns, depth, keys int
 	size                      int64

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -74,7 +73,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	var keys *trace.Keys
 	if d.keys != "" {
 		var err error
-		if keys, err = flags.File("--keys", d.keys, trace.ReadKeys); err != nil {
+		if keys, err = scope.File("--keys", d.keys, trace.ReadKeys); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -27,7 +27,7 @@ const maxCores = 1024
 type machineOptions struct {
 	json   bool
 	cfg    control.Config // that the flags set
-	engine flags.Engine
+	engine scope.Engine
 }
 
 func (o *machineOptions) register(fs *pflag.FlagSet, cores int) {
@@ -55,7 +55,7 @@ func (o *machineOptions) plane(e env) error {
 // sessionOptions are the flags of every command that talks to a peer.
 type sessionOptions struct {
 	machineOptions
-	flags.Session
+	scope.Session
 	listen listenFlag
 	authOptions
 	networkOptions
@@ -115,14 +115,6 @@ func compression(text string) (c control.Compression, err error) {
 	return c, err
 }
 
-// dials checks that the policy is one of a side that dials.
-func dials(cfg *control.Config) error {
-	if cfg.Default != nil && cfg.Default.Server {
-		return cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
-	}
-	return nil
-}
-
 // pickNonce is the nonce of all our addresses, 0 for a mon; nil lets the messenger choose.
 func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err error) {
 	for _, a := range o.listen.addrs {
@@ -159,23 +151,25 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	return a, err
 }
 
-// setUp is the beginning of a command that talks to a peer: its configuration and the address
-// of the peer. It reports a failure that is no usage error.
-func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args []string) (cfg control.Config, to wire.Addr, err error) {
-	cfg, err = o.config(e)
+// client calls run, of a command that dials, with its configuration and the address of the peer. It
+// reports a failure that is no usage error.
+func (o *sessionOptions) client(ctx context.Context, e env, command string, args []string, run func(cfg control.Config, to wire.Addr) error) error {
+	cfg, err := o.config(e)
 	if err != nil {
-		return cfg, wire.Addr{}, err
+		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, o.Recording.Close())
-		}
-	}()
-	to, err = o.target(ctx, e, args)
-	if failed, ok := errors.AsType[*control.Error](err); ok {
+	cfg.Timeouts.Handshake = attemptTime(o.Timeout)
+	to, err := o.target(ctx, e, args)
+	failed, ok := errors.AsType[*control.Error](err)
+	switch {
+	case ok:
 		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
+	case err == nil && cfg.Default != nil && cfg.Default.Server:
+		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
+	case err == nil:
+		err = run(cfg, to)
 	}
-	return cfg, to, err
+	return errors.Join(err, o.Recording.Close())
 }
 
 // peerTypes are the types of all peers.
@@ -221,7 +215,7 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	case o.keyring == "":
 		return cli.Usagef("--auth cephx needs --keyring")
 	}
-	ring, err := flags.Keyring(o.keyring)
+	ring, err := scope.Keyring(o.keyring)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,9 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
  "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
-		Run: func(ctx context.Context, args []string) error { return p.run(ctx, e, args) },
+		Run: func(ctx context.Context, args []string) error {
+			return p.client(ctx, e, "ping", args, func(cfg control.Config, to wire.Addr) error { return p.run(ctx, e, cfg, to) })
+		},
 	}
 }
 
@@ -50,17 +52,8 @@ type pong struct {
 	Count     int          `json:"count"`
 }
 
-func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
-	cfg, to, err := p.setUp(ctx, e, "ping", args)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Recording.Close()) }()
-	if err := dials(&cfg); err != nil {
-		return err
-	}
+func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
 	cli.GrowProcs(cfg.Plane.Cores)
-	cfg.Timeouts.Handshake = attemptTime(p.Timeout)
 	answer, err := p.ping(ctx, e, cfg, to)
 	switch {
 	case cli.IsUsage(err):

@@ -58,7 +58,9 @@ with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
-		Run: func(ctx context.Context, args []string) error { return s.run(ctx, e, args) },
+		Run: func(ctx context.Context, args []string) error {
+			return s.client(ctx, e, "send", args, func(cfg control.Config, to wire.Addr) error { return s.run(ctx, e, cfg, to) })
+		},
 	}
 }
 
@@ -103,24 +105,16 @@ type sent struct {
 	Stage      control.Stage `json:"stage,omitempty"`
 }
 
-func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
+func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
 	if s.messages == 0 {
 		s.messages = 10000
 		if s.duration > 0 {
 			s.messages = math.MaxUint64
 		}
 	}
-	cfg, to, err := s.setUp(ctx, e, "send", args)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.LossyClient()
 		cfg.Default = &p
-	}
-	if err := dials(&cfg); err != nil {
-		return err
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
@@ -132,7 +126,6 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	}
 	// A peer that comes back waits a second at most.
 	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
-	cfg.Timeouts.Handshake = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
 		// An attempt fails, and says why, before the whole time is over.
 		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
@@ -140,7 +133,7 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 
 	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
 	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
-	err = l.open(cfg)
+	err := l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)
 	}
