@@ -39,17 +39,15 @@ func interrupt(ctx context.Context, c net.Conn) (behind func(error) error) {
 	}
 }
 
-// Connect opens a session on c, to the messenger that listens there with the
-// given nonce. nonce is that of this client: connections with the same one
-// are the same client, and replace each other. It returns the codecs of the data
-// frames.
-func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
-	behind := interrupt(ctx, c)
+// Open opens a session on c, to the messenger that listens there with the given nonce. nonce is
+// that of this client: connections with the same one are the same client, and replace each other.
+// An error stays with the Peer.
+func Open(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*msgrtest.Peer, error) {
 	cfg := msgrtest.PeerConfig{Name: entity(), Number: -1, Addr: v2(c.LocalAddr(), nonce)}
 	var err error
 	if secure {
 		if cfg.AuthClient, err = newSecureClient(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	p := msgrtest.PeerOn(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce))
@@ -58,6 +56,16 @@ func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bo
 	ident.Flags = wire.IdentLossy
 	p.SendPayload(frame.TagClientIdent, ident)
 	p.ExpectServerIdent()
+	return p, nil
+}
+
+// Connect is Open up to the codecs of the data frames.
+func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
+	behind := interrupt(ctx, c)
+	p, err := Open(ctx, c, peerNonce, nonce, secure)
+	if err != nil {
+		return nil, nil, err
+	}
 	enc, dec, err := p.Codecs()
 	return enc, dec, behind(err)
 }
