@@ -6,11 +6,8 @@ package session
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -21,22 +18,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
-// interrupt makes reads and writes of c fail when ctx ends. behind takes the deadlines of
-// c away again, and names the end of ctx as the reason of an error that it has caused.
-func interrupt(ctx context.Context, c net.Conn) (behind func(error) error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	return func(err error) error {
-		if stop() && err == nil {
-			return c.SetDeadline(time.Time{})
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-ctx.Done() // it is the deadline of ctx, and may be noticed first
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
+// unbound takes the deadline of a handshake away again.
+func unbound(c net.Conn, err error) error {
+	if err != nil {
 		return err
 	}
+	return c.SetDeadline(time.Time{})
 }
 
 // Open opens a session on c, to the messenger that listens there with the given nonce. nonce is
@@ -61,26 +48,23 @@ func Open(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool)
 
 // Connect is Open up to the codecs of the data frames.
 func Connect(ctx context.Context, c net.Conn, peerNonce, nonce uint32, secure bool) (*frame.Encoder, *frame.Decoder, error) {
-	behind := interrupt(ctx, c)
 	p, err := Open(ctx, c, peerNonce, nonce, secure)
 	if err != nil {
 		return nil, nil, err
 	}
 	enc, dec, err := p.Codecs()
-	return enc, dec, behind(err)
+	return enc, dec, unbound(c, err)
 }
 
 // Connect1 is Connect in msgr1. Its messages have the codecs of the zero [frame1.Config].
 func Connect1(ctx context.Context, c net.Conn, peerNonce, nonce uint32) error {
-	behind := interrupt(ctx, c)
 	cfg := msgrtest.PeerConfig{Name: entity(), Addr: wire.Addr{Type: wire.AddrLegacy, Nonce: nonce}}
-	return behind(msgrtest.EstablishLossy1(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce).WithType(wire.AddrLegacy)))
+	return unbound(c, msgrtest.EstablishLossy1(ctx, cfg, c, v2(c.RemoteAddr(), peerNonce).WithType(wire.AddrLegacy)))
 }
 
 // Accept opens a session on c, which a client has connected, and returns the
 // codecs of the data frames.
 func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *frame.Decoder, error) {
-	behind := interrupt(ctx, c)
 	cfg := msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Addr: v2(c.LocalAddr(), 0)}
 	var err error
 	if secure {
@@ -93,7 +77,7 @@ func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *fram
 	p.ExpectClientIdent()
 	p.SendPayload(frame.TagServerIdent, p.ServerIdent(0, 1))
 	enc, dec, err := p.Codecs()
-	return enc, dec, behind(err)
+	return enc, dec, unbound(c, err)
 }
 
 // entity is the name of the client.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestASilentPeerEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, _, err := Connect(ctx, client, 0, 7, false)
-	if !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("error %v", err)
 	}
 }
