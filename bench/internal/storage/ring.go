@@ -119,11 +119,11 @@ type ringConn struct {
 	r       *Ring
 	sock    uring.Socket
 	index   uint64
-	part    [blocks.HeadSize]byte // the beginning of a head
-	n       int                   // bytes of it
-	want    []byte                // where the data goes that is still to come
-	now     int                   // owner of the data
-	answers []int                 // to be sent
+	head    [blocks.HeadSize]byte
+	want    []byte // of head, or of the data of now: the bytes that are still to come
+	data    bool   // they are data
+	now     int
+	answers []int // to be sent
 	sending []int
 	vec     *uring.Vec
 	marked  bool
@@ -184,6 +184,7 @@ func (r *Ring) accept(fd int) error {
 		return err
 	}
 	c := &ringConn{r: r, sock: s, index: uint64(len(r.conns))}
+	c.want = c.head[:]
 	if c.vec, err = uring.NewVec(2 * ringAsk); err != nil {
 		return err
 	}
@@ -243,46 +244,33 @@ func (c *ringConn) listen(cp *uring.Completion) error {
 }
 
 // take consumes received bytes.
-func (c *ringConn) take(p []byte) error {
-	for len(p) > 0 {
-		if len(c.want) > 0 {
-			n := copy(c.want, p)
-			p = p[n:]
-			if err := c.filled(n); err != nil {
-				return err
-			}
-			continue
-		}
-		n := copy(c.part[c.n:], p)
-		c.n, p = c.n+n, p[n:]
-		if c.n < len(c.part) {
-			return nil
-		}
-		c.n = 0
-		h, err := blocks.ParseHead(&c.part, c.r.cfg.Size)
+func (c *ringConn) take(p []byte) (err error) {
+	for len(p) > 0 && err == nil {
+		n := copy(c.want, p)
+		p, err = p[n:], c.filled(n)
+	}
+	return err
+}
+
+// filled says that n bytes of want have come.
+func (c *ringConn) filled(n int) error {
+	if c.want = c.want[n:]; len(c.want) > 0 {
+		return nil
+	}
+	if !c.data {
+		h, err := blocks.ParseHead(&c.head, c.r.cfg.Size)
 		if err != nil {
 			return err
 		}
 		if want := h.Kind == blocks.Write; want != (h.Data > 0) || want && h.Data != h.Len {
 			return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, h.Data, h.Len)
 		}
-		if c.want, err = c.begin(h); err != nil {
+		c.want, err = c.begin(h)
+		if c.data = len(c.want) > 0; c.data || err != nil {
 			return err
 		}
-		if len(c.want) == 0 {
-			if err := c.whole(); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
-}
-
-// filled says that n bytes of want have come.
-func (c *ringConn) filled(n int) error {
-	if c.want = c.want[n:]; len(c.want) > 0 || n == 0 {
-		return nil
-	}
+	c.want, c.data = c.head[:], false
 	return c.whole()
 }
 
