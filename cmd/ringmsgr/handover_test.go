@@ -251,18 +251,7 @@ func (f *fresh) held(t *testing.T) {
 	}
 }
 
-// works lets the handshakes go on, and sends a message on each connection when
-// it is ready.
-func works(t *testing.T, all []*fresh, attempts uint64) {
-	t.Helper()
-	for _, f := range all {
-		close(f.release)
-	}
-	for _, f := range all {
-		f.works(t, attempts)
-	}
-}
-
+// works lets the handshake go on, and sends a message when the connection is ready.
 func (f *fresh) works(t *testing.T, attempts uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -283,21 +272,16 @@ func (f *fresh) works(t *testing.T, attempts uint64) {
 		t.Errorf("%v: no echo, %v: %v", f.holder, f.c.State(), f.c.Err())
 	}
 	st, err := f.c.Stats()
-	if err != nil || st.Counters.Attempts > attempts {
-		t.Errorf("%v: %d attempts, %v", f.holder, st.Counters.Attempts, err)
+	if err != nil || st.Counters.Attempts > attempts || st.Counters.RemoteResets != 0 {
+		t.Errorf("%v: %d attempts, %d sessions lost, %v", f.holder, st.Counters.Attempts, st.Counters.RemoteResets, err)
 	}
-}
-
-// open is the number of connections of the present process.
-func (d *serverChain) open() int {
-	d.t.Helper()
-	return d.snapshot().Messenger.Open
 }
 
 // A handshake that is under way at the moment of a hand-over, at whatever step
 // and for however long, ends in a connection that works: that of a session is
 // closed by the predecessor and begins anew, at once, with the successor; that of
-// a lossy connection goes on with the predecessor.
+// a lossy connection goes on with the predecessor. The same holds for one that resumes
+// a session, which the hand-over before it made necessary.
 func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 	read, write := probe.FrameRead, probe.FrameWrite
 	points := []probe.Point{
@@ -307,20 +291,23 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 		{Step: write, Tag: frame.TagAuthSignature}, {Step: read, Tag: frame.TagAuthSignature},
 		{Step: write, Tag: frame.TagClientIdent}, {Step: read, Tag: frame.TagServerIdent},
 	}
-	for _, c := range []struct {
+	resuming := []probe.Point{{Step: write, Tag: frame.TagSessionReconnect}, {Step: read, Tag: frame.TagSessionReconnectOK}}
+	for name, c := range map[string]struct {
 		server   string
 		client   control.Policy
+		points   []probe.Point
 		attempts uint64
 	}{
-		{"stateful-server", control.LosslessClient(), 2},
-		{"stateless-server", control.LossyClient(), 1},
+		"session": {"stateful-server", control.LosslessClient(), points, 2},
+		"lossy":   {"stateless-server", control.LossyClient(), points, 1},
+		"resumed": {"stateful-server", control.LosslessClient(), resuming, 3},
 	} {
-		t.Run(c.server, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", c.server, "--timeout", "1h")
 			to, err := wire.ParseAddr(d.addr)
 			clitest.Must(t, err)
 			var all []*fresh
-			for i, p := range points {
+			for i, p := range c.points {
 				for _, after := range []bool{false, true} {
 					if p.Step == read && !after || p.Step == probe.SocketConnecting && after {
 						continue // before a read the tag is not known, and a dial has no end
@@ -329,12 +316,25 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 					all = append(all, newFresh(t, i, h, c.client, to))
 				}
 			}
+			if c.attempts == 3 {
+				for _, f := range all {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					clitest.Must(t, f.c.WaitReady(ctx))
+					cancel()
+				}
+				d.handOver()
+			}
 			for _, f := range all {
 				f.held(t)
 			}
 			d.handOver()
-			works(t, all, c.attempts)
-			if open := d.open(); c.attempts > 1 && open != len(all) {
+			for _, f := range all {
+				close(f.release)
+			}
+			for _, f := range all {
+				f.works(t, c.attempts)
+			}
+			if open := d.snapshot().Messenger.Open; c.attempts > 1 && open != len(all) {
 				t.Errorf("the successor has %d of %d sessions", open, len(all))
 			}
 			for _, f := range all {
@@ -343,38 +343,4 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 			d.end()
 		})
 	}
-}
-
-// The same for one that resumes a session, which the hand-over before it made
-// necessary.
-func TestAReconnectUnderWaySurvivesAHandOver(t *testing.T) {
-	d := startChain(t, "--name", "osd.0", "--cores", "2", "--policy", "stateful-server", "--timeout", "1h")
-	to, err := wire.ParseAddr(d.addr)
-	clitest.Must(t, err)
-	var all []*fresh
-	for i, h := range []*holder{
-		{at: probe.Point{Step: probe.FrameWrite, Tag: frame.TagSessionReconnect}},
-		{at: probe.Point{Step: probe.FrameWrite, Tag: frame.TagSessionReconnect}, after: true},
-		{at: probe.Point{Step: probe.FrameRead, Tag: frame.TagSessionReconnectOK}, after: true},
-	} {
-		h.reached, h.release = make(chan struct{}), make(chan struct{})
-		f := newFresh(t, i, h, control.LosslessClient(), to)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		clitest.Must(t, f.c.WaitReady(ctx))
-		cancel()
-		all = append(all, f)
-	}
-	d.handOver()
-	for _, f := range all {
-		f.held(t)
-	}
-	d.handOver()
-	works(t, all, 3)
-	for _, f := range all {
-		if st, err := f.c.Stats(); err != nil || st.Counters.RemoteResets != 0 {
-			t.Errorf("%v: %d sessions lost, %v", f.holder, st.Counters.RemoteResets, err)
-		}
-		f.c.MarkDown()
-	}
-	d.end()
 }
