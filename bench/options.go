@@ -197,7 +197,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	} else if given {
 		errs.of("--storage-dir, --storage-size", errors.New("are nothing without --storage"))
 	}
-	o.checkOriginal(&errs)
 	o.check(&errs)
 	return o, errors.Join(errs...)
 }
@@ -228,11 +227,14 @@ func (p *problems) of(flag string, err error) {
 
 // check fills in the base and reports options that exclude each other.
 func (o *options) check(errs *problems) {
-	own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own })
-	switch {
-	case o.pace > 0 && o.storage:
-		errs.of("--pace", errors.New("is for echoed messages, not for --storage"))
-	case o.pace > 0 && own >= 0:
+	for flag, given := range map[string]bool{
+		"--mode": o.secure(), "--growth": o.growth, "--pace": o.pace > 0, "--gc-load": o.gcLoad && o.original, "--storage": o.storage && o.original,
+	} {
+		if given && (o.storage || o.original) {
+			errs.of(flag, errors.New("is for echoed messages, not for --storage or --original"))
+		}
+	}
+	if own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own }); o.pace > 0 && own >= 0 {
 		errs.of("--pace", fmt.Errorf("server %s has a client of its own, which cannot do that", o.servers[own].name))
 	}
 	has := func(name string) bool {
@@ -248,28 +250,20 @@ func (o *options) check(errs *problems) {
 	case o.storage:
 		usual = []string{"ring", "epoll"}
 	}
-	for _, name := range usual {
-		if o.base == "" && has(name) {
-			o.base = name
-		}
+	for _, v := range o.servers {
+		usual = append(usual, v.name)
 	}
-	if o.base == "" && len(o.servers) > 0 {
-		o.base = o.servers[0].name
+	if i := slices.IndexFunc(usual, has); o.base == "" && i >= 0 {
+		o.base = usual[i]
 	}
 }
 
-// checkStorage chooses the directory of the file, and refuses options that storage servers do
-// not have.
+// checkStorage chooses the directory of the file, and refuses loads that storage servers cannot have.
 func (o *options) checkStorage(errs *problems) {
 	if o.storageDir == "" {
 		o.storageDir = "/var/tmp"
 		if _, err := os.Stat(o.storageDir); errors.Is(err, fs.ErrNotExist) {
 			o.storageDir = os.TempDir()
-		}
-	}
-	for flag, given := range map[string]bool{"--mode": o.secure(), "--growth": o.growth} {
-		if given {
-			errs.of(flag, errors.New("is for echoed messages, not for --storage"))
 		}
 	}
 	for _, n := range o.sizes {

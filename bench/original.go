@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,17 +19,6 @@ const asClient = "client, "
 
 // originalWhats are the operations of --original: which side is compared, by which protocol.
 var originalWhats = []string{"server, msgr2", asClient + "msgr2", "server, " + control.Msgr1, asClient + control.Msgr1}
-
-// checkOriginal refuses options that --original does not have.
-func (o *options) checkOriginal(errs *problems) {
-	for flag, given := range map[string]bool{
-		"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure(),
-	} {
-		if given && o.original {
-			errs.of(flag, errors.New("is not for --original"))
-		}
-	}
-}
 
 // originalVariants lists the variants of --original, in each operation.
 func originalVariants(releases []original.Release) (list []variant) {
