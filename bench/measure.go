@@ -69,7 +69,6 @@ func (r *runner) ask(ctx context.Context, c *proc.Child, method string, arg, res
 	return r.askWithin(ctx, callTimeout+r.opt.slice, c, method, arg, result)
 }
 
-// measure runs the benchmark and writes its results.
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
 	r := newRunner(opt, stderr)
 	defer r.stop()
@@ -92,7 +91,6 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 	return errors.Join(failure, r.save())
 }
 
-// start starts all processes.
 func (r *runner) start(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -161,12 +159,10 @@ func (r *runner) start(ctx context.Context) error {
 	return nil
 }
 
-// startClient starts a process that loads servers.
 func (r *runner) startClient(ctx context.Context, name, program, server string) (*proc.Child, error) {
 	return proc.Start(ctx, name, program, child.Spec{Client: true, Name: server}.Args(), r.stderr, nil)
 }
 
-// clientOf returns the process that loads t.
 func (r *runner) clientOf(t *target) *proc.Child {
 	if t.client != nil {
 		return t.client
@@ -382,7 +378,6 @@ type plan struct {
 	cellEnd  time.Time     // when the share of the current cell is used up
 }
 
-// newPlan starts the clock.
 func newPlan(o options, now func() time.Time) plan {
 	p := plan{
 		slice:   load.Slice{Warm: o.warm, WarmMax: extendMax, Window: o.slice, WindowMax: o.slice + extendMax},

@@ -201,7 +201,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	return o, errors.Join(errs...)
 }
 
-// printHelp lists servers and flags.
 func printHelp(stdout io.Writer, fs *pflag.FlagSet) {
 	fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
 	for _, v := range append(everyVariant(), storageVariants()...) {
@@ -281,7 +280,6 @@ func (o *options) checkStorage(errs *problems) {
 	}
 }
 
-// secure says whether messages are encrypted.
 func (o *options) secure() bool { return o.mode == child.ModeSecure }
 
 // writable says whether there is a directory for a file, so that a run does not fail

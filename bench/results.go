@@ -35,7 +35,6 @@ func (r *runner) save() error {
 	return nil
 }
 
-// show prints the tables of a JSON file.
 func show(path string, stdout io.Writer) error {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -63,10 +62,8 @@ func (p *progress) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// say writes a line.
 func (p *progress) say(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// cell says which cell begins.
 func (p *progress) cell(i, n int, l report.Load) {
 	left := ""
 	if i == 1 {

@@ -69,7 +69,6 @@ func (r *runner) cacheFile(what string, slice bool) error {
 	return nil
 }
 
-// fileSystem names the file system of a directory.
 func fileSystem(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

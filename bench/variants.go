@@ -83,7 +83,6 @@ func variants() []variant {
 	return append(list, messengerVariants()...)
 }
 
-// find finds a variant by its name.
 func find(all []variant, name string) (variant, error) {
 	if i := slices.IndexFunc(all, func(v variant) bool { return v.name == name }); i >= 0 {
 		return all[i], nil

@@ -79,7 +79,6 @@ func execute(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// read reads the results of a run.
 func read(path string) (*report.File, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +91,6 @@ func read(path string) (*report.File, error) {
 	return f, nil
 }
 
-// write makes a file with a picture in it.
 func write(path string, picture io.WriterTo) error {
 	f, err := os.Create(path)
 	if err != nil {

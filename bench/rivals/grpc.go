@@ -50,7 +50,6 @@ type grpcServer struct {
 	done     chan error
 }
 
-// newGRPC starts one.
 func newGRPC() (*grpcServer, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -166,7 +165,6 @@ type grpcConn struct {
 	stream *streamer
 }
 
-// openGRPC connects.
 func openGRPC(ctx context.Context, o load.Options) (child.Load, error) {
 	l := &grpcLoad{opt: o, payload: load.Payload(o.Size), meter: load.NewMeter(o.PID)}
 	l.streams, l.end = context.WithCancel(context.Background())
@@ -182,7 +180,6 @@ func openGRPC(ctx context.Context, o load.Options) (child.Load, error) {
 	return l, nil
 }
 
-// employ makes the stream of a connection.
 func (l *grpcLoad) employ(c *grpcConn) error {
 	s, err := c.NewStream(l.streams, &grpc.StreamDesc{StreamName: "Stream", ServerStreams: true, ClientStreams: true}, streamPath)
 	if err != nil {
@@ -284,7 +281,6 @@ func (l *grpcLoad) Drain() error {
 	return l.err
 }
 
-// ended keeps the error of a stream.
 func (l *grpcLoad) ended(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -395,7 +391,6 @@ func newNumbers(index int) numbers {
 	return numbers{crc32.MakeTable(crc32.Castagnoli), first, first}
 }
 
-// request makes the next one.
 func (n *numbers) request(payload []byte) message {
 	h := make([]byte, headerSize)
 	binary.LittleEndian.PutUint64(h, n.asked)
@@ -427,7 +422,6 @@ func (n *numbers) check(m *message, payload []byte) error {
 	return nil
 }
 
-// compare compares every byte after the header.
 func compare(data mem.BufferSlice, payload []byte) error {
 	skip, off := headerSize, 0
 	for _, b := range data {

@@ -93,7 +93,6 @@ func split(list string) []string {
 	return element.FindAllString(list, -1)
 }
 
-// first opens the first file there is.
 func first(files []string) (*os.File, error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -224,7 +223,6 @@ func (s *settings) key() (key cephx.Key, where string, err error) {
 	return key, f.Name(), err
 }
 
-// readKey finds the entity's key in a keyring file.
 func readKey(file string, name wire.EntityName) (cephx.Key, error) {
 	ring, err := scope.Keyring(file)
 	if err != nil {

@@ -249,7 +249,6 @@ func (e env) meter(size func() int64) *meter {
 	return &meter{}
 }
 
-// add counts bytes.
 func (m *meter) add(n int) {
 	if m.done += int64(n); m.to != nil && time.Since(m.said) > time.Second/10 {
 		m.say()

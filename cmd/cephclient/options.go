@@ -87,7 +87,6 @@ const (
 	maxSize    = 64 << 20
 )
 
-// compression reads --compress.
 func compression(text string) (c control.Compression, err error) {
 	method, err := wire.ParseCompression(text)
 	if method != wire.CompressionNone {

@@ -109,7 +109,6 @@ func (s *shard) breakOff(r *request) {
 	}
 }
 
-// remedy adds the remedy for a full disk.
 func (s *shard) remedy(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		const text = "%w on the disk of %s: a delete has to be written, too; changes go on once something else has made room"

@@ -126,7 +126,6 @@ func newServer(h http.Handler) *http.Server {
 	}
 }
 
-// serve answers until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := newServer(h)
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -120,7 +120,6 @@ func (d *decoding) doubt() error {
 	return nil
 }
 
-// recording decodes the packets of tcpdump.
 func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
 	segments, err := capture.NewReader(r)
 	if err != nil {
@@ -158,7 +157,6 @@ func (d *decoding) cutBytes() int {
 // maxLine bounds a line of a trace, in bytes.
 const maxLine = 1 << 20
 
-// trace reads the records of --trace.
 func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -180,7 +178,6 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	return lines.Err()
 }
 
-// record prints a record and its conclusions.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
 	switch r.Event {
@@ -266,7 +263,6 @@ func lostText(r *trace.Record) string {
 	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
-// frameText is a frame and its fields.
 func frameText(r *trace.Record) string {
 	name := r.Tag
 	if r.Event == trace.Banner {

@@ -122,7 +122,6 @@ func (o *networkOptions) register(fs *pflag.FlagSet, cfg *control.Config) {
 // silentKeepalives is the number of keepalives without an answer that end a connection.
 const silentKeepalives = 5
 
-// apply completes cfg.
 func (o *networkOptions) apply(cfg *control.Config) {
 	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
 	if !o.via.IsValid() {

@@ -129,7 +129,6 @@ func examine(cfg loop.Config) *findings {
 	return f
 }
 
-// tryCores starts and stops the cores that were asked for.
 func (f *findings) tryCores() {
 	p, err := loop.New(f.cfg)
 	if err != nil {
@@ -141,7 +140,6 @@ func (f *findings) tryCores() {
 	f.info, f.receive, f.why, f.coresErr = p.Info(), st.Receive, st.ReceiveWhy, err
 }
 
-// tryRing returns why no ring can be had.
 func tryRing() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -177,7 +175,6 @@ type limitsReport struct {
 	Limits []control.Bound `json:"limits"`
 }
 
-// printLimits writes one line for each bound.
 func printLimits(w io.Writer, bounds []control.Bound) error {
 	const row = "%-25s %12s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
@@ -188,7 +185,6 @@ func printLimits(w io.Writer, bounds []control.Bound) error {
 	return err
 }
 
-// boundText is the value of a bound with its unit.
 func boundText(b control.Bound) string {
 	if b.Value == 0 {
 		return "none"
@@ -207,7 +203,6 @@ func boundText(b control.Bound) string {
 	}
 }
 
-// setupError is the cause and the remedy of a refused ring.
 func setupError(err error) (cause, remedy string) {
 	var se *uring.SetupError
 	if errors.As(err, &se) {
@@ -223,7 +218,6 @@ const (
 	enoughBacklog = 1024     // connections that wait to be accepted
 )
 
-// assess makes a diagnosis of the findings.
 func (f *findings) assess() *diagnosis {
 	r := &diagnosis{OK: f.coresErr == nil, Cores: f.cfg.Cores, Machine: f.machine}
 	if r.OK {

@@ -33,7 +33,6 @@ func (o *succession) register(fs *pflag.FlagSet) {
 	cli.DurationVar(fs, &o.linger, "linger", 10*time.Second, 0, "`DURATION` that lossy connections may go on after a hand-over")
 }
 
-// takeOver continues the server at --take-over.
 func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *control.Dispatcher) (*control.Messenger, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()

@@ -104,7 +104,6 @@ func (l *load) connect(ctx context.Context) error {
 	return nil
 }
 
-// transfer sends everything and waits for the echoes.
 func (l *load) transfer(ctx context.Context) error {
 	s := l.s
 	l.running.Store(int64(s.conns))
@@ -310,12 +309,10 @@ func newLane(of *load, id int, total uint64) *lane {
 	return l
 }
 
-// payload is that of message n.
 func (l *lane) payload(n uint64) []byte {
 	return l.load.pattern.payload(uint64(l.id), n, int(l.load.s.size))
 }
 
-// start begins to send on c.
 func (l *lane) start(c *control.Conn) {
 	c.SetUserData(l)
 	l.mu.Lock()
@@ -357,7 +354,6 @@ func (l *lane) pumpLocked(now time.Time) {
 	}
 }
 
-// resume goes on when there is room.
 func (l *lane) resume(room <-chan struct{}) {
 	<-room
 	l.mu.Lock()
@@ -445,7 +441,6 @@ func (l *lane) endLocked(err error) {
 	l.load.laneEndedLocked(l)
 }
 
-// progress is the number of echoes.
 func (l *lane) progress() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,7 +41,6 @@ func (o *machineOptions) register(fs *pflag.FlagSet, cores int) {
 	o.engine.Register(fs)
 }
 
-// plane completes the configuration of the cores.
 func (o *machineOptions) plane(e env) error {
 	p := &o.cfg.Plane
 	p.Logger, p.Driver.Backend = o.engine.Logger(e.stderr), o.engine.Backend
@@ -175,7 +174,6 @@ func (o *sessionOptions) client(ctx context.Context, e env, command string, args
 // peerTypes are the types of all peers.
 var peerTypes = []wire.EntityType{wire.Mon, wire.OSD, wire.MDS, wire.Mgr, wire.Client}
 
-// peerVar makes --peer.
 func peerVar(fs *pflag.FlagSet, to *wire.EntityType) {
 	read := func(text string) (t wire.EntityType, err error) {
 		if t, _ = wire.ParseEntityType(text); !slices.Contains(peerTypes, t) { // 0 after an error
@@ -260,7 +258,6 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 	return nil
 }
 
-// ciphers reads --ciphers.
 func ciphers(text string) (c cephx.Ciphers, err error) {
 	if c.Allowed, err = cli.List(cephx.ParseKind)(text); err != nil {
 		return c, errors.New("want a list of aes256k and aes")

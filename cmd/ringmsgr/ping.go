@@ -149,7 +149,6 @@ func (t *trips) acked(c *control.Conn) {
 	c.Keepalive()
 }
 
-// end says that the connection is over.
 func (t *trips) end() {
 	select {
 	case t.ended <- struct{}{}:

@@ -61,7 +61,6 @@ func (t *table) latency(name string, s *perf.Summary, more string) {
 		cli.Micros(s.P50), cli.Micros(s.P90), cli.Micros(s.P99), cli.Micros(s.P999), cli.Micros(s.Max), more)
 }
 
-// round keeps n decimals.
 func round(v float64, n int) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

@@ -199,7 +199,6 @@ func (l *load) warn() {
 	}
 }
 
-// failure explains the error that ended a run.
 func (l *load) failure(err error) failure {
 	f := l.s.explain(err, l.to, l.s.Timeout)
 	if ce := (*control.Error)(nil); !errors.As(err, &ce) {

@@ -172,7 +172,6 @@ func (s *served) print(e env) error {
 	return err
 }
 
-// ready says where we listen.
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Driver()
 	l := listening{

@@ -276,7 +276,6 @@ func (f *topFrame) render(o topOrder) string {
 	return b.String()
 }
 
-// text writes the rates.
 func (r *topRates) text() (in, out, bytesIn, bytesOut string) {
 	return count(r.in), count(r.out), bandwidth(r.bytesIn), bandwidth(r.bytesOut)
 }
@@ -298,7 +297,6 @@ func (c *topCore) cpuText() string {
 	return fmt.Sprintf("%.0f%%", c.cpu*100)
 }
 
-// peerText is the name and the address of the peer.
 func (c *topConn) peerText() string {
 	if c.Entity == "" || c.Remote == "" {
 		return clean(c.Peer)
@@ -331,7 +329,6 @@ func (c *topConn) policyText() string {
 // count is a number per second in at most seven columns.
 func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }
 
-// bandwidth is a number of bytes per second.
 func bandwidth(v float64) string {
 	if v == 0 {
 		return "0"

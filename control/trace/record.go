@@ -286,7 +286,6 @@ func method(m uint32) string      { return auth.Method(m).String() }
 func mode(m uint32) string        { return auth.Mode(m).String() }
 func compression(m uint32) string { return wire.CompressionMethod(m).String() }
 
-// names are the names of the numbers in a list.
 func names(list []uint32, name func(uint32) string) []string {
 	out := make([]string, len(list))
 	for i, n := range list {

@@ -25,7 +25,6 @@ const (
 	atEnd        = words - 1
 )
 
-// mix spreads the bits of x.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd

@@ -336,7 +336,6 @@ func (g *gcLoad) off() {
 	runtime.GC() // ends the collection that may be under way: the next slice is another server's
 }
 
-// newRing returns a ring of n nodes.
 func newRing(n int) *gcNode {
 	first := &gcNode{}
 	last := first

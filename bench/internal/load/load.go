@@ -77,7 +77,6 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 	return l, nil
 }
 
-// add opens connection number i.
 func (l *Load) add(ctx context.Context, i int) error {
 	s, enc, dec, err := l.dial(ctx, l.opt, l.nonce+uint32(i))
 	if err != nil {
@@ -148,7 +147,6 @@ func (l *Load) Drain() error {
 	return nil
 }
 
-// issue queues one request.
 func (l *Load) issue(c *conn, now time.Duration) {
 	c.issued[(c.first+c.open)%len(c.issued)] = now
 	c.open++
@@ -242,10 +240,8 @@ func newPace(rate float64, active []*conn, depth int) pace {
 	return p
 }
 
-// on says whether requests have a rate.
 func (p *pace) on() bool { return p.every > 0 }
 
-// release gives back a place of c.
 func (p *pace) release(c *conn) {
 	p.free[(p.first+p.count)%len(p.free)] = c
 	p.count++

@@ -105,7 +105,6 @@ func (m *Meter) Run(s Slice, t Traffic, enough uint64) (res Result, err error) {
 	return res, err
 }
 
-// open begins the window.
 func (m *Meter) open() (err error) {
 	if m.serverThen, err = m.server(); err != nil {
 		return err

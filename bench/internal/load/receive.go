@@ -49,7 +49,6 @@ type order struct {
 	tid uint64 // of the next one
 }
 
-// next takes the numbers of a reply.
 func (o *order) next(seq, tid uint64) error {
 	if seq != o.seq+1 {
 		return fmt.Errorf("%w: sequence %d after %d", ErrReply, seq, o.seq)
@@ -285,7 +284,6 @@ func (o *opener) take(p []byte, now time.Duration, done func(now time.Duration))
 	return nil
 }
 
-// reply checks one.
 func (o *opener) reply(f *frame.Frame) error {
 	h, err := frame.ParseMessageHeader(f.Seg[0])
 	if err != nil {

@@ -115,7 +115,6 @@ func (s *sender) together(n int) bool {
 	return len(s.t.frame) < copyBelow || n < gatherEach
 }
 
-// number sets the numbers of a request.
 func (s *sender) number(head []byte) {
 	if !s.raw {
 		s.t.number(head, s.seq, s.tid)
@@ -150,7 +149,6 @@ const headMax = frame.PreambleSize + headerLen + 4
 // headLen is the size of lead and header together, with the crc.
 func (l *layout) headLen() int { return l.lead + l.header + 4 }
 
-// overhead is the size of a message without its payload.
 func (l *layout) overhead() int { return l.headLen() + l.after }
 
 // Payload returns the payload of every request of that size. It must not be changed.

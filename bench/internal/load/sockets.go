@@ -43,7 +43,6 @@ func newSockets(pid int, handle func(index int, events uint32) error) (s sockets
 	return s, nil
 }
 
-// dial opens the next connection.
 func (s *sockets) dial(ctx context.Context, o Options, nonce uint32) (*socket, *frame.Encoder, *frame.Decoder, error) {
 	fd, enc, dec, err := connect(ctx, o, nonce)
 	if err != nil {
@@ -67,7 +66,6 @@ func (s *sockets) Close() {
 // begin opens the accounts of a slice, in which so many have to answer once.
 func (s *sockets) begin(cold int) { s.stopping, s.cold, s.lastReply = false, cold, s.meter.now() }
 
-// answered counts a reply.
 func (s *sockets) answered(now, issued time.Duration) {
 	s.open--
 	s.lastReply = now
@@ -103,7 +101,6 @@ func (s *sockets) wait(longest time.Duration) error {
 	return nil
 }
 
-// receive reads the bytes that have come.
 func (s *sockets) receive(c *socket, p []byte) (int, error) {
 	n, err := unix.Read(c.fd, p)
 	switch {

@@ -86,7 +86,6 @@ func (s *Storage) Run(slice Slice) (Result, error) {
 	return res, s.readBack()
 }
 
-// answerSize is the size of the data of an answer, in bytes.
 func (o Options) answerSize() int {
 	if o.Kind == blocks.Read {
 		return o.Size
@@ -132,7 +131,6 @@ func (s *Storage) ask(t *slot) blocks.Request {
 	return r
 }
 
-// check verifies the answer to a request.
 func (s *Storage) check(t *slot, data []byte) error {
 	if len(data) != s.opt.answerSize() {
 		return fmt.Errorf("%d bytes of data", len(data))
@@ -178,7 +176,6 @@ type slotConn struct {
 	fill  func(p []byte)
 }
 
-// add opens connection number i.
 func (s *Storage) add(ctx context.Context, i int, nonce uint32) error {
 	at, enc, dec, err := s.dial(ctx, s.opt, nonce)
 	if err != nil {
@@ -229,7 +226,6 @@ func (s *Storage) Drain() error {
 // Turn implements Traffic.
 func (s *Storage) Turn() error { return s.wait(pollEach) }
 
-// issue queues the next request of a slot.
 func (c *slotConn) issue(t *slot, i int, now time.Duration) (err error) {
 	t.busy, t.issued = true, now
 	t.round++
@@ -244,7 +240,6 @@ func (c *slotConn) issue(t *slot, i int, now time.Duration) (err error) {
 	return err
 }
 
-// answer takes one.
 func (c *slotConn) answer(a answer, now time.Duration) error {
 	s, i := c.s, int(a.id&0xffff)
 	if i >= len(c.slots) || !c.slots[i].busy || c.slots[i].round != a.id>>16 {

@@ -46,7 +46,6 @@ func (nameless) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
 	return nil, &auth.Result{Entity: wire.EntityName{Type: wire.Client, ID: "0"}, Mode: auth.CRC, Method: auth.None}, nil
 }
 
-// startServer starts ours.
 func startServer(backend string, msgr1 bool) (*server.Messenger, error) {
 	return server.StartMessenger(control.Config{
 		Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: new(uint32), // in msgr1 their client compares addresses
@@ -92,7 +91,6 @@ type client struct {
 	lastAnswer  time.Duration // when the meter heard of one
 }
 
-// openClient connects ours to a server.
 func openClient(ctx context.Context, backend string, o load.Options) (*client, error) {
 	debug.SetGCPercent(usualGC)
 	at, err := netip.ParseAddrPort(o.Addr)
@@ -137,7 +135,6 @@ func (c *client) connect(ctx context.Context, to wire.Addr, conns int) error {
 	return nil
 }
 
-// fail ends the slice with an error.
 func (c *client) fail(err error) { c.failed.CompareAndSwap(nil, &err) }
 
 // answer counts an answer, and sends the next request (Dispatcher.Fast).
@@ -155,7 +152,6 @@ func (c *client) answer(conn *control.Conn, m *control.Message) bool {
 	return true
 }
 
-// request sends one.
 func (c *client) request(conn *control.Conn, m *control.Message) {
 	m.Front, m.Data, m.Version, m.CompatVersion = c.front, c.data, opVersion, opCompat
 	m.SetDataCRC(c.crc)

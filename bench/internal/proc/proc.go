@@ -57,7 +57,6 @@ func (c *Child) Call(ctx context.Context, method string, arg, result any) error 
 	}
 }
 
-// named is err with the name of the child.
 func (c *Child) named(err error) error {
 	if err == nil {
 		return nil

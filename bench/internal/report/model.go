@@ -194,7 +194,6 @@ func (l Load) CPU(s Sample) float64 {
 	return s.ServerCPUUS
 }
 
-// medians takes the median of each figure.
 func medians(samples []Sample) Sample {
 	var m Sample
 	for _, figure := range []func(*Sample) *float64{

@@ -261,7 +261,6 @@ func (f *File) writeVerdicts(b *bytes.Buffer, server, name string, moreIsBetter 
 	b.WriteString(strings.Join(slices.Concat(cells[worse], cells[better]), ""))
 }
 
-// writeNotes explains some of the figures.
 func (f *File) writeNotes(b *bytes.Buffer) {
 	if f.marked(func(s Sample) bool { return s.Replies < 1000 }) {
 		writeText(b, "~: too few replies per round for this quantile, it is about the largest latency.")

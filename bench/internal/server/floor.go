@@ -106,7 +106,6 @@ func (f *Floor) Close() error {
 	return err
 }
 
-// release closes every descriptor.
 func (f *Floor) release() {
 	for _, c := range f.conns {
 		_ = unix.Close(c.fd)
@@ -124,7 +123,6 @@ func (f *Floor) watch(fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(f.epoll, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// loop serves until Close.
 func (f *Floor) loop() error {
 	events := make([]unix.EpollEvent, floorEvents)
 	var turn, again []*floorConn // to serve now, and to serve again
@@ -168,7 +166,6 @@ func (f *Floor) loop() error {
 	}
 }
 
-// accept takes one connection.
 func (f *Floor) accept() error {
 	fd, _, err := unix.Accept4(f.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	switch err {
@@ -274,7 +271,6 @@ func NewFloorStore() (*Floor, error) { return newFloor(&store{}) }
 // store has the free buffers, the last used one at the end.
 type store struct{ spare [][]byte }
 
-// take returns a buffer of n bytes.
 func (s *store) take(n int) []byte {
 	for i := len(s.spare) - 1; i >= 0; i-- {
 		if b := s.spare[i]; cap(b) >= n && cap(b) <= 2*n+storeAhead {

@@ -135,7 +135,6 @@ func (n *Framed) Reply(f *frame.Frame) error {
 	return err
 }
 
-// acknowledge answers a keepalive.
 func (n *Framed) acknowledge(stamp []byte) error {
 	if err := n.room(len(stamp)); err != nil {
 		return err

@@ -80,7 +80,6 @@ func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *fram
 	return enc, dec, unbound(c, err)
 }
 
-// entity is the name of the client.
 func entity() wire.EntityName { return wire.EntityName{Type: wire.Client, ID: "bench"} }
 
 // v2 is a as an address of the protocol.
@@ -120,7 +119,6 @@ func NewSecureServer() (auth.Server, error) {
 	return cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: secureOnly})
 }
 
-// newSecureClient is its other side.
 func newSecureClient() (auth.Client, error) {
 	ring, err := cephx.ReadKeyring(strings.NewReader(keys))
 	if err != nil {

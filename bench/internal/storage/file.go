@@ -110,7 +110,6 @@ const (
 	ways
 )
 
-// way is the way of a request.
 func way(r blocks.Request) int {
 	if r.Flags&blocks.Direct != 0 {
 		return direct
@@ -143,7 +142,6 @@ func (f *files) close() {
 	}
 }
 
-// of is the file for r.
 func (f *files) of(r blocks.Request) (*os.File, error) {
 	if one := f[way(r)]; one != nil {
 		return one, nil

@@ -193,7 +193,6 @@ func (r *Ring) accept(fd int) error {
 	return err
 }
 
-// end closes the connection.
 func (c *ringConn) end() {
 	if !c.ended {
 		c.ended = true
@@ -205,7 +204,6 @@ func (c *ringConn) end() {
 	}
 }
 
-// ready reads the bytes that have come.
 func (c *ringConn) ready(cp *uring.Completion) error {
 	if c.ended {
 		return nil
@@ -243,7 +241,6 @@ func (c *ringConn) listen(cp *uring.Completion) error {
 	return err
 }
 
-// take consumes received bytes.
 func (c *ringConn) take(p []byte) (err error) {
 	for len(p) > 0 && err == nil {
 		n := copy(c.want, p)
@@ -330,7 +327,6 @@ func (c *ringConn) whole() error {
 	return err
 }
 
-// done takes the end of a request on the file.
 func (q *ringRequest) done(i int, cp *uring.Completion) error {
 	if cp.Res != int32(q.what.Len) {
 		return fmt.Errorf("%d bytes at %d: result %d", q.what.Len, q.what.Off, cp.Res)
@@ -389,7 +385,6 @@ func (c *ringConn) send() error {
 	return err
 }
 
-// over gives sent buffers back.
 func (c *ringConn) over() {
 	for _, i := range c.sending {
 		c.r.release(i)

@@ -120,7 +120,6 @@ func (r *request) done(c *loop.Core, op *loop.FileOp) {
 	s.free = append(s.free, r)
 }
 
-// answer sends the answer.
 func answer(c *loop.Core, due control.PendingReply, m *control.Message, err error) {
 	if m == nil {
 		m, _ = control.LendMessage(c, blocks.TypeDone, 0) // without data it does not fail
@@ -168,7 +167,6 @@ func (b *Blocking) Close() error {
 	return err
 }
 
-// serve answers on one connection.
 func (b *Blocking) serve(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error {
 	mem, err := uring.Map(blocks.MaxLen + 2*blocks.Size)
 	if err != nil {

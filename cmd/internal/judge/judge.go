@@ -102,7 +102,6 @@ func (c *conn) wrong(from trace.Side, format string, args ...any) {
 	c.note(trace.Wrong, from, format, args...)
 }
 
-// enter notes another state.
 func (c *conn) enter(state, format string, args ...any) {
 	c.state = state
 	c.note(trace.State, "", format, args...)
@@ -389,7 +388,6 @@ func (c *conn) serverIdent(f *trace.Fields, s, peer *side) {
 	c.open("open: %s session of %s at %s with %s at %s", kind(f.Lossy), peer.entity, peer.addrs, s.entity, s.addrs)
 }
 
-// kind is that of a session.
 func kind(lossy bool) string {
 	if lossy {
 		return "lossy"
@@ -411,7 +409,6 @@ func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
 func list(words []string) string { return cmp.Or(strings.Join(words, ", "), "nothing") }
 
-// errno names a negative error number.
 func errno(n int32) string {
 	if n >= 0 || n < -4095 {
 		return fmt.Sprintf("result %d", n)
