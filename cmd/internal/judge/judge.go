@@ -232,35 +232,23 @@ const (
 	stepData
 )
 
-// legal is the step of a tag, and the side that may send it; "" is both.
+// legal are tags of a step, and the side that may send them; "" is both.
 type legal struct {
 	step int
 	from trace.Side
+	tags string
 }
 
-var order = map[string]legal{
-	"HELLO":                  {stepHello, ""},
-	"AUTH_REQUEST":           {stepAuth, trace.Connector},
-	"AUTH_BAD_METHOD":        {stepAuth, trace.Acceptor},
-	"AUTH_REPLY_MORE":        {stepAuth, trace.Acceptor},
-	"AUTH_REQUEST_MORE":      {stepAuth, trace.Connector},
-	"AUTH_DONE":              {stepAuth, trace.Acceptor},
-	"AUTH_SIGNATURE":         {stepSign, ""},
-	"COMPRESSION_REQUEST":    {stepCompress, trace.Connector},
-	"COMPRESSION_DONE":       {stepCompress, trace.Acceptor},
-	"CLIENT_IDENT":           {stepSession, trace.Connector},
-	"SESSION_RECONNECT":      {stepSession, trace.Connector},
-	"SERVER_IDENT":           {stepSession, trace.Acceptor},
-	"IDENT_MISSING_FEATURES": {stepSession, trace.Acceptor},
-	"SESSION_RESET":          {stepSession, trace.Acceptor},
-	"SESSION_RETRY":          {stepSession, trace.Acceptor},
-	"SESSION_RETRY_GLOBAL":   {stepSession, trace.Acceptor},
-	"SESSION_RECONNECT_OK":   {stepSession, trace.Acceptor},
-	"WAIT":                   {stepSession, trace.Acceptor},
-	"MESSAGE":                {stepData, ""},
-	"ACK":                    {stepData, ""},
-	"KEEPALIVE2":             {stepData, ""},
-	"KEEPALIVE2_ACK":         {stepData, ""},
+var order = []legal{
+	{stepHello, "", "HELLO"},
+	{stepAuth, trace.Connector, "AUTH_REQUEST AUTH_REQUEST_MORE"},
+	{stepAuth, trace.Acceptor, "AUTH_BAD_METHOD AUTH_REPLY_MORE AUTH_DONE"},
+	{stepSign, "", "AUTH_SIGNATURE"},
+	{stepCompress, trace.Connector, "COMPRESSION_REQUEST"},
+	{stepCompress, trace.Acceptor, "COMPRESSION_DONE"},
+	{stepSession, trace.Connector, "CLIENT_IDENT SESSION_RECONNECT"},
+	{stepSession, trace.Acceptor, "SERVER_IDENT IDENT_MISSING_FEATURES SESSION_RESET SESSION_RETRY SESSION_RETRY_GLOBAL SESSION_RECONNECT_OK WAIT"},
+	{stepData, "", "MESSAGE ACK KEEPALIVE2 KEEPALIVE2_ACK"},
 }
 
 // once are the tags that a side sends at most once.
@@ -275,11 +263,13 @@ func (c *conn) frame2(r *trace.Record) {
 		c.banner(r, s)
 		return
 	}
-	l, known := order[r.Tag]
-	switch {
-	case !known:
+	at := slices.IndexFunc(order, func(l legal) bool { return slices.Contains(strings.Fields(l.tags), r.Tag) })
+	if at < 0 {
 		c.wrong(r.From, "the protocol has no %s", r.Tag)
 		return
+	}
+	l := order[at]
+	switch {
 	case l.from != "" && l.from != r.From:
 		c.wrong(r.From, "%s is a frame of the %s", r.Tag, l.from)
 		return
