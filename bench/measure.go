@@ -117,7 +117,7 @@ func (r *runner) start(ctx context.Context) error {
 		file := r.disk.Config()
 		spec.File = &file
 	}
-	modules := newModules(r.progress)
+	modules := modules{progress: r.progress}
 	defer modules.remove()
 	if r.client, err = r.startClient(ctx, "client", exe, ""); err != nil {
 		return err

@@ -21,22 +21,22 @@ const rivalModule = "bench/rivals"
 type modules struct {
 	dir      string
 	progress *progress
-	built    map[string]string // by the directory of the module
 }
-
-// newModules builds no program yet.
-func newModules(p *progress) *modules { return &modules{progress: p, built: map[string]string{}} }
 
 // build returns the program of a module, named by its directory in the library's. It needs the
 // go command, the source of the library around the working directory, and the dependencies of
 // the module.
 func (f *modules) build(ctx context.Context, dir string) (string, error) {
-	if path, ok := f.built[dir]; ok {
-		return path, nil
+	goTool, err := exec.LookPath("go")
+	if err == nil && f.dir == "" {
+		f.dir, err = os.MkdirTemp("", "ringmsgr-bench-")
 	}
-	goTool, err := f.prepare()
 	if err != nil {
 		return "", err
+	}
+	path := filepath.Join(f.dir, filepath.Base(dir))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
 	}
 	command := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, goTool, args...).CombinedOutput()
@@ -50,22 +50,11 @@ func (f *modules) build(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the source of %s from the working directory: %w", library, err)
 	}
-	path := filepath.Join(f.dir, filepath.Base(dir))
 	f.progress.say("building %s", dir)
 	if _, err := command("build", "-C", filepath.Join(root, dir), "-o", path, "."); err != nil {
 		return "", fmt.Errorf("build %s: %w", dir, err)
 	}
-	f.built[dir] = path
 	return path, nil
-}
-
-// prepare finds the go command and makes the directory.
-func (f *modules) prepare() (goTool string, err error) {
-	if goTool, err = exec.LookPath("go"); err != nil || f.dir != "" {
-		return goTool, err
-	}
-	f.dir, err = os.MkdirTemp("", "ringmsgr-bench-")
-	return goTool, err
 }
 
 // remove deletes the programs. Running programs keep running.
@@ -84,7 +73,7 @@ func withPictures(ctx context.Context, opt *options, stderr io.Writer, measure f
 	if opt.plot == "" {
 		return measure()
 	}
-	f := newModules(&progress{w: stderr})
+	f := &modules{progress: &progress{w: stderr}}
 	defer f.remove()
 	program, err := f.build(ctx, plotModule)
 	if err != nil {
