@@ -120,11 +120,7 @@ func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err erro
 		}
 	}
 	for _, text := range mons {
-		r, err := address.Reader{}.For(o.Proto, text)
-		if err != nil {
-			return cfg, cli.Usagef("--proto: %w", err)
-		}
-		a, err := r.Parse(ctx, text)
+		a, err := address.Reader{}.For(o.Proto, text).Parse(ctx, text)
 		switch {
 		case errors.Is(err, address.ErrSyntax):
 			return cfg, cli.Usagef("%s: %w", what, err)

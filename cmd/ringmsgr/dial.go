@@ -172,11 +172,7 @@ func (l *listenFlag) read(proto string) error {
 		if !strings.HasPrefix(text, "v") {
 			own = proto
 		}
-		r, err := address.Reader{AnyPort: true}.For(own, text)
-		if err != nil {
-			return err
-		}
-		a, err := r.Parse(ctx, text)
+		a, err := address.Reader{AnyPort: true}.For(own, text).Parse(ctx, text)
 		if err != nil {
 			return err
 		}

@@ -136,11 +136,7 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0])
-	if err != nil {
-		return wire.Addr{}, cli.Usagef("--proto: %w", err)
-	}
-	a, err := r.Parse(ctx, args[0])
+	a, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0]).Parse(ctx, args[0])
 	switch {
 	case errors.Is(err, address.ErrSyntax):
 		err = &cli.UsageError{Err: err}
