@@ -86,6 +86,7 @@ func runChild(s child.Spec, stdin io.Reader, stdout io.Writer) error {
 		runtime.LockOSThread() // a client's loop is one thread, and the programs of Ceph end with this thread
 	}
 	var start func() (child.Server, error)
+	room := int64(0)
 	switch {
 	case s.Client:
 		return child.ServeClient(func(ctx context.Context, o load.Options) (child.Load, error) {
@@ -111,7 +112,8 @@ func runChild(s child.Spec, stdin io.Reader, stdout io.Writer) error {
 			return err
 		}
 		v.config.Secure, v.config.Cores = s.Secure, s.Cores
+		room = v.config.Room
 		start = func() (child.Server, error) { return v.start(v.config) }
 	}
-	return child.ServeServer(s.Name, start, stdin, stdout)
+	return child.ServeServer(s.Name, room, start, stdin, stdout)
 }

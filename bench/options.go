@@ -157,7 +157,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		"issue so many `requests` per second in each cell, whatever the replies do; latencies count from "+
 			"when a request was due")
 	cli.ChoiceVar(fs, &o.mode, "mode", child.ModeCRC, "`mode` of the connections: crc or secure", child.ModeCRC, child.ModeSecure)
-	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000, fmt.Sprintf("measured rounds per cell, %d to judge it", report.EnoughRounds))
+	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000, fmt.Sprintf("measured `rounds` per cell, %d to judge it", report.EnoughRounds))
 	cli.DurationVar(fs, &o.slice, "slice", 0, time.Millisecond, "measured `time` per server and round")
 	rest, err := cli.Parse(fs, args)
 	switch {

@@ -215,8 +215,6 @@ func startMessenger(cfg serverConfig) (child.Server, error) {
 	return child.Started(&messenger{m, cfg}, err)
 }
 
-func (s *messenger) RoomBeforeGC() int64 { return s.cfg.Room }
-
 func (s *messenger) Settings() map[string]string {
 	set := s.Messenger.Settings()
 	set["spin"] = s.cfg.Spin.String()

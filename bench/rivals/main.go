@@ -40,7 +40,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, s.Name, o) }
 			return child.ServeClient(open, stdin, stdout)
 		}
-		return child.ServeServer(s.Name, func() (child.Server, error) { return startServer(s.Name, s.Secure, s.Cores) }, stdin, stdout)
+		return child.ServeServer(s.Name, 0, func() (child.Server, error) { return startServer(s.Name, s.Secure, s.Cores) }, stdin, stdout)
 	}, stderr)
 }
 

@@ -106,14 +106,6 @@ type Noncer interface{ Nonce() uint32 }
 // Describer is a server with settings for the report, for example its backend.
 type Describer interface{ Settings() map[string]string }
 
-// Limiter is a server that collects garbage at a memory limit alone, as with GOMEMLIMIT and
-// GOGC=off.
-type Limiter interface {
-	// RoomBeforeGC returns the bytes between the memory of the process when the load on the
-	// collector begins and the limit; 0: there is no limit.
-	RoomBeforeGC() int64
-}
-
 // Started avoids an interface that holds a nil pointer.
 func Started[S Server](s S, err error) (Server, error) {
 	if err != nil {
@@ -122,18 +114,16 @@ func Started[S Server](s S, err error) (Server, error) {
 	return s, nil
 }
 
-// ServeServer runs one server until stdin closes.
-func ServeServer(name string, start func() (Server, error), stdin io.Reader, stdout io.Writer) error {
+// ServeServer runs one server until stdin closes. With room it collects garbage at a memory limit
+// alone, as with GOMEMLIMIT and GOGC=off: so many bytes above the memory of the process when the
+// load on the collector begins.
+func ServeServer(name string, room int64, start func() (Server, error), stdin io.Reader, stdout io.Writer) error {
 	s, err := start()
 	if err != nil {
 		return fmt.Errorf("start server %s: %w", name, err)
 	}
 	defer func() { _ = s.Close() }() // the process ends with it
-	p := &Process{s: s}
-	if l, ok := s.(Limiter); ok {
-		p.gc.room = l.RoomBeforeGC()
-	}
-	return proc.Serve(stdin, stdout, p)
+	return proc.Serve(stdin, stdout, &Process{s: s, gc: gcLoad{room: room}})
 }
 
 // Process is the service of a server process: its methods are for the parent.
