@@ -259,7 +259,8 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 // open connects the client of a server to it.
 func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 	o := load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure() && !t.raw && !t.msgr1, Msgr1: t.msgr1,
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw,
+		Secure: r.opt.secure() && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
 	if t.storage != nil {

@@ -138,26 +138,31 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		"loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
 	fs.BoolVar(&o.storage, "storage", false, "measure servers that read and durably write a file, instead of echoes")
 	fs.BoolVar(&o.original, "original", false, "compare with the messenger of Ceph, by ceph_perf_msgr_server and ceph_perf_msgr_client")
-	cli.Var(fs, &o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)",
+	cli.Var(fs, &o.storageDir, "storage-dir", "",
+		"`directory` of that file, on the disk that is meant (default /var/tmp)",
 		func(dir string) (string, error) { return dir, writable(filepath.Join(dir, "file")) })
 	cli.Var(fs, &o.storageSize, "storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)",
 		func(text string) (int64, error) { return cli.ParseBytes(text, maxFile) })
 	cli.Var(fs, &o.plot, "plot", "", "draw the results, or those of --show, in `directory`",
 		func(dir string) (string, error) { return dir, writable(filepath.Clean(dir)) }) // the run makes the directory
-	cli.Var(fs, &o.json, "json", "", "write everything measured to `file`", func(file string) (string, error) { return file, writable(file) })
+	cli.Var(fs, &o.json, "json", "", "write everything measured to `file`",
+		func(file string) (string, error) { return file, writable(file) })
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
 	fs.StringVar(&servers, "servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
 	fs.StringVar(&o.base, "base", "",
 		"`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the "+
 			"first)")
 	cli.Var(fs, &o.sizes, "sizes", "", "payload sizes, a comma `list`", cli.List(parseSize))
-	cli.Var(fs, &o.shapes, "loads", "", "connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active", cli.List(parseShape))
+	cli.Var(fs, &o.shapes, "loads", "",
+		"connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active", cli.List(parseShape))
 	fs.BoolVar(&o.gcLoad, "gc-load", false, "load the garbage collector in the servers")
 	cli.IntVar(fs, &o.pace, "pace", 0, 0, paceMax,
 		"issue so many `requests` per second in each cell, whatever the replies do; latencies count from "+
 			"when a request was due")
-	cli.ChoiceVar(fs, &o.mode, "mode", child.ModeCRC, "`mode` of the connections: crc or secure", child.ModeCRC, child.ModeSecure)
-	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000, fmt.Sprintf("measured `rounds` per cell, %d to judge it", report.EnoughRounds))
+	cli.ChoiceVar(fs, &o.mode, "mode", child.ModeCRC, "`mode` of the connections: crc or secure",
+		child.ModeCRC, child.ModeSecure)
+	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000,
+		fmt.Sprintf("measured `rounds` per cell, %d to judge it", report.EnoughRounds))
 	cli.DurationVar(fs, &o.slice, "slice", 0, time.Millisecond, "measured `time` per server and round")
 	rest, err := cli.Parse(fs, args)
 	switch {
@@ -179,7 +184,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		chosen.total = 0 // the user has set the length of the run
 	}
 	given := fs.Changed("storage-size") || fs.Changed("storage-dir")
-	for name, text := range map[string]string{"sizes": chosen.sizes, "loads": chosen.loads, "storage-size": chosen.file} {
+	texts := map[string]string{"sizes": chosen.sizes, "loads": chosen.loads, "storage-size": chosen.file}
+	for name, text := range texts {
 		if text != "" && !fs.Changed(name) {
 			errs.of("--"+name, fs.Set(name, text))
 		}
@@ -227,7 +233,8 @@ func (p *problems) of(flag string, err error) {
 // check fills in the base and reports options that exclude each other.
 func (o *options) check(errs *problems) {
 	for flag, given := range map[string]bool{
-		"--mode": o.secure(), "--growth": o.growth, "--pace": o.pace > 0, "--gc-load": o.gcLoad && o.original, "--storage": o.storage && o.original,
+		"--mode": o.secure(), "--growth": o.growth, "--pace": o.pace > 0,
+		"--gc-load": o.gcLoad && o.original, "--storage": o.storage && o.original,
 	} {
 		if given && (o.storage || o.original) {
 			errs.of(flag, errors.New("is for echoed messages, not for --storage or --original"))

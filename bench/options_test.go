@@ -187,7 +187,8 @@ func TestAFullPlanHasNoEnd(t *testing.T) {
 
 // Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
-	bad := map[string]string{"json": "/nonexistent/x", "plot": "/nonexistent/x", "show": "/nonexistent", "storage-dir": "/nonexistent/x"}
+	const nowhere = "/nonexistent/x"
+	bad := map[string]string{"json": nowhere, "plot": nowhere, "show": nowhere, "storage-dir": nowhere}
 	var usage strings.Builder
 	if _, err := parseOptions([]string{"-h"}, &usage); !errors.Is(err, pflag.ErrHelp) {
 		t.Fatal(err)

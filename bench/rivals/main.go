@@ -40,7 +40,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, s.Name, o) }
 			return child.ServeClient(open, stdin, stdout)
 		}
-		return child.ServeServer(s.Name, 0, func() (child.Server, error) { return startServer(s.Name, s.Secure, s.Cores) }, stdin, stdout)
+		start := func() (child.Server, error) { return startServer(s.Name, s.Secure, s.Cores) }
+		return child.ServeServer(s.Name, 0, start, stdin, stdout)
 	}, stderr)
 }
 

@@ -56,8 +56,9 @@ func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&o.keyring, "keyring", "",
 		"`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no "+
 			"authentication)")
-	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client",
-		compression, "none", "snappy", "zlib", "zstd", "lz4")
+	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "none",
+		"`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client", compression,
+		"none", "snappy", "zlib", "zstd", "lz4")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")

@@ -125,8 +125,9 @@ func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 
 // badValues has values that a flag cannot take which may be any text; empty: it takes all.
 var badValues = map[string]string{
-	"conf": "/nonexistent", "duration": "-1s", "seconds": "0s", "size": "0", "threads": "0", "timeout": "0s", "keylog": "/nonexistent/x", "keyring": "/nonexistent", "locator": "", "mon": "any:127.0.0.1:6789", "namespace": "", "pool": "",
-	"snap": "", "trace": "/nonexistent/x",
+	"conf": "/nonexistent", "duration": "-1s", "seconds": "0s", "size": "0", "threads": "0", "timeout": "0s",
+	"keylog": "/nonexistent/x", "keyring": "/nonexistent", "locator": "", "mon": "any:127.0.0.1:6789", "namespace": "",
+	"pool": "", "snap": "", "trace": "/nonexistent/x",
 }
 
 // Every flag that gets a value it cannot take says so by its name, on standard error

@@ -45,7 +45,8 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			dir, a := t.TempDir(), pair.NewAudit(t, t.Context(), tested(seed), seed)
 			for range rounds {
 				server, addr := begin(t, "--dir", dir, "--backend", backend)
-				e := env{stderr: io.Discard, engine: scope.Engine{Backend: uring.Backend(backend), Level: math.MaxInt}, cores: 1}
+				engine := scope.Engine{Backend: uring.Backend(backend), Level: math.MaxInt}
+				e := env{stderr: io.Discard, engine: engine, cores: 1}
 				err := e.dial(t.Context(), addr, 2, func(conns []*control.Conn) error {
 					a.Conns = conns
 					a.Everything()

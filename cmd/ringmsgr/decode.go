@@ -26,7 +26,8 @@ func decodeCommand(e env) cli.Command {
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
 	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload, "payload to print of each part of a message: `BYTES`")
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+		"payload to print of each part of a message: `BYTES`")
 	return cli.Command{
 		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
 		Example: "  ringmsgr decode --brief FILE.pcap",

@@ -30,7 +30,8 @@ type succession struct {
 func (o *succession) register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes, which is started with --take-over PATH")
 	fs.StringVar(&o.from, "take-over", "", "`PATH` of the --handover socket of a running serve, to continue it")
-	cli.DurationVar(fs, &o.linger, "linger", 10*time.Second, 0, "`DURATION` that lossy connections may go on after a hand-over")
+	cli.DurationVar(fs, &o.linger, "linger", 10*time.Second, 0,
+		"`DURATION` that lossy connections may go on after a hand-over")
 }
 
 func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *control.Dispatcher) (*control.Messenger, error) {

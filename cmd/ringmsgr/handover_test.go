@@ -291,7 +291,9 @@ func TestAHandshakeUnderWaySurvivesAHandOver(t *testing.T) {
 		{Step: write, Tag: frame.TagAuthSignature}, {Step: read, Tag: frame.TagAuthSignature},
 		{Step: write, Tag: frame.TagClientIdent}, {Step: read, Tag: frame.TagServerIdent},
 	}
-	resuming := []probe.Point{{Step: write, Tag: frame.TagSessionReconnect}, {Step: read, Tag: frame.TagSessionReconnectOK}}
+	resuming := []probe.Point{
+		{Step: write, Tag: frame.TagSessionReconnect}, {Step: read, Tag: frame.TagSessionReconnectOK},
+	}
 	for name, c := range map[string]struct {
 		server   string
 		client   control.Policy

@@ -70,7 +70,8 @@ func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, tim
 		p, err := control.ParsePolicy(text)
 		return &p, err
 	}
-	cli.Var(fs, &o.cfg.Default, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "), cli.Wanted(policy),
+	cli.Var(fs, &o.cfg.Default, "policy", "",
+		"`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "), cli.Wanted(policy),
 		control.PolicyNames()...)
 	cli.Var(fs, &o.cfg.Steer, "steer", "auto",
 		"`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a "+
@@ -148,7 +149,9 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 
 // client calls run, of a command that dials, with its configuration and the address of the peer. It
 // reports a failure that is no usage error.
-func (o *sessionOptions) client(ctx context.Context, e env, command string, args []string, run func(cfg control.Config, to wire.Addr) error) error {
+func (o *sessionOptions) client(
+	ctx context.Context, e env, command string, args []string, run func(cfg control.Config, to wire.Addr) error,
+) error {
 	cfg, err := o.config(e)
 	if err != nil {
 		return err
@@ -177,7 +180,8 @@ func peerVar(fs *pflag.FlagSet, to *wire.EntityType) {
 		}
 		return t, err
 	}
-	cli.Var(fs, to, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client", read, "mon", "osd", "mgr", "mds", "client")
+	cli.Var(fs, to, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client", read,
+		"mon", "osd", "mgr", "mds", "client")
 }
 
 // authOptions are the flags of the authentication.

@@ -33,7 +33,8 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
 		Run: func(ctx context.Context, args []string) error {
-			return p.client(ctx, e, "ping", args, func(cfg control.Config, to wire.Addr) error { return p.run(ctx, e, cfg, to) })
+			run := func(cfg control.Config, to wire.Addr) error { return p.run(ctx, e, cfg, to) }
+			return p.client(ctx, e, "ping", args, run)
 		},
 	}
 }

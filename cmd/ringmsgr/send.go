@@ -21,7 +21,8 @@ func sendCommand(e env) cli.Command {
 		"bound of getting connected, and of a time without any echo")
 	peerVar(fs, &s.peer)
 	cli.DurationVar(fs, &s.duration, "duration", 0, 0, "`DURATION` to send for; --messages, if given, is a limit then")
-	cli.Var(fs, &s.messages, "messages", "", "`NUMBER` of messages, over all connections (default 10000, or with --duration without end)",
+	cli.Var(fs, &s.messages, "messages", "",
+		"`NUMBER` of messages, over all connections (default 10000, or with --duration without end)",
 		func(text string) (uint64, error) {
 			n, err := strconv.ParseUint(text, 10, 64)
 			if err != nil || n == 0 {
@@ -59,7 +60,8 @@ with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
 		Run: func(ctx context.Context, args []string) error {
-			return s.client(ctx, e, "send", args, func(cfg control.Config, to wire.Addr) error { return s.run(ctx, e, cfg, to) })
+			run := func(cfg control.Config, to wire.Addr) error { return s.run(ctx, e, cfg, to) }
+			return s.client(ctx, e, "send", args, run)
 		},
 	}
 }

@@ -22,7 +22,8 @@ func serveCommand(e env) cli.Command {
 	s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
 	s.succession.register(fs)
 	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
-	cli.DurationVar(fs, &s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, 1, "cephx, as a mon: `DURATION` that the tickets for services live")
+	cli.DurationVar(fs, &s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, 1,
+		"cephx, as a mon: `DURATION` that the tickets for services live")
 	cli.Var(fs, &s.authOptions.kinds, "ciphers", "aes256k,aes",
 		"cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of "+
 			"aes256k and aes", ciphers, "aes256k", "aes", "aes256k,aes")

@@ -162,8 +162,9 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 
 func TestBoundsOfFlagsAreKept(t *testing.T) {
 	for _, call := range []string{
-		"ping --count 0", "ping --timeout 0s", "ping --keepalive -1s", "ping --cores 1025", "send --conns 0", "send --depth 0", "send --messages 0",
-		"send --duration -1s", "serve --drain -1s", "serve --linger -1s", "serve --ticket-life -1s", "top --every 0s",
+		"ping --count 0", "ping --timeout 0s", "ping --keepalive -1s", "ping --cores 1025", "send --conns 0",
+		"send --depth 0", "send --messages 0", "send --duration -1s", "serve --drain -1s", "serve --linger -1s",
+		"serve --ticket-life -1s", "top --every 0s",
 	} {
 		args := strings.Fields(call)
 		refused(t, ringmsgr(t, append(args, strings.Fields(operands[args[0]])...)...), strings.TrimLeft(args[1], "-"))

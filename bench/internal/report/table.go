@@ -230,8 +230,9 @@ func (f *File) writeSummary(b *bytes.Buffer) {
 		f.writeVerdicts(b, s.Name, "CPU per message", false, func(r *Ratios) Ratio { return r.CPU })
 	}
 	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("A cell is better or worse when all of its rounds agree, %d at least, and their median differs by more than %v %%.",
-		EnoughRounds, 100*leastDifference))
+	const rule = "A cell is better or worse when all of its rounds agree, %d at least, and their median differs by " +
+		"more than %v %%."
+	writeText(b, fmt.Sprintf(rule, EnoughRounds, 100*leastDifference))
 }
 
 // writeVerdicts writes those of one figure of one server.
@@ -253,7 +254,8 @@ func (f *File) writeVerdicts(b *bytes.Buffer, server, name string, moreIsBetter 
 			cells[v] = append(cells[v], fmt.Sprintf("    %-6s  %s %v\n", v, c.Load, q))
 		}
 	}
-	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells", name, len(cells[worse]), len(cells[better]), len(cells[same]), total)
+	line := fmt.Sprintf("  %s: worse in %d, better in %d, the same in %d of %d cells", name,
+		len(cells[worse]), len(cells[better]), len(cells[same]), total)
 	if n := len(cells[unjudged]); n > 0 {
 		line += fmt.Sprintf(", %d not judged", n)
 	}

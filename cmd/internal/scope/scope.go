@@ -112,7 +112,8 @@ func (s *Session) Register(fs *pflag.FlagSet, cfg *control.Config, name string, 
 		}
 		return text == "0", nil
 	}
-	cli.Var(fs, &cfg.Protocol.Rev0, "rev", "1", "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1", oldest, "0", "1")
+	cli.Var(fs, &cfg.Protocol.Rev0, "rev", "1", "highest protocol `REVISION`: 0 for msgr2.0, 1 for msgr2.1", oldest,
+		"0", "1")
 	cli.DurationVar(fs, &s.Timeout, "timeout", timeout, 1, "`DURATION`: "+bound)
 	s.Recording.Register(fs)
 }
@@ -150,7 +151,8 @@ type Engine struct {
 
 // Register makes the flags.
 func (e *Engine) Register(fs *pflag.FlagSet) {
-	cli.ChoiceVar(fs, &e.Backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll", uring.Auto, uring.IOUring, uring.Epoll)
+	cli.ChoiceVar(fs, &e.Backend, "backend", "auto", "I/O `ENGINE`: auto, io_uring or epoll",
+		uring.Auto, uring.IOUring, uring.Epoll)
 	level := func(text string) (l slog.Level, err error) {
 		if text == "off" {
 			return math.MaxInt, nil
@@ -160,7 +162,8 @@ func (e *Engine) Register(fs *pflag.FlagSet) {
 		}
 		return l, err
 	}
-	cli.Var(fs, &e.Level, "log-level", "warn", "`LEVEL` from which to log to standard error: debug, info, warn, error, or off", level,
+	cli.Var(fs, &e.Level, "log-level", "warn",
+		"`LEVEL` from which to log to standard error: debug, info, warn, error, or off", level,
 		"debug", "info", "warn", "error", "off")
 }
 

@@ -55,7 +55,9 @@ func (v *value[T]) Set(text string) (err error) {
 
 // Var defines a flag that sets to, by the result of read. Its preset has to be right; an empty one is not read.
 // The hints complete it.
-func Var[T any](fs *pflag.FlagSet, to *T, name, preset, usage string, read func(text string) (T, error), hints ...string) {
+func Var[T any](
+	fs *pflag.FlagSet, to *T, name, preset, usage string, read func(text string) (T, error), hints ...string,
+) {
 	define(fs, &value[T]{to, preset, "string", read, hints}, name, usage)
 }
 
