@@ -25,7 +25,7 @@ func TestDecodeReadsALiveRecordingOfRealDaemons(t *testing.T) {
 	}
 	program := buildProgram(t, "ringmsgr")
 	for name, cfg := range map[string]clusterConfig{
-		"msgr2": {auth: "cephx", mode: "crc", osds: 1, later: 1, msgr1: true},
+		"msgr2": {auth: "cephx", mode: "crc", osds: 1, later: 1},
 		"msgr1": {auth: "cephx", mode: "crc", osds: 1, later: 1, v1only: true},
 	} {
 		t.Run(name, func(t *testing.T) {

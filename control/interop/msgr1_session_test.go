@@ -143,7 +143,7 @@ func TestMsgr1MessengerKeepsASessionWithTheMonitor(t *testing.T) {
 	for _, method := range []string{"none", "cephx"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			c := startCluster(t, clusterConfig{auth: method, mode: "crc", msgr1: true})
+			c := startCluster(t, clusterConfig{auth: method, mode: "crc"})
 			for i, backend := range backends {
 				t.Run(string(backend), func(t *testing.T) {
 					f := newFellowMon(t, c, backend, uint32(60010+i))

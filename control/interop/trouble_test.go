@@ -25,7 +25,7 @@ type unwell struct {
 
 func startUnwell(t *testing.T) *unwell {
 	t.Helper()
-	c := &unwell{cluster: startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, msgr1: true})}
+	c := &unwell{cluster: startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1})}
 	dir := t.TempDir()
 	c.program, c.in = buildProgram(t, "cephclient"), filepath.Join(dir, "in")
 	c.data = bytes.Repeat([]byte("trouble "), 1000)
