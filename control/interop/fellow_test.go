@@ -46,7 +46,13 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	var err error
+	if programs, err = os.MkdirTemp("", "ringmsgr-programs-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs) // in the directory for such
+	os.Exit(code)
 }
 
 // fellowConfig has the name of the fellow and the way to its peer.
@@ -203,13 +209,11 @@ func (f *fellow) send() error {
 	f.report.Sent++
 	tid := f.report.Sent
 	f.mu.Unlock()
-	var m *control.Message
-	var err error
+	typ, prefix := uint16(msgCommand), "version"
 	if f.peerType() == wire.Mon {
-		m, err = monCommand(f.cfg.FSID, "fsid", tid)
-	} else {
-		m, err = osdCommand(f.cfg.FSID, "version", tid)
+		typ, prefix = msgMonCommand, "fsid"
 	}
+	m, err := command(typ, f.cfg.FSID, map[string]string{"prefix": prefix, "format": "json"}, nil, tid)
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (f *fellowMon) answer() answer {
 func (f *fellowMon) command(args map[string]string, data []byte) []byte {
 	f.t.Helper()
 	f.tid++
-	m, err := monCommandOf(f.c.fsid, args, data, f.tid)
+	m, err := command(msgMonCommand, f.c.fsid, args, data, f.tid)
 	check(f.t, err)
 	check(f.t, f.conn.Send(m))
 	a := f.answer()

@@ -122,7 +122,7 @@ func serveAsMon(t *testing.T, cfg clusterConfig, protocol string, backend uring.
 	writeKeyring(t, u.keyring, ring) // without one the tool of 20.2 does not begin, with method none either
 	if cfg.auth == "cephx" {
 		var err error
-		authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
+		authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, ServiceTTL: cfg.ttl})
 		check(t, err)
 		config.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
 		check(t, err)
@@ -243,7 +243,7 @@ func (u *monitor) conf() string { return filepath.Join(u.dir, "ceph.conf") }
 func (u *monitor) configure() {
 	u.t.Helper()
 	writeConf(u.t, u.conf(), u.auth, u.keyring, filepath.Join(u.dir, "client.log"), fmt.Sprintf("mon host = %v", u.m.Addrs()),
-		"ms client mode = "+u.modes, "ms mon client mode = "+u.modes, "debug ms = 20", "debug auth = 20")
+		"ms client mode = "+u.modes, "ms mon client mode = "+u.modes, "debug ms = 20", "debug auth = 20", "debug monc = 20")
 }
 
 // writeConf writes the configuration of a tool whose servers are ours.
