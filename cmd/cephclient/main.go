@@ -147,11 +147,15 @@ func monmap(_ context.Context, e env, c *rados.Cluster, _ []string) error {
 }
 
 func osdmap(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-	m, err := c.Mon().OSDMap(ctx)
+	out, err := c.Mon().Command(ctx, map[string]string{"prefix": "osd getmap"})
 	if err != nil {
 		return err
 	}
-	return printJSON(e.stdout, map[string]any{"epoch": m.Epoch(), "bytes": len(m.Full[m.Epoch()])})
+	var epoch uint32
+	if _, err := fmt.Sscanf(out.Status, "got osdmap epoch %d", &epoch); err != nil {
+		return fmt.Errorf("the monitor sends an osdmap and says %q: %w", out.Status, err)
+	}
+	return printJSON(e.stdout, map[string]any{"epoch": epoch, "bytes": len(out.Data)})
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -87,7 +87,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	// Nobody answers this one.
 	done := make(chan error, 1)
 	go func() {
-		_, err := j.mon.OSDMap(context.Background())
+		_, err := j.mon.NewestOSDMap(context.Background())
 		done <- err
 	}()
 	j.mon.Close()

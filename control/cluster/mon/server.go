@@ -134,8 +134,8 @@ func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 	if err != nil {
 		return true
 	}
-	if s, ok := subs["monmap"]; ok && cfg.Map != nil {
-		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= s.start && admitted(c) {
+	if start, ok := subs["monmap"]; ok && cfg.Map != nil {
+		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= start && admitted(c) {
 			_ = c.Send(mapMessage(m)) // fails only if the connection has ended
 		}
 	}

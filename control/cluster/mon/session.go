@@ -40,7 +40,7 @@ func (c *Client) run(ctx context.Context) {
 		c.mu.Lock()
 		c.lastErr = err
 		if refusals >= len(c.mons) {
-			c.giveUp()
+			c.refuse(err)
 		}
 		c.mu.Unlock()
 		c.cfg.Logger.Info("monitor session ended", "mon", to, "err", err)
@@ -49,16 +49,6 @@ func (c *Client) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// giveUp lets Open end, unless it has. The lock is held.
-func (c *Client) giveUp() {
-	select {
-	case <-c.known:
-	case <-c.refused:
-	default:
-		close(c.refused)
 	}
 }
 
