@@ -107,17 +107,17 @@ type cluster struct {
 	ring      *cephx.Keyring
 	authority *cephx.Authority
 	mon       *control.Messenger
-	addr      wire.Addr
-	commands  atomic.Int64
+	addr, v1  wire.Addr
 }
 
 const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
 
-// startCluster has tickets of services that live for ttl.
+// startCluster has tickets of services that live for ttl; 0: by msgr1 there is method none alone.
 func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	t.Helper()
 	c := &cluster{t: t, clock: &clock{}}
 	var err error
+	var last atomic.Uint64
 	c.ring, err = cephx.ReadKeyring(strings.NewReader(keyringText))
 	check(t, err)
 	c.authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: c.ring, ServiceTTL: ttl, AuthTTL: 72 * ttl, Now: c.clock.Now})
@@ -127,12 +127,12 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), Auth: control.Auth{Server: server}})
 	fsid, err := mon.ParseFSID(fsidText)
 	check(t, err)
-	check(t, c.mon.Start(mon.NewServer(mon.ServerConfig{
+	cfg := mon.ServerConfig{
+		Authority: c.authority,
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 		},
 		Command: func(conn *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
-			c.commands.Add(1)
 			switch command["prefix"] {
 			case "whoami":
 			case "wipe": // says that the secrets of services were thrown away
@@ -145,8 +145,14 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 			}
 			return mon.Output{Data: []byte(conn.Auth().Entity.String())}, nil
 		},
-	})))
-	c.addr = bind(t, c.mon)
+	}
+	if ttl == 0 {
+		cfg.Authority, cfg.Number = nil, func() uint64 { return 4096 + last.Add(1) }
+	}
+	check(t, c.mon.Start(mon.NewServer(cfg)))
+	addrs, err := c.mon.Bind(anyPort, anyPort.WithType(wire.AddrLegacy))
+	check(t, err)
+	c.addr, c.v1 = addrs.V2(), addrs.V1()
 	return c
 }
 
@@ -165,9 +171,11 @@ func messenger(t *testing.T, cfg control.Config) *control.Messenger {
 	return m
 }
 
+var anyPort = wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+
 func bind(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	addrs, err := m.Bind(anyPort)
 	check(t, err)
 	return addrs[0]
 }
