@@ -43,13 +43,6 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message
 		switch m.Type {
-		case typeAuth, typePing, typeMonGetMap, typeSubscribe: // requests without an answer here check the login themselves
-		default:
-			if !admitted(c) {
-				return true // the request has no answer
-			}
-		}
-		switch m.Type {
 		case typeAuth:
 			res := c.Auth()
 			if c.Info().Protocol == control.Msgr1 {
@@ -80,9 +73,12 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 		case typeSubscribe:
 			return cfg.subscribe(c, m.Front)
 		case typeCommand:
+			if !admitted(c) {
+				return true
+			}
 			reply = cfg.command(c, m)
 		default:
-			return false
+			return !admitted(c) // then the request has no answer
 		}
 		_ = c.Send(reply) // fails only if the connection has ended
 		return true
