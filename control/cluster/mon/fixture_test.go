@@ -110,6 +110,9 @@ type cluster struct {
 	addr, v1  wire.Addr
 }
 
+// typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
+const typeOther = 300
+
 const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
 
 // startCluster has tickets of services that live for ttl; 0: by msgr1 there is method none alone.
@@ -149,7 +152,9 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	if ttl == 0 {
 		cfg.Authority, cfg.Number = nil, func() uint64 { return 4096 + last.Add(1) }
 	}
-	check(t, c.mon.Start(mon.NewServer(cfg)))
+	check(t, c.mon.Start(mon.NewServer(cfg), &control.Dispatcher{ByType: map[uint16]func(*control.Conn, *control.Message){
+		typeOther: func(conn *control.Conn, _ *control.Message) { _ = conn.Send(control.NewMessage(typeOther, nil, nil)) },
+	}}))
 	addrs, err := c.mon.Bind(anyPort, anyPort.WithType(wire.AddrLegacy))
 	check(t, err)
 	c.addr, c.v1 = addrs.V2(), addrs.V1()

@@ -96,7 +96,7 @@ func TestNobodyIsServedByMsgr1BeforeTheLogin(t *testing.T) {
 	conn, err := m.Connect(c.v1, wire.Mon)
 	check(t, err)
 	const command, subscribe, getMap, ping = 50, 15, 5, 2
-	for _, typ := range []uint16{command, subscribe, getMap, ping} {
+	for _, typ := range []uint16{typeOther, command, subscribe, getMap, ping} {
 		check(t, conn.Send(control.NewMessage(typ, make([]byte, 64), nil)))
 	}
 	select {
