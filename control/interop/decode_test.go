@@ -91,6 +91,9 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 	var seen recorded
 	dispatched := 0
 	if !await(patience, func() bool {
+		if info, err := os.Stat(file); err != nil || info.Size() < int64(size) {
+			return false
+		}
 		lines, err := tryTool(t, program, "decode", "--json", "--cut", "0", file)
 		if err != nil {
 			return false // half a packet is in the file
