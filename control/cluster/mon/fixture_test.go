@@ -35,18 +35,11 @@ const keyringText = `
 	caps osd = "allow *"
 `
 
-// clock is a wall clock that the test moves on. Its timers fire when the test
-// has moved it past them, or by themselves.
+// clock is a wall clock that the test moves on. Its timers fire when the test has moved it past them, or by themselves.
 type clock struct {
 	mu     sync.Mutex
 	ahead  time.Duration
-	timers map[*timer]struct{}
-}
-
-type timer struct {
-	at   time.Time
-	f    func()
-	real *time.Timer
+	timers map[*time.Timer]time.Time // those that have fired, too
 }
 
 func (c *clock) Now() time.Time {
@@ -56,47 +49,24 @@ func (c *clock) Now() time.Time {
 }
 
 func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
-	t := &timer{at: c.Now().Add(d), f: f}
+	at := c.Now().Add(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timers == nil {
-		c.timers = make(map[*timer]struct{})
-	}
-	c.timers[t] = struct{}{}
-	t.real = time.AfterFunc(d, func() { c.fire(t) })
-	return func() bool { return c.take(t) }
+	t := time.AfterFunc(d, f)
+	c.timers[t] = at
+	return t.Stop
 }
 
-// take says whether a timer had not fired, and keeps it from doing so.
-func (c *clock) take(t *timer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.timers[t]
-	delete(c.timers, t)
-	t.real.Stop()
-	return ok
-}
-
-func (c *clock) fire(t *timer) {
-	if c.take(t) {
-		t.f()
-	}
-}
-
-// pass moves the clock on.
+// pass moves the clock on. A timer that has fired may do so again: who waited looks again.
 func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ahead += d
-	now := time.Now().Add(c.ahead)
-	var due []*timer
-	for t := range c.timers {
-		if !t.at.After(now) {
-			due = append(due, t)
+	for t, at := range c.timers {
+		if !at.After(time.Now().Add(c.ahead)) {
+			delete(c.timers, t)
+			t.Reset(0)
 		}
-	}
-	c.mu.Unlock()
-	for _, t := range due {
-		c.fire(t)
 	}
 }
 
@@ -118,7 +88,7 @@ const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
 // startCluster has tickets of services that live for ttl; 0: by msgr1 there is method none alone.
 func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{t: t, clock: &clock{}}
+	c := &cluster{t: t, clock: &clock{timers: map[*time.Timer]time.Time{}}}
 	var err error
 	var last atomic.Uint64
 	c.ring, err = cephx.ReadKeyring(strings.NewReader(keyringText))
