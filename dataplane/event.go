@@ -100,7 +100,9 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
+	h.tap = opt.Tap
 	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer gets no more bytes
+		h.tellTap(ErrDropped)
 		if s != nil {
 			s.Fault(ErrDropped)
 		}
@@ -110,7 +112,7 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	h.reportQueued = false
 	h.local = localOf(c)
 	h.pace = h.local.paceOf(&opt)
-	h.lossy, h.throttles, h.probe, h.tap = opt.Lossy, opt.Throttles, opt.Probe, opt.Tap
+	h.lossy, h.throttles, h.probe = opt.Lossy, opt.Throttles, opt.Probe
 	h.state = stateOpen
 	h.stats.opens++
 	if s == nil {
@@ -118,7 +120,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 		opt.Codec.wipe()
 		h.state = stateDelay
 		h.out++
-		h.owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
+		why := link.Cause()
+		h.tellTap(why)
+		h.owner.Faulted(h.out, why, h.takeSnapshot())
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]

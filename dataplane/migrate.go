@@ -112,6 +112,7 @@ func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) 
 // attachState goes on with the socket on its new core.
 func (h *Handler) attachState(c *loop.Core, l *migrationState) {
 	if err := h.adopt(c, l); err != nil {
+		h.tellTap(err)
 		h.endFraming(nil)
 		h.holdOut, h.state = false, stateDelay
 		h.takeInbox()

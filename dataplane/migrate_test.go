@@ -265,7 +265,8 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 	drivertest.CheckLeaks(t, func() {
 		p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 		oa, ob := &recorder{}, &recorder{}
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
+		tap := make(endsTap, 8) // of both
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Tap: tap})
 		must(t, ha.Send(&Message{TID: 1}))
 		until(t, ob, "the message", func() bool { return len(ob.list()) == 1 })
 		dead := p.Core(2)
@@ -273,6 +274,9 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		migrate(t, hb, dead)
 		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), loop.ErrStopped) })
 		until(t, oa, "the peer's fault", func() bool { return oa.fault() != nil })
+		if len(tap) != 2 {
+			t.Errorf("taps of %d sockets have heard of the end", len(tap))
+		}
 		moved := make(chan struct{})
 		hb.Move(p.Core(1), MoveCause{}, func() { close(moved) })
 		<-moved
