@@ -343,7 +343,8 @@ func (r *runner) prepareMoveLocked(a *attempt, why dataplane.MoveCause) {
 		stats.CountPlacement(&c.m.counters.Placement, acc.place)
 	}
 	c.shown.keepLocked(&r.machine, a) // for the event that says that the handler has arrived
-	link, moved, there := a.link, a.moved, a.together
+	link, moved := a.link, a.moved
+	there := a.accepted != nil && !a.accepted.takingOver // from the start: the user hears of the connection in any case
 	c.out.PutLocked(func() {
 		if !there && coreGone(link) {
 			moved <- loop.ErrStopped
