@@ -261,7 +261,9 @@ func (h *Handler) charge(m *Message) error {
 func (h *Handler) refuse(m *Message) error {
 	m.tracker = nil
 	h.held.undo(1, m.queuedBytes)
-	m.payload().dequeue()
+	if p := m.payload(); p.charge.Bounded() && p.queues.Add(-1) == 0 {
+		p.recharge() // its reference stays with the caller
+	}
 	m.queued.Store(false)
 	return ErrFrozen
 }

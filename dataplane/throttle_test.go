@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -425,6 +426,24 @@ func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
 		}
 	}
 	l.settle()
+}
+
+// A message that is not sent stays with its user, and so counts as before.
+func TestAMessageThatAFrozenHandlerRefusesCountsAsReceived(t *testing.T) {
+	l := newLimited(t, true, 1<<20, 1<<30)
+	var m *Message
+	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain() }
+	l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
+	frozen := l.bed.handler(HandlerConfig{})
+	frozen.h.Freeze(func(HandlerState) {})
+	l.settle()
+	if err := frozen.h.Send(m); !errors.Is(err, ErrFrozen) || l.held(1000) != 1 {
+		t.Errorf("%v, and %d messages count", err, l.held(1000))
+	}
+	m.Release()
+	if l.settle(); l.held(1000) != 0 {
+		t.Errorf("%d messages count at the end", l.held(1000))
+	}
 }
 
 // What is held never exceeds a limit because a message is counted late, however
