@@ -3,13 +3,16 @@ package control_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -166,4 +169,50 @@ func TestMsgr1AWildcardIsReachedByEachAddress(t *testing.T) {
 			}
 		}
 	})
+}
+
+// refusing is a server of cephx that counts its exchanges, and refuses all peers.
+type refusing struct {
+	auth.Server
+	begun atomic.Int32
+}
+
+func (*refusing) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{auth.Cephx}
+}
+func (*refusing) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC}
+}
+func (r *refusing) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	r.begun.Add(1)
+	return nil, &auth.Refused{Errno: auth.EACCES}
+}
+
+// The authorizer of a peer that is refused for its features, as it knows no challenge, is not judged:
+// somebody else may have shown it before.
+func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
+	server := new(refusing)
+	m := authMessenger(t, control.Config{Name: entity(t, "osd.1"), Auth: control.Auth{Server: server}}, echoAll())
+	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
+	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
+		ask := wire1.Connect{
+			Features: features, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
+			AuthMethod: uint32(auth.Cephx), AuthorizerLen: 100,
+		}
+		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
+		c := e.call(t)
+		_, err := c.Write(append(ask.AppendTo(hello), make([]byte, 100)...))
+		must(t, err)
+		p := make([]byte, wire1.AcceptorHelloSize+wire1.ReplySize)
+		_, err = io.ReadFull(c, p)
+		must(t, err)
+		r, err := wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
+		want, judged := wire1.TagFeatures, int32(0)
+		if features.Has(wire1.FeatureCephxV2) {
+			want, judged = wire1.TagBadAuthorizer, 1
+		}
+		if n := server.begun.Load(); err != nil || r.Tag != want || n != judged {
+			t.Errorf("features %v: %v, %v, want %v; %d authorizers were judged", features, r.Tag, err, want, n)
+		}
+	}
 }

@@ -106,7 +106,14 @@ func TestBothSidesLearnWhyAHandshakeFails(t *testing.T) {
 		if c.change != nil {
 			c.change(&cc, &ac)
 		}
+		var said recorder // by the acceptor
+		if errors.Is(c.acceptor.err, frame.ErrKeys) || errors.Is(c.acceptor.err, handshake.ErrNoSessionKey) {
+			ac.Probe = probed(&said)
+		}
 		x, y := meet(t, cc, ac)
+		if slices.Contains(said.points, "before write AUTH_DONE") {
+			t.Errorf("%s: the acceptor says that all is well", c.name)
+		}
 		for _, side := range []struct {
 			got  error
 			want ended
