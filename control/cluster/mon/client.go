@@ -238,17 +238,32 @@ func (c *Client) subscribeLocked(what string, s subscription) error {
 	if c.session == nil || !c.session.ready {
 		return nil // it goes out with the next session
 	}
-	return c.sendLocked(subscribeMessage(map[string]subscription{what: s}))
+	return c.sendLocked(map[string]subscription{what: s})
 }
 
-// sendLocked sends on the session. That it is lost is not an error: everything
-// is sent again on the next one.
-func (c *Client) sendLocked(m *control.Message) error {
-	err := c.session.conn.Send(m)
-	if errors.Is(err, control.ErrClosed) {
+// sendLocked sends subscriptions on the session. That it is lost is not an error: all are sent again on the
+// next one. If the queue of its connection is full, the keeper sends all again.
+func (c *Client) sendLocked(subs map[string]subscription) error {
+	err := c.session.conn.Send(subscribeMessage(subs))
+	switch {
+	case errors.Is(err, control.ErrClosed):
+		return nil
+	case errors.Is(err, control.ErrQueueFull):
+		c.session.owed = true
 		return nil
 	}
 	return err
+}
+
+// sendOwed sends all subscriptions again if the queue had no room for one.
+func (c *Client) sendOwed(s *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.owed {
+		return nil
+	}
+	s.owed = false
+	return c.sendLocked(c.subs)
 }
 
 // Command runs a command of the monitors, for example
@@ -501,7 +516,7 @@ func (c *Client) resume(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.ready = true
-	if err := c.sendLocked(subscribeMessage(c.subs)); err != nil {
+	if err := c.sendLocked(c.subs); err != nil {
 		return err
 	}
 	close(c.ready)

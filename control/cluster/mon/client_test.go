@@ -3,6 +3,7 @@ package mon_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 var errNotKnown = errors.New("command not known")
@@ -79,6 +81,30 @@ func TestCommandsSurviveALostSession(t *testing.T) {
 	if j.keys.GlobalID() != id {
 		t.Errorf("global id %d became %d", id, j.keys.GlobalID())
 	}
+}
+
+// A subscription that finds the queue of the connection full is sent when there is room.
+func TestMapsAreFollowedThoughTheQueueWasFull(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	c.queue = 2
+	j := c.join("client.admin", nil)
+	const last = 10
+	want, came := binary.LittleEndian.AppendUint64([]byte("osdmap"), last), atomic.Bool{}
+	spy := func(m *control.Message) {
+		if bytes.Contains(m.Front, want) {
+			came.Store(true)
+		}
+	}
+	c.spy.Store(&spy)
+	stand := make(chan struct{})
+	j.m.Core(0).Post(&loop.Task{Run: func(*loop.Core) { <-stand }})
+	for epoch := range uint32(last + 1) {
+		if err := j.mon.FollowOSDMap(epoch); err != nil {
+			t.Errorf("epoch %d: %v", epoch, err)
+		}
+	}
+	close(stand)
+	eventually(t, "the last subscription", func() bool { c.clock.pass(time.Second); return came.Load() })
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {

@@ -109,6 +109,8 @@ type cluster struct {
 	mon       *control.Messenger
 	addr      wire.Addr
 	commands  atomic.Int64
+	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
+	queue     int64                                  // Sending.QueueMessages of those who join
 }
 
 const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
@@ -127,7 +129,13 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), Auth: control.Auth{Server: server}})
 	fsid, err := mon.ParseFSID(fsidText)
 	check(t, err)
-	check(t, c.mon.Start(mon.NewServer(mon.ServerConfig{
+	spy := &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		if f := c.spy.Load(); f != nil {
+			(*f)(m)
+		}
+		return false
+	}}
+	check(t, c.mon.Start(spy, mon.NewServer(mon.ServerConfig{
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 		},
@@ -190,7 +198,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now, Secrets: secrets})
 	check(t, err)
-	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}}
+	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}, Sending: control.Sending{QueueMessages: c.queue}}
 	if secrets != nil {
 		cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
 		check(t, err)

@@ -17,6 +17,7 @@ type session struct {
 	conn    *control.Conn
 	ready   bool           // guarded by the client's lock
 	mapped  bool           // likewise: it has sent a monmap
+	owed    bool           // likewise: subscriptions are to be sent again
 	monmap  chan struct{}  // closed with the first monmap
 	replies chan authReply // capacity 1: one request is under way at a time
 	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
@@ -139,7 +140,7 @@ type keeper struct {
 }
 
 // keepMost bounds the sleep of a keeper, as clocks can be set, and a daemon can refuse a ticket: that is
-// renewed before the daemon counts as one that does not want us.
+// renewed before the daemon counts as one that does not want us. A full queue has room again.
 const keepMost = 2 * time.Second
 
 // keep holds the session and renews tickets and secrets.
@@ -177,8 +178,8 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 // tend asks for the renewals that are due, and returns the time of the next look.
 func (k *keeper) tend() (time.Duration, error) {
 	cfg := &k.c.cfg
-	if cfg.Auth == nil {
-		return keepMost, nil
+	if err := k.c.sendOwed(k.s); err != nil || cfg.Auth == nil {
+		return keepMost, err
 	}
 	now := cfg.Clock.Now()
 	switch {
