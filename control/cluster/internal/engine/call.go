@@ -59,7 +59,6 @@ type Call struct {
 	// standing are the attempts whose data a connection may still read, and perhaps others; answered is the
 	// connection that brought the answer, nil: none.
 	standing []standing
-	first    [1]standing // where standing begins
 	answered *control.Conn
 }
 

@@ -53,9 +53,6 @@ func newAttempt(e *Engine) *attempt {
 
 // hold has a call with data wait until a connection does not read it any more.
 func (a *attempt) hold(c *Call, conn *control.Conn) {
-	if c.standing == nil {
-		c.standing = c.first[:0]
-	}
 	c.standing = slices.DeleteFunc(c.standing, func(s standing) bool { return s.attempt.call.Load() != c })
 	c.standing = append(c.standing, standing{a, conn})
 	c.holds.Add(1)
