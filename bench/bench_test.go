@@ -226,22 +226,12 @@ func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
 	}
 }
 
-// startLong starts the benchmark as a process and returns, once it measures,
-// pidfds of all its children.
+// startLong starts the benchmark as a process and returns, once it measures, pidfds of all its children:
+// the cell is announced when they run.
 func startLong(t *testing.T) (*exec.Cmd, []int) {
 	t.Helper()
-	// The cell is announced when all children run.
-	cmd, fds := startBench(t, "[1/1]", "--slice", "1m", "--sizes", "64", "--loads", "1x1", "--servers", "net,floor")
-	if len(fds) != 3 {
-		t.Fatalf("%d children, want two servers and the client", len(fds))
-	}
-	return cmd, fds
-}
-
-// startBench starts the benchmark as a process and returns, once it has
-// announced something, pidfds of its children.
-func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []int) {
-	t.Helper()
+	const announced = "[1/1]"
+	args := []string{"--slice", "1m", "--sizes", "64", "--loads", "1x1", "--servers", "net,floor"}
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -275,6 +265,9 @@ func startBench(t *testing.T, announced string, args ...string) (*exec.Cmd, []in
 			fds = append(fds, fd)
 		}
 	}
+	if len(fds) != 3 {
+		t.Fatalf("%d children, want two servers and the client", len(fds))
+	}
 	return cmd, fds
 }
 
@@ -294,22 +287,26 @@ func waitForEnd(t *testing.T, fd int) {
 	}
 }
 
-// Matrix: BE-02
-func TestARivalThatCannotBeBuiltIsNamed(t *testing.T) {
+// Before a run begins.
+// Matrix: BE-02, BE-06
+func TestAProgramThatIsMissingIsNamed(t *testing.T) {
 	t.Setenv(asProgram, "1")
 	t.Setenv("PATH", t.TempDir())
-	var stderr bytes.Buffer
-	if status := run([]string{"--servers", "net,grpc"}, nil, io.Discard, &stderr); status != cli.Failed || !strings.Contains(stderr.String(), "server grpc: ") || !strings.Contains(stderr.String(), `"go"`) {
-		t.Errorf("without a go command: status %d, %s", status, stderr.String())
-	}
-}
-
-// Matrix: BE-06
-func TestPicturesThatCannotBeDrawnEndARunBeforeItBegins(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var stdout, stderr bytes.Buffer
-	if status := run([]string{"--plot", t.TempDir()}, nil, &stdout, &stderr); status != cli.Failed || !strings.Contains(stderr.String(), "--plot: ") || stdout.Len() > 0 {
-		t.Errorf("without a go command: status %d, %s", status, stderr.String())
+	for args, c := range map[string]struct {
+		status int
+		says   []string
+	}{
+		"--servers net,grpc":    {cli.Failed, []string{"server grpc: ", `"go"`}},
+		"--plot " + t.TempDir(): {cli.Failed, []string{"--plot: ", `"go"`}},
+		"--original":            {cli.Usage, []string{"--original: ", "ceph_perf_msgr_server"}},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := run(strings.Fields(args), nil, &stdout, &stderr)
+		for _, says := range c.says {
+			if status != c.status || !strings.Contains(stderr.String(), says) || stdout.Len() > 0 {
+				t.Errorf("%s: status %d, %s", args, status, stderr.String())
+			}
+		}
 	}
 }
 
@@ -330,13 +327,5 @@ func TestTheOriginalIsMeasured(t *testing.T) {
 				t.Errorf("%v %s: %+v", c.Load, r.Server, r.Median)
 			}
 		}
-	}
-}
-
-func TestWithoutTheProgramsOfCephTheOriginalIsRefused(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var stderr bytes.Buffer
-	if status := run([]string{"--original"}, nil, io.Discard, &stderr); status != cli.Usage || !strings.Contains(stderr.String(), "--original: ") || !strings.Contains(stderr.String(), "ceph_perf_msgr_server") {
-		t.Errorf("status %d, %s", status, stderr.String())
 	}
 }

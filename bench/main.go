@@ -3,17 +3,21 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
+	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/original"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -22,11 +26,11 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run is the program; it returns its exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == child.Command {
-		return runChild(args[1:], stdin, stdout, stderr)
+		return child.Main(args[1:], func(s child.Spec) error { return runChild(s, stdin, stdout) }, stderr)
 	}
 	opt, err := parseOptions(args, stdout)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, pflag.ErrHelp):
 		return cli.OK
 	case err != nil:
 		fmt.Fprintln(stderr, "bench:", err)
@@ -37,20 +41,17 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)
-	err = withPictures(ctx, &opt, stderr, func() error { return execute(ctx, opt, stdout, stderr) })
+	err = withPictures(ctx, &opt, stderr, func() error {
+		if opt.show != "" {
+			return show(opt.show, stdout)
+		}
+		return measure(ctx, opt, stdout, stderr)
+	})
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return cli.Failed
 	}
 	return cli.OK
-}
-
-// execute carries out opt.
-func execute(ctx context.Context, opt options, stdout, stderr io.Writer) error {
-	if opt.show != "" {
-		return show(opt.show, stdout)
-	}
-	return measure(ctx, opt, stdout, stderr)
 }
 
 // errOrphaned ends a run after the go command has ended.
@@ -77,4 +78,42 @@ func watchGoTool(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		}
 	}
+}
+
+// runChild is the whole life of a helper process.
+func runChild(s child.Spec, stdin io.Reader, stdout io.Writer) error {
+	if s.Client || s.Original != "" {
+		runtime.LockOSThread() // a client's loop is one thread, and the programs of Ceph end with this thread
+	}
+	var start func() (child.Server, error)
+	room := int64(0)
+	switch {
+	case s.Client:
+		return child.ServeClient(func(ctx context.Context, o load.Options) (child.Load, error) {
+			switch {
+			case s.Original != "":
+				return original.OpenClient(ctx, s.Original, o)
+			case o.Kind != 0:
+				return load.OpenStorage(ctx, o)
+			}
+			return load.Open(ctx, o)
+		}, stdin, stdout)
+	case s.Original != "":
+		start = func() (child.Server, error) { return original.StartServer(s.Original, s.Msgr1) }
+	case s.File != nil:
+		v, err := find(storageVariants(), s.Name)
+		if err != nil {
+			return err
+		}
+		start = func() (child.Server, error) { return v.storage(*s.File) }
+	default:
+		v, err := find(variants(), s.Name)
+		if err != nil {
+			return err
+		}
+		v.config.Secure, v.config.Cores = s.Secure, s.Cores
+		room = v.config.Room
+		start = func() (child.Server, error) { return v.start(v.config) }
+	}
+	return child.ServeServer(s.Name, room, start, stdin, stdout)
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +55,7 @@ func newRunner(opt options, stderr io.Writer) *runner {
 	if _, ok := stderr.(*os.File); !ok {
 		r.stderr = r.progress // a pipe would copy the output of the children
 	}
-	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode()}
+	r.file = report.File{Started: time.Now(), Machine: machine(), Command: opt.args, Base: opt.base, Mode: opt.mode}
 	r.askWithin = func(ctx context.Context, limit time.Duration, c *proc.Child, method string, arg, result any) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("no answer in time"))
 		defer cancel()
@@ -71,7 +69,6 @@ func (r *runner) ask(ctx context.Context, c *proc.Child, method string, arg, res
 	return r.askWithin(ctx, callTimeout+r.opt.slice, c, method, arg, result)
 }
 
-// measure runs the benchmark and writes its results.
 func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err error) {
 	r := newRunner(opt, stderr)
 	defer r.stop()
@@ -94,7 +91,6 @@ func measure(ctx context.Context, opt options, stdout, stderr io.Writer) (err er
 	return errors.Join(failure, r.save())
 }
 
-// start starts all processes.
 func (r *runner) start(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -113,21 +109,17 @@ func (r *runner) start(ctx context.Context) error {
 		r.note("%v", err)
 		r.note("system calls are shown for the servers that count their own")
 	}
-	var extra []string // an argument of storage servers
-	kind := "client"
+	spec := child.Spec{Secure: r.opt.secure()}
 	if r.opt.storage {
 		if err := r.makeFile(); err != nil {
 			return err
 		}
-		config, err := json.Marshal(r.disk.Config())
-		if err != nil {
-			return err
-		}
-		extra, kind = []string{string(config)}, "storage-client"
+		file := r.disk.Config()
+		spec.File = &file
 	}
-	modules := newModules(r.progress)
+	modules := modules{progress: r.progress}
 	defer modules.remove()
-	if r.client, err = r.startClient(ctx, "client", exe, kind); err != nil {
+	if r.client, err = r.startClient(ctx, "client", exe, ""); err != nil {
 		return err
 	}
 	for _, v := range r.opt.servers {
@@ -146,10 +138,9 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		t := &target{variant: v}
 		r.progress.say("starting server %s", v.name)
-		name, _, _ := strings.Cut(v.name, "@")
-		args := append([]string{child.Command, "server", name, r.opt.mode(), strconv.Itoa(v.config.Cores)}, extra...)
-		t.child, err = proc.Start(ctx, v.name, program, args, r.stderr, &t.hello)
-		if err != nil {
+		spec.Name, _, _ = strings.Cut(v.name, "@")
+		spec.Cores = v.config.Cores
+		if t.child, err = proc.Start(ctx, v.name, program, spec.Args(), r.stderr, &t.hello); err != nil {
 			return err
 		}
 		t.pid = t.child.PID()
@@ -157,9 +148,9 @@ func (r *runner) start(ctx context.Context) error {
 		r.file.Servers = append(r.file.Servers, report.Server{Name: v.name, About: v.about, Settings: t.hello.Settings})
 		switch {
 		case v.own:
-			t.client, err = r.startClient(ctx, "client of "+v.name, program, "client", name)
+			t.client, err = r.startClient(ctx, "client of "+v.name, program, spec.Name)
 		case r.opt.growth: // one process may not have the descriptors for the connections of all
-			t.client, err = r.startClient(ctx, "client of "+v.name, exe, kind)
+			t.client, err = r.startClient(ctx, "client of "+v.name, exe, "")
 		}
 		if err != nil {
 			return err
@@ -168,12 +159,10 @@ func (r *runner) start(ctx context.Context) error {
 	return nil
 }
 
-// startClient starts a process that loads servers.
-func (r *runner) startClient(ctx context.Context, name, program string, args ...string) (*proc.Child, error) {
-	return proc.Start(ctx, name, program, append([]string{child.Command}, args...), r.stderr, nil)
+func (r *runner) startClient(ctx context.Context, name, program, server string) (*proc.Child, error) {
+	return proc.Start(ctx, name, program, child.Spec{Client: true, Name: server}.Args(), r.stderr, nil)
 }
 
-// clientOf returns the process that loads t.
 func (r *runner) clientOf(t *target) *proc.Child {
 	if t.client != nil {
 		return t.client
@@ -270,13 +259,14 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 // open connects the client of a server to it.
 func (r *runner) open(ctx context.Context, t *target, l report.Load) error {
 	o := load.Options{
-		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw, Secure: r.opt.secure && !t.raw && !t.msgr1, Msgr1: t.msgr1,
+		Addr: t.hello.Addr, Nonce: t.hello.Nonce, PID: t.pid, Raw: t.raw,
+		Secure: r.opt.secure() && !t.raw && !t.msgr1, Msgr1: t.msgr1,
 		Conns: l.Conns, Depth: l.Depth, Size: l.Size,
 	}
-	request := any(child.Opening[load.Options]{Server: t.name, With: o})
 	if t.storage != nil {
-		request = r.storageRequest(t, l, o)
+		r.storageRequest(l.What, &o)
 	}
+	request := child.Opening{Server: t.name, With: o}
 	return r.askWithin(ctx, callTimeout+time.Duration(l.Conns)*openEach, r.clientOf(t), "Open", request, nil)
 }
 
@@ -369,4 +359,81 @@ func sample(res load.Result, size int) report.Sample {
 		ServerCPUUS: us(res.ServerCPU) / n, ClientCPUUS: us(res.ClientCPU) / n,
 		UnsteadyStart: !res.Steady,
 	}
+}
+
+// extendMax bounds the warm-up, until every open request was answered once, and the growth of
+// the window for as many replies.
+const (
+	extendMax   = 5 * time.Second
+	quickExtend = 1500 * time.Millisecond
+)
+
+// plan divides the time of a run among its cells. When time is short it leaves out the last
+// cells: a cell has always enough rounds for a verdict, and slices of a useful length.
+type plan struct {
+	slice    load.Slice
+	servers  int
+	now      func() time.Time
+	deadline time.Time     // of the run; zero: none
+	left     []report.Load // cells not yet begun
+	cellEnd  time.Time     // when the share of the current cell is used up
+}
+
+func newPlan(o options, now func() time.Time) plan {
+	p := plan{
+		slice:   load.Slice{Warm: o.warm, WarmMax: extendMax, Window: o.slice, WindowMax: o.slice + extendMax},
+		servers: len(o.servers), now: now, left: o.cells(),
+	}
+	if o.total > 0 {
+		p.deadline = now().Add(o.total)
+	}
+	if o.quick {
+		p.slice.WarmMax, p.slice.WindowMax = quickExtend, 2*o.slice
+	}
+	return p
+}
+
+// begin starts the next cell. It returns false if not enough time is left for it.
+func (p *plan) begin() bool {
+	if p.deadline.IsZero() {
+		return true
+	}
+	left := p.deadline.Sub(p.now())
+	// One more round counts system calls.
+	if left < (1+report.EnoughRounds)*p.round(p.left[0]) {
+		return false
+	}
+	var sum time.Duration
+	for _, l := range p.left {
+		sum += p.need(l)
+	}
+	share := float64(p.need(p.left[0])) / float64(sum)
+	p.cellEnd = p.now().Add(time.Duration(float64(left) * share))
+	p.left = p.left[1:]
+	return true
+}
+
+// another reports whether there is time for one more round in this cell, after done rounds, of
+// which the last took so long. A cell that is slower than estimated takes the time of enough
+// rounds from later cells.
+func (p *plan) another(done int, took time.Duration) bool {
+	end := p.cellEnd
+	if done < report.EnoughRounds {
+		end = p.deadline
+	}
+	return p.deadline.IsZero() || !p.now().Add(took).After(end)
+}
+
+// round estimates a round of all servers.
+func (p *plan) round(l report.Load) time.Duration { return time.Duration(p.servers) * p.need(l) }
+
+// need estimates a slice: the open requests have to go through once before the window begins,
+// at about 1 GB/s, and as much is under way when it ends.
+func (p *plan) need(l report.Load) time.Duration {
+	open := time.Duration(l.Size) * time.Duration(l.Conns*l.Depth) // at 1 ns per byte
+	need := p.slice.Warm + p.slice.Window + min(open, p.slice.WarmMax)
+	if l.GCLoad {
+		need += 300 * time.Millisecond // two collections around the slice
+	}
+	return need
 }

@@ -136,44 +136,31 @@ func (r *runner) countOutside(s *script) {
 	}
 }
 
+// The calls that switch the load of the collector do not count.
 func TestSystemCallsAreDividedByTheMessagesOfTheWholeSlice(t *testing.T) {
 	for name, prepare := range map[string]func(*runner, *script){
 		"counted by the server itself":           func(_ *runner, s *script) { s.own = new(uint64) },
 		"counted by the raw_syscalls tracepoint": func(r *runner, s *script) { r.countOutside(s) },
 		"not counted":                            func(*runner, *script) {},
 	} {
-		s := newScript(t)
-		r := scripted(t, s, "--rounds", "3")
-		prepare(r, s)
-		cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1})
-		clitest.Must(t, err)
-		for _, res := range cell.Results {
-			want := []float64{sliceCalls / sliceTotal, sliceCalls / sliceTotal}
-			if strings.HasPrefix(name, "not") {
-				want = nil
+		for _, gcLoad := range []bool{false, true} {
+			s := newScript(t)
+			r := scripted(t, s, "--rounds", "3")
+			prepare(r, s)
+			cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1, GCLoad: gcLoad})
+			clitest.Must(t, err)
+			for _, res := range cell.Results {
+				want := []float64{sliceCalls / sliceTotal, sliceCalls / sliceTotal}
+				if strings.HasPrefix(name, "not") {
+					want = nil
+				}
+				if !slices.Equal(res.Syscalls.PerMessage, want) {
+					t.Errorf("%s: %v calls per message, want %v", name, res.Syscalls.PerMessage, want)
+				}
 			}
-			if !slices.Equal(res.Syscalls.PerMessage, want) {
-				t.Errorf("%s: %v calls per message, want %v", name, res.Syscalls.PerMessage, want)
+			if n := len(s.steps); gcLoad && (s.steps[0] != "gc true" || s.steps[n-1] != "gc false") {
+				t.Errorf("%s: %v", name, s.steps)
 			}
-		}
-	}
-}
-
-func TestSwitchingTheGCLoadIsNotCounted(t *testing.T) {
-	for name, prepare := range map[string]func(*runner, *script){
-		"by the server": func(_ *runner, s *script) { s.own = new(uint64) },
-		"from outside":  func(r *runner, s *script) { r.countOutside(s) },
-	} {
-		s := newScript(t)
-		r := scripted(t, s)
-		prepare(r, s)
-		var found report.Syscalls
-		clitest.Must(t, r.count(t.Context(), r.targets[0], report.Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}, &found))
-		if !slices.Equal(found.PerMessage, []float64{sliceCalls / sliceTotal}) {
-			t.Errorf("%s: %v calls per message", name, found.PerMessage)
-		}
-		if n := len(s.steps); s.steps[0] != "gc true" || s.steps[n-1] != "gc false" || !slices.Contains(s.steps, "run") {
-			t.Errorf("%s: %v", name, s.steps)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -40,8 +41,8 @@ type options struct {
 	sizes       []int
 	shapes      []shape
 	gcLoad      bool
-	pace        int  // requests per second, 0: as fast as the replies come
-	secure      bool // mode of the connections: secure, else crc
+	pace        int    // requests per second, 0: as fast as the replies come
+	mode        string // of the connections
 	rounds      int
 	slice       time.Duration
 	warm        time.Duration
@@ -128,39 +129,49 @@ func (o *options) preset(rivals bool) preset {
 // parseOptions reads the command line. Help goes to stdout.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{args: args}
+	var servers string
+	var rivals bool
 	fs := cli.NewFlags("bench")
 	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
-	rivals := fs.Bool("rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
+	fs.BoolVar(&rivals, "rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
 	fs.BoolVar(&o.growth, "growth", false,
 		"loads of up to 10 000 connections, few and all of them active, and the memory of an idle connection")
 	fs.BoolVar(&o.storage, "storage", false, "measure servers that read and durably write a file, instead of echoes")
 	fs.BoolVar(&o.original, "original", false, "compare with the messenger of Ceph, by ceph_perf_msgr_server and ceph_perf_msgr_client")
-	fs.StringVar(&o.storageDir, "storage-dir", "", "`directory` of that file, on the disk that is meant (default /var/tmp)")
-	storageSize := fs.String("storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)")
-	fs.StringVar(&o.plot, "plot", "", "draw the results, or those of --show, in `directory`")
-	fs.StringVar(&o.json, "json", "", "write everything measured to `file`")
+	cli.Var(fs, &o.storageDir, "storage-dir", "",
+		"`directory` of that file, on the disk that is meant (default /var/tmp)",
+		func(dir string) (string, error) { return dir, writable(filepath.Join(dir, "file")) })
+	cli.Var(fs, &o.storageSize, "storage-size", "", "`size` of that file (default 1GiB, with --quick 256MiB)",
+		func(text string) (int64, error) { return cli.ParseBytes(text, maxFile) })
+	cli.Var(fs, &o.plot, "plot", "", "draw the results, or those of --show, in `directory`",
+		func(dir string) (string, error) { return dir, writable(filepath.Clean(dir)) }) // the run makes the directory
+	cli.Var(fs, &o.json, "json", "", "write everything measured to `file`",
+		func(file string) (string, error) { return file, writable(file) })
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
-	servers := fs.String("servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
+	fs.StringVar(&servers, "servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
 	fs.StringVar(&o.base, "base", "",
 		"`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the "+
 			"first)")
-	sizes := fs.String("sizes", "", "payload sizes, a comma `list`")
-	shapes := fs.String("loads", "", "connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active")
+	cli.Var(fs, &o.sizes, "sizes", "", "payload sizes, a comma `list`", cli.List(parseSize))
+	cli.Var(fs, &o.shapes, "loads", "",
+		"connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active", cli.List(parseShape))
 	fs.BoolVar(&o.gcLoad, "gc-load", false, "load the garbage collector in the servers")
-	fs.IntVar(&o.pace, "pace", 0,
+	cli.IntVar(fs, &o.pace, "pace", 0, 0, paceMax,
 		"issue so many `requests` per second in each cell, whatever the replies do; latencies count from "+
 			"when a request was due")
-	mode := fs.String("mode", child.ModeCRC, "`mode` of the connections: crc or secure")
-	fs.IntVar(&o.rounds, "rounds", 0, fmt.Sprintf("measured rounds per cell, %d to judge it", report.EnoughRounds))
-	fs.DurationVar(&o.slice, "slice", 0, "measured `time` per server and round")
+	cli.ChoiceVar(fs, &o.mode, "mode", child.ModeCRC, "`mode` of the connections: crc or secure",
+		child.ModeCRC, child.ModeSecure)
+	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000,
+		fmt.Sprintf("measured `rounds` per cell, %d to judge it", report.EnoughRounds))
+	cli.DurationVar(fs, &o.slice, "slice", 0, time.Millisecond, "measured `time` per server and round")
 	rest, err := cli.Parse(fs, args)
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
 		printHelp(stdout, fs)
-	}
-	if err != nil {
 		return o, err
-	}
-	if len(rest) > 0 {
+	case err != nil:
+		return o, err
+	case len(rest) > 0:
 		return o, fmt.Errorf("unexpected argument %q", rest[0])
 	}
 	var errs problems
@@ -168,9 +179,16 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		o.releases, err = original.Find(os.Getenv("PATH"))
 		errs.of("--original", err)
 	}
-	chosen := o.preset(*rivals)
-	if !o.quick && (cmp.Or(*servers, *sizes, *shapes) != "" || o.rounds != 0 || o.slice != 0) {
+	chosen := o.preset(rivals)
+	if !o.quick && slices.ContainsFunc([]string{"servers", "sizes", "loads", "rounds", "slice"}, fs.Changed) {
 		chosen.total = 0 // the user has set the length of the run
+	}
+	given := fs.Changed("storage-size") || fs.Changed("storage-dir")
+	texts := map[string]string{"sizes": chosen.sizes, "loads": chosen.loads, "storage-size": chosen.file}
+	for name, text := range texts {
+		if text != "" && !fs.Changed(name) {
+			errs.of("--"+name, fs.Set(name, text))
+		}
 	}
 	o.rounds, o.slice, o.total, o.whats = cmp.Or(o.rounds, chosen.rounds), cmp.Or(o.slice, chosen.slice), chosen.total, chosen.whats
 	o.warm = defaultWarm
@@ -178,27 +196,18 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		o.warm = quickWarm
 	}
 	o.warm = min(o.warm, o.slice)
-	o.servers, err = parseList(cmp.Or(*servers, chosen.servers), o.parseServer)
+	o.servers, err = cli.List(o.parseServer)(cmp.Or(servers, chosen.servers))
 	errs.of("--servers", err)
-	o.sizes, err = parseList(cmp.Or(*sizes, chosen.sizes), parseSize)
-	errs.of("--sizes", err)
-	o.shapes, err = parseList(cmp.Or(*shapes, chosen.loads), parseShape)
-	errs.of("--loads", err)
-	if o.secure = *mode == child.ModeSecure; !o.secure && *mode != child.ModeCRC {
-		errs.of(fmt.Sprintf("--mode %q", *mode), errors.New("is neither crc nor secure"))
-	}
 	if o.storage {
-		o.checkStorage(&errs, cmp.Or(*storageSize, chosen.file))
-	} else if cmp.Or(*storageSize, o.storageDir) != "" {
+		o.checkStorage(&errs)
+	} else if given {
 		errs.of("--storage-dir, --storage-size", errors.New("are nothing without --storage"))
 	}
-	o.checkOriginal(&errs)
 	o.check(&errs)
 	return o, errors.Join(errs...)
 }
 
-// printHelp lists servers and flags.
-func printHelp(stdout io.Writer, fs *flag.FlagSet) {
+func printHelp(stdout io.Writer, fs *pflag.FlagSet) {
 	fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
 	for _, v := range append(everyVariant(), storageVariants()...) {
 		about := v.about
@@ -223,23 +232,15 @@ func (p *problems) of(flag string, err error) {
 
 // check fills in the base and reports options that exclude each other.
 func (o *options) check(errs *problems) {
-	if o.rounds < 1 || o.rounds > 1000 {
-		errs.of(fmt.Sprintf("--rounds %d", o.rounds), errors.New("is not in 1..1000"))
+	for flag, given := range map[string]bool{
+		"--mode": o.secure(), "--growth": o.growth, "--pace": o.pace > 0,
+		"--gc-load": o.gcLoad && o.original, "--storage": o.storage && o.original,
+	} {
+		if given && (o.storage || o.original) {
+			errs.of(flag, errors.New("is for echoed messages, not for --storage or --original"))
+		}
 	}
-	if o.slice < time.Millisecond || o.slice > time.Minute {
-		errs.of(fmt.Sprintf("--slice %v", o.slice), errors.New("is not in 1ms..1m"))
-	}
-	errs.of("--json "+o.json, writable(o.json))
-	if o.plot != "" {
-		errs.of("--plot "+o.plot, writable(filepath.Clean(o.plot))) // the run makes the directory
-	}
-	own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own })
-	switch {
-	case o.pace < 0 || o.pace > paceMax:
-		errs.of("--pace", fmt.Errorf("%d is not in 0..%d", o.pace, paceMax))
-	case o.pace > 0 && o.storage:
-		errs.of("--pace", errors.New("is for echoed messages, not for --storage"))
-	case o.pace > 0 && own >= 0:
+	if own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own }); o.pace > 0 && own >= 0 {
 		errs.of("--pace", fmt.Errorf("server %s has a client of its own, which cannot do that", o.servers[own].name))
 	}
 	has := func(name string) bool {
@@ -255,40 +256,28 @@ func (o *options) check(errs *problems) {
 	case o.storage:
 		usual = []string{"ring", "epoll"}
 	}
-	for _, name := range usual {
-		if o.base == "" && has(name) {
-			o.base = name
-		}
+	for _, v := range o.servers {
+		usual = append(usual, v.name)
 	}
-	if o.base == "" && len(o.servers) > 0 {
-		o.base = o.servers[0].name
+	if i := slices.IndexFunc(usual, has); o.base == "" && i >= 0 {
+		o.base = usual[i]
 	}
 }
 
-// checkStorage chooses the directory of the file, and refuses options that storage servers do
-// not have.
-func (o *options) checkStorage(errs *problems, size string) {
+// checkStorage chooses the directory of the file, and refuses loads that storage servers cannot have.
+func (o *options) checkStorage(errs *problems) {
 	if o.storageDir == "" {
 		o.storageDir = "/var/tmp"
 		if _, err := os.Stat(o.storageDir); errors.Is(err, fs.ErrNotExist) {
 			o.storageDir = os.TempDir()
 		}
 	}
-	errs.of("--storage-dir "+o.storageDir, writable(filepath.Join(o.storageDir, "file")))
-	for flag, given := range map[string]bool{"--mode": o.secure, "--growth": o.growth} {
-		if given {
-			errs.of(flag, errors.New("is for echoed messages, not for --storage"))
-		}
-	}
-	var err error
-	o.storageSize, err = cli.ParseBytes(size, maxFile)
-	errs.of("--storage-size", err)
 	for _, n := range o.sizes {
 		if n%blocks.Size != 0 || n > blocks.MaxLen {
 			errs.of(fmt.Sprintf("--sizes %d", n), fmt.Errorf("want multiples of %d up to %d", blocks.Size, blocks.MaxLen))
 		}
 		for _, s := range o.shapes {
-			if need := int64(n) * int64(s.conns*s.depth); err == nil && o.storageSize < need {
+			if need := int64(n) * int64(s.conns*s.depth); o.storageSize < need {
 				errs.of("--storage-size", fmt.Errorf("%d has no room for the %d bytes that one load has under way", o.storageSize, need))
 			}
 			if s.active != 0 {
@@ -298,20 +287,11 @@ func (o *options) checkStorage(errs *problems, size string) {
 	}
 }
 
-// mode is the value of --mode.
-func (o *options) mode() string {
-	if o.secure {
-		return child.ModeSecure
-	}
-	return child.ModeCRC
-}
+func (o *options) secure() bool { return o.mode == child.ModeSecure }
 
 // writable says whether there is a directory for a file, so that a run does not fail
 // once it has measured everything.
 func writable(file string) error {
-	if file == "" {
-		return nil
-	}
 	dir, err := os.Stat(filepath.Dir(file))
 	if err == nil && !dir.IsDir() {
 		err = syscall.ENOTDIR
@@ -366,19 +346,6 @@ func (o *options) parseServer(text string) (variant, error) {
 	}
 	v.name, v.config.Cores = text, n
 	return v, nil
-}
-
-// parseList parses the items of a comma list, which must not be empty.
-func parseList[T any](list string, parse func(string) (T, error)) ([]T, error) {
-	var items []T
-	for _, text := range strings.Split(list, ",") {
-		item, err := parse(strings.TrimSpace(text))
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, item)
-	}
-	return items, nil
 }
 
 // parseSize reads a payload size, for example 64, 4KiB or 1MiB.

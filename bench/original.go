@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -21,23 +19,6 @@ const asClient = "client, "
 
 // originalWhats are the operations of --original: which side is compared, by which protocol.
 var originalWhats = []string{"server, msgr2", asClient + "msgr2", "server, " + control.Msgr1, asClient + control.Msgr1}
-
-// The helper processes of --original, with the directory of a release, or a backend of ours.
-const (
-	originalServer = "original-server"
-	originalClient = "original-client"
-)
-
-// checkOriginal refuses options that --original does not have.
-func (o *options) checkOriginal(errs *problems) {
-	for flag, given := range map[string]bool{
-		"--storage": o.storage, "--growth": o.growth, "--gc-load": o.gcLoad, "--pace": o.pace > 0, "--mode": o.secure,
-	} {
-		if given && o.original {
-			errs.of(flag, errors.New("is not for --original"))
-		}
-	}
-}
 
 // originalVariants lists the variants of --original, in each operation.
 func originalVariants(releases []original.Release) (list []variant) {
@@ -64,13 +45,14 @@ func (r *runner) startOriginals(ctx context.Context, exe string, v variant) erro
 		t := &target{variant: v, what: what}
 		t.msgr1 = strings.HasSuffix(what, control.Msgr1)
 		var err error
-		args := []string{child.Command, originalServer, server, strconv.FormatBool(t.msgr1)}
-		if t.child, err = proc.Start(ctx, "server of "+v.name, exe, args, r.stderr, &t.hello); err != nil {
+		spec := child.Spec{Name: v.name, Original: server, Msgr1: t.msgr1}
+		if t.child, err = proc.Start(ctx, "server of "+v.name, exe, spec.Args(), r.stderr, &t.hello); err != nil {
 			return err
 		}
 		r.targets = append(r.targets, t)
 		t.pid = cmp.Or(t.hello.PID, t.child.PID())
-		if t.client, err = r.startClient(ctx, "client of "+v.name, exe, originalClient, client); err != nil {
+		spec = child.Spec{Client: true, Original: client}
+		if t.client, err = proc.Start(ctx, "client of "+v.name, exe, spec.Args(), r.stderr, nil); err != nil {
 			return err
 		}
 	}

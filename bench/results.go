@@ -5,8 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // save writes the JSON file, if one is wanted. It is replaced in one step.
@@ -28,7 +35,6 @@ func (r *runner) save() error {
 	return nil
 }
 
-// show prints the tables of a JSON file.
 func show(path string, stdout io.Writer) error {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -39,4 +45,60 @@ func show(path string, stdout io.Writer) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return f.WriteTable(stdout)
+}
+
+// progress reports the progress, in a line for each cell. Any goroutine, as the children of the
+// run write to the same place.
+type progress struct {
+	mu    sync.Mutex
+	w     io.Writer // guarded by mu
+	first time.Time // when the first cell began; the runner's
+}
+
+// Write implements io.Writer.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.w.Write(b)
+}
+
+func (p *progress) say(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p *progress) cell(i, n int, l report.Load) {
+	left := ""
+	if i == 1 {
+		p.first = time.Now()
+	} else {
+		each := time.Since(p.first) / time.Duration(i-1)
+		left = fmt.Sprintf(", about %v left", (each * time.Duration(n-i+1)).Round(time.Second))
+	}
+	p.say("[%d/%d] %v%s", i, n, l, left)
+}
+
+// machine describes the machine, and the sources of this program.
+func machine() report.Machine {
+	built := cli.ReadBuild()
+	m := report.Machine{
+		CPU: cpuModel(), Cores: runtime.NumCPU(), Kernel: "unknown",
+		Go: built.Go, Commit: built.Commit, Modified: built.Modified,
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return m
+}
+
+// cpuModel returns the name of the processor, or its architecture.
+func cpuModel() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			key, value, ok := strings.Cut(line, ":")
+			if ok && strings.TrimSpace(key) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return runtime.GOARCH
 }

@@ -8,9 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
-	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 )
 
@@ -45,19 +43,18 @@ func (r *runner) makeFile() (err error) {
 	return nil
 }
 
-// storageRequest asks a client to connect to a storage server.
-func (r *runner) storageRequest(t *target, l report.Load, o load.Options) any {
+// storageRequest says what a client asks a storage server for.
+func (r *runner) storageRequest(what string, o *load.Options) {
 	cfg := r.disk.Config()
-	s := load.StorageOptions{Options: o, Kind: blocks.Read, Path: cfg.Path, File: cfg.Size}
-	switch l.What {
+	o.Kind, o.Path, o.File = blocks.Read, cfg.Path, cfg.Size
+	switch what {
 	case writeDirect:
-		s.Kind, s.Flags = blocks.Write, blocks.Direct
+		o.Kind, o.Flags = blocks.Write, blocks.Direct
 	case writeBuffered:
-		s.Kind, s.Flags = blocks.Write, blocks.Grouped // direct I/O is fast with a sync for each write
+		o.Kind, o.Flags = blocks.Write, blocks.Grouped // direct I/O is fast with a sync for each write
 	case readDirect:
-		s.Flags = blocks.Direct
+		o.Flags = blocks.Direct
 	}
-	return child.Opening[load.StorageOptions]{Server: t.name, With: s}
 }
 
 // cacheFile has the page cache know the file before a cell that goes through the cache, or
@@ -72,7 +69,6 @@ func (r *runner) cacheFile(what string, slice bool) error {
 	return nil
 }
 
-// fileSystem names the file system of a directory.
 func fileSystem(dir string) string {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

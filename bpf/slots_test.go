@@ -25,23 +25,6 @@ func wantCores(t testing.TB, s *Steering, want ...int) {
 	}
 }
 
-func TestAddReplacesTheListenerInTheSlotAndAClosedOneLeavesIt(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 2, Policy: Policy{Rules: useAddr}})
-	g := listen(t, "127.0.0.1", 2)
-	g.steer(t, s)
-	peer := "127.81.4.1"
-	must(t, s.Pin(anyPort(netip.MustParseAddr(peer)), 1))
-	newer := g.grow(t)
-	must(t, s.Add(1, newer))
-	if got := reach(t, g, peer); got != 2 {
-		t.Errorf("listener %d has the connection, want the new one", got)
-	}
-	must(t, s.Add(1, newer)) // again
-	wantCores(t, s, 0, 1)
-	g.close(t, 2)
-	wantCores(t, s, 0)
-}
-
 func TestCPUsComeBackWithTheirCore(t *testing.T) {
 	a, _ := someCPUs(t)
 	home := make([]int, a+1)
@@ -121,6 +104,9 @@ func TestWhatIsNoListenerIsRefused(t *testing.T) {
 		}
 	}
 	wantCores(t, s)
+	if err := s.SetPolicy(Policy{Rules: UseCPU, Cores: 3}); !errors.Is(err, errPolicy) {
+		t.Errorf("a policy for more cores than there are slots: %v", err)
+	}
 	for _, core := range []int{-1, 2} {
 		for i, err := range []error{s.Add(core, g.fds[0]), s.Drain(core), s.Remove(core), s.Pin(anyPort(g.addr.Addr()), core), s.Pin(g.addr, core)} {
 			if !errors.Is(err, errCore) {
@@ -224,30 +210,6 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	if _, ok, _ := s.Pinned(anyPort(last)); !ok {
 		t.Error("the newest entry is gone")
-	}
-}
-
-func TestPolicyIsReadBack(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 4})
-	_, b := someCPUs(t)
-	all := make([]int, s.Info().CPUs)
-	all[b] = 2
-	for _, p := range []Policy{
-		{}, defaultPolicy(4),
-		{Rules: UseHint, Cores: 3, Hint: PortRange{61000, 61100}},
-		{Rules: UseCPU, Cores: 3, CPUs: all},
-	} {
-		must(t, s.SetPolicy(p))
-		if got, err := s.readPolicy(); err != nil || !equalPolicy(got, p) {
-			t.Errorf("%+v came back as %+v, %v", p, got, err)
-		}
-	}
-	before, _ := s.readPolicy()
-	if err := s.SetPolicy(Policy{Rules: UseCPU, Cores: 5}); !errors.Is(err, errPolicy) {
-		t.Error(err)
-	}
-	if got, _ := s.readPolicy(); !equalPolicy(got, before) {
-		t.Errorf("a refused policy changed it: %+v", got)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +14,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
@@ -72,7 +78,7 @@ func happens(t *testing.T, what string, ok func() bool) {
 // Matrix: AU-16
 func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
-		clock, s := newHandClock(), newSlow(obey)
+		clock, s := stillClock(), newSlow(obey)
 		server := newParty(t, control.Config{
 			Name: entity(t, "mon.a"), Clock: clock,
 			Auth: control.Auth{Server: s.server(none.NewServer(none.ServerConfig{Monitor: true}), "slow")},
@@ -129,7 +135,7 @@ func TestASlowAuthServerHoldsUpNobodyElse(t *testing.T) {
 // Matrix: AU-16
 func TestASlowAuthClientHoldsUpNobodyElse(t *testing.T) {
 	for _, obey := range []bool{true, false} {
-		clock, s := newHandClock(), newSlow(obey)
+		clock, s := stillClock(), newSlow(obey)
 		mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
 		osd := newParty(t, control.Config{Name: entity(t, "osd.0")}).bind(t)
 		who := entity(t, "client.admin")
@@ -315,5 +321,170 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 		cuts.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
 		wantMethod(session, c.now) // by another TCP connection, and nothing was lost
 		wantMethod(first, auth.Cephx)
+	}
+}
+
+// call opens a TCP connection to a party.
+func (e *party) call(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", e.addr.AddrPort.String(), authPatience)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(authPatience)))
+	return c
+}
+
+// A peer that can never do is tried once, also by a lossless connection,
+// and the reset event comes.
+// Matrix: HS-05, HS-09, HI-25, AU-04
+func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
+	banner := wire2.Banner{Supported: 1 | 1<<63, Required: 1 << 63}.AppendTo(nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	calls := make(chan struct{}, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			calls <- struct{}{}
+			_, _ = c.Write(banner)
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	strange := wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}
+	mon := newParty(t, control.Config{Name: entity(t, "mon.a")}).bind(t)
+	_, keyed := cephxPair(t, []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC})
+	strict := newParty(t, control.Config{Name: entity(t, "mon.b"), Auth: control.Auth{Server: keyed}}).bind(t)
+	policy := control.LosslessClient()
+	for _, c := range []struct {
+		name string
+		to   wire.Addr
+		peer wire.EntityType
+		want error
+	}{{"features", strange, wire.Mon, handshake.ErrFeatures}, {"type", mon.addr, wire.OSD, handshake.ErrPeerType}, {"method", strict.addr, wire.Mon, auth.ErrNoMethod}} {
+		reset := make(chan error, 9)
+		m := authMessenger(t, control.Config{
+			Name: entity(t, "client.admin"), Default: &policy, Timeouts: control.Timeouts{InitialBackoff: time.Microsecond, MaxBackoff: time.Microsecond},
+		}, &control.Dispatcher{Reset: func(c *control.Conn, _ bool) { reset <- c.Err() }})
+		conn := connect(t, m, c.to, c.peer)
+		arrives(t, "the end of the connection", conn.Closed())
+		if err := <-reset; !errors.Is(err, c.want) || errors.Is(err, control.ErrAuth) != (c.name == "method") || len(reset) > 0 {
+			t.Errorf("%s: reset with %v, and %d more", c.name, err, len(reset))
+		}
+		if st, _ := conn.Stats(); st.Counters.Attempts != 1 {
+			t.Errorf("%s: %d attempts", c.name, st.Counters.Attempts)
+		}
+	}
+	if n := statsOf(t, strict.m).Counters.Accepted; n != 1 {
+		t.Errorf("who refuses was called %d times", n)
+	}
+	if n := len(calls); n != 1 {
+		t.Errorf("the strange peer was called %d times", n)
+	}
+}
+
+// A peer of a type that nobody has heard of gets the default policy.
+// Matrix: HS-10, PO-14
+func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
+	stateful := control.StatefulServer()
+	server := newParty(t, control.Config{
+		Name: entity(t, "mon.a"), Default: &stateful, Policies: map[wire.EntityType]control.Policy{wire.Client: control.StatelessServer()},
+	}).bind(t)
+	lossless := control.LosslessClient()
+	for _, c := range []struct {
+		typ   wire.EntityType
+		lossy bool
+	}{{wire.Client, true}, {0x77, false}, {wire.OSD, false}} {
+		client := newParty(t, control.Config{Name: wire.EntityName{Type: c.typ, ID: "1"}, Default: &lossless})
+		conn, err := client.dial(t, server, wire.Mon)
+		must(t, err)
+		if i := conn.Info(); i.Lossy != c.lossy {
+			t.Errorf("type %#x: lossy %v", uint8(c.typ), i.Lossy)
+		}
+	}
+}
+
+// dribble writes one byte at a time.
+type dribble struct{ net.Conn }
+
+func (d dribble) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		_, err = d.Conn.Write(p[n : n+1])
+		n++
+	}
+	return n, err
+}
+
+// No timer has to run out for a handshake that comes byte by byte, with a message behind it. The
+// features of the connection are those of both.
+// Matrix: HS-15, HS-22
+func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		server := nodeOf(t, v, "osd.1", "SFS", 1, stillClock().of)
+		conn, err := net.Dial("tcp", server.Addr.AddrPort.String())
+		must(t, err)
+		p := msgrtest.PeerOn(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(2), Rev0: v.rev0}, dribble{conn}, server.Addr)
+		defer p.Close()
+		p.Handshake()
+		ident := p.ClientIdent(7, 1)
+		ident.Supported &^= 1
+		p.SendPayload(frame.TagClientIdent, ident)
+		p.ExpectServerIdent()
+		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, []byte("front"), nil, bytes.Repeat([]byte("data"), 50))
+		must(t, p.Err())
+		receives(t, ctx, server, 1)
+		if got := first(t, ctx, server).Info().Features; got&^ident.Supported != 0 || got == 0 {
+			t.Errorf("features %v, the peer has %v", got, ident.Supported)
+		}
+	})
+}
+
+// refusing is a server of cephx that counts its exchanges, and refuses all peers.
+type refusing struct {
+	auth.Server
+	begun atomic.Int32
+}
+
+func (*refusing) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{auth.Cephx}
+}
+func (*refusing) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC}
+}
+func (r *refusing) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
+	r.begun.Add(1)
+	return nil, &auth.Refused{Errno: auth.EACCES}
+}
+
+// The authorizer of a peer that is refused for its features, as it knows no challenge, is not judged:
+// somebody else may have shown it before.
+func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
+	server := new(refusing)
+	m := authMessenger(t, control.Config{Name: entity(t, "osd.1"), Auth: control.Auth{Server: server}}, echoAll())
+	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
+	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
+		ask := wire1.Connect{
+			Features: features, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
+			AuthMethod: uint32(auth.Cephx), AuthorizerLen: 100,
+		}
+		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
+		c := e.call(t)
+		_, err := c.Write(append(ask.AppendTo(hello), make([]byte, 100)...))
+		must(t, err)
+		p := make([]byte, wire1.AcceptorHelloSize+wire1.ReplySize)
+		_, err = io.ReadFull(c, p)
+		must(t, err)
+		r, err := wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
+		want, judged := wire1.TagFeatures, int32(0)
+		if features.Has(wire1.FeatureCephxV2) {
+			want, judged = wire1.TagBadAuthorizer, 1
+		}
+		if n := server.begun.Load(); err != nil || r.Tag != want || n != judged {
+			t.Errorf("features %v: %v, %v, want %v; %d authorizers were judged", features, r.Tag, err, want, n)
+		}
 	}
 }

@@ -220,7 +220,7 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 			usual := slog.Default() // nothing should go there, but if it did
 			slog.SetDefault(log)
 			defer slog.SetDefault(usual)
-			clock := newHandClock()
+			clock := stillClock()
 			offer := func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }
 			var ours, theirs vault
 			var said strings.Builder

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -33,17 +34,9 @@ type Bound struct {
 // checked.
 func (c Config) Bounds() []Bound {
 	c = c.withDefaults()
-	list := c.handshakeBounds()
-	list = append(list, c.receiveBounds()...)
-	list = append(list, c.sendBounds()...)
-	list = append(list, c.fileBounds()...)
-	return append(list, c.otherBounds()...)
-}
-
-// handshakeBounds hold before the authentication.
-func (c *Config) handshakeBounds() []Bound {
 	before, shares := frame.PreAuthLimits(), door.Shares(c.Door.HalfOpen)
-	return []Bound{
+	list := []Bound{
+		// Before the authentication.
 		{"Door.HalfOpen", int64(c.Door.HalfOpen), "connections", "messenger", "handshakes of accepted connections under way"},
 		{"Door.HalfOpen (source)", int64(shares.PerSource), "connections", "source", "the same, once half of Door.HalfOpen is in use"},
 		{"Door.HalfOpen (prefix)", int64(shares.PerPrefix), "connections", "prefix", "the same, once half of Door.HalfOpen is in use"},
@@ -54,12 +47,7 @@ func (c *Config) handshakeBounds() []Bound {
 		{"control.DialsAtOnce", sessions.DialsAtOnce, "connections", "address", "handshakes of ours under way; others wait"},
 		{"Timeouts.Handshake", int64(c.Timeouts.Handshake), "ns", "attempt", "one handshake, made or accepted"},
 		{"frame.PreAuthLimits", int64(before.Control), "bytes", "frame", "any frame before authentication is done"},
-	}
-}
-
-// receiveBounds are the bounds of an authenticated peer's messages.
-func (c *Config) receiveBounds() []Bound {
-	list := []Bound{
+		// The messages of an authenticated peer.
 		{"Receiving.Limits.Control", int64(c.Receiving.Limits.Control), "bytes", "frame", "segment 0, besides the bound of each tag"},
 		{"Receiving.Limits.Front", int64(c.Receiving.Limits.Front), "bytes", "message", "front"},
 		{"Receiving.Limits.Middle", int64(c.Receiving.Limits.Middle), "bytes", "message", "middle"},
@@ -77,7 +65,28 @@ func (c *Config) receiveBounds() []Bound {
 		p := c.Policies[t]
 		list = append(list, throttleBounds("Policies["+t.String()+"]", &p)...)
 	}
-	return list
+	bytes, share := c.Plane.FileBounds()
+	return append(list, []Bound{
+		// Messages that wait to be sent, or for an ack.
+		{"Sending.QueueBytes", c.Sending.QueueBytes, "bytes", "connection", "to be sent or acknowledged"},
+		{"Sending.QueueMessages", c.Sending.QueueMessages, "messages", "connection", "to be sent or acknowledged"},
+		{"Sending.Calls", int64(c.Sending.Calls), "calls", "connection", "requests that wait for their reply"},
+		{"Receiving.Postings", int64(c.Receiving.Postings), "postings", "connection", "buffers of the user's that wait for their data"},
+		{"Sending.Bytes", c.Sending.Bytes, "bytes", "messenger", "to be sent or acknowledged"},
+		{"Sending.Bytes (share)", own(c.Sending.Bytes, ownSend), "bytes", "connection", "the same, that others cannot take"},
+		{"Sending.Bytes (reserve)", dataplane.NewSendBudget(c.Sending.Bytes, 0).Reserve(), "bytes", "messenger", "all these shares, on top of Sending.Bytes"},
+		// Reads of files.
+		{"Plane.FileBytes", bytes, "bytes", "core", "read from files, until replies are gone"},
+		{"Plane.FileBytes (share)", share, "bytes", "connection", "the same, that others cannot take"},
+		// Connections that are silent or gone, and kept memory.
+		{"Timeouts.Idle", int64(c.Timeouts.Idle), "ns", "connection", "time in which nothing moves"},
+		{"Timeouts.Keepalive", int64(c.Timeouts.Keepalive), "ns", "connection", "time until a keepalive is answered"},
+		{"MaxStandby", int64(c.MaxStandby), "connections", "messenger", "sessions that wait for their peer"},
+		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), "ns", "connection", "pause between attempts that fail"},
+		{"steering.TableSize", steering.TableSize, "peers", "address", "peers that are pinned to a core"},
+		{"loop.LinesPerMinute", loop.LinesPerMinute, "lines", "cause", "lines a minute in the log about what peers do"},
+		{"Plane.PoolKeep", cmp.Or(c.Plane.PoolKeep, loop.DefaultPoolKeep), "bytes", "core", "free buffers kept, or as many as were in use"},
+	}...)
 }
 
 // throttleBounds are the bounds of all connections of one policy together.
@@ -93,44 +102,5 @@ func throttleBounds(name string, p *Policy) []Bound {
 		{name + ".Bytes", limit(p.Bytes), "bytes", "policy", "received, neither released nor sent on"},
 		{name + ".StandbyAge", int64(sessions.StandbyAge(p)), "ns", "connection", "time that a session waits for its peer"},
 		{name + ".GiveUpAfter", int64(max(p.GiveUpAfter, 0)), "ns", "connection", "time that a connection dials without an answer"},
-	}
-}
-
-// sendBounds are the bounds of messages that wait to be sent, or for an ack.
-func (c *Config) sendBounds() []Bound {
-	return []Bound{
-		{"Sending.QueueBytes", c.Sending.QueueBytes, "bytes", "connection", "to be sent or acknowledged"},
-		{"Sending.QueueMessages", c.Sending.QueueMessages, "messages", "connection", "to be sent or acknowledged"},
-		{"Sending.Calls", int64(c.Sending.Calls), "calls", "connection", "requests that wait for their reply"},
-		{"Receiving.Postings", int64(c.Receiving.Postings), "postings", "connection", "buffers of the user's that wait for their data"},
-		{"Sending.Bytes", c.Sending.Bytes, "bytes", "messenger", "to be sent or acknowledged"},
-		{"Sending.Bytes (share)", own(c.Sending.Bytes, ownSend), "bytes", "connection", "the same, that others cannot take"},
-		{"Sending.Bytes (reserve)", dataplane.NewSendBudget(c.Sending.Bytes, 0).Reserve(), "bytes", "messenger", "all these shares, on top of Sending.Bytes"},
-	}
-}
-
-// fileBounds are the bounds of reads of files.
-func (c *Config) fileBounds() []Bound {
-	bytes, share := c.Plane.FileBounds()
-	return []Bound{
-		{"Plane.FileBytes", bytes, "bytes", "core", "read from files, until replies are gone"},
-		{"Plane.FileBytes (share)", share, "bytes", "connection", "the same, that others cannot take"},
-	}
-}
-
-// otherBounds are the bounds of connections that are silent or gone, and of kept memory.
-func (c *Config) otherBounds() []Bound {
-	poolKeep := c.Plane.PoolKeep
-	if poolKeep == 0 {
-		poolKeep = loop.DefaultPoolKeep
-	}
-	return []Bound{
-		{"Timeouts.Idle", int64(c.Timeouts.Idle), "ns", "connection", "time in which nothing moves"},
-		{"Timeouts.Keepalive", int64(c.Timeouts.Keepalive), "ns", "connection", "time until a keepalive is answered"},
-		{"MaxStandby", int64(c.MaxStandby), "connections", "messenger", "sessions that wait for their peer"},
-		{"Timeouts.MaxBackoff", int64(c.Timeouts.MaxBackoff), "ns", "connection", "pause between attempts that fail"},
-		{"steering.TableSize", steering.TableSize, "peers", "address", "peers that are pinned to a core"},
-		{"loop.LinesPerMinute", loop.LinesPerMinute, "lines", "cause", "lines a minute in the log about what peers do"},
-		{"Plane.PoolKeep", poolKeep, "bytes", "core", "free buffers kept, or as many as were in use"},
 	}
 }

@@ -192,7 +192,9 @@ func (r *Request) Cancel() {
 	}
 	c := r.conn
 	if c.local {
-		r.cancelLocal(s)
+		if r.state.Load() == s && c.calls.takeLocal(r) {
+			r.finish(nil, context.Canceled)
+		}
 		return
 	}
 	c.s.Handler().Do(func(*loop.Core) {
@@ -275,7 +277,7 @@ func (w *waitingCall) start(ctx context.Context, c *Conn) error {
 
 // mustWait says that Start failed with err because there is no room now.
 func (w *waitingCall) mustWait(err error, c *Conn) bool {
-	return errors.Is(err, ErrTooManyCalls) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
+	return errors.Is(err, ErrTooManyCalls) || c.mayWait(err)
 }
 
 // lose ends all calls of c, in the order of their ids: the session is gone. If the connection
@@ -494,12 +496,6 @@ func (k *calls) takeLocal(r *Request) bool {
 	k.table.remove(r)
 	r.taken = false
 	return true
-}
-
-func (r *Request) cancelLocal(state uint64) {
-	if r.state.Load() == state && r.conn.calls.takeLocal(r) {
-		r.finish(nil, context.Canceled)
-	}
 }
 
 // answeredLocal gives a message to the call that waits for it.

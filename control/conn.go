@@ -93,15 +93,12 @@ func (c *Conn) lostError(what error) error {
 // SendContext is Send, but it waits for room in the queue, and for the outcome of a hand-over
 // under way. Not on a core.
 func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
-	wait := func(err error) bool {
-		return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
-	}
-	if err := c.Send(msg); !wait(err) {
+	if err := c.Send(msg); !c.mayWait(err) {
 		return err
 	}
 	for {
 		room := c.s.Handler().Room()
-		if err := c.Send(msg); !wait(err) {
+		if err := c.Send(msg); !c.mayWait(err) {
 			return err
 		}
 		select {
@@ -110,6 +107,11 @@ func (c *Conn) SendContext(ctx context.Context, msg *Message) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// mayWait says that Send failed with err because there is no room now.
+func (c *Conn) mayWait(err error) bool {
+	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrHandedOver) && !c.s.HandedOver()
 }
 
 // Room returns a channel that closes once the sending queue has more room than now, or the

@@ -285,3 +285,63 @@ func (b *coreBench) knockSome(n int) {
 		knock(b.t, netip.AddrPortFrom(source(i), 0), b.at.AddrPort)
 	}
 }
+
+// A task that is posted as its connection leaves its core runs on the next one.
+func TestATaskFollowsItsConnection(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		ran := make(chan bool, 1)
+		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Move: func(c *control.Conn, to int) {
+			c.Post(&loop.Task{Run: func(at *loop.Core) { ran <- at == c.Core() && at.ID() == to }})
+		}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+		send(t, nodeOf(t, v, "client.2", "LLC", 2).Dial(server), 1)
+		must(t, server.RemoveCore(ctx, first(t, ctx, server).Core().ID()))
+		if !arrives(t, "the task", ran) {
+			t.Error("it runs on another core than its connection")
+		}
+	})
+}
+
+func TestATaskOfACoreThatIsGoneRunsElsewhere(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		m := newMessenger(t, control.Config{
+			Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Plane: loop.Config{Cores: 2, Driver: uring.Config{Backend: backend}},
+		})
+		c := m.Core(1)
+		must(t, m.RemoveCore(deadline(t), 1))
+		done := make(chan bool)
+		c.Post(&loop.Task{Run: func(c *loop.Core) { done <- c.Gone() && c.ID() == 1 }})
+		if !<-done || m.Core(1) != nil || m.Core(0).Gone() {
+			t.Error("it does not say that its core is gone")
+		}
+	})
+}
+
+func TestHooksTellOfCoresThatComeAndGo(t *testing.T) {
+	overCoreBackends(t, func(t *testing.T, backend uring.Backend) {
+		var log journal
+		ctx := deadline(t)
+		tells := func(want ...string) {
+			t.Helper()
+			got := log.take(t, ctx, len(want))
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		plane, breakCore := breakable(backend, 3)
+		plane.Started = func(c *loop.Core) error { log.add("%d starts", c.ID()); return nil }
+		plane.Ended = func(c *loop.Core) { log.add("%d stops", c.ID()) }
+		m := newMessenger(t, control.Config{Name: osd("0"), Plane: plane})
+		tells("0 starts", "1 starts", "2 starts")
+		must(t, m.RemoveCore(ctx, 1))
+		tells("1 stops")
+		_, err := m.AddCore(ctx)
+		must(t, err)
+		tells("1 starts")
+		failed := m.Core(2)
+		breakCore(m, 2)
+		eventually(t, ctx, "the end of the core", failed.Gone)
+		tells("2 stops")
+		must(t, m.Shutdown(ctx))
+		tells("0 stops", "1 stops")
+	})
+}

@@ -6,10 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/inject"
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Inject disturbs a messenger at random, for tests of programs on it: its sockets fail, its
@@ -20,7 +23,7 @@ type Inject struct {
 	// order of operations, the same seed repeats them.
 	Seed uint64
 	// SocketFailures: one in this number of operations on sockets (sends and reads,
-	// handshakes included) shuts its socket down first; 0: none.
+	// handshakes included) fails, which ends its socket; 0: none.
 	SocketFailures int
 	// Handshakes delays the steps of handshakes: the dial, an accepted socket, each write and
 	// read. Timeouts.Handshake includes the delays.
@@ -69,7 +72,7 @@ func newInjector(what Inject, c *sessions.Config) *injector {
 	}
 	i.rng = rand.New(rand.NewPCG(i.Seed, ^uint64(0))) // no core has that number
 	if i.SocketFailures > 0 {
-		c.Plane.Open = inject.Open(c.Plane.Opener(), i.SocketFailures, i.Seed)
+		c.Plane.Open = i.failing(c.Plane.Opener())
 	}
 	if i.Handshakes.Probability > 0 || i.Messages.Probability > 0 {
 		c.Probe = i.slow(c.Probe)
@@ -77,6 +80,24 @@ func newInjector(what Inject, c *sessions.Config) *injector {
 	c.Logger.Warn("faults or delays are injected", "seed", i.Seed, "one_failure_in", i.SocketFailures,
 		"handshakes", i.Handshakes.Probability, "messages", i.Messages.Probability)
 	return i
+}
+
+// failing is open with sockets that fail. Bytes that came before are delivered.
+func (i *injector) failing(open func(core int) (uring.Driver, error)) func(core int) (uring.Driver, error) {
+	return func(core int) (uring.Driver, error) {
+		d, err := open(core)
+		if err != nil {
+			return nil, err
+		}
+		rng := rand.New(rand.NewPCG(i.Seed, uint64(core))) // the core's
+		return faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+			operation := r == faulty.SendEnd || r == faulty.Read || r == faulty.ReceiveEnd
+			if operation && rng.IntN(i.SocketFailures) == 0 {
+				f.Errno = unix.ECONNRESET
+			}
+			return f
+		}), nil
+	}
 }
 
 // draw is the length of the next delay, 0 for none.

@@ -1,21 +1,32 @@
 package control_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // pour sends until the connection is over, and returns how that ends.
@@ -40,7 +51,7 @@ func shutsDown(t *testing.T, n *nodetest.Node) {
 // From every point. What was learned of our address or not is no obstacle for the next one.
 // Matrix: SH-02, SH-12, HS-13
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
-	everyPoint(t, connectPoints+" CLIENT_IDENT_WRITE SERVER_IDENT_READ",
+	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector),
 		func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
 			acceptor := nodeOf(t, v, "osd.1", "SFS", 1)
 			connector := nodeOf(t, v, "client.2", "LLC", 2)
@@ -58,15 +69,15 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrMarkedDown) {
 				t.Errorf("WaitReady says %v", err)
 			}
-			idents := "0"
-			if at.Tag == frame.TagClientIdent || at.Tag == frame.TagServerIdent {
-				idents = "1"
+			if n := len(connector.Inbox.Lives()); n != 0 {
+				t.Error("a connection without a session has an event")
 			}
-			connector.Await(ctx, "closed C(1,"+idents+",0,0)")
 			// Nothing of it stands in the way of a new session.
 			send(t, connector.Dial(acceptor), 2)
 			receives(t, ctx, acceptor, 2)
-			connector.Await(ctx, "closed C(1,"+idents+",0,0)", "established C(1,1,0,1)")
+			if lives := connector.Inbox.Lives(); len(lives) != 1 || lives[0].Conn == conn {
+				t.Errorf("events of %+v", lives)
+			}
 			want := wire.Addr{Type: wire.AddrAny, Nonce: 2, AddrPort: loopback(0)}
 			if got := connector.Addrs(); len(got) != 1 || got[0] != want {
 				t.Errorf("learned %v, want %v", got, want)
@@ -74,57 +85,12 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 		})
 }
 
-// Senders without pause, and each order of shutdowns.
-// Matrix: SH-06, SH-08
-func TestShutdownUnderLoadEnds(t *testing.T) {
-	for order, end := range map[string]func(client, server func()){
-		"client first": func(client, server func()) { client(); server() },
-		"server first": func(client, server func()) { server(); client() },
-		"both at once": func(client, server func()) {
-			var both sync.WaitGroup
-			both.Go(client)
-			both.Go(server)
-			both.Wait()
-		},
-	} {
-		t.Run(order, func(t *testing.T) {
-			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-				for _, p := range []pairing{{"LC", "SLS"}, {"LP", "LP"}} {
-					acceptor := nodeOf(t, v, "osd.1", p.acceptor, 1, withChain(echoer()))
-					connector := nodeOf(t, v, connectorName(p.connector), p.connector, 2,
-						func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 64 })
-					conn := connector.Dial(acceptor)
-					var senders sync.WaitGroup
-					for range 4 {
-						senders.Go(func() {
-							if err := pour(conn, 512); !errors.Is(err, net.ErrClosed) {
-								t.Errorf("%s: send ended with %v", p.connector, err)
-							}
-						})
-					}
-					awaitTID(t, ctx, acceptor, 20)
-					end(func() { shutsDown(t, connector) }, func() { shutsDown(t, acceptor) })
-					senders.Wait()
-					// SH-09: nobody is called any more.
-					n := len(acceptor.Inbox.TIDs())
-					if _, err := connector.Connect(acceptor.Addr, wire.OSD); !errors.Is(err, control.ErrShutdown) {
-						t.Errorf("Connect after Shutdown: %v", err)
-					}
-					if got := len(acceptor.Inbox.TIDs()); got != n {
-						t.Errorf("%d messages dispatched after Shutdown", got-n)
-					}
-				}
-			})
-		})
-	}
-}
-
 // A connect that nobody answers.
 // Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		us := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = time.Hour })
-		dials := us.Probe.Arm(nodetest.MustPoint("SOCKET_CONNECTING"), 1, nodetest.Continue())
+		dials := us.Probe.Arm(nodetest.SocketConnecting(), 1, nodetest.Continue())
 		conn := connect(t, us, swallow(t), wire.OSD)
 		send(t, conn, 1)
 		us.Hit(ctx, dials)
@@ -140,7 +106,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 
 // A reader that its throttle holds back, and a sender whose queue is
 // full and whose user waits for room.
-// Matrix: SH-07
+// Matrix: SH-06, SH-07, SH-08
 func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		for _, readerFirst := range []bool{true, false} {
@@ -179,6 +145,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 type slowReader struct {
 	journal
 	goOn chan struct{}
+	over atomic.Int32 // calls
 }
 
 func newSlowReader() *slowReader { return &slowReader{goOn: make(chan struct{})} }
@@ -200,6 +167,7 @@ func (r *slowReader) dispatcher() *control.Dispatcher {
 		Queued: func(_ *control.Conn, m *control.Message) {
 			r.add("%d", m.TID)
 			<-r.goOn
+			r.over.Add(1)
 		},
 		Reset: func(*control.Conn, bool) { r.add("reset") },
 	}
@@ -275,8 +243,17 @@ func TestTheResetEventComesBehindWhatWaitsForQueuedUnlessTheUserEndsThat(t *test
 					default:
 					}
 				} else {
-					go func() { ended <- c.end(ctx, server, conn) }()
+					go func() {
+						err := c.end(ctx, server, conn)
+						if c.name == "Shutdown" && r.over.Load() == 0 {
+							err = errors.New("it does not wait for the dispatcher")
+						}
+						ended <- err
+					}()
 					<-conn.Closed() // without the message that is being dispatched
+					if c.name == "Shutdown" {
+						eventually(t, ctx, "the end of the cores", func() bool { _, err := server.Stats(); return err != nil })
+					}
 				}
 				r.next(t, ctx)
 				<-conn.Closed()
@@ -317,5 +294,223 @@ func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 				t.Errorf("at the server %t: told %d times, the server has %d connections", atServer, len(told), len(server.Conns()))
 			}
 		})
+	}
+}
+
+// Peers that come, do one thing, and go, as fast as they can.
+
+// churnRounds is how often.
+func churnRounds(long int) int {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return long
+	}
+	return 150
+}
+
+// heapBytes is what is in use once the collector has been there.
+func heapBytes() int64 {
+	for range 2 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Whatever a peer does before it goes, nothing of it stays: no
+// connection, no goroutine, no descriptor, no place among the half-open ones, and no
+// memory that grows with the number of peers. Honest ones go on meanwhile.
+// Matrix: SE-43, SH-16, HI-15, HI-31, RL-08, RL-12
+func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
+	hello := nodetest.Read(frame.TagHello)
+	for _, ending := range []struct {
+		name string
+		do   func(p *msgrtest.Peer)
+	}{
+		{"ident", func(p *msgrtest.Peer) {
+			p.Handshake()
+			p.SendPayload(frame.TagClientIdent, p.ClientIdent(7, 1))
+		}},
+		{"no banner", func(p *msgrtest.Peer) { p.WriteRaw([]byte("GET / HTTP/1.1\r\n")) }},
+		{"half a handshake", func(p *msgrtest.Peer) { p.HandshakeUntil(hello) }},
+		{"a frame out of place", func(p *msgrtest.Peer) {
+			p.Handshake()
+			p.Send(frame.TagHello, make([]byte, 20))
+		}},
+		{"a target that is not there", func(p *msgrtest.Peer) {
+			p.Handshake()
+			ci := p.ClientIdent(7, 1)
+			ci.TargetAddr = ci.TargetAddr.WithNonce(12345)
+			p.SendPayload(frame.TagClientIdent, ci)
+		}},
+		{"a bad frame of a session", func(p *msgrtest.Peer) {
+			p.Establish(7, 1)
+			p.WriteRaw(make([]byte, 64))
+		}},
+	} {
+		t.Run(ending.name, func(t *testing.T) {
+			nodetest.CheckLeaks(t)
+			for _, v := range newest {
+				t.Run(v.String(), func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(context.Background(), 40*sessionTime)
+					defer cancel()
+					server, addr := plainServer(t, v, func(c *control.Config) { c.Door.FailureRate = -1 })
+					client := plainClient(t, v)
+					conn := connect(t, client, addr, wire.OSD)
+					must(t, conn.WaitReady(ctx))
+					visit := func(i int) {
+						p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{
+							Name: wire.EntityName{Type: wire.Client, ID: "x"}, Number: int64(i), Addr: wire.Addr{Type: wire.AddrAny, Nonce: uint32(i + 1), AddrPort: loopback(0)}, Rev0: v.rev0,
+						}, addr)
+						ending.do(p)
+						if i%2 == 0 {
+							p.Reset()
+						} else {
+							p.Close()
+						}
+					}
+					gone := func() {
+						eventually(t, ctx, "the last of them to be gone", func() bool {
+							st, err := server.Stats()
+							return err == nil && st.Open == 1 && st.HalfOpen == 0
+						})
+					}
+					rounds := churnRounds(84_000) // times six endings and two engines: a million
+					for i := range rounds / 3 {
+						visit(i)
+					}
+					gone()
+					before := heapBytes()
+					for i := range rounds {
+						visit(i)
+					}
+					gone()
+					if grown := heapBytes() - before; grown > 1<<20+int64(rounds)*16 {
+						t.Errorf("%d bytes more after %d peers", grown, rounds)
+					}
+					if c := conn.State(); c != control.StateReady {
+						t.Errorf("the honest connection is %v", c)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The data phase needs no goroutine of a connection.
+// Matrix: RL-10
+func TestEstablishedConnectionsHaveNoGoroutines(t *testing.T) {
+	for _, v := range newest {
+		t.Run(v.String(), func(t *testing.T) {
+			ctx := deadline(t)
+			const n = 200
+			server, addr := plainServer(t, v, func(c *control.Config) { c.Door.FailureRate = -1 })
+			client := plainClient(t, v)
+			connect := func(n int) { openIdle(t, ctx, server, client, addr, n) }
+			connect(1)
+			var before int
+			eventually(t, ctx, "the first handshake to be gone", func() bool {
+				now := runtime.NumGoroutine()
+				same := now == before
+				before = now
+				return same
+			})
+			connect(n)
+			eventually(t, ctx, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+		})
+	}
+}
+
+// While the process is out of descriptors, who connects waits, what is
+// connected goes on, the log says so once; when descriptors come back, so do
+// the connections. It never gives up.
+// Matrix: SH-13, RL-05
+func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
+	for _, backend := range engines {
+		t.Run(string(backend), func(t *testing.T) {
+			ctx := deadline(t)
+			// A ring takes note of the limit when an accept is armed.
+			exhaust := lowerLimit(t)
+			var log logText
+			server := startMessenger(t, control.Config{
+				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
+				Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: backend}},
+				// The messenger says what it does with each; this is about the rest.
+				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+			}, echoer())
+			host := ownHost()
+			addrs := bind(t, server, v2(host, 6800))
+			client := nodeOf(t, variant{backend: backend}, "client.2", "LC", 2)
+			conn := connect(t, client, addrs[0], wire.OSD)
+			send(t, conn, 1)
+			receives(t, ctx, client, 1001)
+
+			const late = 5
+			var sockets [late]int
+			for i := range sockets {
+				var err error
+				sockets[i], err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				must(t, err)
+			}
+			restore := exhaust()
+			for _, s := range sockets {
+				check(t, unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}))
+			}
+			stats := func() dataplane.CoreStats {
+				st := statsOf(t, server)
+				return st.Cores[0]
+			}
+			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
+				t.Fatalf("no third attempt to accept: %+v\n%s", stats(), log.String())
+			}
+			send(t, conn, 2)
+			receives(t, ctx, client, 1001, 1002)
+			if n := stats().Accepts; n != 1 {
+				t.Errorf("%d accepted", n)
+			}
+			restore()
+			for _, s := range sockets {
+				f := os.NewFile(uintptr(s), "late")
+				check(t, unix.SetNonblock(s, false))
+				banner := make([]byte, 26)
+				if _, err := io.ReadFull(f, banner); err != nil || !bytes.HasPrefix(banner, []byte("ceph v2\n")) {
+					t.Errorf("banner %q, %v", banner, err)
+				}
+				_ = f.Close()
+			}
+			text := log.String()
+			if strings.Count(text, "not accepted") != 1 || strings.Count(text, "accepted again") != 1 {
+				t.Errorf("the log says:\n%s", text)
+			}
+		})
+	}
+}
+
+// lowerLimit lowers the limit on descriptors until the end of the test. exhaust
+// leaves none of them free until restore.
+func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
+	t.Helper()
+	var old unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
+	t.Cleanup(func() {
+		check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	})
+	return func() func() {
+		var fds []int
+		for {
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				break
+			}
+			fds = append(fds, fd)
+		}
+		restore := sync.OnceFunc(func() {
+			for _, fd := range fds {
+				_ = unix.Close(fd)
+			}
+		})
+		t.Cleanup(restore)
+		return restore
 	}
 }

@@ -68,7 +68,7 @@ func TestRefusedSocketsWriteTenLinesAMinute(t *testing.T) {
 		const n = 40
 		var log logText
 		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(1), func(c *nodetest.NodeConfig) {
-			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), newHandClock()
+			c.Logger, c.Clock = slog.New(slog.NewTextHandler(&log, nil)), stillClock()
 		})
 		client := nodeOf(t, v, "client.2", "LC", 2)
 		b := client.Probe.Arm(nodetest.Write(frame.TagAuthRequest), 1, nodetest.Block())
@@ -151,8 +151,8 @@ func TestABannerThatCanBeNoneIsClosedWithItsFirstWrongByteAndCounted(t *testing.
 var theirs = netip.MustParseAddr("127.0.1.66")
 
 // rated is a server at which two of a source may come to nothing, and one in a second.
-func rated(t *testing.T, v variant, policy string) (*nodetest.Node, *handClock) {
-	clock := newHandClock()
+func rated(t *testing.T, v variant, policy string) (*nodetest.Node, *testClock) {
+	clock := stillClock()
 	return nodeOf(t, v, "osd.1", policy, 1, clock.of, func(c *nodetest.NodeConfig) {
 		c.Door.FailureRate, c.Door.FailureBurst = 1, 2
 	}), clock
@@ -309,7 +309,7 @@ func TestASessionThatWasOfUseIsNoFailure(t *testing.T) {
 func TestAnHonestCrowdOfOneSourceIsNotChargedWithFailures(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		const bound, crowd = 64, 150
-		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), newHandClock().of, func(c *nodetest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
+		server := nodeOf(t, v, "osd.1", "SLS", 1, halfOpen(bound), stillClock().of, func(c *nodetest.NodeConfig) { c.Door.FailureRate, c.Door.FailureBurst = 1, 1 })
 		var all sync.WaitGroup
 		for i := range uint64(crowd) {
 			all.Go(func() {

@@ -251,37 +251,16 @@ func receives(t *testing.T, ctx context.Context, n *nodetest.Node, tids ...uint6
 	}
 }
 
-// first is the first connection of a node that has one.
+// first is the first connection that a node has.
 func first(t *testing.T, ctx context.Context, n *nodetest.Node) *control.Conn {
 	t.Helper()
-	var c *control.Conn
-	err := msgrtest.Until(ctx, func() bool {
-		for _, o := range n.Probe.Objects() {
-			if o.Conn != nil {
-				c = o.Conn
-				return true
-			}
-		}
-		return false
-	})
-	if err != nil {
-		t.Fatalf("%s: no connection:\n%s", n.Name(), n.Probe.Trace())
-	}
-	return c
+	eventually(t, ctx, "a connection", func() bool { return len(n.Conns()) > 0 })
+	return n.Conns()[0]
 }
 
 // loopback is a port of 127.0.0.1.
 func loopback(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
-}
-
-// points parses a list of break points.
-func points(names string) []nodetest.Point {
-	var out []nodetest.Point
-	for _, n := range strings.Fields(names) {
-		out = append(out, nodetest.MustPoint(n))
-	}
-	return out
 }
 
 // title names a subtest.
@@ -389,4 +368,118 @@ func connStats(t testing.TB, c *control.Conn) control.ConnStats {
 	st, err := c.Stats()
 	must(t, err)
 	return st
+}
+
+// testClock is the machine's time, but a test can have its timers go off early: what depends on
+// a limit then needs neither a short limit, which a busy machine would miss elsewhere, nor the
+// patience for a long one. With still it stands still until the test moves it.
+type testClock struct {
+	still bool
+
+	mu    sync.Mutex
+	ahead time.Duration   // of the machine's time, or of the begin; guarded by mu
+	set   []*testTimer    // not run and not stopped; guarded by mu
+	past  []time.Duration // of the timers that the test had go off, in order; guarded by mu
+}
+
+type testTimer struct {
+	d    time.Duration
+	at   time.Time
+	f    func()
+	real *time.Timer // nil: the clock stands still
+}
+
+func stillClock() *testClock { return &testClock{still: true} }
+
+// of has a node live by this clock.
+func (c *testClock) of(cfg *nodetest.NodeConfig) { cfg.Clock = c }
+
+func (c *testClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nowLocked()
+}
+
+func (c *testClock) nowLocked() time.Time {
+	if c.still {
+		return time.Unix(1_700_000_000, 0).Add(c.ahead)
+	}
+	return time.Now().Add(c.ahead)
+}
+
+func (c *testClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &testTimer{d: d, at: c.nowLocked().Add(d), f: f}
+	if !c.still {
+		t.real = time.AfterFunc(d, func() {
+			if c.take(t) {
+				f()
+			}
+		})
+	}
+	c.set = append(c.set, t)
+	return func() bool { return c.take(t) }
+}
+
+// take says whether a timer was set, and is not any more.
+func (c *testClock) take(t *testTimer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.set, t)
+	if i < 0 {
+		return false
+	}
+	if c.set = slices.Delete(c.set, i, i+1); t.real != nil {
+		t.real.Stop()
+	}
+	return true
+}
+
+// pass puts the clock forward. One that stands still runs what is due; the timers of the
+// machine's time go on as they would.
+func (c *testClock) pass(d time.Duration) {
+	c.mu.Lock()
+	c.ahead += d
+	now := c.nowLocked()
+	c.mu.Unlock()
+	if c.still {
+		c.fire(func(t *testTimer) bool { return !t.at.After(now) })
+	}
+}
+
+// press has all timers of these durations go off now, and says how many there
+// were.
+func (c *testClock) press(which func(d time.Duration) bool) int {
+	return c.fire(func(t *testTimer) bool { return which(t.d) })
+}
+
+func (c *testClock) fire(which func(t *testTimer) bool) (n int) {
+	c.mu.Lock()
+	now := slices.DeleteFunc(slices.Clone(c.set), func(t *testTimer) bool { return !which(t) })
+	c.mu.Unlock()
+	for _, t := range now {
+		if c.take(t) {
+			n++
+			c.mu.Lock()
+			c.past = append(c.past, t.d)
+			c.mu.Unlock()
+			t.f()
+		}
+	}
+	return n
+}
+
+// waiting says whether a timer of this duration is set.
+func (c *testClock) waiting(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.set, func(t *testTimer) bool { return t.d == d })
+}
+
+// pressed are the durations of the timers that went off early.
+func (c *testClock) pressed() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.past)
 }

@@ -20,35 +20,17 @@ import (
 // on both sides. Nobody wrote down what must come of each: outlook derives it
 // from the policies and from how far each side had come.
 
-// disturbance is a way to lose a connection, or to be slow.
-type disturbance string
+// disturbances are the ways to lose a connection, or to be slow.
+var (
+	byFault, byReset, byHalfClose = nodetest.Fault(), nodetest.Reset(), nodetest.HalfClose()
+	byStall                       = nodetest.Block() // past the deadline
+	byDelay                       = nodetest.Delay(100 * time.Millisecond)
 
-const (
-	byFault     disturbance = "fault"
-	byReset     disturbance = "reset"
-	byHalfClose disturbance = "half-close"
-	byStall     disturbance = "stall" // past the deadline
-	byDelay     disturbance = "delay"
+	disturbances = []nodetest.Action{byFault, byReset, byHalfClose, byStall, byDelay}
 )
-
-var disturbances = []disturbance{byFault, byReset, byHalfClose, byStall, byDelay}
 
 // stallDeadline is the keepalive limit of trials that stall.
 const stallDeadline = 2 * time.Second
-
-func (d disturbance) action() nodetest.Action {
-	switch d {
-	case byFault:
-		return nodetest.Fault()
-	case byReset:
-		return nodetest.Reset()
-	case byHalfClose:
-		return nodetest.HalfClose()
-	case byStall:
-		return nodetest.Block()
-	}
-	return nodetest.Delay(100 * time.Millisecond)
-}
 
 // pairing is two policies that belong together.
 type pairing struct{ connector, acceptor string }
@@ -62,7 +44,7 @@ type trial struct {
 	pairing
 	role nodetest.Role // the side that is disturbed
 	at   nodetest.Point
-	how  disturbance
+	how  nodetest.Action
 	v    variant
 }
 
@@ -70,10 +52,8 @@ func (c trial) name() string {
 	return title(c.connector+"-"+c.acceptor, c.role, nodetest.PointName(c.at), c.how, c.v)
 }
 
-func isIn(p nodetest.Point, list []nodetest.Point) bool { return slices.Contains(list, p) }
-
-func (c trial) resumes() bool { return isIn(c.at, nodetest.ReconnectPoints(c.role)) }
-func (c trial) inData() bool  { return isIn(c.at, nodetest.DataPoints()) }
+func (c trial) resumes() bool { return slices.Contains(nodetest.ReconnectPoints(c.role), c.at) }
+func (c trial) inData() bool  { return slices.Contains(nodetest.DataPoints(), c.at) }
 
 // product is every trial that exists.
 func product() []trial { return productOf(allVariants) }
@@ -238,7 +218,7 @@ func (c trial) run(t *testing.T) {
 	if c.early() && !c.lossy() && shortPolicies[c.acceptor]().ResetCheck {
 		w.forgets, w.mayForget = true, true
 	}
-	var clocks [2]pressedClock
+	var clocks [2]testClock
 	// The acceptor has the higher address: what the connector dials wins.
 	w.acceptor = nodeOf(t, c.v, "osd.1", c.acceptor, 3, withChain(keeper(), echoer()), c.limits,
 		clocks[nodetest.Acceptor].of)
@@ -254,7 +234,7 @@ func (c trial) run(t *testing.T) {
 		}
 		subject.Probe.Arm(before, 1, nodetest.Fault())
 	}
-	b := subject.Probe.Arm(c.at, 1, c.how.action())
+	b := subject.Probe.Arm(c.at, 1, c.how)
 	w.dial()
 	w.talkUntil(b)
 	if theirs != nil {
@@ -271,11 +251,6 @@ func (c trial) run(t *testing.T) {
 	w.await(nodetest.Acceptor, c.outlook(nodetest.Acceptor), c.earlyOutlook()...)
 	w.finish()
 }
-
-const (
-	connectPoints = "SOCKET_CONNECTING BANNER_WRITE BANNER_READ BANNER_PAYLOAD_READ HELLO_WRITE HELLO_READ " +
-		"AUTH_REQUEST_WRITE AUTH_DONE_READ AUTH_SIGNATURE_WRITE AUTH_SIGNATURE_READ"
-)
 
 func connectorName(policy string) string {
 	if policy == "LC" || policy == "LLC" {
@@ -371,34 +346,34 @@ func (w *duet) talkUntil(b *nodetest.Break) {
 func (w *duet) await(r nodetest.Role, want outlook, or ...outlook) {
 	w.t.Helper()
 	n := w.side(r)
-	var have []nodetest.Object
+	var have []nodetest.Life
 	forgotten := 0
 	if w.forgets && r == nodetest.Acceptor {
 		forgotten = 1
 	}
 	ok := func() bool {
-		have = n.Probe.Objects()
+		have = n.Inbox.Lives()
 		var got outlook
-		for _, o := range have {
+		for _, l := range have {
+			state := l.Conn.State()
 			switch {
-			case o.Conn == nil || o.End == nodetest.Replaced:
-				if o.End != nodetest.Closed && o.End != nodetest.Replaced ||
-					o.Accept.Events+o.Connect.Events+o.Resets+o.RemoteResets > 0 {
-					return false
-				}
-			case o.End == nodetest.Closed && o.Resets == 1 && o.RemoteResets == 0:
+			case state == control.StateClosing && l.Resets == 1 && l.RemoteResets == 0:
 				got = append(got, true)
-			case (o.End == nodetest.Established || o.End == nodetest.Standby) && o.Resets == 0 &&
-				(o.RemoteResets == forgotten || w.mayForget && o.RemoteResets <= forgotten):
+			case (state == control.StateReady || state == control.StateStandby) && l.Resets == 0 &&
+				(l.RemoteResets == forgotten || w.mayForget && l.RemoteResets <= forgotten):
 				got = append(got, false)
 			default:
 				return false
 			}
 		}
+		// Each connection has had an event, and each other socket is gone.
+		if st, err := n.Stats(); err != nil || st.HalfOpen != 0 || st.Counters.Conns != uint64(len(have)) {
+			return false
+		}
 		return slices.Equal(got, want) || slices.ContainsFunc(or, func(o outlook) bool { return slices.Equal(got, o) })
 	}
 	if err := msgrtest.Until(w.ctx, ok); err != nil {
-		w.t.Fatalf("%v: %v, want (over) %v, have %v\n%s", r, err, want, have, n.Probe.Trace())
+		w.t.Fatalf("%v: %v, want (over) %v, have %+v\n%s", r, err, want, have, n.Probe.Trace())
 	}
 }
 

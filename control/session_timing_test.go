@@ -40,12 +40,8 @@ func isBackoff(d time.Duration) bool { return d <= longestBackoff }
 // peer stops.
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
-	all := ""
-	for _, p := range nodetest.HandshakePoints(nodetest.Connector)[1:10] {
-		all += " " + nodetest.PointName(p)
-	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock pressedClock
+	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector)[1:10], func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
+		var clock testClock
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
 		p.HandshakeUntil(at)
@@ -56,7 +52,10 @@ func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 		if n := clock.press(isHandshake); n != 0 {
 			t.Errorf("%d further limits", n)
 		}
-		s.node.Await(ctx, "closed A(1,0,0,0)")
+		eventually(t, ctx, "the failure", func() bool { return failures(s.node) == 1 })
+		if st := statsOf(t, s.node); st.Counters.Accepted != 1 || st.Counters.Conns != 0 || st.HalfOpen != 0 {
+			t.Errorf("%+v", st.Counters)
+		}
 	})
 }
 
@@ -67,12 +66,9 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 // follows.
 // Matrix: KA-04, KA-07
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
-	all := "SOCKET_CONNECTING"
-	for _, p := range nodetest.HandshakePoints(nodetest.Acceptor)[1:10] {
-		all += " " + nodetest.PointName(p)
-	}
-	everyPoint(t, all, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock pressedClock
+	points := append(nodetest.HandshakePoints(nodetest.Acceptor)[1:10], nodetest.SocketConnecting())
+	everyPoint(t, points, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
+		var clock testClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
 			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"},
@@ -93,8 +89,8 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		stop()
 		eventually(t, ctx, "the limit", func() bool { return clock.press(isHandshake) == 1 })
 		eventually(t, ctx, "the pause", func() bool { return conn.State() == control.StateWait })
-		if tried := node.Probe.Objects()[0].Connect; tried.Sockets != 1 || tried.Events != 0 || conn.Err() == nil {
-			t.Errorf("%+v, %v", tried, conn.Err())
+		if n := connStats(t, conn).Counters; n.Attempts != 1 || n.Ready != 0 || conn.Err() == nil {
+			t.Errorf("%+v, %v", n, conn.Err())
 		}
 	})
 }
@@ -124,8 +120,6 @@ func TestDialsBeyondTheBoundWaitUntilOthersAreDone(t *testing.T) {
 		dialled(sessions.DialsAtOnce)
 		must(t, client.Dial(other).WaitReady(ctx))
 		dialled(sessions.DialsAtOnce + 1)
-		client.Probe.Objects()[0].Conn.MarkDown() // one that dials
-		dialled(sessions.DialsAtOnce + 2)
 		for _, c := range conns {
 			c.MarkDown()
 		}
@@ -161,7 +155,7 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		var resets atomic.Int64
 		began := time.Now()
-		clock := &pressedClock{}
+		clock := &testClock{}
 		server := nodeOf(t, v, "osd.0", "SFS", 1, withAge(time.Hour, &resets), clock.of)
 		strandedClients(t, ctx, v, server, 3)
 		eventually(t, ctx, "their wait", func() bool { return statsOf(t, server.Messenger).Standby == 3 })
@@ -207,8 +201,8 @@ func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after a time without an answer, 0: never.
-func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *handClock, log *logText, resets *atomic.Int64) {
-	clock, log, resets = newHandClock(), new(logText), new(atomic.Int64)
+func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.Node, clock *testClock, log *logText, resets *atomic.Int64) {
+	clock, log, resets = stillClock(), new(logText), new(atomic.Int64)
 	return nodeOf(t, v, "client.1", "LLC", 2, clock.of, func(c *nodetest.NodeConfig) {
 		p := control.LosslessClient()
 		p.GiveUpAfter = after

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,8 +22,12 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -146,7 +152,6 @@ func expectSelected(t testing.TB, counters bpf.Counters, want []int, selected fu
 // The rules that select a core.
 func byAddr(c bpf.CoreCounters) uint64 { return c.Addr.Selected }
 func byHint(c bpf.CoreCounters) uint64 { return c.Hint.Selected }
-func byCPU(c bpf.CoreCounters) uint64  { return c.CPU.Selected }
 
 func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	needSteering(t)
@@ -182,45 +187,6 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	if hash := st.Steering.Groups[0].Counters.Hash; hash != 1 {
 		t.Errorf("%d connections by hash, want the one that is not pinned any more", hash)
 	}
-}
-
-// Over loopback the SYN is taken by the CPU that sent it.
-func TestTheCPUPutsEveryConnectionOnTheCoreOfItsCPU(t *testing.T) {
-	needSteering(t)
-	cpus, err := uring.AllowedCPUs()
-	must(t, err)
-	for _, cores := range slices.Compact([]int{1 + len(cpus)/2, len(cpus), 2 * len(cpus)}) {
-		if cores == 1 {
-			continue
-		}
-		t.Run(fmt.Sprintf("%d cores on %d CPUs", cores, len(cpus)), func(t *testing.T) {
-			m, at := steered(t, control.SteerCPU, func(c *control.Config) { c.Plane.Cores = cores })
-			n := connections()
-			want := make([]int, cores)
-			for i := range n {
-				turn := i % len(cpus)
-				onCPU(t, cpus[turn], func() { knock(t, netip.AddrPortFrom(source(i), 0), at) })
-				want[turn%cores]++
-			}
-			got, st := arrived(t, m, n)
-			expectCores(t, got, want)
-			expectSelected(t, st.Steering.Groups[0].Counters, want, byCPU)
-		})
-	}
-}
-
-// onCPU runs f on a CPU.
-func onCPU(t testing.TB, cpu int, f func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, only unix.CPUSet
-	only.Set(cpu)
-	must(t, errors.Join(unix.SchedGetaffinity(0, &before), unix.SchedSetaffinity(0, &only)))
-	defer func() {
-		check(t, unix.SchedSetaffinity(0, &before))
-	}()
-	f()
 }
 
 func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
@@ -272,5 +238,284 @@ func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
 	}
 	if st := statsOf(t, m).Steering; st.Active || len(st.Groups) != 0 || st.Missing != "CAP_BPF" || st.Remedy == "" || st.Why == "" {
 		t.Errorf("steering %+v", st)
+	}
+}
+
+// oneClient is a messenger with one lossless session.
+func oneClient(t *testing.T, i int, to wire.Addr) *stream {
+	t.Helper()
+	return oneStream(t, clientOf(uring.Epoll, wire.EntityName{Type: wire.Client, ID: fmt.Sprint(i)}, control.LosslessClient()), to)
+}
+
+// messageRead is the moment at which a message has begun to arrive.
+var messageRead = probe.Point{Step: probe.FrameRead, Tag: frame.TagMessage}
+
+// scissors cut every connection once, at the next message that it receives.
+type scissors struct {
+	mu  sync.Mutex
+	cut map[*control.Conn]bool // present: to be cut
+	n   atomic.Int64
+}
+
+func (s *scissors) arm(conns []*control.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = make(map[*control.Conn]bool)
+	for _, c := range conns {
+		s.cut[c] = true
+	}
+}
+
+// At implements probe.Probe.
+func (s *scissors) At(_ context.Context, e probe.Event) error {
+	if e.Point != messageRead {
+		return nil
+	}
+	c, _ := e.Conn.(*control.Conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cut[c] {
+		return nil
+	}
+	delete(s.cut, c)
+	s.n.Add(1)
+	return probe.ErrReset
+}
+
+// cutAndReturn cuts n sessions of a server with hints at once, has them come back with their
+// messages, and returns the server.
+func cutAndReturn(t *testing.T, n int) (*control.Messenger, []*stream) {
+	t.Helper()
+	cut := &scissors{}
+	policy := control.StatefulServer()
+	server, _ := steered(t, control.SteerHint, func(c *control.Config) {
+		c.Default, c.Diagnostics.Probe, c.Timeouts.Handshake, c.Plane.StallAfter = &policy, cut, anyHandshake, -1
+	})
+	var clients []*stream
+	for i := range n {
+		clients = append(clients, oneClient(t, i, server.Addrs()[0]))
+	}
+	for _, c := range clients {
+		c.exchange(2)
+	}
+	if got := len(server.Conns()); got != n {
+		t.Fatalf("%d sessions, want %d", got, n)
+	}
+	cut.arm(server.Conns())
+	for _, c := range clients {
+		must(t, errors.Join(c.push(), c.push(), c.push()))
+	}
+	for _, c := range clients {
+		c.exchange(1)
+	}
+	if got := cut.n.Load(); got != int64(n) {
+		t.Errorf("%d sessions were cut, want %d", got, n)
+	}
+	if got := len(server.Conns()); got != n {
+		t.Errorf("%d sessions afterwards, want the same %d", got, n)
+	}
+	return server, clients
+}
+
+// sessionsToCut is how many sessions dial at once. They all shake hands at the same time, so
+// that more of them need more patience, and show nothing else: three of four would move
+// without a hint.
+func sessionsToCut() int {
+	if longSteering() {
+		return 1000
+	}
+	return 50
+}
+
+// moves sums up the sessions that changed cores.
+func moves(st control.Stats) (here, away int) {
+	for _, c := range st.Cores {
+		here += int(c.MovedHere)
+		away += int(c.MovedAway)
+	}
+	return here, away
+}
+
+func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
+	needSteering(t)
+	n := sessionsToCut()
+	server, clients := cutAndReturn(t, n)
+	st := statsOf(t, server)
+	if here, away := moves(st); here != 0 || away != 0 {
+		t.Errorf("%d sessions moved", here)
+	}
+	if p := st.Counters.Placement; p != (stats.PlacementCounters{Intended: uint64(2 * n)}) {
+		t.Errorf("placement %+v, want %d as intended", p, 2*n)
+	}
+	// What the program counted is what the connections say.
+	perCore := make([]int, steerCores)
+	for _, c := range server.Conns() {
+		cs := connStats(t, c)
+		if p := cs.Placement; p.Core != p.Intended || p.By != "session" || p.Reason != "" {
+			t.Errorf("connection %d: %+v", cs.ID, p)
+		}
+		perCore[cs.Placement.Core]++
+	}
+	counters := st.Steering.Groups[0].Counters
+	expectSelected(t, counters, perCore, byHint)
+	// The first connections went by hash; a segment on its way to a connection
+	// that was cut is asked about like a SYN, and counted, too.
+	if counters.Hash < uint64(n) || counters.Hash > uint64(2*n) {
+		t.Errorf("%d connections by hash, want the first %d", counters.Hash, n)
+	}
+	if h := st.Counters.Hints; h.Given != uint64(n) {
+		t.Errorf("hints %+v", h)
+	}
+	for _, c := range clients {
+		cs := connStats(t, c.c)
+		h := statsOf(t, c.m).Counters.Hints
+		if cs.Counters.Hinted != 1 || h.Dialled != 1 || h.Gone+h.Refused+h.Translated+h.Contradicted != 0 {
+			t.Errorf("client %s: hinted %d, %+v", c.m.Name(), cs.Counters.Hinted, h)
+		}
+	}
+}
+
+func TestOutgoingConnectionsGoToTheLeastLoadedCore(t *testing.T) {
+	m := startMessenger(t, control.Config{
+		Name:  wire.EntityName{Type: wire.Client, ID: "a"},
+		Plane: loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}},
+	})
+	perCore := map[int]int{}
+	dial := func(by string, o ...control.ConnectOption) {
+		t.Helper()
+		c := connect(t, m, peerAddr(uint32(1+len(m.Conns()))), wire.OSD, o...)
+		core := c.Core().ID()
+		if p := connStats(t, c).Placement; p != (stats.Placement{Core: core, Intended: core, By: by}) {
+			t.Errorf("placement %+v on core %d, want by %s", p, core, by)
+		}
+		perCore[core]++
+	}
+	for range 4 {
+		dial("given", control.OnCore(1))
+	}
+	for range 8 { // go to the others, in turn
+		dial("least-loaded")
+	}
+	if perCore[0] != 4 || perCore[1] != 4 || perCore[2] != 4 {
+		t.Errorf("placed %v", perCore)
+	}
+	if _, err := m.Connect(peerAddr(99), wire.OSD, control.OnCore(-1)); err == nil || !strings.Contains(err.Error(), "core -1") {
+		t.Errorf("core -1: %v", err)
+	}
+}
+
+// Pins that name the core of a session decide before its hint.
+func TestThePinGoesBeforeTheSession(t *testing.T) {
+	needSteering(t)
+	cut := &scissors{}
+	policy := control.StatefulServer()
+	server, _ := steered(t, "table,hint", func(c *control.Config) { c.Default, c.Diagnostics.Probe = &policy, cut })
+	c := oneClient(t, 1, server.Addrs()[0])
+	c.exchange(1)
+	was := server.Conns()[0].Core().ID()
+	to := (was + 1) % steerCores
+	must(t, server.PinPeer(netip.AddrPortFrom(server.Addrs()[0].AddrPort.Addr(), 0), to))
+	cut.arm(server.Conns())
+	c.exchange(2)
+	if p := server.Conns()[0].Info().Placement; p != (stats.Placement{Core: to, Intended: to, By: "table"}) {
+		t.Errorf("placement %+v, want core %d", p, to)
+	}
+	if here, _ := moves(statsOf(t, server)); here != 1 {
+		t.Errorf("%d moves", here)
+	}
+}
+
+// Pins and their counters last over a Rebind, but not over an Unbind. The core that gets the number of
+// a removed one has none of its pins.
+func TestPinsLastOverARebindAndUntilTheirCoreEnds(t *testing.T) {
+	needSteering(t)
+	nodetest.CheckLeaks(t) // of programs and maps, too
+	m, at := steered(t, control.SteerTable, nil)
+	from, ctx := netip.AddrPortFrom(source(1), 0), deadline(t)
+	must(t, m.PinPeer(from, 2))
+	want := make([]int, steerCores)
+	for range 3 {
+		for range 10 {
+			knock(t, from, at)
+		}
+		want[2] += 10
+		got, st := arrived(t, m, want[2])
+		expectCores(t, got, want)
+		g := st.Steering.Groups
+		if !st.Steering.Active || len(g) != 1 || g[0].Addr != at.String() {
+			t.Fatalf("steering %+v", st.Steering)
+		}
+		expectSelected(t, g[0].Counters, want, byAddr)
+		addrs, err := m.Rebind(ctx)
+		must(t, err)
+		at = addrs[0].AddrPort
+	}
+	must(t, m.RemoveCore(ctx, 2))
+	knock(t, from, at)
+	if id, err := m.AddCore(ctx); id != 2 || err != nil {
+		t.Fatalf("core %d, %v", id, err)
+	}
+	knock(t, from, at)
+	counters := func() bpf.Counters { return statsOf(t, m).Steering.Groups[0].Counters }
+	eventually(t, ctx, "two connections by hash", func() bool { return counters().Hash >= 2 })
+	for core, c := range counters().Cores {
+		if c.Missed() != 0 {
+			t.Errorf("%d connections were pinned to core %d, which was not there", c.Missed(), core)
+		}
+	}
+	must(t, m.Unbind())
+	addrs, err := m.Rebind(ctx)
+	must(t, err)
+	before, _ := arrived(t, m, 0)
+	must(t, m.PinPeer(from, 3))
+	knock(t, from, addrs[0].AddrPort)
+	before[3]++
+	eventually(t, ctx, "a connection on the core of the pin", func() bool {
+		now, _ := arrived(t, m, 0)
+		return slices.Equal(now, before)
+	})
+}
+
+// A Rebind waits for a hand-over that is under way. If that fails it goes on, if
+// its own context ends it does not.
+func TestRebindWaitsForAHandOver(t *testing.T) {
+	us := startMessenger(t, serverConfig(uring.Auto, 1))
+	before := bind(t, us, v2(ownHost(), 0))
+	ctx := deadline(t)
+	begun, fail := make(chan struct{}), make(chan struct{})
+	cfg := serverConfig(uring.Auto, 1)
+	cfg.Plane.Open = func(int) (uring.Driver, error) {
+		close(begun)
+		<-fail
+		return nil, errors.New("no driver")
+	}
+	a, b := unixPair(t)
+	ends := make(chan error, 2)
+	go func() { ends <- us.HandOver(ctx, a) }()
+	go func() {
+		_, err := control.TakeOver(ctx, cfg, b)
+		ends <- err
+	}()
+	<-begun
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := us.Rebind(impatient); !errors.Is(err, context.Canceled) {
+		t.Errorf("rebind without patience: %v", err)
+	}
+	if got := us.Addrs(); !got.Equal(before) {
+		t.Errorf("now at %v", got)
+	}
+	rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
+	close(fail)
+	for range 2 {
+		if err := <-ends; err == nil {
+			t.Error("handed over to nobody")
+		}
+	}
+	if err := <-rebound; err != nil {
+		t.Errorf("rebind: %v", err)
+	}
+	if got := us.Addrs(); got.Equal(before) {
+		t.Errorf("still at %v", got)
 	}
 }

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"io"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -282,84 +281,15 @@ func TestTheWayOfReceivingMovesWithTheConnection(t *testing.T) {
 				t.Error("it is not about to change")
 			}
 		}
-		arrived := false
-		a.h.Migrate(b2.c, func() { arrived = true })
+		arrive := a.leave(b2)
 		a.sock.Arrive(a.message(3000))
-		moveSock(t, b1, b2, a.conn, func() bool { return arrived })
-		a.sock.Arrive(a.message(200))
-		b2.settle()
+		arrive()
+		a.arrive(200)
 		if st := a.h.statistics(b2.c); st.Receive != one.want {
 			t.Errorf("behind %d small messages it receives by %q on the other core", one.small, st.Receive)
 		}
 		a.whole()
 	}
-}
-
-// Sizes, stops and shortages in any order: whatever changes the way, each message comes
-// once, in its order.
-// Matrix: IO-23
-func TestNothingIsLostOrReorderedAsTheWayOfReceivingChanges(t *testing.T) {
-	overSome(t, allModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
-		if receive != loop.ReceiveAuto {
-			return
-		}
-		took, left := uint64(0), uint64(0)
-		for seed := range uint64(40) {
-			rng := rand.New(rand.NewPCG(seed, 12))
-			b := newBed(t, receiving(receive))
-			a := &adaptive{test: t, conn: b.conn(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(int64(1 + rng.IntN(6)))}}, m)}
-			kept := a.keep()
-			release := func() {
-				for len(*kept) > 0 {
-					(*kept)[0].Release()
-					*kept = (*kept)[1:]
-				}
-			}
-			for range 100 {
-				n := rng.IntN(600)
-				if rng.IntN(12) == 0 {
-					n = rng.IntN(150 << 10)
-				}
-				for p := a.message(n); len(p) > 0; {
-					k := min(1+rng.IntN(20_000), len(p))
-					a.sock.Arrive(p[:k])
-					p = p[k:]
-					switch rng.IntN(12) {
-					case 0:
-						a.sock.RunOut()
-					case 1:
-						must(t, a.By.Turn())
-					case 2, 3, 4, 5, 6:
-						release()
-						a.settle()
-					}
-				}
-				if rng.IntN(3) > 0 {
-					release()
-				}
-			}
-			for len(a.own.list()) < len(a.sent) && a.own.fault() == nil {
-				before := len(a.own.list())
-				a.settle()
-				if len(*kept) == 0 && len(a.own.list()) == before {
-					break
-				}
-				release()
-			}
-			a.settle()
-			a.whole()
-			if err := a.own.fault(); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-			st := b.c.Snapshot()
-			took, left = took+st.TookBuffers, left+st.LeftBuffers
-			release()
-			b.close()
-		}
-		if took < 20 || left < 20 {
-			t.Errorf("it went to the buffers %d times, and back %d times", took, left)
-		}
-	})
 }
 
 // Behind a large message one with the same head comes with its first read, into its place.
@@ -378,46 +308,6 @@ func TestALargeMessageIsReadInPlaceWithItsHeadBehindOneLikeIt(t *testing.T) {
 		}
 		must(t, c.own.fault())
 		checkReceived(t, c.own.list(), list)
-	}
-}
-
-// Whatever comes in place of the guess, in whatever pieces, also while the receive budget stops
-// the connection: every message arrives, once, in order, and nothing stays lent or charged.
-func TestAWrongGuessLosesNothing(t *testing.T) {
-	sizes := [][3]int{{0, 0, 70000}, {0, 0, 70000}, {5, 0, 70000}, {0, 0, 10}, {0, 0, 70000}, {}, {0, 0, 70000}, {0, 0, 1 << 20}, {0, 0, 1 << 20}, {100, 0, 0}, {70000, 0, 0}}
-	for seed := range uint64(40) {
-		rng := rand.New(rand.NewPCG(seed, 23))
-		th := loop.NewThrottle(int64(seed%2) * 100 << 10)
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Bytes: th}})
-		var kept []*Message
-		c.own.onMessage = func(_ *Handler, m *Message) { kept = append(kept, forgetful(m)) }
-		var list []*Message
-		arrive := func(stream []byte) {
-			c.arriveInPieces(rng, stream)
-			for ; len(kept) > 0 && rng.IntN(4) > 0; kept = kept[1:] {
-				kept[0].Release()
-				c.settle()
-			}
-		}
-		var stream []byte
-		for i := range 30 {
-			list = append(list, messagesOf(sizes[rng.IntN(len(sizes)):][:1])...)
-			stream = append(stream, c.peer.message(uint64(i+1), 0, list[i])...)
-			if rng.IntN(3) > 0 { // else a piece goes across the border
-				arrive(stream)
-				stream = nil
-			}
-		}
-		arrive(stream)
-		for ; len(kept) > 0; kept = kept[1:] {
-			kept[0].Release()
-			c.settle()
-		}
-		must(t, c.own.fault())
-		checkReceived(t, c.own.list(), list)
-		if n := c.c.Snapshot().PoolInUse; n != 0 || th.Used() != 0 {
-			t.Errorf("seed %d: %d bytes are lent, %d charged", seed, n, th.Used())
-		}
 	}
 }
 

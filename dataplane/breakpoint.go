@@ -27,19 +27,11 @@ func (b *flush) mayWrite(tag frame.Tag, m *Message) (pass bool, err error) {
 		delete(h.shown, shownFrame{tag, m})
 		return true, nil
 	}
-	switch err := h.probe.Frame(tag, true); err {
-	case nil:
-		return true, nil
-	case probe.ErrHold:
+	if pass, err = h.probed(b.s, tag, true); !pass && err == nil {
 		h.holdOut = true
 		h.showed(tag, m)
-		return false, nil
-	case probe.ErrHalfClose:
-		b.s.EndWriting()
-		return true, nil
-	default:
-		return false, faultOf(err)
 	}
+	return pass, err
 }
 
 // showed remembers that the probe was asked about a frame that is not written
@@ -61,25 +53,29 @@ func (r *intake) mayRead(s *loop.Socket, tag frame.Tag) bool {
 		return true
 	}
 	r.throttlePassed = true
-	switch err := r.h.probe.Frame(tag, false); err {
-	case nil:
-		return true
-	case probe.ErrHold:
+	pass, err := r.h.probed(s, tag, false)
+	switch {
+	case err != nil:
+		s.Fault(err)
+	case !pass:
 		s.Hold()
-		return false
-	case probe.ErrHalfClose:
-		s.EndWriting()
-		return true
-	default:
-		s.Fault(faultOf(err))
-		return false
 	}
+	return pass
 }
 
-// faultOf is the fault that an answer of the probe means.
-func faultOf(answer error) error {
-	if answer == probe.ErrReset {
-		return loop.ErrReset
+// probed asks the probe about a frame: it passes, or is held, or err is the fault.
+func (h *Handler) probed(s *loop.Socket, tag frame.Tag, write bool) (pass bool, err error) {
+	switch err := h.probe.Frame(tag, write); err {
+	case nil:
+		return true, nil
+	case probe.ErrHold:
+		return false, nil
+	case probe.ErrHalfClose:
+		s.EndWriting()
+		return true, nil
+	case probe.ErrReset:
+		return false, loop.ErrReset
+	default:
+		return false, err
 	}
-	return answer
 }

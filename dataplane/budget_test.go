@@ -310,7 +310,11 @@ func TestAStoppedConnectionNoticesThatItsPeerIsGone(t *testing.T) {
 // Matrix: RL-07
 func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	b := NewSendBudget(1000, 100)
-	hog, other, third := &queueGauge{total: b}, &queueGauge{total: b}, &queueGauge{total: b}
+	var all [4]queueGauge
+	for i := range all {
+		all[i].total = b
+	}
+	hog, other, third, fourth := &all[0], &all[1], &all[2], &all[3]
 	if !hog.reserve(1000) {
 		t.Fatal("refused within the bound")
 	}
@@ -320,6 +324,15 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	if !other.reserve(60) || !other.reserve(40) || other.reserve(1) {
 		t.Error("a connection has not just its share of a full budget")
 	}
+	// The shares of all come out of one reserve.
+	if !third.reserve(100) || !fourth.reserve(50) || fourth.reserve(1) || b.Used() != 1250 {
+		t.Errorf("%d bytes are held, the reserve is %d", b.Used(), b.Reserve())
+	}
+	third.release(100)
+	if !fourth.reserve(50) || fourth.reserve(1) {
+		t.Error("there is no share after one came back, or more than one")
+	}
+	fourth.releaseAll(2, 100)
 	room, more := other.room(), third.room()
 	if other.reserve(1) || third.reserve(101) {
 		t.Error("more than the share")
@@ -341,8 +354,8 @@ func TestTheSendBudgetBoundsAllAndLeavesEachItsShare(t *testing.T) {
 	if b.Used() != 0 {
 		t.Errorf("%d bytes are lost", b.Used())
 	}
-	for i, q := range []*queueGauge{hog, other, third} {
-		if n := q.messages.used.Load(); n != 0 {
+	for i := range all {
+		if n := all[i].messages.used.Load(); n != 0 {
 			t.Errorf("connection %d: %d messages that were refused are counted", i, n)
 		}
 	}

@@ -66,7 +66,7 @@ func (c *segmentCRC) sum(msgr1 bool, p []byte) uint32 {
 		}
 	}
 	if msgr1 {
-		return frame1.SegmentCRC(0, p)
+		return frame.SegmentCRC(0, p)
 	}
 	return frame.SegmentCRC(frame.SegmentCRCInit, p)
 }

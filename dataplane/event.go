@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -66,8 +65,9 @@ type OpenOptions struct {
 	IdleAfter time.Duration
 	// KeepaliveEvery sends a KEEPALIVE2 in this interval; 0: never.
 	// KeepaliveTimeout ends the connection when the last one was not answered
-	// for so long; 0: never. A peer of msgr1 that lacks KEEPALIVE2 is sent a
-	// KEEPALIVE, which has no answer, so that KeepaliveTimeout does not end it.
+	// for so long, or since the last byte of a message that is still coming; 0: never. A peer of
+	// msgr1 that lacks KEEPALIVE2 is sent a KEEPALIVE, which has no answer, so that
+	// KeepaliveTimeout does not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
 	// LeastRate is the least number of bytes per second of an unfinished message, after
@@ -100,7 +100,9 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
+	h.tap = opt.Tap
 	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer gets no more bytes
+		h.tellTap(ErrDropped)
 		if s != nil {
 			s.Fault(ErrDropped)
 		}
@@ -110,7 +112,7 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	h.reportQueued = false
 	h.local = localOf(c)
 	h.pace = h.local.paceOf(&opt)
-	h.lossy, h.throttles, h.probe, h.tap = opt.Lossy, opt.Throttles, opt.Probe, opt.Tap
+	h.lossy, h.throttles, h.probe = opt.Lossy, opt.Throttles, opt.Probe
 	h.state = stateOpen
 	h.stats.opens++
 	if s == nil {
@@ -118,7 +120,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 		opt.Codec.wipe()
 		h.state = stateDelay
 		h.out++
-		h.owner.Faulted(h.out, link.Cause(), h.takeSnapshot())
+		why := link.Cause()
+		h.tellTap(why)
+		h.owner.Faulted(h.out, why, h.takeSnapshot())
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]
@@ -222,44 +226,47 @@ func (h *Handler) requeue() {
 func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 	to.Expect(1)
 	h.post(2, func(h *Handler, c *loop.Core) {
-		if to != c && h.state != stateDrop {
-			h.owner.Moving(h, to)
+		if to != c {
+			to.AddLoad(1)
 		}
-		second := &loop.Task{Run: func(c2 *loop.Core) {
-			c2.Expect(-1)
-			h.arrived(c2, c, ev, done)
-		}}
-		if to == c {
-			second.Run(c)
-			return
-		}
-		to.AddLoad(1)
-		h.hop(c, to, second)
+		h.hop(c, to, ev, nil, done)
+		to.Expect(-1)
 	})
 }
 
 // hop is the first of two: the handler leaves its core. It counts at the new one
-// already.
-func (h *Handler) hop(c, to *loop.Core, second *loop.Task) {
+// already. l is nil if there is no socket.
+func (h *Handler) hop(c, to *loop.Core, ev MoveCause, l *migrationState, done func()) {
+	if to == c {
+		h.arrived(c, c, ev, l, done)
+		return
+	}
+	if h.state != stateDrop {
+		h.owner.Moving(h, to)
+	}
 	countsOf(c).MovedAway++
 	c.AddLoad(-1)
 	h.draining.leaves(c)
 	h.core.Store(to) // our last touch
-	to.Post(second)
+	to.Post(&loop.Task{Run: func(c2 *loop.Core) { h.arrived(c2, c, ev, l, done) }})
 }
 
 // passSecond has the second number of a move had its turn.
 func (h *Handler) passSecond() { h.in.last++ }
 
 // arrived is the second hop.
-func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, done func()) {
+func (h *Handler) arrived(c, from *loop.Core, ev MoveCause, l *migrationState, done func()) {
 	h.passSecond()
-	if c != from {
-		countsOf(c).MovedHere++
-		h.draining.look(c)
-	}
 	if h.state != stateDrop {
 		h.owner.Moved(h, from, ev)
+	}
+	if l != nil {
+		h.attachState(c, l)
+	}
+	if c != from {
+		countsOf(c).MovedHere++
+		h.attend(c)
+		h.draining.look(c)
 	}
 	if done != nil {
 		done()
@@ -307,33 +314,28 @@ func (h *Handler) Close(done func()) {
 // time, touches it.
 type Ordered[T any] struct {
 	last  uint64 // that had its turn
-	early []numbered[T]
-}
-
-type numbered[T any] struct {
-	n    uint64
-	item T
+	early map[uint64]T
 }
 
 // Arrive says whether it is the turn of item n, which has had it then. If not,
 // the queue keeps the item for Next.
 func (q *Ordered[T]) Arrive(n uint64, item T) bool {
-	if n != q.last+1 {
-		q.early = append(q.early, numbered[T]{n, item})
-		return false
+	if n == q.last+1 {
+		q.last = n
+		return true
 	}
-	q.last = n
-	return true
+	if q.early == nil {
+		q.early = make(map[uint64]T)
+	}
+	q.early[n] = item
+	return false
 }
 
 // Next takes the item that is next in order, if it has come early.
 func (q *Ordered[T]) Next() (item T, ok bool) {
-	i := slices.IndexFunc(q.early, func(e numbered[T]) bool { return e.n == q.last+1 })
-	if i < 0 {
-		return item, false
+	if item, ok = q.early[q.last+1]; ok {
+		q.last++
+		delete(q.early, q.last)
 	}
-	item = q.early[i].item
-	q.early = slices.Delete(q.early, i, i+1)
-	q.last++
-	return item, true
+	return item, ok
 }

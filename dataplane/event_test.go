@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -208,10 +209,29 @@ func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	f.HangUp()
 	f.Errno = 0
 	l.Socket().Fault(loop.ErrLinkClosed)
-	c.h.Open(l, OpenOptions{Codec: c.peer.ours()})
+	tap := make(endsTap, 8)
+	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
 	c.settle()
-	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) {
+	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(tap.ended(), loop.ErrLinkClosed) {
 		t.Errorf("fault %v", c.own.fault())
+	}
+}
+
+// endsTap has why its socket has ended.
+type endsTap chan error
+
+func (endsTap) Banner(bool, uint64, uint64) {}
+func (endsTap) Frame(probe.Frame)           {}
+func (endsTap) Part(probe.Part)             {}
+func (e endsTap) Ended(why error)           { e <- why }
+
+// ended is the first reason; nil: the socket has not ended.
+func (e endsTap) ended() error {
+	select {
+	case why := <-e:
+		return why
+	default:
+		return nil
 	}
 }
 
@@ -219,8 +239,12 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Close(nil)
 	l, f := c.link()
-	c.h.Open(l, OpenOptions{Codec: c.peer.ours()})
+	tap := make(endsTap, 8)
+	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
 	c.settle()
+	if why := tap.ended(); !errors.Is(why, ErrDropped) {
+		t.Errorf("the tap has heard of the end: %v", why)
+	}
 	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
 		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
 	}
@@ -390,15 +414,6 @@ func TestEveryOrderOfArrivalIsMended(t *testing.T) {
 		if got := receive(&q, numbers...); !slices.Equal(got, want) || len(q.early) != 0 {
 			t.Fatal(fmt.Sprint(numbers, got))
 		}
-	}
-}
-
-func TestANumberCanPassWithoutAnItem(t *testing.T) {
-	var q Ordered[uint64]
-	receive(&q, 1, 3)
-	q.last = 2
-	if item, ok := q.Next(); !ok || item != 30 {
-		t.Errorf("%d, %v", item, ok)
 	}
 }
 

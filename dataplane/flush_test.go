@@ -389,7 +389,8 @@ const (
 )
 
 // While a frame is held, others come due that go before it. The probe is asked
-// once for each of them, and once for the one that was held.
+// once for each of them, and once for the one that was held: again for the next one of its kind, and on the next
+// socket.
 func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 	ping := Timestamp{7, 8}.payload()
 	message := func(tid uint64, priority uint16) func(*conn) {
@@ -449,34 +450,15 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 			if c.own.fault() != nil {
 				t.Error(c.own.fault())
 			}
+			held.asked, held.hold = nil, []int{1}
+			c.arrive(c.peer.message(9, 0, &Message{}))
+			c.send(&Message{})
+			c.delay()
+			c.open(OpenOptions{Probe: held.socket()})
+			if want := []frame.Tag{tagAck, tagMsg, tagMsg}; !slices.Equal(held.asked, want) || len(c.take()) != 1 {
+				t.Errorf("then asked for %v, want %v", held.asked, want)
+			}
 		})
-	}
-}
-
-// An ack that was held, and then carried by a message, says nothing about the
-// next one.
-func TestTheNextAckIsAskedForAfterAHeldOneWasCarried(t *testing.T) {
-	held := &holdProbe{hold: []int{0}}
-	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
-	c.arrive(c.peer.message(1, 0, &Message{}))
-	must(t, c.h.Send(&Message{}))
-	c.h.Resume()
-	c.settle()
-	c.arrive(c.peer.message(2, 0, &Message{}))
-	if want := []frame.Tag{tagAck, tagMsg, tagAck}; !slices.Equal(held.asked, want) {
-		t.Errorf("asked for %v, want %v", held.asked, want)
-	}
-}
-
-// Break points belong to a socket: on the next one the probe is asked again.
-func TestAHeldFrameIsAskedForAgainOnTheNextSocket(t *testing.T) {
-	held := &holdProbe{hold: []int{0}}
-	c := newBed(t, nil).conn(OpenOptions{Probe: held.socket()})
-	c.send(&Message{})
-	c.h.Delay(false, nil)
-	c.open(OpenOptions{Probe: held.socket()})
-	if want := []frame.Tag{tagMsg, tagMsg}; !slices.Equal(held.asked, want) || len(c.take()) != 1 {
-		t.Errorf("asked for %v, want %v", held.asked, want)
 	}
 }
 

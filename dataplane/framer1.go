@@ -167,13 +167,13 @@ func (r *framer1) finish(s *loop.Socket, _, rest []byte, b *loop.Buffer) {
 			f.Seg[i+1], rest = rest[:n:n], rest[n:]
 		}
 	}
-	f.CRCs.Set(1, frame1.SegmentCRC(0, f.Seg[1]))
-	f.CRCs.Set(2, frame1.SegmentCRC(0, f.Seg[2]))
+	f.CRCs.Set(1, frame.SegmentCRC(0, f.Seg[1]))
+	f.CRCs.Set(2, frame.SegmentCRC(0, f.Seg[2]))
 	switch {
 	case r.crcTo > r.crcFrom:
 		f.CRCs.Set(3, r.crc) // it was taken as the bytes came
 	case r.dec.ChecksData():
-		f.CRCs.Set(3, frame1.SegmentCRC(0, f.Seg[3]))
+		f.CRCs.Set(3, frame.SegmentCRC(0, f.Seg[3]))
 	}
 	err := r.dec.Footer(r.hd, rest, frame1.Sums{Front: f.CRCs.Of[1], Middle: f.CRCs.Of[2], Data: f.CRCs.Of[3]})
 	taken, ok := r.complete(s, r.payload(), b, err)

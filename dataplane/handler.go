@@ -120,13 +120,10 @@ type Handler struct {
 	inbox      atomic.Pointer[Message] // sent, not yet taken by the core; newest first
 	notified   atomic.Bool             // touchTask is in a mailbox
 	dropped    atomic.Bool             // no message is accepted or dispatched any more
-	wants      atomic.Uint32           // askedPing, askedWrite: requests that the core has not carried out yet
+	wants      atomic.Uint32           // askedPing and others: requests that the core has not carried out yet
 	handedOver atomic.Bool             // another process has the session
-	wantPause  atomic.Bool             // Pause, and not Resume, was called last
-	wantResume atomic.Bool             // Resume was called, and the core does not know
-	following  atomic.Bool             // followTask is posted
+	paused     atomic.Bool             // Pause, and not Resume, was called last
 	timed      atomic.Uint32           // which of the next messages is, see beginTiming
-	followTask *loop.Task              // made by the first Pause
 	held       queueGauge
 	full       atomic.Uint64 // times that there was no room
 	touchTask  loop.Task
@@ -140,7 +137,6 @@ type Handler struct {
 	state        ioState
 	reportQueued bool // notify the owner when a message is queued
 	lossy        bool
-	paused       bool  // by the user: wantPause, once the core knows
 	holdOut      bool  // stopped by a break point
 	useful       bool  // a message or an ack has come since the last fault
 	waiting      bool  // for the answer to a keepalive
@@ -181,8 +177,10 @@ type Handler struct {
 
 // Requests of any goroutine to the core.
 const (
-	askedPing  = 1 << iota // Keepalive
-	askedWrite             // Wanted
+	askedPing   = 1 << iota // Keepalive
+	askedWrite              // Wanted
+	askedPause              // Pause
+	askedResume             // Resume
 )
 
 // NewHandler makes a handler on core, in state none.
@@ -206,10 +204,11 @@ func (h *Handler) Core() *loop.Core { return h.core.Load() }
 // of its calls within a priority. A received message counts against the sending
 // queue from then on, and no longer against the receive budget. Any goroutine,
 // a dispatch included.
-func (h *Handler) Send(m *Message) error { return h.send(m, nil) }
+func (h *Handler) Send(m *Message) error { return h.SendTracked(m, nil) }
 
-// send is Send; t, if not nil, follows the message.
-func (h *Handler) send(m *Message, t Tracker) error {
+// SendTracked is Send for a message with a Tracker, if t is not nil: unwritten, it outlives a reset of its
+// session. After an error t gets no call. Any goroutine.
+func (h *Handler) SendTracked(m *Message, t Tracker) error {
 	if h.dropped.Load() {
 		return ErrDropped
 	}
@@ -252,17 +251,17 @@ func tooLarge(m *Message) bool {
 
 // Keepalive asks for a KEEPALIVE2 frame (to a peer of msgr1 that lacks it: a
 // KEEPALIVE), as soon as the session is open. Any goroutine.
-func (h *Handler) Keepalive() {
-	h.wants.Or(askedPing)
-	h.touch()
-}
+func (h *Handler) Keepalive() { h.ask(askedPing) }
 
 // Wanted reports that others wait for memory which messages of the handler keep until they are
 // sent (Message.BoundElsewhere). On a lossy session a write that is slower than
 // OpenOptions.LeastRate then ends the socket with errTooSlow, which frees them. On a lossless
 // one it has no effect: only acks free them, or the end of the session. Any goroutine.
-func (h *Handler) Wanted() {
-	h.wants.Or(askedWrite)
+func (h *Handler) Wanted() { h.ask(askedWrite) }
+
+// ask has the core that then owns the handler carry out a request.
+func (h *Handler) ask(what uint32) {
+	h.wants.Or(what)
 	h.touch()
 }
 
@@ -299,14 +298,23 @@ func (h *Handler) touch() {
 }
 
 // touched runs on the owning core after touch.
-func (h *Handler) touched(*loop.Core) {
+func (h *Handler) touched(c *loop.Core) {
 	h.notified.Store(false)
+	h.attend(c)
+}
+
+// attend takes the inbox, and carries out what was asked.
+func (h *Handler) attend(c *loop.Core) {
 	h.takeInbox()
 	if h.wants.Load() != 0 {
 		asked := h.wants.Swap(0)
 		h.ping = h.ping || asked&askedPing != 0
 		if asked&askedWrite != 0 {
 			h.checkWrite()
+		}
+		h.holdPaused(h.sock)
+		if asked&askedResume != 0 {
+			h.resume(c)
 		}
 	}
 	h.wake()
@@ -466,7 +474,7 @@ func (h *Handler) clear(keep bool) {
 		h.queue.push(m)
 	}
 	h.ping, h.pong, h.unacked = false, false, 0
-	h.wants.Store(0)
+	h.wants.And(askedPause | askedResume)
 }
 
 // Defaults of HandlerConfig and OpenOptions. A zero field stands for its default
@@ -523,55 +531,33 @@ func bound[T int | int64 | time.Duration](n, byDefault T) T {
 // receive budget had stopped before may bring one message more. The last call of Pause or
 // Resume holds, even if the handler moves meanwhile. Any goroutine.
 func (h *Handler) Pause() {
-	h.wantPause.Store(true)
-	h.follow()
+	h.paused.Store(true)
+	h.ask(askedPause)
 }
 
 // Resume lets a connection go on that a probe or Pause stopped. Any goroutine.
 func (h *Handler) Resume() {
-	h.wantPause.Store(false)
-	h.wantResume.Store(true)
-	h.follow()
+	h.paused.Store(false)
+	h.ask(askedResume)
 }
 
-// follow has the core that then owns the handler carry out the last call. One task is enough
-// for all calls before it runs, so that no call allocates.
-func (h *Handler) follow() {
-	if h.following.Swap(true) {
+// resume lets the socket go on.
+func (h *Handler) resume(c *loop.Core) {
+	s := h.sock
+	if s == nil && h.state == stateOpen {
+		h.wants.Or(askedResume) // arrived goes on, once the socket is there
 		return
 	}
-	if h.followTask == nil { // the goroutine that has set following owns it
-		h.followTask = &loop.Task{Run: h.followed}
+	h.holdOut = false
+	if s != nil && !h.paused.Load() {
+		h.asked = c.Now() // the peer was not silent: we did not read
+		s.Release()
 	}
-	h.core.Load().Post(h.followTask)
-}
-
-// followed is the task of follow.
-func (h *Handler) followed(c *loop.Core) {
-	if owner := h.core.Load(); owner != c || h.wantResume.Load() && h.state == stateOpen && h.sock == nil && !c.Gone() {
-		owner.Post(h.followTask) // it has moved, or its socket is still to arrive
-		return
-	}
-	h.following.Store(false) // later calls post it again
-	resumed := h.wantResume.Swap(false)
-	if h.paused = h.wantPause.Load(); c.Gone() {
-		return
-	}
-	h.takeInbox()
-	h.holdPaused(h.sock)
-	if resumed {
-		h.holdOut = false
-		if s := h.sock; s != nil && !h.paused {
-			h.asked = c.Now() // the peer was not silent: we did not read
-			s.Release()
-		}
-	}
-	h.wake()
 }
 
 // holdPaused stops a socket, if the handler is paused.
 func (h *Handler) holdPaused(s *loop.Socket) {
-	if h.paused && s != nil {
+	if s != nil && h.paused.Load() {
 		s.Hold()
 	}
 }

@@ -92,7 +92,7 @@ func (h *Handler) statistics(c *loop.Core) HandlerStats {
 	}
 	st.InSeq, st.OutSeq = h.inSeq, h.outSeq
 	st.Queued, st.Sent, st.AckLag = h.queue.n, h.sent.n, h.unacked
-	st.Paused = h.paused
+	st.Paused = h.paused.Load()
 	st.Keepalives, st.QueueFull = h.seen, h.full.Load()
 	if h.sock != nil {
 		st.Receive, st.ReceiveWhy = h.sock.Receives()

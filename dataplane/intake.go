@@ -269,9 +269,6 @@ func (r *intake) unreserve(n int) {
 	}
 }
 
-// unfinished says that a part of a frame is there.
-func (r *intake) unfinished() bool { return r.target != nil }
-
 // gatheredAll reports that the frame in the target is complete.
 func (r *intake) gatheredAll() bool { return r.target != nil && r.fill == r.size }
 

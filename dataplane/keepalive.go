@@ -126,8 +126,11 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 	if s == nil {
 		return
 	}
-	if s.Stopped() {
+	switch {
+	case s.Stopped():
 		h.asked = now // we ourselves do not read
+	case h.framer.frame().target != nil:
+		h.asked = max(h.asked, now-s.Quiet()) // its answer comes behind the message, whose rate is bounded
 	}
 	next := time.Duration(0)
 	due := func(at time.Duration) {

@@ -255,3 +255,38 @@ func TestKeepalivesOfTheSameMomentAreAnsweredOneByOne(t *testing.T) {
 		}
 	}
 }
+
+// The answer to a keepalive comes behind the message that the peer is sending, however long that takes. A peer
+// that stops within a message is still given up.
+// Matrix: KA-05, KA-12
+func TestAPeerThatSendsALargeMessageNeedNotAnswerMeanwhile(t *testing.T) {
+	const timeout = 2 * time.Second
+	for _, stops := range []bool{false, true} {
+		c := newBed(t, nil).conn(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: timeout})
+		stream := c.peer.message(1, 0, &Message{Front: make([]byte, 100), Data: make([]byte, 1<<20)})
+		half := len(stream) / 2
+		for ; len(stream) > half; stream = stream[min(1<<16, len(stream)):] { // 128 KiB in a second
+			c.arrive(stream[:min(1<<16, len(stream))])
+			c.after(time.Second / 2)
+		}
+		if c.own.fault() != nil {
+			t.Fatalf("%v within a message", c.own.fault())
+		}
+		if stops {
+			if c.after(timeout); !errors.Is(c.own.fault(), errKeepaliveTimeout) {
+				t.Errorf("%v after the peer has stopped", c.own.fault())
+			}
+			continue
+		}
+		c.arrive(stream)
+		if c.answerAll() == 0 || len(c.own.list()) != 1 {
+			t.Error("no keepalive, or no message")
+		}
+		if c.after(timeout - time.Second/2); c.own.fault() != nil {
+			t.Error(c.own.fault())
+		}
+		if c.after(2 * timeout); !errors.Is(c.own.fault(), errKeepaliveTimeout) {
+			t.Errorf("%v without an answer to a later one", c.own.fault())
+		}
+	}
+}

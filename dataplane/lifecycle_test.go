@@ -27,8 +27,10 @@ func turn(t testing.TB, c *loop.Core) {
 func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 	la, lb := linkPair(t, p.Core(0), p.Core(1))
-	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	gone := p.Core(0)
+	gone, arrived := p.Core(0), make(chan struct{})
+	h := NewHandler(p.Core(1), HandlerConfig{Owner: &recorder{}})
+	h.Move(gone, MoveCause{}, func() { close(arrived) })
+	<-arrived
 	removed := make(chan error, 1)
 	go func() { removed <- p.RemoveCore(deadline(t), gone) }()
 	for gone.State() != loop.CoreDraining {

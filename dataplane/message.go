@@ -57,9 +57,9 @@ type Message struct {
 
 	next *Message     // inbox, pending or sent list: one at a time
 	prev *Message     // of its class, in an outQueue only
+	last *Message     // of its class, if it is the first one
 	refs atomic.Int32 // 0 stands for one reference: the zero Message is usable
 
-	class   outClass      // in an outQueue only
 	since   time.Duration // of timing, on the clock of the plane
 	timing  timing        // untimed in most
 	outcome Outcome       // of the last Send; written by the core that lets go of it
@@ -397,10 +397,6 @@ type Tracker interface {
 	// has it. Left comes once, and last.
 	Left(o Outcome)
 }
-
-// SendTracked is Send for a message with a Tracker: unwritten, it outlives a reset of its
-// session. After an error t gets no call. Any goroutine.
-func (h *Handler) SendTracked(m *Message, t Tracker) error { return h.send(m, t) }
 
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it
 // releases the queue's reference, and the Tracker hears Left. It says whether the

@@ -39,7 +39,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 				done()
 			}
 		case s == nil:
-			h.leaveCore(c, to, nil, done)
+			h.hop(c, to, MoveCause{Migrated: true}, nil, done)
 		default:
 			waited := len(h.in.early) > 0
 			s.Detach(func(c *loop.Core, d *loop.Detached) {
@@ -47,7 +47,7 @@ func (h *Handler) Migrate(to *loop.Core, done func()) {
 				if d != nil {
 					l = h.detachState(s, d)
 				}
-				h.leaveCore(c, to, l, done)
+				h.hop(c, to, MoveCause{Migrated: true}, l, done)
 			})
 			if waited && h.core.Load() == c { // otherwise it has left already and belongs to the other core
 				h.faultDetaching()
@@ -82,36 +82,10 @@ func (h *Handler) detachState(s *loop.Socket, d *loop.Detached) *migrationState 
 	return l
 }
 
-// leaveCore is the first hop. l is nil if there is no socket.
-func (h *Handler) leaveCore(c, to *loop.Core, l *migrationState, done func()) {
-	if h.state != stateDrop {
-		h.owner.Moving(h, to)
-	}
-	h.hop(c, to, &loop.Task{Run: func(c2 *loop.Core) { h.enterCore(c2, c, l, done) }})
-}
-
-// enterCore is the second hop.
-func (h *Handler) enterCore(c, from *loop.Core, l *migrationState, done func()) {
-	h.passSecond()
-	countsOf(c).MovedHere++
-	if h.state != stateDrop {
-		h.owner.Moved(h, from, MoveCause{Migrated: true})
-	}
-	if l != nil {
-		h.attachState(c, l)
-	}
-	h.takeInbox()
-	h.wake()
-	h.draining.look(c)
-	if done != nil {
-		done()
-	}
-	h.runEarly(c)
-}
-
 // attachState goes on with the socket on its new core.
 func (h *Handler) attachState(c *loop.Core, l *migrationState) {
 	if err := h.adopt(c, l); err != nil {
+		h.tellTap(err)
 		h.endFraming(nil)
 		h.holdOut, h.state = false, stateDelay
 		h.takeInbox()
@@ -163,12 +137,13 @@ type HandlerState struct {
 
 // Release gives the references to the messages back. Any goroutine.
 func (st *HandlerState) Release() {
-	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
-		for _, m := range list {
-			m.Release()
-		}
+	for _, m := range st.all() {
+		m.Release()
 	}
 }
+
+// all are the messages in the order in which they are sent.
+func (st *HandlerState) all() []*Message { return slices.Concat(st.Sent, st.Replay, st.Queued) }
 
 // Freeze closes the socket, refuses later messages with ErrFrozen, and gives answer, on the
 // core, the state. A message for which Send has returned nil is in it. The state is empty if
@@ -198,22 +173,21 @@ func (h *Handler) Thaw() {
 }
 
 func (h *Handler) export() HandlerState {
-	st := HandlerState{InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(nil), Replay: h.queue.replay.all(nil)}
-	st.Queued = h.queue.all(st.Queued)
-	for _, list := range [][]*Message{st.Sent, st.Replay, st.Queued} {
-		for _, m := range list {
-			m.Retain()
-		}
+	st := HandlerState{
+		InSeq: h.inSeq, OutSeq: h.outSeq, Sent: h.sent.all(), Replay: h.queue.replay.all(), Queued: h.queue.all(),
+	}
+	for _, m := range st.all() {
+		m.Retain()
 	}
 	return st
 }
 
-// all appends the messages of the list to to.
-func (l *messageList) all(to []*Message) []*Message {
+// all are the messages of the list.
+func (l *messageList) all() (list []*Message) {
 	for m := l.first; m != nil; m = m.next {
-		to = append(to, m)
+		list = append(list, m)
 	}
-	return to
+	return list
 }
 
 // Restore gives a new handler the state of a frozen one, in delay. It takes over one reference
@@ -224,7 +198,7 @@ func (h *Handler) Restore(st HandlerState) error {
 		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
 	}
 	h.state, h.inSeq, h.outSeq = stateDelay, st.InSeq, st.OutSeq
-	for _, m := range slices.Concat(st.Sent, st.Replay, st.Queued) {
+	for _, m := range st.all() {
 		if err := h.charge(m); err != nil {
 			return err
 		}
@@ -260,7 +234,9 @@ func (h *Handler) charge(m *Message) error {
 func (h *Handler) refuse(m *Message) error {
 	m.tracker = nil
 	h.held.undo(1, m.queuedBytes)
-	m.payload().dequeue()
+	if p := m.payload(); p.charge.Bounded() && p.queues.Add(-1) == 0 {
+		p.recharge() // its reference stays with the caller
+	}
 	m.queued.Store(false)
 	return ErrFrozen
 }

@@ -85,55 +85,25 @@ func twoBeds(t *testing.T, change func(*loop.Config, *fakedriver.Driver)) (a, b 
 	return newBed(t, change), newBed(t, change)
 }
 
-// What is there of a frame when its socket leaves is there when it arrives,
-// wherever the cut is.
-func TestAFrameIsCutByAMoveAnywhere(t *testing.T) {
-	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
-		sizes := [][3]int{{100, 0, 0}, {10, 20, 70_000}, {0, 0, 3}}
-		for _, cut := range []int{1, 31, 33, 95, 97, 140, 400, 4_000, 60_000, 70_300} {
-			a, b := twoBeds(t, receiving(receive))
-			c := a.conn(OpenOptions{}, mode)
-			var stream []byte
-			want := messagesOf(sizes)
-			for i, m := range want {
-				stream = append(stream, c.peer.message(uint64(i+1), 0, m)...)
+// leave has c go to the bed b, with its socket. What it returns waits for that.
+func (c *conn) leave(b *bed) (arrive func()) {
+	arrived := false
+	c.h.Migrate(b.c, func() { arrived = true })
+	return func() {
+		c.t.Helper()
+		b.d.Socks[c.sock.Sock.FD()] = c.sock // the fake drivers do not see the descriptor
+		for range 20 {
+			c.settle()
+			if !c.sock.Armed && !c.sock.Receiving {
+				c.sock.Drv = b.d
 			}
-			c.sock.Arrive(stream[:cut])
-			a.settle()
-			arrived := false
-			c.h.Migrate(b.c, func() { arrived = true })
-			moveSock(t, a, b, c, func() bool { return arrived })
-			c.sock.Arrive(stream[cut:])
-			b.settle()
-			if err := c.own.fault(); err != nil {
-				t.Fatalf("cut at %d: %v", cut, err)
+			if b.settle(); arrived {
+				c.bed = b
+				return
 			}
-			checkReceived(t, c.own.list(), want)
-			if n := a.c.Snapshot().PoolInUse; n != 0 {
-				t.Errorf("cut at %d: the old core's pool has lent %d bytes", cut, n)
-			}
-			b.close()
-			a.close()
 		}
-	})
-}
-
-// moveSock runs both beds until the socket has arrived; the fake drivers are
-// told of the descriptor that they cannot see.
-func moveSock(t *testing.T, a, b *bed, c *conn, done func() bool) {
-	t.Helper()
-	b.d.Socks[c.sock.Sock.FD()] = c.sock
-	for range 20 {
-		a.settle()
-		if !c.sock.Armed && !c.sock.Receiving {
-			c.sock.Drv = b.d
-		}
-		b.settle()
-		if done() {
-			return
-		}
+		c.t.Fatal("the socket does not arrive")
 	}
-	t.Fatal("the socket does not arrive")
 }
 
 // inFlight is a connection with a write in flight, and a core to which it may go.
@@ -152,18 +122,16 @@ func inFlight(t *testing.T) (a, b *bed, c *conn) {
 // meanwhile follows on the new core.
 func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 	a, b, c := inFlight(t)
-	arrived := false
-	c.h.Migrate(b.c, func() { arrived = true })
-	must(t, c.h.Send(&Message{TID: 2}))
-	a.settle()
+	arrive := c.leave(b)
+	c.send(&Message{TID: 2})
 	b.settle()
-	if arrived || c.h.Core() != a.c {
+	if c.h.Core() != a.c {
 		t.Fatal("the socket left with a write in flight")
 	}
 	c.sock.Park = false
 	c.sock.Finish(0)
-	moveSock(t, a, b, c, func() bool { return arrived })
-	b.settle()
+	arrive()
+	c.settle()
 	if got := tids(c.take()); fmt.Sprint(got) != "[1 2]" || c.own.fault() != nil {
 		t.Errorf("sent %v, fault %v", got, c.own.fault())
 	}
@@ -265,7 +233,8 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 	drivertest.CheckLeaks(t, func() {
 		p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 		oa, ob := &recorder{}, &recorder{}
-		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{})
+		tap := make(endsTap, 8) // of both
+		ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{Tap: tap})
 		must(t, ha.Send(&Message{TID: 1}))
 		until(t, ob, "the message", func() bool { return len(ob.list()) == 1 })
 		dead := p.Core(2)
@@ -273,6 +242,9 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		migrate(t, hb, dead)
 		until(t, ob, "the fault", func() bool { return errors.Is(ob.fault(), loop.ErrStopped) })
 		until(t, oa, "the peer's fault", func() bool { return oa.fault() != nil })
+		if len(tap) != 2 {
+			t.Errorf("taps of %d sockets have heard of the end", len(tap))
+		}
 		moved := make(chan struct{})
 		hb.Move(p.Core(1), MoveCause{}, func() { close(moved) })
 		<-moved

@@ -72,7 +72,7 @@ func (h *Handler) checkProgress(c *loop.Core, now time.Duration) {
 	switch {
 	case s.Throttled():
 		err = h.checkStopped(s, now)
-	case h.framer.frame().unfinished():
+	case h.framer.frame().target != nil: // a part of a frame is there
 		err = h.checkRate(s)
 	default:
 		return

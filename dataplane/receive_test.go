@@ -295,9 +295,7 @@ func TestDamageEndsOnlyItsConnection(t *testing.T) {
 
 func TestAnAbortedControlFrameNeverHappened(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{}, wireModes[0])
-	enc := frame.NewEncoder(frame.Rev0)
-	stamp := Timestamp{1, 2}.payload()
-	c.arrive(abortedFrame(enc, frame.TagKeepalive2, stamp[:], [4][]byte{}))
+	c.arrive(c.peer.abort(c.peer.stamped(frame.TagKeepalive2, Timestamp{1, 2}), 0))
 	if c.own.fault() != nil || len(c.take()) != 0 || countsOf(c.c).Aborted != 1 {
 		t.Errorf("fault %v, %d aborted", c.own.fault(), countsOf(c.c).Aborted)
 	}
@@ -347,48 +345,130 @@ func TestControlFramesThatAreTooShortAreFaults(t *testing.T) {
 	}
 }
 
-// Throttled in the middle of what is buffered, and resumed: nothing is lost,
-// nothing reordered.
-func TestThrottlingInTheMiddleOfBufferedBytesKeepsTheOrder(t *testing.T) {
-	overModes(t, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
-		for seed := range uint64(5) {
-			rng := rand.New(rand.NewPCG(seed, 5))
-			var sizes [][3]int
-			for range 60 {
-				sizes = append(sizes, [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))})
+// anySizes are the sizes of many messages: of any size, small with a large one now and then, or large ones like the
+// last.
+func anySizes(rng *rand.Rand, kind int) (sizes [][3]int) {
+	repeated := [][3]int{{0, 0, 70000}, {0, 0, 70000}, {5, 0, 70000}, {0, 0, 10}, {}, {100, 0, 0}, {70000, 0, 0}}
+	for len(sizes) < 30 {
+		one := [3]int{rng.IntN(2000), rng.IntN(100), rng.IntN(1 << rng.IntN(18))}
+		switch {
+		case kind == 1 && rng.IntN(12) > 0:
+			one = [3]int{0, 0, rng.IntN(600)}
+		case kind == 2:
+			if one = repeated[rng.IntN(len(repeated))]; len(sizes) > 0 && rng.IntN(2) == 0 {
+				one = sizes[len(sizes)-1]
 			}
-			list := messagesOf(sizes)
-			ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(100 << 10)}
-			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts}, m)
-			var kept []*Message
+		}
+		sizes = append(sizes, one)
+	}
+	return sizes
+}
+
+// Cuts, stops, slow dispatchers, shortages of receive buffers, and memory that is posted and withdrawn, at any moment:
+// each message comes once, in its order, and does not change while it is kept. Then the end is seen, and nothing is
+// held.
+// Matrix: IO-23, V1-13
+func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
+	var took, left, posted int
+	overModes(t, func(t *testing.T, mode wireMode, receive loop.ReceiveMode) {
+		seeds := 10
+		if mode.name == plain2.name { // it guesses, too
+			seeds = 40
+		}
+		for seed := range seeds {
+			rng := rand.New(rand.NewPCG(uint64(seed), 31))
+			one := func(n int) bool { return rng.IntN(n) == 0 }
+			large := 0
+			if one(3) {
+				large = 300
+			}
+			b := newPostBed(t, receive, large)
+			c, ts, kept := b.poster(mode)
+			ts.Frames.SetLimit(rng.Int64N(7))
+			ts.Bytes.SetLimit(rng.Int64N(3) * 70 << 10)
+			ts.Shared.SetLimit(rng.Int64N(2) * 70 << 10)
+			late, posts := one(4), seed%2 == 0
 			c.own.onMessage = func(_ *Handler, m *Message) {
+				if late {
+					b.Time += turnTime
+				}
 				if rng.IntN(3) > 0 {
-					m.Retain()
-					kept = append(kept, m)
+					*kept = append(*kept, forgetful(m))
 				}
 			}
-			all := c.peer.stream(list)
-			for len(all) > 0 || len(kept) > 0 {
-				if n := min(rng.IntN(40000), len(all)); n > 0 && rng.IntN(2) == 0 {
-					c.sock.Arrive(all[:n])
-					all = all[n:]
-				}
-				if len(kept) > 0 && rng.IntN(2) == 0 {
-					kept[0].Release()
-					kept = kept[1:]
-				}
-				c.settle()
+			list := messagesOf(anySizes(rng, seed%3))
+			armed, free := map[uint64]*target{}, []*target{}
+			all, ends, at := []byte(nil), []int(nil), 0
+			for i, m := range list {
+				all = append(all, c.peer.message(uint64(i+1), 0, m)...)
+				ends = append(ends, len(all))
 			}
-			if err := c.own.fault(); err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+			for at < len(all) || len(*kept) > 0 {
+				if next := min(at+1+rng.IntN(1<<(4+rng.IntN(15))), len(all)); at < len(all) && !one(3) {
+					if i, _ := slices.BinarySearch(ends, next); one(2) {
+						next = ends[i]
+					}
+					c.sock.Arrive(all[at:next])
+					at = next
+				}
+				switch rng.IntN(12) {
+				case 0:
+					c.sock.RunOut()
+				case 1:
+					must(t, b.By.Turn())
+				default:
+					c.settle()
+				}
+				for posts && one(2) {
+					m := list[rng.IntN(len(list))]
+					switch g := armed[m.TID]; {
+					case g == nil:
+						g = newTarget(m.TID, 1+rng.IntN(max(2*len(m.Data), 1)))
+						must(t, c.h.AddPosting(&g.Posting))
+						armed[g.TID] = g
+					case c.h.RemovePosting(c.c, &g.Posting):
+						g.fill()
+						free = append(free, g)
+						fallthrough
+					default:
+						delete(armed, g.TID)
+						posted += g.used
+						if !g.fenced() {
+							t.Fatalf("seed %d: the fence of %d bytes was written", seed, len(g.Buffer))
+						}
+					}
+				}
+				for len(*kept) > 0 && (one(2) || at == len(all)) {
+					m := (*kept)[0]
+					if want := list[m.Seq()-1]; !bytes.Equal(m.Front, want.Front) || !bytes.Equal(m.Middle, want.Middle) ||
+						!bytes.Equal(m.Data, want.Data) {
+						t.Fatalf("seed %d: message %d changed while it was kept", seed, m.Seq())
+					}
+					m.Release()
+					*kept = (*kept)[1:]
+				}
 			}
+			c.sock.HangUp()
+			c.settle()
+			c.releaseEach(kept)
 			checkReceived(t, c.own.list(), list)
-			if ts.Frames.Used() != 0 || ts.Bytes.Used() != 0 || c.c.Snapshot().PoolInUse != 0 {
-				t.Errorf("seed %d: %d messages, %d bytes, %d of memory are held", seed, ts.Frames.Used(), ts.Bytes.Used(), c.c.Snapshot().PoolInUse)
+			for _, g := range free {
+				if !g.untouched() {
+					t.Fatalf("seed %d: memory was touched after it was withdrawn", seed)
+				}
 			}
-			c.close()
+			nothingHeld(t, c, ts, fmt.Sprintf("seed %d", seed))
+			if !errors.Is(c.own.fault(), io.EOF) || c.d.Lent != c.d.Released {
+				t.Fatalf("seed %d: fault %v, %d of %d buffers came back", seed, c.own.fault(), c.d.Released, c.d.Lent)
+			}
+			st := c.c.Snapshot()
+			took, left = took+int(st.TookBuffers), left+int(st.LeftBuffers)
+			b.close()
 		}
 	})
+	if took < 15 || left < 40 || posted < 20 {
+		t.Errorf("it went to the buffers %d times, and back %d times; %d postings were used", took, left, posted)
+	}
 }
 
 func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {

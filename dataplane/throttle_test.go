@@ -1,13 +1,13 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -195,32 +195,6 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 	}
 }
 
-// aborted is a message frame that its sender gave up.
-func (p *peerCodec) aborted(seq uint64, m *Message) []byte {
-	hd := frame.MessageHeader{Seq: seq}
-	var seg0 [frame.MessageHeaderSize]byte
-	hd.Put(&seg0)
-	lens := [4]int{len(seg0), len(m.Front), len(m.Middle), len(m.Data)}
-	var segs [4][]byte
-	for i := 1; i < 4; i++ {
-		segs[i] = make([]byte, lens[i])
-	}
-	return abortedFrame(p.enc, frame.TagMessage, seg0[:], segs)
-}
-
-// abortedFrame is a frame whose late status says that its sender gave it up. It has
-// more than one segment, or is of revision 0: others have no late status.
-func abortedFrame(enc *frame.Encoder, tag frame.Tag, seg0 []byte, segs [4][]byte) []byte {
-	b := enc.AppendOpen(nil, tag, seg0, [4]int{len(seg0), len(segs[1]), len(segs[2]), len(segs[3])})
-	for _, s := range segs[1:] {
-		b = append(b, s...)
-	}
-	late := len(b)
-	b = enc.AppendClose(b, segs)
-	b[late] = 1 // aborted, in both revisions
-	return b
-}
-
 // Matrix: TH-11
 func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	th := loop.NewThrottle(10)
@@ -288,21 +262,21 @@ func TestTheLastOfPauseAndResumeHoldsWhileTheHandlerMoves(t *testing.T) {
 		first, last := c.h.Resume, c.h.Pause
 		if !pause {
 			first, last = last, first
+			c.h.Pause()
+			c.settle()
 		}
-		arrived := false
 		between := loop.Task{Run: func(*loop.Core) {
 			if c.h.Core() != b.c {
 				t.Error("the handler is still on the old core")
 			}
 			last()
 		}}
-		c.h.Migrate(b.c, func() { arrived = true })
+		arrive := c.leave(b)
 		a.c.Post(&between)
 		first()
-		moveSock(t, a, b, c, func() bool { return arrived })
-		b.settle()
-		c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 1}))
-		b.settle()
+		arrive()
+		c.settle()
+		c.arrive(c.peer.message(1, 0, &Message{TID: 1}))
 		if got := len(c.own.list()); (got == 0) != pause || c.own.fault() != nil {
 			t.Errorf("last called pause: %v, and %d messages came, %v", pause, got, c.own.fault())
 		}
@@ -425,6 +399,24 @@ func TestAMessageThatIsQueuedWhileItIsCountedAgainCountsAsSent(t *testing.T) {
 		}
 	}
 	l.settle()
+}
+
+// A message that is not sent stays with its user, and so counts as before.
+func TestAMessageThatAFrozenHandlerRefusesCountsAsReceived(t *testing.T) {
+	l := newLimited(t, true, 1<<20, 1<<30)
+	var m *Message
+	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain() }
+	l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
+	frozen := l.bed.handler(HandlerConfig{})
+	frozen.h.Freeze(func(HandlerState) {})
+	l.settle()
+	if err := frozen.h.Send(m); !errors.Is(err, ErrFrozen) || l.held(1000) != 1 {
+		t.Errorf("%v, and %d messages count", err, l.held(1000))
+	}
+	m.Release()
+	if l.settle(); l.held(1000) != 0 {
+		t.Errorf("%d messages count at the end", l.held(1000))
+	}
 }
 
 // What is held never exceeds a limit because a message is counted late, however

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // The bounds of a turn of the loop (loop/read.go).
@@ -270,43 +269,6 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 			checkReceived(t, slow.own.list(), list)
 			if err := slow.own.fault(); err != nil {
 				t.Error(err)
-			}
-		})
-	}
-}
-
-// A throttle that stops a connection in the middle of what a late turn has left,
-// and the end of the stream behind that.
-func TestWhatALateTurnLeavesSurvivesAThrottleAndTheEnd(t *testing.T) {
-	for _, receive := range receiveModes {
-		t.Run(string(receive), func(t *testing.T) {
-			ts := &loop.Throttles{Frames: loop.NewThrottle(30)}
-			b := newBed(t, receiving(receive))
-			c := b.conn(OpenOptions{Throttles: ts})
-			var kept []*Message
-			c.own.onMessage = func(_ *Handler, m *Message) {
-				b.Time += turnTime
-				m.Retain()
-				kept = append(kept, m)
-			}
-			const total = 400
-			list := make([]*Message, total)
-			for i := range list {
-				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 200)}
-			}
-			stream := c.peer.stream(list)
-			c.sock.Arrive(stream[:len(stream)/2], stream[len(stream)/2:])
-			c.sock.HangUp()
-			for range total {
-				b.settle()
-				for _, m := range kept {
-					m.Release()
-				}
-				kept = kept[:0]
-			}
-			checkReceived(t, c.own.list(), list)
-			if c.own.fault() == nil {
-				t.Error("the end is not seen")
 			}
 		})
 	}

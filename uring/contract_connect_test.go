@@ -15,49 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// Matrix: SH-14
-func TestAcceptTakesManyConnections(t *testing.T) {
-	const total = 300 // several turns of any driver
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		addr := r.listening()
-		dialled := make(chan net.Conn, total)
-		failed := make(chan error, 1)
-		go func() {
-			defer close(dialled)
-			for range total {
-				c, err := net.Dial("tcp", addr.String())
-				if err != nil {
-					failed <- err
-					return
-				}
-				dialled <- c
-			}
-			failed <- nil
-		}()
-		accepted := map[string]bool{}
-		for range total {
-			s := r.acceptOne()
-			flags, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFL, 0)
-			if err != nil || flags&unix.O_NONBLOCK == 0 {
-				t.Fatalf("accepted descriptor has status flags %#x (%v), want O_NONBLOCK", flags, err)
-			}
-			if flags, err = unix.FcntlInt(uintptr(s.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-				t.Fatalf("accepted descriptor has flags %#x (%v), want FD_CLOEXEC", flags, err)
-			}
-			accepted[r.d.PeerAddr(s).String()] = true
-			r.d.Close(s)
-		}
-		must(t, <-failed)
-		for c := range dialled {
-			if a := c.LocalAddr().String(); !accepted[a] {
-				t.Errorf("connection from %s was not accepted", a)
-			}
-			c.Close()
-		}
-	})
-}
-
-// Matrix: IO-04
+// Matrix: SH-14, IO-04
 func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		l := r.listen(loopback, uring.ListenOptions{})
@@ -76,8 +34,14 @@ func TestAcceptFindsConnectionsThatCameBefore(t *testing.T) {
 			if c.Res < 0 {
 				t.Fatalf("accept: %v", c.Errno())
 			}
-			if got := r.d.PeerAddr(r.adopt(c.Res)).String(); got != w {
+			s := r.adopt(c.Res)
+			if got := r.d.PeerAddr(s).String(); got != w {
 				t.Fatalf("accepted %s, want %s", got, w)
+			}
+			status, err := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFL, 0)
+			flags, err2 := unix.FcntlInt(uintptr(s.FD()), unix.F_GETFD, 0)
+			if err != nil || err2 != nil || status&unix.O_NONBLOCK == 0 || flags&unix.FD_CLOEXEC == 0 {
+				t.Fatalf("accepted descriptor has status %#x and flags %#x (%v, %v)", status, flags, err, err2)
 			}
 		}
 		r.expectNone(user)
@@ -276,21 +240,6 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	}
 }
 
-func TestAddressOfNothingIsInvalid(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		l := r.listen(loopback, uring.ListenOptions{})
-		if a := r.d.PeerAddr(l); a.IsValid() {
-			t.Fatalf("a listener has the peer %v", a)
-		}
-		if a := r.d.LocalAddr(uring.Socket{}); a.IsValid() {
-			t.Fatalf("the zero Socket has the address %v", a)
-		}
-		if _, err := r.d.Listen(netip.AddrPort{}, uring.ListenOptions{}); err == nil {
-			t.Fatal("listening on the invalid address")
-		}
-	})
-}
-
 // shares has both listeners of an address get some of many connections.
 func (r *rig) shares(addr netip.AddrPort, a, b uring.Socket) {
 	r.t.Helper()
@@ -361,23 +310,16 @@ func TestSocketOptionsAreSet(t *testing.T) {
 func TestOperationsOnNothingFail(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		var none uring.Socket
-		if _, err := r.d.Accept(none, 1); err == nil {
-			t.Error("Accept on the zero Socket")
-		}
-		if _, err := r.d.Ready(none, 1); err == nil {
-			t.Error("Ready on the zero Socket")
-		}
-		if _, err := r.d.Receive(none, 1); err == nil {
-			t.Error("Receive on the zero Socket")
+		for _, kind := range []uring.Kind{uring.KindAccept, uring.KindReady, uring.KindReceive} {
+			if _, err := r.d.Arm(kind, none, 1); err == nil {
+				t.Errorf("kind %v is armed on the zero Socket", kind)
+			}
 		}
 		if _, _, err := r.d.Send(none, r.vec([]byte("x")), 1, 0); err == nil {
 			t.Error("Send on the zero Socket")
 		}
-		if _, errno := r.d.Recv(none, make([]byte, 1)); errno == 0 {
+		if _, errno := r.d.Recv(none, make([]byte, 1), nil); errno == 0 {
 			t.Error("Recv on the zero Socket")
-		}
-		if _, errno := r.d.Recvv(none, make([]byte, 1), make([]byte, 1)); errno == 0 {
-			t.Error("Recvv on the zero Socket")
 		}
 		r.d.Shutdown(none)
 		r.d.Close(none)

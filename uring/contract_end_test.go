@@ -74,27 +74,6 @@ func TestCancelAndCloseEndEachKindOnce(t *testing.T) {
 	}
 }
 
-// The socket works on after a Cancel, and the slot is another operation's.
-func TestCancelOfAnEndedOperationIsIgnored(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		var old []uring.Op
-		for range 20 {
-			user, op := r.ready(s)
-			r.d.Cancel(op)
-			r.expectFinal(user, unix.ECANCELED)
-			old = append(old, op)
-		}
-		user, _ := r.ready(s)
-		for _, op := range old {
-			r.d.Cancel(op)
-		}
-		r.expectNone(user)
-		write(t, conn, []byte("x"))
-		expectReadable(t, r.await(user))
-	})
-}
-
 // Matrix: SH-14
 func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -106,55 +85,6 @@ func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 		for ended := false; !ended; {
 			r.await(ready)
 			_, ended = r.drain(b)
-		}
-	})
-}
-
-// The number of a closed descriptor is reused at once: nothing that was meant
-// for the old socket reaches the new one.
-// Matrix: IO-18
-func TestDescriptorReuseHasNoCrossTalk(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		reused := 0
-		var olds []uint64
-		for range 100 {
-			a, b := r.pair(uring.SocketOptions{})
-			old, _ := r.ready(a)
-			olds = append(olds, old)
-			r.sendAll(b, r.vec([]byte("for the old one")))
-			r.d.Close(a) // its event is on the way
-			c, user, _ := r.connect(netip.AddrPort{}, r.listening(), uring.SocketOptions{})
-			if c.FD() == a.FD() {
-				reused++
-			}
-			fresh, _ := r.ready(c)
-			if c := r.await(user); c.Res != 0 {
-				t.Fatalf("connect: %v", c.Errno())
-			}
-			d := r.acceptOne()
-			r.expectFinal(old, unix.ECANCELED)
-			if data, ended := r.drain(c); len(data) > 0 || ended {
-				t.Fatalf("the new socket reads %q, end %v", data, ended)
-			}
-			r.sendAll(d, r.vec([]byte("new")))
-			var got []byte
-			for len(got) == 0 {
-				expectReadable(t, r.await(fresh))
-				got, _ = r.drain(c)
-			}
-			if string(got) != "new" {
-				t.Fatalf("the new socket reads %q", got)
-			}
-			for _, s := range []uring.Socket{b, c, d} {
-				r.d.Close(s)
-			}
-			r.expectFinal(fresh, unix.ECANCELED)
-		}
-		for _, old := range olds {
-			r.expectNone(old)
-		}
-		if reused == 0 {
-			t.Fatal("no number was reused: the test shows nothing")
 		}
 	})
 }
@@ -242,7 +172,7 @@ func TestClosedDriverIsHarmless(t *testing.T) {
 		if _, err := r.d.Wait(0); err == nil {
 			t.Error("Wait after CloseDriver")
 		}
-		if _, err := r.d.Ready(s, 1); err == nil {
+		if _, err := r.d.Arm(uring.KindReady, s, 1); err == nil {
 			t.Error("Ready after CloseDriver")
 		}
 		if _, err := r.d.Listen(loopback, uring.ListenOptions{}); err == nil {
@@ -277,7 +207,7 @@ func TestADetachedSocketGoesOnWhereItIsAdopted(t *testing.T) {
 		if err != nil || fd != a.FD() {
 			t.Fatalf("descriptor %d, %v, want %d", fd, err, a.FD())
 		}
-		if _, errno := r.d.Recv(a, make([]byte, 1)); errno != unix.EBADF {
+		if _, errno := r.d.Recv(a, make([]byte, 1), nil); errno != unix.EBADF {
 			t.Errorf("read from a socket that has left: %v", errno)
 		}
 		if _, err := r.d.Detach(a); !errors.Is(err, unix.EBADF) {
@@ -319,22 +249,6 @@ func TestWaitReturnsNotBeforeACompletionOrItsTimeout(t *testing.T) {
 			t.Fatalf("%d operations in flight, want 1", n)
 		}
 		r.d.Close(s)
-	})
-}
-
-func TestWaitDoesNotSleepOnWhatIsThere(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, _ := r.plain()
-		user, op := r.ready(s)
-		r.settle()
-		r.d.Cancel(op)
-		r.step(-1) // would hang
-		r.expectFinal(user, unix.ECANCELED)
-		user, _ = r.ready(s)
-		r.settle()
-		r.d.Close(s)
-		r.step(-1)
-		r.expectFinal(user, unix.ECANCELED)
 	})
 }
 
@@ -551,7 +465,7 @@ func (e *echo) hop(from, to uring.Socket, user uint64) {
 				e.r.d.Release(c.Buf)
 			case c.User == user && e.flags == 0:
 				for {
-					n, errno := e.r.d.Recv(to, e.buf)
+					n, errno := e.r.d.Recv(to, e.buf, nil)
 					arrived += n
 					if errno != 0 || n < len(e.buf) {
 						break

@@ -3,10 +3,7 @@ package uring_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -33,50 +30,6 @@ func TestReadyReportsWhatCameBeforeArming(t *testing.T) {
 	})
 }
 
-func TestReadyReportsEachArrival(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		user, _ := r.ready(s)
-		r.expectNone(user)
-		for i := range 50 {
-			write(t, conn, []byte{byte(i), byte(i)})
-			expectReadable(t, r.await(user))
-			if data, ended := r.drain(s); !bytes.Equal(data, []byte{byte(i), byte(i)}) || ended {
-				t.Fatalf("round %d: read %v, end %v", i, data, ended)
-			}
-		}
-		r.expectNone(user)
-		// More of them without reading: at least one more completion, and
-		// everything is there.
-		write(t, conn, []byte("a"))
-		expectReadable(t, r.await(user))
-		write(t, conn, []byte("b"))
-		expectReadable(t, r.await(user))
-		if data, _ := r.drain(s); string(data) != "ab" {
-			t.Fatalf("read %q", data)
-		}
-	})
-}
-
-func TestReadyReportsTheEndOfTheStream(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		user, _ := r.ready(s)
-		write(t, conn, []byte("last"))
-		conn.CloseWrite()
-		var data []byte
-		for ended := false; !ended; {
-			expectReadable(t, r.await(user))
-			var more []byte
-			more, ended = r.drain(s)
-			data = append(data, more...)
-		}
-		if string(data) != "last" {
-			t.Fatalf("read %q", data)
-		}
-	})
-}
-
 func expectReadable(t *testing.T, c uring.Completion) {
 	t.Helper()
 	if c.Res < 0 || c.Res&(unix.POLLIN|unix.POLLHUP|unix.POLLERR|unix.POLLRDHUP) == 0 || c.Flags&uring.More == 0 {
@@ -84,12 +37,12 @@ func expectReadable(t *testing.T, c uring.Completion) {
 	}
 }
 
-func TestRecvvBoundaries(t *testing.T) {
+func TestRecvBoundaries(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, conn := r.plain()
 		user, _ := r.ready(s)
-		if n, errno := r.d.Recvv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != unix.EAGAIN {
-			t.Fatalf("Recvv of nothing: %d, %v", n, errno)
+		if n, errno := r.d.Recv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != unix.EAGAIN {
+			t.Fatalf("Recv of nothing: %d, %v", n, errno)
 		}
 		for _, tt := range []struct{ p, q, data int }{
 			{4, 4, 3}, {4, 4, 4}, {4, 4, 5}, {4, 4, 8}, {1, 100, 60}, {100, 1, 101}, {5, 0, 5}, {0, 5, 5},
@@ -98,7 +51,7 @@ func TestRecvvBoundaries(t *testing.T) {
 			write(t, conn, want)
 			r.await(user)
 			p, q := make([]byte, tt.p), make([]byte, tt.q)
-			n, errno := r.d.Recvv(s, p, q)
+			n, errno := r.d.Recv(s, p, q)
 			if errno != 0 || n != tt.data {
 				t.Fatalf("%+v: %d, %v", tt, n, errno)
 			}
@@ -108,8 +61,8 @@ func TestRecvvBoundaries(t *testing.T) {
 		}
 		conn.CloseWrite()
 		r.await(user)
-		if n, errno := r.d.Recvv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != 0 {
-			t.Fatalf("Recvv at the end: %d, %v", n, errno)
+		if n, errno := r.d.Recv(s, make([]byte, 1), make([]byte, 1)); n != 0 || errno != 0 {
+			t.Fatalf("Recv at the end: %d, %v", n, errno)
 		}
 	})
 }
@@ -118,7 +71,7 @@ func TestReceiveIsSupportedAsSaid(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
 		s, _ := r.plain()
 		user := r.user()
-		op, err := r.d.Receive(s, user)
+		op, err := r.d.Arm(uring.KindReceive, s, user)
 		if want := r.d.Info().Receive; want != (err == nil) {
 			t.Fatalf("Info().Receive %v, Receive: %v", want, err)
 		}
@@ -131,85 +84,26 @@ func TestReceiveIsSupportedAsSaid(t *testing.T) {
 }
 
 // Matrix: FR-25, SH-14, IO-05, IO-16
-func TestSendRandomShapesToASlowReader(t *testing.T) {
-	for _, flags := range []uring.SendFlags{0, uring.SendQuiet, uring.SendZeroCopy} {
-		t.Run(fmt.Sprintf("flags %d", flags), func(t *testing.T) {
-			overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-				rnd := random(t)
-				s, conn := r.plain()
-				smallSendBuffer(t, s)
-				if flags&uring.SendQuiet != 0 {
-					// The completion may wait for something else.
-					r.slice = time.Millisecond
-				}
-				got := readSlowly(conn, rand.New(rand.NewPCG(rnd.Uint64(), 2)))
-				var want []byte
-				inline := 0
-				for _, limit := range []int{1, 100, 5000, 200_000, 4 << 20, 64, 1 << 20} {
-					pieces := randomPieces(rnd, limit)
-					v := r.vec(pieces...)
-					whole := slices.Concat(pieces...)
-					for range 2 { // the list stays as it was
-						want = append(want, whole...)
-						done, user, _ := r.send(s, v, flags)
-						if done {
-							inline++
-							r.expectNone(user)
-							continue
-						}
-						c := r.await(user)
-						if int(c.Res) != len(whole) || c.Flags&uring.More != 0 {
-							t.Fatalf("send of %d bytes in %d pieces: %+v (%v)", len(whole), len(pieces), c, c.Errno())
-						}
-					}
-				}
-				t.Logf("%d bytes, %d sends done at once", len(want), inline)
-				r.d.Shutdown(s)
-				if data := r.receiveResult(got); !bytes.Equal(data, want) {
-					t.Fatalf("the peer read %d bytes, %d were sent, or they differ", len(data), len(want))
-				}
+func TestALargeSendArrivesWholeAndLeavesItsListAsItWas(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		r.slice = time.Millisecond // the completion of a quiet send may wait for something else
+		s, peer := r.pair(uring.SocketOptions{SendBuffer: 64 << 10})
+		rnd := random(t)
+		pieces := [][]byte{randomBytes(rnd, 1), randomBytes(rnd, 3<<20), randomBytes(rnd, 5000)}
+		v, want := r.vec(pieces...), slices.Concat(pieces...)
+		for _, flags := range []uring.SendFlags{0, 0, uring.SendQuiet, uring.SendZeroCopy, 0} {
+			done, user, _ := r.send(s, v, flags)
+			var got []byte
+			r.until("bytes or the completion are missing", func() bool {
+				data, _ := r.drain(peer)
+				got = append(got, data...)
+				return len(got) >= len(want) && (done || len(r.collected[user]) > 0)
 			})
-		})
-	}
-}
-
-// smallSendBuffer makes large sends go out in many parts. (A small receive
-// buffer would, too, but a window below the 64 KiB segments of the loopback
-// makes TCP wait for its persist timer, 200 ms each time.)
-func smallSendBuffer(t *testing.T, s uring.Socket) {
-	t.Helper()
-	must(t, unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10))
-}
-
-// randomPieces has up to limit bytes in pieces of very different sizes.
-func randomPieces(rnd *rand.Rand, limit int) (pieces [][]byte) {
-	for rest := limit; rest > 0 && len(pieces) < uring.MaxVec; {
-		n := 1 + rnd.IntN(min(rest, 1<<(1+rnd.IntN(20))))
-		pieces = append(pieces, randomBytes(rnd, n))
-		rest -= n
-	}
-	return pieces
-}
-
-// readSlowly reads to the end in small, uneven steps.
-func readSlowly(conn net.Conn, rnd *rand.Rand) <-chan result {
-	ch := make(chan result, 1)
-	go func() {
-		var all []byte
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := conn.Read(buf[:1+rnd.IntN(len(buf))])
-			all = append(all, buf[:n]...)
-			if err != nil {
-				if err == io.EOF {
-					err = nil
-				}
-				ch <- result{all, err}
-				return
+			if c, ok := r.take(user); ok && int(c.Res) != len(want) || !bytes.Equal(got, want) {
+				t.Fatalf("flags %d: %+v (%v), the peer has %d bytes of %d, or others", flags, c, c.Errno(), len(got), len(want))
 			}
 		}
-	}()
-	return ch
+	})
 }
 
 // A reset ends the operations in flight, and later ones fail.
@@ -239,7 +133,7 @@ func TestAResetByThePeerEndsEverything(t *testing.T) {
 			s, user := begun(func(s uring.Socket) uint64 { user, _ := r.ready(s); return user })
 			expectReadable(t, r.await(user))
 			if reads {
-				if n, errno := r.d.Recv(s, make([]byte, 8)); errno != unix.ECONNRESET {
+				if n, errno := r.d.Recv(s, make([]byte, 8), nil); errno != unix.ECONNRESET {
 					t.Errorf("Recv: %d, %v, want ECONNRESET", n, errno)
 				}
 			}

@@ -250,11 +250,11 @@ func (r *rig) listen(addr netip.AddrPort, opt uring.ListenOptions) uring.Socket 
 	return s
 }
 
-// begin starts an operation on a socket.
-func (r *rig) begin(kind uring.Kind, start func(uring.Socket, uint64) (uring.Op, error), s uring.Socket) (user uint64, op uring.Op) {
+// arm begins a multishot operation on a socket.
+func (r *rig) arm(kind uring.Kind, s uring.Socket) (user uint64, op uring.Op) {
 	r.t.Helper()
 	user = r.user()
-	op, err := start(s, user)
+	op, err := r.d.Arm(kind, s, user)
 	if err != nil {
 		r.t.Fatalf("operation of kind %v: %v", kind, err)
 	}
@@ -264,17 +264,17 @@ func (r *rig) begin(kind uring.Kind, start func(uring.Socket, uint64) (uring.Op,
 
 func (r *rig) accept(s uring.Socket) (uint64, uring.Op) {
 	r.t.Helper()
-	return r.begin(uring.KindAccept, r.d.Accept, s)
+	return r.arm(uring.KindAccept, s)
 }
 
 func (r *rig) ready(s uring.Socket) (uint64, uring.Op) {
 	r.t.Helper()
-	return r.begin(uring.KindReady, r.d.Ready, s)
+	return r.arm(uring.KindReady, s)
 }
 
 func (r *rig) receive(s uring.Socket) (uint64, uring.Op) {
 	r.t.Helper()
-	return r.begin(uring.KindReceive, r.d.Receive, s)
+	return r.arm(uring.KindReceive, s)
 }
 
 func (r *rig) connect(local, to netip.AddrPort, opt uring.SocketOptions) (s uring.Socket, user uint64, op uring.Op) {
@@ -396,7 +396,7 @@ func (r *rig) drain(s uring.Socket) (data []byte, ended bool) {
 	r.t.Helper()
 	buf := make([]byte, 64<<10)
 	for {
-		n, errno := r.d.Recv(s, buf)
+		n, errno := r.d.Recv(s, buf, nil)
 		switch {
 		case errno == unix.EAGAIN:
 			return data, false
@@ -430,26 +430,6 @@ func write(t testing.TB, w io.Writer, p []byte) {
 	t.Helper()
 	if _, err := w.Write(p); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// result is what a peer's goroutine hands back.
-type result struct {
-	data []byte
-	err  error
-}
-
-func (r *rig) receiveResult(ch <-chan result) []byte {
-	r.t.Helper()
-	select {
-	case res := <-ch:
-		if res.err != nil {
-			r.t.Fatalf("peer: %v", res.err)
-		}
-		return res.data
-	case <-time.After(patience):
-		r.t.Fatal("timeout: the peer has not finished")
-		return nil
 	}
 }
 

@@ -17,13 +17,13 @@
 //
 // Requests are queued, and Wait gives them to the kernel and fetches the
 // answers in one system call. Only three things cost calls of their own: Recv
-// and Recvv read at once, a full queue is submitted when the next request does
+// reads at once, a full queue is submitted when the next request does
 // not fit, and Close and Shutdown first submit what was queued before them.
 // Wait tells the Go scheduler only when it may sleep.
 //
-// Receive needs no call of its own: the kernel fills buffers that all sockets of the
+// A receive (KindReceive) needs no call of its own: the kernel fills buffers that all sockets of the
 // driver share (Linux 6.12), and each answer names its part. For large data, and for data
-// that must not be taken yet, watch the socket (Ready) and read directly.
+// that must not be taken yet, watch the socket (KindReady) and read directly.
 //
 // # Memory
 //
@@ -54,11 +54,10 @@
 // a ring without sockets, syncs and timeouts, and a thread that polls while the disk works:
 // a core would have two rings and could not sleep. Few devices have the queues for it.
 //
-// The epoll engine reads and writes at once where the page cache allows it (RWF_NOWAIT),
-// gives direct I/O to Linux AIO, and has a bounded number of threads wait for the rest. It
-// costs about as much as the ring for direct I/O on files that do not grow: preallocate
-// them (KindAllocate, and one pass of writes), and overwrite. With AIO a write that makes a
-// file longer blocks its thread. A buffered read that misses the cache takes a thread.
+// The epoll engine (epoll_file.go) costs about as much as the ring for direct I/O on files that
+// do not grow: preallocate them (KindAllocate, and one pass of writes), and overwrite. With AIO
+// a write that makes a file longer blocks its thread. A buffered read that misses the cache
+// takes a thread.
 //
 // # Flavours
 //

@@ -8,12 +8,9 @@ import (
 )
 
 // Driver is one I/O engine: a ring, or the epoll reactor behind the same
-// calls. It belongs to the OS thread that opened it: every method but Wake
-// must be called from that thread, which the caller keeps locked
-// (runtime.LockOSThread) for the driver's whole life.
+// calls. Every method but Wake is for the OS thread that opened it.
 //
-// Requests are queued by the methods that return an Op and travel to the
-// kernel together, in the one system call that Wait makes. Each Op ends with
+// Requests are made by the methods that return an Op. Each Op ends with
 // exactly one final Completion (one without More), also after Cancel and after
 // Close of its socket; a multishot Op yields any number of completions with
 // More before that one. Memory named by a request belongs to the kernel from
@@ -35,38 +32,30 @@ type Driver interface {
 	// where it keeps a table of files. Close of the Socket closes it.
 	Adopt(fd int) (Socket, error)
 
-	// Accept arms a multishot accept. Each completion carries a new
-	// descriptor in Res (non-blocking, close-on-exec) that the receiver must
-	// Adopt or close.
-	Accept(s Socket, user uint64) (Op, error)
-
 	// Connect opens a TCP socket, binds it to local if that is valid (a zero
 	// port lets the kernel choose), and connects it. Res of the completion is 0
 	// or a negative errno; the socket is the caller's in both cases.
 	Connect(local, to netip.AddrPort, opt SocketOptions, user uint64) (Socket, Op, error)
 
-	// Ready arms a multishot, edge-triggered watch for readability: a
-	// completion says that bytes (or the end of the stream) arrived since the
-	// last one. Res is the poll mask. The receiver reads until Recv comes back
-	// short.
-	Ready(s Socket, user uint64) (Op, error)
+	// Arm begins a multishot operation on s, by its kind:
+	//
+	//	KindAccept   Each completion carries a new descriptor in Res (non-blocking, close-on-exec) that the receiver
+	//	             must Adopt or close.
+	//	KindReady    An edge-triggered watch for readability: a completion says that bytes (or the end of the stream)
+	//	             arrived since the last one. Res is the poll mask. The receiver reads until Recv comes back short.
+	//	KindReceive  A receive into the driver's own buffers. Data of each completion has the received bytes; give it
+	//	             back with Release. Res 0 is the end of the stream. It fails with errors.ErrUnsupported unless
+	//	             Info().Receive. A final completion with -ENOBUFS means that the buffers ran out: release some,
+	//	             then arm again; nothing is lost.
+	Arm(k Kind, s Socket, user uint64) (Op, error)
 
-	// Receive arms a multishot receive into the driver's own buffers. Data of
-	// each completion has the received bytes; give it back with Release. Res 0
-	// is the end of the stream. It fails with errors.ErrUnsupported unless
-	// Info().Receive. A final completion with -ENOBUFS means that the buffers
-	// ran out: release some, then arm again; nothing is lost.
-	Receive(s Socket, user uint64) (Op, error)
-
-	// Release returns the buffer slice of one Receive completion.
+	// Release returns the buffer slice of one completion of KindReceive.
 	Release(b Buffer)
 
-	// Recv and Recvv read at once, without the ring and without blocking:
-	// into p, or into p and then q. They return the bytes read and 0, or an
-	// errno (EAGAIN: nothing there). 0 bytes and no errno is the end of the
-	// stream.
-	Recv(s Socket, p []byte) (int, unix.Errno)
-	Recvv(s Socket, p, q []byte) (int, unix.Errno)
+	// Recv reads at once, without the ring and without blocking, into p and then q. It
+	// returns the bytes read and 0, or an errno (EAGAIN: nothing there). 0 bytes and no
+	// errno is the end of the stream.
+	Recv(s Socket, p, q []byte) (int, unix.Errno)
 
 	// Send queues all of v for transmission. At most one Send per socket may be
 	// in flight. If done, everything is in the socket's buffer already and no

@@ -92,7 +92,7 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 	}
 	d.rest = d
 	d.stats.Syscalls++
-	if err := d.openWake(); err != nil {
+	if err := d.watch(&d.wake, wakeGen); err != nil {
 		unix.Close(epfd)
 		return nil, err
 	}
@@ -105,16 +105,23 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 	return d, nil
 }
 
-func (d *epollDriver) openWake() error {
-	fd, err := d.wake.open()
+// Events of the two eventfds have generations that are no socket's.
+const (
+	wakeGen = 0  // of Wake
+	fileGen = -1 // of requests on files that have ended
+)
+
+// watch opens w and has its events reported: edge-triggered, so that the counter need not be
+// read.
+func (d *epollDriver) watch(w *waker, gen int32) error {
+	fd, err := w.open()
 	if err != nil {
 		return fmt.Errorf("epoll: eventfd: %w", err)
 	}
-	// Generation 0 is no socket's: it marks the wake-up. Edge-triggered, so
-	// that the counter need not be read.
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&(1<<32-1), Fd: int32(fd)}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&(1<<32-1), Fd: int32(fd), Pad: gen}
 	if err := unix.EpollCtl(d.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		d.wake.close()
+		w.close()
+		w.closed = false // for the next attempt
 		return fmt.Errorf("epoll: register eventfd: %w", err)
 	}
 	d.stats.Syscalls += 2
@@ -221,7 +228,7 @@ func (d *epollDriver) CloseDriver() error {
 
 // dispatch serves one event and says whether it was the wake-up.
 func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
-	if ev.Pad == 0 {
+	if ev.Pad == wakeGen {
 		d.wake.lower()
 		d.stats.Wakes++
 		return true

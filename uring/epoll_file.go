@@ -1,7 +1,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 // one system call for all requests of a turn. For the rest a bounded number of threads
 // waits (epoll_pool.go): reads that miss the cache, writes and syncs of buffered files,
 // and requests that AIO refuses. One eventfd reports the ends.
-
-// fileGen marks the events of that eventfd, as generations mark those of sockets.
-const fileGen = -1
 
 // closeStep and closeSteps bound the time for which CloseDriver waits for the kernel. The
 // kernel cancels some requests at once; the others wait for the network or a device.
@@ -56,23 +52,12 @@ func (d *epollDriver) AdoptFile(fd int) (File, error) {
 
 // openFiles opens the eventfd of the ends, for the first file.
 func (d *epollDriver) openFiles() error {
-	k := &d.disk
-	if k.open {
+	if d.disk.open {
 		return nil
 	}
-	fd, err := k.ended.open()
-	if err != nil {
-		return fmt.Errorf("epoll: eventfd: %w", err)
-	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&(1<<32-1), Fd: int32(fd), Pad: fileGen}
-	if err := unix.EpollCtl(d.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		k.ended.close()
-		k.ended.closed = false // for the next attempt
-		return fmt.Errorf("epoll: register eventfd: %w", err)
-	}
-	d.stats.Syscalls += 2
-	k.open = true
-	return nil
+	err := d.watch(&d.disk.ended, fileGen)
+	d.disk.open = err == nil
+	return err
 }
 
 // beginFile implements engineRest.
@@ -88,11 +73,8 @@ func (d *epollDriver) beginFile(op Op, o *operation) error {
 	return nil
 }
 
-// errPlainMemory: neither AIO nor threads know memory that is registered.
-var errPlainMemory = fmt.Errorf("epoll: register memory: %w", errors.ErrUnsupported)
-
-// RegisterMemory implements FileDriver.
-func (d *epollDriver) RegisterMemory(*Memory) error { return errPlainMemory }
+// RegisterMemory implements FileDriver. Neither AIO nor threads know memory that is registered.
+func (d *epollDriver) RegisterMemory(*Memory) error { return errNoRegistered }
 
 // UnregisterMemory implements FileDriver.
 func (d *epollDriver) UnregisterMemory(*Memory) {}

@@ -1,7 +1,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -48,14 +47,27 @@ func (d *epollDriver) finish(op Op, res int32) {
 	}
 }
 
-func (d *epollDriver) Accept(s Socket, user uint64) (Op, error) {
-	op, err := d.start(KindAccept, s, user, nil)
-	if err != nil {
-		return 0, err
+// Arm implements Driver. A reactor has no buffers to receive into.
+func (d *epollDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
+	if k == KindReceive {
+		return 0, errNoReceive
 	}
-	// Connections may be waiting for which no event comes any more: after a
-	// failure with EMFILE, for example.
-	d.accepting = append(d.accepting, op)
+	op, err := d.start(k, s, user, nil)
+	switch {
+	case err != nil:
+		return 0, err
+	case k == KindAccept:
+		// Connections may be waiting for which no event comes any more: after a
+		// failure with EMFILE, for example.
+		d.accepting = append(d.accepting, op)
+	case d.states[s.FD()].seen:
+		// The edge may have come before. Registering again makes the kernel look
+		// and, if there is something, report it as a new edge.
+		if errno := d.register(unix.EPOLL_CTL_MOD, s); errno != 0 {
+			d.ops.end(op)
+			return 0, fmt.Errorf("epoll: re-arm: %w", errno)
+		}
+	}
 	return op, nil
 }
 
@@ -79,24 +91,6 @@ func (d *epollDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user 
 		d.finish(op, -int32(connectErrno))
 	}
 	return s, op, nil
-}
-
-func (d *epollDriver) Ready(s Socket, user uint64) (Op, error) {
-	op, err := d.start(KindReady, s, user, nil)
-	if err != nil {
-		return 0, err
-	}
-	sock := &d.states[s.FD()]
-	if !sock.seen {
-		return op, nil
-	}
-	// The edge may have come before. Registering again makes the kernel look
-	// and, if there is something, report it as a new edge.
-	if errno := d.register(unix.EPOLL_CTL_MOD, s); errno != 0 {
-		d.ops.end(op)
-		return 0, fmt.Errorf("epoll: re-arm: %w", errno)
-	}
-	return op, nil
 }
 
 func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op, error) {
@@ -224,12 +218,7 @@ func (d *epollDriver) connectResult(fd int) unix.Errno {
 	return 0
 }
 
-var errNoReceive = fmt.Errorf("epoll: receive into the driver's buffers: %w", errors.ErrUnsupported)
-
-// Receive is the ring's: a reactor has no buffers of its own.
-func (d *epollDriver) Receive(Socket, uint64) (Op, error) { return 0, errNoReceive }
-
-// Release has no effect: Receive lends no buffers.
+// Release has no effect: Arm lends no buffers.
 func (d *epollDriver) Release(Buffer) {}
 
 func (d *epollDriver) Shutdown(s Socket) {

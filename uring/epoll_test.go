@@ -53,10 +53,10 @@ func TestEpollRejectsHandlesOfAnEarlierSocket(t *testing.T) {
 	}
 	r.d.Close(old)
 	r.d.Shutdown(old)
-	if _, err := r.d.Ready(old, 1); err == nil {
+	if _, err := r.d.Arm(uring.KindReady, old, 1); err == nil {
 		t.Fatal("Ready on a closed socket")
 	}
-	if _, errno := r.d.Recv(old, make([]byte, 1)); errno != unix.EBADF {
+	if _, errno := r.d.Recv(old, make([]byte, 1), nil); errno != unix.EBADF {
 		t.Fatalf("Recv on a closed socket: %v", errno)
 	}
 	user, _ := r.ready(fresh)

@@ -89,7 +89,7 @@ func serveEcho(addr chan<- netip.AddrPort, clients int) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := driver.Accept(listener, 0); err != nil {
+	if _, err := driver.Arm(uring.KindAccept, listener, 0); err != nil {
 		return err
 	}
 	addr <- driver.LocalAddr(listener)
@@ -134,7 +134,7 @@ func (s *echoServer) accepted(fd int) error {
 	}
 	conn := &echoConn{sock: sock, user: uint64(len(s.conns) + 1), buf: make([]byte, 4096), list: list}
 	s.conns[conn.user] = conn
-	_, err = s.driver.Ready(sock, conn.user)
+	_, err = s.driver.Arm(uring.KindReady, sock, conn.user)
 	return err
 }
 
@@ -142,7 +142,7 @@ func (s *echoServer) accepted(fd int) error {
 // gets the last answers of its requests, and does nothing.
 func (s *echoServer) echo(c *echoConn) error {
 	for c.sock.Valid() && !c.sending {
-		n, errno := s.driver.Recv(c.sock, c.buf)
+		n, errno := s.driver.Recv(c.sock, c.buf, nil)
 		if errno == unix.EAGAIN {
 			return nil // Ready says when there is more
 		}

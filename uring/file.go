@@ -11,9 +11,6 @@ import (
 // for requests hold here as well: each has exactly one final completion, also after
 // Cancel and after CloseFile, and until then the kernel owns the memory of its Vec.
 //
-// Other calls open, measure and name files (Disk): they are rare and may take long, so
-// they do not belong on the driver's thread.
-//
 // Requests on one file have no order: a later one may end first. A sync covers the writes whose
 // completion was taken before the sync was asked for, and no others.
 //

@@ -46,7 +46,7 @@ type tuning struct {
 type Info struct {
 	Backend  Backend   `json:"backend"`
 	Fallback string    `json:"fallback,omitempty"` // why not the ring, if Auto fell back
-	Receive  bool      `json:"receive"`            // Driver.Receive works
+	Receive  bool      `json:"receive"`            // KindReceive works
 	Features []Feature `json:"features"`           // in a fixed order
 	Entries  int       `json:"entries,omitempty"`  // of the submission queue, after halving for lack of memory
 }
@@ -182,7 +182,7 @@ const (
 	featureFileTable      = "file_table"
 	// featureRegisteredBuffers is memory that stays pinned (RegisterMemory).
 	featureRegisteredBuffers = "registered_buffers"
-	// featureIncremental is the ring of buffers that receives share (Driver.Receive).
+	// featureIncremental is the ring of buffers that receives share (KindReceive).
 	featureIncremental = "incremental_buffers"
 	featureReportUsage = "zc_report_usage"
 )

@@ -6,31 +6,6 @@ import (
 	"testing"
 )
 
-// Matrix: IO-08
-func TestOpTableForgetsEndedOperations(t *testing.T) {
-	var table opTable
-	op, _ := table.add(KindReady, MakeSocket(3), 7, nil)
-	if op == 0 || table.get(op) == nil || table.get(op).user != 7 {
-		t.Fatalf("op %#x is not there", uint64(op))
-	}
-	table.end(op)
-	if table.get(op) != nil {
-		t.Error("still there after its end")
-	}
-	again, _ := table.add(KindSend, MakeSocket(3), 8, nil)
-	if uint32(again) != uint32(op) || again == op {
-		t.Errorf("slot reused as %#x after %#x: want the slot, not the name", uint64(again), uint64(op))
-	}
-	if table.get(op) != nil {
-		t.Error("the old name finds the new operation")
-	}
-	for _, wrong := range []Op{0, 1, again + 1, again + 1<<32, math.MaxUint64} {
-		if table.get(wrong) != nil {
-			t.Errorf("%#x names something", uint64(wrong))
-		}
-	}
-}
-
 // Matrix: IO-22
 func TestOpTableGenerationWrapsPastTheZeroOp(t *testing.T) {
 	var table opTable

@@ -1,11 +1,7 @@
 package uring
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -20,7 +16,7 @@ type Machine struct {
 	CPUs     []int     `json:"cpus"`               // that this process may use
 	Ring     bool      `json:"ring"`               // the kernel gave us one
 	RingWhy  string    `json:"ring_why,omitempty"` // the reason, and the remedy
-	Receive  bool      `json:"receive"`            // Driver.Receive works
+	Receive  bool      `json:"receive"`            // KindReceive works
 	Features []Feature `json:"features,omitempty"` // of the ring
 
 	Sysctls      map[string]string `json:"sysctls"`      // the relevant ones; "" where the kernel has none
@@ -44,7 +40,7 @@ type Capability struct {
 }
 
 var usefulCapabilities = [...]struct {
-	bit       uint
+	bit       int
 	name, use string
 }{
 	{unix.CAP_BPF, "CAP_BPF", "steering of connections by program"},
@@ -71,22 +67,21 @@ func Probe() Machine {
 		m.Sysctls[name] = sysctl(strings.ReplaceAll(name, ".", "/"))
 	}
 	m.Memlock, m.Files = limit(unix.RLIMIT_MEMLOCK), limit(unix.RLIMIT_NOFILE)
-	status := threadStatus()
-	caps, _ := strconv.ParseUint(status["CapEff"], 16, 64)
 	for _, c := range usefulCapabilities {
-		m.Capabilities = append(m.Capabilities, Capability{Name: c.name, Have: caps>>c.bit&1 != 0, For: c.use})
+		m.Capabilities = append(m.Capabilities, Capability{Name: c.name, Have: hasCapability(c.bit), For: c.use})
 	}
-	switch status["Seccomp"] {
-	case "0":
-		m.Seccomp = "off"
-	case "1":
-		m.Seccomp = "strict"
-	case "2":
-		m.Seccomp = "filter"
-	default:
-		m.Seccomp = "unknown"
+	m.Seccomp = "unknown"
+	if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err == nil {
+		m.Seccomp = [...]string{"off", "strict", "filter"}[mode]
 	}
 	return m
+}
+
+// hasCapability says whether this thread has a capability.
+func hasCapability(bit int) bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&h, &data[0]) == nil && data[bit/32].Effective&(1<<(bit%32)) != 0
 }
 
 func kernelRelease() string {
@@ -103,21 +98,6 @@ func limit(which int) Limit {
 		return Limit{}
 	}
 	return Limit{Soft: r.Cur, Hard: r.Max}
-}
-
-// threadStatus is the table in /proc/thread-self/status; empty if it cannot be read.
-func threadStatus() map[string]string {
-	table := map[string]string{}
-	data, err := os.ReadFile("/proc/thread-self/status")
-	if err != nil {
-		return table
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
-			table[name] = strings.TrimSpace(value)
-		}
-	}
-	return table
 }
 
 // AllowedCPUs returns the CPUs that the calling thread may run on, ascending.

@@ -49,42 +49,12 @@ func TestRingWorksWithoutItsFeatures(t *testing.T) {
 				for range 20 {
 					e.round()
 				}
-				quietAndZeroCopy(t, r)
 				takeConnections(t, r)
 			})
 			onRing(t, uring.Without(uring.Config{Entries: 16}, off...), func(t *testing.T, r *rig) {
 				newModel(r, random(t)).run(300)
 			})
 		})
-	}
-}
-
-func quietAndZeroCopy(t *testing.T, r *rig) {
-	t.Helper()
-	r.slice = time.Millisecond // what a quiet send waits for
-	for _, flags := range []uring.SendFlags{uring.SendQuiet, uring.SendZeroCopy} {
-		s, conn := r.plain()
-		got := make(chan int, 1)
-		go func() {
-			n, buf := 0, make([]byte, 1<<16)
-			for {
-				k, err := conn.Read(buf)
-				n += k
-				if err != nil {
-					got <- n
-					return
-				}
-			}
-		}()
-		const size = 8 << 20 // more than any socket buffer
-		_, user, _ := r.send(s, r.vec(make([]byte, size)), flags)
-		if c := r.awaitFinal(user); c.Res != size {
-			t.Fatalf("flags %d: %+v (%v)", flags, c, c.Errno())
-		}
-		r.d.Close(s)
-		if n := <-got; n != size {
-			t.Fatalf("flags %d: peer read %d bytes of %d", flags, n, size)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -123,10 +122,7 @@ const (
 	lockedShare = 16
 )
 
-var (
-	errNoRegistered = fmt.Errorf("ring: register memory: %w", errors.ErrUnsupported)
-	errRegistered   = fmt.Errorf("ring: register memory: no more of it: %w", unix.ENOMEM)
-)
+var errRegistered = fmt.Errorf("ring: register memory: no more of it: %w", unix.ENOMEM)
 
 // registered is the memory that the kernel keeps pinned for one ring.
 type registered struct {
@@ -177,13 +173,6 @@ func fixedByDefault() int64 {
 		return defaultFixedBytes
 	}
 	return int64(min(limit.Cur/lockedShare, defaultFixedBytes))
-}
-
-// hasCapability says whether this thread has a capability.
-func hasCapability(bit int) bool {
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	return unix.Capget(&h, &data[0]) == nil && data[bit/32].Effective&(1<<(bit%32)) != 0
 }
 
 // RegisterMemory implements FileDriver.

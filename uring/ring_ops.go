@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -20,8 +19,6 @@ func pollWord(mask uint32) uint32 {
 	}
 	return bits.RotateLeft32(mask, 16)
 }
-
-var errNoReceiveBuffers = fmt.Errorf("ring: receive into the driver's buffers: %w", errors.ErrUnsupported)
 
 // start takes a slot and a request for an operation on s.
 func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, uint32, error) {
@@ -51,15 +48,26 @@ func aim(e *sqe, s Socket) {
 	}
 }
 
-// Accept implements Driver.
-func (d *ringDriver) Accept(s Socket, user uint64) (Op, error) {
-	op, e, _, err := d.start(KindAccept, s, user, nil)
+// Arm implements Driver.
+func (d *ringDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
+	if k == KindReceive && !d.info.Receive {
+		return 0, errNoReceive
+	}
+	op, e, _, err := d.start(k, s, user, nil)
 	if err != nil {
 		return 0, err
 	}
-	e.opcode = opcodeAccept
-	e.opFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
-	e.ioprio = acceptMultishot
+	switch k {
+	case KindAccept:
+		e.opcode, e.ioprio = opcodeAccept, acceptMultishot
+		e.opFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+	case KindReady:
+		e.opcode, e.len = opcodePollAdd, pollAddMulti
+		e.opFlags = pollWord(unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&math.MaxUint32)
+	case KindReceive:
+		e.opcode, e.ioprio, e.group = opcodeRecv, recvMultishot, receiveGroup
+		e.flags |= sqeBufferSelect
+	}
 	return op, nil
 }
 
@@ -87,34 +95,6 @@ func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user u
 	e.addr = uint64(uintptr(unsafe.Pointer(&room[0])))
 	e.off = uint64(size)
 	return s, op, nil
-}
-
-// Ready implements Driver.
-func (d *ringDriver) Ready(s Socket, user uint64) (Op, error) {
-	op, e, _, err := d.start(KindReady, s, user, nil)
-	if err != nil {
-		return 0, err
-	}
-	e.opcode = opcodePollAdd
-	e.len = pollAddMulti
-	e.opFlags = pollWord(unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&math.MaxUint32)
-	return op, nil
-}
-
-// Receive implements Driver.
-func (d *ringDriver) Receive(s Socket, user uint64) (Op, error) {
-	if !d.info.Receive {
-		return 0, errNoReceiveBuffers
-	}
-	op, e, _, err := d.start(KindReceive, s, user, nil)
-	if err != nil {
-		return 0, err
-	}
-	e.opcode = opcodeRecv
-	e.ioprio = recvMultishot
-	e.flags |= sqeBufferSelect
-	e.group = receiveGroup
-	return op, nil
 }
 
 // Release implements Driver.

@@ -241,22 +241,3 @@ func TestTheFirstErrnoThatEndsARingStays(t *testing.T) {
 		}
 	}
 }
-
-// A zero-copy send whose memory the network still has ends with its notification,
-// whatever its result was.
-func TestAZeroCopySendThatFailsWaitsForItsNotification(t *testing.T) {
-	for errno := unix.Errno(1); errno < lastErrno; errno++ {
-		if errno == unix.EAGAIN || errno == unix.EINTR || zeroCopyRefused(errno) {
-			continue // another one follows
-		}
-		d, op, v := oneOperation(t, KindSend, opZero)
-		var out []Completion
-		if d.answer(&out, uint64(op), -int32(errno), cqeMore); len(out) != 0 || d.ops.inFlight != 1 {
-			t.Errorf("%v: %+v before the notification", errno, out)
-		}
-		if d.answer(&out, uint64(op), 0, cqeNotification); len(out) != 1 || out[0].Errno() != errno || d.ops.inFlight != 0 {
-			t.Errorf("%v: %+v", errno, out)
-		}
-		v.Free()
-	}
-}

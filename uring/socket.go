@@ -178,7 +178,7 @@ func bind(fd int, addr netip.AddrPort) error {
 	return nil
 }
 
-// recvNow is Driver.Recv. It does not touch the ring, so p may be anywhere.
+// recvNow is Driver.Recv into one place. It does not touch the ring, so p may be anywhere.
 func recvNow(fd int, p []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
@@ -193,7 +193,7 @@ func recvNow(fd int, p []byte) (int, unix.Errno) {
 	}
 }
 
-// recvvNow is Driver.Recvv.
+// recvvNow is Driver.Recv into two places.
 func recvvNow(fd int, p, q []byte) (int, unix.Errno) {
 	iov := [2]unix.Iovec{{Base: unsafe.SliceData(p)}, {Base: unsafe.SliceData(q)}}
 	iov[0].SetLen(len(p))

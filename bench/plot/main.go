@@ -1,13 +1,23 @@
+// Command plot draws the results of the benchmark as SVG: the CPU time of the server for
+// each message and its system calls over the size of the payload, and how latencies are
+// distributed in one load.
+//
+//	go run ./bench --plot DIR                       # measures, and has this program draw
+//	go run ./bench --show FILE.json --plot DIR      # draws once more
+//	cd bench/plot && go run . --dir DIR FILE.json   # the same
+//
+// Its dependencies make it a module of its own.
 package main
 
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -24,7 +34,7 @@ func execute(args []string, stdout io.Writer) error {
 	fs := cli.NewFlags("plot")
 	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
 	rest, err := cli.Parse(fs, args)
-	if errors.Is(err, flag.ErrHelp) {
+	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
 		cli.PrintFlags(stdout, fs)
 		return nil
@@ -69,7 +79,6 @@ func execute(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// read reads the results of a run.
 func read(path string) (*report.File, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
@@ -82,7 +91,6 @@ func read(path string) (*report.File, error) {
 	return f, nil
 }
 
-// write makes a file with a picture in it.
 func write(path string, picture io.WriterTo) error {
 	f, err := os.Create(path)
 	if err != nil {

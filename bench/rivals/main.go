@@ -1,3 +1,14 @@
+// Command rivals has servers of other libraries that a program could use for requests
+// and responses, for the benchmark to compare: cloudwego/netpoll with the frames of
+// msgr2, and gRPC-go with bytes in place of protobuf, by calls and by streams.
+//
+//	go run ./bench --rivals
+//	go run ./bench --servers net,io_uring,netpoll,grpc,grpc+stream
+//
+// The benchmark builds and starts it, and speaks to it as to its own servers (package child).
+// It is a module of its own, so that the measured module does not depend on these libraries.
+// Each server has the settings that its own documents recommend for speed, each with its
+// reason.
 package main
 
 import (
@@ -7,7 +18,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
@@ -25,20 +35,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rivals: the benchmark starts this program: go run ./bench --rivals, in the directory of the library")
 		return cli.Usage
 	}
-	return child.Main(func() error {
-		switch args := args[1:]; {
-		case len(args) == 4 && args[0] == "server":
-			cores, err := strconv.Atoi(args[3])
-			if err != nil {
-				return fmt.Errorf("cores of server %s: %w", args[1], err)
-			}
-			start := func() (child.Server, error) { return startServer(args[1], args[2] == child.ModeSecure, cores) }
-			return child.ServeServer(args[1], start, stdin, stdout)
-		case len(args) == 2 && args[0] == "client":
-			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, args[1], o) }
+	return child.Main(args[1:], func(s child.Spec) error {
+		if s.Client {
+			open := func(ctx context.Context, o load.Options) (child.Load, error) { return openClient(ctx, s.Name, o) }
 			return child.ServeClient(open, stdin, stdout)
 		}
-		return fmt.Errorf("unknown child %q", args)
+		start := func() (child.Server, error) { return startServer(s.Name, s.Secure, s.Cores) }
+		return child.ServeServer(s.Name, 0, start, stdin, stdout)
 	}, stderr)
 }
 

@@ -39,7 +39,6 @@ type netpollServer struct {
 	done     chan error
 }
 
-// newNetpoll starts one.
 func newNetpoll(secure bool) (*netpollServer, error) {
 	l, err := netpoll.CreateListener("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -210,7 +209,6 @@ func (n *netpollConn) echo(f *frame.Frame) error {
 	return n.flush() // the reply refers to the bytes that were read
 }
 
-// acknowledge answers a keepalive.
 func (n *netpollConn) acknowledge(stamp []byte) error {
 	p, err := n.w.Malloc(n.enc.FrameSize(len(stamp)))
 	if err != nil {

@@ -2,15 +2,22 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/echotest"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
@@ -129,13 +136,11 @@ func TestTheNetpollServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 // Matrix: BE-02
 func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                            "go run ./bench --rivals",
-		"--help":                      "go run ./bench --rivals",
-		"child":                       "unknown child",
-		"child client":                "unknown child",
-		"child server nothing crc 0":  errNoSuch.Error(),
-		"child server netpoll crc x":  "cores of server netpoll",
-		"child server grpc secure -x": "cores of server grpc",
+		"":                         "go run ./bench --rivals",
+		"--help":                   "go run ./bench --rivals",
+		"child":                    "unexpected end",
+		`child {"name":"nothing"}`: errNoSuch.Error(),
+		`child {"cores":"two"}`:    "cannot unmarshal",
 	} {
 		var stdout, stderr bytes.Buffer
 		if status := run(strings.Fields(args), nil, &stdout, &stderr); status == 0 || !strings.Contains(stderr.String(), want) {
@@ -144,5 +149,98 @@ func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {
 	}
 	if _, err := openClient(t.Context(), "netpoll", load.Options{}); !errors.Is(err, errNoSuch) {
 		t.Errorf("a client of netpoll: %v", err)
+	}
+}
+
+// A reply is wrong if a byte of its header is, and in the sample if any byte is.
+// Matrix: BE-01
+func TestAWrongReplyIsFound(t *testing.T) {
+	payload := load.Payload(1000)
+	flat := func(m message) []byte { return m.data.Materialize() }
+	for name, c := range map[string]struct {
+		skip  int // replies before it
+		spoil func(p []byte) []byte
+		wrong bool
+	}{
+		"the reply":              {0, func(p []byte) []byte { return p }, false},
+		"a byte too few":         {0, func(p []byte) []byte { return p[1:] }, true},
+		"a byte too many":        {0, func(p []byte) []byte { return append(p, 0) }, true},
+		"another transaction id": {0, func(p []byte) []byte { p[0] ^= 2; return p }, true},
+		"another size":           {0, func(p []byte) []byte { p[8] ^= 1; return p }, true},
+		"another crc":            {0, func(p []byte) []byte { p[headerSum] ^= 1; return p }, true},
+		"a payload of no sample": {0, func(p []byte) []byte { p[500] ^= 1; return p }, false},
+		"a payload of a sample":  {load.SampleMask, func(p []byte) []byte { p[500] ^= 1; return p }, true},
+		"its last byte":          {load.SampleMask, func(p []byte) []byte { p[len(p)-1] ^= 1; return p }, true},
+	} {
+		n := newNumbers(3)
+		var request message
+		for range c.skip + 1 {
+			request = n.request(payload)
+		}
+		n.want += uint64(c.skip)
+		p := c.spoil(flat(request))
+		reply := message{mem.BufferSlice{mem.SliceBuffer(p[:7]), mem.SliceBuffer(p[7:300]), mem.SliceBuffer(p[300:])}}
+		if err := n.check(&reply, payload); (err != nil) != c.wrong || err != nil && !errors.Is(err, load.ErrReply) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Matrix: BE-01
+func TestTheReplyToAnotherRequestIsWrong(t *testing.T) {
+	n, payload := newNumbers(0), load.Payload(10)
+	_, second := n.request(payload), n.request(payload)
+	if err := n.check(&second, payload); !errors.Is(err, load.ErrReply) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// benchmark runs the benchmark as a user does, which builds this module, and returns its
+// results.
+func benchmark(t *testing.T, args ...string) (f report.File) {
+	t.Helper()
+	dir := t.TempDir()
+	program, results := filepath.Join(dir, "bench"), filepath.Join(dir, "results.json")
+	library := filepath.Join("..", "..")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./bench")
+	build.Dir = library
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	args = append(args, "--rounds", "2", "--slice", "10ms", "--json", results)
+	run := exec.CommandContext(t.Context(), program, args...)
+	run.Dir = library
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p, err := os.ReadFile(results)
+	clitest.Must(t, err)
+	clitest.Must(t, json.Unmarshal(p, &f))
+	for _, c := range f.Cells {
+		for _, r := range c.Results {
+			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 ||
+				r.Median.ServerCPUUS <= 0 || r.Median.ClientCPUUS <= 0 {
+				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
+			}
+		}
+	}
+	return f
+}
+
+// Its servers are compared with another one.
+// Matrix: BE-02
+func TestTheBenchmarkComparesTheRivals(t *testing.T) {
+	servers := "net"
+	for _, r := range child.Rivals() {
+		servers += "," + r.Name
+	}
+	f := benchmark(t, "--servers", servers, "--sizes", "64,64KiB", "--loads", "1x1,4x4")
+	if len(f.Servers) != 1+len(child.Rivals()) || len(f.Cells) != 4 {
+		t.Fatalf("%d servers, %d cells", len(f.Servers), len(f.Cells))
+	}
+	for _, s := range f.Servers[1:] {
+		if len(s.Settings) == 0 || s.About == "" {
+			t.Errorf("%+v", s)
+		}
 	}
 }

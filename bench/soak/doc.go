@@ -13,7 +13,7 @@
 //	sessions of both protocols that verify each message,       client_test.go
 //	across a proxy that cuts, resets, half-closes and stalls;
 //	consumers that are slow; sessions whose latency is measured
-//	sessions that keep data on the server, and know            keeper_test.go
+//	sessions that keep data on the server, and know            client_test.go
 //	what must be there
 //	its files: buffered, direct, group commit, bounds that     storage_test.go
 //	are reached, a disk that fails
@@ -26,7 +26,7 @@
 // file brought the acknowledged bytes, and behind a write that failed the old bytes or the
 // new ones; without the attackers there are in the end no more descriptors and goroutines
 // than before, and no more resident, locked and pinned memory, but for the slack in
-// judge_test.go; resident memory never passed the sum of the documented bounds and 64 MiB;
+// soak_test.go; resident memory never passed the sum of the documented bounds and 64 MiB;
 // and from 200 rows on the last quarter of the run has no more than the second one. Times
 // are measured, and printed.
 package soak

@@ -100,10 +100,9 @@ func (h *hostile) peer(ctx context.Context) *msgrtest.Peer {
 func (h *hostile) announce(ctx context.Context) {
 	p := h.peer(ctx)
 	defer p.Close()
-	var hd [frame.MessageHeaderSize]byte
-	frame.MessageHeader{Seq: 1, Type: 1000}.Put(&hd)
 	if p.Err() == nil {
-		p.WriteRaw(frame.NewEncoder(p.Revision()).AppendOpen(nil, frame.TagMessage, hd[:], [4]int{0, 64, 0, 8 << 20}))
+		hd := frame.MessageHeader{Seq: 1, Type: 1000}
+		p.WriteRaw(frame.NewEncoder(p.Revision()).AppendMessage(nil, &hd, 64, 0, 8<<20))
 	}
 	p.WriteRaw(make([]byte, h.rng.IntN(64<<10)))
 	p.ExpectEnd()

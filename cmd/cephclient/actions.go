@@ -52,7 +52,6 @@ func (a actions[T]) run(ctx context.Context, e env, on T, args []string) error {
 	return cli.Usagef("no action %q, want one of: %s", args[0], a.help())
 }
 
-// show writes a value as it is.
 func show(e env, value []byte, err error) error {
 	if err == nil {
 		_, err = e.stdout.Write(value)

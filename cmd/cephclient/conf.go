@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -93,7 +93,6 @@ func split(list string) []string {
 	return element.FindAllString(list, -1)
 }
 
-// first opens the first file there is.
 func first(files []string) (*os.File, error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -224,9 +223,8 @@ func (s *settings) key() (key cephx.Key, where string, err error) {
 	return key, f.Name(), err
 }
 
-// readKey finds the entity's key in a keyring file.
 func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	ring, err := flags.Keyring(file)
+	ring, err := scope.Keyring(file)
 	if err != nil {
 		return cephx.Key{}, err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -137,11 +136,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 		p := cli.Program{Name: "x", Flags: cli.NewFlags(""), Letters: letters}
 		o.register(p.Flags, getenv)
 		p.Commands = []cli.Command{{Name: "x", Run: func(ctx context.Context, _ []string) error {
-			var of control.Config
-			if err := o.Read(&of); err != nil {
-				return err
-			}
-			cfg, err := o.config(ctx, &of, env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
+			cfg, err := o.config(ctx, env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
 			all := ""
 			for _, m := range cfg.Mons {
 				all += " " + m.AddrPort.Addr().String()

@@ -19,9 +19,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
@@ -82,10 +80,6 @@ func commands() []command {
 func run(ctx context.Context, e env, args []string) int {
 	var o options
 	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters}
-	p.Values = map[string][]string{
-		"ENGINE": flags.Backends, "LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
-		"METHOD": {"none", "snappy", "zlib", "zstd", "lz4"}, "POLICY": {"default", "balance", "localize"}, "REVISION": {"0", "1"},
-	}
 	o.register(p.Flags, e.getenv)
 	for _, c := range commands() {
 		var given func() []string
@@ -100,14 +94,10 @@ func run(ctx context.Context, e env, args []string) int {
 
 // dialled runs a command with a connection to the cluster.
 func (e env) dialled(ctx context.Context, o *options, verb command, args []string) (err error) {
-	of := control.Config{}
-	if err := o.Session.Read(&of); err != nil {
-		return err
-	}
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	cfg, err := o.config(ctx, &of, e)
+	cfg, err := o.config(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -147,11 +137,15 @@ func monmap(_ context.Context, e env, c *rados.Cluster, _ []string) error {
 }
 
 func osdmap(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-	m, err := c.Mon().OSDMap(ctx)
+	out, err := c.Mon().Command(ctx, map[string]string{"prefix": "osd getmap"})
 	if err != nil {
 		return err
 	}
-	return printJSON(e.stdout, map[string]any{"epoch": m.Epoch(), "bytes": len(m.Full[m.Epoch()])})
+	var epoch uint32
+	if _, err := fmt.Sscanf(out.Status, "got osdmap epoch %d", &epoch); err != nil {
+		return fmt.Errorf("the monitor sends an osdmap and says %q: %w", out.Status, err)
+	}
+	return printJSON(e.stdout, map[string]any{"epoch": epoch, "bytes": len(out.Data)})
 }
 
 func printJSON(w io.Writer, v any) error {

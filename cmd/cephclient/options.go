@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -19,14 +20,14 @@ import (
 
 // options are the flags, and the settings that need no flags.
 type options struct {
-	known    settings
-	mons     string
-	keyring  string
-	conf     string
-	keyFrom  string // where the key was found; empty: there is none
-	sought   string // where there is none
-	compress string
-	engine   flags.Engine
+	known   settings
+	mons    string
+	keyring string
+	conf    string
+	keyFrom string         // where the key was found; empty: there is none
+	sought  string         // where there is none
+	cfg     control.Config // that the flags set
+	engine  scope.Engine
 
 	pool                     []string // of --pool
 	namespace, locator, snap string
@@ -35,14 +36,14 @@ type options struct {
 	offset, size             int64
 	threads                  int
 	seconds, duration        time.Duration
-	flags.Session
+	scope.Session
 }
 
 // letters are the flags that Ceph's own tools have by a letter.
 var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
 
 // register makes the flags. Their defaults come from the environment.
-func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
+func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
@@ -55,23 +56,25 @@ func (o *options) register(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&o.keyring, "keyring", "",
 		"`FILE` with its key (default keyring of --conf, or files in /etc/ceph; without a key there is no "+
 			"authentication)")
-	fs.StringVar(&o.compress, "compress", "none", "`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client")
+	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "none",
+		"`METHOD` of compression to offer OSDs; Ceph's OSDs accept none from a client", compression,
+		"none", "snappy", "zlib", "zstd", "lz4")
 	fs.Func("pool", "`POOL`, in place of the argument", func(name string) error { o.pool = []string{name}; return nil })
 	fs.StringVar(&o.namespace, "namespace", "", "`NAME` of the namespace of objects")
 	fs.BoolVar(&o.all, "all", false, "ls: the objects of all namespaces, each after its namespace")
 	fs.StringVar(&o.locator, "locator", "", "`KEY` that places objects in place of their names")
 	fs.StringVar(&o.snap, "snap", "", "`NAME` of the pool's snapshot to read")
-	fs.StringVar(&o.reads, "reads", "",
+	cli.ChoiceVar(fs, &o.reads, "reads", "",
 		"`POLICY` of reads: of the primary (default), of any replica (balance), or of the nearest one by crush_location of --conf "+
-			"(localize); without it rados_replica_read_policy of --conf")
-	cli.BytesVar(fs, &o.offset, "offset", 0, math.MaxInt64,
+			"(localize); without it rados_replica_read_policy of --conf", "default", "balance", "localize")
+	cli.BytesVar(fs, &o.offset, "offset", 0, 0, math.MaxInt64,
 		"put, get: `BYTES` from the start of the object; put then replaces nothing else")
 	fs.BoolVar(&o.quiet, "quiet", false, "put, get, append: no progress on a terminal")
-	cli.BytesVar(fs, &o.size, "size", 4<<20, math.MaxInt64, "bench write: `BYTES` of each object")
-	fs.IntVar(&o.threads, "threads", 16, "bench, rm: `NUMBER` of operations at a time")
-	fs.DurationVar(&o.seconds, "seconds", 10*time.Second, "bench: `TIME` to measure")
-	fs.DurationVar(&o.duration, "duration", 0, "lock: `TIME` after which it ends (default never)")
-	o.Session.Register(fs, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second,
+	cli.BytesVar(fs, &o.size, "size", 4<<20, 1, maxSize, "bench write: `BYTES` of each object")
+	cli.IntVar(fs, &o.threads, "threads", 16, 1, maxThreads, "bench, rm: `NUMBER` of operations at a time")
+	cli.DurationVar(fs, &o.seconds, "seconds", 10*time.Second, 1, "bench: `TIME` to measure")
+	cli.DurationVar(fs, &o.duration, "duration", 0, 0, "lock: `TIME` after which it ends (default never)")
+	o.Session.Register(fs, &o.cfg, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second,
 		"bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
 }
@@ -85,20 +88,21 @@ const (
 	maxSize    = 64 << 20
 )
 
-// config makes the configuration of the cluster; of has the flags of every session. Its errors
-// are usage errors, but for an unknown host, and for files to write.
-func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg rados.Config, err error) {
-	switch {
-	case o.threads < 1 || o.threads > maxThreads:
-		return cfg, cli.Usagef("--threads is %d, want 1 to %d", o.threads, maxThreads)
-	case o.seconds <= 0:
-		return cfg, cli.Usagef("--seconds is %v, want more than nothing", o.seconds)
-	case o.duration < 0:
-		return cfg, cli.Usagef("--duration is %v, want no less than nothing", o.duration)
-	case o.size < 1 || o.size > maxSize:
-		return cfg, cli.Usagef("--size is %s, want 1 B to %s", cli.Bytes(o.size), cli.Bytes(maxSize))
+func compression(text string) (c control.Compression, err error) {
+	method, err := wire.ParseCompression(text)
+	if method != wire.CompressionNone {
+		c.Methods = []wire.CompressionMethod{method}
 	}
-	o.known.name = of.Name
+	return c, err
+}
+
+// config makes the configuration of the cluster. Its errors are usage errors, but for an unknown
+// host, and for files to write.
+func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err error) {
+	if cfg.Name, err = o.Entity(); err != nil {
+		return cfg, err
+	}
+	o.known.name = cfg.Name
 	if o.mons == "" || o.keyring == "" {
 		if err := o.known.readConf(o.conf, e.getenv("HOME")); err != nil {
 			return cfg, err
@@ -117,11 +121,7 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 		}
 	}
 	for _, text := range mons {
-		r, err := address.Reader{}.For(o.Proto, text)
-		if err != nil {
-			return cfg, cli.Usagef("--proto: %w", err)
-		}
-		a, err := r.Parse(ctx, text)
+		a, err := address.Reader{}.For(o.Proto, text).Parse(ctx, text)
 		switch {
 		case errors.Is(err, address.ErrSyntax):
 			return cfg, cli.Usagef("%s: %w", what, err)
@@ -130,17 +130,8 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 		}
 		cfg.Mons = append(cfg.Mons, a)
 	}
-	cfg.Name, cfg.Rev0, cfg.Modes = of.Name, of.Protocol.Rev0, of.Auth.Modes
-	method, err := wire.ParseCompression(o.compress)
-	if err != nil {
-		return cfg, cli.Usagef("--compress: %w", err)
-	}
-	if method != wire.CompressionNone {
-		cfg.Compression = control.Compression{Methods: []wire.CompressionMethod{method}}
-	}
-	if cfg.Plane.Driver.Backend, cfg.Logger, err = o.engine.Read(e.stderr); err != nil {
-		return cfg, err
-	}
+	cfg.Rev0, cfg.Modes, cfg.Compression = o.cfg.Protocol.Rev0, o.cfg.Auth.Modes, o.cfg.Protocol.Compression
+	cfg.Plane.Driver.Backend, cfg.Logger = o.engine.Backend, o.engine.Logger(e.stderr)
 	if o.keyring != "" {
 		cfg.Key, err = readKey(o.keyring, cfg.Name)
 		o.keyFrom = o.keyring
@@ -150,10 +141,10 @@ func (o *options) config(ctx context.Context, of *control.Config, e env) (cfg ra
 	if err != nil {
 		return cfg, err
 	}
-	if err := o.Apply(of); err != nil {
+	if err := o.Apply(&o.cfg); err != nil {
 		cfg.Key.Wipe()
 		return cfg, err
 	}
-	cfg.Tracer, cfg.KeyLog = of.Diagnostics.Tracer, of.Diagnostics.KeyLog
+	cfg.Tracer, cfg.KeyLog = o.cfg.Diagnostics.Tracer, o.cfg.Diagnostics.KeyLog
 	return cfg, nil
 }

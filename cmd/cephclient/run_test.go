@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/spf13/pflag"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
@@ -87,8 +90,8 @@ func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	mon := monitor(t, nil, nil)
 	for _, long := range []bool{false, true} {
-		o := options{mons: mon, compress: "none", threads: 1, seconds: 1, size: 1, engine: flags.Engine{Backend: "auto", LogLevel: "off"}}
-		o.Session.Register(cli.NewFlags("cephclient"), "client.admin", 10*time.Second, "")
+		o := options{mons: mon, engine: scope.Engine{Level: math.MaxInt}}
+		o.Session.Register(cli.NewFlags("cephclient"), &o.cfg, "client.admin", 10*time.Second, "")
 		bounded := long
 		err := env{getenv: bare}.dialled(t.Context(), &o, command{long: long, run: func(ctx context.Context, _ env, _ *rados.Cluster, _ []string) error {
 			_, bounded = ctx.Deadline()
@@ -117,5 +120,82 @@ func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	if r.Mode != "write" || r.Threads != 3 || r.Size != 4096 || r.Operations != 3000 || count != 3000 || r.CPU != 2 || r.Seconds != calls.Took.Seconds() ||
 		r.PerSecond != 3000/r.Seconds || r.MBytes != r.PerSecond*4096/1e6 || !slices.IsSorted(l) || r.Latency.Mean < l[0] || r.Latency.Mean > l[5] {
 		t.Errorf("%+v", r)
+	}
+}
+
+// badValues has values that a flag cannot take which may be any text; empty: it takes all.
+var badValues = map[string]string{
+	"conf": "/nonexistent", "duration": "-1s", "seconds": "0s", "size": "0", "threads": "0", "timeout": "0s",
+	"keylog": "/nonexistent/x", "keyring": "/nonexistent", "locator": "", "mon": "any:127.0.0.1:6789", "namespace": "",
+	"pool": "", "snap": "", "trace": "/nonexistent/x",
+}
+
+// Every flag that gets a value it cannot take says so by its name, on standard error
+// alone, in one line and without the words of packages.
+// Matrix: OB-08
+func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
+	fs := cli.NewFlags("cephclient")
+	new(options).register(fs, bare)
+	fs.VisitAll(func(f *pflag.Flag) {
+		bad, ok := badValues[f.Name]
+		if !ok {
+			bad = "?"
+		}
+		calls := [][]string{{"--mon", "v2:127.0.0.1:1", "status", "--" + f.Name + "=" + bad}, {"--mon", "v2:127.0.0.1:1", "status", "--" + f.Name}}
+		if bad == "" {
+			calls = calls[1:]
+		} else if f.Name == "all" || f.Name == "quiet" { // it needs no value
+			calls = calls[:1]
+		}
+		for _, args := range calls {
+			status, stdout, stderr := call(t, args...)
+			line, rest, _ := strings.Cut(stderr, "\n")
+			if status == cli.OK || stdout != "" || !strings.Contains(line, "--"+f.Name) || rest != "" && !strings.HasPrefix(rest, "run 'cephclient ") {
+				t.Errorf("%q: status %d, %q %q", args, status, stdout, stderr)
+			}
+			for _, internal := range []string{"control:", "dataplane:", "rados:", "mon: the", "wire:", "auth:", "strconv", "open /"} {
+				if strings.Contains(stderr, internal) {
+					t.Errorf("%q: %q tells of %q", args, stderr, internal)
+				}
+			}
+		}
+	})
+}
+
+// A terminal shows the progress of a transfer, unless the user wants quiet. Other outputs do
+// not.
+func TestProgressIsForTerminals(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("this system has no terminals: %v", err)
+	}
+	defer terminal.Close()
+	size := func() int64 { return 100 }
+	for _, c := range []struct {
+		e    env
+		says bool
+	}{
+		{env{stderr: terminal, options: &options{}}, true},
+		{env{stderr: terminal, options: &options{quiet: true}}, false},
+		{env{stderr: new(bytes.Buffer), options: &options{}}, false},
+	} {
+		m := c.e.meter(size)
+		if (m.to != nil) != c.says {
+			t.Errorf("%+v", m)
+		}
+		var out strings.Builder
+		m.close() // no bytes were moved
+		if m.to == nil {
+			m.add(50)
+			m.close()
+			continue
+		}
+		m.to = &out
+		m.add(50)
+		m.add(200) // the file grew
+		m.close()
+		if text := out.String(); !strings.Contains(text, "50 B [==========          ] of 100 B, ") || !strings.Contains(text, "250 B [====================] of 100 B, ") || !strings.HasSuffix(text, "\n") {
+			t.Errorf("%q", text)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -37,8 +38,8 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 	policy := control.LossyClient()
 	policy.GiveUpAfter = 5 * time.Second // time enough to dial, if a server listens there
 	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "ringkv"}, Default: &policy}
-	if e.engine.LogLevel == "warn" {
-		e.engine.LogLevel = "error" // the error of a client says it, once
+	if e.engine.Level == slog.LevelWarn {
+		e.engine.Level = slog.LevelError // the error of a client says it, once
 	}
 	return e.with(cfg, func(m *control.Messenger) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -119,10 +120,7 @@ func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
 // load puts and gets random keys, --depth at a time on each connection, and checks the values:
 // all begin alike. A missing key is no error: --puts 100 puts it.
 func (e *env) load(ctx context.Context, args []string) error {
-	switch {
-	case e.conns < 1 || e.depth < 1 || e.keys < 1 || e.duration <= 0 || e.size < 1:
-		return cli.Usagef("--conns, --depth, --keys, --duration, --size: want more than nothing")
-	case e.puts < 0 || e.puts > 100:
+	if e.puts < 0 || e.puts > 100 {
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
 	longest := make([]byte, kvformat.MaxValue)

@@ -25,7 +25,7 @@
 // (server.go); the answer is a control.PendingReply. Conn.Hold stops reading from a connection
 // when the disk has enough to do. Rare work that may block runs beside the core, by
 // Core.Offload: making a file (segment.go), making the index at the start (recover.go), and
-// reading a segment to compact (compact.go). I/O goes through the page cache, as records have
+// reading a segment to compact (segment.go). I/O goes through the page cache, as records have
 // any length; direct I/O wants whole blocks.
 //
 // # Faults of the disk

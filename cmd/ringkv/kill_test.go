@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,12 +11,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 func TestMain(m *testing.M) { clitest.Program(m, main) }
@@ -43,7 +45,8 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 			dir, a := t.TempDir(), pair.NewAudit(t, t.Context(), tested(seed), seed)
 			for range rounds {
 				server, addr := begin(t, "--dir", dir, "--backend", backend)
-				e := env{stderr: io.Discard, engine: flags.Engine{Backend: backend, LogLevel: "off"}, cores: 1}
+				engine := scope.Engine{Backend: uring.Backend(backend), Level: math.MaxInt}
+				e := env{stderr: io.Discard, engine: engine, cores: 1}
 				err := e.dial(t.Context(), addr, 2, func(conns []*control.Conn) error {
 					a.Conns = conns
 					a.Everything()
@@ -84,7 +87,7 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "", cli.Usage, "", "no command")
 	check("", "get ADDR", cli.Usage, "", "get ADDRESS KEY")
 	check("", "serve", cli.Usage, "", "--dir is missing")
-	check("", "serve --dir x --cores 0", cli.Usage, "", "--cores 0")
+	check("", "serve --dir x --cores 0", cli.Usage, "", `--cores "0"`)
 	check("", "serve --dir "+dir, cli.Failed, "", "is in use")
 	check("", "serve --listen v2:127.0.0.1:0 --dir "+t.TempDir()+" --stats "+dir+"/none/x", cli.Failed, "listening", "--stats "+dir)
 	check("", "load ADDR --size 5MiB", cli.Usage, "", "--size")

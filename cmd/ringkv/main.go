@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -29,7 +29,7 @@ type env struct {
 	stdin                     io.Reader
 	stdout, stderr            io.Writer
 	log                       *slog.Logger
-	engine                    flags.Engine
+	engine                    scope.Engine
 	listen, dir, stats        string
 	cores, conns, depth, keys int
 	size                      int64
@@ -46,15 +46,14 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is missing")
 	fs.StringVar(&e.stats, "stats", "", "serve: `PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
 	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with the others")
-	fs.IntVar(&e.cores, "cores", 1, "`NUMBER` of cores; serve: always the same for a directory")
-	fs.IntVar(&e.conns, "conns", 16, "load: `NUMBER` of connections")
-	fs.IntVar(&e.depth, "depth", 16, "load: `NUMBER` of requests under way on each")
-	fs.IntVar(&e.keys, "keys", 10000, "load: `NUMBER` of keys")
-	cli.BytesVar(fs, &e.size, "size", 4<<10, kvformat.MaxValue, "load: `BYTES` of a value")
+	cli.IntVar(fs, &e.cores, "cores", 1, 1, 1024, "`NUMBER` of cores; serve: always the same for a directory")
+	cli.IntVar(fs, &e.conns, "conns", 16, 1, math.MaxInt, "load: `NUMBER` of connections")
+	cli.IntVar(fs, &e.depth, "depth", 16, 1, math.MaxInt, "load: `NUMBER` of requests under way on each")
+	cli.IntVar(fs, &e.keys, "keys", 10000, 1, math.MaxInt, "load: `NUMBER` of keys")
+	cli.BytesVar(fs, &e.size, "size", 4<<10, 1, kvformat.MaxValue, "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
-	fs.DurationVar(&e.duration, "duration", 10*time.Second, "load: `DURATION` of it")
-	values := map[string][]string{"ENGINE": flags.Backends, "LEVEL": flags.Levels}
-	p := cli.Program{Name: "ringkv", Flags: fs, Values: values, Commands: []cli.Command{
+	cli.DurationVar(fs, &e.duration, "duration", 10*time.Second, 1, "load: `DURATION` of it")
+	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
 		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
 		{Name: "put", Args: "ADDRESS KEY", Help: "store standard input as a value", Run: e.ask("put")},
 		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
@@ -66,12 +65,9 @@ func (e *env) run(ctx context.Context, args []string) int {
 }
 
 // with calls f with a messenger of the cores, the engine and the log that the flags say.
-func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) (err error) {
-	cfg.Plane.Cores = e.cores
-	if cfg.Plane.Driver.Backend, cfg.Logger, err = e.engine.Read(e.stderr); err != nil {
-		return err
-	}
-	e.log = cfg.Logger
+func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) error {
+	e.log = e.engine.Logger(e.stderr)
+	cfg.Plane.Cores, cfg.Plane.Driver.Backend, cfg.Logger = e.cores, e.engine.Backend, e.log
 	return scope.With(cfg, f)
 }
 
@@ -83,8 +79,6 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		return cli.Usagef("--listen: %w", err)
 	case e.dir == "":
 		return cli.Usagef("--dir is missing")
-	case e.cores < 1 || e.cores > 1024:
-		return cli.Usagef("--cores %d: want 1 to 1024", e.cores)
 	}
 	locked, err := uring.LockDir(e.dir)
 	if err != nil {

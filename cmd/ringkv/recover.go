@@ -169,7 +169,6 @@ func (s *shard) read(g *segment) (tail []byte, err error) {
 	return tail, nil
 }
 
-// load opens a segment and reads the whole of it.
 func (g *segment) load(m *control.Messenger) (data []byte, err error) {
 	if g.opened, err = m.OpenFile(g.path, loop.FileOptions{Write: true}); err != nil {
 		return nil, err

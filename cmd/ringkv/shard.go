@@ -119,7 +119,6 @@ func (s *shard) got(r *request) {
 	r.answer(m)
 }
 
-// change takes a put or a delete.
 func (s *shard) change(r *request) {
 	if r.msg.Type == kvformat.Delete && s.find(r.msg.Front, false) == nil {
 		r.end(errNotFound)

@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -61,7 +61,7 @@ func execute(ctx context.Context, stdout io.Writer, args []string) error {
 	version := fs.Bool("version", false, "print the sources of this program")
 	rest, err := cli.Parse(fs, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, pflag.ErrHelp):
 		fmt.Fprint(stdout, help)
 		cli.PrintFlags(stdout, fs)
 		return nil
@@ -126,7 +126,6 @@ func newServer(h http.Handler) *http.Server {
 	}
 }
 
-// serve answers until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := newServer(h)
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

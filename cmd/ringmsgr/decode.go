@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -27,7 +26,8 @@ func decodeCommand(e env) cli.Command {
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
 	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, maxPayload, "payload to print of each part of a message: `BYTES`")
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+		"payload to print of each part of a message: `BYTES`")
 	return cli.Command{
 		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
 		Example: "  ringmsgr decode --brief FILE.pcap",
@@ -74,7 +74,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	var keys *trace.Keys
 	if d.keys != "" {
 		var err error
-		if keys, err = flags.File("--keys", d.keys, trace.ReadKeys); err != nil {
+		if keys, err = scope.File("--keys", d.keys, trace.ReadKeys); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,6 @@ func (d *decoding) doubt() error {
 	return nil
 }
 
-// recording decodes the packets of tcpdump.
 func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
 	segments, err := capture.NewReader(r)
 	if err != nil {
@@ -159,7 +158,6 @@ func (d *decoding) cutBytes() int {
 // maxLine bounds a line of a trace, in bytes.
 const maxLine = 1 << 20
 
-// trace reads the records of --trace.
 func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -181,7 +179,6 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	return lines.Err()
 }
 
-// record prints a record and its conclusions.
 func (d *decoding) record(r trace.Record) {
 	notes := d.judge.Look(&r)
 	switch r.Event {
@@ -267,7 +264,6 @@ func lostText(r *trace.Record) string {
 	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
 }
 
-// frameText is a frame and its fields.
 func frameText(r *trace.Record) string {
 	name := r.Tag
 	if r.Event == trace.Banner {

@@ -3,10 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -98,32 +104,28 @@ func (n *negotiated) rows(t *table) {
 }
 
 // networkOptions are the flags of the path to the peer.
-type networkOptions struct {
-	via       string
-	keepalive time.Duration
-}
+type networkOptions struct{ via netip.AddrPort }
 
-func (o *networkOptions) register(fs *flag.FlagSet) {
-	fs.StringVar(&o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer")
-	fs.DurationVar(&o.keepalive, "keepalive", 0,
+func (o *networkOptions) register(fs *pflag.FlagSet, cfg *control.Config) {
+	via := func(text string) (netip.AddrPort, error) {
+		via, err := netip.ParseAddrPort(text)
+		if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
+			err = errors.New("want IP:PORT")
+		}
+		return via, err
+	}
+	cli.Var(fs, &o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer", via)
+	cli.DurationVar(fs, &cfg.Timeouts.KeepaliveEvery, "keepalive", 0, 0,
 		"`DURATION` between keepalives; five without an answer end the connection (default none)")
 }
 
 // silentKeepalives is the number of keepalives without an answer that end a connection.
 const silentKeepalives = 5
 
-// apply sets cfg up. Its errors are usage errors.
-func (o *networkOptions) apply(cfg *control.Config) error {
-	if o.keepalive < 0 {
-		return cli.Usagef("--keepalive %v: want 0 or more", o.keepalive)
-	}
-	cfg.Timeouts.KeepaliveEvery, cfg.Timeouts.Keepalive = o.keepalive, silentKeepalives*o.keepalive
-	if o.via == "" {
-		return nil
-	}
-	via, err := netip.ParseAddrPort(o.via)
-	if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
-		return cli.Usagef("--via %q: want IP:PORT", o.via)
+func (o *networkOptions) apply(cfg *control.Config) {
+	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
+	if !o.via.IsValid() {
+		return
 	}
 	driver := cfg.Plane.Driver
 	cfg.Plane.Open = func(int) (uring.Driver, error) {
@@ -131,9 +133,8 @@ func (o *networkOptions) apply(cfg *control.Config) error {
 		if err != nil {
 			return nil, err
 		}
-		return detour{d, via}, nil
+		return detour{d, o.via}, nil
 	}
-	return nil
 }
 
 // detour is a driver that connects to another address than the dialled one. The handshake
@@ -171,15 +172,108 @@ func (l *listenFlag) read(proto string) error {
 		if !strings.HasPrefix(text, "v") {
 			own = proto
 		}
-		r, err := address.Reader{AnyPort: true}.For(own, text)
-		if err != nil {
-			return err
-		}
-		a, err := r.Parse(ctx, text)
+		a, err := address.Reader{AnyPort: true}.For(own, text).Parse(ctx, text)
 		if err != nil {
 			return err
 		}
 		l.addrs = append(l.addrs, a)
 	}
 	return nil
+}
+
+// failure is the JSON of ping and send when they fail.
+type failure struct {
+	Error string        `json:"error"`
+	Stage control.Stage `json:"stage"`
+}
+
+// explain says why a connection to a peer failed: the error of the library, and a hint if
+// there is one. limit is --timeout.
+func explain(err error, to wire.Addr, limit time.Duration) failure {
+	f := failure{Stage: control.StageConnect}
+	doing, cause := "", err
+	var ce *control.Error
+	if errors.As(err, &ce) {
+		f.Stage = ce.Stage
+		if doing, cause = ce.Reason(); doing != "" {
+			doing += ": "
+		}
+	}
+	text := cause.Error()
+	if timedOut(cause) {
+		text = fmt.Sprintf("no answer within %v", limit)
+	}
+	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
+	if h := hint(cause, f.Stage); h != "" {
+		f.Error += ": " + h
+	}
+	f.Error = strings.ReplaceAll(f.Error, "\n", "; ")
+	return f
+}
+
+// explain also names the detour of --via.
+func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
+	f := explain(err, to, limit)
+	if o.via.IsValid() && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
+		f.Error += "; the way there is --via " + o.via.String()
+	}
+	return f
+}
+
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout)
+}
+
+// hint names the first thing that an administrator should check; "" if the error is clear.
+func hint(err error, stage control.Stage) string {
+	if errors.Is(err, control.ErrPeerType) {
+		return "name its type with --peer"
+	}
+	if timedOut(err) {
+		err = control.ErrHandshakeTimeout // both deadlines have the same advice
+	}
+	return (&control.Error{Stage: stage, Err: err}).Advice()
+}
+
+// bindError names the address that cannot be bound, and the remedy.
+func (l *listenFlag) bindError(err error) error {
+	where := l.addrs.String()
+	if len(l.addrs) == 1 {
+		where = l.addrs[0].String()
+	}
+	text := fmt.Sprintf("--listen %s: %s", where, scope.Cause(err))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		text += ": this machine does not have that IP address; \"ip addr\" lists those that it has"
+	case errors.Is(err, syscall.EACCES):
+		text += ": a port below 1024 needs CAP_NET_BIND_SERVICE, or root"
+	}
+	return errors.New(text)
+}
+
+// startError names the flag that asked for a ring, if there is none.
+func (o *machineOptions) startError(err error) error {
+	var refused *uring.SetupError
+	if o.engine.Backend == uring.IOUring && errors.As(err, &refused) {
+		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
+	}
+	return err
+}
+
+// statsError explains why another process gave no statistics.
+func statsError(path string, err error) error {
+	switch {
+	case gone(err):
+		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, scope.Cause(err))
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
+	}
+	return fmt.Errorf("no statistics at %s: %s", path, scope.Cause(err))
+}
+
+// gone says whether no process serves a Unix socket any more.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed)
 }

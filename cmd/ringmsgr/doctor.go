@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,18 +79,18 @@ type diagnosis struct {
 }
 
 func (d *doctor) run(e env) error {
-	cfg, err := d.plane(e)
+	err := d.plane(e)
 	if err != nil {
 		return err
 	}
 	if d.limits {
-		bounds := control.Config{Plane: cfg}.Bounds()
+		bounds := d.cfg.Bounds()
 		if d.json {
 			return cli.WriteJSON(e.stdout, limitsReport{bounds})
 		}
 		return printLimits(e.stdout, bounds)
 	}
-	r := examine(cfg).assess()
+	r := examine(d.cfg.Plane).assess()
 	if d.json {
 		err = cli.WriteJSON(e.stdout, r)
 	} else {
@@ -125,7 +129,6 @@ func examine(cfg loop.Config) *findings {
 	return f
 }
 
-// tryCores starts and stops the cores that were asked for.
 func (f *findings) tryCores() {
 	p, err := loop.New(f.cfg)
 	if err != nil {
@@ -137,7 +140,6 @@ func (f *findings) tryCores() {
 	f.info, f.receive, f.why, f.coresErr = p.Info(), st.Receive, st.ReceiveWhy, err
 }
 
-// tryRing returns why no ring can be had.
 func tryRing() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -173,7 +175,6 @@ type limitsReport struct {
 	Limits []control.Bound `json:"limits"`
 }
 
-// printLimits writes one line for each bound.
 func printLimits(w io.Writer, bounds []control.Bound) error {
 	const row = "%-25s %12s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
@@ -184,7 +185,6 @@ func printLimits(w io.Writer, bounds []control.Bound) error {
 	return err
 }
 
-// boundText is the value of a bound with its unit.
 func boundText(b control.Bound) string {
 	if b.Value == 0 {
 		return "none"
@@ -203,11 +203,183 @@ func boundText(b control.Bound) string {
 	}
 }
 
-// setupError is the cause and the remedy of a refused ring.
 func setupError(err error) (cause, remedy string) {
 	var se *uring.SetupError
 	if errors.As(err, &se) {
 		return fmt.Sprintf("%s: %v: %s", se.Call, se.Errno, se.Cause), se.Remedy
 	}
 	return err.Error(), ""
+}
+
+// Below these values doctor has a remedy.
+const (
+	enoughFiles   = 4096     // descriptors; each connection takes one
+	enoughMemlock = 64 << 20 // bytes, for zero-copy sends and registered buffers
+	enoughBacklog = 1024     // connections that wait to be accepted
+)
+
+func (f *findings) assess() *diagnosis {
+	r := &diagnosis{OK: f.coresErr == nil, Cores: f.cfg.Cores, Machine: f.machine}
+	if r.OK {
+		r.Backend, r.Fallback, r.Receive, r.ReceiveWhy = string(f.info.Backend), f.info.Fallback, f.receive, f.why
+	}
+	r.Checks = []check{
+		f.engine(), f.ring(), f.features(), f.steer(), f.cpus(), f.scheduler(),
+		f.files(), f.memlock(), f.backlog(), f.capabilities(), f.seccomp(),
+	}
+	return r
+}
+
+// note is a check that found how it could be better, if that has a remedy.
+func note(name, found, remedy string) check {
+	c := check{Name: name, State: stateOK, Found: found, Remedy: remedy}
+	if remedy != "" {
+		c.State = stateNote
+	}
+	return c
+}
+
+// engine: whether a messenger can run, and on which engine.
+func (f *findings) engine() check {
+	switch {
+	case f.coresErr != nil:
+		found, remedy := setupError(f.coresErr)
+		if remedy == "" && f.cfg.Driver.Backend == uring.IOUring {
+			remedy = "use --backend auto or epoll"
+		}
+		return check{"engine", stateProblem, found, remedy}
+	case f.info.Fallback != "":
+		return check{"engine", stateNote, "epoll, because there is no ring", ""}
+	}
+	return note("engine", fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why), "")
+}
+
+func (f *findings) ring() check {
+	if f.machine.Ring {
+		return note("io_uring", "kernel "+f.machine.Kernel+" gives us a ring", "")
+	}
+	found, remedy := f.machine.RingWhy, ""
+	if f.ringErr != nil {
+		found, remedy = setupError(f.ringErr)
+	}
+	return check{"io_uring", stateNote, cmp.Or(found, "not in this program"), remedy}
+}
+
+func (f *findings) features() check {
+	if !f.machine.Ring {
+		return note("features", "none without a ring", "")
+	}
+	var missing []string
+	for _, ft := range f.machine.Features {
+		if !ft.Have {
+			missing = append(missing, fmt.Sprintf("%s (Linux %s): %s", ft.Name, ft.Since, ft.Why))
+		}
+	}
+	all := len(f.machine.Features)
+	found, remedy := fmt.Sprintf("%d of %d of the ring's", all-len(missing), all), ""
+	if len(missing) > 0 {
+		found += "; not " + strings.Join(missing, ", ")
+		remedy = "a newer kernel; nothing that a messenger needs is missing"
+	}
+	return note("features", found, remedy)
+}
+
+// steer: the library works without, unsteered.
+func (f *findings) steer() check {
+	var refused *bpf.LoadError
+	switch {
+	case errors.As(f.steeringErr, &refused):
+		return check{"steering", stateNote, fmt.Sprintf("missing %s: %v", refused.Missing, refused.Err), refused.Remedy}
+	case f.steeringErr != nil:
+		return check{"steering", stateNote, f.steeringErr.Error(), ""}
+	case !f.steering.Migration:
+		return note("steering", "the eBPF program loads, without moving connections off a listener that closes (Linux 5.14)", "")
+	}
+	return note("steering", "the eBPF program loads", "")
+}
+
+func (f *findings) cpus() check {
+	n, remedy := len(f.machine.CPUs), ""
+	switch {
+	case f.cfg.Cores > n:
+		remedy = fmt.Sprintf("--cores %d at most: more only take turns", max(n, 1))
+	case f.cfg.Pin && f.cfg.Cores == n:
+		remedy = "with --pin leave a CPU to everything else: a pinned core cannot move out of its way"
+	}
+	return note("CPUs", fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores), remedy)
+}
+
+func (f *findings) scheduler() check {
+	want, remedy := f.cfg.Cores+2, ""
+	if f.procs < want {
+		remedy = fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want)
+	}
+	return note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want), remedy)
+}
+
+func (f *findings) files() check {
+	remedy := ""
+	if f.machine.Files.Soft < enoughFiles {
+		remedy = fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)
+	}
+	return note("open files", limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) }), remedy)
+}
+
+func (f *findings) memlock() check {
+	found, remedy := limits(f.machine.Memlock, func(n uint64) string { return cli.Bytes(int64(n)) }), ""
+	locks := slices.ContainsFunc(f.machine.Capabilities, func(c uring.Capability) bool { return c.Name == "CAP_IPC_LOCK" && c.Have })
+	switch {
+	case locks:
+		found += ", and CAP_IPC_LOCK lifts it"
+	case f.machine.Memlock.Soft < enoughMemlock:
+		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: " +
+			"beyond it each request pins its memory anew"
+	}
+	return note("memlock", found, remedy)
+}
+
+func (f *findings) backlog() check {
+	value, remedy := f.machine.Sysctls["net.core.somaxconn"], ""
+	if n, err := strconv.Atoi(value); err == nil && n < enoughBacklog {
+		remedy = fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog)
+	}
+	return note("backlog", "net.core.somaxconn is "+cmp.Or(value, "unknown"), remedy)
+}
+
+func (f *findings) capabilities() check {
+	var have, lack []string
+	for _, c := range f.machine.Capabilities {
+		if c.Have {
+			have = append(have, c.Name)
+		} else {
+			lack = append(lack, fmt.Sprintf("%s (%s)", c.Name, c.For))
+		}
+	}
+	remedy := ""
+	if len(lack) > 0 {
+		remedy = "only if you want it: " + strings.Join(lack, ", ")
+	}
+	return note("capabilities", cmp.Or(strings.Join(have, ", "), "none that matter"), remedy)
+}
+
+func (f *findings) seccomp() check {
+	remedy := ""
+	if f.machine.Seccomp == "filter" && !f.machine.Ring {
+		remedy = "have the filter allow io_uring_setup, io_uring_enter and io_uring_register"
+	}
+	return note("seccomp", f.machine.Seccomp, remedy)
+}
+
+// limits writes the soft limit, and the hard limit if it differs.
+func limits(l uring.Limit, number func(uint64) string) string {
+	text := func(n uint64) string {
+		if n == math.MaxUint64 {
+			return "unlimited"
+		}
+		return number(n)
+	}
+	if l.Soft == l.Hard {
+		return text(l.Soft)
+	}
+	return fmt.Sprintf("%s, may be raised to %s", text(l.Soft), text(l.Hard))
 }

@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
 
@@ -25,13 +27,13 @@ type succession struct {
 	linger time.Duration
 }
 
-func (o *succession) register(fs *flag.FlagSet) {
+func (o *succession) register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.path, "handover", "", "`PATH` of a Unix socket to which a successor comes, which is started with --take-over PATH")
 	fs.StringVar(&o.from, "take-over", "", "`PATH` of the --handover socket of a running serve, to continue it")
-	fs.DurationVar(&o.linger, "linger", 10*time.Second, "`DURATION` that lossy connections may go on after a hand-over")
+	cli.DurationVar(fs, &o.linger, "linger", 10*time.Second, 0,
+		"`DURATION` that lossy connections may go on after a hand-over")
 }
 
-// takeOver continues the server at --take-over.
 func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *control.Dispatcher) (*control.Messenger, error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverTime)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,6 @@ type load struct {
 	s          *sender
 	e          env
 	to         wire.Addr
-	peer       wire.EntityType
 	pattern    pattern
 	policy     control.Policy
 	messengers []*control.Messenger
@@ -86,7 +86,7 @@ func (l *load) connect(ctx context.Context) error {
 		opts = append(opts, control.Anonymous(), control.Once())
 	}
 	for i := range l.s.conns {
-		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.peer, opts...)
+		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.s.peer, opts...)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,6 @@ func (l *load) connect(ctx context.Context) error {
 	return nil
 }
 
-// transfer sends everything and waits for the echoes.
 func (l *load) transfer(ctx context.Context) error {
 	s := l.s
 	l.running.Store(int64(s.conns))
@@ -113,7 +112,7 @@ func (l *load) transfer(ctx context.Context) error {
 		if uint64(i) < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(i, total, s.depth, int(s.size), l.pattern, l.e.now, l.laneEndedLocked))
+		l.lanes = append(l.lanes, newLane(l, i, total))
 	}
 	begin := l.e.now()
 	for i, lane := range l.lanes {
@@ -266,11 +265,8 @@ func (l *load) close() error {
 // the echoes. Message n lives in slot n modulo depth; a slot is used again when
 // its echo has come and the messenger has released the message.
 type lane struct {
-	id      int
-	now     func() time.Time
-	pattern pattern
-	size    int         // of a payload
-	ended   func(*lane) // called once, when the lane has finished or failed
+	load *load
+	id   int
 
 	mu    sync.Mutex
 	conn  *control.Conn
@@ -303,8 +299,8 @@ var (
 	errLost      = errors.New("an echo is missing")
 )
 
-func newLane(id int, total uint64, depth, size int, p pattern, now func() time.Time, ended func(*lane)) *lane {
-	l := &lane{id: id, now: now, pattern: p, size: size, ended: ended, total: total, slots: make([]slot, depth), times: perf.NewHistogram()}
+func newLane(of *load, id int, total uint64) *lane {
+	l := &lane{load: of, id: id, total: total, slots: make([]slot, of.s.depth), times: perf.NewHistogram()}
 	for i := range l.slots {
 		s := &l.slots[i]
 		s.msg.Type, s.msg.Front, s.msg.Context = ping, s.head[:], s
@@ -313,13 +309,16 @@ func newLane(id int, total uint64, depth, size int, p pattern, now func() time.T
 	return l
 }
 
-// start begins to send on c.
+func (l *lane) payload(n uint64) []byte {
+	return l.load.pattern.payload(uint64(l.id), n, int(l.load.s.size))
+}
+
 func (l *lane) start(c *control.Conn) {
 	c.SetUserData(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = c
-	l.pumpLocked(l.now())
+	l.pumpLocked(l.load.e.now())
 	if l.total == 0 {
 		l.endLocked(nil)
 	}
@@ -336,7 +335,7 @@ func (l *lane) pumpLocked(now time.Time) {
 		s.used, s.sent = true, now
 		binary.LittleEndian.PutUint64(s.head[:], uint64(l.id))
 		binary.LittleEndian.PutUint64(s.head[8:], l.next)
-		s.msg.Data = l.pattern.payload(uint64(l.id), l.next, l.size)
+		s.msg.Data = l.payload(l.next)
 		s.msg.TID = l.next
 		err := l.conn.Send(&s.msg)
 		if errors.Is(err, control.ErrQueueFull) {
@@ -355,13 +354,12 @@ func (l *lane) pumpLocked(now time.Time) {
 	}
 }
 
-// resume goes on when there is room.
 func (l *lane) resume(room <-chan struct{}) {
 	<-room
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.full = false
-	l.pumpLocked(l.now())
+	l.pumpLocked(l.load.e.now())
 }
 
 // stop sends no more messages: the lane ends with the echoes that are due.
@@ -382,13 +380,13 @@ func (l *lane) freed(m *control.Message) {
 	s.used = false
 	// Usually the echo is still under way, and no message can be sent before it comes.
 	if l.next-l.got < uint64(len(l.slots)) {
-		l.pumpLocked(l.now())
+		l.pumpLocked(l.load.e.now())
 	}
 }
 
 // echo takes an echo, on the core of the connection.
 func (l *lane) echo(m *control.Message) {
-	now := l.now()
+	now := l.load.e.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over || m.Type != ping {
@@ -421,7 +419,7 @@ func (l *lane) echo(m *control.Message) {
 func (l *lane) intact(m *control.Message) bool {
 	return len(m.Front) == headSize && len(m.Middle) == 0 &&
 		binary.LittleEndian.Uint64(m.Front) == uint64(l.id) && binary.LittleEndian.Uint64(m.Front[8:]) == l.got &&
-		bytes.Equal(m.Data, l.pattern.payload(uint64(l.id), l.got, l.size))
+		bytes.Equal(m.Data, l.payload(l.got))
 }
 
 // fail ends the lane from outside.
@@ -440,12 +438,33 @@ func (l *lane) endLocked(err error) {
 	if err != nil && l.losses == 0 {
 		l.losses = l.next - l.got - min(l.corrupt, l.next-l.got)
 	}
-	l.ended(l)
+	l.load.laneEndedLocked(l)
 }
 
-// progress is the number of echoes.
 func (l *lane) progress() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.got
+}
+
+// pattern is random bytes, which are read-only. A payload is a part of them, at an offset
+// made of the numbers of its connection and message. So changed bytes, and bytes of another
+// message or offset, are found.
+type pattern []byte
+
+// starts is the number of offsets: a prime, so that no period of messages has only one.
+const starts = 4093
+
+// newPattern has room for payloads up to a size.
+func newPattern(size int) pattern {
+	p := make(pattern, size+starts)
+	src := rand.NewChaCha8([32]byte{1})
+	_, _ = src.Read(p) // never fails
+	return p
+}
+
+// payload is that of message n on a connection.
+func (p pattern) payload(conn, n uint64, size int) []byte {
+	at := int((conn%starts*61 + n) % starts)
+	return p[at : at+size : at+size]
 }

@@ -1,123 +1,99 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/loop"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
+
+// maxCores is the bound of the library.
+const maxCores = 1024
 
 // machineOptions are the flags of every command: how the I/O is done.
 type machineOptions struct {
 	json   bool
-	cores  int
-	pin    bool
-	engine flags.Engine
+	cfg    control.Config // that the flags set
+	engine scope.Engine
 }
 
-func (o *machineOptions) register(fs *flag.FlagSet, cores int) {
+func (o *machineOptions) register(fs *pflag.FlagSet, cores int) {
 	fs.BoolVar(&o.json, "json", false, "write JSON")
 	usage := "`NUMBER` of cores: threads with a ring each"
 	if cores == 0 {
 		usage += " (default one per usable CPU)"
 	}
-	fs.IntVar(&o.cores, "cores", cores, usage)
-	fs.BoolVar(&o.pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
+	cli.IntVar(fs, &o.cfg.Plane.Cores, "cores", cores, 0, maxCores, usage)
+	fs.BoolVar(&o.cfg.Plane.Pin, "pin", false, "bind each core to a CPU; only with CPUs that nothing else uses")
 	o.engine.Register(fs)
 }
 
-// plane is the configuration of the cores.
-func (o *machineOptions) plane(e env) (loop.Config, error) {
-	backend, log, err := o.engine.Read(e.stderr)
-	if err != nil {
-		return loop.Config{}, err
+func (o *machineOptions) plane(e env) error {
+	p := &o.cfg.Plane
+	p.Logger, p.Driver.Backend = o.engine.Logger(e.stderr), o.engine.Backend
+	if err := p.Validate(); err != nil {
+		return &cli.UsageError{Err: err}
 	}
-	cfg := loop.Config{Cores: o.cores}
-	if err := cfg.Validate(); err != nil {
-		return cfg, cli.Usagef("--cores %d: %s", o.cores, wanted(err))
-	}
-	cfg.Pin, cfg.Logger, cfg.Driver = o.pin, log, uring.Config{Backend: backend}
-	if err := cfg.Validate(); err != nil {
-		return cfg, &cli.UsageError{Err: err}
-	}
-	if cfg.Cores == 0 {
-		cfg.Cores = runtime.NumCPU()
-	}
-	return cfg, nil
-}
-
-// wanted is the part of a library's error about valid values.
-func wanted(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "want "); i >= 0 {
-		return text[i:]
-	}
-	return text
+	p.Cores = cmp.Or(p.Cores, runtime.NumCPU())
+	return nil
 }
 
 // sessionOptions are the flags of every command that talks to a peer.
 type sessionOptions struct {
 	machineOptions
-	flags.Session
+	scope.Session
 	listen listenFlag
-	policy string
-	steer  string
-	packed string
 	authOptions
 	networkOptions
 }
 
-func (o *sessionOptions) register(fs *flag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
+func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
-	o.networkOptions.register(fs)
-	o.Session.Register(fs, name, timeout, bound)
+	o.networkOptions.register(fs, &o.cfg)
+	o.Session.Register(fs, &o.cfg, name, timeout, bound)
 	fs.Func("listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated", o.listen.add)
-	fs.StringVar(&o.policy, "policy", "", "`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "))
-	fs.StringVar(&o.steer, "steer", "auto",
+	policy := func(text string) (*control.Policy, error) {
+		p, err := control.ParsePolicy(text)
+		return &p, err
+	}
+	cli.Var(fs, &o.cfg.Default, "policy", "",
+		"`POLICY` of connections: "+strings.Join(control.PolicyNames(), ", "), cli.Wanted(policy),
+		control.PolicyNames()...)
+	cli.Var(fs, &o.cfg.Steer, "steer", "auto",
 		"`RULES` by which the kernel finds the core of a connection: auto, none, cpu, hint, table, or a "+
-			"comma list")
-	fs.StringVar(&o.packed, "compress", "",
+			"comma list", cli.Wanted(control.ParseSteer), "auto", "none", "cpu", "hint", "table")
+	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "",
 		"compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred "+
-			"first")
+			"first", compression, "snappy", "zlib", "zstd", "lz4")
 }
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to
 // write. The caller closes the recording.
 func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
-	if cfg.Plane, err = o.plane(e); err != nil {
+	if err := o.plane(e); err != nil {
 		return cfg, err
 	}
-	cfg.Logger = cfg.Plane.Logger
-	if err := o.Session.Read(&cfg); err != nil {
+	cfg = o.cfg
+	cfg.Logger, cfg.Timeouts.Handshake = cfg.Plane.Logger, o.Timeout
+	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err
-	}
-	cfg.Timeouts.Handshake = o.Timeout
-	if o.policy != "" {
-		p, err := control.ParsePolicy(o.policy)
-		if err != nil {
-			return cfg, cli.Usagef("--policy %q: %s", o.policy, wanted(err))
-		}
-		cfg.Default = &p
 	}
 	if err := o.listen.read(o.Proto); err != nil {
 		return cfg, cli.Usagef("--listen: %w", err)
-	}
-	if cfg.Steer, err = control.ParseSteer(o.steer); err != nil {
-		return cfg, cli.Usagef("--steer %q: %s", o.steer, wanted(err))
-	}
-	if cfg.Protocol.Compression, err = o.compression(); err != nil {
-		return cfg, err
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
 		return cfg, err
@@ -125,37 +101,18 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := o.authenticate(&cfg); err != nil {
 		return cfg, err
 	}
-	if err := o.networkOptions.apply(&cfg); err != nil {
-		return cfg, err
-	}
+	o.networkOptions.apply(&cfg)
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
 	}
 	return cfg, o.Recording.Apply(&cfg)
 }
 
-// compression parses --compress. A named method holds for every peer.
-func (o *sessionOptions) compression() (c control.Compression, err error) {
-	if o.packed == "" {
-		return c, nil
-	}
-	for _, name := range strings.Split(o.packed, ",") {
-		m, err := wire.ParseCompression(name)
-		if err != nil {
-			return c, cli.Usagef("--compress: %w", err)
-		}
-		c.Methods = append(c.Methods, m)
-	}
-	c.Peers = []wire.EntityType{wire.Mon, wire.OSD, wire.MDS, wire.Mgr, wire.Client}
-	return c, nil
-}
-
-// dials checks that the policy is one of a side that dials.
-func dials(cfg *control.Config) error {
-	if cfg.Default != nil && cfg.Default.Server {
-		return cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
-	}
-	return nil
+// compression reads --compress. A named method holds for every peer.
+func compression(text string) (c control.Compression, err error) {
+	c.Peers = peerTypes
+	c.Methods, err = cli.List(wire.ParseCompression)(text)
+	return c, err
 }
 
 // pickNonce is the nonce of all our addresses, 0 for a mon; nil lets the messenger choose.
@@ -180,11 +137,7 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0])
-	if err != nil {
-		return wire.Addr{}, cli.Usagef("--proto: %w", err)
-	}
-	a, err := r.Parse(ctx, args[0])
+	a, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0]).Parse(ctx, args[0])
 	switch {
 	case errors.Is(err, address.ErrSyntax):
 		err = &cli.UsageError{Err: err}
@@ -194,30 +147,131 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 	return a, err
 }
 
-// setUp is the beginning of a command that talks to a peer: its configuration and the address
-// of the peer. It reports a failure that is no usage error.
-func (o *sessionOptions) setUp(ctx context.Context, e env, command string, args []string) (cfg control.Config, to wire.Addr, err error) {
-	cfg, err = o.config(e)
+// client calls run, of a command that dials, with its configuration and the address of the peer. It
+// reports a failure that is no usage error.
+func (o *sessionOptions) client(
+	ctx context.Context, e env, command string, args []string, run func(cfg control.Config, to wire.Addr) error,
+) error {
+	cfg, err := o.config(e)
 	if err != nil {
-		return cfg, wire.Addr{}, err
+		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, o.Recording.Close())
-		}
-	}()
-	to, err = o.target(ctx, e, args)
-	if failed, ok := errors.AsType[*control.Error](err); ok {
+	cfg.Timeouts.Handshake = attemptTime(o.Timeout)
+	to, err := o.target(ctx, e, args)
+	failed, ok := errors.AsType[*control.Error](err)
+	switch {
+	case ok:
 		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
+	case err == nil && cfg.Default != nil && cfg.Default.Server:
+		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
+	case err == nil:
+		err = run(cfg, to)
 	}
-	return cfg, to, err
+	return errors.Join(err, o.Recording.Close())
 }
 
-// peerType parses --peer.
-func peerType(s string) (wire.EntityType, error) {
-	switch t, _ := wire.ParseEntityType(s); t { // 0 after an error
-	case wire.Mon, wire.OSD, wire.Mgr, wire.MDS, wire.Client:
-		return t, nil
+// peerTypes are the types of all peers.
+var peerTypes = []wire.EntityType{wire.Mon, wire.OSD, wire.MDS, wire.Mgr, wire.Client}
+
+func peerVar(fs *pflag.FlagSet, to *wire.EntityType) {
+	read := func(text string) (t wire.EntityType, err error) {
+		if t, _ = wire.ParseEntityType(text); !slices.Contains(peerTypes, t) { // 0 after an error
+			err = errors.New("want mon, osd, mgr, mds or client")
+		}
+		return t, err
 	}
-	return 0, cli.Usagef("--peer %q: want mon, osd, mgr, mds or client", s)
+	cli.Var(fs, to, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client", read,
+		"mon", "osd", "mgr", "mds", "client")
+}
+
+// authOptions are the flags of the authentication.
+type authOptions struct {
+	auth    string
+	keyring string
+	// ticketLife is of tickets that we give out; 0: as real mons have it.
+	ticketLife time.Duration
+	// kinds are the kinds of keys that may log in; the secrets that we make are of the first
+	// kind.
+	kinds cephx.Ciphers
+}
+
+func (o *authOptions) register(fs *pflag.FlagSet) {
+	cli.ChoiceVar(fs, &o.auth, "auth", "none", "`METHOD` of authentication: none or cephx", "none", "cephx")
+	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
+}
+
+// authenticate sets cfg.Auth. Its name and modes are set.
+func (o *authOptions) authenticate(cfg *control.Config) error {
+	list := cfg.Auth.Modes
+	switch {
+	case o.auth == "none" && o.keyring != "":
+		return cli.Usagef("--keyring needs --auth cephx")
+	case o.auth == "none" && len(list) > 0 && !slices.Contains(list, auth.CRC):
+		return cli.Usagef("--mode secure needs --auth cephx: without a key there is nothing to encrypt with")
+	case o.auth == "none":
+		return nil
+	case o.keyring == "":
+		return cli.Usagef("--auth cephx needs --keyring")
+	}
+	ring, err := scope.Keyring(o.keyring)
+	if err != nil {
+		return err
+	}
+	return o.cephx(cfg, ring)
+}
+
+// keyName is the entity whose key we have: monitors share the key of "mon.".
+func keyName(name wire.EntityName) wire.EntityName {
+	if name.Type == wire.Mon {
+		return wire.EntityName{Type: wire.Mon}
+	}
+	return name
+}
+
+// cephx makes our ends of the authentication. Only a mon can accept on its
+// own: other daemons get the secrets for that from a cluster.
+func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
+	own, ok := ring.Lookup(keyName(cfg.Name))
+	if !ok {
+		return cli.Usagef("--keyring %s has no key of %v", o.keyring, keyName(cfg.Name))
+	}
+	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
+	if list := cfg.Auth.Modes; len(list) > 0 {
+		offer = func(wire.EntityType) []auth.Mode { return list }
+	}
+	var authority *cephx.Authority
+	var err error
+	if cfg.Name.Type == wire.Mon {
+		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: o.kinds, ServiceTTL: o.ticketLife}
+		if authority, err = cephx.NewAuthority(mon); err != nil {
+			return cli.Usagef("--auth cephx: %w", err)
+		}
+		if cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
+			return cli.Usagef("--auth cephx: %w", err)
+		}
+	}
+	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own.Key, Modes: offer, Authority: authority})
+	if err != nil {
+		return cli.Usagef("--auth cephx: %w", err)
+	}
+	cfg.Auth.Client = client
+	return nil
+}
+
+func ciphers(text string) (c cephx.Ciphers, err error) {
+	if c.Allowed, err = cli.List(cephx.ParseKind)(text); err != nil {
+		return c, errors.New("want a list of aes256k and aes")
+	}
+	c.Service, c.Preferred = c.Allowed[0], c.Allowed[0]
+	slices.Sort(c.Allowed)
+	return c, nil
+}
+
+// accepts checks that we can authenticate accepted peers.
+func (o *authOptions) accepts(cfg *control.Config) error {
+	if o.auth == "cephx" && cfg.Auth.Server == nil {
+		return cli.Usagef("--name %v: it cannot accept with cephx on its own: a daemon gets the secrets for that from the monitors; "+
+			"use --name mon.NAME with a keyring", cfg.Name)
+	}
+	return nil
 }

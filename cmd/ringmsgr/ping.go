@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -18,8 +19,8 @@ func pingCommand(e env) cli.Command {
 	fs := cli.NewFlags("ping")
 	p := &pinger{}
 	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
-	fs.StringVar(&p.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
-	fs.IntVar(&p.count, "count", 10, "`NUMBER` of round trips")
+	peerVar(fs, &p.peer)
+	cli.IntVar(fs, &p.count, "count", 10, 1, math.MaxInt, "`NUMBER` of round trips")
 	return cli.Command{
 		Name: "ping", Args: "ADDR", Help: "connect, print the result of the handshake, measure round trips", Flags: fs,
 		Example: "  ringmsgr ping --count 100 v2:127.0.0.1:3300",
@@ -31,13 +32,16 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
  "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
-		Run: func(ctx context.Context, args []string) error { return p.run(ctx, e, args) },
+		Run: func(ctx context.Context, args []string) error {
+			run := func(cfg control.Config, to wire.Addr) error { return p.run(ctx, e, cfg, to) }
+			return p.client(ctx, e, "ping", args, run)
+		},
 	}
 }
 
 type pinger struct {
 	sessionOptions
-	peer  string
+	peer  wire.EntityType
 	count int
 }
 
@@ -49,25 +53,9 @@ type pong struct {
 	Count     int          `json:"count"`
 }
 
-func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
-	peer, err := peerType(p.peer)
-	if err != nil {
-		return err
-	}
-	if p.count < 1 {
-		return cli.Usagef("--count %d: want at least 1", p.count)
-	}
-	cfg, to, err := p.setUp(ctx, e, "ping", args)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Recording.Close()) }()
-	if err := dials(&cfg); err != nil {
-		return err
-	}
+func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
 	cli.GrowProcs(cfg.Plane.Cores)
-	cfg.Timeouts.Handshake = attemptTime(p.Timeout)
-	answer, err := p.ping(ctx, e, cfg, to, peer)
+	answer, err := p.ping(ctx, e, cfg, to)
 	switch {
 	case cli.IsUsage(err):
 		return err
@@ -80,7 +68,7 @@ func (p *pinger) run(ctx context.Context, e env, args []string) (err error) {
 	return nil
 }
 
-func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr, peer wire.EntityType) (*pong, error) {
+func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
 	trips := newTrips(e.now, p.count)
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
@@ -92,12 +80,12 @@ func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Ad
 	if err != nil {
 		return nil, err
 	}
-	answer, err := p.measure(ctx, m, trips, to, peer)
+	answer, err := p.measure(ctx, m, trips, to)
 	return answer, errors.Join(err, scope.Close(m))
 }
 
-func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr, peer wire.EntityType) (*pong, error) {
-	conn, err := m.Connect(to, peer, control.Once())
+func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr) (*pong, error) {
+	conn, err := m.Connect(to, p.peer, control.Once())
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +150,6 @@ func (t *trips) acked(c *control.Conn) {
 	c.Keepalive()
 }
 
-// end says that the connection is over.
 func (t *trips) end() {
 	select {
 	case t.ended <- struct{}{}:

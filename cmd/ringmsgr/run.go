@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/flags"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
-	"github.com/ringmsgr/ringmsgr/control"
 )
 
 // env are the inputs and outputs of the program.
@@ -37,12 +35,6 @@ func shapes(json string) string {
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e)}
-	p.Values = map[string][]string{
-		"ENGINE": flags.Backends, "METHOD": {"none", "cephx"}, "METHODS": {"snappy", "zlib", "zstd", "lz4"},
-		"LEVEL": flags.Levels, "LIST": {"crc", "secure", "secure,crc"},
-		"POLICY": control.PolicyNames(), "REVISION": {"0", "1"}, "RULES": {"auto", "none", "cpu", "hint", "table"},
-		"ORDER": {"rate", "bytes", "queue", "lag", "core", "peer", "id"},
-	}
 	return p.Run(ctx, e.stdout, e.stderr, args)
 }
 
@@ -69,7 +61,6 @@ func (t *table) latency(name string, s *perf.Summary, more string) {
 		cli.Micros(s.P50), cli.Micros(s.P90), cli.Micros(s.P99), cli.Micros(s.P999), cli.Micros(s.Max), more)
 }
 
-// round keeps n decimals.
 func round(v float64, n int) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 func sendCommand(e env) cli.Command {
@@ -18,12 +19,20 @@ func sendCommand(e env) cli.Command {
 	s := &sender{}
 	s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
 		"bound of getting connected, and of a time without any echo")
-	fs.StringVar(&s.peer, "peer", "mon", "`TYPE` of the peer: mon, osd, mgr, mds or client")
-	fs.DurationVar(&s.duration, "duration", 0, "`DURATION` to send for; --messages, if given, is a limit then")
-	fs.Func("messages", "`NUMBER` of messages, over all connections (default 10000, or with --duration without end)", s.setMessages)
-	cli.BytesVar(fs, &s.size, "size", 64, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
-	fs.IntVar(&s.depth, "depth", 16, "`NUMBER` of messages under way on each connection")
-	fs.IntVar(&s.conns, "conns", 1, "`NUMBER` of connections")
+	peerVar(fs, &s.peer)
+	cli.DurationVar(fs, &s.duration, "duration", 0, 0, "`DURATION` to send for; --messages, if given, is a limit then")
+	cli.Var(fs, &s.messages, "messages", "",
+		"`NUMBER` of messages, over all connections (default 10000, or with --duration without end)",
+		func(text string) (uint64, error) {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil || n == 0 {
+				err = errors.New("want a number, at least 1")
+			}
+			return n, err
+		})
+	cli.BytesVar(fs, &s.size, "size", 64, 0, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	cli.IntVar(fs, &s.depth, "depth", 16, 1, maxDepth, "`NUMBER` of messages under way on each connection")
+	cli.IntVar(fs, &s.conns, "conns", 1, 1, maxConns, "`NUMBER` of connections")
 	return cli.Command{
 		Name: "send", Args: "ADDR", Help: "send messages to an echo, verify and measure them", Flags: fs,
 		Example: "  ringmsgr send --messages 1000000 --size 4KiB --depth 64 --policy lossless-client v2:127.0.0.1:3300",
@@ -50,13 +59,16 @@ with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
-		Run: func(ctx context.Context, args []string) error { return s.run(ctx, e, args) },
+		Run: func(ctx context.Context, args []string) error {
+			run := func(cfg control.Config, to wire.Addr) error { return s.run(ctx, e, cfg, to) }
+			return s.client(ctx, e, "send", args, run)
+		},
 	}
 }
 
 type sender struct {
 	sessionOptions
-	peer     string
+	peer     wire.EntityType
 	messages uint64        // 0: not given
 	duration time.Duration // 0: until all messages are sent
 	size     int64
@@ -95,25 +107,16 @@ type sent struct {
 	Stage      control.Stage `json:"stage,omitempty"`
 }
 
-func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
-	peer, err := peerType(s.peer)
-	if err != nil {
-		return err
+func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
+	if s.messages == 0 {
+		s.messages = 10000
+		if s.duration > 0 {
+			s.messages = math.MaxUint64
+		}
 	}
-	if err := s.checkBounds(); err != nil {
-		return err
-	}
-	cfg, to, err := s.setUp(ctx, e, "send", args)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Recording.Close()) }()
 	if cfg.Default == nil {
 		p := control.LossyClient()
 		cfg.Default = &p
-	}
-	if err := dials(&cfg); err != nil {
-		return err
 	}
 	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
@@ -125,15 +128,14 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 	}
 	// A peer that comes back waits a second at most.
 	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
-	cfg.Timeouts.Handshake = attemptTime(s.Timeout)
 	if !cfg.Default.Lossy {
 		// An attempt fails, and says why, before the whole time is over.
 		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
 
-	l := &load{s: s, e: e, to: to, peer: peer, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
+	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
 	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
-	err = l.open(cfg)
+	err := l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)
 	}
@@ -157,32 +159,6 @@ func (s *sender) run(ctx context.Context, e env, args []string) (err error) {
 		return e
 	}
 	return s.print(e, r)
-}
-
-// setMessages parses --messages.
-func (s *sender) setMessages(text string) (err error) {
-	if s.messages, err = strconv.ParseUint(text, 10, 64); err != nil || s.messages == 0 {
-		return errors.New("want a number, at least 1")
-	}
-	return nil
-}
-
-func (s *sender) checkBounds() error {
-	if s.messages == 0 {
-		s.messages = 10000
-		if s.duration > 0 {
-			s.messages = math.MaxUint64
-		}
-	}
-	switch {
-	case s.duration < 0:
-		return cli.Usagef("--duration %v: want 0 or more", s.duration)
-	case s.depth < 1 || s.depth > maxDepth:
-		return cli.Usagef("--depth %d: want 1 to %d", s.depth, maxDepth)
-	case s.conns < 1 || s.conns > maxConns:
-		return cli.Usagef("--conns %d: want 1 to %d", s.conns, maxConns)
-	}
-	return nil
 }
 
 func (s *sender) print(e env, r *sent) error {
@@ -225,7 +201,6 @@ func (l *load) warn() {
 	}
 }
 
-// failure explains the error that ended a run.
 func (l *load) failure(err error) failure {
 	f := l.s.explain(err, l.to, l.s.Timeout)
 	if ce := (*control.Error)(nil); !errors.As(err, &ce) {

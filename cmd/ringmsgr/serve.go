@@ -22,11 +22,12 @@ func serveCommand(e env) cli.Command {
 	s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
 	s.succession.register(fs)
 	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
-	fs.DurationVar(&s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, "cephx, as a mon: `DURATION` that the tickets for services live")
-	fs.StringVar(&s.ciphers, "ciphers", "aes256k,aes",
+	cli.DurationVar(fs, &s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, 1,
+		"cephx, as a mon: `DURATION` that the tickets for services live")
+	cli.Var(fs, &s.authOptions.kinds, "ciphers", "aes256k,aes",
 		"cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of "+
-			"aes256k and aes")
-	fs.DurationVar(&s.drain, "drain", 2*time.Second, "`DURATION` that queued replies get at the end")
+			"aes256k and aes", ciphers, "aes256k", "aes", "aes256k,aes")
+	cli.DurationVar(fs, &s.drain, "drain", 2*time.Second, 0, "`DURATION` that queued replies get at the end")
 	return cli.Command{
 		Name: "serve", Help: "echo every message back", Flags: fs,
 		Example: "  ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
@@ -90,18 +91,6 @@ type served struct {
 }
 
 func (s *server) run(ctx context.Context, e env) (err error) {
-	if s.drain < 0 {
-		return cli.Usagef("--drain %v: want 0 or more", s.drain)
-	}
-	if s.ticketLife <= 0 {
-		return cli.Usagef("--ticket-life %v: want more than nothing", s.ticketLife)
-	}
-	if s.monitor.kinds, err = s.readCiphers(); err != nil {
-		return err
-	}
-	if s.linger < 0 {
-		return cli.Usagef("--linger %v: want 0 or more", s.linger)
-	}
 	if len(s.listen.texts) == 0 {
 		s.listen.texts = []string{"127.0.0.1:0"}
 	}
@@ -115,7 +104,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		cfg.Default = &p
 	}
 	cli.GrowProcs(cfg.Plane.Cores)
-	s.monitor.since = e.now()
+	s.monitor.since, s.monitor.kinds = e.now(), s.authOptions.kinds
 	m, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
@@ -184,7 +173,6 @@ func (s *served) print(e env) error {
 	return err
 }
 
-// ready says where we listen.
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Driver()
 	l := listening{

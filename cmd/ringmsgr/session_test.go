@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -174,5 +177,95 @@ func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {
 	<-blocked
 	if rest := s.stop(t); !strings.Contains(rest, `"drained":false`) || !strings.Contains(s.errs.String(), "replies were not delivered") {
 		t.Errorf("serve ends with %s and logs %s", rest, s.errs)
+	}
+}
+
+// A block of another message, or from another place of the same, is found.
+func TestBytesOfAnotherMessageOrPlaceShow(t *testing.T) {
+	const size, block = 4096, 512
+	p := newPattern(size)
+	right := p.payload(0, 100, size)
+	for name, other := range map[string][]byte{
+		"the next message": p.payload(0, 101, size), "an earlier message": p.payload(0, 84, size), "another connection": p.payload(1, 100, size),
+		"another place": append(bytes.Clone(right[block:]), right[:block]...),
+	} {
+		for at := 0; at < size; at += block {
+			if bytes.Equal(right[at:at+block], other[at:at+block]) {
+				t.Errorf("%s does not show at %d", name, at)
+			}
+		}
+	}
+}
+
+func TestSendForADuration(t *testing.T) {
+	s := serve(t)
+	x := decode[sent](t, ringmsgr(t, "send", "--json", "--conns", "2", "--duration", "100ms", s.addr).want(t, cli.OK))
+	if x.Verified == 0 || x.Messages != x.Verified || x.Losses != 0 {
+		t.Errorf("send says %+v", x)
+	}
+	x = decode[sent](t, ringmsgr(t, "send", "--json", "--messages", "5", "--duration", "1h", s.addr).want(t, cli.OK))
+	if x.Verified != 5 || x.Messages != 5 {
+		t.Errorf("send says %+v", x)
+	}
+}
+
+// process is the program in a process of its own, which writes JSON.
+type process struct {
+	*clitest.Process
+	t     testing.TB
+	name  string
+	lines *json.Decoder
+}
+
+func spawn(t testing.TB, args ...string) *process {
+	t.Helper()
+	p := clitest.Start(t, args...)
+	return &process{Process: p, t: t, name: args[0], lines: json.NewDecoder(p.Stdout)}
+}
+
+// decode waits for the next line of JSON and returns it as well.
+func (p *process) decode(v any) string {
+	p.t.Helper()
+	var line json.RawMessage
+	if err := p.lines.Decode(&line); err != nil {
+		p.t.Fatalf("%s says nothing: %v: %s", p.name, err, p.Stderr())
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		p.t.Fatalf("%s says %s: %v", p.name, line, err)
+	}
+	return string(line)
+}
+
+func TestVia(t *testing.T) {
+	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9")
+	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
+	road.Calm()
+	addr := strings.TrimPrefix(s.addr, "v2:")
+	road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(addr, "/9")))
+	via := road.Addr().String()
+	p := decode[pong](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--via", via, s.addr).want(t, cli.OK))
+	if p.Peer.Addrs.String() != "["+s.addr+"]" || road.Carried() != 1 {
+		t.Errorf("%+v, %d connections through the proxy", p, road.Carried())
+	}
+	// The address of the proxy is not that of the server.
+	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, cli.Failed))
+	if f.Stage == control.StageConnect || road.Carried() != 2 {
+		t.Errorf("%+v, %d connections through the proxy", f, road.Carried())
+	}
+}
+
+// A lossless peer without messages stands by after a failure. A user who wants to send must not
+// wait for that.
+func TestLosslessSendRepeatsItsFirstAttempt(t *testing.T) {
+	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9", "--policy", "stateful-server")
+	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})
+	road.Calm()
+	go func() {
+		<-road.Refused()
+		road.Lead(netip.MustParseAddrPort(strings.TrimSuffix(strings.TrimPrefix(s.addr, "v2:"), "/9")))
+	}()
+	r := ringmsgr(t, "send", "--json", "--peer", "osd", "--policy", "lossless-peer", "--messages", "10", "--via", road.Addr().String(), s.addr)
+	if x := decode[sent](t, r.want(t, cli.OK)); x.Verified != 10 {
+		t.Errorf("send says %+v", x)
 	}
 }

@@ -22,11 +22,12 @@ import (
 
 func topCommand(e env) cli.Command {
 	fs := cli.NewFlags("top")
-	t := &top{order: topOrders["rate"]}
+	t := &top{}
 	fs.BoolVar(&t.json, "json", false, "write JSON")
 	fs.BoolVar(&t.once, "once", false, "show one interval and end")
-	fs.DurationVar(&t.every, "every", time.Second, "`DURATION` of an interval")
-	fs.Func("sort", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id (default rate)", t.setOrder)
+	cli.DurationVar(fs, &t.every, "every", time.Second, 10*time.Millisecond, "`DURATION` of an interval")
+	cli.ChoiceVar(fs, &t.order, "sort", "rate", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id",
+		"rate", "bytes", "queue", "lag", "core", "peer", "id")
 	return cli.Command{
 		Name: "top", Args: "PID|SOCKET", Help: "watch the cores and connections of a running process", Flags: fs,
 		Example: "  ringmsgr top --once $(pidof ringmsgr)",
@@ -47,16 +48,13 @@ rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example
 type top struct {
 	json, once bool
 	every      time.Duration
-	order      topOrder // of connections
+	order      string // of connections
 }
 
 // topPatience is the number of failed reads in a row after which a process counts as gone.
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
-	if t.every < 10*time.Millisecond {
-		return cli.Usagef("--every %v: want at least 10ms", t.every)
-	}
 	_, _, terminal := terminalSize(e.stdout)
 	live := !t.once && !t.json
 	if live && !terminal {
@@ -77,7 +75,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		if err != nil {
 			return ended(ctx, err)
 		}
-		switch text := newTopFrame(before, now).render(t.order); {
+		switch text := newTopFrame(before, now).render(topOrders[t.order]); {
 		case t.json:
 			err = cli.WriteJSON(e.stdout, now)
 		case live:
@@ -240,14 +238,6 @@ var topOrders = map[string]topOrder{
 	"id":    func(a, b *topConn) int { return 0 },
 }
 
-// setOrder parses --sort.
-func (t *top) setOrder(s string) error {
-	if t.order = topOrders[s]; t.order == nil {
-		return errors.New("want rate, bytes, queue, lag, core, peer or id")
-	}
-	return nil
-}
-
 // render draws the frame as text: a line for each core and for each connection, those that are
 // equal in the order by age.
 func (f *topFrame) render(o topOrder) string {
@@ -286,7 +276,6 @@ func (f *topFrame) render(o topOrder) string {
 	return b.String()
 }
 
-// text writes the rates.
 func (r *topRates) text() (in, out, bytesIn, bytesOut string) {
 	return count(r.in), count(r.out), bandwidth(r.bytesIn), bandwidth(r.bytesOut)
 }
@@ -308,7 +297,6 @@ func (c *topCore) cpuText() string {
 	return fmt.Sprintf("%.0f%%", c.cpu*100)
 }
 
-// peerText is the name and the address of the peer.
 func (c *topConn) peerText() string {
 	if c.Entity == "" || c.Remote == "" {
 		return clean(c.Peer)
@@ -341,7 +329,6 @@ func (c *topConn) policyText() string {
 // count is a number per second in at most seven columns.
 func count(v float64) string { return strings.ReplaceAll(cli.Rate(v, ""), " ", "") }
 
-// bandwidth is a number of bytes per second.
 func bandwidth(v float64) string {
 	if v == 0 {
 		return "0"

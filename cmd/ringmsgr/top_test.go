@@ -151,7 +151,7 @@ func TestTopIsCalledRightly(t *testing.T) {
 		{"top", "usage: ringmsgr top PID|SOCKET"},
 		{"top 1 2", "usage: ringmsgr top PID|SOCKET"},
 		{"top 1", "no terminal"},
-		{"top --once --every 1ms 1", "--every 1ms"},
+		{"top --once --every 1ms 1", `--every "1ms"`},
 		{"top --once --sort size 1", "want rate"},
 	} {
 		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Usage); !strings.Contains(r.stderr, c.says) {

@@ -1,13 +1,15 @@
 package main
 
 import (
-	"flag"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
@@ -30,7 +32,7 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping v2:127.0.0.1:0", "the port is 0; want v2:HOST:PORT/NONCE"},
 		{"ping v2:0.0.0.0:3300", "a wildcard, not one that peers dial; want v2:HOST:PORT/NONCE"},
 		{"ping --policy stateful-server " + somewhere, "never dials"},
-		{"ping --cores -1 " + somewhere, "--cores -1: want 0 to 1024"},
+		{"ping --cores -1 " + somewhere, `--cores "-1": want a number, 0 to 1024`},
 		{"ping --auth cephx " + somewhere, "needs --keyring"},
 		{"ping --auth cephx --keyring " + keyring + " " + somewhere, "no key of client.admin"},
 		{"ping --keyring " + keyring + " " + somewhere, "needs --auth cephx"},
@@ -109,8 +111,8 @@ func TestFlagsAreSpelledAlike(t *testing.T) {
 	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
 		"mode": "LIST", "rev": "REVISION", "log-level": "LEVEL", "json": ""}
 	for _, c := range commands(env{}) {
-		c.Flags.VisitAll(func(f *flag.Flag) {
-			value, usage := flag.UnquoteUsage(f)
+		c.Flags.VisitAll(func(f *pflag.Flag) {
+			value, usage := pflag.UnquoteUsage(f)
 			if want, ok := kinds[f.Name]; ok && value != want || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") || usage == "" {
 				t.Errorf("%s --%s %s: %s", c.Name, f.Name, value, usage)
 			}
@@ -118,5 +120,77 @@ func TestFlagsAreSpelledAlike(t *testing.T) {
 				t.Errorf("%s --%s: its value is %q", c.Name, f.Name, value)
 			}
 		})
+	}
+}
+
+// badValues has calls that are wrong about a flag whose value may be any text, by its name. A name with a
+// command before it is for that command alone.
+var badValues = map[string]string{
+	"handover":        "--handover /nonexistent/x",
+	"keylog":          "--keylog /nonexistent/x",
+	"keyring":         "--auth cephx --keyring /nonexistent",
+	"keys":            "--keys /nonexistent",
+	"listen":          "--listen v2:nonsense:x",
+	"serve take-over": "--take-over /nonexistent/x",
+	"stats":           "--stats /nonexistent/x",
+	"trace":           "--trace /nonexistent/x",
+}
+
+// operands are the arguments of a command beside its flags.
+var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "--once @ringmsgr-nobody", "decode": recordings + "msgr2.pcap"}
+
+// Every flag of every command that gets a value it cannot take says so by its name, on
+// standard error alone, in one line and without the words of packages.
+// Matrix: OB-08
+func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
+	for _, c := range commands(env{}) {
+		c.Flags.VisitAll(func(f *pflag.Flag) {
+			bad := cmp.Or(badValues[c.Name+" "+f.Name], badValues[f.Name], "--"+f.Name+"=?")
+			args := strings.Fields(c.Name + " " + operands[c.Name] + " " + bad)
+			t.Run(strings.Join(args, " "), func(t *testing.T) {
+				refused(t, ringmsgr(t, args...), f.Name)
+			})
+			if value, _ := pflag.UnquoteUsage(f); value != "" {
+				args := []string{c.Name, "--" + f.Name}
+				t.Run(strings.Join(args, " "), func(t *testing.T) {
+					refused(t, ringmsgr(t, args...), f.Name)
+				})
+			}
+		})
+	}
+}
+
+func TestBoundsOfFlagsAreKept(t *testing.T) {
+	for _, call := range []string{
+		"ping --count 0", "ping --timeout 0s", "ping --keepalive -1s", "ping --cores 1025", "send --conns 0",
+		"send --depth 0", "send --messages 0", "send --duration -1s", "serve --drain -1s", "serve --linger -1s",
+		"serve --ticket-life -1s", "top --every 0s",
+	} {
+		args := strings.Fields(call)
+		refused(t, ringmsgr(t, append(args, strings.Fields(operands[args[0]])...)...), strings.TrimLeft(args[1], "-"))
+	}
+}
+
+// refused checks the output of a run that ended because of a flag.
+func refused(t *testing.T, r result, name string) {
+	t.Helper()
+	first, rest, _ := strings.Cut(r.stderr, "\n")
+	status := cli.Usage
+	if strings.HasSuffix(first, "no such file or directory") && strings.Contains(first, "--"+name+" /nonexistent/x") {
+		status = cli.Failed // of a file to write, which the flag may name rightly
+	}
+	if r.status != status || r.stdout != "" {
+		t.Errorf("status %d, want %d, stdout %q", r.status, status, r.stdout)
+	}
+	if !strings.Contains(first, "--"+name) {
+		t.Errorf("%q does not name --%s", first, name)
+	}
+	if rest != "" && !strings.HasPrefix(rest, "run 'ringmsgr ") {
+		t.Errorf("more than one line: %q", r.stderr)
+	}
+	for _, internal := range []string{"control:", "dataplane:", "uring:", "wire:", "auth:", "cephx:", "flag:", "strconv", "parse error", "invalid syntax", "open /", "listen unix", "dial unix"} {
+		if strings.Contains(r.stderr, internal) {
+			t.Errorf("%q tells of %q", r.stderr, internal)
+		}
 	}
 }

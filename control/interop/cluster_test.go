@@ -33,8 +33,6 @@ type clusterConfig struct {
 	// ciphers are the types of keys, from 20.2 on: aes (empty is the same), aes256k, or mixed:
 	// both are allowed, monitors and services have aes256k, client.admin has aes.
 	ciphers string
-	// msgr1 has the monitor listen on its v1 address, too, and no proxy before the other.
-	msgr1 bool
 	// compress has OSDs compress towards OSDs, from release 17 on.
 	compress bool
 	// v1only has all daemons bind v1 addresses alone, and the monmap name no other.
@@ -58,7 +56,6 @@ type cluster struct {
 	fsid    string
 	ports   portRange    // of its OSDs
 	monAddr wire.AddrVec // as the monmap has it: v2, v1, or the latter alone
-	link    *proxy       // every byte to the mon's v2 address passes through it
 	mons    []*daemon
 	allMons []wire.AddrVec
 	osdIDs  []string // UUIDs
@@ -101,26 +98,19 @@ func major(t *testing.T) (n int) {
 func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	t.Helper()
 	c := &cluster{clusterConfig: cfg, t: t, dir: clusterDir(t), fsid: uuid(t)}
-	// The monitor listens where only the proxy knows it, and the monmap has
-	// the proxy's address: a peer must dial the exact address of the monmap, so
-	// nothing else could stand in between.
-	free := freePorts(t, 3)
-	public, behind, v1 := free[0], free[1], free[2]
-	c.monAddr = wire.AddrVec{loopback(wire.AddrMsgr2, public), loopback(wire.AddrLegacy, v1)}
-	switch {
-	case cfg.v1only:
-		c.monAddr = c.monAddr[1:]
-	case !cfg.msgr1 && cfg.mons <= 1:
-		c.link = startProxy(t, public.String(), behind.String())
+	for range max(cfg.mons, 1) {
+		free := freePorts(t, 2)
+		addrs := wire.AddrVec{loopback(wire.AddrMsgr2, free[0]), loopback(wire.AddrLegacy, free[1])}
+		if cfg.v1only {
+			addrs = addrs[1:]
+		}
+		c.allMons = append(c.allMons, addrs)
 	}
-	for c.allMons = append(c.allMons, c.monAddr); len(c.allMons) < cfg.mons; {
-		more := freePorts(t, 2)
-		c.allMons = append(c.allMons, wire.AddrVec{loopback(wire.AddrMsgr2, more[0]), loopback(wire.AddrLegacy, more[1])})
-	}
+	c.monAddr = c.allMons[0]
 	if cfg.osds > 0 {
 		c.ports = ports.stretch(t, uint16((cfg.osds+cfg.later)*portsPerOSD+sparePorts))
 	}
-	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf(behind)), 0o644))
+	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf()), 0o644))
 	service, admin, allowed := c.keyTypes()
 	c.run("ceph-authtool", append(service, "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")...)
 	c.run("ceph-authtool", append(admin, c.file("keyring"), "--gen-key", "-n", "client.admin",
@@ -219,7 +209,7 @@ func (c *cluster) startOSD(i int) {
 }
 
 // conf is the configuration of all daemons and tools of the cluster.
-func (c *cluster) conf(behind netip.AddrPort) string {
+func (c *cluster) conf() string {
 	var b strings.Builder
 	set := func(key, value string) { fmt.Fprintf(&b, "%s = %s\n", key, value) }
 	b.WriteString("[global]\n")
@@ -286,10 +276,6 @@ func (c *cluster) conf(behind netip.AddrPort) string {
 	set("debug ms", "0")
 	set("log file", "")
 	set("admin socket", "")
-	if c.link != nil {
-		b.WriteString("[mon.a]\n")
-		set("public bind addr", "v2:"+behind.String())
-	}
 	return b.String()
 }
 

@@ -68,12 +68,8 @@ func (s *commands) says(line string, want ...string) {
 	}
 }
 
-// The real tool sees the effect of each command of our program on a real cluster.
-// Matrix: IN-01
-func TestOurClientProgramHasEveryCommandOnARealCluster(t *testing.T) {
-	enabled(t)
-	t.Parallel()
-	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1})
+// useCommands has the real tool see the effect of each command of our program.
+func useCommands(t *testing.T, c *cluster) {
 	s := &commands{t: t, c: c, ours: buildProgram(t, "cephclient"), called: map[string]bool{}}
 	in := filepath.Join(t.TempDir(), "in")
 	check(t, os.WriteFile(in, []byte("0123456789"), 0o600))

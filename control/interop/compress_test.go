@@ -37,8 +37,11 @@ func TestOSDsCompressTowardsUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, compress: true})
-	id := 6
-	for _, method := range compress.Methods() {
+	id, methods := 6, compress.Methods()
+	if major(t) < 17 {
+		methods = methods[:1] // which OSDs do not have
+	}
+	for _, method := range methods {
 		for i, mode := range []auth.Mode{auth.CRC, auth.Secure} {
 			backend := backends[i%len(backends)]
 			t.Run(fmt.Sprintf("%v/%v/%s", method, mode, backend), func(t *testing.T) {

@@ -195,25 +195,24 @@ var errEnded = errors.New("ended")
 
 // awaitAnswer is waitFor for a daemon that may fail. The error has its last answer.
 func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A) bool) error {
-	deadline := time.After(limit)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
+	var last, ended error
+	ready := await(limit, func() bool {
 		var a A
-		err := d.ask(prefix, &a)
-		if err == nil && ok(a) {
-			return nil
+		if last = d.ask(prefix, &a); last == nil && ok(a) {
+			return true
 		}
-		last = errors.Join(err, fmt.Errorf("last answer %+v", a))
+		last = errors.Join(last, fmt.Errorf("last answer %+v", a))
 		select {
-		case <-tick.C:
 		case <-d.gone:
-			return fmt.Errorf("%s %w: %v\n%s", d.name, errEnded, d.err, d.tail())
-		case <-deadline:
-			return fmt.Errorf("%s is not ready after %v: %w\n%s", d.name, limit, last, d.tail())
+			ended = fmt.Errorf("%s %w: %v\n%s", d.name, errEnded, d.err, d.tail())
+		default:
 		}
+		return ended != nil
+	})
+	if !ready {
+		return fmt.Errorf("%s is not ready after %v: %w\n%s", d.name, limit, last, d.tail())
 	}
+	return ended
 }
 
 // tail is the end of the daemon's output and log.

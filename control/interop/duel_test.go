@@ -1,19 +1,16 @@
 package interop_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -28,7 +25,6 @@ type duel struct {
 	t         *testing.T // of what is happening now
 	c         *cluster
 	daemon    *daemon
-	backend   uring.Backend
 	cfg       fellowConfig
 	there     *proxy // every byte of connections that we make passes through it
 	back      *proxy // and of those that the daemon makes
@@ -38,20 +34,16 @@ type duel struct {
 	delivered int             // how many it has had
 	fresh     bool            // the next one may be the first of a new session
 
-	cmd    *exec.Cmd
-	gone   chan struct{} // closed when it has ended
-	in     io.WriteCloser
-	out    *json.Decoder
-	errs   strings.Builder
+	f      *fellow
 	before fellowReport // at the last mark
 }
 
 // newDuel has us be the seventh of the daemon's kind.
-func newDuel(t *testing.T, c *cluster, d *daemon, policy string, peer wire.Addr, backend uring.Backend) *duel {
+func newDuel(t *testing.T, c *cluster, d *daemon, policy control.Policy, peer wire.Addr, backend uring.Backend) *duel {
 	t.Helper()
 	free := freePorts(t, 3)
 	kind, _, _ := strings.Cut(d.name, ".")
-	x := &duel{top: t, t: t, c: c, daemon: d, backend: backend}
+	x := &duel{top: t, t: t, c: c, daemon: d}
 	x.cfg = fellowConfig{
 		Name: kind + ".7", Number: 7, Nonce: 7000, Policy: policy, Backend: backend,
 		Public: free[0], Behind: free[1], Via: free[2], Peer: peer, FSID: c.fsid,
@@ -66,58 +58,48 @@ func newDuel(t *testing.T, c *cluster, d *daemon, policy string, peer wire.Addr,
 	return x
 }
 
-// start starts our process.
+// start starts our messenger.
 func (x *duel) start() {
 	x.t.Helper()
-	exe, err := os.Executable()
+	f, err := startFellow(x.cfg)
 	check(x.t, err)
-	config, err := json.Marshal(x.cfg)
-	check(x.t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), asFellow+"="+string(config))
-	cmd.Stderr = &x.errs
-	x.in, err = cmd.StdinPipe()
-	check(x.t, err)
-	out, err := cmd.StdoutPipe()
-	check(x.t, err)
-	x.out = json.NewDecoder(bufio.NewReader(out))
-	x.gone = make(chan struct{})
-	gone := x.gone
-	check(x.t, startTied(cmd, func(error) { close(gone) }))
-	x.cmd, x.fresh = cmd, true
+	x.f, x.fresh = f, true
 	x.top.Cleanup(func() {
-		if x.cmd == cmd {
+		if x.f == f {
 			x.kill()
 		}
 	})
 }
 
-// kill ends our process without a word.
+// kill ends our messenger without a word.
 func (x *duel) kill() {
-	_ = x.cmd.Process.Kill() // fails only if it is gone
-	<-x.gone
-	x.cmd = nil
+	x.f.kill(x.top)
+	x.f = nil
 }
 
-// signal freezes or thaws our process.
-func (x *duel) signal(s syscall.Signal) {
+// frozen has our cores stand still meanwhile.
+func (x *duel) frozen(meanwhile func()) {
 	x.t.Helper()
-	check(x.t, x.cmd.Process.Signal(s))
+	<-x.f.gate
+	defer func() {
+		x.f.gate <- struct{}{}
+		var err error
+		x.poll("our cores", func() bool { _, err = x.f.report(); return err == nil }, func() string { return err.Error() })
+	}()
+	meanwhile()
 }
 
-func (x *duel) tell(format string, args ...any) {
+func (x *duel) send(n int) {
 	x.t.Helper()
-	if _, err := fmt.Fprintf(x.in, format+"\n", args...); err != nil {
-		x.t.Fatalf("our process: %v: %s", err, &x.errs)
+	for range n {
+		check(x.t, x.f.send())
 	}
 }
 
-func (x *duel) report() (r fellowReport) {
+func (x *duel) report() fellowReport {
 	x.t.Helper()
-	x.tell("report")
-	if err := x.out.Decode(&r); err != nil {
-		x.t.Fatalf("our process: %v: %s", err, &x.errs)
-	}
+	r, err := x.f.report()
+	check(x.t, err)
 	if r.Wrong != "" {
 		x.t.Fatalf("not exactly once and in order: %s", r.Wrong)
 	}
@@ -204,7 +186,7 @@ func (x *duel) unanswered(n int) {
 		before := x.report()
 		x.read()
 		due := x.delivered + n
-		x.tell("send %d", n)
+		x.send(n)
 		x.poll("the requests", func() bool { x.read(); return x.delivered >= due }, x.said.String)
 		if r := x.report(); r.Answers == before.Answers {
 			return
@@ -213,7 +195,7 @@ func (x *duel) unanswered(n int) {
 	}
 }
 
-// until asks our process again and again until ok.
+// until asks our messenger again and again until ok.
 func (x *duel) until(what string, ok func(r *fellowReport) bool) fellowReport {
 	x.t.Helper()
 	var r fellowReport
@@ -273,7 +255,7 @@ func (x *duel) resumed() {
 	x.silent("reset_session", "send_server_ident", "reseting client", "session reset")
 }
 
-// began checks that our new process has a new session, with every answer.
+// began checks that our new messenger has a new session, with every answer.
 func (x *duel) began() {
 	x.t.Helper()
 	r := x.answered()

@@ -1,15 +1,12 @@
 package interop_test
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,22 +18,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// asFellow has the test binary be a fellow: a process of ours that is a lossless
-// peer of a real daemon, so that it can be frozen and killed. Its value is the
-// fellowConfig in JSON.
-const asFellow = "RINGMSGR_TEST_AS_FELLOW"
-
 // atATime is how many tests run together.
 const atATime = "4"
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(asFellow); config != "" {
-		if err := beFellow(config, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -46,15 +31,21 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	var err error
+	if programs, err = os.MkdirTemp("", "ringmsgr-programs-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs) // in the directory for such
+	os.Exit(code)
 }
 
-// fellowConfig has the name of the fellow and the way to its peer.
+// fellowConfig has the name of a fellow and the way to its peer.
 type fellowConfig struct {
 	Name    string // osd.7, mon.7
 	Number  int64
 	Nonce   uint32
-	Policy  string
+	Policy  control.Policy
 	Backend uring.Backend
 	Public  netip.AddrPort // that it says it has; a proxy leads from there
 	Behind  netip.AddrPort // to here, where it listens
@@ -63,73 +54,48 @@ type fellowConfig struct {
 	FSID    string
 }
 
-// fellowReport is the answer of the fellow to "report".
+// fellowReport is how a fellow fares.
 type fellowReport struct {
 	State    string
 	Sent     uint64 // requests
 	Answers  uint64 // that came in their order
 	Wrong    string // the first answer that did not
-	Strange  int    // answers to nothing that this process asked
+	Strange  int    // answers to nothing that it has asked
 	Resets   int
 	Remote   int // remote resets
 	Counters stats.ConnCounters
 }
 
-// fellow is the state in its process.
+// fellow is a messenger of ours that is a lossless peer of a real daemon, as its colleague.
 type fellow struct {
 	cfg  fellowConfig
 	m    *control.Messenger
 	conn *control.Conn
+	gate chan struct{} // empty: all of its cores stand still
 
-	mu     sync.Mutex
-	report fellowReport
-	last   uint64 // tid of the last answer
-	jump   bool   // the next answer may be to any later request
+	mu   sync.Mutex
+	said fellowReport
+	last uint64 // tid of the last answer
+	jump bool   // the next answer may be to any later request
 }
 
-// beFellow obeys the lines of in until it ends:
-//
-//	send N   queue N requests
-//	meet A   forget the peer, and connect to address A
-//	report   write a fellowReport
-func beFellow(config string, in io.Reader, out io.Writer) error {
-	f := &fellow{}
-	if err := json.Unmarshal([]byte(config), &f.cfg); err != nil {
-		return err
-	}
-	if err := f.start(); err != nil {
-		return err
-	}
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		word, arg, _ := strings.Cut(lines.Text(), " ")
-		if err := f.obey(word, arg, out); err != nil {
-			return fmt.Errorf("%s: %w", lines.Text(), err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return f.m.Shutdown(ctx)
-}
-
-func (f *fellow) start() error {
-	name, err := wire.ParseEntityName(f.cfg.Name)
+func startFellow(cfg fellowConfig) (*fellow, error) {
+	f := &fellow{cfg: cfg, gate: make(chan struct{}, 1)}
+	f.gate <- struct{}{}
+	name, err := wire.ParseEntityName(cfg.Name)
 	if err != nil {
-		return err
-	}
-	policy, err := control.ParsePolicy(f.cfg.Policy)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	f.m, err = control.New(control.Config{
-		Name: name, Number: f.cfg.Number, Nonce: &f.cfg.Nonce, Default: &policy, Steer: control.SteerNone,
+		Name: name, Number: cfg.Number, Nonce: &cfg.Nonce, Default: &cfg.Policy, Steer: control.SteerNone,
 		Plane: loop.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
-			d, err := uring.Open(uring.Config{Backend: f.cfg.Backend})
-			return &detour{Driver: d, cfg: &f.cfg}, err
+			d, err := uring.Open(uring.Config{Backend: cfg.Backend})
+			return &detour{Driver: d, fellow: f}, err
 		}},
 		Timeouts: control.Timeouts{Handshake: time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 900 * time.Millisecond},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	count := func(n *int) {
 		f.mu.Lock()
@@ -139,21 +105,25 @@ func (f *fellow) start() error {
 	}
 	err = f.m.Start(&control.Dispatcher{
 		Fast:        func(_ *control.Conn, m *control.Message) bool { f.receive(m); return true },
-		Reset:       func(*control.Conn, bool) { count(&f.report.Resets) },
-		RemoteReset: func(*control.Conn) { count(&f.report.Remote) },
+		Reset:       func(*control.Conn, bool) { count(&f.said.Resets) },
+		RemoteReset: func(*control.Conn) { count(&f.said.Remote) },
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = f.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: cfg.Public})
 	}
-	if _, err = f.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: f.cfg.Public}); err != nil {
-		return err
-	}
-	return f.meet(f.cfg.Peer)
+	return f, errors.Join(err, f.meet(cfg.Peer))
+}
+
+// kill ends the fellow without a word to its peer.
+func (f *fellow) kill(t *testing.T) {
+	f.conn.MarkDown()
+	shutdown(t, f.m)
 }
 
 // peerType is also the type of the fellow.
 func (f *fellow) peerType() wire.EntityType { return f.m.Name().Type }
 
+// meet has it connect to an address.
 func (f *fellow) meet(a wire.Addr) (err error) {
 	f.mu.Lock()
 	f.jump = true
@@ -162,54 +132,29 @@ func (f *fellow) meet(a wire.Addr) (err error) {
 	return err
 }
 
-func (f *fellow) obey(word, arg string, out io.Writer) error {
-	switch word {
-	case "send":
-		var n int
-		if _, err := fmt.Sscan(arg, &n); err != nil {
-			return err
-		}
-		for range n {
-			if err := f.send(); err != nil {
-				return err
-			}
-		}
-		return nil
-	case "meet":
-		a, err := wire.ParseAddr(arg)
-		if err != nil {
-			return err
-		}
-		f.conn.MarkDown()
-		<-f.conn.Closed()
-		return f.meet(a)
-	case "report":
-		st, err := f.conn.Stats()
-		if err != nil && st.State != control.StateClosing.String() {
-			return err
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.report.State, f.report.Counters = st.State, st.Counters
-		return json.NewEncoder(out).Encode(&f.report)
+func (f *fellow) report() (fellowReport, error) {
+	st, err := f.conn.Stats()
+	if st.State == control.StateClosing.String() {
+		err = nil
 	}
-	return fmt.Errorf("unknown command")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said.State, f.said.Counters = st.State, st.Counters
+	return f.said, err
 }
 
 // send queues a request that costs the peer little: it numbers them by their
 // tid, which its answer has as well.
 func (f *fellow) send() error {
 	f.mu.Lock()
-	f.report.Sent++
-	tid := f.report.Sent
+	f.said.Sent++
+	tid := f.said.Sent
 	f.mu.Unlock()
-	var m *control.Message
-	var err error
+	typ, prefix := uint16(msgCommand), "version"
 	if f.peerType() == wire.Mon {
-		m, err = monCommand(f.cfg.FSID, "fsid", tid)
-	} else {
-		m, err = osdCommand(f.cfg.FSID, "version", tid)
+		typ, prefix = msgMonCommand, "fsid"
 	}
+	m, err := command(typ, f.cfg.FSID, map[string]string{"prefix": prefix, "format": "json"}, nil, tid)
 	if err != nil {
 		return err
 	}
@@ -223,25 +168,31 @@ func (f *fellow) receive(m *control.Message) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m.TID > f.report.Sent {
-		f.report.Strange++
+	if m.TID > f.said.Sent {
+		f.said.Strange++
 		return
 	}
 	if m.TID != f.last+1 && (!f.jump || m.TID <= f.last) {
-		if f.report.Wrong == "" {
-			f.report.Wrong = fmt.Sprintf("answer %d, after %d", m.TID, f.last)
+		if f.said.Wrong == "" {
+			f.said.Wrong = fmt.Sprintf("answer %d, after %d", m.TID, f.last)
 		}
 		return
 	}
 	f.last, f.jump = m.TID, false
-	f.report.Answers++
+	f.said.Answers++
 }
 
 // detour is a driver in front of whose connections there are proxies.
 type detour struct {
 	uring.Driver
-	cfg       *fellowConfig
+	*fellow
 	listeners []uring.Socket
+}
+
+func (d *detour) Wait(timeout time.Duration) ([]uring.Completion, error) {
+	found, err := d.Driver.Wait(timeout)
+	d.gate <- <-d.gate // a core that stands still does so here
+	return found, err
 }
 
 func (d *detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
@@ -258,10 +209,8 @@ func (d *detour) Listen(_ netip.AddrPort, opt uring.ListenOptions) (uring.Socket
 
 // LocalAddr of a listener is the address that peers dial.
 func (d *detour) LocalAddr(s uring.Socket) netip.AddrPort {
-	for _, l := range d.listeners {
-		if l == s {
-			return d.cfg.Public
-		}
+	if slices.Contains(d.listeners, s) {
+		return d.cfg.Public
 	}
 	return d.Driver.LocalAddr(s)
 }

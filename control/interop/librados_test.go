@@ -81,8 +81,9 @@ func compare(ours, theirs outcome) (same bool) {
 }
 
 // Random operations on random objects of random pools, namespaces and snapshots have the results, errnos, data and versions
-// that they have through librados. RINGMSGR_SAMPLE=SEED repeats a run.
-// Matrix: IN-13
+// that they have through librados. The commands of our program, and the operations that have neither, do what they say.
+// RINGMSGR_SAMPLE=SEED repeats a run.
+// Matrix: IN-01, IN-13
 func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 	enabled(t)
 	t.Parallel()
@@ -90,8 +91,10 @@ func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 	c := startCluster(t, clusterConfig{
 		auth: "cephx", mode: "crc", osds: 3, more: "mon debug no require bluestore for ec overwrites = true\ndebug ms = 0\n",
 	})
-	c.ceph("osd", "erasure-code-profile", "set", "three", "k=2", "m=1", "crush-failure-domain=osd")
 	cl := dialCluster(t, c, "msgr2.1", uring.Auto)
+	t.Run("commands", func(t *testing.T) { useCommands(t, c) }) // finds pools without objects
+	t.Run("operations", func(t *testing.T) { useOperations(t, c, cl) })
+	c.ceph("osd", "erasure-code-profile", "set", "three", "k=2", "m=1", "crush-failure-domain=osd")
 	kinds := []string{"replicated", "erasure", "overwrites"}
 	if major(t) >= 20 {
 		kinds = append(kinds, "optimized")

@@ -16,10 +16,10 @@ type trouble struct {
 	act  func(x *duel)
 }
 
-// allTroubles disturb the link, our process, and a daemon that goes on.
+// allTroubles disturb the link, our messenger, and a daemon that goes on.
 var allTroubles = []trouble{
 	{"nothing", func(x *duel) {
-		x.tell("send 50")
+		x.send(50)
 		r := x.answered()
 		if c := r.Counters; c.Idents != 1 || c.Reconnects != 0 || c.Ready != 1 {
 			x.t.Errorf("first connection: %+v", r)
@@ -32,17 +32,17 @@ var allTroubles = []trouble{
 		}
 		x.says("going to standby")
 		x.until("standby", func(r *fellowReport) bool { return r.State == control.StateStandby.String() })
-		x.tell("send 20")
+		x.send(20)
 		x.resumed()
 		x.says("going to standby", "handle_reconnect", "send_reconnect_ok")
 	}},
 	{"the busy link is reset", func(x *duel) {
 		for range 3 {
 			before := x.report()
-			x.tell("send 200")
+			x.send(200)
 			x.until("some answers", func(r *fellowReport) bool { return r.Answers > before.Answers })
 			x.cut()
-			x.tell("send 1") // if all has been done meanwhile, both would stand by
+			x.send(1) // if all has been done meanwhile, both would stand by
 			x.until("another connection", func(r *fellowReport) bool { return r.Counters.Ready > before.Counters.Ready })
 		}
 		x.resumed()
@@ -61,26 +61,24 @@ var allTroubles = []trouble{
 	}},
 	{"the link is a black hole", func(x *duel) {
 		x.hole(true)
-		x.tell("send 20")
+		x.send(20)
 		x.failing()
 		x.hole(false)
-		x.tell("send 20")
+		x.send(20)
 		x.resumed()
 	}},
 	{"the daemon is frozen", func(x *duel) {
 		x.daemon.freeze(x.t)
-		x.tell("send 20")
+		x.send(20)
 		x.failing()
 		x.daemon.thaw(x.t)
-		x.tell("send 20")
+		x.send(20)
 		x.resumed()
 	}},
 	{"we are frozen", func(x *duel) {
-		x.tell("send 200")
-		x.signal(syscall.SIGSTOP)
-		x.says(` idle \(`, `_fault`)
-		x.signal(syscall.SIGCONT)
-		x.tell("send 20")
+		x.send(200)
+		x.frozen(func() { x.says(` idle \(`, `_fault`) })
+		x.send(20)
 		x.resumed()
 	}},
 	{"we are killed, and back with another nonce", func(x *duel) {
@@ -88,7 +86,7 @@ var allTroubles = []trouble{
 		x.says(`_fault (with nothing to send, going to standby|initiating reconnect)`)
 		x.cfg.Nonce++
 		x.start()
-		x.tell("send 20")
+		x.send(20)
 		x.began()
 		x.says(`handle_client_ident received client identification`, `send_server_ident`)
 		x.silent("found previous session")
@@ -98,7 +96,7 @@ var allTroubles = []trouble{
 		x.kill()
 		x.says(`_fault`)
 		x.start()
-		x.tell("send 20")
+		x.send(20)
 		x.began()
 		x.inherits(map[string]int{"lossless-peer": 5, "lossless-peer-reuse": 0})
 	}},
@@ -115,10 +113,10 @@ func (x *duel) failing() {
 // cookie; one with the reset check finds that we are another, and drops them.
 func (x *duel) inherits(n map[string]int) {
 	x.t.Helper()
-	if r := x.report(); r.Strange != n[x.cfg.Policy] {
-		x.t.Errorf("%d answers to our predecessor, want %d", r.Strange, n[x.cfg.Policy])
+	if r := x.report(); r.Strange != n[x.cfg.Policy.Name] {
+		x.t.Errorf("%d answers to our predecessor, want %d", r.Strange, n[x.cfg.Policy.Name])
 	}
-	if x.cfg.Policy == "lossless-peer" {
+	if x.cfg.Policy.Name == "lossless-peer" {
 		x.says(`found previous session|received session reset full=0`)
 		x.silent("reset_session", "received session reset full=1")
 	} else {
@@ -130,7 +128,7 @@ var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 	trouble{"the daemon is killed, and back at another address", func(x *duel) {
 		old := x.cfg.Peer
 		x.daemon.kill()
-		x.tell("send 20") // to nobody
+		x.send(20) // to nobody
 		x.failing()
 		x.there.close(true) // it may have its old port again, but is not who we know
 		x.daemon.restart(x.t)
@@ -140,9 +138,11 @@ var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 		}, func() string { return x.cfg.Peer.String() })
 		x.there.lead(x.cfg.Peer.AddrPort.String())
 		x.fresh = true
-		x.tell("meet %v", x.cfg.Peer) // before the session with the one that was killed finds the way there
+		x.f.conn.MarkDown()
+		<-x.f.conn.Closed()
+		check(x.t, x.f.meet(x.cfg.Peer)) // before the session with the one that was killed finds the way there
 		x.there.close(false)
-		x.tell("send 20")
+		x.send(20)
 		r := x.until("a new session", func(r *fellowReport) bool { return r.Answers == r.Sent-20 })
 		if r.Resets+r.Remote != 0 {
 			x.t.Errorf("resets: %+v", r)
@@ -153,12 +153,12 @@ var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 	trouble{"the daemon is killed, and back as it was", func(x *duel) {
 		x.daemon.kill()
-		x.tell("send 20") // for the session that is gone
+		x.send(20) // for the session that is gone
 		x.failing()
 		x.fresh = true
 		x.daemon.restart(x.t)
 		x.until("a remote reset", func(r *fellowReport) bool { return r.Remote > 0 })
-		x.tell("send 20")
+		x.send(20)
 		r := x.until("a new session", func(r *fellowReport) bool { return r.Answers == r.Sent-20 })
 		if r.Resets != 0 || r.Remote != 1 {
 			x.t.Errorf("resets: %+v", r)
@@ -166,9 +166,9 @@ var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 		x.says(`no existing connection exists, reseting client`, `handle_client_ident received client identification`, `send_server_ident`)
 	}})
 
-// A real OSD and a real monitor, each as a lossless peer of a process of ours. All
+// A real OSD and a real monitor, each as a lossless peer of a messenger of ours. All
 // messages arrive exactly once and in order, in both directions, as long as
-// both processes live; the logs say that the daemons see it as we do.
+// both live; the logs say that the daemons see it as we do.
 // Matrix: IN-02
 func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 	enabled(t)
@@ -195,7 +195,7 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 func fight(t *testing.T, tb *table, c *cluster, d *daemon, policy control.Policy, peer wire.Addr, backend uring.Backend, all []trouble) {
 	d.set(t, "ms_connection_idle_timeout", idleLimit)
 	d.set(t, "ms_max_backoff", "1")
-	x := newDuel(t, c, d, policy.Name, peer, backend)
+	x := newDuel(t, c, d, policy, peer, backend)
 	l := c.watchLogs(t)
 	for _, tr := range all {
 		ok := t.Run(strings.ReplaceAll(tr.name, " ", "-"), func(t *testing.T) {

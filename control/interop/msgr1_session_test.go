@@ -55,18 +55,11 @@ type fellowMon struct {
 	conn    *control.Conn
 	cut     cutter
 	tid     uint64
-	answers chan answer
-}
-
-// answer is a message of the monitor.
-type answer struct {
-	typ         uint16
-	seq, tid    uint64
-	front, data []byte
+	answers chan *control.Message
 }
 
 func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32) *fellowMon {
-	f := &fellowMon{t: t, c: c, answers: make(chan answer, 1000)}
+	f := &fellowMon{t: t, c: c, answers: make(chan *control.Message, 1000)}
 	policy := control.LosslessPeerReuse()
 	cfg := control.Config{
 		Name: wire.EntityName{Type: wire.Mon, ID: "z"}, Nonce: &nonce, Default: &policy, Diagnostics: control.Diagnostics{Probe: &f.cut}, Timeouts: control.Timeouts{InitialBackoff: 10 * time.Millisecond},
@@ -79,7 +72,8 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 	check(t, m.Start(&control.Dispatcher{
 		Fast: func(_ *control.Conn, m *control.Message) bool {
 			if m.Type == msgPing || m.Type == msgMonCommandAck {
-				f.answers <- answer{m.Type, m.Seq(), m.TID, bytes.Clone(m.Front), bytes.Clone(m.Data)}
+				m.Retain()
+				f.answers <- m
 			}
 			return true
 		},
@@ -107,15 +101,16 @@ func monKeys(t *testing.T, c *cluster) (auth.Client, auth.Server) {
 }
 
 // answer waits for the next message of the monitor.
-func (f *fellowMon) answer() answer {
+func (f *fellowMon) answer() *control.Message {
 	f.t.Helper()
 	select {
 	case a := <-f.answers:
+		f.t.Cleanup(a.Release)
 		return a
 	case <-time.After(patience):
 		st, err := f.conn.Stats()
 		f.t.Fatalf("no answer: %+v, %v", st, err)
-		return answer{}
+		return nil
 	}
 }
 
@@ -123,15 +118,15 @@ func (f *fellowMon) answer() answer {
 func (f *fellowMon) command(args map[string]string, data []byte) []byte {
 	f.t.Helper()
 	f.tid++
-	m, err := monCommandOf(f.c.fsid, args, data, f.tid)
+	m, err := command(msgMonCommand, f.c.fsid, args, data, f.tid)
 	check(f.t, err)
 	check(f.t, f.conn.Send(m))
 	a := f.answer()
-	if a.typ != msgMonCommandAck || a.tid != f.tid {
-		f.t.Fatalf("%v: answered by a message of type %d with tid %d, want %d", args, a.typ, a.tid, f.tid)
+	if a.Type != msgMonCommandAck || a.TID != f.tid {
+		f.t.Fatalf("%v: answered by a message of type %d with tid %d, want %d", args, a.Type, a.TID, f.tid)
 	}
-	check(f.t, monCommandResult(a.front))
-	return a.data
+	check(f.t, monCommandResult(a.Front))
+	return a.Data
 }
 
 // TestMsgr1MessengerKeepsASessionWithTheMonitor loses the sockets of a lossless session
@@ -143,7 +138,7 @@ func TestMsgr1MessengerKeepsASessionWithTheMonitor(t *testing.T) {
 	for _, method := range []string{"none", "cephx"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			c := startCluster(t, clusterConfig{auth: method, mode: "crc", msgr1: true})
+			c := startCluster(t, clusterConfig{auth: method, mode: "crc"})
 			for i, backend := range backends {
 				t.Run(string(backend), func(t *testing.T) {
 					f := newFellowMon(t, c, backend, uint32(60010+i))
@@ -162,10 +157,10 @@ func (f *fellowMon) pings() {
 	for n := range 40 {
 		check(f.t, f.conn.Send(control.NewMessage(msgPing, nil, nil)))
 		a := f.answer()
-		if a.typ != msgPing || a.seq <= last {
-			f.t.Fatalf("answer %d is of type %d and has number %d behind %d", n, a.typ, a.seq, last)
+		if a.Type != msgPing || a.Seq() <= last {
+			f.t.Fatalf("answer %d is of type %d and has number %d behind %d", n, a.Type, a.Seq(), last)
 		}
-		last = a.seq
+		last = a.Seq()
 	}
 	st, err := f.conn.Stats()
 	check(f.t, err)
@@ -208,7 +203,7 @@ func (f *fellowMon) data() {
 func (f *fellowMon) nothingMore() {
 	f.t.Helper()
 	check(f.t, f.conn.Send(control.NewMessage(msgPing, nil, nil)))
-	if a := f.answer(); a.typ != msgPing || len(f.answers) > 0 {
-		f.t.Errorf("one more answer, of type %d, number %d", a.typ, a.seq)
+	if a := f.answer(); a.Type != msgPing || len(f.answers) > 0 {
+		f.t.Errorf("one more answer, of type %d, number %d", a.Type, a.Seq())
 	}
 }

@@ -57,13 +57,13 @@ func startProxy(t *testing.T, from, to string) *proxy {
 	return p
 }
 
-// cut resets all connections and returns how many links it found. New ones pass.
-func (p *proxy) cut() int { return p.end(0) }
+// cut resets all connections. New ones pass.
+func (p *proxy) cut() { p.end(0) }
 
 // hangUp closes all connections, as their processes would.
-func (p *proxy) hangUp() int { return p.end(-1) }
+func (p *proxy) hangUp() { p.end(-1) }
 
-func (p *proxy) end(linger int) int {
+func (p *proxy) end(linger int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.links {
@@ -72,7 +72,6 @@ func (p *proxy) end(linger int) int {
 			_ = c.Close()
 		}
 	}
-	return len(p.links)
 }
 
 // lead has new connections go to another address.

@@ -3,6 +3,7 @@ package interop_test
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,54 +14,87 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Tickets of real monitors expire under a running session, and the service keys
-// that they are made with rotate, while objects are written. The session stays,
-// and every new connection to the OSD shows a ticket that the OSD can open.
+// Tickets of real monitors expire under a running session, and the service keys that they are made with rotate, while objects are
+// written. The session stays, and every new connection to the OSD shows a ticket that the OSD can open. A client whose clock is wrong
+// by hours works, too. A daemon of ours opens such tickets.
 func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	const (
-		ttl       = 8 * time.Second
-		rotations = 3
-		// The monitor rotates its keys every few seconds only.
-		limit = 2 * time.Minute
-	)
-	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1, ttl: ttl})
+	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1, ttl: 8 * time.Second})
+	right := dialCluster(t, c, "msgr2.1", uring.Auto)
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			t.Parallel()
-			cl := dialCluster(t, c, "msgr2.1", backend)
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			session, first := cl.Mon().Conn(), osdSecret(t, cl)
-			tick := time.NewTicker(200 * time.Millisecond)
-			defer tick.Stop()
-			rounds, connections := 0, 0
-			for osdSecret(t, cl) < first+rotations {
-				useTicket(ctx, t, cl, "object of "+string(backend), byte(rounds))
-				connections += hangUp(cl)
-				rounds++
-				<-tick.C
-			}
-			if now := cl.Mon().Conn(); now != session {
-				t.Errorf("the monitor session was lost: %v", session.Err())
-			}
-			if connections < rounds {
-				t.Errorf("%d connections to the osd in %d rounds", connections, rounds)
-			}
-			t.Logf("%d rounds, %d connections to the osd", rounds, connections)
+			keepSession(t, dialCluster(t, c, "msgr2.1", backend), "object of "+string(backend))
 		})
 	}
+	for name, hours := range map[string][2]time.Duration{"ahead": {12, -12}, "behind": {-12, 12}} {
+		t.Run("clock "+name, func(t *testing.T) {
+			t.Parallel()
+			setClocks(t, c, right, name, hours)
+		})
+	}
+	t.Run("daemon", func(t *testing.T) { letClientIn(t, c) })
 }
 
-// A daemon of ours has the rotating secrets of a real monitor, and lets a client in by the
-// ticket that the monitor has made.
-func TestADaemonOfOursOpensTicketsOfRealMonitors(t *testing.T) {
-	enabled(t)
-	t.Parallel()
-	c := startCluster(t, clusterConfig{auth: "cephx", mode: "secure", osds: 1})
+// rotations are so many that no OSD knows the first secret at their end. A monitor rotates its secrets every few seconds only.
+const rotations, rotationsEnd = 3, 4 * time.Minute
+
+// keepSession uses objects on new connections, while secrets rotate, on one session with the monitor.
+func keepSession(t *testing.T, cl *rados.Cluster, name string) {
+	ctx, cancel := context.WithTimeout(t.Context(), rotationsEnd)
+	defer cancel()
+	session, first := cl.Mon().Conn(), osdSecret(t, cl)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	rounds, connections := 0, 0
+	for ; osdSecret(t, cl) < first+rotations; rounds++ {
+		useTicket(ctx, t, cl, name, byte(rounds))
+		connections += hangUp(cl)
+		<-tick.C
+	}
+	if now := cl.Mon().Conn(); now != session {
+		t.Errorf("the monitor session was lost: %v", session.Err())
+	}
+	if connections < rounds {
+		t.Errorf("%d connections to the osd in %d rounds", connections, rounds)
+	}
+	t.Logf("%d rounds, %d connections to the osd", rounds, connections)
+}
+
+// setClock is a clock that can be set.
+type setClock struct{ ahead atomic.Int64 }
+
+func (c *setClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (*setClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+
+// setClocks uses a client by a clock that is wrong, and then set: tickets seem to have expired, or seem valid long after they have.
+// Operations wait for new ones, and do not fail.
+func setClocks(t *testing.T, c *cluster, right *rados.Cluster, name string, hours [2]time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), rotationsEnd)
+	defer cancel()
+	clock := &setClock{}
+	clock.ahead.Store(int64(hours[0] * time.Hour))
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: clusterKey(t, c, admin), Now: clock.Now})
+	check(t, err)
+	m := newMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: keys}})
+	cl := openCluster(t, m, mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Clock: clock})
+	useTicket(ctx, t, cl, name, 1)
+	clock.ahead.Store(int64(hours[1] * time.Hour))
+	hangUp(cl)
+	useTicket(ctx, t, cl, name, 2)
+	first := osdSecret(t, right)
+	check(t, msgrtest.Until(ctx, func() bool { return osdSecret(t, right) >= first+rotations }))
+	hangUp(cl)
+	useTicket(ctx, t, cl, name, 3)
+}
+
+// letClientIn has a daemon of ours, with the rotating secrets of the monitor, let a client in by a ticket of the monitor.
+func letClientIn(t *testing.T, c *cluster) {
 	self := c.newOSDKey(t, 7)
 	own := self.Name
 	store := cephx.NewSecretStore(wire.OSD)

@@ -1,42 +1,26 @@
 package interop_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// A real client stays with our program, which is a mon with a keyring: it renews its
-// tickets, again and again, on the session that it has.
-func TestARealClientRenewsItsTicketsAtServe(t *testing.T) {
+// A real client stays with a mon of ours that has a keyring: it renews its tickets, again and again, on the session that it has.
+func TestARealClientRenewsItsTicketsAtUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	program := buildProgram(t, "ringmsgr")
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
-			const ttl, renewals = 4 * time.Second, 3
-			dir := clusterDir(t)
-			keyring, conf, log := filepath.Join(dir, "keyring"), filepath.Join(dir, "ceph.conf"), filepath.Join(dir, "client.log")
-			writeKeyring(t, keyring, newKeyring(t, time.Now()))
-			addr := serveProgram(t, program, "--auth", "cephx", "--keyring", keyring, "--name", "mon.a", "--mode", "secure",
-				"--ticket-life", ttl.String(), "--backend", string(backend))
-			writeConf(t, conf, "cephx", keyring, log, fmt.Sprintf("mon host = [%v]", addr), "ms mon client mode = secure",
-				"debug monc = 20", "debug auth = 20", "debug ms = 1")
-
+			u := serveAsMon(t, clusterConfig{auth: "cephx", mode: "secure", ttl: 4 * time.Second}, "msgr2.1", backend)
 			// A client may fail by a defect of its own; all clients fail if the server is wrong.
 			for tries := 1; ; tries++ {
-				said := renewingClient(t, conf, log, renewals)
+				said := renewingClient(t, u.conf(), filepath.Join(u.dir, "client.log"), 3)
 				if !reconnectedByItself(said) {
 					wantOneSession(t, said)
 					return
@@ -103,26 +87,4 @@ func wantOneSession(t *testing.T, log string) {
 	if found := complaints(log); len(found) > 0 {
 		t.Errorf("the client complains:\n%s", strings.Join(found, ""))
 	}
-}
-
-// serveProgram runs "ringmsgr serve" until the test ends, and returns its address.
-func serveProgram(t *testing.T, program string, flags ...string) wire.Addr {
-	t.Helper()
-	cmd := exec.Command(program, append([]string{"serve", "--json"}, flags...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	check(t, err)
-	ended := make(chan error, 1)
-	check(t, startTied(cmd, func(err error) { ended <- err }))
-	t.Cleanup(func() {
-		check(t, cmd.Process.Signal(syscall.SIGTERM))
-		check(t, <-ended)
-	})
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	check(t, err)
-	var ready struct{ Listening string }
-	check(t, json.Unmarshal(line, &ready))
-	list, err := wire.ParseAddrVec(ready.Listening)
-	check(t, err)
-	return list.V2()
 }

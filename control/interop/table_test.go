@@ -11,6 +11,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// backends are the I/O engines of this build. Beside giouring, epoll is that of the default build.
+var backends = map[uring.Backend][]uring.Backend{
+	uring.IOUring: {uring.IOUring, uring.Epoll}, uring.Giouring: {uring.IOUring}, uring.Epoll: {uring.Epoll},
+}[uring.Flavour]
+
 // combo is one row of the table: a client, a server, and the way between them.
 type combo struct {
 	client, server string

@@ -14,23 +14,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// The behaviour of the client program where a cluster is in trouble.
-
 // unwell is a cluster with a program of ours and an object in a file.
 type unwell struct {
 	*cluster
 	program, in string
 	data        []byte
-}
-
-func startUnwell(t *testing.T) *unwell {
-	t.Helper()
-	c := &unwell{cluster: startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1, msgr1: true})}
-	dir := t.TempDir()
-	c.program, c.in = buildProgram(t, "cephclient"), filepath.Join(dir, "in")
-	c.data = bytes.Repeat([]byte("trouble "), 1000)
-	check(t, os.WriteFile(c.in, c.data, 0o600))
-	return c
 }
 
 // client runs the program with a monitor at an address, and bounds it.
@@ -40,13 +28,29 @@ func (c *unwell) client(t *testing.T, timeout string, at wire.Addr, args ...stri
 	return tryTool(t, c.program, append(flags, args...)...)
 }
 
-// put waits as "rados put" does: until an OSD comes back, or to its deadline.
+// put waits as "rados put" does: until an OSD comes back, or to its deadline. Frozen daemons and wrong ports explain themselves, in
+// the client program and in ping.
 // Matrix: OB-09
-func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
+func TestTroublesOfAClusterAreExplained(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	c := startUnwell(t)
-	for _, at := range []wire.Addr{c.monAddr.V2(), c.monAddr.V1()} {
+	c := &unwell{
+		cluster: startCluster(t, clusterConfig{auth: "cephx", mode: "crc", osds: 1}), program: buildProgram(t, "cephclient"),
+		in: filepath.Join(t.TempDir(), "in"), data: bytes.Repeat([]byte("trouble "), 1000),
+	}
+	check(t, os.WriteFile(c.in, c.data, 0o600))
+	t.Run("an OSD is down", c.waitForOSD)
+	t.Run("an OSD is frozen", func(t *testing.T) {
+		c.osds[0].freeze(t)
+		_, err := c.client(t, "10s", c.monAddr.V2(), "put", "data", "frozen", c.in)
+		c.osds[0].thaw(t)
+		wantText(t, "put", err, "osd.0", "the OSD at v2:127.0.0.1:", "it is overloaded or frozen", "gave up after 10s (--timeout)")
+	})
+	t.Run("monitors are wrong or frozen", c.missMonitors)
+}
+
+func (c *unwell) waitForOSD(t *testing.T) {
+	for _, at := range c.monAddr {
 		name := "for " + at.String()
 		c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
 		c.osds[0].end(t)
@@ -56,62 +60,41 @@ func TestPutWaitsForAnOSDThatIsDown(t *testing.T) {
 
 		done := make(chan error, 1)
 		go func() { _, err := c.client(t, "2m", at, "put", "data", name, c.in); done <- err }()
-		c.osds[0].restart(t)
+		c.osds[0].restart(c.t)
 		c.awaitUp(1)
 		check(t, <-done)
 		if got := c.rados("get", name, "-"); !bytes.Equal(got, c.data) {
 			t.Errorf("rados reads %d bytes of %d", len(got), len(c.data))
 		}
 	}
-
-	c.osds[0].freeze(t)
-	_, err := c.client(t, "10s", c.monAddr.V2(), "put", "data", "frozen", c.in)
-	c.osds[0].thaw(t)
-	wantText(t, "put to a frozen OSD", err, "osd.0", "the OSD at v2:127.0.0.1:", "it is overloaded or frozen", "gave up after 10s (--timeout)")
 }
 
-// Frozen monitors and wrong ports explain themselves, in the client program and in ping.
-// Matrix: OB-09
-func TestAFrozenMonitorAndAWrongPortAreExplained(t *testing.T) {
-	enabled(t)
-	t.Parallel()
-	c := startUnwell(t)
+func (c *unwell) missMonitors(t *testing.T) {
 	ringmsgr := buildProgram(t, "ringmsgr")
 	nobody, err := net.Listen("tcp4", "127.0.0.1:0")
 	check(t, err)
-	closed := "v2:" + nobody.Addr().String()
+	closed := wire.Addr{Type: wire.AddrMsgr2, AddrPort: nobody.Addr().(*net.TCPAddr).AddrPort()}
 	check(t, nobody.Close())
 	var waiting sync.WaitGroup
-	v2, v1, osd := c.monAddr.V2(), c.monAddr.V1(), c.osdAddr(0)
-	for _, wrong := range []struct {
-		what, mon    string
-		client, ping string
-	}{
-		{"the v1 address", v1.WithType(wire.AddrMsgr2).String(), "this is the v1 address of a daemon, want its v2 one", "this is the v1 address of a daemon, want its v2 one"},
-		{"the v2 address", v2.WithType(wire.AddrLegacy).String(), "this is the v2 address of a daemon, want its v1 one", "this is the v2 address of a daemon, want its v1 one"},
-		{"that of an OSD", osd.String(), "the daemon there is of another type", "name its type with --peer"},
-		{"of nobody", closed, "nothing listens there", "nothing listens there"},
-	} {
+	says := func(at wire.Addr, ping string, client ...string) {
 		waiting.Go(func() {
-			addr, err := wire.ParseAddr(wrong.mon)
-			if err == nil {
-				_, err = c.client(t, "10s", addr, "status")
-			}
-			wantText(t, wrong.what, err, wrong.client, "gave up after 10s (--timeout)")
-			_, err = tryTool(t, ringmsgr, "ping", "--timeout", "10s", wrong.mon)
-			wantText(t, "ping: "+wrong.what, err, wrong.ping)
+			_, err := c.client(t, "10s", at, "status")
+			wantText(t, "status of "+at.String(), err, append(client, "gave up after 10s (--timeout)")...)
+			_, err = tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
+			wantText(t, "ping to "+at.String(), err, ping)
 		})
 	}
+	v2, v1 := c.monAddr.V2(), c.monAddr.V1()
+	isV1, isV2 := "this is the v1 address of a daemon, want its v2 one", "this is the v2 address of a daemon, want its v1 one"
+	says(v1.WithType(wire.AddrMsgr2), isV1, isV1)
+	says(v2.WithType(wire.AddrLegacy), isV2, isV2)
+	says(c.osdAddr(0), "name its type with --peer", "the daemon there is of another type")
+	says(closed, "nothing listens there", "nothing listens there")
 	waiting.Wait()
 	c.mons[0].freeze(t)
 	defer c.mons[0].thaw(t)
-	for _, at := range []wire.Addr{v2, v1} {
-		waiting.Go(func() {
-			_, err := c.client(t, "10s", at, "status")
-			wantText(t, "a frozen monitor", err, "the monitor does not answer", "it is overloaded or frozen", "gave up after 10s (--timeout)")
-			_, err = tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
-			wantText(t, "ping to a frozen monitor", err, "it is frozen, or does not speak")
-		})
+	for _, at := range c.monAddr {
+		says(at, "it is frozen, or does not speak", "the monitor does not answer", "it is overloaded or frozen")
 	}
 	waiting.Wait()
 }
@@ -147,10 +130,21 @@ func (c *cluster) awaitUp(n int) {
 	}
 }
 
-// buildProgram builds a program of cmd.
+// programs is the directory of the programs that buildProgram has built.
+var (
+	programs string
+	building sync.Mutex
+)
+
+// buildProgram builds a program of cmd, once for all tests.
 func buildProgram(t *testing.T, name string) (program string) {
 	t.Helper()
-	program = filepath.Join(t.TempDir(), name)
+	building.Lock()
+	defer building.Unlock()
+	program = filepath.Join(programs, name)
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -27,11 +27,14 @@ func watchAll(ctx context.Context, t *testing.T, watcher, notifier rados.Pool) *
 	for i := range cap(w.lost) {
 		o := watcher.Object(fmt.Sprint("watched ", i))
 		check(t, o.Create(ctx, false))
-		_, err := o.Watch(ctx, 5*time.Minute, rados.Handler{
+		mine, err := o.Watch(ctx, 5*time.Minute, rados.Handler{
 			Notified: func(n rados.Notification) []byte { return append([]byte("heard "), n.Payload...) },
 			Lost:     func(err error) { w.lost <- err },
 		})
 		check(t, err)
+		if who, err := o.Watchers(ctx); err != nil || len(who) != 1 || who[0].Cookie != mine.Cookie() || who[0].Timeout != 5*time.Minute {
+			t.Errorf("%+v, %v", who, err)
+		}
 		w.objects = append(w.objects, notifier.Object(o.Name()))
 	}
 	return w
@@ -53,10 +56,10 @@ func (w *watched) notify(when string) {
 	}
 }
 
-// wantLost waits for the loss of all watches.
-func (w *watched) wantLost(when string) {
+// wantLost waits for the loss of so many watches.
+func (w *watched) wantLost(n int, when string) {
 	w.t.Helper()
-	for range w.objects {
+	for range n {
 		select {
 		case err := <-w.lost:
 			if !errors.Is(err, syscall.ENOTCONN) {
@@ -69,7 +72,7 @@ func (w *watched) wantLost(when string) {
 }
 
 // Watches and notifies outlive restarts of OSDs, changes of the map and connections that break. A watch that an OSD has given up, or
-// whose pool is deleted, is an event.
+// whose object or pool is removed, is an event.
 // Matrix: IN-14
 func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 	enabled(t)
@@ -106,13 +109,15 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 
 	us := watcher.Messenger().Addrs()[0]
 	c.ceph("osd", "blocklist", "add", fmt.Sprintf("127.0.0.1:0/%d", us.Nonce))
-	w.wantLost("the client is on the blocklist")
+	w.wantLost(len(w.objects), "the client is on the blocklist")
 	watcher = dialCluster(t, c, "msgr2.1", uring.Auto)
 	p, q = pools()
 	w = watchAll(ctx, t, p, q)
 	w.notify("before the end")
+	check(t, w.objects[0].Remove(ctx))
+	w.wantLost(1, "the object is removed")
 	check(t, q.Delete(ctx))
-	w.wantLost("the pool is deleted")
+	w.wantLost(len(w.objects)-1, "the pool is deleted")
 }
 
 // setGroups sets the number of groups at once, where a manager takes steps. The ceph tool has no such option.

@@ -2,6 +2,7 @@ package msgrtest
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -19,14 +20,10 @@ func ReservePort(t testing.TB) netip.AddrPort {
 		t.Fatalf("msgrtest: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) }) // it is only reserved
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		t.Fatalf("msgrtest: %v", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatalf("msgrtest: %v", err)
-	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	err = errors.Join(err, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	sa, err2 := unix.Getsockname(fd)
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatalf("msgrtest: %v", err)
 	}
 	in := sa.(*unix.SockaddrInet4)

@@ -225,10 +225,8 @@ var foeDataActs = append(slices.Clone(messageActs), []foeAct{
 		s.write(s.a.bytes(s.a.rng.IntN(60 << 10)))
 	}},
 	{name: "aborted message", do: func(s *foeSocket) {
-		var hd [frame.MessageHeaderSize]byte
-		frame.MessageHeader{Seq: s.outSeq + 1}.Put(&hd)
 		front := make([]byte, 8)
-		b := append(s.enc.AppendOpen(nil, frame.TagMessage, hd[:], [4]int{len(hd), len(front)}), front...)
+		b := append(s.enc.AppendMessage(nil, &frame.MessageHeader{Seq: s.outSeq + 1}, len(front), 0, 0), front...)
 		late := len(b)
 		b = s.enc.AppendClose(b, [4][]byte{1: front})
 		b[late] = 1 // the late status: aborted, in both revisions

@@ -160,13 +160,7 @@ func (a *adversary) checkStats(each bool) {
 		if n.m == nil || w.failed || n.resizing != nil {
 			continue
 		}
-		var st control.Stats
-		var err error
-		w.wait("stats", func() { st, err = n.m.Stats() })
-		if err != nil {
-			w.fail("node %d: stats: %v", n.id, err)
-			continue
-		}
+		st := n.stats()
 		if most := 2 * a.plan.halfOpen; st.HalfOpen > most {
 			w.fail("node %d: %d connections are half-open, the bound is %d", n.id, st.HalfOpen, most)
 		}
@@ -227,40 +221,11 @@ func (a *adversary) seeStats(st *control.Stats) {
 	}
 }
 
-// checkLive fails for honest traffic that is not complete although there was time
-// enough.
-func (a *adversary) checkLive() {
-	for _, n := range a.w.nodes {
-		for _, ch := range n.channels {
-			for i, l := range ch.lanes {
-				if number := l.missing(); number != 0 || l.waiting != nil && !ch.over() {
-					a.w.fail("node %d conn %d: while the adversary is at work, message %d of %d of stream %d to node %d does not come, lane %d waits for room: %v (state %v, err %v)",
-						n.id, ch.conn.ID(), number, l.next, l.stream, ch.to.id, i, l.waiting != nil, ch.conn.State(), ch.conn.Err())
-				}
-			}
-		}
-	}
-}
-
 // atWork says that there is one which acts.
 func (a *adversary) atWork() bool { return a != nil && !a.over }
 
 // calm says that there is one, and that nothing else disturbs the honest.
 func (a *adversary) calm() bool { return a != nil && a.plan.calm }
-
-// completed says that nothing of the honest is on its way.
-func (w *world) completed() bool {
-	for _, n := range w.nodes {
-		for _, ch := range n.channels {
-			for _, l := range ch.lanes {
-				if l.waiting != nil || l.missing() != 0 {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
 
 // forget has the honest users end their connections with the adversary.
 func (a *adversary) forget() {
@@ -305,7 +270,7 @@ func (a *adversary) checkLeft() {
 			continue
 		}
 		for {
-			n, errno := s.on.drv.Recv(s.s, b[:])
+			n, errno := s.on.drv.Recv(s.s, b[:], nil)
 			if n > 0 {
 				continue
 			}

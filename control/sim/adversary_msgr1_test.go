@@ -19,21 +19,6 @@ import (
 // phases are phaseBanner, phaseSession (connect messages and replies), phaseSign (the number
 // after SEQ is due) and phaseOpen.
 
-// adversaryProtocol is the protocol of a seed with an adversary: of 16 seeds two have msgr1
-// alone, one has both. Seeds that once found a bug in msgr2 keep msgr2.
-func adversaryProtocol(seed uint64) simProtocol {
-	if *simOneProtocol != "" {
-		return simProtocol(*simOneProtocol)
-	}
-	switch seed % 16 {
-	case 5, 12:
-		return simMsgr1
-	case 11:
-		return simMixed
-	}
-	return simMsgr2
-}
-
 // addrsOf are the addresses of a host of the adversary.
 func (a *adversary) addrsOf(host netip.Addr, nonce uint32) (addrs []wire.Addr) {
 	v2 := wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: netip.AddrPortFrom(host, foePort)}

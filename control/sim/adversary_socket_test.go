@@ -117,7 +117,7 @@ func (a *adversary) begin() {
 			}
 			a.users++
 			h.listeners = append(h.listeners, a.users)
-			if _, err := h.drv.Accept(s, a.users); err != nil {
+			if _, err := h.drv.Arm(uring.KindAccept, s, a.users); err != nil {
 				a.w.t.Fatal(err)
 			}
 		}
@@ -265,7 +265,7 @@ func (a *adversary) dial(to *node) *foeSocket {
 }
 
 func (s *foeSocket) watch() {
-	if _, err := s.on.drv.Ready(s.s, s.user); err != nil {
+	if _, err := s.on.drv.Arm(uring.KindReady, s.s, s.user); err != nil {
 		s.a.w.fail("adversary: %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func (s *foeSocket) readable() {
 	}
 	var b [16 << 10]byte
 	for !s.gone {
-		n, errno := s.on.drv.Recv(s.s, b[:])
+		n, errno := s.on.drv.Recv(s.s, b[:], nil)
 		switch {
 		case n > 0:
 			s.in = append(s.in, b[:n]...)

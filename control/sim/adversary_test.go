@@ -3,6 +3,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -113,18 +114,13 @@ func newAdversaryPlan(r *rand.Rand) simPlan {
 	return p
 }
 
-// runAdversary is one whole simulation with an adversary.
-func runAdversary(t testing.TB, seed uint64, trace io.Writer) *world {
-	return runAdversaryIn(t, seed, adversaryProtocol(seed), trace)
-}
-
-// runAdversaryIn is runAdversary with a protocol that the seed need not have.
-func runAdversaryIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
+// runAdversary is a simulation with an adversary.
+func runAdversary(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 1313))
 	plan := newAdversaryPlan(rng)
 	plan.resizes = !plan.foe.calm && seed%4 == 0
-	plan.protocol = protocol
-	w := newWorldOf(t, seed, plan, rng, trace, nil)
+	plan.protocol = cmp.Or(protocol, protocolOf(seed, true))
+	w := newWorld(t, seed, plan, rng, trace, nil)
 	foe := w.foe
 	foe.begin()
 	for range w.plan.actions {
@@ -149,7 +145,7 @@ func runAdversaryIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Wr
 	}
 	w.finish() // while the adversary is at work
 	if !w.failed {
-		foe.checkLive()
+		w.checkCompleted("the adversary is at work")
 	}
 	gone := rng.IntN(2) == 0
 	foe.end(gone)
@@ -235,7 +231,7 @@ var adversaryRegressions = []regression{
 }
 
 // Matrix: V1-11
-func TestAdversaryFindsOldBugs(t *testing.T) { findOldBugs(t, adversaryRegressions, runAdversaryIn) }
+func TestAdversaryFindsOldBugs(t *testing.T) { findOldBugs(t, adversaryRegressions, runAdversary) }
 
 // proof is an authentication method that proves names: the acceptor sends a
 // challenge, and each name has a secret. It stands for cephx, whose number it has,

@@ -3,6 +3,7 @@
 package sim_test
 
 import (
+	"iter"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -40,10 +41,10 @@ func (w *world) checkDoubts(all bool) {
 
 // settled says whether everything has arrived that must.
 func (w *world) settled() bool {
-	if w.foe.atWork() {
-		return w.completed()
-	}
 	for _, n := range w.nodes {
+		if w.foe.atWork() {
+			break
+		}
 		if n.accepted != n.freed || n.resizing != nil { // a core waits for its handshakes
 			return false
 		}
@@ -52,15 +53,40 @@ func (w *world) settled() bool {
 				return false // half a message of a peer that died without a word
 			}
 		}
-		for _, ch := range n.channels {
-			for _, l := range ch.lanes {
-				if l.waiting != nil || l.missing() != 0 {
-					return false
+	}
+	for l := range w.current() {
+		if l.waiting != nil || l.missing() != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// current are the lanes of all channels of all nodes, in a fixed order.
+func (w *world) current() iter.Seq[*lane] {
+	return func(yield func(*lane) bool) {
+		for _, n := range w.nodes {
+			for _, ch := range n.channels {
+				for _, l := range ch.lanes {
+					if !yield(l) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return true
+}
+
+// checkCompleted fails for a message that must have come and has not, and for a sender that still waits.
+func (w *world) checkCompleted(when string) {
+	for l := range w.current() {
+		ch := l.ch
+		if number := l.missing(); number != 0 || l.waiting != nil && (!ch.over() || !w.foe.atWork()) {
+			w.fail("node %d conn %d: while %s, message %d of %d of stream %d to node %d is missing, lost only up to %d, "+
+				"the lane waits for room: %v (state %v, err %v)", ch.from.id, ch.conn.ID(), when, number, l.next, l.stream,
+				ch.to.id, l.lost, l.waiting != nil, ch.conn.State(), ch.conn.Err())
+		}
+	}
 }
 
 // missing is the first message that should have arrived and has not.
@@ -120,20 +146,12 @@ func (w *world) finish() {
 // check compares the sent messages with those that arrived, when all faults are over.
 func (w *world) check() {
 	w.checkDoubts(true)
+	w.checkCompleted("nothing disturbs")
 	for _, n := range w.nodes {
 		if n.resizing != nil {
 			w.fail("node %d: its cores are still being changed", n.id)
 		}
 		for _, ch := range n.channels {
-			for i, l := range ch.lanes {
-				if number := l.missing(); number != 0 {
-					w.fail("node %d conn %d: message %d of %d of stream %d to node %d is missing, lost only up to %d (state %v, err %v)",
-						n.id, ch.conn.ID(), number, l.next, l.stream, ch.to.id, l.lost, ch.conn.State(), ch.conn.Err())
-				}
-				if l.waiting != nil {
-					w.fail("node %d conn %d: lane %d still waits for room", n.id, ch.conn.ID(), i)
-				}
-			}
 			if ch.w.refused && !ch.over() {
 				w.fail("node %d conn %d: Send said that it is over, and no event did", n.id, ch.conn.ID())
 			}
@@ -151,18 +169,12 @@ func (w *world) checkIdle(n *node) {
 	if deaf := n.host.Deaf(); deaf != 0 {
 		w.fail("node %d: %d listeners accept nothing", n.id, deaf)
 	}
-	w.wait("stats", func() {
-		st, err := n.m.Stats()
-		if err != nil {
-			w.fail("node %d: stats: %v", n.id, err)
-		}
-		for _, c := range st.Cores {
-			w.cover.Paused += int(c.Paused)
-			w.cover.TookBuffers += int(c.TookBuffers)
-			w.cover.LeftBuffers += int(c.LeftBuffers)
-			w.cover.NoBuffers += int(c.Driver.NoBuffers)
-		}
-	})
+	for _, c := range n.stats().Cores {
+		w.cover.Paused += int(c.Paused)
+		w.cover.TookBuffers += int(c.TookBuffers)
+		w.cover.LeftBuffers += int(c.LeftBuffers)
+		w.cover.NoBuffers += int(c.Driver.NoBuffers)
+	}
 	for _, c := range n.m.Conns() {
 		var st control.ConnStats
 		var err error
@@ -177,6 +189,17 @@ func (w *world) checkIdle(n *node) {
 			w.fail("node %d conn %d: %d messages came again, which real daemons do not survive", n.id, c.ID(), st.IO.Duplicates)
 		}
 	}
+}
+
+// stats are those of the messenger.
+func (n *node) stats() (st control.Stats) {
+	n.w.wait("stats", func() {
+		var err error
+		if st, err = n.m.Stats(); err != nil {
+			n.w.fail("node %d: stats: %v", n.id, err)
+		}
+	})
+	return st
 }
 
 // throttles are those that the plan has.

@@ -146,7 +146,7 @@ func (p simPlan) String() string {
 }
 
 // Ten of 16 seeds have worlds of msgr2 alone, four of msgr1 alone. In the other two,
-// nodes have both protocols, and some of them msgr1 alone.
+// nodes have both protocols, and some of them msgr1 alone. With an adversary it is 13, two and one.
 
 // simProtocol is the protocol of a world.
 type simProtocol string
@@ -159,16 +159,19 @@ const (
 
 var simOneProtocol = flag.String("sim.protocol", "", "what all worlds speak: msgr2, msgr1 or mixed; without it the seed decides")
 
-// protocolOf is the protocol of the world of a seed. Seeds that once found a bug in msgr2 keep
-// msgr2.
-func protocolOf(seed uint64) simProtocol {
-	if *simOneProtocol != "" {
-		return simProtocol(*simOneProtocol)
+// protocolOf is the protocol of the world of a seed, with an adversary or without. Seeds that once found a bug in
+// msgr2 keep msgr2.
+func protocolOf(seed uint64, foe bool) simProtocol {
+	old, mixed := []uint64{1, 4, 7, 10}, []uint64{3, 12}
+	if foe {
+		old, mixed = []uint64{5, 12}, []uint64{11}
 	}
-	switch seed % 16 {
-	case 1, 4, 7, 10:
+	switch {
+	case *simOneProtocol != "":
+		return simProtocol(*simOneProtocol)
+	case slices.Contains(old, seed%16):
 		return simMsgr1
-	case 3, 12:
+	case slices.Contains(mixed, seed%16):
 		return simMixed
 	}
 	return simMsgr2
@@ -177,11 +180,7 @@ func protocolOf(seed uint64) simProtocol {
 // flags are those that repeat the world of a seed.
 func (w *world) flags() string {
 	text := fmt.Sprintf("-sim.first=%d -sim.seeds=1", w.seed)
-	of := protocolOf
-	if w.foe != nil {
-		of = adversaryProtocol
-	}
-	if w.plan.protocol != "" && w.plan.protocol != of(w.seed) || *simOneProtocol != "" {
+	if w.plan.protocol != "" && w.plan.protocol != protocolOf(w.seed, w.foe != nil) || *simOneProtocol != "" {
 		text += " -sim.protocol=" + string(w.plan.protocol)
 	}
 	return text

@@ -101,7 +101,7 @@ func twice(t *testing.T, seed uint64, run runs) bool {
 	var worlds [2]*world
 	var traces [2]bytes.Buffer
 	for i := range worlds {
-		synctest.Test(t, func(t *testing.T) { worlds[i] = run(t, seed, &traces[i]) })
+		synctest.Test(t, func(t *testing.T) { worlds[i] = run(t, seed, "", &traces[i]) })
 	}
 	if worlds[0].net.Hash() == worlds[1].net.Hash() && bytes.Equal(traces[0].Bytes(), traces[1].Bytes()) {
 		return true

@@ -8,11 +8,13 @@ package sim_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"reflect"
@@ -52,17 +54,16 @@ var simRegressions = []regression{
 	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
 }
 
-// runSeed is one whole simulation.
-func runSeed(t testing.TB, seed uint64, trace io.Writer) *world {
-	return runSeedIn(t, seed, protocolOf(seed), trace)
-}
+// runs is one whole simulation of a seed, by a protocol that the seed need not have; empty: by its own.
+type runs func(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world
 
-func runSeedIn(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
-	return newWorld(t, seed, protocol, trace).simulate()
-}
-
-// simulate is the whole course of a world.
-func (w *world) simulate() *world {
+// runSeed is a simulation without an adversary.
+func runSeed(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	plan := newPlan(rng)
+	plan.resizes, plan.rebinds = seed%2 == 0, seed%3 == 1
+	plan.protocol = cmp.Or(protocol, protocolOf(seed, false))
+	w := newWorld(t, seed, plan, rng, trace, nil)
 	for range w.plan.actions {
 		w.births(false)
 		w.act()
@@ -95,9 +96,6 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// runs is one whole simulation.
-type runs func(t testing.TB, seed uint64, trace io.Writer) *world
-
 // runSeeds runs many seeds in several processes, few in this one.
 func runSeeds(t *testing.T, seeds int, run runs) *simCover {
 	t.Helper()
@@ -121,7 +119,7 @@ func simHere(t *testing.T, seeds int, cover *simCover, run runs) {
 	for i := range seeds {
 		seed := *simFirst + uint64(i)
 		synctest.Test(t, func(t *testing.T) {
-			cover.add(run(t, seed, trace).cover)
+			cover.add(run(t, seed, "", trace).cover)
 		})
 		if t.Failed() {
 			return
@@ -132,12 +130,9 @@ func simHere(t *testing.T, seeds int, cover *simCover, run runs) {
 	}
 }
 
-func TestSimulationFindsOldBugs(t *testing.T) { findOldBugs(t, simRegressions, runSeedIn) }
+func TestSimulationFindsOldBugs(t *testing.T) { findOldBugs(t, simRegressions, runSeed) }
 
-// runIn is one whole simulation by a protocol that the seed need not have.
-type runIn func(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world
-
-func findOldBugs(t *testing.T, list []regression, run runIn) {
+func findOldBugs(t *testing.T, list []regression, run runs) {
 	t.Helper()
 	defer pair.OnOneProcessor()()
 	for _, r := range list {

@@ -45,16 +45,8 @@ type readyCore struct {
 	core *simnet.Core
 }
 
-func newWorld(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
-	rng := rand.New(rand.NewPCG(seed, 99))
-	plan := newPlan(rng)
-	plan.resizes, plan.rebinds = seed%2 == 0, seed%3 == 1
-	plan.protocol = protocol
-	return newWorldOf(t, seed, plan, rng, trace, nil)
-}
-
-// newWorldOf is a world of a given plan.
-func newWorldOf(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.Writer, live *liveWorld) *world {
+// newWorld is a world of a given plan.
+func newWorld(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.Writer, live *liveWorld) *world {
 	plan.net.ReceiveBuffers = receiveBuffersOf(seed)
 	if trace != nil {
 		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)

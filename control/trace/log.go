@@ -274,7 +274,6 @@ func (f *rotating) close() {
 	}
 }
 
-// keep keeps the first error.
 func (f *rotating) keep(err error) {
 	if err != nil && f.err == nil && !errors.Is(err, os.ErrClosed) {
 		f.err = fmt.Errorf("trace: %w", err)

@@ -157,7 +157,6 @@ func (c *Streams) run(d *direction) {
 	}
 }
 
-// detect finds the protocol.
 func (c *Streams) detect(d *direction) bool {
 	if c.tcp.Whole {
 		// A connection whose beginning was recorded begins with a banner.
@@ -207,18 +206,15 @@ func (c *Streams) emit(r Record) {
 	c.opt.Emit(r)
 }
 
-// bad reports bytes that are no frame.
 func (c *Streams) bad(d *direction, protocol, tag string, err error) {
 	c.emit(Record{Event: Bad, From: d.side, Protocol: protocol, Tag: tag, Error: err.Error()})
 }
 
-// kill ends the reading of a direction.
 func (c *Streams) kill(d *direction, why string) {
 	c.emit(Record{Event: Bad, From: d.side, Error: why})
 	d.dead, d.buf = true, nil
 }
 
-// take removes n bytes from the front.
 func (d *direction) take(n int) []byte {
 	p := d.buf[:n:n]
 	if d.buf = d.buf[n:]; len(d.buf) == 0 {

@@ -50,7 +50,6 @@ func (m *msgr1) open(form frame1.Form) {
 	}
 }
 
-// lost implements protocol.
 func (m *msgr1) lost(d *direction) {
 	p := &m.dirs[d.side.index()]
 	if p.phase != open {
@@ -61,7 +60,6 @@ func (m *msgr1) lost(d *direction) {
 	d.buf, d.search = nil, true
 }
 
-// step implements protocol.
 func (m *msgr1) step(d *direction) bool {
 	p := &m.dirs[d.side.index()]
 	if len(d.buf) == 0 {
@@ -91,7 +89,6 @@ func (m *msgr1) step(d *direction) bool {
 	return m.part(d, p)
 }
 
-// say makes the record of a part.
 func (m *msgr1) say(d *direction, p probe.Part) bool {
 	r := Record{From: d.side}
 	if err := r.describe1(&p, m.c.opt.Cut); err != nil {

@@ -47,7 +47,6 @@ func (m *msgr2) begin(rev frame.Revision) {
 	}
 }
 
-// step implements protocol.
 func (m *msgr2) step(d *direction) bool {
 	f := &m.dirs[d.side.index()]
 	switch {
@@ -70,7 +69,6 @@ func (m *msgr2) step(d *direction) bool {
 	return m.frame(d, f)
 }
 
-// lost implements protocol.
 func (m *msgr2) lost(d *direction) {
 	f := &m.dirs[d.side.index()]
 	switch {
@@ -122,7 +120,6 @@ func (m *msgr2) readBanner(d *direction, f *frames) bool {
 	return true
 }
 
-// frame reads one frame.
 func (m *msgr2) frame(d *direction, f *frames) bool {
 	n := f.dec.HeadSize()
 	if len(d.buf) < n {

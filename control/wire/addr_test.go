@@ -8,13 +8,15 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
 type addrVector struct {
 	Type, Nonce    uint32
 	IP             string
 	Port           uint16
-	Encoded, Image string
+	Encoded, Image linktest.Hex
 }
 
 func (v addrVector) addr(t testing.TB) Addr {
@@ -31,17 +33,17 @@ func TestAddressVectors(t *testing.T) {
 		Addresses []addrVector
 		Sorted    [][]any
 	}
-	readJSON(t, "addresses.json", &data)
+	linktest.Load(t, "addresses.json", &data)
 	var all []Addr
 	for _, v := range data.Addresses {
 		a := v.addr(t)
-		if got := a.AppendTo(nil); !bytes.Equal(got, unhex(t, v.Encoded)) {
-			t.Errorf("%v: encoded %x, want %s", a, got, v.Encoded)
+		if got := a.AppendTo(nil); !bytes.Equal(got, v.Encoded) {
+			t.Errorf("%v: encoded %x, want %x", a, got, []byte(v.Encoded))
 		}
-		if got := a.image(); !bytes.Equal(got[:], unhex(t, v.Image)) {
-			t.Errorf("%v: image %x, want %s", a, got, v.Image)
+		if got := a.image(); !bytes.Equal(got[:], v.Image) {
+			t.Errorf("%v: image %x, want %x", a, got, []byte(v.Image))
 		}
-		back, err := DecodeAddr(unhex(t, v.Encoded))
+		back, err := DecodeAddr(v.Encoded)
 		if err != nil || back != a {
 			t.Errorf("%v: decoded %v, %v", a, back, err)
 		}

@@ -137,31 +137,16 @@ func (d *driver) Detach(s uring.Socket) (int, error) {
 	return d.Driver.Detach(s)
 }
 
-// arm begins a multishot operation of the driver below, and notes it.
-func (d *driver) arm(r Request, kind uring.Kind, s uring.Socket, user uint64, begin func(uring.Socket, uint64) (uring.Op, error)) (uring.Op, error) {
-	if err := d.call(r); err != nil {
+// Arm implements uring.Driver.
+func (d *driver) Arm(kind uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	if err := d.call(arms[kind]); err != nil {
 		return 0, err
 	}
-	op, err := begin(s, user)
+	op, err := d.Driver.Arm(kind, s, user)
 	if err == nil {
 		d.flying[key{kind, user}] = &flight{op: op}
 	}
 	return op, err
-}
-
-// Accept implements uring.Driver.
-func (d *driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
-	return d.arm(Accept, uring.KindAccept, s, user, d.Driver.Accept)
-}
-
-// Ready implements uring.Driver.
-func (d *driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	return d.arm(Ready, uring.KindReady, s, user, d.Driver.Ready)
-}
-
-// Receive implements uring.Driver.
-func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	return d.arm(Receive, uring.KindReceive, s, user, d.Driver.Receive)
 }
 
 // Connect implements uring.Driver.
@@ -177,19 +162,11 @@ func (d *driver) Connect(local, to netip.AddrPort, opt uring.SocketOptions, user
 }
 
 // Recv implements uring.Driver.
-func (d *driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) {
+func (d *driver) Recv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	if f := d.ask(Read); f.Errno != 0 {
 		return 0, f.Errno
 	}
-	return d.Driver.Recv(s, p)
-}
-
-// Recvv implements uring.Driver.
-func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
-	if f := d.ask(Read); f.Errno != 0 {
-		return 0, f.Errno
-	}
-	return d.Driver.Recvv(s, p, q)
+	return d.Driver.Recv(s, p, q)
 }
 
 // Send implements uring.Driver.
@@ -268,10 +245,11 @@ func (d *driver) CloseDriver() error {
 // cancelled at the driver below, and the completion that says so gets the errno
 // instead: so everything that came before is delivered, and nothing behind.
 
-// ends are the requests whose answers are completions.
-var ends = map[uring.Kind]Request{
-	uring.KindAccept: AcceptEnd, uring.KindReady: ReadyEnd, uring.KindReceive: ReceiveEnd,
-}
+// arms are the requests of Arm, ends their answers.
+var (
+	arms = map[uring.Kind]Request{uring.KindAccept: Accept, uring.KindReady: Ready, uring.KindReceive: Receive}
+	ends = map[uring.Kind]Request{uring.KindAccept: AcceptEnd, uring.KindReady: ReadyEnd, uring.KindReceive: ReceiveEnd}
+)
 
 // Wait implements uring.Driver.
 func (d *driver) Wait(timeout time.Duration) ([]uring.Completion, error) {

@@ -14,8 +14,8 @@ import (
 // Request is a call of a core to its driver, or the answer to the call.
 type Request string
 
-// The requests by the methods of uring.Driver. Those with End are the answers: a
-// completion, where the request itself was taken.
+// The requests by the methods of uring.Driver, those of Arm by their kinds. Those with End
+// are the answers: a completion, where the request itself was taken.
 const (
 	Open       Request = "open" // uring.Open
 	Listen     Request = "listen"
@@ -29,7 +29,7 @@ const (
 	ReadyEnd   Request = "ready-end"
 	Receive    Request = "receive"
 	ReceiveEnd Request = "receive-end"
-	Read       Request = "read" // Recv, Recvv
+	Read       Request = "read" // Recv
 	Send       Request = "send"
 	SendEnd    Request = "send-end"
 	Map        Request = "map" // uring.Map, which is none of a driver: see MapWith

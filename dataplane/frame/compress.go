@@ -52,13 +52,10 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 	if cap(packed) <= keepPacked {
 		e.packed = packed
 	}
-	small, err := makeHeader(h.Tag, lens[:])
-	if err != nil {
-		return size
-	}
-	small.Flags |= FlagCompressed
+	small := Header{Flags: FlagCompressed}
+	err := small.fill(h.Tag, &lens)
 	n, ok := e.layout.frameSize(&small)
-	if !ok || n >= size {
+	if err != nil || !ok || n >= size {
 		return size
 	}
 	*h = small
@@ -72,7 +69,7 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 // Compressor. Plain frames are accepted all the same. The Limits hold for the
 // compressed segments and, enforced while decompressing, for the decompressed
 // ones; so do the bounds of the tag, with some room for a segment 0 that grows
-// when it is compressed (Bound.Packed). Decompressed segments are in fresh memory, which belongs to whoever has
+// when it is compressed (Bound.packed). Decompressed segments are in fresh memory, which belongs to whoever has
 // the Frame.
 func (d *Decoder) Decompress(c Compressor) { d.comp, d.opened = c, Header{} }
 

@@ -7,8 +7,8 @@
 //
 // An Encoder turns up to four segments into one frame. AppendFrame does it in
 // one go in every mode. In plain crc mode a sender may leave large segments
-// where they are and gather: the bytes of AppendOpen, then segments 1, 2 and 3,
-// then the bytes of AppendClose. Gathers tells whether that is possible.
+// where they are and gather: the bytes of AppendMessage, then segments 1, 2 and
+// 3, then the bytes of AppendEnd or AppendClose. Gathers tells whether that is possible.
 //
 // In secure mode AppendFrame encrypts large segments from where they lie
 // straight into the frame, at the speed of crypto/cipher; the segments stay in

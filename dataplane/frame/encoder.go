@@ -83,8 +83,9 @@ func (e *Encoder) Wipe() {
 // in bytes, in the current mode. It is exact, except that a frame which gets
 // compressed is smaller. It is -1 for lengths that no frame can carry.
 func (e *Encoder) FrameSize(lens ...int) int {
-	h, err := makeHeader(0, lens)
-	if err != nil {
+	var h Header
+	var all [MaxSegments]int
+	if copy(all[:], lens) < len(lens) || h.fill(0, &all) != nil {
 		return -1
 	}
 	n, ok := e.layout.frameSize(&h)
@@ -142,19 +143,7 @@ func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, erro
 	return out, nil
 }
 
-// makeHeader fills in the preamble: trailing empty segments are trimmed, one
-// segment always stays.
-func makeHeader(tag Tag, lens []int) (h Header, err error) {
-	if len(lens) > MaxSegments {
-		return h, fmt.Errorf("%w: %d", errSegmentCount, len(lens))
-	}
-	var all [MaxSegments]int
-	copy(all[:], lens)
-	err = h.fill(tag, &all)
-	return h, err
-}
-
-// fill is makeHeader for an empty h.
+// fill fills in an empty h: trailing empty segments are trimmed, one segment always stays.
 func (h *Header) fill(tag Tag, lens *[MaxSegments]int) error {
 	h.Tag, h.Num = tag, 1
 	for i, n := range lens {

@@ -1,34 +1,27 @@
 package frame
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 )
 
-// Gathers tells whether a frame may be sent in pieces: the bytes of AppendOpen or
-// AppendMessage, then the segments from their own memory, then the bytes of AppendEnd. It
-// is true in plain crc mode only: encryption and compression rewrite the segments, by
-// AppendFrame.
+// Gathers tells whether a frame may be sent in pieces: the bytes of AppendMessage,
+// then the segments from their own memory, then the bytes of AppendEnd. It is true in plain
+// crc mode only: encryption and compression rewrite the segments, by AppendFrame.
 func (e *Encoder) Gathers() bool { return !e.layout.secure && e.comp == nil }
 
-// AppendOpen appends the bytes before segment 1: preamble, segment 0 and, in
-// revision 1, its crc. lens are the lengths of all segments; lens[0] is taken
-// from seg0. The segments 1, 2 and 3 must follow on the wire, then AppendEnd or AppendClose.
+// AppendMessage appends the bytes before segment 1 of a message with this header: preamble, segment
+// 0 and, in revision 1, its crc. Segments 1, 2 and 3, of these lengths in bytes, must follow on the
+// wire, then AppendEnd or AppendClose.
 //
 // It panics if Gathers is false, which would put plain text on an encrypted
 // connection, and for lengths for which FrameSize is -1.
-func (e *Encoder) AppendOpen(dst []byte, tag Tag, seg0 []byte, lens [4]int) []byte {
-	lens[0] = len(seg0)
-	e.gathered(tag, &lens)
-	return e.appendSum0(append(append(dst, e.last[:]...), seg0...))
-}
-
-// AppendMessage is AppendOpen for a message with this header, and with segments 1, 2 and 3
-// of these lengths in bytes.
 func (e *Encoder) AppendMessage(dst []byte, h *MessageHeader, front, middle, data int) []byte {
 	l := &e.head
 	if l.Tag != TagMessage || l.Flags != 0 || l.Len[0] != MessageHeaderSize || int(l.Len[1]) != front || int(l.Len[2]) != middle || int(l.Len[3]) != data {
-		e.gathered(TagMessage, &[MaxSegments]int{MessageHeaderSize, front, middle, data})
+		e.gathered(front, middle, data)
 	}
 	const size = PreambleSize + MessageHeaderSize
 	at := len(dst)
@@ -84,17 +77,15 @@ func (e *Encoder) AppendClose(dst []byte, segs [4][]byte) []byte {
 	return e.AppendEnd(dst, &sums)
 }
 
-// gathered begins a frame. It panics like AppendOpen.
-func (e *Encoder) gathered(tag Tag, lens *[4]int) {
+// gathered begins a message. It panics like AppendMessage.
+func (e *Encoder) gathered(front, middle, data int) {
 	if !e.Gathers() {
 		panic("frame: gathered send of an encrypted or compressed frame")
 	}
 	var h Header
-	if err := h.fill(tag, lens); err != nil {
-		panic("frame: gathered send: " + err.Error())
-	}
-	if _, ok := e.layout.frameSize(&h); !ok {
-		panic("frame: gathered send: " + ErrTooLarge.Error())
+	err := h.fill(TagMessage, &[MaxSegments]int{MessageHeaderSize, front, middle, data})
+	if _, ok := e.layout.frameSize(&h); err != nil || !ok {
+		panic(fmt.Sprintf("frame: gathered send of %d, %d and %d bytes: %v", front, middle, data, cmp.Or(err, ErrTooLarge)))
 	}
 	e.begin(&h)
 }

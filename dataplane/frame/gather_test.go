@@ -9,7 +9,8 @@ import (
 // shapes are segment lengths that visit every branch of the layouts.
 var shapes = [][4]int{
 	{}, {1}, {41}, {48}, {49}, {96}, {0, 1}, {41, 16}, {41, 17, 3}, {41, 0, 5},
-	{41, 213, 0, 17}, {0, 0, 0, 1}, {49, 1, 2, 3}, {112, 64, 64, 64}, {41, 100, 7, 5000},
+	{41, 213, 0, 17}, {41, 213, 4, 17}, {41, 213, 4, 18}, {41, 214, 4, 18}, {0, 0, 0, 1}, {49, 1, 2, 3},
+	{112, 64, 64, 64}, {41, 100, 7, 5000},
 }
 
 func shaped(lens [4]int) (segs [4][]byte) {
@@ -22,17 +23,23 @@ func shaped(lens [4]int) (segs [4][]byte) {
 func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		for _, zeroCRC := range []bool{false, true} {
+			g := NewEncoder(rev)
+			g.SetSegmentCRC(!zeroCRC)
 			for _, lens := range shapes {
+				lens[0] = MessageHeaderSize
 				e, segs := NewEncoder(rev), shaped(lens)
 				e.SetSegmentCRC(!zeroCRC)
+				h, err := ParseMessageHeader(segs[0])
+				must(t, err)
+				h.Put((*[MessageHeaderSize]byte)(segs[0])) // without what is reserved
 				want, err := e.AppendFrame([]byte("abc"), TagMessage, segs[:]...)
 				must(t, err)
-				open := e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
+				open := g.AppendMessage([]byte("abc"), &h, lens[1], lens[2], lens[3])
 				for _, s := range segs[1:] {
 					open = append(open, s...)
 				}
 				n := len(open)
-				if got := e.AppendClose(open[:n:n], segs); !bytes.Equal(got, want) {
+				if got := g.AppendClose(open[:n:n], segs); !bytes.Equal(got, want) {
 					t.Errorf("%v %v: %x, want %x", rev, lens, got, want)
 				}
 				var sums [3]uint32 // of an empty segment: anything
@@ -41,18 +48,8 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 						sums[i] = 1
 					}
 				}
-				if got := e.AppendEnd(open[:n:n], &sums); !bytes.Equal(got, want) {
+				if got := g.AppendEnd(open[:n:n], &sums); !bytes.Equal(got, want) {
 					t.Errorf("%v %v, known crcs: %x, want %x", rev, lens, got, want)
-				}
-				if lens[0] != MessageHeaderSize {
-					continue
-				}
-				h, err := ParseMessageHeader(segs[0])
-				must(t, err)
-				h.Put((*[MessageHeaderSize]byte)(segs[0])) // without what is reserved
-				open = e.AppendOpen([]byte("abc"), TagMessage, segs[0], lens)
-				if got := e.AppendMessage([]byte("abc"), &h, lens[1], lens[2], lens[3]); !bytes.Equal(got, open) {
-					t.Errorf("%v %v, by its header: %x, want %x", rev, lens, got, open)
 				}
 			}
 		}
@@ -73,7 +70,6 @@ func TestGatheringIsRefusedWhereItWouldLeak(t *testing.T) {
 	if e.Gathers() {
 		t.Error("a secure encoder cannot gather")
 	}
-	mustPanic("secure open", func() { e.AppendOpen(nil, TagAck, nil, [4]int{}) })
 	mustPanic("secure message", func() { e.AppendMessage(nil, &MessageHeader{}, 0, 0, 0) })
 	late := NewEncoder(Rev1) // that has opened a frame before
 	late.AppendMessage(nil, &MessageHeader{}, 0, 0, 0)
@@ -89,7 +85,7 @@ func TestGatheringIsRefusedWhereItWouldLeak(t *testing.T) {
 	if !e.Gathers() {
 		t.Error("a plain encoder gathers")
 	}
-	mustPanic("negative length", func() { e.AppendOpen(nil, TagAck, nil, [4]int{0, -1}) })
+	mustPanic("negative length", func() { e.AppendMessage(nil, &MessageHeader{}, -1, 0, 0) })
 }
 
 // FinishSplit finds what Finish finds, for good frames and for frames with any

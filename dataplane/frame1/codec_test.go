@@ -85,7 +85,7 @@ func TestOldHeaderHasTwoInstancesWithThePeersAddress(t *testing.T) {
 	if !bytes.Equal(head[36:181], instance) || !bytes.Equal(head[181:326], instance) || !bytes.Equal(head[326:330], make([]byte, 4)) {
 		t.Errorf("old header %x", head)
 	}
-	if crc := SegmentCRC(0, head[:330]); crc != h.CRC {
+	if crc := frame.SegmentCRC(0, head[:330]); crc != h.CRC {
 		t.Errorf("crc %#x, want %#x", h.CRC, crc)
 	}
 }
@@ -219,7 +219,7 @@ func TestACRCIsConvertedBetweenTheProtocols(t *testing.T) {
 		sizes = append(sizes, n)
 	}
 	for _, n := range sizes {
-		one, two := SegmentCRC(0, p[:n]), frame.SegmentCRC(frame.SegmentCRCInit, p[:n])
+		one, two := frame.SegmentCRC(0, p[:n]), frame.SegmentCRC(frame.SegmentCRCInit, p[:n])
 		if got := Reseed(two, uint32(n)); got != one {
 			t.Fatalf("%d bytes: %#x of msgr2 gives %#x, want %#x", n, two, got, one)
 		}

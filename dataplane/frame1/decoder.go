@@ -35,7 +35,7 @@ func (d *Decoder) Header(p []byte) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
-	if crc := SegmentCRC(0, p[:len(p)-4]); crc != h.CRC {
+	if crc := frame.SegmentCRC(0, p[:len(p)-4]); crc != h.CRC {
 		return Header{}, fmt.Errorf("%w: %#x, computed %#x", errHeaderCRC, h.CRC, crc)
 	}
 	for _, s := range [...]struct {

@@ -1,5 +1,7 @@
 package frame1
 
+import "github.com/ringmsgr/ringmsgr/dataplane/frame"
+
 // Config is the part of a connection's settings that both directions share.
 type Config struct {
 	Form
@@ -37,7 +39,7 @@ func (e *Encoder) AppendHeader(dst []byte, h *Header) []byte {
 	dst = append(dst, byte(TagMessage))
 	from := len(dst)
 	dst = h.appendTo(dst, e.cfg.Form, &e.peer)
-	h.CRC = SegmentCRC(0, dst[from:])
+	h.CRC = frame.SegmentCRC(0, dst[from:])
 	return le.AppendUint32(dst, h.CRC)
 }
 
@@ -64,5 +66,5 @@ func (e *Encoder) AppendMessage(dst []byte, h *Header, front, middle, data []byt
 	h.FrontLen, h.MiddleLen, h.DataLen = uint32(len(front)), uint32(len(middle)), uint32(len(data))
 	dst = e.AppendHeader(dst, h)
 	dst = append(append(append(dst, front...), middle...), data...)
-	return e.AppendFooter(dst, h, Sums{Front: SegmentCRC(0, front), Middle: SegmentCRC(0, middle), Data: SegmentCRC(0, data)})
+	return e.AppendFooter(dst, h, SumsOf(front, middle, data))
 }

@@ -14,15 +14,12 @@ const (
 )
 
 // Sums are the crcs of the three segments of a message: CRC-32C without inversion,
-// from 0 (Ceph's msgr.h). [SegmentCRC] makes them.
+// from 0 (Ceph's msgr.h). [frame.SegmentCRC] makes them.
 type Sums struct{ Front, Middle, Data uint32 }
-
-// SegmentCRC continues the running crc of a segment with p. It begins with 0.
-func SegmentCRC(crc uint32, p []byte) uint32 { return frame.SegmentCRC(crc, p) }
 
 // SumsOf are the crcs of three whole segments.
 func SumsOf(front, middle, data []byte) Sums {
-	return Sums{Front: SegmentCRC(0, front), Middle: SegmentCRC(0, middle), Data: SegmentCRC(0, data)}
+	return Sums{Front: frame.SegmentCRC(0, front), Middle: frame.SegmentCRC(0, middle), Data: frame.SegmentCRC(0, data)}
 }
 
 // Signed are the numbers that the signature of a message covers (Ceph's msgr.h): the crcs as

@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -61,10 +63,33 @@ var (
 	loopback = planetest.Loopback
 	deadline = planetest.Deadline
 	must     = planetest.Must
-	stats    = planetest.Stats[CoreStats]
 	linkPair = planetest.LinkPair[*Link, *Listener]
-	netPair  = planetest.NetPair[*Link, *Listener]
 )
+
+// stats of a core that runs.
+func stats(t testing.TB, c *Core) CoreStats {
+	t.Helper()
+	st, err := c.Stats()
+	must(t, err)
+	return st
+}
+
+// netPair is a link of a core and an ordinary connection at its other end.
+func netPair(t testing.TB, core *Core) (*Link, *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	l, err := core.Dial(deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
+	must(t, err)
+	c, err := ln.Accept()
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
+		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
+	}
+	return l, c.(*net.TCPConn)
+}
 
 // overBackends runs f over each engine of the build. One that the kernel
 // refuses is skipped with its reason.

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -156,38 +157,21 @@ func (c *Config) Opener() func(core int) (uring.Driver, error) {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Cores == 0 {
-		c.Cores = runtime.NumCPU()
-	}
-	if c.Receive == "" {
-		c.Receive = ReceiveAuto
-	}
-	if c.LargeFrom == 0 {
-		c.LargeFrom = 64 << 10
-	}
-	if c.TimeEvery == 0 {
-		c.TimeEvery = 32
-	}
+	c.Cores = cmp.Or(c.Cores, runtime.NumCPU())
+	c.Receive = cmp.Or(c.Receive, ReceiveAuto)
+	c.LargeFrom = cmp.Or(c.LargeFrom, 64<<10)
+	c.PoolKeep = cmp.Or(c.PoolKeep, DefaultPoolKeep)
+	c.FileOps = cmp.Or(c.FileOps, defaultCoreFileOps)
+	c.fileTurn = cmp.Or(c.fileTurn, defaultFileTurn)
+	c.Disk = cmp.Or(c.Disk, uring.Host())
+	c.StallAfter = cmp.Or(c.StallAfter, defaultStallAfter)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.TimeEvery = cmp.Or(c.TimeEvery, 32)
 	if c.TimeEvery > 0 {
 		c.TimeEvery = 1 << bits.Len32(uint32(min(c.TimeEvery, 1<<30)-1))
 	}
-	if c.PoolKeep == 0 {
-		c.PoolKeep = DefaultPoolKeep
-	}
-	if c.FileOps == 0 {
-		c.FileOps = defaultCoreFileOps
-	}
-	if c.fileTurn == 0 {
-		c.fileTurn = defaultFileTurn
-	}
-	if c.Disk == nil {
-		c.Disk = uring.Host()
-	}
 	if c.CloseFD == nil {
 		c.CloseFD = func(fd int) { _ = unix.Close(fd) }
-	}
-	if c.StallAfter == 0 {
-		c.StallAfter = defaultStallAfter
 	}
 	if c.Now == nil {
 		start := time.Now()
@@ -199,9 +183,6 @@ func (c Config) withDefaults() Config {
 	c.Open = c.Opener()
 	if c.Map == nil {
 		c.Map = uring.Map
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }

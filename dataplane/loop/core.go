@@ -91,13 +91,14 @@ type Core struct {
 
 // entry is one slot of the table that routes completions.
 type entry struct {
-	gen  uint32
-	sock *Socket
-	lst  *Listener
-	// For a file: the file, a request on it, or the sync under way.
-	file   *File
-	op     *FileOp
-	commit *commit
+	gen uint32
+	of  completer // nil: free
+}
+
+// completer is a *Socket, a *Listener, a *FileOp, or a *File, whose completions are those of
+// its syncs.
+type completer interface {
+	complete(c *Core, cp *uring.Completion)
 }
 
 // ErrStopped is the error of work for a core that has stopped or failed.
@@ -364,36 +365,27 @@ func (c *Core) complete(cp *uring.Completion) {
 		}
 		return
 	}
-	switch e := &c.entries[slot]; {
-	case e.lst != nil:
-		e.lst.complete(c, cp)
-	case e.op != nil:
-		e.op.complete(cp)
-	case e.commit != nil:
-		e.commit.complete(cp)
-	default:
-		e.sock.complete(cp)
-	}
+	c.entries[slot].of.complete(c, cp)
 }
 
-// slot returns a free entry and the user word that names it.
-func (c *Core) slot() (*entry, uint64) {
+// slot gives of an entry, and returns the user word that names it.
+func (c *Core) slot(of completer) uint64 {
 	if n := len(c.freeSlot); n > 0 {
 		i := c.freeSlot[n-1]
 		c.freeSlot = c.freeSlot[:n-1]
 		e := &c.entries[i]
-		return e, uint64(e.gen)<<32 | uint64(i)
+		e.of = of
+		return uint64(e.gen)<<32 | uint64(i)
 	}
-	c.entries = append(c.entries, entry{gen: 1})
-	i := len(c.entries) - 1
-	return &c.entries[i], 1<<32 | uint64(i)
+	c.entries = append(c.entries, entry{1, of})
+	return 1<<32 | uint64(len(c.entries)-1)
 }
 
 // freeEntry frees a slot; its user word names nothing from now on.
 func (c *Core) freeEntry(user uint64) {
 	i := uint32(user)
 	e := &c.entries[i]
-	e.sock, e.lst, e.file, e.op, e.commit = nil, nil, nil, nil, nil
+	e.of = nil
 	e.gen++
 	if e.gen == 0 {
 		e.gen = 1
@@ -438,7 +430,7 @@ func (c *Core) close() {
 	c.pool.frozen = kept
 	c.abandonFiles(kept)
 	for i := range c.entries {
-		if s := c.entries[i].sock; s != nil && !kept {
+		if s, ok := c.entries[i].of.(*Socket); ok && !kept {
 			s.tx.release(c)
 		}
 	}

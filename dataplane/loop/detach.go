@@ -20,17 +20,22 @@ type detachment struct {
 // Detached is a socket between two cores. Core.Attach takes it over, or Close
 // ends it.
 type Detached struct {
+	stream
 	fd      int
 	closeFD func(fd int) // Config.CloseFD
-	backlog []byte       // received, not delivered
-	eof     bool
-	way     way         // as it wants to receive
-	mode    ReceiveMode // of its core, which the way belongs to
-	held    bool        // by Hold
-	waited  bool        // for units of a throttle
+	mode    ReceiveMode  // of its core, which the way belongs to
+	held    bool         // by Hold
+	waited  bool         // for units of a throttle
 	copies  bool
-	touched time.Duration
-	heard   time.Duration
+}
+
+// stream is the part of a socket that goes along to another core. Owner: the core that has it.
+type stream struct {
+	way     way
+	eof     bool          // the peer has ended its direction: the socket is half-closed
+	backlog []byte        // received, not taken yet; comes after part
+	touched time.Duration // last bytes either way
+	heard   time.Duration // last bytes received
 }
 
 // Detach brings the socket to rest and takes it off its core: no further write
@@ -92,9 +97,9 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		fd: fd, closeFD: c.cfg.CloseFD, backlog: append(s.part.there(), s.backlog...), eof: s.eof, way: s.way, mode: c.receive, held: held,
-		waited: waited, copies: s.tx.copies, touched: s.touched, heard: s.heard,
+		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited, copies: s.tx.copies,
 	}
+	d.backlog = append(s.part.there(), s.backlog...)
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
 	s.dropPart()
 	s.uncarry()
@@ -121,11 +126,10 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 		return nil, fmt.Errorf("enter core %d: %w", c.id, err)
 	}
 	s := newSocket(c)
-	s.sock, s.backlog = us, d.backlog
-	s.eof, s.tx.copies, s.touched, s.heard = d.eof, d.copies, d.touched, d.heard
-	if d.mode == c.receive && c.receive != ReceiveReady { // else it has to find its way anew
-		s.way = d.way
+	if d.mode != c.receive || c.receive == ReceiveReady {
+		d.way = s.way // it has to find its way anew
 	}
+	s.sock, s.stream, s.tx.copies = us, d.stream, d.copies
 	s.retrying = d.waited
 	if d.held {
 		s.paused = &c.held

@@ -10,11 +10,8 @@
 // the others, and received payload is sent on while it is in the cache. A Plane is a group
 // of cores.
 //
-// On a ring each socket chooses how it receives (receive.go). Small frames come through
-// buffers that the ring fills, without a system call for each. Large frames are read into
-// their place when the socket is ready; so are the bytes of handshakes, of mostly idle
-// sockets, and of sockets that were stopped. Socket.Receives returns the choice and its
-// reason.
+// On a ring each socket chooses how it receives (receive.go): small frames through buffers
+// that the ring fills, all else by reads into place when the socket is ready.
 //
 // A connection begins as a Link: exact reads and writes for a handshake on an ordinary
 // goroutine. Link.Carry gives its Socket to a Framer, the protocol. The loop hands it
@@ -43,12 +40,10 @@
 // # Files
 //
 // The core of a File reads and writes it, and never waits: a request (FileOp) goes to the
-// kernel in the system call of the turn, together with those of the network, and its Done is
-// called on the core at its end. Its user embeds it, so it allocates nothing. Plane.OpenFile
-// opens a file off the core, as that may wait for the disk; Core.AttachFile gives the file to
-// a core. One system call begins some of the requests,
-// the next one more of them (file_turn.go): so bytes of the page cache are sent while they are
-// in the processor's cache, and frames that need no file do not wait long for others.
+// kernel in the system call of the turn, or in one of the next (file_turn.go), together with
+// those of the network, and its Done is called on the core at its end. Its user embeds it, so
+// it allocates nothing. Plane.OpenFile opens a file off the core, as that may wait for the
+// disk; Core.AttachFile gives the file to a core.
 //
 //	File.ReadAt     into memory of the caller's
 //	File.ReadBuffer into a buffer of the core's, to be sent without a copy (Write.Hold)
@@ -63,19 +58,15 @@
 // (uring.FileDriver.RegisterMemory): buffers of up to 4 MiB, at most 64 MiB of a core, and no
 // more than RLIMIT_MEMLOCK allows.
 //
-// Writes that wait for durability share syncs (file_commit.go), which are bounded in time and
-// bytes. A failed sync poisons the file (PoisonError): no write that was not durable is ever
-// reported as durable, and the sync is not repeated. Any other error belongs to its request
-// alone.
+// Writes that wait for durability share syncs, which are bounded in time and bytes. A failed
+// sync poisons the file (file_commit.go); any other error belongs to its request alone.
 //
 // The kernel has a bounded number of requests of a file and of a core; the rest waits in
 // order (CoreStats.Files). A framer then stops its socket with Socket.Hold: File.Full and
 // File.AwaitRoom say when.
 //
-// The buffers of ReadBuffer are bounded in bytes until they are given back
-// (Config.FileBytes). A server reads for an Account (FileOp.For), one for each connection: its
-// reads wait while its peer does not take earlier answers, and reads of other accounts do not
-// wait for it. Accounts take turns (file_account.go).
+// The buffers of ReadBuffer are bounded in bytes until they are given back. A server reads
+// for an Account (FileOp.For), one for each connection; accounts take turns (file_account.go).
 //
 // # Cores
 //

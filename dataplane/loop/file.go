@@ -162,8 +162,7 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		c.pool.files = c.drv
 	}
 	f.commit.init(f)
-	e, user := c.slot()
-	e.file, f.user = f, user
+	f.user = c.slot(f)
 	c.stats.Files.Open++
 	return f, nil
 }
@@ -216,10 +215,6 @@ func (f *File) Name() string { return f.name }
 
 // Alignment is the alignment that requests must have; zero without direct I/O.
 func (f *File) Alignment() uring.Alignment { return f.align }
-
-// The memory that waits for a disk is bounded: a file is full when FileOptions.Ops requests
-// have not ended, including writes that wait for a sync. A framer with more requests should
-// then stop its socket (Socket.Hold) until RoomWaiter.HasRoom.
 
 // Full says that the file has enough to do: as many requests as FileOptions.Ops are under
 // way, or requests wait for room that the core's files share (Config.FileOps). Further ones

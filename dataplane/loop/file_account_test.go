@@ -116,18 +116,6 @@ func lent(list []*accountRead) (n int) {
 	return n
 }
 
-// Matrix: ST-15
-func TestAReadTakesItsBufferWhenItBegins(t *testing.T) {
-	b := newAccountBed(t, FileOptions{Ops: 2})
-	var a, other Account
-	b.ask(&a, 10, piece)
-	b.ask(&other, 10, piece)
-	b.settle()
-	if n := b.c.pool.inUse; n != 2*pieceHeld {
-		t.Errorf("the driver has 2 requests, and buffers of %d bytes are lent", n)
-	}
-}
-
 // However many ask for more than there is: what they have stays within the bound, and who
 // comes behind them gets its answer.
 // Matrix: ST-15
@@ -156,25 +144,6 @@ func TestPeersThatNeverReadLeaveOthersRoom(t *testing.T) {
 	}
 }
 
-// Matrix: ST-15
-func TestAReadWithinItsShareWaitsForNobody(t *testing.T) {
-	b := newAccountBed(t, FileOptions{})
-	b.fill()
-	var small, large Account
-	waits := b.ask(&large, 1, piece)
-	passes := b.ask(&small, 2, piece/2)
-	b.answerAll()
-	if lent(waits) != 0 || lent(passes) != shareOf/int(lentSize(piece/2)) {
-		t.Errorf("%d large and %d small reads pass at the bound", lent(waits), lent(passes))
-	}
-	for range 2 * pieces {
-		b.ask(new(Account), 1, piece/2)
-	}
-	if b.answerAll(); b.c.reads.used > bytesOf+bytesOf/4 || b.c.reads.parked == 0 {
-		t.Errorf("the shares of all together: %d bytes are held, the bound is %d", b.c.reads.used, bytesOf)
-	}
-}
-
 // Who holds nothing comes first, in order, and nobody passes.
 // Matrix: ST-15
 func TestBytesThatComeBackAreForWhoHoldsNothing(t *testing.T) {
@@ -195,24 +164,6 @@ func TestBytesThatComeBackAreForWhoHoldsNothing(t *testing.T) {
 	b.back(all)
 	if b.work(); lent(more) != 1 {
 		t.Error("who held something is not served")
-	}
-}
-
-// Matrix: ST-15
-func TestAccountsTakeTurns(t *testing.T) {
-	b := newAccountBed(t, FileOptions{Ops: 1})
-	var many, few Account
-	b.ask(&many, 12, 1000)
-	b.ask(&few, 3, 1000)
-	b.work()
-	last := 0
-	for i, a := range b.order {
-		if a == &few {
-			last = i
-		}
-	}
-	if len(b.order) != 15 || last > 7 {
-		t.Errorf("%d requests have ended, and those of one account behind %d of another", len(b.order), last-2)
 	}
 }
 
@@ -246,20 +197,6 @@ func TestTheEndOfAnAccountFreesItsPlaceInLine(t *testing.T) {
 	again := b.ask(&ends, 1, piece)
 	if b.work(); lent(again) != 1 || b.c.stats.Files.Waiting != 0 || b.c.reads.parked != 0 {
 		t.Errorf("%+v", b.c.stats.Files)
-	}
-}
-
-// What is for nobody goes on one by one, as the disk gives back what it needs.
-func TestTheCoresOwnReadsGoOnAtTheBound(t *testing.T) {
-	b := newAccountBed(t, FileOptions{})
-	b.fill()
-	ended := 0
-	for range 3 {
-		must(t, b.f.ReadBuffer(&FileOp{Done: func(*Core, *FileOp) { ended++ }}, 2*piece, 0))
-	}
-	b.answerAll()
-	if ended != 3 {
-		t.Errorf("%d of 3 have ended", ended)
 	}
 }
 

@@ -96,11 +96,8 @@ func (m *commit) due() {
 	c.timers.stop(&m.timer)
 	m.batch, m.waiting, m.bytes = m.waiting, opLine{}, 0
 	c.stats.Files.Uncommitted -= int64(m.batch.n)
-	e, user := c.slot()
-	e.commit = m
-	if _, err := c.drv.AskFile(f.sock, uring.FileRequest{Kind: uring.KindSync, User: user}); err != nil {
+	if _, err := c.drv.AskFile(f.sock, uring.FileRequest{Kind: uring.KindSync, User: f.user}); err != nil {
 		// The kernel has not been asked, so that nothing is lost by this.
-		c.freeEntry(user)
 		m.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		return
 	}
@@ -109,9 +106,8 @@ func (m *commit) due() {
 }
 
 // complete takes the driver's answer to the sync.
-func (m *commit) complete(cp *uring.Completion) {
-	f, c := m.file, m.file.core
-	c.freeEntry(cp.User)
+func (f *File) complete(c *Core, cp *uring.Completion) {
+	m := &f.commit
 	m.syncing = false
 	switch errno := cp.Errno(); {
 	case f.wrong != nil: // by a write through, which may have taken the error of this sync

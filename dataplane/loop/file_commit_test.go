@@ -44,20 +44,6 @@ func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
 	}
 }
 
-func TestAWriteThatNobodyWaitsForNeedsNoSync(t *testing.T) {
-	b := newFileBed(t, FileOptions{}, nil)
-	w, through := b.write(Written, 0), b.write(Through, unit)
-	if r := b.parked(uring.KindWrite); r[0].Durable || !r[1].Durable {
-		t.Error("the wrong one is durable by itself")
-	}
-	b.answer(uring.KindWrite, 0)
-	b.ended(w, nil)
-	b.ended(through, nil)
-	if n := len(b.parked(uring.KindSync)); n != 0 {
-		t.Errorf("%d syncs", n)
-	}
-}
-
 // Matrix: ST-07
 func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 	b := newFileBed(t, FileOptions{CommitDelay: time.Second, commitBytes: 3 * unit}, nil)

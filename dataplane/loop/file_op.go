@@ -267,8 +267,7 @@ func (op *FileOp) start() (err error) {
 		}
 		op.fill()
 	}
-	e, user := c.slot()
-	e.op = op
+	user := c.slot(op)
 	ask := uring.FileRequest{
 		Kind: op.kind, Durable: op.how == Through, Vec: op.vec, Off: op.off - int64(op.skip), User: user,
 	}
@@ -293,8 +292,8 @@ func (op *FileOp) putVec() {
 }
 
 // complete takes the driver's answer.
-func (op *FileOp) complete(cp *uring.Completion) {
-	f, c := op.file, op.file.core
+func (op *FileOp) complete(c *Core, cp *uring.Completion) {
+	f := op.file
 	c.freeEntry(cp.User)
 	f.busy--
 	c.fileBusy--
@@ -454,11 +453,11 @@ func (c *Core) abandonFiles(kept bool) {
 		err = fmt.Errorf("%w: %w", ErrStopped, unix.EBUSY)
 	}
 	for i := range c.entries {
-		op := c.entries[i].op
-		if op == nil {
+		op, ok := c.entries[i].of.(*FileOp)
+		if !ok {
 			continue
 		}
-		c.entries[i].op = nil
+		c.entries[i].of = nil
 		if kept { // memory of the kernel is never used again
 			op.vec, op.own = nil, nil
 		}
@@ -467,7 +466,7 @@ func (c *Core) abandonFiles(kept bool) {
 		op.endLater(fmt.Errorf("%s: %w", op.file.name, err))
 	}
 	for i := range c.entries {
-		if f := c.entries[i].file; f != nil {
+		if f, ok := c.entries[i].of.(*File); ok {
 			f.commit.syncing = false
 			f.commit.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		}

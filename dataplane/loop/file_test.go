@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -144,38 +143,6 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	}
 }
 
-func TestAFailedRequestHarmsNoOther(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EINTR, unix.ECANCELED, unix.EAGAIN, unix.EDQUOT, unix.EROFS} {
-		for _, kind := range []uring.Kind{uring.KindRead, uring.KindWrite, uring.KindAllocate} {
-			t.Run(fmt.Sprint(kind, errno), func(t *testing.T) {
-				b := newFileBed(t, FileOptions{}, nil)
-				ask := func() *noted {
-					switch kind {
-					case uring.KindRead:
-						return b.read(0)
-					case uring.KindWrite:
-						return b.write(Committed, 0)
-					}
-					r := newRequest()
-					must(t, b.f.Allocate(&r.FileOp, 0, unit))
-					return r
-				}
-				bad, good := ask(), ask()
-				b.d.AnswerWith(b.d.Files[0], -int32(errno))
-				b.ended(bad, errno)
-				b.pending(good)
-				b.d.AnswerWith(b.d.Files[0], map[uring.Kind]int32{uring.KindAllocate: 0}[kind]+unit)
-				b.settle()
-				b.answer(uring.KindSync, 0)
-				b.ended(good, nil)
-				if b.f.Poisoned() != nil {
-					t.Error("the file is poisoned")
-				}
-			})
-		}
-	}
-}
-
 func TestRequestsThatTheDriverRefusesEndLater(t *testing.T) {
 	b := newFileBed(t, FileOptions{Ops: 1}, nil)
 	b.d.FileErr = unix.ENOMEM
@@ -283,21 +250,6 @@ func TestFilesTakeTurnsWhereTheCoreIsAtItsBound(t *testing.T) {
 	}
 	if done[b.f] != 10 || done[g] != 10 || done[h] != 10 {
 		t.Errorf("%d, %d and %d of 10 have ended", done[b.f], done[g], done[h])
-	}
-}
-
-func TestAPoisonedFileTellsThatNothingWaits(t *testing.T) {
-	b := newFileBed(t, FileOptions{Ops: 1}, nil)
-	room := 0
-	b.f.AwaitRoom(onRoom(func() { room++ }))
-	b.write(Committed, 0)
-	b.answer(uring.KindWrite, 0)
-	b.write(Written, 0)
-	b.write(Written, 0)
-	b.answer(uring.KindSync, unix.EIO)
-	b.answer(uring.KindWrite, 0)
-	if room != 1 || b.f.Full() {
-		t.Errorf("told %d times", room)
 	}
 }
 

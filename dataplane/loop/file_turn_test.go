@@ -39,39 +39,6 @@ func (b *cachedBed) turn() int {
 	return len(b.parked(uring.KindRead))
 }
 
-// Matrix: ST-12
-func TestATurnAsksThePageCacheForSomeAndTheNextOneForMore(t *testing.T) {
-	const size = turnReads / 4
-	b := newCachedBed(t, FileOptions{}, nil)
-	b.turn()
-	b.reads(b.f, 10, size)
-	for i, want := range []int{4, 8, 10} {
-		if i > 0 {
-			b.turn()
-		}
-		if got := len(b.parked(uring.KindRead)); got != want {
-			t.Fatalf("turn %d: the driver has %d reads, want %d", i, got, want)
-		}
-		if busy := b.c.busy(); busy != (want < 10) {
-			t.Errorf("turn %d: the core sleeps: %t", i, !busy)
-		}
-	}
-	b.answer(uring.KindRead, 0)
-	if len(b.ended) != 10 {
-		t.Errorf("%d of 10 have ended", len(b.ended))
-	}
-}
-
-func TestSmallReadsAndWritesWaitForNoTurn(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, nil)
-	b.turn()
-	b.reads(b.f, 16, 1000)
-	b.write(Written, 0)
-	if reads, writes := len(b.parked(uring.KindRead)), len(b.parked(uring.KindWrite)); reads != 16 || writes != 1 {
-		t.Errorf("the driver has %d reads and %d writes, want 16 and 1", reads, writes)
-	}
-}
-
 // A read that is larger than what a turn asks for is asked for all the same. Files that have more
 // than one call begins take turns, whether the page cache has a part or not.
 // Matrix: ST-12
@@ -146,20 +113,6 @@ func TestAFileIsFullWhenItsReadsWaitForMoreThanATurn(t *testing.T) {
 				t.Errorf("%d of 9 have ended, full: %t, told of room %d times", len(b.ended), b.f.Full(), room)
 			}
 		})
-	}
-}
-
-func TestReadsThatWaitForATurnEndWithTheirFile(t *testing.T) {
-	b := newCachedBed(t, FileOptions{}, nil)
-	b.reads(b.f, 4, turnReads)
-	b.reads(b.other, 2, turnReads)
-	b.f.Close()
-	b.turn()
-	b.answer(uring.KindRead, 0)
-	b.turn()
-	b.answer(uring.KindRead, 0)
-	if len(b.ended) != 6 {
-		t.Errorf("%d of 6 have ended", len(b.ended))
 	}
 }
 

@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"net"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // lengths is a protocol that knows nothing of how its frames are gathered: four bytes of
@@ -353,34 +349,4 @@ func TestAFramerKeepsAHalfClosedSocketForAnswersThatComeLater(t *testing.T) {
 	if !errors.Is(gone.ended, ErrPeerClosed) || f.CloseCalls != 1 {
 		t.Errorf("a protocol that ends with its peer: %v, closed %d times", gone.ended, f.CloseCalls)
 	}
-}
-
-// Matrix: IO-25
-func TestClientsThatHalfCloseGetTheirAnswers(t *testing.T) {
-	overPlanes(t, 1, func(t *testing.T, p *Plane) {
-		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(link *Link) {
-			_ = link.Carry(new(lengths)) // fails if the peer is gone already
-		})
-		must(t, err)
-		question := lengthsOf(0, 5, 3000, 200_000, 1)
-		for i := range 200 {
-			sizes := question
-			if i%2 == 0 {
-				sizes = question[:13]
-			}
-			c, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(l.Addr()))
-			must(t, err)
-			must(t, c.SetDeadline(time.Now().Add(patience)))
-			_, err = c.Write(sizes)
-			must(t, err)
-			must(t, c.CloseWrite())
-			got, err := io.ReadAll(c)
-			if err != nil || !bytes.Equal(got, sizes) {
-				t.Fatalf("client %d: %d of %d bytes, %v", i, len(got), len(sizes), err)
-			}
-			_ = c.Close()
-		}
-		for st := stats(t, p.Core(0)); st.Sockets != 0; st = stats(t, p.Core(0)) {
-		}
-	})
 }

@@ -32,17 +32,7 @@ const (
 )
 
 func (s CoreState) String() string {
-	switch s {
-	case CoreRunning:
-		return "running"
-	case CoreDraining:
-		return "draining"
-	case CoreFailed:
-		return "failed"
-	case CoreStopped:
-		return "stopped"
-	}
-	return "invalid"
+	return [...]string{"running", "draining", "failed", "stopped"}[s]
 }
 
 // State says whether the core can be given work. Any goroutine.
@@ -183,11 +173,11 @@ func (c *Core) left() bool {
 // faultAll ends every socket and file.
 func (c *Core) faultAll(err error) {
 	for i := range c.entries {
-		if s := c.entries[i].sock; s != nil {
-			s.Fault(err)
-		}
-		if f := c.entries[i].file; f != nil {
-			f.end(err)
+		switch of := c.entries[i].of.(type) {
+		case *Socket:
+			of.Fault(err)
+		case *File:
+			of.end(err)
 		}
 	}
 }
@@ -196,7 +186,7 @@ func (c *Core) faultAll(err error) {
 func (c *Core) endAll(err error) {
 	c.faultAll(err)
 	for i := range c.entries {
-		if l := c.entries[i].lst; l != nil {
+		if l, ok := c.entries[i].of.(*Listener); ok {
 			l.closeOn(c)
 		}
 	}
@@ -213,7 +203,7 @@ func (c *Core) fail(err error) {
 	// The sockets first: a listener that moves needs a descriptor, and they free some.
 	c.faultAll(fmt.Errorf("%w: %w", ErrStopped, err))
 	for i := range c.entries {
-		if l := c.entries[i].lst; l != nil {
+		if l, ok := c.entries[i].of.(*Listener); ok {
 			l.moveOrClose(c)
 		}
 	}
@@ -237,7 +227,7 @@ func (l *Listener) moveOrClose(c *Core) {
 		c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
 		return
 	}
-	l.departed(c, ErrStopped)
+	l.departed(ErrStopped)
 	l.leave(c)
 	l.shut(c)
 	l.hand(to, fd, func(err error) {

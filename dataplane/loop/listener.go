@@ -111,13 +111,17 @@ func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
 
 // setUp gives the listener a slot.
 func (l *Listener) setUp(c *Core) {
-	var e *entry
-	e, l.user = c.slot()
-	e.lst, l.open = l, true
+	l.user, l.open = c.slot(l), true
 	if !l.outside {
 		l.fd.Store(int64(l.sock.FD()))
 	}
-	l.retry.Fire = func(c *Core, _ time.Duration) { l.arm(c) }
+	l.retry.Fire = func(c *Core, _ time.Duration) {
+		if l.leaving != nil {
+			l.depart(c)
+		} else {
+			l.arm(c)
+		}
+	}
 }
 
 func (l *Listener) arm(c *Core) {
@@ -125,7 +129,7 @@ func (l *Listener) arm(c *Core) {
 		return
 	}
 	var err error
-	if l.op, err = c.drv.Accept(l.sock, l.user); err != nil {
+	if l.op, err = c.drv.Arm(uring.KindAccept, l.sock, l.user); err != nil {
 		l.op = 0
 		l.later(c, err)
 	}
@@ -142,7 +146,7 @@ func (l *Listener) closeOn(c *Core) {
 	l.shut(c)
 	c.freeEntry(l.user)
 	l.pauseDone()
-	l.departed(c, ErrLinkClosed)
+	l.departed(ErrLinkClosed)
 }
 
 func (l *Listener) complete(c *Core, cp *uring.Completion) {
@@ -323,9 +327,8 @@ func (l *Listener) Move(to *Core) error {
 
 // departure is a listener that is about to leave its core.
 type departure struct {
-	to    *Core
-	done  func(error)
-	retry Timer
+	to   *Core
+	done func(error)
 }
 
 // leaveFor has the listener go to another core. done is called once, on either core.
@@ -335,7 +338,6 @@ func (l *Listener) leaveFor(c, to *Core, done func(error)) {
 		return
 	}
 	l.leaving = &departure{to: to, done: done}
-	l.leaving.retry.Fire = func(c *Core, _ time.Duration) { l.depart(c) }
 	l.depart(c)
 }
 
@@ -343,13 +345,12 @@ func (l *Listener) leaveFor(c, to *Core, done func(error)) {
 // else to stay.
 func (l *Listener) depart(c *Core) {
 	if !l.open {
-		l.departed(c, ErrLinkClosed)
+		l.departed(ErrLinkClosed)
 		return
 	}
 	fd, err := l.takeOff(c)
 	if err != nil {
-		l.trouble.note(c, l.addr, err)
-		c.timers.arm(&l.leaving.retry, c.now+acceptRetry)
+		l.later(c, err)
 		return
 	}
 	d := l.leaving
@@ -359,10 +360,9 @@ func (l *Listener) depart(c *Core) {
 }
 
 // departed ends a departure that has become pointless.
-func (l *Listener) departed(c *Core, err error) {
+func (l *Listener) departed(err error) {
 	if d := l.leaving; d != nil {
 		l.leaving = nil
-		c.timers.stop(&d.retry)
 		d.done(err)
 	}
 }
@@ -463,7 +463,6 @@ func (l *Listener) halt(why *bool) error {
 	err := l.call(func(c *Core) {
 		on = c
 		*why = true
-		c.timers.stop(&l.retry)
 		l.settled = append(l.settled, settled)
 		if l.op == 0 {
 			l.awaitQuiet(c)
@@ -474,7 +473,7 @@ func (l *Listener) halt(why *bool) error {
 	if err != nil {
 		return err
 	}
-	return on.await(settled)
+	return on.await(settled, nil)
 }
 
 // awaitQuiet is called when no accept is armed any more.

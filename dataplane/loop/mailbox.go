@@ -68,14 +68,16 @@ func (c *Core) wait(f func(c *Core)) error {
 		<-c.done // the core uses no memory of the caller any more
 		return err
 	}
-	return c.await(ran)
+	return c.await(ran, nil)
 }
 
-// await waits until ran is closed by the core, or the core has ended.
-func (c *Core) await(ran <-chan struct{}) error {
+// await waits until ran is closed by the core, or the core has ended, or still is closed.
+func (c *Core) await(ran, still <-chan struct{}) error {
 	select {
 	case <-ran:
 		return nil
+	case <-still:
+		return ErrStalled
 	case <-c.done:
 	}
 	select {

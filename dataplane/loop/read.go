@@ -217,16 +217,7 @@ func (s *Socket) readOnce(least, most int) (got int, left remains) {
 		hot = hot[:min(len(hot), LookAhead)] // the visit has read enough
 	}
 	room := into + len(hot)
-	var n int
-	var errno unix.Errno
-	switch {
-	case into == 0:
-		n, errno = c.drv.Recv(s.sock, hot)
-	case len(hot) > 0:
-		n, errno = c.drv.Recvv(s.sock, place, hot)
-	default:
-		n, errno = c.drv.Recv(s.sock, place)
-	}
+	n, errno := c.drv.Recv(s.sock, place, hot)
 	if into > 0 && (errno != 0 || n <= 0) {
 		s.filled(0)
 	}

@@ -124,33 +124,21 @@ func (s *Socket) Receives() (ReceiveMode, Why) {
 
 // arm starts receiving. Nothing may be armed.
 func (s *Socket) arm() {
-	if s.way.ready {
-		s.armReady()
-	} else {
-		s.armReceive()
+	w, kind, name := &s.way, uring.KindReceive, "receive"
+	if w.ready {
+		kind, name = uring.KindReady, "watch"
 	}
-}
-
-func (s *Socket) armReceive() {
-	op, err := s.core.drv.Receive(s.sock, s.user)
+	op, err := s.core.drv.Arm(kind, s.sock, s.user)
 	if err != nil {
-		s.Fault(fmt.Errorf("receive: %w", err))
+		s.Fault(fmt.Errorf("%s: %w", name, err))
 		return
 	}
 	s.ops++
-	s.way.op, s.way.receiving = op, true
-	s.stopped = false // the receive gets the bytes that are there
-	s.core.stats.Receiving++
-}
-
-func (s *Socket) armReady() {
-	op, err := s.core.drv.Ready(s.sock, s.user)
-	if err != nil {
-		s.Fault(fmt.Errorf("watch: %w", err))
-		return
+	w.op, w.watching, w.receiving = op, w.ready, !w.ready
+	if w.receiving {
+		s.stopped = false // the receive gets the bytes that are there
+		s.core.stats.Receiving++
 	}
-	s.ops++
-	s.way.op, s.way.watching = op, true
 }
 
 // disarmed notes the final completion of the watch or receive.
@@ -338,7 +326,7 @@ func (s *Socket) resumeReading() {
 		s.stopped = false
 		s.list() // the readiness event came while the socket did not read; it does not come again
 	case !s.way.ready && !s.way.watching:
-		s.armReceive()
+		s.arm()
 	}
 }
 

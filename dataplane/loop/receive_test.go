@@ -7,24 +7,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Nothing of a stranger goes through the buffers that all share, and what a link holds
-// back is bounded to the byte.
-func TestAHandshakeIsReadByReadiness(t *testing.T) {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot = true })
-	l, f := b.link()
-	l.ReadAhead(1000)
-	for range 100 {
-		f.Arrive(make([]byte, 100))
-		b.settle()
-	}
-	if f.Receiving || !f.Armed {
-		t.Errorf("receives into buffers: %v, watches: %v", f.Receiving, f.Armed)
-	}
-	if n := l.sock.Backlog(); n != 1000 {
-		t.Errorf("%d bytes are held back", n)
-	}
-}
-
 // The bytes that end a receive may answer a call, which goes on reading by itself.
 // Matrix: IO-23
 func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {

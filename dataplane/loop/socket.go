@@ -33,13 +33,12 @@ type Socket struct {
 	dirty  bool   // in core.pending
 
 	// Receiving.
-	way      way
+	stream
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
 	large    bool          // the frame under way, or the last one, is large
 	small    bool          // not large when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
-	eof      bool          // the peer has ended its direction: the socket is half-closed
 	stopped  bool          // readiness came while it was full, and does not come again
 	retrying bool          // the first frame to come was paused before
 	paused   *Throttle     // the throttle that the socket waits for; nil: it reads
@@ -47,7 +46,6 @@ type Socket struct {
 	began    time.Duration // time of Begin, moved by the length of pauses
 	waiter   waiter        // its place in the line of paused
 	part     *part         // a frame that the loop gathers; nil: there never was one
-	backlog  []byte        // received, not taken yet; comes after part
 	most     int           // bound of backlog: BacklogBytes, or that of Link.ReadAhead
 
 	// During a handshake.
@@ -59,19 +57,15 @@ type Socket struct {
 	building bool // the framer makes the next write
 	tx       Write
 
-	touched time.Duration // last bytes either way
-	heard   time.Duration // last bytes received
-
 	detach *detachment // the socket is about to go to another core
 }
 
 // newSocket makes a socket with a slot of its own. The caller sets sock.
 func newSocket(c *Core) *Socket {
-	s := &Socket{core: c, touched: c.now, heard: c.now, most: BacklogBytes}
+	s := &Socket{core: c, most: BacklogBytes, stream: stream{touched: c.now, heard: c.now}}
 	s.waiter.core, s.waiter.task.Run = c, s.unpause
 	s.way.begin(c)
-	e, user := c.slot()
-	e.sock, s.user = s, user
+	s.user = c.slot(s)
 	c.stats.Sockets++
 	return s
 }
@@ -127,7 +121,7 @@ func (s *Socket) HungUp() bool {
 }
 
 // complete handles one completion of this socket.
-func (s *Socket) complete(cp *uring.Completion) {
+func (s *Socket) complete(_ *Core, cp *uring.Completion) {
 	if cp.Flags&uring.More == 0 {
 		s.ops--
 	}

@@ -76,7 +76,7 @@ func (c *Core) Healthy() bool {
 // stalled (ErrStalled): statistics must be available when a core stalls. On a
 // core it fails with ErrOnCore.
 func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
-	var none T
+	var none, v T
 	if c.plane.OnCore() {
 		return none, ErrOnCore
 	}
@@ -84,23 +84,15 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 	if isClosed(still) && !isClosed(c.done) {
 		return none, ErrStalled // without a task in the mailbox for each call
 	}
-	got := make(chan T, 1)
-	if err := c.Do(func(c *Core) { got <- f(c) }); err != nil {
-		return none, err
+	ran := make(chan struct{})
+	err := c.Do(func(c *Core) { v = f(c); close(ran) })
+	if err == nil {
+		err = c.await(ran, still)
 	}
-	select {
-	case v := <-got:
-		return v, nil
-	case <-still:
-		return none, ErrStalled
-	case <-c.done:
+	if err != nil {
+		return none, err // a core that was stalled may write v later
 	}
-	select {
-	case v := <-got: // it ran while the core ended
-		return v, nil
-	default:
-		return none, ErrStopped
-	}
+	return v, nil
 }
 
 // stallWatch looks at the cores in intervals. A core that has work in two looks

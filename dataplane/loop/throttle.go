@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"cmp"
+	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +36,9 @@ type Throttle struct {
 	finisher atomic.Pointer[waiter] // set with mu held
 
 	mu                sync.Mutex
-	waitingUnfinished waitLine // connections with an unfinished frame; they come first
-	waitingNew        waitLine // the other connections
-	retrying          *waiter  // out of the line, and about to try again
+	waitingUnfinished list.List // of waiters: connections with an unfinished frame; they come first
+	waitingNew        list.List // of waiters: the other connections
+	retrying          *waiter   // out of the line, and about to try again
 }
 
 // NewThrottle makes a throttle; limit <= 0 means unlimited.
@@ -200,7 +202,7 @@ func (t *Throttle) finished(w *waiter) {
 }
 
 // waiter is the place of one connection in the line of a throttle. Its socket owns it;
-// the lock of that throttle guards line, prev and next.
+// the lock of that throttle guards line and at.
 type waiter struct {
 	core   *Core
 	task   Task // tries again, on the core
@@ -211,8 +213,8 @@ type waiter struct {
 	need  int64      // units of the complete frame, or enough units to make a read worthwhile
 	begun bool       // it has an unfinished frame
 
-	line       *waitLine
-	prev, next *waiter
+	line *list.List
+	at   *list.Element // in line
 }
 
 // wake has the socket try again. Further calls before that do nothing.
@@ -222,53 +224,24 @@ func (w *waiter) wake() {
 	}
 }
 
-// waitLine is a list of waiters.
-type waitLine struct{ first, last *waiter }
-
-// add puts w at the end, or at the head.
-func (l *waitLine) add(w *waiter, ahead bool) {
-	w.line = l
-	if ahead {
-		w.next = l.first
-		l.first = w
-		if w.next != nil {
-			w.next.prev = w
-		} else {
-			l.last = w
-		}
-		return
-	}
-	w.prev = l.last
-	l.last = w
-	if w.prev != nil {
-		w.prev.next = w
-	} else {
-		l.first = w
-	}
-}
-
-func (l *waitLine) remove(w *waiter) {
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		l.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		l.last = w.prev
-	}
-	w.line, w.prev, w.next = nil, nil, nil
+// dequeue takes w out of its line. The lock is held.
+func (w *waiter) dequeue() {
+	w.line.Remove(w.at)
+	w.line, w.at = nil, nil
 }
 
 // wait puts w in line, again: at its head.
 func (t *Throttle) wait(w *waiter, again bool) {
 	t.mu.Lock()
-	line := &t.waitingNew
+	w.line = &t.waitingNew
 	if w.begun {
-		line = &t.waitingUnfinished
+		w.line = &t.waitingUnfinished
 	}
-	line.add(w, again)
+	if again {
+		w.at = w.line.PushFront(w)
+	} else {
+		w.at = w.line.PushBack(w)
+	}
 	t.waiting.Add(1)
 	t.mu.Unlock()
 	// Units may have come back between the failed take and now.
@@ -289,7 +262,7 @@ func (t *Throttle) leave(w *waiter) {
 	defer t.mu.Unlock()
 	switch {
 	case w.line != nil:
-		w.line.remove(w)
+		w.dequeue()
 	case t.retrying == w:
 		t.retrying = nil
 	default:
@@ -303,15 +276,13 @@ func (t *Throttle) leave(w *waiter) {
 // at once.
 func (t *Throttle) notify() {
 	t.mu.Lock()
-	w := t.waitingUnfinished.first
-	if w == nil {
-		w = t.waitingNew.first
-	}
-	if w == nil || t.retrying != nil || !t.canAcquire(w) {
+	first := cmp.Or(t.waitingUnfinished.Front(), t.waitingNew.Front())
+	if first == nil || t.retrying != nil || !t.canAcquire(first.Value.(*waiter)) {
 		t.mu.Unlock()
 		return
 	}
-	w.line.remove(w)
+	w := first.Value.(*waiter)
+	w.dequeue()
 	t.retrying = w
 	t.mu.Unlock()
 	w.wake()

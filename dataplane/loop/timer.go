@@ -1,6 +1,9 @@
 package loop
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
 // Timer is one deadline of a core. It is embedded in its user and lies in the core's heap
 // while armed (Core.Arm). Owner: the core.
@@ -31,96 +34,66 @@ func (c *Core) Stop(t *Timer) {
 // Armed says whether t is going to fire. On the core.
 func (t *Timer) Armed() bool { return t.index != 0 }
 
-// timers is a binary heap, earliest first: O(log n) to arm and to stop, O(1)
+// timers is a heap, earliest first: O(log n) to arm and to stop, O(1)
 // to ask for the next deadline, and no tick while nothing is due.
-type timers struct{ heap []*Timer }
+type timers []*Timer
 
 // arm (re)arms t at when.
 func (ts *timers) arm(t *Timer, when time.Duration) {
-	if t.index == 0 {
-		ts.heap = append(ts.heap, t)
-		t.index = len(ts.heap)
-		t.when = when
-		ts.up(t.index - 1)
-		return
-	}
-	old := t.when
-	t.when = when
-	if when < old {
-		ts.up(t.index - 1)
+	if t.when = when; t.Armed() {
+		heap.Fix(ts, t.index-1)
 	} else {
-		ts.down(t.index - 1)
+		heap.Push(ts, t)
 	}
 }
 
 // stop disarms t; it does nothing if t is not armed.
 func (ts *timers) stop(t *Timer) {
-	i := t.index - 1
-	if i < 0 {
-		return
-	}
-	last := len(ts.heap) - 1
-	ts.swap(i, last)
-	ts.heap[last] = nil
-	ts.heap = ts.heap[:last]
-	t.index = 0
-	if i < last {
-		ts.down(i)
-		ts.up(i)
+	if t.Armed() {
+		heap.Remove(ts, t.index-1)
 	}
 }
 
 // next is the earliest deadline.
-func (ts *timers) next() (when time.Duration, ok bool) {
-	if len(ts.heap) == 0 {
+func (ts timers) next() (when time.Duration, ok bool) {
+	if len(ts) == 0 {
 		return 0, false
 	}
-	return ts.heap[0].when, true
+	return ts[0].when, true
 }
 
 // expire fires at most max timers that are due; the rest waits for the next
 // turn.
 func (ts *timers) expire(c *Core, now time.Duration, max int) {
 	for range max {
-		if len(ts.heap) == 0 || ts.heap[0].when > now {
+		if when, ok := ts.next(); !ok || when > now {
 			return
 		}
-		t := ts.heap[0]
+		t := (*ts)[0]
 		ts.stop(t)
 		t.Fire(c, now)
 	}
 }
 
-func (ts *timers) swap(i, j int) {
-	h := ts.heap
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
+// The rest is heap.Interface.
+
+func (ts timers) Len() int           { return len(ts) }
+func (ts timers) Less(i, j int) bool { return ts[i].when < ts[j].when }
+
+func (ts timers) Swap(i, j int) {
+	ts[i], ts[j] = ts[j], ts[i]
+	ts[i].index, ts[j].index = i+1, j+1
 }
 
-func (ts *timers) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if ts.heap[parent].when <= ts.heap[i].when {
-			return
-		}
-		ts.swap(i, parent)
-		i = parent
-	}
+func (ts *timers) Push(t any) {
+	*ts = append(*ts, t.(*Timer))
+	t.(*Timer).index = len(*ts)
 }
 
-func (ts *timers) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(ts.heap) {
-			return
-		}
-		if r := child + 1; r < len(ts.heap) && ts.heap[r].when < ts.heap[child].when {
-			child = r
-		}
-		if ts.heap[i].when <= ts.heap[child].when {
-			return
-		}
-		ts.swap(i, child)
-		i = child
-	}
+func (ts *timers) Pop() any {
+	last := len(*ts) - 1
+	t := (*ts)[last]
+	(*ts)[last], t.index = nil, 0
+	*ts = (*ts)[:last]
+	return t
 }

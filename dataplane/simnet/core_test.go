@@ -93,7 +93,7 @@ func TestAPlaneClosesTheDescriptorsOfItsHost(t *testing.T) {
 	if n := w.host[1].Deaf(); n != 1 {
 		t.Errorf("%d listeners accept nothing, want 1", n)
 	}
-	accept, err := w.drv[1].Accept(l, userAccept)
+	accept, err := w.drv[1].Arm(uring.KindAccept, l, userAccept)
 	must(t, err)
 	if n := w.host[1].Deaf(); n != 0 {
 		t.Errorf("%d listeners accept nothing, want 0", n)

@@ -89,8 +89,27 @@ func (d *driver) Adopt(fd int) (uring.Socket, error) {
 	return uring.MakeSocket(fd), nil
 }
 
-// Accept implements uring.Driver.
-func (d *driver) Accept(s uring.Socket, user uint64) (uring.Op, error) {
+// Arm implements uring.Driver. It receives if Options.ReceiveBuffers is not 0.
+func (d *driver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	if k == uring.KindAccept {
+		return d.accept(s, user)
+	}
+	e := d.end(s)
+	if e == nil {
+		return 0, unix.EBADF
+	}
+	if k == uring.KindReceive {
+		return e.receive(user)
+	}
+	e.armed, e.user = true, user
+	if e.rx.size > 0 || e.rxEnd || e.rxErr != 0 {
+		d.ready(e)
+	}
+	e.readyOp = d.op()
+	return e.readyOp, nil
+}
+
+func (d *driver) accept(s uring.Socket, user uint64) (uring.Op, error) {
 	l := d.lists[s.FD()]
 	if l == nil {
 		return 0, unix.EBADF
@@ -166,20 +185,6 @@ func (d *driver) syn(e *end, op uring.Op, user uint64) {
 // end is the connection of a socket.
 func (d *driver) end(s uring.Socket) *end { return d.host.ends[s.FD()] }
 
-// Ready implements uring.Driver.
-func (d *driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	e := d.end(s)
-	if e == nil {
-		return 0, unix.EBADF
-	}
-	e.armed, e.user = true, user
-	if e.rx.size > 0 || e.rxEnd || e.rxErr != 0 {
-		d.ready(e)
-	}
-	e.readyOp = d.op()
-	return e.readyOp, nil
-}
-
 // ready is an edge; several that are not seen yet are one, which says all that
 // they say.
 func (d *driver) ready(e *end) {
@@ -200,10 +205,7 @@ func (d *driver) ready(e *end) {
 }
 
 // Recv implements uring.Driver.
-func (d *driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
-
-// Recvv implements uring.Driver.
-func (d *driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+func (d *driver) Recv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	e := d.end(s)
 	switch {
 	case e == nil || e.closed:

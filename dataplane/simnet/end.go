@@ -225,16 +225,12 @@ func (e *end) forget() {
 // when a completion queue is full, or for want of buffers.
 const earlyEvery = 40
 
-// Receive implements uring.Driver, if Options.ReceiveBuffers is not 0.
-func (d *driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	if d.host.net.opt.ReceiveBuffers == 0 {
+// receive arms a receive into buffers.
+func (e *end) receive(user uint64) (uring.Op, error) {
+	if e.host.net.opt.ReceiveBuffers == 0 {
 		return 0, fmt.Errorf("simulated network: multishot receive: %w", errors.ErrUnsupported)
 	}
-	e := d.end(s)
-	if e == nil {
-		return 0, unix.EBADF
-	}
-	op := d.op()
+	op := e.drv.op()
 	e.user, e.recvOp = user, op
 	e.flow()
 	return op, nil

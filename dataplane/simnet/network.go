@@ -23,8 +23,8 @@ type Options struct {
 	// Window is how many bytes a direction takes before its sender waits; 0:
 	// 256 KiB.
 	Window int
-	// ReceiveBuffers is how many bytes of receive buffers a driver has, for Receive,
-	// which then works; 0: none.
+	// ReceiveBuffers is how many bytes of receive buffers a driver has, for
+	// uring.KindReceive, which then works; 0: none.
 	ReceiveBuffers int
 	// ResetEvery resets a connection once in so many segments, on average; 0:
 	// never.

@@ -96,7 +96,7 @@ func (w *world) connect() (a, b uring.Socket) {
 	w.t.Helper()
 	l, err := w.drv[1].Listen(netip.AddrPortFrom(w.host[1].IP(), 0), uring.ListenOptions{ReusePort: true})
 	must(w.t, err)
-	_, err = w.drv[1].Accept(l, userAccept)
+	_, err = w.drv[1].Arm(uring.KindAccept, l, userAccept)
 	must(w.t, err)
 	a, _, err = w.drv[0].Connect(netip.AddrPort{}, w.drv[1].LocalAddr(l), uring.SocketOptions{}, userConnect)
 	must(w.t, err)
@@ -111,7 +111,7 @@ func (w *world) connect() (a, b uring.Socket) {
 	b, err = w.drv[1].Adopt(int(c.Res))
 	must(w.t, err)
 	for i, s := range []uring.Socket{a, b} {
-		_, err := w.drv[i].Ready(s, userReady)
+		_, err := w.drv[i].Arm(uring.KindReady, s, userReady)
 		must(w.t, err)
 	}
 	if w.drv[0].LocalAddr(a) != w.drv[1].PeerAddr(b) || w.drv[0].PeerAddr(a) != w.drv[1].LocalAddr(b) {
@@ -124,7 +124,7 @@ func (w *world) connect() (a, b uring.Socket) {
 func (w *world) read(side int, s uring.Socket) (got []byte, errno unix.Errno, end bool) {
 	p, q := make([]byte, 700), make([]byte, 300)
 	for {
-		n, errno := w.drv[side].Recvv(s, p, q)
+		n, errno := w.drv[side].Recv(s, p, q)
 		switch {
 		case errno != 0:
 			return got, errno, false
@@ -350,7 +350,7 @@ func TestAListenerThatClosesEndsOnlyTheAcceptThatIsArmed(t *testing.T) {
 	w := newWorld(t, 9, simnet.Options{})
 	l, err := w.drv[0].Listen(netip.AddrPortFrom(w.host[0].IP(), 0), uring.ListenOptions{})
 	must(t, err)
-	op, err := w.drv[0].Accept(l, userAccept)
+	op, err := w.drv[0].Arm(uring.KindAccept, l, userAccept)
 	must(t, err)
 	w.drv[0].Cancel(op)
 	w.run(time.Second)
@@ -432,10 +432,10 @@ func TestAReceiveBringsTheStreamInOrderAndItsEnd(t *testing.T) {
 		if info := w.drv[1].Info(); !info.Receive {
 			t.Fatalf("%+v", info)
 		}
-		watch, err := w.drv[1].Ready(b, userReady)
+		watch, err := w.drv[1].Arm(uring.KindReady, b, userReady)
 		must(t, err)
 		w.drv[1].Cancel(watch)
-		op, err := w.drv[1].Receive(b, userReceive)
+		op, err := w.drv[1].Arm(uring.KindReceive, b, userReceive)
 		must(t, err)
 		sent := pattern(40000)
 		w.write(0, a, sent, userSend)
@@ -466,7 +466,7 @@ func TestAReceiveBringsTheStreamInOrderAndItsEnd(t *testing.T) {
 				if ended++; c.Res < 0 && c.Errno() != unix.ENOBUFS {
 					t.Fatalf("seed %d: %v", seed, c.Errno())
 				}
-				op, err = w.drv[1].Receive(b, userReceive)
+				op, err = w.drv[1].Arm(uring.KindReceive, b, userReceive)
 				must(t, err)
 			}
 			if len(got) == len(sent) {
@@ -485,7 +485,7 @@ func TestAReceiveBringsTheStreamInOrderAndItsEnd(t *testing.T) {
 func TestACancelledReceiveLeavesWhatComesToOthers(t *testing.T) {
 	w := newWorld(t, 3, simnet.Options{Whole: true, ReceiveBuffers: 1 << 20})
 	a, b := w.connect()
-	op, err := w.drv[1].Receive(b, userReceive)
+	op, err := w.drv[1].Arm(uring.KindReceive, b, userReceive)
 	must(t, err)
 	w.write(0, a, []byte("one"), userSend)
 	w.run(time.Second)

@@ -23,18 +23,6 @@ const StallAfter = 10 * time.Second
 // ErrStalled says that requests were not answered for ten seconds.
 var ErrStalled = errors.New("server does not answer")
 
-// outbound is the queue of one connection.
-type outbound interface {
-	// request queues one more.
-	request()
-	// pending reports whether requests are queued.
-	pending() bool
-	// withdraw takes back requests without a sent byte and returns their number.
-	withdraw() int
-	// flush writes until the queue is empty or the socket takes no more.
-	flush(fd int) error
-}
-
 // inbound is the receiver of one connection.
 type inbound interface {
 	// take consumes received bytes, which it may change, and calls done for
@@ -46,7 +34,7 @@ type inbound interface {
 type conn struct {
 	*socket
 	in  inbound
-	out outbound
+	out sender
 
 	issued      []time.Duration // when each open request was issued, a ring
 	first, open int
@@ -89,21 +77,20 @@ func Open(ctx context.Context, o Options) (*Load, error) {
 	return l, nil
 }
 
-// add opens connection number i.
 func (l *Load) add(ctx context.Context, i int) error {
 	s, enc, dec, err := l.dial(ctx, l.opt, l.nonce+uint32(i))
 	if err != nil {
 		return err
 	}
 	tid := uint64(i)<<40 + 1
-	c := &conn{socket: s, issued: make([]time.Duration, l.opt.Depth)}
+	c := &conn{socket: s, issued: make([]time.Duration, l.opt.Depth), out: sender{t: l.t, raw: l.opt.Raw, tid: tid}}
 	if l.opt.Secure {
 		l.t.wire = enc.FrameSize(headerLen, 0, 0, l.opt.Size)
 		c.in = &opener{t: l.t, frames: frames{dec: dec}, order: order{tid: tid}}
-		c.out = &sealer{t: l.t, enc: enc, tid: tid}
+		c.out.enc = enc
 	} else {
-		in, out := newReceiver(l.t, l.opt.Raw, tid), newSender(l.t, l.opt.Raw, tid, l.opt.Depth)
-		c.in, c.out = &in, &out
+		in := newReceiver(l.t, l.opt.Raw, tid)
+		c.in = &in
 	}
 	l.conns = append(l.conns, c)
 	return nil
@@ -160,7 +147,6 @@ func (l *Load) Drain() error {
 	return nil
 }
 
-// issue queues one request.
 func (l *Load) issue(c *conn, now time.Duration) {
 	c.issued[(c.first+c.open)%len(c.issued)] = now
 	c.open++
@@ -227,4 +213,63 @@ func (l *Load) flush(c *conn) error {
 		}
 	}
 	return l.watch(c.socket, c.out.pending())
+}
+
+// pace issues requests at a rate that does not depend on the replies: an open loop. A
+// request that finds no free place waits for one, and its latency counts from when it
+// was due. So a server that stands still is charged for all that came meanwhile.
+type pace struct {
+	every time.Duration // between two requests; 0: each reply brings the next request
+	due   time.Duration // when the next one is
+	free  []*conn       // a ring of places for requests, longest free first
+	first int
+	count int
+}
+
+// newPace has a place for each request that may be open.
+func newPace(rate float64, active []*conn, depth int) pace {
+	if rate == 0 {
+		return pace{}
+	}
+	p := pace{every: time.Duration(float64(time.Second) / rate), free: make([]*conn, len(active)*depth)}
+	for range depth {
+		for _, c := range active {
+			p.release(c)
+		}
+	}
+	return p
+}
+
+func (p *pace) on() bool { return p.every > 0 }
+
+func (p *pace) release(c *conn) {
+	p.free[(p.first+p.count)%len(p.free)] = c
+	p.count++
+}
+
+// next returns the connection of a request that is due, and when it was; nil: there is
+// none, or no place.
+func (p *pace) next(now time.Duration) (*conn, time.Duration) {
+	if p.count == 0 || p.due > now {
+		return nil, 0
+	}
+	c, due := p.free[p.first], p.due
+	p.first = (p.first + 1) % len(p.free)
+	p.count--
+	p.due += p.every
+	return c, due
+}
+
+// issueDue issues all requests that are due and have a place.
+func (l *Load) issueDue() error {
+	for now := l.meter.now(); ; {
+		c, due := l.pace.next(now)
+		if c == nil {
+			return nil
+		}
+		l.issue(c, due)
+		if err := l.flush(c); err != nil {
+			return err
+		}
+	}
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m) }
-
 // program writes a script that stands for a program of Ceph.
 func program(t *testing.T, dir, name, script string) string {
 	t.Helper()

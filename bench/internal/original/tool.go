@@ -96,7 +96,6 @@ func command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// address is addr as their programs want it.
 func address(addr string, msgr1 bool) string {
 	if msgr1 {
 		return "v1:" + addr

@@ -97,7 +97,7 @@ func TestJSONKeepsTheWholeReport(t *testing.T) {
 func TestAnEmptyReportHasATable(t *testing.T) {
 	var b strings.Builder
 	f := &File{Base: "net", Servers: []Server{{Name: "net"}, {Name: "floor"}}}
-	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "no cell compares them") {
+	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "of 0 cells") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -131,9 +131,36 @@ func TestNamesReadWell(t *testing.T) {
 		"64 B 1x1 gc":              Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}.String(),
 		"64 B 9x1 2 active":        Load{Size: 64, Conns: 9, Depth: 1, Active: 2}.String(),
 		"read, direct 4 KiB 2x100": Load{What: "read, direct", Size: 4096, Conns: 2, Depth: 100}.String(),
+		"1.50 (1 round)":           Ratio{Median: 1.5, Min: 1.5, Max: 1.5, Rounds: 1}.String(),
+		"1.50 (1.40..1.60)":        Ratio{Median: 1.5, Min: 1.4, Max: 1.6, Rounds: 2}.String(),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Matrix: BE-07
+func TestVerdictsNeedAgreementAndADifference(t *testing.T) {
+	for _, c := range []struct {
+		r    Ratio
+		want verdict
+	}{
+		{Ratio{Median: 1.03, Min: 1.01, Max: 1.05, Rounds: EnoughRounds}, better},
+		{Ratio{Median: 1.02, Min: 1.01, Max: 1.05, Rounds: 7}, same}, // no more than a machine differs
+		{Ratio{Median: 1.03, Min: 0.99, Max: 1.05, Rounds: 7}, same}, // a round disagrees
+		{Ratio{Median: 0.97, Min: 0.95, Max: 0.99, Rounds: 5}, worse},
+		{Ratio{Median: 0.98, Min: 0.95, Max: 0.99, Rounds: 5}, same},
+		{Ratio{Median: 0.97, Min: 0.95, Max: 1.001, Rounds: 5}, same},
+		{Ratio{Median: 2, Min: 1.9, Max: 2.1, Rounds: EnoughRounds - 1}, unjudged},
+		{Ratio{}, unjudged},
+	} {
+		if got := c.r.verdict(true); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.r, got, c.want)
+		}
+		mirrored := map[verdict]verdict{better: worse, worse: better, same: same, unjudged: unjudged}[c.want]
+		if got := c.r.verdict(false); got != mirrored {
+			t.Errorf("%+v, less is better: %v, want %v", c.r, got, mirrored)
 		}
 	}
 }

@@ -1,11 +1,16 @@
+// Package server holds servers to compare the messenger with: the floor, which echoes bytes
+// without decoding them, and a usual Go program on package net.
 package server
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/session"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -130,7 +135,6 @@ func (n *Framed) Reply(f *frame.Frame) error {
 	return err
 }
 
-// acknowledge answers a keepalive.
 func (n *Framed) acknowledge(stamp []byte) error {
 	if err := n.room(len(stamp)); err != nil {
 		return err
@@ -181,4 +185,122 @@ func (n *Framed) writeGathered(f *frame.Frame) error {
 	buffers := net.Buffers(n.vec[:])
 	_, err = buffers.WriteTo(n.c)
 	return err
+}
+
+// Listener accepts the connections of a server on package net, which has a goroutine for
+// each.
+type Listener struct {
+	secure   bool
+	serve    func(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error
+	listener net.Listener
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+}
+
+// Listen starts one on a free port of the loopback address, in crc mode or in secure mode.
+// serve is called on a goroutine of each connection, once its handshake is done; the
+// connection ends with it.
+func Listen(secure bool, serve func(c net.Conn, enc *frame.Encoder, dec *frame.Decoder) error) (*Listener, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("net: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Listener{secure: secure, serve: serve, listener: l, cancel: cancel}
+	s.wait.Go(func() { s.accept(ctx) })
+	return s, nil
+}
+
+// Addr returns where it listens.
+func (s *Listener) Addr() net.Addr { return s.listener.Addr() }
+
+// Close ends it and all connections, and waits for their goroutines. Call it once.
+func (s *Listener) Close() error {
+	s.cancel()
+	err := s.listener.Close()
+	s.wait.Wait()
+	return err
+}
+
+func (s *Listener) accept(ctx context.Context) {
+	for {
+		c, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.wait.Go(func() {
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			enc, dec, err := session.Accept(ctx, c, s.secure)
+			if err != nil {
+				return // the client reports its side of the handshake
+			}
+			_ = s.serve(c, enc, dec) // and of the data phase
+		})
+	}
+}
+
+// gatherAbove is the size from which on data segments are written from where they were
+// read.
+const gatherAbove = 16 << 10
+
+// Replier makes the replies to the messages of one connection, each with the segments
+// of its message, for the servers that stand on another library than the messenger. It
+// belongs to one goroutine.
+type Replier struct {
+	enc *frame.Encoder
+	seq uint64 // of the last message sent
+
+	header [frame.MessageHeaderSize]byte
+	pieces []byte // the bytes around a gathered payload
+}
+
+// NewReplier makes one for the frames of enc.
+func NewReplier(enc *frame.Encoder) *Replier { return &Replier{enc: enc} }
+
+// Large says whether a message should be written as Gather or Append has it, and not
+// through a buffer that small replies share.
+func (r *Replier) Large(f *frame.Frame) bool { return len(f.Seg[3]) >= gatherAbove }
+
+// Gathers says whether the bytes of a payload are on the wire as they are.
+func (r *Replier) Gathers() bool { return r.enc.Gathers() }
+
+// Size is the number of bytes that Append adds for a message.
+func (r *Replier) Size(f *frame.Frame) int {
+	return r.enc.FrameSize(frame.MessageHeaderSize, len(f.Seg[1]), len(f.Seg[2]), len(f.Seg[3]))
+}
+
+// Append adds the reply to a message.
+func (r *Replier) Append(p []byte, f *frame.Frame) ([]byte, error) {
+	m, err := r.number(f)
+	if err != nil {
+		return p, err
+	}
+	m.Put(&r.header)
+	return r.enc.AppendFrame(p, frame.TagMessage, r.header[:], f.Seg[1], f.Seg[2], f.Seg[3])
+}
+
+// Gather returns the bytes before and after the data of the reply to a message, valid until the
+// next call.
+func (r *Replier) Gather(f *frame.Frame) (before, after []byte, err error) {
+	m, err := r.number(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.pieces = r.enc.AppendMessage(r.pieces[:0], &m, len(f.Seg[1]), len(f.Seg[2]), len(f.Seg[3]))
+	r.pieces = append(r.pieces, f.Seg[1]...)
+	r.pieces = append(r.pieces, f.Seg[2]...)
+	n := len(r.pieces)
+	r.pieces = r.enc.AppendClose(r.pieces, f.Seg)
+	return r.pieces[:n], r.pieces[n:], nil
+}
+
+// number makes the header of the next reply.
+func (r *Replier) number(f *frame.Frame) (m frame.MessageHeader, err error) {
+	if m, err = frame.ParseMessageHeader(f.Seg[0]); err == nil {
+		r.seq++
+		m.AckSeq, m.Seq = m.Seq, r.seq
+	}
+	return m, err
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m) }
-
 func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 	t.Helper()
 	f, err := start()

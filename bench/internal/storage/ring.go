@@ -93,7 +93,7 @@ func (r *Ring) open(backend string) (err error) {
 		return err
 	}
 	r.addr = r.drv.LocalAddr(r.listener)
-	_, err = r.drv.Accept(r.listener, ofAccept)
+	_, err = r.drv.Arm(uring.KindAccept, r.listener, ofAccept)
 	return err
 }
 
@@ -119,11 +119,11 @@ type ringConn struct {
 	r       *Ring
 	sock    uring.Socket
 	index   uint64
-	part    [blocks.HeadSize]byte // the beginning of a head
-	n       int                   // bytes of it
-	want    []byte                // where the data goes that is still to come
-	now     int                   // owner of the data
-	answers []int                 // to be sent
+	head    [blocks.HeadSize]byte
+	want    []byte // of head, or of the data of now: the bytes that are still to come
+	data    bool   // they are data
+	now     int
+	answers []int // to be sent
 	sending []int
 	vec     *uring.Vec
 	marked  bool
@@ -184,15 +184,15 @@ func (r *Ring) accept(fd int) error {
 		return err
 	}
 	c := &ringConn{r: r, sock: s, index: uint64(len(r.conns))}
+	c.want = c.head[:]
 	if c.vec, err = uring.NewVec(2 * ringAsk); err != nil {
 		return err
 	}
 	r.conns = append(r.conns, c)
-	_, err = r.drv.Ready(s, ofReady|c.index)
+	_, err = r.drv.Arm(uring.KindReady, s, ofReady|c.index)
 	return err
 }
 
-// end closes the connection.
 func (c *ringConn) end() {
 	if !c.ended {
 		c.ended = true
@@ -204,14 +204,13 @@ func (c *ringConn) end() {
 	}
 }
 
-// ready reads the bytes that have come.
 func (c *ringConn) ready(cp *uring.Completion) error {
 	if c.ended {
 		return nil
 	}
 	for {
 		want := c.want
-		n, errno := c.r.drv.Recvv(c.sock, want, c.r.stage)
+		n, errno := c.r.drv.Recv(c.sock, want, c.r.stage)
 		switch {
 		case errno == unix.EAGAIN:
 			return c.listen(cp)
@@ -238,51 +237,37 @@ func (c *ringConn) listen(cp *uring.Completion) error {
 	if cp.Flags&uring.More != 0 {
 		return nil
 	}
-	_, err := c.r.drv.Ready(c.sock, ofReady|c.index)
+	_, err := c.r.drv.Arm(uring.KindReady, c.sock, ofReady|c.index)
 	return err
 }
 
-// take consumes received bytes.
-func (c *ringConn) take(p []byte) error {
-	for len(p) > 0 {
-		if len(c.want) > 0 {
-			n := copy(c.want, p)
-			p = p[n:]
-			if err := c.filled(n); err != nil {
-				return err
-			}
-			continue
-		}
-		n := copy(c.part[c.n:], p)
-		c.n, p = c.n+n, p[n:]
-		if c.n < len(c.part) {
-			return nil
-		}
-		c.n = 0
-		h, err := blocks.ParseHead(&c.part, c.r.cfg.Size)
+func (c *ringConn) take(p []byte) (err error) {
+	for len(p) > 0 && err == nil {
+		n := copy(c.want, p)
+		p, err = p[n:], c.filled(n)
+	}
+	return err
+}
+
+// filled says that n bytes of want have come.
+func (c *ringConn) filled(n int) error {
+	if c.want = c.want[n:]; len(c.want) > 0 {
+		return nil
+	}
+	if !c.data {
+		h, err := blocks.ParseHead(&c.head, c.r.cfg.Size)
 		if err != nil {
 			return err
 		}
 		if want := h.Kind == blocks.Write; want != (h.Data > 0) || want && h.Data != h.Len {
 			return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, h.Data, h.Len)
 		}
-		if c.want, err = c.begin(h); err != nil {
+		c.want, err = c.begin(h)
+		if c.data = len(c.want) > 0; c.data || err != nil {
 			return err
 		}
-		if len(c.want) == 0 {
-			if err := c.whole(); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
-}
-
-// filled says that n bytes of want have come.
-func (c *ringConn) filled(n int) error {
-	if c.want = c.want[n:]; len(c.want) > 0 || n == 0 {
-		return nil
-	}
+	c.want, c.data = c.head[:], false
 	return c.whole()
 }
 
@@ -342,7 +327,6 @@ func (c *ringConn) whole() error {
 	return err
 }
 
-// done takes the end of a request on the file.
 func (q *ringRequest) done(i int, cp *uring.Completion) error {
 	if cp.Res != int32(q.what.Len) {
 		return fmt.Errorf("%d bytes at %d: result %d", q.what.Len, q.what.Off, cp.Res)
@@ -401,7 +385,6 @@ func (c *ringConn) send() error {
 	return err
 }
 
-// over gives sent buffers back.
 func (c *ringConn) over() {
 	for _, i := range c.sending {
 		c.r.release(i)

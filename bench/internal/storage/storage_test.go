@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // served is a server of any kind.
@@ -48,8 +49,8 @@ func newFile(t *testing.T) *File {
 }
 
 // options are the options of a load on s.
-func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.StorageOptions {
-	o := load.StorageOptions{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
+func options(s served, raw bool, f *File, kind blocks.Kind, flags uint8, size int) load.Options {
+	o := load.Options{Kind: kind, Flags: flags, Path: f.Path(), File: f.size}
 	o.Addr, o.PID, o.Raw, o.Conns, o.Depth, o.Size = s.Addr().String(), os.Getpid(), raw, 3, 4, size
 	if n, ok := s.(interface{ Nonce() uint32 }); ok {
 		o.Nonce = n.Nonce()
@@ -156,5 +157,30 @@ func TestAWriteThatWasNotMadeIsNoticed(t *testing.T) {
 	defer l.Close()
 	if _, err := l.Run(slice); !errors.Is(err, load.ErrReply) {
 		t.Fatal(err)
+	}
+}
+
+// silent is a driver whose sockets bring no bytes.
+type silent struct {
+	uring.Driver
+	armed int
+}
+
+func (d *silent) Recv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 0, unix.EAGAIN }
+
+func (d *silent) Arm(uring.Kind, uring.Socket, uint64) (uring.Op, error) {
+	d.armed++
+	return 0, nil
+}
+
+// The kernel may end a multishot request with a notice about bytes that were read already.
+func TestTheFloorHearsOfWhatComesBehindTheLastNotice(t *testing.T) {
+	d := new(silent)
+	c := &ringConn{r: &Ring{drv: d, stage: make([]byte, ringStage)}}
+	for _, flags := range []uring.Flags{uring.More, 0} {
+		clitest.Must(t, c.ready(&uring.Completion{Flags: flags}))
+		if want := map[uring.Flags]int{uring.More: 0, 0: 1}[flags]; d.armed != want {
+			t.Errorf("flags %d: asked %d times, want %d", flags, d.armed, want)
+		}
 	}
 }

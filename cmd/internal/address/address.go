@@ -53,12 +53,9 @@ type Reader struct {
 
 // For is r for the protocol of text: the protocol that the text names, else proto, which is v1,
 // v2, or empty for v2.
-func (r Reader) For(proto, text string) (Reader, error) {
-	if proto != "" && proto != "v1" && proto != "v2" {
-		return r, fmt.Errorf("protocol %q: want v1 or v2", proto)
-	}
+func (r Reader) For(proto, text string) Reader {
 	r.Msgr1 = proto == "v1" || proto == "" && strings.HasPrefix(text, "v1:")
-	return r, nil
+	return r
 }
 
 // Parse reads an address. Without a type it is v2, without a port it has DefaultPort, without

@@ -49,7 +49,6 @@ type stream struct {
 	dirs [2]direction // of the connector, of the acceptor
 }
 
-// sender is the side that has sent a segment.
 func (st *stream) sender(s Segment) trace.Side {
 	if s.Src == st.Acceptor && s.Dst == st.Connector {
 		return trace.Acceptor
@@ -57,7 +56,6 @@ func (st *stream) sender(s Segment) trace.Side {
 	return trace.Connector
 }
 
-// direction is the direction of a sender.
 func (st *stream) direction(from trace.Side) *direction {
 	if from == trace.Acceptor {
 		return &st.dirs[1]
@@ -258,7 +256,6 @@ func (st *stream) acked(from trace.Side, at time.Time, ack uint32) {
 	}
 }
 
-// flush delivers all early segments.
 func (st *stream) flush(at time.Time) {
 	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
 		d := st.direction(from)

@@ -1,10 +1,5 @@
 // Package judge follows connections by the records of package trace, from a trace or from
 // [trace.Streams]: it reports the state of each connection, and the rules that its peers break.
-//
-//   - judge.go has the [Judge], the life of a connection, and messages, acks and keepalives,
-//     which both protocols share.
-//   - handshake.go has the order of their handshakes.
-//
 // It finds refusals, sequence numbers that are missing or come twice, acks of messages that
 // were not sent, frames out of place, and ends before a session is open. After a gap it reports
 // no error that the gap may explain.
@@ -14,9 +9,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/trace"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // maxConns bounds the number of connections at a time.
@@ -104,7 +102,6 @@ func (c *conn) wrong(from trace.Side, format string, args ...any) {
 	c.note(trace.Wrong, from, format, args...)
 }
 
-// enter notes another state.
 func (c *conn) enter(state, format string, args ...any) {
 	c.state = state
 	c.note(trace.State, "", format, args...)
@@ -223,3 +220,244 @@ func (c *conn) ack(from trace.Side, peer *side, seq uint64) {
 
 // expect says which number the next message of a side has.
 func (s *side) expect(next uint64) { s.seq = sequence{true, next - 1} }
+
+// The steps of a handshake, in their order.
+const (
+	stepBanner = iota + 1
+	stepHello
+	stepAuth
+	stepSign
+	stepCompress
+	stepSession
+	stepData
+)
+
+// legal are tags of a step, and the side that may send them; "" is both.
+type legal struct {
+	step int
+	from trace.Side
+	tags string
+}
+
+var order = []legal{
+	{stepHello, "", "HELLO"},
+	{stepAuth, trace.Connector, "AUTH_REQUEST AUTH_REQUEST_MORE"},
+	{stepAuth, trace.Acceptor, "AUTH_BAD_METHOD AUTH_REPLY_MORE AUTH_DONE"},
+	{stepSign, "", "AUTH_SIGNATURE"},
+	{stepCompress, trace.Connector, "COMPRESSION_REQUEST"},
+	{stepCompress, trace.Acceptor, "COMPRESSION_DONE"},
+	{stepSession, trace.Connector, "CLIENT_IDENT SESSION_RECONNECT"},
+	{stepSession, trace.Acceptor, "SERVER_IDENT IDENT_MISSING_FEATURES SESSION_RESET SESSION_RETRY SESSION_RETRY_GLOBAL " +
+		"SESSION_RECONNECT_OK WAIT"},
+	{stepData, "", "MESSAGE ACK KEEPALIVE2 KEEPALIVE2_ACK"},
+}
+
+// once are the tags that a side sends at most once.
+var once = []string{
+	"HELLO", "AUTH_DONE", "AUTH_SIGNATURE", "COMPRESSION_REQUEST", "COMPRESSION_DONE", "SERVER_IDENT", "SESSION_RECONNECT_OK",
+}
+
+// frame2 looks at a banner or a frame of msgr2.
+func (c *conn) frame2(r *trace.Record) {
+	s := c.of(r.From)
+	if r.Event == trace.Banner {
+		c.banner(r, s)
+		return
+	}
+	at := slices.IndexFunc(order, func(l legal) bool { return slices.Contains(strings.Fields(l.tags), r.Tag) })
+	if at < 0 {
+		c.wrong(r.From, "the protocol has no %s", r.Tag)
+		return
+	}
+	l := order[at]
+	switch {
+	case l.from != "" && l.from != r.From:
+		c.wrong(r.From, "%s is a frame of the %s", r.Tag, l.from)
+		return
+	case l.step == stepData && !c.opened && !c.joined:
+		c.wrong(r.From, "%s before a session is open", r.Tag)
+	case l.step < s.rank, l.step == s.rank && s.tag == r.Tag && slices.Contains(once, r.Tag):
+		c.wrong(r.From, "%s after %s", r.Tag, s.tag)
+	case l.step > max(s.rank, stepBanner)+1 && !c.joined && (s.rank != stepSign || l.step != stepSession): // not all sides compress
+		c.wrong(r.From, "%s after %s, with steps of the handshake left out", r.Tag, cmp.Or(s.tag, "the banner"))
+	}
+	s.rank, s.tag = max(s.rank, l.step), r.Tag
+	if l.step == stepData {
+		c.opened = c.opened || c.joined
+		c.data(r)
+		return
+	}
+	c.handshake(r, s)
+}
+
+func (c *conn) banner(r *trace.Record, s *side) {
+	f := r.Fields
+	if f == nil {
+		return
+	}
+	s.rank, s.rev1 = stepBanner, f.Supported&wire.Features(wire.BannerRevision1) != 0
+	peer := c.of(r.From.Other())
+	if missing := uint64(f.Required) &^ (wire.BannerRevision1 | wire.BannerCompression); missing != 0 {
+		c.wrong(r.From, "it requires unknown features: 0x%x", missing)
+	}
+	if peer.rank == stepBanner {
+		name := "msgr2.0"
+		if s.rev1 && peer.rev1 {
+			name = "msgr2.1"
+		}
+		c.enter("hello", "%s", name)
+	}
+}
+
+// handshake draws conclusions from a frame of the handshake.
+func (c *conn) handshake(r *trace.Record, s *side) {
+	f, peer := r.Fields, c.of(r.From.Other())
+	if f == nil && r.Tag != "WAIT" {
+		return // of a later version
+	}
+	switch r.Tag {
+	case "HELLO":
+		s.entity = f.EntityType
+		c.state = "authentication"
+	case "AUTH_REQUEST":
+		c.method = f.Method
+	case "AUTH_BAD_METHOD":
+		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), list(f.Methods), list(f.Modes))
+	case "AUTH_DONE":
+		c.mode = f.Mode
+		c.enter("signatures", "authenticated by %s, mode %s, global id %d", orUnknown(c.method), f.Mode, f.GlobalID)
+	case "AUTH_SIGNATURE":
+		c.state = "session"
+		if c.method == "cephx" && !f.Signed {
+			c.wrong(r.From, "its signature is zero, and the method has keys")
+		}
+	case "COMPRESSION_DONE":
+		if f.Compress {
+			c.enter("session", "compressed by %s", f.Method)
+		}
+	case "CLIENT_IDENT":
+		s.name(f.GID)
+		s.addrs, peer.addrs = f.Addrs.String(), f.Target.String()
+	case "SERVER_IDENT":
+		c.serverIdent(f, s, peer)
+	case "IDENT_MISSING_FEATURES":
+		c.wrong(r.From, "it requires features that the connector lacks: %v", f.Features)
+	case "SESSION_RECONNECT":
+		s.addrs = f.Addrs.String()
+		peer.expect(f.MsgSeq + 1)
+		c.state = fmt.Sprintf("reconnect %d", f.ConnectSeq)
+	case "SESSION_RECONNECT_OK":
+		peer.expect(f.MsgSeq + 1)
+		c.open("open: the session of %s is resumed, %s", peer.addrs, c.state)
+	case "SESSION_RETRY":
+		c.enter(c.state, "the acceptor counts %d connections of this session: the connector tries again", f.ConnectSeq)
+	case "SESSION_RETRY_GLOBAL":
+		c.enter(c.state, "the acceptor has seen attempt %d: the connector tries again", f.GlobalSeq)
+	case "SESSION_RESET":
+		what := "messages without an ack are sent again"
+		if f.Full {
+			what = "queued messages are lost"
+		}
+		c.wrong(r.From, "it does not know the session of %s: %s", peer.addrs, what)
+	case "WAIT":
+		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
+	}
+}
+
+// serverIdent opens a new session.
+func (c *conn) serverIdent(f *trace.Fields, s, peer *side) {
+	s.name(f.GID)
+	meant := s.addrs
+	s.addrs = f.Addrs.String()
+	if meant != "" && !slices.ContainsFunc(f.Addrs, func(a wire.Addr) bool { return a.String() == meant }) {
+		c.wrong(trace.Acceptor, "it is %s, and the connector has dialled %s: it will hang up", s.addrs, meant)
+	}
+	if !c.joined {
+		s.expect(1)
+		peer.expect(1)
+	}
+	c.open("open: %s session of %s at %s with %s at %s", kind(f.Lossy), peer.entity, peer.addrs, s.entity, s.addrs)
+}
+
+func kind(lossy bool) string {
+	if lossy {
+		return "lossy"
+	}
+	return "lossless"
+}
+
+// name adds the number of an entity to its type.
+func (s *side) name(gid int64) {
+	typ, _, _ := strings.Cut(orUnknown(s.entity), ".")
+	if gid < 0 {
+		s.entity = typ + ".?"
+		return
+	}
+	s.entity = fmt.Sprintf("%s.%d", typ, gid)
+}
+
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
+
+func list(words []string) string { return cmp.Or(strings.Join(words, ", "), "nothing") }
+
+func errno(n int32) string {
+	if n >= 0 || n < -4095 {
+		return fmt.Sprintf("result %d", n)
+	}
+	return syscall.Errno(-n).Error()
+}
+
+// frame1 looks at a part of msgr1.
+func (c *conn) frame1(r *trace.Record) {
+	f, s, peer := cmp.Or(r.Fields, &trace.Fields{}), c.of(r.From), c.of(r.From.Other())
+	switch answer, ok := strings.CutPrefix(r.Tag, "reply "); {
+	case ok:
+		c.reply(r, answer, f, peer, s)
+	case r.Tag == "addresses":
+		s.addrs = f.Own.String()
+		if peer.addrs != "" {
+			c.enter("connect", "msgr1")
+		}
+	case r.Tag == "connect":
+		s.entity = f.HostType
+		c.method, c.state = f.Method, "connect"
+	case r.Tag == "seq":
+		peer.expect(f.Received + 1)
+	default:
+		if !c.opened && !c.joined {
+			c.wrong(r.From, "%s before a session is open", r.Tag)
+		}
+		c.opened = c.opened || c.joined
+		c.data(r)
+		s.entity = cmp.Or(f.Source, s.entity)
+	}
+}
+
+// reply looks at the acceptor's answer to connect.
+func (c *conn) reply(r *trace.Record, answer string, f *trace.Fields, peer, s *side) {
+	switch answer {
+	case "READY", "SEQ":
+		how := "without authorizer"
+		if c.method != "" {
+			how = "authorizer of " + c.method
+		}
+		c.open("open: %s session of %s at %s with %s, connection %d, %s",
+			kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+	case "WAIT":
+		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
+	case "RETRY_SESSION":
+		c.enter(c.state, "the acceptor counts %d connections of this session: the connector tries again", f.ConnectSeq)
+	case "RETRY_GLOBAL":
+		c.enter(c.state, "the acceptor has seen attempt %d, or replaces the session: the connector tries again", f.GlobalSeq)
+	case "CHALLENGE_AUTHORIZER":
+		c.enter(c.state, "the acceptor wants proof of the authorizer")
+	case "BADPROTOVER":
+		c.wrong(r.From, "the versions of the protocol differ: the acceptor has %d", f.Protocol)
+	case "BADAUTHORIZER":
+		c.wrong(r.From, "the acceptor does not accept the authorizer, or misses one")
+	case "FEATURES":
+		c.wrong(r.From, "the connector lacks features that the acceptor requires")
+	case "RESETSESSION":
+		c.wrong(r.From, "the acceptor does not know the session: queued messages are lost")
+	}
+}

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -17,38 +19,144 @@ import (
 const Width = 100
 
 // NewFlags returns an empty set of flags that prints no text by itself.
-func NewFlags(name string) *flag.FlagSet {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
+func NewFlags(name string) *pflag.FlagSet {
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	fs.Usage = func() {}
 	return fs
 }
 
 // Parse parses flags before, between and after other arguments, which it returns. After "--"
-// there are no flags. The error is flag.ErrHelp for -h and --help, else a UsageError that names
+// there are no flags. The error is pflag.ErrHelp for -h and --help, else a UsageError that names
 // the flag.
-func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
-	all := twoDashes(fs)
-	switch err := all.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		return nil, flag.ErrHelp
-	case err != nil:
-		return nil, reworded(all, err)
+func Parse(fs *pflag.FlagSet, args []string) (rest []string, err error) {
+	if err := fs.Parse(args); err != nil {
+		return nil, reworded(fs, err)
 	}
-	return all.Args(), nil
+	return fs.Args(), nil
 }
 
-// twoDashes are the flags of fs in the library's type.
-func twoDashes(fs *flag.FlagSet) *pflag.FlagSet {
-	all := pflag.NewFlagSet(fs.Name(), pflag.ContinueOnError)
-	all.Usage = func() {}
-	all.AddGoFlagSet(fs)
-	all.VisitAll(func(f *pflag.Flag) {
-		if f.DefValue == "0s" {
-			f.DefValue = "" // is not listed as a default
+// value is a flag whose text is read when it is set.
+type value[T any] struct {
+	to         *T
+	text, kind string
+	read       func(text string) (T, error)
+	hints      []string // for completion
+}
+
+func (v *value[T]) String() string  { return v.text }
+func (v *value[T]) Type() string    { return v.kind }
+func (v *value[T]) Hints() []string { return v.hints }
+
+func (v *value[T]) Set(text string) (err error) {
+	*v.to, err = v.read(text)
+	v.text = text
+	return err
+}
+
+// Var defines a flag that sets to, by the result of read. Its preset has to be right; an empty one is not read.
+// The hints complete it.
+func Var[T any](
+	fs *pflag.FlagSet, to *T, name, preset, usage string, read func(text string) (T, error), hints ...string,
+) {
+	define(fs, &value[T]{to, preset, "string", read, hints}, name, usage)
+}
+
+func define[T any](fs *pflag.FlagSet, v *value[T], name, usage string) {
+	if v.text != "" {
+		if err := v.Set(v.text); err != nil {
+			panic(err)
 		}
-	})
-	return all
+	}
+	fs.Var(v, name, usage)
+}
+
+// ChoiceVar defines a flag that is one of some words.
+func ChoiceVar[T ~string](fs *pflag.FlagSet, to *T, name, preset, usage string, of ...T) {
+	var words []string
+	for _, w := range of {
+		words = append(words, string(w))
+	}
+	last := len(words) - 1
+	Var(fs, to, name, preset, usage, func(text string) (T, error) {
+		if slices.Contains(words, text) {
+			return T(text), nil
+		}
+		return "", fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
+	}, words...)
+}
+
+// IntVar defines a flag that is a number from least to most.
+func IntVar(fs *pflag.FlagSet, to *int, name string, preset, least, most int, usage string) {
+	want := fmt.Sprintf("want a number, %d to %d", least, most)
+	if most == math.MaxInt {
+		want = fmt.Sprintf("want a number, at least %d", least)
+	}
+	define(fs, &value[int]{to: to, text: strconv.Itoa(preset), read: func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			err = errors.New(want)
+		}
+		return n, err
+	}}, name, usage)
+}
+
+// DurationVar defines a flag that is a time of at least so much.
+func DurationVar(fs *pflag.FlagSet, to *time.Duration, name string, preset, least time.Duration, usage string) {
+	v := &value[time.Duration]{to: to, read: func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if _, bare := strconv.ParseFloat(text, 64); bare == nil && text != "0" {
+			return 0, fmt.Errorf("the unit is missing, such as %ss or %sms", text, text)
+		}
+		switch {
+		case err != nil:
+			return 0, errors.New("want a duration, such as 10s, 250ms or 1m30s")
+		case d < least:
+			return 0, fmt.Errorf("want at least %v", least)
+		}
+		return d, nil
+	}}
+	if preset > 0 { // nothing is not listed as a default
+		v.text = preset.String()
+	}
+	define(fs, v, name, usage)
+}
+
+// BytesVar defines a flag that is a number of bytes from least to most, for example 4MiB.
+func BytesVar(fs *pflag.FlagSet, to *int64, name string, preset, least, most int64, usage string) {
+	define(fs, &value[int64]{to: to, text: Bytes(preset), read: func(text string) (int64, error) {
+		n, err := ParseBytes(text, most)
+		if err == nil && n < least {
+			err = fmt.Errorf("want at least %s", Bytes(least))
+		}
+		return n, err
+	}}, name, usage)
+}
+
+// List reads the elements of a comma list.
+func List[T any](read func(text string) (T, error)) func(text string) ([]T, error) {
+	return func(text string) (list []T, err error) {
+		for one := range strings.SplitSeq(text, ",") {
+			v, err := read(strings.TrimSpace(one))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	}
+}
+
+// Wanted has the errors of a reader say only the valid values.
+func Wanted[T any](read func(text string) (T, error)) func(text string) (T, error) {
+	return func(text string) (T, error) {
+		v, err := read(text)
+		if err != nil {
+			if i := strings.LastIndex(err.Error(), "want "); i >= 0 {
+				err = errors.New(err.Error()[i:])
+			}
+		}
+		return v, err
+	}
 }
 
 // reworded names the valid values, or the flag that the user may have meant.
@@ -57,6 +165,8 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	var empty *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
 	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
 	case errors.As(err, &unknown):
 		name, dashes := unknown.GetSpecifiedName(), "--"
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
@@ -68,8 +178,14 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	case errors.As(err, &empty):
 		return Usagef("--%s needs a value", empty.GetFlag().Name)
 	case errors.As(err, &wrong):
-		f, value := wrong.GetFlag(), wrong.GetValue()
-		return Usagef("--%s %q: %s", f.Name, value, wanted(f.Value.Type(), value, wrong.Unwrap()))
+		why := wrong.Unwrap()
+		switch wrong.GetFlag().Value.Type() {
+		case "bool":
+			why = errors.New("want true or false")
+		case "uint64", "float64":
+			why = errors.New("want a number")
+		}
+		return Usagef("--%s %q: %w", wrong.GetFlag().Name, wrong.GetValue(), why)
 	}
 	return &UsageError{err}
 }
@@ -89,25 +205,9 @@ func Nearest(word, dashes string, names []string) string {
 	return ""
 }
 
-// wanted describes the valid values of a flag, by its type.
-func wanted(kind, value string, why error) string {
-	switch kind {
-	case "duration":
-		if _, err := strconv.ParseFloat(value, 64); err == nil {
-			return fmt.Sprintf("the unit is missing, such as %ss or %sms", value, value)
-		}
-		return "want a duration, such as 10s, 250ms or 1m30s"
-	case "bool":
-		return "want true or false"
-	case "int", "uint64", "float64":
-		return "want a number"
-	}
-	return why.Error()
-}
-
 // PrintFlags lists the flags with their defaults, within Width columns.
-func PrintFlags(w io.Writer, fs *flag.FlagSet) {
-	fmt.Fprint(w, twoDashes(fs).FlagUsagesWrapped(Width))
+func PrintFlags(w io.Writer, fs *pflag.FlagSet) {
+	fmt.Fprint(w, fs.FlagUsagesWrapped(Width))
 }
 
 // Hang writes a head and a text, in lines of at most width columns. All lines but the first are

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,12 +27,9 @@ func Main(run func(ctx context.Context, args []string) int) {
 // Program is a program of several commands. Beside its own it has version, completion and
 // help.
 type Program struct {
-	Name, About string        // About is one line without a full stop
-	Flags       *flag.FlagSet // of all commands; nil: each has its own
+	Name, About string         // About is one line without a full stop
+	Flags       *pflag.FlagSet // of all commands; nil: each has its own
 	Commands    []Command
-	// Values are the values of flags, for completion, by the word in capitals that stands for
-	// the value in the help. FILE, PATH, DIR and DIRECTORY are files.
-	Values map[string][]string
 	// Letters are short names of flags, by their long names.
 	Letters map[string]string
 }
@@ -46,7 +42,7 @@ type Command struct {
 	// Text is the long help, and Example a call. They and Flags are for a program whose
 	// commands have flags of their own.
 	Text, Example string
-	Flags         *flag.FlagSet
+	Flags         *pflag.FlagSet
 	// Given are arguments from flags, before the arguments of the call; nil: none.
 	Given func() []string
 	Run   func(ctx context.Context, args []string) error
@@ -167,16 +163,19 @@ func (p *Program) cobra(c Command) *cobra.Command {
 	return cmd
 }
 
-// flags gives a command flags, and completes their values.
-func (p *Program) flags(c *cobra.Command, to *pflag.FlagSet, from *flag.FlagSet) {
-	known := twoDashes(from)
-	known.VisitAll(func(f *pflag.Flag) { f.Shorthand = p.Letters[f.Name] })
-	to.AddFlagSet(known)
-	to.VisitAll(func(f *pflag.Flag) {
+// flags gives a command flags, and completes their values. FILE, PATH, DIR and DIRECTORY are files.
+func (p *Program) flags(c *cobra.Command, to, from *pflag.FlagSet) {
+	from.VisitAll(func(f *pflag.Flag) { f.Shorthand = p.Letters[f.Name] })
+	to.AddFlagSet(from)
+	from.VisitAll(func(f *pflag.Flag) {
 		switch value, _ := pflag.UnquoteUsage(f); value {
 		case "FILE", "PATH", "DIR", "DIRECTORY": // as the shell does it
 		default:
-			complete := cobra.FixedCompletions(p.Values[value], cobra.ShellCompDirectiveNoFileComp)
+			var hints []string
+			if v, ok := f.Value.(interface{ Hints() []string }); ok {
+				hints = v.Hints()
+			}
+			complete := cobra.FixedCompletions(hints, cobra.ShellCompDirectiveNoFileComp)
 			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
 		}
 	})

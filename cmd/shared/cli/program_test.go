@@ -63,7 +63,6 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		p.Flags.StringVar(&first, "first", "", "`A`, in place of the argument")
 		p.Flags.Int("level", 1, "a `NUMBER`")
 		p.Flags.String("levels", "", "some `LEVELS`")
-		p.Values = map[string][]string{"LEVELS": {"high", "low"}}
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
 			return p.Run(t.Context(), stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)

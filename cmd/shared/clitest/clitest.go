@@ -1,8 +1,14 @@
 package clitest
 
 import (
+	"bufio"
+	"bytes"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -28,4 +34,135 @@ func Check(
 		!strings.Contains(errs.String(), stderr) || stderr == "" && errs.Len() > 0 {
 		t.Errorf("%s: status %d, %.80q, %q; want %d, %.80q, %q", args, got, out.String(), errs.String(), status, stdout, stderr)
 	}
+}
+
+// asProgram marks a process of the test binary that is the program. Its children inherit it.
+const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
+
+// Program is the TestMain of a program whose tests start it by Command or Start: in such a
+// process it calls main. It does not return.
+func Program(m *testing.M, main func()) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Command is the program in a process of its own, to be started. TestMain must call Program.
+func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	Must(t, err)
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// Process is a program that Start has started. Its methods are for one goroutine at a time.
+type Process struct {
+	Stdout *bufio.Reader // its output
+
+	t     testing.TB
+	cmd   *exec.Cmd
+	errs  Buffer
+	ended bool
+}
+
+// Buffer is an output that a program fills while a test reads it.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String is the output so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// Start starts the program. The test's end kills it if it still runs; a test that fails shows
+// its standard error.
+func Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: Command(t, args...)}
+	p.cmd.Stderr = &p.errs
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	Must(t, err)
+	p.Stdout = bufio.NewReader(out)
+	t.Cleanup(func() {
+		if p.Kill(); t.Failed() && p.Stderr() != "" {
+			t.Logf("%q said: %s", args, p.Stderr())
+		}
+	})
+	return p
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Line is the next line that it writes, without its end. It fails the test if there is none.
+func (p *Process) Line() string {
+	p.t.Helper()
+	line, err := p.Stdout.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("%q says nothing more than %q: %v: %s", p.cmd.Args[1:], line, err, p.Stderr())
+	}
+	return line[:len(line)-1]
+}
+
+// Stderr is its standard error so far.
+func (p *Process) Stderr() string { return p.errs.String() }
+
+// Signal sends it a signal.
+func (p *Process) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Kill kills it, if it has not ended, and waits for that. It may be called on any goroutine
+// of the test.
+func (p *Process) Kill() {
+	if !p.ended {
+		p.ended = true
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()         // it was killed
+	}
+}
+
+// Want waits for its end, which must be with that exit status. All that it writes to Stdout
+// must have been read.
+func (p *Process) Want(status int) {
+	p.t.Helper()
+	p.ended = true
+	_ = p.cmd.Wait() // the status has the error
+	if got := p.cmd.ProcessState.ExitCode(); got != status {
+		p.t.Errorf("%q: %v, want status %d: %s", p.cmd.Args[1:], p.cmd.ProcessState, status, p.Stderr())
+	}
+}
+
+// Sleeper starts a process that waits until the test ends, and returns its number.
+func Sleeper(t testing.TB) (pid int) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "read line")
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	Must(t, err)
+	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
+	return cmd.Process.Pid
 }

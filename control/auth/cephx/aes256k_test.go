@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -41,7 +42,7 @@ func TestAES256KVectors(t *testing.T) {
 		}
 		Handshakes []struct{ Key, Received, Signature hexBytes }
 	}
-	load(t, "cephx-crypto-aes256k.json", &file)
+	linktest.Load(t, "cephx-crypto-aes256k.json", &file)
 	if len(file.Ciphers) < 60 || len(file.Refused) < 6 || len(file.Proofs) < 1 || len(file.Signatures) < 3 || len(file.Handshakes) < 4 {
 		t.Fatal("vectors are missing")
 	}
@@ -142,32 +143,15 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 // values and clock, that answers the login of a real tool of 20.2.4 with the same bytes.
 func TestMonAgainstRecordedClientOf20(t *testing.T) {
 	var file struct{ Vectors []msgr2Vector }
-	load(t, "cephx-server-mon-aes256k.json", &file)
+	linktest.Load(t, "cephx-server-mon-aes256k.json", &file)
 	for _, v := range file.Vectors {
 		mode := auth.Mode(v.ModeNumber)
 		t.Run(mode.String(), func(t *testing.T) {
 			entityKey, err := ParseKey(v.EntityKey)
 			must(t, err)
-			r := wire.NewReader(v.Done)
-			readReplyHeader(r, opAuthSessionKey)
-			g, tk, err := (&readIssued(r)[0]).open(entityKey, Key{})
-			must(t, err)
-			content, err := openTicket(tk, key(t, v.AuthSecret))
-			must(t, err)
-
-			now := content.created
-			var ring Keyring
+			ring := new(Keyring)
 			must(t, ring.Set(Entity{Name: admin, Key: entityKey}))
-			a, err := NewAuthority(AuthorityConfig{
-				Entities: &ring, AuthTTL: g.validity, Ciphers: Ciphers{Allowed: []Kind{AES256K}, Service: AES256K}, Now: func() time.Time { return now },
-			})
-			must(t, err)
-			a.lastID = v.GlobalID - 1
-			secrets := rotatingSecrets{newest: 3}
-			for id := uint64(1); id <= 3; id++ {
-				secrets.list = append(secrets.list, rotatingSecret{id, key(t, v.AuthSecret), now.Add(time.Duration(id) * defaultAuthTTL)})
-			}
-			a.restore(serviceAuth, secrets)
+			a, content := monitorOf(t, ring, entityKey, v.Done, v.GlobalID, func(uint64) Key { return key(t, v.AuthSecret) })
 			grantOf, ticketOf, secretOf := v.Confounders[0], v.Confounders[1], v.Confounders[2]
 			a.rand = script(v.ServerChallenge, v.AuthSessionKey, ticketOf, grantOf, v.Secret, secretOf)
 			s, err := NewServer(ServerConfig{Own: wire.Mon, Authority: a})
@@ -205,7 +189,7 @@ func TestRenewalVector(t *testing.T) {
 			Tickets         []ticketVector
 		}
 	}
-	load(t, "cephx-renewal-aes256k.json", &file)
+	linktest.Load(t, "cephx-renewal-aes256k.json", &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.EntityKey, v.ClientChallenge, v.Plain[envelopeHead+1:envelopeHead+9], v.Confounders)
 	c.globalID, c.challenge = v.GlobalID, uint64(v.ServerChallenge)
@@ -234,45 +218,12 @@ func TestRenewalVector(t *testing.T) {
 	}
 }
 
-// Which kind a session key has follows from the kinds of the entity's key and of the
-// service's secret; a connector and a service agree in every combination.
-func TestSessionKeysAreOfTheWeakerKind(t *testing.T) {
-	kinds := []Kind{AES, AES256K}
-	for _, entity := range kinds {
-		for _, service := range kinds {
-			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Service: service, Preferred: entity} })
-			cl := c.client(admin, only(auth.Secure))
-			res, _ := c.login(cl)
-			if k := key(t, res.SessionKey).kind(); k != entity {
-				t.Errorf("%v entity, %v secrets: auth session key %v", entity, service, k)
-			}
-			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-			must(t, errors.Join(cerr, serr))
-			if k := key(t, cres.SessionKey).kind(); k != min(entity, service) || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
-				t.Errorf("%v entity, %v secrets: session key %v", entity, service, k)
-			}
-			// The same for tickets that are asked for later, and for all together.
-			cl.RenewAll()
-			c.renew(cl)
-			if due := cl.due(); due != 0 {
-				t.Errorf("still due: %v", due)
-			}
-			delete(cl.tickets, serviceMgr)
-			c.renew(cl)
-			if k := cl.tickets[serviceMgr].sessionKey.kind(); k != min(entity, service) {
-				t.Errorf("%v entity, %v secrets: renewed session key %v", entity, service, k)
-			}
-		}
-	}
-}
-
 // Secrets of both kinds are in one list while a cluster goes from one to the other.
 func TestSecretsOfBothKindsRotate(t *testing.T) {
 	var s rotatingSecrets
 	for i, kind := range []Kind{AES, AES256K, AES256K, AES256K} {
 		now := t0.Add(time.Duration(2*i) * time.Hour)
-		_, err := s.rotate(now, time.Hour, kind, nil)
-		must(t, err)
+		must(t, s.rotate(now, time.Hour, kind, nil))
 		again, err := decodeRotatingSecrets(s.appendTo(nil))
 		must(t, err)
 		store := NewSecretStore(wire.OSD)
@@ -283,7 +234,7 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 			if want := kind; !found || !stored.equal(k) || i != 1 && k.kind() != want {
 				t.Errorf("step %d, secret %d: kind %v", i, id, k.kind())
 			}
-			cl, err := issueUnder(k, id)
+			cl, err := issueUnder(e)
 			must(t, err)
 			server, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: store, TicketGrace: -1})
 			must(t, err)
@@ -298,8 +249,8 @@ func TestSecretsOfBothKindsRotate(t *testing.T) {
 }
 
 // issueUnder is an authorizer with a ticket under a secret.
-func issueUnder(secret Key, id uint64) (*authorizer, error) {
-	tk, g, err := issue(issueParams{secretID: id, secret: secret, kind: secret.kind(), name: admin, globalID: 7, now: t0, ttl: time.Hour})
+func issueUnder(secret rotatingSecret) (*authorizer, error) {
+	tk, g, err := issue(secret, secret.key.kind(), time.Hour, ticketContent{name: admin, globalID: 7, created: t0}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +263,7 @@ func TestKindsThatAreNotAllowedAreRefused(t *testing.T) {
 	for _, allowed := range []Kind{AES, AES256K} {
 		for _, kind := range []Kind{AES, AES256K} {
 			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Allowed: []Kind{allowed}, Preferred: kind} })
-			_, _, cerr, serr := connect(c.client(admin), wire.Client, c.mon, wire.Mon, wires{})
+			_, _, cerr, serr := connect(c.client(admin), c.mon, wires{})
 			if kind == allowed {
 				must(t, errors.Join(cerr, serr))
 			} else if !errors.Is(serr, errKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {

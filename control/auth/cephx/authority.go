@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -69,14 +70,8 @@ func NewAuthority(cfg AuthorityConfig) (*Authority, error) {
 		return nil, err
 	}
 	a := &Authority{
-		entities: cfg.Entities, ciphers: ciphers, authTTL: cfg.AuthTTL, ttl: cfg.ServiceTTL,
+		entities: cfg.Entities, ciphers: ciphers, authTTL: cmp.Or(cfg.AuthTTL, defaultAuthTTL), ttl: cmp.Or(cfg.ServiceTTL, DefaultServiceTTL),
 		now: wallClock(cfg.Now), rand: cfg.Rand, secrets: make(map[service]*rotatingSecrets), lastID: firstGlobalID,
-	}
-	if a.authTTL == 0 {
-		a.authTTL = defaultAuthTTL
-	}
-	if a.ttl == 0 {
-		a.ttl = DefaultServiceTTL
 	}
 	if a.nobody, err = NewKey(ciphers.Preferred, a.rand, a.now()); err != nil {
 		return nil, err
@@ -107,7 +102,7 @@ func (a *Authority) rotate(now time.Time) error {
 			r = new(rotatingSecrets)
 			a.secrets[s] = r
 		}
-		if _, err := r.rotate(now, a.lifetime(s), a.ciphers.Service, a.rand); err != nil {
+		if err := r.rotate(now, a.lifetime(s), a.ciphers.Service, a.rand); err != nil {
 			return fmt.Errorf("rotate secrets of %v: %w", s, err)
 		}
 	}
@@ -174,13 +169,13 @@ func (a *Authority) Renew() error {
 // is that of the key under which the grant will stand; a session key for a service other
 // than the issuer is no stronger than the secret of that service.
 func (a *Authority) issueFor(s service, name wire.EntityName, globalID uint64, kind Kind) (ticket, grant, error) {
-	p := issueParams{kind: kind, name: name, globalID: globalID, now: a.now(), ttl: a.lifetime(s), rand: a.rand}
+	c := ticketContent{name: name, globalID: globalID, created: a.now()}
 	if s != serviceMon && s != serviceAuth {
 		e, _ := a.entities.Lookup(name)
-		p.caps = encodeCaps(e.Caps[wire.EntityType(s).String()])
+		c.caps = encodeCaps(e.Caps[wire.EntityType(s).String()])
 	}
 	a.mu.Lock()
-	if err := a.rotate(p.now); err != nil {
+	if err := a.rotate(c.created); err != nil {
 		a.mu.Unlock()
 		return ticket{}, grant{}, err
 	}
@@ -190,43 +185,29 @@ func (a *Authority) issueFor(s service, name wire.EntityName, globalID uint64, k
 		return ticket{}, grant{}, fmt.Errorf("%w: no such service: %v", errConfig, s)
 	}
 	secret, limit := r.issuing()
-	p.secretID, p.secret = secret.id, secret.key.Clone()
-	if s != serviceAuth {
-		p.kind = min(kind, p.secret.kind())
-	}
+	secret.key = secret.key.Clone()
 	a.mu.Unlock()
-	defer p.secret.Wipe()
-	p.ttl = min(p.ttl, limit.Sub(p.now))
-	return issue(p)
+	defer secret.key.Wipe()
+	if s != serviceAuth {
+		kind = min(kind, secret.key.kind())
+	}
+	return issue(secret, kind, min(a.lifetime(s), limit.Sub(c.created)), c, a.rand)
 }
 
-// issueParams is everything that a ticket is made from.
-type issueParams struct {
-	secretID uint64
-	secret   Key
-	kind     Kind // of the session key
-	name     wire.EntityName
-	globalID uint64
-	caps     []byte
-	now      time.Time
-	ttl      time.Duration
-	rand     io.Reader
-}
-
-func issue(p issueParams) (ticket, grant, error) {
-	session, err := NewKey(p.kind, p.rand, p.now)
+// issue makes a ticket with a session key of a kind, and its grant. The content has neither the key
+// nor the end of its life.
+func issue(secret rotatingSecret, kind Kind, ttl time.Duration, c ticketContent, r io.Reader) (ticket, grant, error) {
+	session, err := NewKey(kind, r, c.created)
 	if err != nil {
 		return ticket{}, grant{}, err
 	}
-	t, err := sealTicket(p.secretID, p.secret, &ticketContent{
-		name: p.name, globalID: p.globalID, created: p.now, expires: p.now.Add(p.ttl),
-		caps: p.caps, sessionKey: session,
-	}, p.rand)
+	c.expires, c.sessionKey = c.created.Add(ttl), session
+	t, err := sealTicket(secret.id, secret.key, &c, r)
 	if err != nil {
 		session.Wipe()
 		return ticket{}, grant{}, err
 	}
-	return t, grant{session, p.ttl}, nil
+	return t, grant{session, ttl}, nil
 }
 
 // Wipe overwrites the secrets of the services. The authority cannot be used any more. It

@@ -3,6 +3,7 @@ package cephx
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -15,17 +16,8 @@ type authorizer struct {
 	head  authorizerHead
 	key   Key
 	nonce uint64
-	step  authorizerStep
+	step  step
 }
-
-type authorizerStep uint8
-
-const (
-	authorizerNew authorizerStep = iota
-	authorizerSent
-	authorizerAnswered
-	authorizerDone
-)
 
 // newAuthorizer takes over the key.
 func newAuthorizer(c *Client, head authorizerHead, key Key) (*authorizer, error) {
@@ -39,23 +31,23 @@ func newAuthorizer(c *Client, head authorizerHead, key Key) (*authorizer, error)
 
 // first implements steps: the authorizer without an answer to a challenge.
 func (a *authorizer) first() ([]byte, error) {
-	if a.step != authorizerNew {
+	if a.step != stepNew {
 		return nil, fmt.Errorf("authorizer: %w", errOutOfOrder)
 	}
-	a.step = authorizerSent
+	a.step = stepAsked
 	return a.payload(authorize{nonce: a.nonce})
 }
 
 // answer implements steps.
 func (a *authorizer) answer(challenge []byte) ([]byte, error) {
-	if a.step != authorizerSent {
+	if a.step != stepAsked {
 		return nil, fmt.Errorf("authorizer: challenge: %w", errOutOfOrder)
 	}
 	c, err := openChallenge(a.key, challenge)
 	if err != nil {
 		return nil, err
 	}
-	a.step = authorizerAnswered
+	a.step = stepAnswered
 	return a.payload(authorize{nonce: a.nonce, haveChallenge: true, answer: c + 1})
 }
 
@@ -66,11 +58,10 @@ func (a *authorizer) payload(content authorize) ([]byte, error) {
 	return a.key.sealPrefixed(useAuthorize, a.head.appendTo(nil), plain, a.c.rand)
 }
 
-// open verifies the reply of the service, which proves that the service could open the
-// ticket, and returns the connection secret if there is one; the caller wipes it. A
-// service that has not challenged us is refused.
-func (a *authorizer) open(reply []byte) (secret []byte, err error) {
-	if a.step != authorizerAnswered {
+// done implements steps: the reply proves that the service could open the ticket. A service that
+// has not challenged us is refused. The global id is that of the ticket.
+func (a *authorizer) done(_ uint64, mode auth.Mode, reply []byte) (*auth.Result, error) {
+	if a.step != stepAnswered {
 		return nil, fmt.Errorf("authorizer: done without a challenge: %w", errOutOfOrder)
 	}
 	got, secret, err := openReply(a.key, reply)
@@ -82,16 +73,7 @@ func (a *authorizer) open(reply []byte) (secret []byte, err error) {
 		clear(secret)
 		return nil, ErrServerProof
 	}
-	a.step = authorizerDone
-	return secret, nil
-}
-
-// done implements steps. The global id is that of the ticket.
-func (a *authorizer) done(_ uint64, mode auth.Mode, reply []byte) (*auth.Result, error) {
-	secret, err := a.open(reply)
-	if err != nil {
-		return nil, err
-	}
+	a.step = stepDone
 	if secret, err = secretFor(mode, secret); err != nil {
 		return nil, err
 	}
@@ -126,6 +108,37 @@ type authorizerHead struct {
 	globalID uint64
 	service  service
 	ticket   ticket
+}
+
+// open opens the ticket of an authorizer for a service, and verifies that its sender has the
+// session key of the ticket (Ceph's CephxProtocol.cc). For grace after its expiry a ticket is good,
+// if that is negative for ever.
+func (h *authorizerHead) open(
+	sealed []byte, own service, secrets SecretSource, now func() time.Time, grace time.Duration,
+) (c ticketContent, a authorize, err error) {
+	if h.service != own {
+		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)
+	}
+	secret, ok := secrets.Secret(wire.EntityType(own), h.ticket.secretID)
+	if !ok {
+		return c, a, fmt.Errorf("authorizer: %w: %d", errUnknownSecret, h.ticket.secretID)
+	}
+	defer secret.Wipe()
+	if c, err = openTicket(h.ticket, secret); err != nil {
+		return c, a, fmt.Errorf("authorizer: %w", err)
+	}
+	err = c.sessionKey.openDecode(useAuthorize, sealed, func(r *wire.Reader) { a = readAuthorize(r) })
+	switch {
+	case err != nil:
+	case c.globalID != h.globalID:
+		err = fmt.Errorf("global id %d with a ticket of %d: %w", h.globalID, c.globalID, errForeignTicket)
+	case grace >= 0 && !now().Before(c.expires.Add(grace)):
+		err = fmt.Errorf("since %v: %w", c.expires, errTicketExpired)
+	default:
+		return c, a, nil
+	}
+	c.sessionKey.Wipe()
+	return ticketContent{}, authorize{}, fmt.Errorf("authorizer of %v: %w", c.name, err)
 }
 
 func (h *authorizerHead) appendTo(dst []byte) []byte {
@@ -202,12 +215,7 @@ func sealReply(session Key, nonce uint64, secret []byte, r io.Reader) ([]byte, e
 }
 
 func openReply(session Key, p []byte) (noncePlus1 uint64, secret []byte, err error) {
-	outer := wire.NewReader(p)
-	bare := outer.Blob()
-	if err := outer.Err(); err != nil {
-		return 0, nil, fmt.Errorf("authorizer reply: %w", err)
-	}
-	err = session.openDecode(useReply, bare, func(r *wire.Reader) {
+	err = session.openPrefixed(useReply, p, func(r *wire.Reader) {
 		v := readVersion(r, "authorizer reply", replyVersion)
 		noncePlus1 = r.U64()
 		if v >= replyVersionSecret {

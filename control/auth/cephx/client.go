@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -84,10 +85,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if _, err := cfg.Key.scheme(); err != nil {
 		return nil, fmt.Errorf("%w: key of %v: %w", errConfig, cfg.Name, err)
 	}
-	wanted := service(cfg.Services)
-	if wanted == 0 {
-		wanted = defaultServices
-	}
+	wanted := cmp.Or(service(cfg.Services), defaultServices)
 	return &Client{
 		name: cfg.Name, key: cfg.Key.Clone(), services: wanted | serviceAuth, secrets: cfg.Secrets,
 		modes: cfg.Modes, issuer: cfg.Authority, now: wallClock(cfg.Now), rand: cfg.Rand,
@@ -263,10 +261,8 @@ func (c *Client) ownTicket(s service) (authorizerHead, Key, error) {
 	)
 	switch {
 	case s == serviceMon:
-		t, g, err = issue(issueParams{
-			secretID: monSecretID, secret: c.key, kind: c.key.kind(), name: c.name,
-			now: c.now(), ttl: DefaultServiceTTL, rand: c.rand,
-		})
+		secret := rotatingSecret{id: monSecretID, key: c.key}
+		t, g, err = issue(secret, c.key.kind(), DefaultServiceTTL, ticketContent{name: c.name, created: c.now()}, c.rand)
 	case c.issuer != nil:
 		t, g, err = c.issuer.issueFor(s, c.name, 0, AES256K)
 	default:

@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -15,20 +16,20 @@ var (
 	errKeyType = errors.New("unsupported key type")
 	// errNoKey means that a key is missing or was wiped.
 	errNoKey = errors.New("no key")
-	// errKeyring is wrapped by every [keyringError].
-	errKeyring = errors.New("invalid keyring")
+	// errKeyring: a keyring file, or an entry for one, is wrong. The text never quotes a key.
+	errKeyring = errors.New("keyring")
 	// errConfig means that a configuration makes no sense.
 	errConfig = errors.New("invalid cephx configuration")
 	// errWrongKey: the bytes were made with another key, or altered on the way.
 	errWrongKey = errors.New("decryption failed, wrong key or altered data")
-	// ErrProof: a connector could not prove that it has the key of its entity, or there is no
+	// errProof: a connector could not prove that it has the key of its entity, or there is no
 	// such entity.
-	ErrProof = errors.New("entity not proven")
+	errProof = errors.New("entity not proven")
 	// ErrServerProof means that an acceptor could not prove that it knows the session key.
 	ErrServerProof = errors.New("acceptor did not prove the session key")
-	// ErrChallenge means that the answer to a challenge is wrong, as that of a replayed
+	// errChallenge means that the answer to a challenge is wrong, as that of a replayed
 	// exchange is.
-	ErrChallenge = errors.New("wrong answer to the challenge")
+	errChallenge = errors.New("wrong answer to the challenge")
 	// errReplayed means that a monitor's reply carries a session key that this client has
 	// had before.
 	errReplayed = errors.New("monitor's reply was seen before")
@@ -63,11 +64,4 @@ func inval(reason string) error {
 	return &auth.Refused{Errno: auth.EINVAL, Reason: reason}
 }
 
-func malformed(what string) error {
-	return &malformedError{what}
-}
-
-type malformedError struct{ what string }
-
-func (e *malformedError) Error() string        { return "malformed input: " + e.what }
-func (e *malformedError) Is(target error) bool { return target == wire.ErrMalformed }
+func malformed(what string) error { return fmt.Errorf("%w: %s", wire.ErrMalformed, what) }

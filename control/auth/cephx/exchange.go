@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -31,6 +32,16 @@ type steps interface {
 	auth.Wiper
 }
 
+// step is how far an exchange has come.
+type step uint8
+
+const (
+	stepNew      step = iota
+	stepAsked         // the request is made
+	stepAnswered      // and the answer to the challenge
+	stepDone
+)
+
 // Request implements [auth.ClientExchange].
 func (e *clientExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
 	p, err := e.steps.first()
@@ -43,7 +54,7 @@ func (e *clientExchange) BadMethod(_ context.Context, m auth.Method, result int3
 	if m != auth.Cephx {
 		return fmt.Errorf("%w: %v", errWrongMethod, m)
 	}
-	next, err := badMethod(e.modes, result, methods, modes)
+	next, err := fewerModes(e.modes, result, methods, modes)
 	if err == nil {
 		e.modes = next
 	}
@@ -79,19 +90,11 @@ func (e *clientExchange) Done(_ context.Context, globalID uint64, mode auth.Mode
 // Wipe implements [auth.Wiper].
 func (e *clientExchange) Wipe() { e.steps.Wipe() }
 
-// badMethod interprets AUTH_BAD_METHOD: it returns the modes to offer next, or nil and
-// the reason to give up.
-func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
-	if result >= 0 {
-		// A result that is no errno is never taken for success.
-		result = auth.EACCES
-	}
-	if !slices.Contains(methods, auth.Cephx) {
-		return nil, fmt.Errorf("%w: peer allows %v: %w", auth.ErrNoMethod, methods, &auth.Refused{Errno: result})
-	}
-	refused := &auth.Refused{Errno: result}
-	if result != auth.EOPNOTSUPP {
-		return nil, refused
+// fewerModes are the modes to offer after AUTH_BAD_METHOD, or nil and the reason to give up.
+func fewerModes(offered []auth.Mode, result int32, methods []auth.Method, modes []auth.Mode) ([]auth.Mode, error) {
+	err := auth.BadMethod(auth.Cephx, result, methods, modes)
+	if !errors.Is(err, auth.ErrNoMode) {
+		return nil, err
 	}
 	var common []auth.Mode
 	for _, m := range offered {
@@ -100,7 +103,7 @@ func badMethod(offered []auth.Mode, result int32, methods []auth.Method, modes [
 		}
 	}
 	if len(common) == 0 || len(common) == len(offered) {
-		return nil, fmt.Errorf("%w: offered %v, peer allows %v: %w", auth.ErrNoMode, offered, modes, refused)
+		return nil, err
 	}
 	return common, nil
 }

@@ -13,10 +13,10 @@ import (
 )
 
 // agree fails the test unless both sides ended with the same secrets for mode.
-func agree(t *testing.T, mode auth.Mode, c, s *auth.Result) {
+func agree(t *testing.T, mode auth.Mode, kind Kind, c, s *auth.Result) {
 	t.Helper()
-	if len(c.SessionKey) != 16 || !bytes.Equal(c.SessionKey, s.SessionKey) {
-		t.Error("session keys differ")
+	if got := key(t, c.SessionKey).kind(); got != kind || !bytes.Equal(c.SessionKey, s.SessionKey) {
+		t.Errorf("session keys %x and %x, want one of kind %v", c.SessionKey, s.SessionKey, kind)
 	}
 	want := 0
 	if mode == auth.Secure {
@@ -33,30 +33,45 @@ func agree(t *testing.T, mode auth.Mode, c, s *auth.Result) {
 	}
 }
 
+// Which kind a session key has follows from the kinds of the entity's key and of the
+// service's secret: it is that of the weaker one.
 // Matrix: AU-02
-func TestLoginThenServiceInBothModes(t *testing.T) {
+func TestLoginThenServiceInBothModesAndWithAllKinds(t *testing.T) {
+	kinds := []Kind{AES, AES256K}
 	for _, mode := range []auth.Mode{auth.CRC, auth.Secure} {
-		t.Run(mode.String(), func(t *testing.T) {
-			c := newCluster(t)
-			cl := c.client(admin, only(mode))
-			cres, sres := c.login(cl)
-			agree(t, mode, cres, sres)
-			if sres.Entity != admin || sres.GlobalID == 0 || cl.GlobalID() != sres.GlobalID {
-				t.Errorf("logged in as %v %d", sres.Entity, sres.GlobalID)
+		for _, entity := range kinds {
+			for _, service := range kinds {
+				t.Run(fmt.Sprintf("%v, %v entity, %v secrets", mode, entity, service), func(t *testing.T) {
+					c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Service: service, Preferred: entity} })
+					weaker := min(entity, service)
+					cl := c.client(admin, only(mode))
+					cres, sres := c.login(cl)
+					agree(t, mode, entity, cres, sres)
+					if sres.Entity != admin || sres.GlobalID == 0 || cl.GlobalID() != sres.GlobalID || sres.Caps != "allow *" {
+						t.Errorf("logged in as %v %d, with %q", sres.Entity, sres.GlobalID, sres.Caps)
+					}
+					if due := cl.due(); due != 0 {
+						t.Errorf("tickets for %v did not come along", due)
+					}
+					cres, sres = c.opens(cl, c.osd)
+					agree(t, mode, weaker, cres, sres)
+					if sres.Caps != "allow rwx" {
+						t.Errorf("caps for osd %q", sres.Caps)
+					}
+					// The same for tickets that are asked for later, and for all together.
+					cl.RenewAll()
+					c.renew(cl)
+					if due := cl.due(); due != 0 {
+						t.Errorf("still due: %v", due)
+					}
+					delete(cl.tickets, serviceMgr)
+					c.renew(cl)
+					if k := cl.tickets[serviceMgr].sessionKey.kind(); k != weaker {
+						t.Errorf("renewed session key %v", k)
+					}
+				})
 			}
-			if sres.Caps != "allow *" {
-				t.Errorf("caps for mon %q", sres.Caps)
-			}
-			if due := cl.due(); due != 0 {
-				t.Errorf("tickets for %v did not come along", due)
-			}
-			cres, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-			must(t, errors.Join(cerr, serr))
-			agree(t, mode, cres, sres)
-			if sres.Caps != "allow rwx" {
-				t.Errorf("caps for osd %q", sres.Caps)
-			}
-		})
+		}
 	}
 }
 
@@ -67,8 +82,7 @@ func TestEachConnectionHasFreshKeys(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 4 {
 		res, _ := c.login(cl)
-		osd, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-		must(t, errors.Join(cerr, serr))
+		osd, _ := c.opens(cl, c.osd)
 		for _, secret := range [][]byte{res.SessionKey, res.ConnectionSecret[:40], osd.ConnectionSecret[:40]} {
 			if seen[string(secret)] {
 				t.Fatal("a secret came twice")
@@ -78,35 +92,8 @@ func TestEachConnectionHasFreshKeys(t *testing.T) {
 	}
 }
 
-func TestServerChoosesByTheClientsPreference(t *testing.T) {
-	c := newCluster(t)
-	for _, tc := range []struct {
-		client, server []auth.Mode
-		want           auth.Mode
-	}{
-		{[]auth.Mode{auth.Secure, auth.CRC}, []auth.Mode{auth.CRC, auth.Secure}, auth.Secure},
-		{[]auth.Mode{auth.CRC, auth.Secure}, []auth.Mode{auth.Secure, auth.CRC}, auth.CRC},
-		{[]auth.Mode{auth.CRC, auth.Secure}, []auth.Mode{auth.Secure}, auth.Secure},
-		{[]auth.Mode{auth.CRC}, []auth.Mode{auth.Secure}, 0},
-	} {
-		c.mon.cfg.Modes = func(wire.EntityType) []auth.Mode { return tc.server }
-		cl := c.client(admin, only(tc.client...))
-		res, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{})
-		switch {
-		case tc.want == 0:
-			if !errors.Is(cerr, auth.ErrNoMode) || !errors.Is(cerr, &auth.Refused{Errno: auth.EOPNOTSUPP}) || !errors.Is(serr, auth.ErrNoMode) {
-				t.Errorf("%v with %v: %v, %v", tc.client, tc.server, cerr, serr)
-			}
-		case cerr != nil || serr != nil:
-			t.Errorf("%v with %v: %v, %v", tc.client, tc.server, cerr, serr)
-		case res.Mode != tc.want:
-			t.Errorf("%v with %v: %v", tc.client, tc.server, res.Mode)
-		}
-	}
-}
-
 func TestDefaultModes(t *testing.T) {
-	secure := []auth.Mode{auth.Secure, auth.CRC}
+	crcOnly, secure := []auth.Mode{auth.CRC}, []auth.Mode{auth.Secure, auth.CRC}
 	crc := []auth.Mode{auth.CRC, auth.Secure}
 	for _, tc := range []struct {
 		own, peer wire.EntityType
@@ -119,6 +106,18 @@ func TestDefaultModes(t *testing.T) {
 		if got := defaultModes(tc.own, tc.peer); !slices.Equal(got, tc.want) {
 			t.Errorf("%v to %v: %v", tc.own, tc.peer, got)
 		}
+	}
+	// What is configured counts in their place, but for modes that do not exist.
+	c, odd := newCluster(t), []auth.Mode{3, auth.CRC, 0}
+	c.mon.cfg.Modes = func(wire.EntityType) []auth.Mode { return odd }
+	allowed, announced := c.mon.Modes(ctx, wire.Client, auth.Cephx)
+	if _, other := c.mon.Modes(ctx, wire.Client, auth.None); !slices.Equal(allowed, crcOnly) || !slices.Equal(announced, crcOnly) || !slices.Equal(other, crcOnly) {
+		t.Errorf("allowed %v, announced %v", allowed, announced)
+	}
+	x, err := c.client(admin, only(odd...)).Start(ctx, wire.Mon)
+	must(t, err)
+	if _, offered, _, err := x.Request(ctx); err != nil || !slices.Equal(offered, crcOnly) {
+		t.Errorf("offered %v, %v", offered, err)
 	}
 }
 
@@ -234,8 +233,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 	c := newCluster(t)
 	mon := c.client(wire.EntityName{Type: wire.Mon, ID: "a"}, func(cfg *ClientConfig) { cfg.Authority = c.authority })
 	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
-		cres, sres, cerr, serr := connect(mon, wire.Mon, server, peer, wires{})
-		must(t, errors.Join(cerr, serr))
+		cres, sres := c.opens(mon, server)
 		if sres.Entity != mon.name || sres.GlobalID != 0 || !bytes.Equal(cres.SessionKey, sres.SessionKey) {
 			t.Errorf("%v: %v %d", peer, sres.Entity, sres.GlobalID)
 		}
@@ -243,7 +241,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 	stranger := newKey(t, AES)
 	fake, err := NewClient(ClientConfig{Name: mon.name, Key: stranger, Now: c.clock.Now, Rand: c.rand})
 	must(t, err)
-	if _, _, _, serr := connect(fake, wire.Mon, c.mon, wire.Mon, wires{}); !errors.Is(serr, errWrongKey) {
+	if _, _, _, serr := connect(fake, c.mon, wires{}); !errors.Is(serr, errWrongKey) {
 		t.Errorf("monitor with another key: %v", serr)
 	}
 	if _, err := fake.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
@@ -262,7 +260,7 @@ func TestAcceptHasTheLastWord(t *testing.T) {
 	}
 	c.mon.cfg.Accept, c.osd.cfg.Accept = refuse, refuse
 	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
-		if _, _, cerr, _ := connect(cl, wire.Client, server, peer, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EPERM}) {
+		if _, _, cerr, _ := connect(cl, server, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EPERM}) {
 			t.Errorf("%v: %v", peer, cerr)
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -40,13 +40,6 @@ func (h *hexU64) UnmarshalJSON(p []byte) error {
 	v, err := strconv.ParseUint(s, 0, 64)
 	*h = hexU64(v)
 	return err
-}
-
-func load(t testing.TB, file string, into any) {
-	t.Helper()
-	p, err := os.ReadFile("testdata/" + file)
-	must(t, err)
-	must(t, json.Unmarshal(p, into))
 }
 
 func must(t testing.TB, err error) {
@@ -249,14 +242,13 @@ type wires struct {
 
 // connect runs one whole exchange as the handshake does, with retries after
 // AUTH_BAD_METHOD.
-func connect(client auth.Client, own wire.EntityType, server auth.Server, peer wire.EntityType, w wires) (cres, sres *auth.Result, cerr, serr error) {
-	ce, cerr := client.Start(ctx, peer)
+func connect(client *Client, server *Server, w wires) (cres, sres *auth.Result, cerr, serr error) {
+	own := client.name.Type
+	ce, cerr := client.Start(ctx, server.cfg.Own)
 	if cerr != nil {
 		return nil, nil, cerr, nil
 	}
-	if x, ok := ce.(auth.Wiper); ok {
-		defer x.Wipe()
-	}
+	defer ce.(auth.Wiper).Wipe()
 	for range 5 {
 		method, modes, p, err := ce.Request(ctx)
 		if err != nil {
@@ -305,13 +297,18 @@ func rounds(ce auth.ClientExchange, own wire.EntityType, server auth.Server, met
 	return nil, nil, nil, serr
 }
 
-// login logs a client in and fails the test if that fails.
+// opens connects a client, and fails the test if that fails.
+func (c *cluster) opens(cl *Client, s *Server) (cres, sres *auth.Result) {
+	c.t.Helper()
+	cres, sres, cerr, serr := connect(cl, s, wires{})
+	must(c.t, errors.Join(cerr, serr))
+	return cres, sres
+}
+
+// login logs a client in.
 func (c *cluster) login(cl *Client) (cres, sres *auth.Result) {
 	c.t.Helper()
-	cres, sres, cerr, serr := connect(cl, cl.name.Type, c.mon, wire.Mon, wires{})
-	if cerr != nil || serr != nil {
-		c.t.Fatalf("login: client %v, server %v", cerr, serr)
-	}
+	cres, sres = c.opens(cl, c.mon)
 	c.last, _ = sres.Session.(*Session)
 	return cres, sres
 }

@@ -35,18 +35,6 @@ type Keyring struct {
 	entities map[wire.EntityName]Entity
 }
 
-// keyringError says where a keyring file is wrong. It never quotes a key.
-type keyringError struct {
-	Line int // from 1
-	Err  error
-}
-
-// Error implements error.
-func (e *keyringError) Error() string { return fmt.Sprintf("keyring: line %d: %v", e.Line, e.Err) }
-
-// Unwrap returns the reason and [errKeyring].
-func (e *keyringError) Unwrap() []error { return []error{errKeyring, e.Err} }
-
 // maxKeyringLine bounds a line of a keyring file, in bytes.
 const maxKeyringLine = 1 << 20
 
@@ -64,6 +52,11 @@ var (
 // Errors in the text name the line, or the last of those that go on by a backslash.
 func ReadKeyring(r io.Reader) (*Keyring, error) {
 	p := keyringParser{ring: new(Keyring)}
+	fail := func(line int, err error) (*Keyring, error) {
+		p.ring.Wipe()
+		p.cur.Key.Wipe()
+		return nil, fmt.Errorf("%w: line %d: %w", errKeyring, line, err)
+	}
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, maxKeyringLine)
 	n, text, goesOn := 0, "", false
@@ -81,17 +74,14 @@ func ReadKeyring(r io.Reader) (*Keyring, error) {
 			err = bufio.ErrTooLong
 		}
 		if err != nil {
-			p.ring.Wipe()
-			p.cur.Key.Wipe()
-			return nil, &keyringError{n, err}
+			return fail(n, err)
 		}
 	}
 	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("keyring: line %d: %w", n+1, err)
+		return fail(n+1, err)
 	}
 	if err := p.endSection(); err != nil {
-		p.ring.Wipe()
-		return nil, &keyringError{p.start, err}
+		return fail(p.start, err)
 	}
 	return p.ring, nil
 }

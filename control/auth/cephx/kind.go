@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -118,12 +119,7 @@ func (c Ciphers) normal() (Ciphers, error) {
 	if len(c.Allowed) == 0 {
 		c.Allowed = []Kind{AES, AES256K}
 	}
-	if c.Service == 0 {
-		c.Service = AES
-	}
-	if c.Preferred == 0 {
-		c.Preferred = AES
-	}
+	c.Service, c.Preferred = cmp.Or(c.Service, AES), cmp.Or(c.Preferred, AES)
 	for _, k := range append([]Kind{c.Service, c.Preferred}, c.Allowed...) {
 		if k.scheme() == nil {
 			return c, fmt.Errorf("%w: %w: %v", errConfig, errKeyType, k)

@@ -11,7 +11,7 @@ import (
 // error ends it.
 type login struct {
 	c     *Client
-	step  loginStep
+	step  step
 	epoch uint64
 
 	// of the reclaim: id 0 and no ticket for a new id
@@ -22,15 +22,6 @@ type login struct {
 	serverChallenge uint64
 	wanted          service
 }
-
-type loginStep uint8
-
-const (
-	loginNew loginStep = iota
-	loginStarted
-	loginProven
-	loginDone
-)
 
 // newLogin begins a login. If the client has a global id and an auth ticket, the login
 // claims the same id again with that ticket (Ceph's CephxServiceHandler.cc).
@@ -89,30 +80,30 @@ func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID 
 
 // forgetID turns a login that claims an old id into one that asks for a new id.
 func (l *login) forgetID() {
-	l.step, l.globalID, l.oldTicket = loginNew, 0, ticket{}
+	l.step, l.globalID, l.oldTicket = stepNew, 0, ticket{}
 	l.oldKey.Wipe()
 	l.oldKey = Key{}
 }
 
 // first implements steps.
 func (l *login) first() ([]byte, error) {
-	if l.step != loginNew {
+	if l.step != stepNew {
 		return nil, fmt.Errorf("login: start: %w", errOutOfOrder)
 	}
-	l.step = loginStarted
+	l.step = stepAsked
 	return appendLoginStart(nil, l.c.name, l.globalID), nil
 }
 
 // answer implements steps: the request proves the key and asks for all tickets.
 func (l *login) answer(payload []byte) ([]byte, error) {
-	if l.step != loginStarted {
+	if l.step != stepAsked {
 		return nil, fmt.Errorf("login: challenge: %w", errOutOfOrder)
 	}
 	challenge, err := decodeServerChallenge(payload)
 	if err != nil {
 		return nil, err
 	}
-	l.step, l.serverChallenge, l.wanted = loginProven, challenge, l.c.services
+	l.step, l.serverChallenge, l.wanted = stepAnswered, challenge, l.c.services
 	return l.c.authSessionKeyRequest(challenge, l.oldTicket, l.wanted)
 }
 
@@ -133,7 +124,7 @@ func (c *Client) authSessionKeyRequest(serverChallenge uint64, old ticket, wante
 // done implements steps. The client adopts the global id and the tickets. Tickets that the
 // monitor did not send along are due at once. mode is 0 in protocol version 1.
 func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
-	if l.step != loginProven {
+	if l.step != stepAnswered {
 		return nil, fmt.Errorf("login: done: %w", errOutOfOrder)
 	}
 	if globalID == 0 {
@@ -147,7 +138,7 @@ func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Res
 		wipeTickets(got)
 		return nil, err
 	}
-	l.step = loginDone
+	l.step = stepDone
 	res := &auth.Result{SessionKey: got[serviceAuth].sessionKey.Secret(), ConnectionSecret: secret, GlobalID: globalID}
 	l.c.adopt(l.epoch, globalID, l.serverChallenge, got)
 	return res, nil
@@ -158,7 +149,7 @@ func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Res
 func (l *login) again(result int32, err error) (steps, error) {
 	switch {
 	case err == nil:
-		l.step = loginNew
+		l.step = stepNew
 	case result == auth.EACCES && l.globalID != 0:
 		l.forgetID()
 	default:

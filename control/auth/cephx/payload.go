@@ -224,12 +224,7 @@ func openSecret(session Key, blob []byte) (secret []byte, err error) {
 	if len(blob) == 0 {
 		return nil, nil
 	}
-	outer := wire.NewReader(blob)
-	bare := outer.Blob()
-	if err := outer.Err(); err != nil {
-		return nil, fmt.Errorf("connection secret: %w", err)
-	}
-	err = session.openDecode(useSecret, bare, func(r *wire.Reader) { secret = readSecret(r) })
+	err = session.openPrefixed(useSecret, blob, func(r *wire.Reader) { secret = readSecret(r) })
 	return secret, err
 }
 
@@ -325,6 +320,16 @@ func (k Key) openDecode(u usage, bare []byte, read func(r *wire.Reader)) error {
 		return fmt.Errorf("%v: %w", u, err)
 	}
 	return nil
+}
+
+// openPrefixed is openDecode of a prefixed envelope.
+func (k Key) openPrefixed(u usage, p []byte, read func(r *wire.Reader)) error {
+	r := wire.NewReader(p)
+	bare := r.Blob()
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("%v: %w", u, err)
+	}
+	return k.openDecode(u, bare, read)
 }
 
 // proof computes the value with which an entity proves its key at login.

@@ -21,8 +21,8 @@ func TestWrongKeyAndUnknownEntityAreRefusedAlike(t *testing.T) {
 		}{{admin, wrong}, {nobody, wrong}, {nobody, c.authority.nobody}} { // the last is what unknown entities are compared with
 			cl, err := NewClient(ClientConfig{Name: one.name, Key: one.key, Rand: c.rand, Now: c.clock.Now})
 			must(t, err)
-			_, sres, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{})
-			if sres != nil || !errors.Is(serr, ErrProof) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+			_, sres, cerr, serr := connect(cl, c.mon, wires{})
+			if sres != nil || !errors.Is(serr, errProof) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 				t.Errorf("%v: %v, %v", one.name, serr, cerr)
 			}
 			if cl.GlobalID() != 0 || len(cl.Tickets()) != 0 {
@@ -45,13 +45,13 @@ func TestReplayedLoginIsRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
 		cl := c.client(admin)
 		var rec [][]byte
-		_, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, noting(&rec))
+		_, _, cerr, serr := connect(cl, c.mon, noting(&rec))
 		must(t, errors.Join(cerr, serr))
 		e := serving(t, c.mon, auth.Secure)
 		if _, _, err := e.Handle(ctx, rec[0]); err != nil {
 			t.Fatal(err)
 		}
-		if _, res, err := e.Handle(ctx, rec[1]); !errors.Is(err, ErrProof) || res != nil {
+		if _, res, err := e.Handle(ctx, rec[1]); !errors.Is(err, errProof) || res != nil {
 			t.Errorf("replayed login: %v", err)
 		}
 		if _, _, err := e.Handle(ctx, rec[1]); !errors.Is(err, errOutOfOrder) {
@@ -65,14 +65,14 @@ func TestReplayedAuthorizerIsRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
 		cl := c.loggedIn(admin)
 		var rec [][]byte
-		_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, noting(&rec))
+		_, _, cerr, serr := connect(cl, c.osd, noting(&rec))
 		must(t, errors.Join(cerr, serr))
 		for _, order := range [][]int{{0, 1}, {1, 1}, {0, 0}} {
 			e := serving(t, c.osd, auth.CRC)
 			if _, res, err := e.Handle(ctx, rec[order[0]]); err != nil || res != nil {
 				t.Fatalf("%v: first: %v %v", order, res, err)
 			}
-			if _, res, err := e.Handle(ctx, rec[order[1]]); !errors.Is(err, ErrChallenge) || res != nil {
+			if _, res, err := e.Handle(ctx, rec[order[1]]); !errors.Is(err, errChallenge) || res != nil {
 				t.Errorf("%v: second: %v", order, err)
 			}
 			if _, _, err := e.Handle(ctx, rec[1]); !errors.Is(err, errOutOfOrder) {
@@ -86,7 +86,7 @@ func TestReplayedMonitorReplyIsRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
 		cl := c.client(admin)
 		var rec []byte
-		_, _, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
+		_, _, cerr, serr := connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
 			if round == 1 {
 				rec = slices.Clone(p)
 			}
@@ -94,7 +94,7 @@ func TestReplayedMonitorReplyIsRefused(t *testing.T) {
 		}})
 		must(t, errors.Join(cerr, serr))
 		before := cl.Tickets()
-		_, _, cerr, _ = connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
+		_, _, cerr, _ = connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
 			if round == 1 {
 				return rec
 			}
@@ -127,7 +127,7 @@ func eachByte(c *cluster, change func(p []byte, at int) []byte, check func(where
 					if dir == 1 {
 						w = wires{reply: changed}
 					}
-					cres, sres, cerr, serr := connect(cl, wire.Client, server, peer, w)
+					cres, sres, cerr, serr := connect(cl, server, w)
 					check(fmt.Sprintf("%v dir %d round %d byte %d of %d", peer, dir, round, at, size), cres, sres, errors.Join(cerr, serr))
 				}
 			}
@@ -171,7 +171,7 @@ func TestClientWantsTheServersProof(t *testing.T) {
 				return p
 			},
 		} {
-			_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{reply: func(round int, p []byte) []byte {
+			_, _, cerr, serr := connect(cl, c.osd, wires{reply: func(round int, p []byte) []byte {
 				if round == 1 {
 					return reply(p)
 				}

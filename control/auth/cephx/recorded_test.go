@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -46,32 +47,14 @@ func mauthReply(t *testing.T, front []byte) (globalID uint64, payload []byte) {
 // and expects the same replies.
 func TestMonAgainstRecordedClient(t *testing.T) {
 	var file realClientVector
-	load(t, "cephx-server-mon-real-client.json", &file)
+	linktest.Load(t, "cephx-server-mon-real-client.json", &file)
 	entityKey, err := ParseKey(file.Key)
 	must(t, err)
 	ring := new(Keyring)
 	must(t, ring.Set(Entity{Name: admin, Key: entityKey, Caps: map[string]string{"osd": "allow *", "mgr": "allow *"}}))
 	for i, v := range file.Vectors {
 		globalID, reply := mauthReply(t, v.Auth[1].Reply)
-		r := wire.NewReader(reply)
-		readReplyHeader(r, opAuthSessionKey)
-		first := readIssued(r)[0]
-		g, tk, err := first.open(entityKey, Key{})
-		must(t, err)
-		content, err := openTicket(tk, key(t, file.Secrets[tk.secretID]))
-		must(t, err)
-
-		now := content.created
-		a, err := NewAuthority(AuthorityConfig{Entities: ring, AuthTTL: g.validity, Now: func() time.Time { return now }})
-		must(t, err)
-		a.lastID = globalID - 1
-		var secrets rotatingSecrets
-		for id := uint64(1); id <= 3; id++ {
-			secrets.list = append(secrets.list, rotatingSecret{id, key(t, file.Secrets[id]), now.Add(time.Duration(id) * defaultAuthTTL)})
-		}
-		secrets.newest = 3
-		a.restore(serviceAuth, secrets)
-
+		a, content := monitorOf(t, ring, entityKey, reply, globalID, func(id uint64) Key { return key(t, file.Secrets[id]) })
 		a.rand = script(v.Auth[0].Challenge, v.Auth[1].SessionKey)
 		if i > 0 {
 			// The second connection also got tickets, under secrets that were not recorded.
@@ -107,6 +90,30 @@ func TestMonAgainstRecordedClient(t *testing.T) {
 			t.Errorf("ticket reply of %d bytes, recorded %d", len(got), len(want))
 		}
 	}
+}
+
+// monitorOf is an authority with the secrets, the clock and the ids of the one that has sent this
+// reply to a login, and the content of the ticket in it.
+func monitorOf(t *testing.T, ring *Keyring, entity Key, reply []byte, id uint64, secret func(id uint64) Key) (*Authority, ticketContent) {
+	t.Helper()
+	r := wire.NewReader(reply)
+	readReplyHeader(r, opAuthSessionKey)
+	g, tk, err := (&readIssued(r)[0]).open(entity, Key{})
+	must(t, err)
+	content, err := openTicket(tk, secret(tk.secretID))
+	must(t, err)
+	now := content.created
+	a, err := NewAuthority(AuthorityConfig{
+		Entities: ring, AuthTTL: g.validity, Ciphers: Ciphers{Service: entity.kind()}, Now: func() time.Time { return now },
+	})
+	must(t, err)
+	a.lastID = id - 1
+	secrets := rotatingSecrets{newest: 3}
+	for id := uint64(1); id <= 3; id++ {
+		secrets.list = append(secrets.list, rotatingSecret{id, secret(id), now.Add(time.Duration(id) * defaultAuthTTL)})
+	}
+	a.restore(serviceAuth, secrets)
+	return a, content
 }
 
 // withCreated gives the session key in a login reply the recorded time of creation,

@@ -61,8 +61,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	if string(cl.tickets[serviceOSD].ticket.blob) == string(old.blob) {
 		t.Error("same ticket")
 	}
-	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-	must(t, errors.Join(cerr, serr))
+	c.opens(cl, c.osd)
 }
 
 func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
@@ -88,7 +87,7 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	_, sres, cerr, serr := connect(cl, wire.Client, c.mon, wire.Mon, wires{reply: func(round int, p []byte) []byte {
+	_, sres, cerr, serr := connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
 		if round == 0 {
 			return p
 		}
@@ -108,15 +107,14 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 		t.Errorf("without a ticket: %v", err)
 	}
 	c.renew(cl)
-	_, _, cerr, serr = connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-	must(t, errors.Join(cerr, serr))
+	c.opens(cl, c.osd)
 }
 
 func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
 	c.osd.cfg.Secrets = NewSecretStore(wire.OSD) // an osd that lost its secrets
-	if _, _, cerr, _ := connect(cl, wire.Client, c.osd, wire.OSD, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
+	if _, _, cerr, _ := connect(cl, c.osd, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(cerr)
 	}
 	if due := cl.due(); due != serviceOSD {
@@ -205,8 +203,7 @@ func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 	if cl.GlobalID() != runs[0].s.GlobalID() {
 		t.Errorf("id %d, first was %d", cl.GlobalID(), runs[0].s.GlobalID())
 	}
-	_, _, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
-	must(t, errors.Join(cerr, serr))
+	c.opens(cl, c.osd)
 }
 
 func TestBadMethodDoesNotLoop(t *testing.T) {
@@ -256,11 +253,11 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 20 {
-				peer, server := wire.OSD, c.osd
+				server := c.osd
 				if i%2 == 0 {
-					peer, server = wire.Mon, c.mon
+					server = c.mon
 				}
-				if _, _, cerr, serr := connect(cl, wire.Client, server, peer, wires{}); cerr != nil || serr != nil {
+				if _, _, cerr, serr := connect(cl, server, wires{}); cerr != nil || serr != nil {
 					t.Error(cerr, serr)
 				}
 				_ = cl.Tickets()
@@ -286,7 +283,7 @@ func TestWipedClientHasNothingLeft(t *testing.T) {
 		t.Error("keys are left")
 	}
 	wantOverwritten(t, secrets...)
-	if _, _, cerr, _ := connect(cl, wire.Client, c.mon, wire.Mon, wires{}); !errors.Is(cerr, errNoKey) {
+	if _, _, cerr, _ := connect(cl, c.mon, wires{}); !errors.Is(cerr, errNoKey) {
 		t.Errorf("wiped client: %v", cerr)
 	}
 }

@@ -178,7 +178,7 @@ func TestAServiceOverwritesTheSecretsOfAnExchange(t *testing.T) {
 	source := &lent{SecretSource: c.authority}
 	c.osd.cfg.Secrets = source
 	cl := c.loggedIn(admin, only(auth.Secure))
-	_, sres, cerr, serr := connect(cl, wire.Client, c.osd, wire.OSD, wires{})
+	_, sres, cerr, serr := connect(cl, c.osd, wires{})
 	if cerr != nil || serr != nil || len(sres.ConnectionSecret) == 0 || len(source.keys) == 0 {
 		t.Fatal(cerr, serr, len(source.keys))
 	}

@@ -1,6 +1,7 @@
 package cephx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -57,10 +58,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Secrets == nil {
 		cfg.Secrets = cfg.Authority
 	}
-	if cfg.TicketGrace == 0 {
-		cfg.TicketGrace = defaultTicketGrace
-	}
-	cfg.Now = wallClock(cfg.Now)
+	cfg.TicketGrace, cfg.Now = cmp.Or(cfg.TicketGrace, defaultTicketGrace), wallClock(cfg.Now)
 	return &Server{cfg}, nil
 }
 
@@ -142,17 +140,14 @@ func (e *serverExchange) begin(payload []byte) ([]byte, *auth.Result, error) {
 }
 
 func (e *serverExchange) finishLogin(payload []byte) ([]byte, *auth.Result, error) {
-	reply, key, secret, err := e.session.handleLogin(payload, e.mode)
+	reply, res, err := e.session.handleLogin(payload, e.mode)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer key.Wipe()
 	if err := e.accept(e.session.name); err != nil {
-		clear(secret)
+		res.Wipe()
 		return nil, nil, err
 	}
-	res := e.session.Result()
-	res.SessionKey, res.ConnectionSecret, res.Mode = key.Secret(), secret, e.mode
 	return reply, res, nil
 }
 
@@ -164,7 +159,7 @@ func (e *serverExchange) verify(payload []byte) (reply []byte, res *auth.Result,
 	if err := r.Err(); err != nil {
 		return nil, nil, fmt.Errorf("authorizer: %w", err)
 	}
-	c, a, err := e.s.checkAuthorizer(&h, sealed)
+	c, a, err := h.open(sealed, service(e.s.cfg.Own), e.s.cfg.Secrets, e.s.cfg.Now, e.s.cfg.TicketGrace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -179,7 +174,7 @@ func (e *serverExchange) verify(payload []byte) (reply []byte, res *auth.Result,
 		return reply, nil, err
 	}
 	if !a.haveChallenge || !equalU64(a.answer, e.challenge+1) {
-		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, ErrChallenge)
+		return nil, nil, fmt.Errorf("authorizer of %v: %w", c.name, errChallenge)
 	}
 	caps, err := c.capsText()
 	if err != nil {
@@ -214,32 +209,4 @@ func (e *serverExchange) accept(name wire.EntityName) error {
 		return fmt.Errorf("%v as %v: %w", e.peer, name, err)
 	}
 	return nil
-}
-
-// checkAuthorizer opens a ticket and verifies that its sender has its session key (Ceph's
-// CephxProtocol.cc).
-func (s *Server) checkAuthorizer(h *authorizerHead, sealed []byte) (c ticketContent, a authorize, err error) {
-	if h.service != service(s.cfg.Own) {
-		return c, a, fmt.Errorf("authorizer for %v: %w", h.service, errForeignTicket)
-	}
-	secret, ok := s.cfg.Secrets.Secret(s.cfg.Own, h.ticket.secretID)
-	if !ok {
-		return c, a, fmt.Errorf("authorizer: %w: %d", errUnknownSecret, h.ticket.secretID)
-	}
-	defer secret.Wipe()
-	if c, err = openTicket(h.ticket, secret); err != nil {
-		return c, a, fmt.Errorf("authorizer: %w", err)
-	}
-	err = c.sessionKey.openDecode(useAuthorize, sealed, func(r *wire.Reader) { a = readAuthorize(r) })
-	switch {
-	case err != nil:
-	case c.globalID != h.globalID:
-		err = fmt.Errorf("global id %d with a ticket of %d: %w", h.globalID, c.globalID, errForeignTicket)
-	case s.cfg.TicketGrace >= 0 && !s.cfg.Now().Before(c.expires.Add(s.cfg.TicketGrace)):
-		err = fmt.Errorf("since %v: %w", c.expires, errTicketExpired)
-	default:
-		return c, a, nil
-	}
-	c.sessionKey.Wipe()
-	return ticketContent{}, authorize{}, fmt.Errorf("authorizer of %v: %w", c.name, err)
 }

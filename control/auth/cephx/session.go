@@ -84,8 +84,8 @@ func (s *Session) Handle(payload []byte) (reply []byte, err error) {
 	}
 	switch op {
 	case opAuthSessionKey:
-		reply, _, secret, err := s.login(r, 0)
-		clear(secret)
+		reply, res, err := s.login(r, 0)
+		res.Wipe()
 		return reply, err
 	case opPrincipalSessionKey:
 		return s.principalTickets(r)
@@ -95,21 +95,21 @@ func (s *Session) Handle(payload []byte) (reply []byte, err error) {
 	return nil, inval(fmt.Sprintf("unknown cephx request 0x%04x", op))
 }
 
-// handleLogin takes the proof of a login and returns the reply, a copy of the auth
-// session key, and in mode secure the connection secret. The caller wipes both.
-func (s *Session) handleLogin(payload []byte, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+// handleLogin takes the proof of a login and returns the reply, and the result with the auth
+// session key and, in mode secure, the connection secret. The caller wipes both.
+func (s *Session) handleLogin(payload []byte, mode auth.Mode) (reply []byte, res *auth.Result, err error) {
 	r := wire.NewReader(payload)
 	if op := r.U16(); r.Err() == nil && op != opAuthSessionKey {
 		r.Fail(malformed(fmt.Sprintf("login with op 0x%04x", op)))
 	}
 	if err := r.Err(); err != nil {
 		s.challenge = 0
-		return nil, Key{}, nil, fmt.Errorf("login: %w", err)
+		return nil, nil, fmt.Errorf("login: %w", err)
 	}
 	return s.login(r, mode)
 }
 
-func (s *Session) login(r *wire.Reader, mode auth.Mode) (reply []byte, session Key, secret []byte, err error) {
+func (s *Session) login(r *wire.Reader, mode auth.Mode) (reply []byte, res *auth.Result, err error) {
 	defer func() {
 		if err != nil {
 			// There is one try per challenge. A right answer leaves the challenge valid for
@@ -119,29 +119,34 @@ func (s *Session) login(r *wire.Reader, mode auth.Mode) (reply []byte, session K
 		}
 	}()
 	if s.challenge == 0 {
-		return nil, Key{}, nil, errOutOfOrder
+		return nil, nil, errOutOfOrder
 	}
 	req := readAuthenticate(r)
 	if err := r.Err(); err != nil {
-		return nil, Key{}, nil, err
+		return nil, nil, err
 	}
 	entity, err := s.prove(&req)
 	if err != nil {
-		return nil, Key{}, nil, err
+		return nil, nil, err
 	}
 	old, err := s.checkReclaim(&req)
 	if err != nil {
-		return nil, Key{}, nil, err
+		return nil, nil, err
 	}
 	defer old.Wipe()
 	if mode == auth.Secure && req.otherKeys == 0 {
 		// The reply would have no room for the connection secret.
-		return nil, Key{}, nil, inval("mode secure without other keys")
+		return nil, nil, inval("mode secure without other keys")
 	}
-	if reply, session, secret, err = s.loginReply(entity.Key, old, &req, mode); err == nil {
-		s.loggedIn, s.newID = true, false
+	reply, key, secret, err := s.loginReply(entity.Key, old, &req, mode)
+	if err != nil {
+		return nil, nil, err
 	}
-	return reply, session, secret, err
+	defer key.Wipe()
+	s.loggedIn, s.newID = true, false
+	res = s.Result()
+	res.SessionKey, res.ConnectionSecret, res.Mode = key.Secret(), secret, mode
+	return reply, res, nil
 }
 
 // prove verifies the proof, in the same time for an entity that does not exist.
@@ -157,7 +162,7 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 		return Entity{}, err
 	}
 	if !equalU64(want, req.proof) || !known {
-		return Entity{}, ErrProof
+		return Entity{}, errProof
 	}
 	if !slices.Contains(s.a.ciphers.Allowed, key.kind()) {
 		return Entity{}, fmt.Errorf("%w: keys of kind %v are not allowed", errKeyType, key.kind())
@@ -166,7 +171,8 @@ func (s *Session) prove(req *authenticate) (Entity, error) {
 }
 
 // checkReclaim applies the rules of keeping a global id (Ceph's CephxServiceHandler.cc), and
-// returns the session key of the old ticket if there is a valid one.
+// returns the session key of the old ticket if there is a valid one. The age of the ticket does not
+// matter as long as its secret is still there.
 func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 	if s.newID {
 		if req.version >= 3 && !req.oldTicket.isZero() {
@@ -177,7 +183,12 @@ func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 	if req.oldTicket.isZero() {
 		return Key{}, errReclaim
 	}
-	c, err := s.a.openAuthTicket(req.oldTicket)
+	secret, ok := s.a.Secret(wire.Auth, req.oldTicket.secretID)
+	if !ok {
+		return Key{}, fmt.Errorf("%w: %w", errReclaim, errUnknownSecret)
+	}
+	defer secret.Wipe()
+	c, err := openTicket(req.oldTicket, secret)
 	if err != nil {
 		return Key{}, fmt.Errorf("%w: %w", errReclaim, err)
 	}
@@ -186,17 +197,6 @@ func (s *Session) checkReclaim(req *authenticate) (old Key, err error) {
 		return Key{}, fmt.Errorf("%w: %w", errReclaim, errForeignTicket)
 	}
 	return c.sessionKey, nil
-}
-
-// openAuthTicket opens a ticket that this authority issued for itself. Its age does not
-// matter as long as the secret is still there.
-func (a *Authority) openAuthTicket(t ticket) (ticketContent, error) {
-	secret, ok := a.Secret(wire.Auth, t.secretID)
-	if !ok {
-		return ticketContent{}, errUnknownSecret
-	}
-	defer secret.Wipe()
-	return openTicket(t, secret)
 }
 
 // loginReply builds reply 2 of the protocol.
@@ -244,19 +244,17 @@ func (s *Session) loginReply(entityKey, old Key, req *authenticate, mode auth.Mo
 func (a *Authority) appendTickets(
 	dst []byte, wanted service, name wire.EntityName, globalID uint64, session Key,
 ) (out []byte, n int, err error) {
+	var given []service
 	for _, s := range ticketServices {
 		if wanted.has(s) {
-			n++
+			given = append(given, s)
 		}
 	}
-	if n == 0 {
+	if len(given) == 0 {
 		return dst, 0, nil
 	}
-	dst = appendIssuedHead(dst, n)
-	for _, s := range ticketServices {
-		if !wanted.has(s) {
-			continue
-		}
+	dst = appendIssuedHead(dst, len(given))
+	for _, s := range given {
 		t, g, err := a.issueFor(s, name, globalID, session.kind())
 		if err != nil {
 			return nil, 0, err
@@ -267,7 +265,7 @@ func (a *Authority) appendTickets(
 			return nil, 0, err
 		}
 	}
-	return dst, n, nil
+	return dst, len(given), nil
 }
 
 // appendIssued appends one entry of a service ticket reply. If old is a key, the ticket
@@ -299,7 +297,8 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("ticket request: %w", err)
 	}
-	c, err := s.a.checkAuthTicket(&h, sealed)
+	// There is no challenge: the sender of a replay cannot open the keys of its tickets.
+	c, _, err := h.open(sealed, serviceAuth, s.a, s.a.now, 0)
 	if err != nil {
 		return nil, fmt.Errorf("ticket request of %v: %w", s.name, err)
 	}
@@ -318,30 +317,6 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	return reply, nil
 }
 
-// checkAuthTicket verifies an authorizer for the issuer. There is no challenge: the sender of a
-// replay cannot open the keys of its tickets.
-func (a *Authority) checkAuthTicket(h *authorizerHead, sealed []byte) (ticketContent, error) {
-	if h.service != serviceAuth {
-		return ticketContent{}, errForeignTicket
-	}
-	c, err := a.openAuthTicket(h.ticket)
-	if err != nil {
-		return ticketContent{}, err
-	}
-	err = c.sessionKey.openDecode(useAuthorize, sealed, func(r *wire.Reader) { readAuthorize(r) })
-	switch {
-	case err != nil:
-	case c.globalID != h.globalID:
-		err = errForeignTicket
-	case !a.now().Before(c.expires):
-		err = errTicketExpired
-	default:
-		return c, nil
-	}
-	c.sessionKey.Wipe()
-	return ticketContent{}, err
-}
-
 // rotatingSecrets answers a daemon with the secrets of its service, under its own key.
 func (s *Session) rotatingSecrets() ([]byte, error) {
 	switch s.name.Type {
@@ -351,7 +326,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	}
 	entity, ok := s.a.entities.Lookup(s.name)
 	if !ok {
-		return nil, ErrProof
+		return nil, errProof
 	}
 	secrets, err := s.a.rotating(service(s.name.Type))
 	if err != nil {

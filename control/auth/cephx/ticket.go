@@ -48,13 +48,12 @@ func (s *rotatingSecrets) currentExpires() time.Time {
 }
 
 // rotate makes the secrets that are due at now, with random keys of a kind from r (or
-// [crypto/rand] if r is nil), drops the oldest ones, and reports a change. Each lives for ttl,
-// which is positive, beyond the one before it (Ceph's CephxKeyServer.cc).
-func (s *rotatingSecrets) rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) (bool, error) {
+// [crypto/rand] if r is nil), and drops the oldest ones. Each lives for ttl, which is positive,
+// beyond the one before it (Ceph's CephxKeyServer.cc).
+func (s *rotatingSecrets) rotate(now time.Time, ttl time.Duration, kind Kind, r io.Reader) error {
 	if ttl <= 0 {
-		return false, fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)
+		return fmt.Errorf("%w: life of secrets is %v", errConfig, ttl)
 	}
-	changed := false
 	for len(s.list) < keptSecrets || !s.list[1].expires.After(now) {
 		expires := now
 		if n := len(s.list); n > 0 {
@@ -65,7 +64,7 @@ func (s *rotatingSecrets) rotate(now time.Time, ttl time.Duration, kind Kind, r 
 		}
 		key, err := NewKey(kind, r, now)
 		if err != nil {
-			return changed, err
+			return err
 		}
 		s.newest++
 		s.list = append(s.list, rotatingSecret{s.newest, key, expires.Add(ttl)})
@@ -73,9 +72,8 @@ func (s *rotatingSecrets) rotate(now time.Time, ttl time.Duration, kind Kind, r 
 			s.list[0].key.Wipe()
 			s.list = slices.Delete(s.list, 0, 1)
 		}
-		changed = true
 	}
-	return changed, nil
+	return nil
 }
 
 // issuing returns the secret that tickets are made with, which is the current one, and until

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 )
@@ -41,7 +42,7 @@ type cryptoVector struct {
 
 func TestCryptoVectors(t *testing.T) {
 	var file struct{ Vectors []cryptoVector }
-	load(t, "cephx-crypto.json", &file)
+	linktest.Load(t, "cephx-crypto.json", &file)
 	if len(file.Vectors) < 9 {
 		t.Fatalf("only %d vectors", len(file.Vectors))
 	}
@@ -178,7 +179,7 @@ func TestMonLoginOverMAuthVector(t *testing.T) {
 	for _, name := range []string{"cephx-mon-msgr1.json", "cephx-mon-msgr1-aes256k.json"} {
 		t.Run(name, func(t *testing.T) {
 			var file struct{ Vectors []msgr1Vector }
-			load(t, name, &file)
+			linktest.Load(t, name, &file)
 			replayMAuth(t, file.Vectors[0], file.Vectors[1], file.Vectors[2])
 		})
 	}
@@ -247,7 +248,6 @@ type msgr2Vector struct {
 	ModeNumber      uint32   `json:"auth_done_con_mode"`
 	Done            hexBytes `json:"auth_done_payload"`
 	Secret          hexBytes `json:"connection_secret"`
-	SecretBlob      hexBytes `json:"connection_secret_blob"`
 	Tickets         []ticketVector
 	EntityKey       string   `json:"entity_key_base64"`
 	AuthSecret      hexBytes `json:"auth_secret"`
@@ -266,7 +266,7 @@ type msgr2Vector struct {
 
 func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
 	var f struct{ Vectors []msgr2Vector }
-	load(t, file, &f)
+	linktest.Load(t, file, &f)
 	return f.Vectors[0], f.Vectors[1]
 }
 
@@ -367,15 +367,6 @@ func replayService(t *testing.T, name wire.EntityName, v msgr2Vector, mode auth.
 	}
 }
 
-func TestConnectionSecretBlobVectors(t *testing.T) {
-	for _, file := range []string{"cephx-msgr2-crc.json", "cephx-msgr2-secure.json"} {
-		mon, _ := msgr2Vectors(t, file)
-		blob, err := sealSecret(key(t, mon.Tickets[0].SessionKey), mon.Secret, nil)
-		must(t, err)
-		same(t, "blob C", blob, mon.SecretBlob)
-	}
-}
-
 func TestReclaimVector(t *testing.T) {
 	for _, name := range []string{"cephx-reclaim.json", "cephx-reclaim-aes256k.json"} {
 		t.Run(name, func(t *testing.T) { replayReclaim(t, name) })
@@ -399,7 +390,7 @@ func replayReclaim(t *testing.T, name string) {
 			SessionKey   hexBytes `json:"new_session_key"`
 		}
 	}
-	load(t, name, &file)
+	linktest.Load(t, name, &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.EntityKey, v.RequestMore[3:11])
 	c.globalID = v.GlobalID
@@ -439,7 +430,7 @@ func replayRotating(t *testing.T, name string) {
 			}
 		}
 	}
-	load(t, name, &file)
+	linktest.Load(t, name, &file)
 	v := file.Vectors[0]
 	c := vectorClient(t, v.Key)
 	s, err := c.openSecrets(v.Reply)

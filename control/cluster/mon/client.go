@@ -63,18 +63,9 @@ type Client struct {
 	session *session // nil: none now
 	lastErr error    // why the last session ended or did not begin
 	monmap  MonMap
-	known   chan struct{} // closed when there is a session and a monmap
-	refused chan struct{} // closed when every monitor has refused us, and not known
-	subs    map[string]subscription
-	ready   chan struct{} // closed, and replaced, when a session is ready
-	whole   *wholeMap     // that calls of OSDMap wait for; nil: none does
-	follow  *subscription // to osdmaps, by FollowOSDMap; nil: none
-}
-
-// wholeMap is a map that comes.
-type wholeMap struct {
-	came chan struct{} // closed when m is there
-	m    OSDMaps
+	refuse  context.CancelCauseFunc // ends Open, as every monitor has refused us; set by Open
+	subs    map[string]uint64       // names of maps, and their epochs
+	ready   chan struct{}           // closed, and replaced, when a session is ready
 }
 
 // Output is the answer to a command.
@@ -99,8 +90,8 @@ func NewClient(cfg Config) (*Client, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Client{
-		cfg: cfg, mons: slices.Clone(cfg.Mons), known: make(chan struct{}), refused: make(chan struct{}), done: make(chan struct{}),
-		subs: map[string]subscription{"monmap": {}, "config": {}}, ready: make(chan struct{}),
+		cfg: cfg, mons: slices.Clone(cfg.Mons), done: make(chan struct{}),
+		subs: map[string]uint64{"monmap": 0, "config": 0}, ready: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c, nil
@@ -117,26 +108,16 @@ func (c *Client) Open(ctx context.Context, m *control.Messenger) error {
 		c.mu.Unlock()
 		return fmt.Errorf("%w: opened twice, or closed", ErrConfig)
 	}
+	ctx, c.refuse = context.WithCancelCause(ctx)
+	defer c.refuse(nil)
 	c.m, c.opened = m, true
 	c.mu.Unlock()
 	go c.run(c.ctx)
-	select {
-	case <-c.known:
-		return nil
-	case <-c.ctx.Done():
-		return ErrClosed
-	case <-c.refused:
-		err := c.Err()
-		if err == nil {
-			return nil // in the meantime one has thought better of it
-		}
+	_, err := c.next(ctx, nil)
+	if err != nil {
 		c.Close()
-		return err
-	case <-ctx.Done():
-		err := c.silence()
-		c.Close()
-		return errors.Join(context.Cause(ctx), err)
 	}
+	return err
 }
 
 // silence is the reason why no monitor has accepted us so far.
@@ -191,64 +172,42 @@ func (c *Client) MonMap() MonMap {
 	return m
 }
 
-// OSDMap fetches the newest full osdmap.
-func (c *Client) OSDMap(ctx context.Context) (OSDMaps, error) {
-	c.mu.Lock()
-	if c.whole == nil {
-		c.whole = &wholeMap{came: make(chan struct{})}
-	}
-	w, err := c.whole, c.subscribeOSDMapLocked()
-	c.mu.Unlock()
-	if err != nil {
-		return OSDMaps{}, err
-	}
-	select {
-	case <-w.came:
-		return w.m, nil
-	case <-c.ctx.Done():
-		return OSDMaps{}, ErrClosed
-	case <-ctx.Done():
-		return OSDMaps{}, context.Cause(ctx)
-	}
-}
-
 // FollowOSDMap has the monitors send osdmaps, from an epoch on (0: the newest whole map), and each new
 // one as it comes, on later sessions too. Their messages, of type 41, are left to the next dispatcher of the
 // chain, for [DecodeOSDMaps]. A core may call it, too.
 func (c *Client) FollowOSDMap(epoch uint32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.follow = &subscription{start: uint64(epoch)}
-	return c.subscribeOSDMapLocked()
-}
-
-// subscribeOSDMapLocked asks for the whole map while a call waits for it, else for the maps that are followed: a
-// monitor keeps the last subscription alone.
-func (c *Client) subscribeOSDMapLocked() error {
-	s := subscription{once: true}
-	if c.whole == nil {
-		s = *c.follow
-	}
-	return c.subscribeLocked("osdmap", s)
-}
-
-// subscribeLocked adds a subscription, which a lost session does not end.
-func (c *Client) subscribeLocked(what string, s subscription) error {
-	c.subs[what] = s
+	c.subs["osdmap"] = uint64(epoch)
 	if c.session == nil || !c.session.ready {
 		return nil // it goes out with the next session
 	}
-	return c.sendLocked(subscribeMessage(map[string]subscription{what: s}))
+	return c.sendLocked(map[string]uint64{"osdmap": uint64(epoch)})
 }
 
-// sendLocked sends on the session. That it is lost is not an error: everything
-// is sent again on the next one.
-func (c *Client) sendLocked(m *control.Message) error {
-	err := c.session.conn.Send(m)
-	if errors.Is(err, control.ErrClosed) {
+// sendLocked sends subscriptions on the session. That it is lost is not an error: all are sent again on the
+// next one. If the queue of its connection is full, the keeper sends all again.
+func (c *Client) sendLocked(subs map[string]uint64) error {
+	err := c.session.conn.Send(subscribeMessage(subs))
+	switch {
+	case errors.Is(err, control.ErrClosed):
+		return nil
+	case errors.Is(err, control.ErrQueueFull):
+		c.session.owed = true
 		return nil
 	}
 	return err
+}
+
+// sendOwed sends all subscriptions again if the queue had no room for one.
+func (c *Client) sendOwed(s *session) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.owed {
+		return nil
+	}
+	s.owed = false
+	return c.sendLocked(c.subs)
 }
 
 // Command runs a command of the monitors, for example
@@ -268,43 +227,46 @@ func (c *Client) CommandWith(ctx context.Context, command map[string]string, dat
 	if err != nil {
 		return Output{}, err // of a map of strings: never
 	}
-	tid := c.tid.Add(1)
-	reply, to, err := c.ask(ctx, func() *control.Message { return commandMessage(tid, c.MonMap().FSID, text, data) })
+	reply, err := c.ask(ctx, fmt.Sprintf("command %q", command["prefix"]), func(tid uint64) *control.Message {
+		return commandMessage(tid, c.MonMap().FSID, text, data)
+	})
 	if err != nil {
-		return Output{}, fmt.Errorf("command %q to %v: %w", command["prefix"], to, err)
+		return Output{}, err
 	}
 	return commandOutput(command["prefix"], reply)
 }
 
 // ask sends a request, which build makes with the same transaction id each time, until a session brings the answer.
-func (c *Client) ask(ctx context.Context, build func() *control.Message) (reply *control.Message, to wire.Addr, err error) {
+func (c *Client) ask(ctx context.Context, what string, build func(tid uint64) *control.Message) (*control.Message, error) {
 	var s *session
-	for {
-		if s, err = c.next(ctx, s); err != nil {
-			return nil, to, err
+	var to wire.Addr
+	for tid := c.tid.Add(1); ; {
+		next, err := c.next(ctx, s)
+		var reply *control.Message
+		if err == nil {
+			s, to = next, next.to
+			reply, err = s.conn.Call(ctx, build(tid), control.WithTID(tid))
 		}
-		to = s.to
-		m := build()
-		reply, err := s.conn.Call(ctx, m, control.WithTID(m.TID))
 		switch {
 		case err == nil:
-			return reply, to, nil
+			return reply, nil
+		case next == nil:
 		case errors.Is(err, context.DeadlineExceeded):
-			return nil, to, fmt.Errorf("%w: %w", ErrNoAnswer, err)
-		case !errors.Is(err, control.ErrSessionLost) && !errors.Is(err, control.ErrNotSent) && !errors.Is(err, control.ErrClosed):
-			return nil, to, err
+			err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		case errors.Is(err, control.ErrSessionLost) || errors.Is(err, control.ErrNotSent) || errors.Is(err, control.ErrClosed):
+			continue
 		}
+		return nil, fmt.Errorf("%s to %v: %w", what, to, err)
 	}
 }
 
 // NewestOSDMap asks which epoch of the osdmap is the newest one.
 func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
-	tid := c.tid.Add(1)
-	m, to, err := c.ask(ctx, func() *control.Message {
+	m, err := c.ask(ctx, "question for the newest osdmap", func(tid uint64) *control.Message {
 		return message(typeGetVersion, tid, 1, wire.AppendString(le.AppendUint64(nil, tid), "osdmap"))
 	})
 	if err != nil {
-		return 0, fmt.Errorf("newest osdmap by %v: %w", to, err)
+		return 0, err
 	}
 	defer m.Release()
 	r := wire.NewReader(m.Front)
@@ -320,16 +282,11 @@ func (c *Client) NewestOSDMap(ctx context.Context) (uint32, error) {
 // returns its answer, to be released. build makes the message, with a transaction id, again for
 // each session. If it fails the outcome is unknown.
 func (c *Client) Request(ctx context.Context, build func(fsid FSID) *control.Message) (*control.Message, error) {
-	tid := c.tid.Add(1)
-	reply, to, err := c.ask(ctx, func() *control.Message {
+	return c.ask(ctx, "request", func(tid uint64) *control.Message {
 		m := build(c.MonMap().FSID)
 		m.TID = tid
 		return m
 	})
-	if err != nil {
-		return nil, fmt.Errorf("request to %v: %w", to, err)
-	}
-	return reply, nil
 }
 
 // next waits for a session after the lost one.
@@ -347,7 +304,11 @@ func (c *Client) next(ctx context.Context, lost *session) (*session, error) {
 		case <-c.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), c.silence())
+			err := context.Cause(ctx)
+			if why := c.silence(); !errors.Is(err, why) { // else it is said once
+				err = errors.Join(err, why)
+			}
+			return nil, err
 		}
 	}
 }
@@ -394,10 +355,6 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 			default: // more answers than questions
 			}
 		}
-	case typeOSDMap:
-		if err = c.newOSDMap(m.Front); err == nil && c.follow != nil {
-			return false
-		}
 	case typeSubscribeAck, typeConfig, typeMgrMap, typeCommandAck: // the last is too late
 	default:
 		return false
@@ -424,7 +381,7 @@ func (c *Client) newMonMap(front []byte) error {
 		}
 	}
 	c.monmap = m
-	c.subs["monmap"] = subscription{start: uint64(m.Epoch) + 1}
+	c.subs["monmap"] = uint64(m.Epoch) + 1
 	c.mons = candidates(c.cfg.Mons, m.Mons)
 	if s := c.session; !s.mapped {
 		s.mapped = true
@@ -475,42 +432,16 @@ func msgr1(mons []wire.Addr) bool {
 	return !slices.ContainsFunc(mons, func(a wire.Addr) bool { return a.Type != wire.AddrLegacy })
 }
 
-func (c *Client) newOSDMap(front []byte) error {
-	m, err := DecodeOSDMaps(bytes.Clone(front))
-	if err != nil {
-		return err
-	}
-	if c.follow != nil {
-		c.follow.start = max(c.follow.start, uint64(m.Epoch())+1)
-	}
-	if _, full := m.Full[m.Epoch()]; !full || c.whole == nil {
-		return nil // no caller waits for it
-	}
-	c.whole.m = m
-	close(c.whole.came)
-	c.whole = nil
-	if c.follow != nil {
-		return c.subscribeOSDMapLocked()
-	}
-	delete(c.subs, "osdmap")
-	return nil
-}
-
 // resume brings a new session up to date.
 func (c *Client) resume(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.ready = true
-	if err := c.sendLocked(subscribeMessage(c.subs)); err != nil {
+	if err := c.sendLocked(c.subs); err != nil {
 		return err
 	}
 	close(c.ready)
 	c.ready = make(chan struct{})
-	select {
-	case <-c.known:
-	default:
-		close(c.known)
-	}
 	return nil
 }
 

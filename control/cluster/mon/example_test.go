@@ -24,46 +24,24 @@ func Example() {
 	key = AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw==
 	caps mon = "allow r"
 `))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	server, addr, err := startServer(ring)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(err)
+	server, addr := startServer(ring)
 	defer server.Shutdown(context.Background())
 
 	admin := wire.EntityName{Type: wire.Client, ID: "admin"}
 	self, _ := ring.Lookup(admin)
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: self.Key})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(err)
 	m, err := control.New(control.Config{Name: admin, Auth: control.Auth{Client: keys}, Plane: loop.Config{Cores: 1}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(err)
 	defer m.Shutdown(context.Background())
 	client, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr}, Auth: keys})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(err)
 	defer client.Close()
-	if err := m.Start(client.Dispatcher()); err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(m.Start(client.Dispatcher()))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := client.Open(ctx, m); err != nil {
-		fmt.Println(err)
-		return
-	}
+	must(client.Open(ctx, m))
 	info := client.Conn().Info()
 	fmt.Println("protocol", info.Protocol, "auth", info.Auth, "mode", info.Mode)
 	fmt.Println("cluster", client.MonMap().FSID, "mon", client.MonMap().Mons[0].Name)
@@ -79,27 +57,19 @@ func Example() {
 }
 
 // startServer is a monitor with one command.
-func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr, error) {
+func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr) {
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring})
-	if err != nil {
-		return nil, wire.Addr{}, err
-	}
+	must(err)
 	accept, err := cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority})
-	if err != nil {
-		return nil, wire.Addr{}, err
-	}
+	must(err)
 	m, err := control.New(control.Config{
 		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: accept},
 		Plane: loop.Config{Cores: 1},
 	})
-	if err != nil {
-		return nil, wire.Addr{}, err
-	}
+	must(err)
 	fsid, err := mon.ParseFSID("00112233-4455-6677-8899-aabbccddeeff")
-	if err != nil {
-		return nil, wire.Addr{}, err
-	}
-	err = m.Start(mon.NewServer(mon.ServerConfig{
+	must(err)
+	must(m.Start(mon.NewServer(mon.ServerConfig{
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Now(), Mons: []mon.Mon{{Name: "a", Addrs: m.Addrs()}}}
 		},
@@ -109,10 +79,14 @@ func startServer(ring *cephx.Keyring) (*control.Messenger, wire.Addr, error) {
 			}
 			return mon.Output{Data: fmt.Appendf(nil, "%v may %s", c.Auth().Entity, c.Auth().Caps)}, nil
 		},
-	}))
-	if err != nil {
-		return nil, wire.Addr{}, err
-	}
+	})))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	return m, addrs[0], err
+	must(err)
+	return m, addrs[0]
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

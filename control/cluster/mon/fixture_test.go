@@ -35,18 +35,11 @@ const keyringText = `
 	caps osd = "allow *"
 `
 
-// clock is a wall clock that the test moves on. Its timers fire when the test
-// has moved it past them, or by themselves.
+// clock is a wall clock that the test moves on. Its timers fire when the test has moved it past them, or by themselves.
 type clock struct {
 	mu     sync.Mutex
 	ahead  time.Duration
-	timers map[*timer]struct{}
-}
-
-type timer struct {
-	at   time.Time
-	f    func()
-	real *time.Timer
+	timers map[*time.Timer]time.Time // those that have fired, too
 }
 
 func (c *clock) Now() time.Time {
@@ -56,47 +49,24 @@ func (c *clock) Now() time.Time {
 }
 
 func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
-	t := &timer{at: c.Now().Add(d), f: f}
+	at := c.Now().Add(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timers == nil {
-		c.timers = make(map[*timer]struct{})
-	}
-	c.timers[t] = struct{}{}
-	t.real = time.AfterFunc(d, func() { c.fire(t) })
-	return func() bool { return c.take(t) }
+	t := time.AfterFunc(d, f)
+	c.timers[t] = at
+	return t.Stop
 }
 
-// take says whether a timer had not fired, and keeps it from doing so.
-func (c *clock) take(t *timer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.timers[t]
-	delete(c.timers, t)
-	t.real.Stop()
-	return ok
-}
-
-func (c *clock) fire(t *timer) {
-	if c.take(t) {
-		t.f()
-	}
-}
-
-// pass moves the clock on.
+// pass moves the clock on. A timer that has fired may do so again: who waited looks again.
 func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ahead += d
-	now := time.Now().Add(c.ahead)
-	var due []*timer
-	for t := range c.timers {
-		if !t.at.After(now) {
-			due = append(due, t)
+	for t, at := range c.timers {
+		if !at.After(time.Now().Add(c.ahead)) {
+			delete(c.timers, t)
+			t.Reset(0)
 		}
-	}
-	c.mu.Unlock()
-	for _, t := range due {
-		c.fire(t)
 	}
 }
 
@@ -107,17 +77,22 @@ type cluster struct {
 	ring      *cephx.Keyring
 	authority *cephx.Authority
 	mon       *control.Messenger
-	addr      wire.Addr
-	commands  atomic.Int64
+	addr, v1  wire.Addr
+	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
+	queue     int64                                  // Sending.QueueMessages of those who join
 }
+
+// typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
+const typeOther = 300
 
 const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
 
-// startCluster has tickets of services that live for ttl.
+// startCluster has tickets of services that live for ttl; 0: by msgr1 there is method none alone.
 func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{t: t, clock: &clock{}}
+	c := &cluster{t: t, clock: &clock{timers: map[*time.Timer]time.Time{}}}
 	var err error
+	var last atomic.Uint64
 	c.ring, err = cephx.ReadKeyring(strings.NewReader(keyringText))
 	check(t, err)
 	c.authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: c.ring, ServiceTTL: ttl, AuthTTL: 72 * ttl, Now: c.clock.Now})
@@ -127,12 +102,18 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), Auth: control.Auth{Server: server}})
 	fsid, err := mon.ParseFSID(fsidText)
 	check(t, err)
-	check(t, c.mon.Start(mon.NewServer(mon.ServerConfig{
+	spy := &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+		if f := c.spy.Load(); f != nil {
+			(*f)(m)
+		}
+		return false
+	}}
+	cfg := mon.ServerConfig{
+		Authority: c.authority,
 		Map: func() mon.MonMap {
 			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 		},
 		Command: func(conn *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
-			c.commands.Add(1)
 			switch command["prefix"] {
 			case "whoami":
 			case "wipe": // says that the secrets of services were thrown away
@@ -145,8 +126,16 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 			}
 			return mon.Output{Data: []byte(conn.Auth().Entity.String())}, nil
 		},
-	})))
-	c.addr = bind(t, c.mon)
+	}
+	if ttl == 0 {
+		cfg.Authority, cfg.Number = nil, func() uint64 { return 4096 + last.Add(1) }
+	}
+	check(t, c.mon.Start(spy, mon.NewServer(cfg), &control.Dispatcher{ByType: map[uint16]func(*control.Conn, *control.Message){
+		typeOther: func(conn *control.Conn, _ *control.Message) { _ = conn.Send(control.NewMessage(typeOther, nil, nil)) },
+	}}))
+	addrs, err := c.mon.Bind(anyPort, anyPort.WithType(wire.AddrLegacy))
+	check(t, err)
+	c.addr, c.v1 = addrs.V2(), addrs.V1()
 	return c
 }
 
@@ -165,9 +154,11 @@ func messenger(t *testing.T, cfg control.Config) *control.Messenger {
 	return m
 }
 
+var anyPort = wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
+
 func bind(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
-	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	addrs, err := m.Bind(anyPort)
 	check(t, err)
 	return addrs[0]
 }
@@ -190,7 +181,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now, Secrets: secrets})
 	check(t, err)
-	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}}
+	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}, Sending: control.Sending{QueueMessages: c.queue}}
 	if secrets != nil {
 		cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
 		check(t, err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,6 @@ const (
 	typeAuthReply    = 18
 	typeGetVersion   = 19
 	typeVersion      = 20
-	typeOSDMap       = 41
 	typeCommand      = 50
 	typeCommandAck   = 51
 	typeConfig       = 62
@@ -59,37 +59,25 @@ func bad(what string, err error) error {
 	return fmt.Errorf("%w: %s: %w", errMessage, what, err)
 }
 
-// subscription is one entry of MMonSubscribe.
-type subscription struct {
-	start uint64
-	once  bool
-}
-
-// subscribeMessage makes MMonSubscribe.
-func subscribeMessage(subs map[string]subscription) *control.Message {
+// subscribeMessage makes MMonSubscribe: to maps by their names, each from an epoch on.
+func subscribeMessage(subs map[string]uint64) *control.Message {
 	b := le.AppendUint32(nil, uint32(len(subs)))
-	names := make([]string, 0, len(subs))
-	for name := range subs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		b = wire.AppendString(b, name)
-		b = le.AppendUint64(b, subs[name].start)
-		b = wire.AppendBool(b, subs[name].once)
+	for _, name := range slices.Sorted(maps.Keys(subs)) {
+		b = le.AppendUint64(wire.AppendString(b, name), subs[name])
+		b = append(b, 0) // it does not end with the first map
 	}
 	b = wire.AppendString(b, "") // host name: none of the monitor's business
 	return message(typeSubscribe, 0, 3, b)
 }
 
 // decodeSubscribe reads the front of MMonSubscribe.
-func decodeSubscribe(front []byte) (map[string]subscription, error) {
+func decodeSubscribe(front []byte) (map[string]uint64, error) {
 	r := wire.NewReader(front)
-	subs := make(map[string]subscription)
+	subs := make(map[string]uint64)
 	for range r.Count(13) { // a length, a number and flags
 		name := r.Str()
-		subs[name] = subscription{r.U64(), r.U8()&1 != 0}
-		if r.Err() != nil {
+		subs[name] = r.U64()
+		if r.U8(); r.Err() != nil {
 			break
 		}
 	}
@@ -351,13 +339,13 @@ func DecodeOSDMaps(front []byte) (OSDMaps, error) {
 	m := OSDMaps{Incremental: map[uint32][]byte{}, Full: map[uint32][]byte{}}
 	r := wire.NewReader(front)
 	r.Copy(m.FSID[:])
-	for _, maps := range []map[uint32][]byte{m.Incremental, m.Full} {
+	for _, list := range []map[uint32][]byte{m.Incremental, m.Full} {
 		for range r.Count(8) {
 			epoch, blob := r.U32(), r.Blob()
 			if r.Err() != nil {
 				break
 			}
-			maps[epoch] = blob
+			list[epoch] = blob
 		}
 	}
 	m.Oldest, m.Newest = r.U32(), r.U32()

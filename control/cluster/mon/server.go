@@ -43,13 +43,6 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message
 		switch m.Type {
-		case typeAuth, typePing, typeMonGetMap, typeSubscribe: // requests without an answer here check the login themselves
-		default:
-			if !admitted(c) {
-				return true // the request has no answer
-			}
-		}
-		switch m.Type {
 		case typeAuth:
 			res := c.Auth()
 			if c.Info().Protocol == control.Msgr1 {
@@ -80,9 +73,12 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 		case typeSubscribe:
 			return cfg.subscribe(c, m.Front)
 		case typeCommand:
+			if !admitted(c) {
+				return true
+			}
 			reply = cfg.command(c, m)
 		default:
-			return false
+			return !admitted(c) // then the request has no answer
 		}
 		_ = c.Send(reply) // fails only if the connection has ended
 		return true
@@ -134,8 +130,8 @@ func (cfg *ServerConfig) subscribe(c *control.Conn, front []byte) bool {
 	if err != nil {
 		return true
 	}
-	if s, ok := subs["monmap"]; ok && cfg.Map != nil {
-		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= s.start && admitted(c) {
+	if start, ok := subs["monmap"]; ok && cfg.Map != nil {
+		if m := cfg.Map(); m.Epoch > 0 && uint64(m.Epoch) >= start && admitted(c) {
 			_ = c.Send(mapMessage(m)) // fails only if the connection has ended
 		}
 	}

@@ -17,9 +17,15 @@ type session struct {
 	conn    *control.Conn
 	ready   bool           // guarded by the client's lock
 	mapped  bool           // likewise: it has sent a monmap
+	owed    bool           // likewise: subscriptions are to be sent again
 	monmap  chan struct{}  // closed with the first monmap
 	replies chan authReply // capacity 1: one request is under way at a time
 	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
+
+	// keep alone has the fields that follow. Times are those of the configured clock.
+	asked    bool      // a request for a renewal is under way
+	deadline time.Time // of the request
+	pause    time.Time // no request before
 }
 
 // run has one session after the other, until the client is closed.
@@ -40,7 +46,7 @@ func (c *Client) run(ctx context.Context) {
 		c.mu.Lock()
 		c.lastErr = err
 		if refusals >= len(c.mons) {
-			c.giveUp()
+			c.refuse(err)
 		}
 		c.mu.Unlock()
 		c.cfg.Logger.Info("monitor session ended", "mon", to, "err", err)
@@ -49,16 +55,6 @@ func (c *Client) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// giveUp lets Open end, unless it has. The lock is held.
-func (c *Client) giveUp() {
-	select {
-	case <-c.known:
-	case <-c.refused:
-	default:
-		close(c.refused)
 	}
 }
 
@@ -129,25 +125,15 @@ func lost(s *session) error {
 	return control.ErrClosed
 }
 
-// keeper renews tickets and secrets, on one session. Its clock is the configured one.
-type keeper struct {
-	c        *Client
-	s        *session
-	asked    bool      // a request is under way
-	deadline time.Time // of the request
-	pause    time.Time // no request before
-}
-
-// keepMost bounds the sleep of a keeper, as clocks can be set, and a daemon can refuse a ticket: that is
-// renewed before the daemon counts as one that does not want us.
+// keepMost bounds the sleep of keep, as clocks can be set, and a daemon can refuse a ticket: that is
+// renewed before the daemon counts as one that does not want us. A full queue has room again.
 const keepMost = 2 * time.Second
 
 // keep holds the session and renews tickets and secrets.
 func (c *Client) keep(ctx context.Context, s *session) error {
-	k := keeper{c: c, s: s}
 	wake := make(chan struct{}, 1)
 	for {
-		next, err := k.tend()
+		next, err := c.tend(s)
 		if err != nil {
 			return err
 		}
@@ -163,7 +149,7 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 		case <-s.conn.Closed():
 			err = lost(s)
 		case r := <-s.replies:
-			err = k.reply(r)
+			err = c.renewed(s, r)
 		case <-wake:
 		case <-s.wiped:
 		}
@@ -175,20 +161,20 @@ func (c *Client) keep(ctx context.Context, s *session) error {
 }
 
 // tend asks for the renewals that are due, and returns the time of the next look.
-func (k *keeper) tend() (time.Duration, error) {
-	cfg := &k.c.cfg
-	if cfg.Auth == nil {
-		return keepMost, nil
+func (c *Client) tend(s *session) (time.Duration, error) {
+	cfg := &c.cfg
+	if err := c.sendOwed(s); err != nil || cfg.Auth == nil {
+		return keepMost, err
 	}
 	now := cfg.Clock.Now()
 	switch {
-	case k.asked:
-		if !now.Before(k.deadline) {
+	case s.asked:
+		if !now.Before(s.deadline) {
 			return 0, fmt.Errorf("%w: tickets were not renewed", ErrNoAnswer)
 		}
-		return min(k.deadline.Sub(now), keepMost), nil
-	case now.Before(k.pause):
-		return min(k.pause.Sub(now), keepMost), nil
+		return min(s.deadline.Sub(now), keepMost), nil
+	case now.Before(s.pause):
+		return min(s.pause.Sub(now), keepMost), nil
 	}
 	payload, err := cfg.Auth.RenewRequest()
 	if err != nil {
@@ -197,27 +183,27 @@ func (k *keeper) tend() (time.Duration, error) {
 	if payload == nil {
 		return max(min(cfg.Auth.RenewAt().Sub(now), keepMost), time.Millisecond), nil
 	}
-	if err := k.s.conn.Send(authMessage(auth.Cephx, payload)); err != nil {
+	if err := s.conn.Send(authMessage(auth.Cephx, payload)); err != nil {
 		return 0, err
 	}
-	k.asked, k.deadline = true, now.Add(cfg.Timeout)
+	s.asked, s.deadline = true, now.Add(cfg.Timeout)
 	return min(cfg.Timeout, keepMost), nil
 }
 
-// reply takes the answer to the request under way.
-func (k *keeper) reply(r authReply) error {
-	cfg := &k.c.cfg
-	if !k.asked {
+// renewed takes the answer to the request under way.
+func (c *Client) renewed(s *session, r authReply) error {
+	cfg := &c.cfg
+	if !s.asked {
 		return nil
 	}
-	k.asked = false
+	s.asked = false
 	if r.result != 0 || r.method != auth.Cephx {
 		_, _ = cfg.Auth.HandleReply(nil) // the next session logs in without the old tickets
 		return fmt.Errorf("renewal: %w", &auth.Refused{Errno: r.result})
 	}
 	whole, err := cfg.Auth.HandleReply(r.payload)
 	if err == nil && !whole {
-		k.pause = cfg.Clock.Now().Add(cfg.Retry)
+		s.pause = cfg.Clock.Now().Add(cfg.Retry)
 		cfg.Logger.Warn("the monitor did not renew all tickets and secrets")
 	}
 	return err

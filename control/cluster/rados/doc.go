@@ -30,9 +30,8 @@
 // others. One is the outcome: [ErrNotSent] and [ErrRefused] say that nothing has changed, [ErrUnknown] that
 // nobody knows. The other is the reason: an errno of the cluster (errors.Is with syscall.ENOENT, or
 // fs.ErrNotExist), or the cause of the context; the text then says what was waited for. Data that was given
-// to a write belongs to the caller again, but never after ErrUnknown. Where the map has moved an object from an
-// OSD that hangs, the message to that OSD, which nobody carries out, may still read the data: a mapping stays
-// mapped until Close.
+// to a write belongs to the caller again, but never after ErrUnknown, as the message may still read it: a mapping
+// then stays mapped until Close.
 //
 // # For users of go-ceph
 //

@@ -133,12 +133,11 @@ func ExampleDial() {
 		return
 	}
 	fmt.Printf("status: %s\n", status.Data)
-	maps, err := cluster.Mon().OSDMap(ctx)
-	if err != nil {
+	if err := cluster.WaitForLatestOSDMap(ctx); err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("osdmap epoch:", maps.Epoch())
+	fmt.Println("osdmap epoch:", cluster.Epoch())
 }
 
 // A compound operation checks and changes an object in one step. Each step of a read has its own result.

@@ -70,22 +70,23 @@ func (f *File) Write(p []byte) (int, error) {
 
 // ReadFrom implements io.ReaderFrom: it writes all that r has, in pieces of 4 MiB.
 func (f *File) ReadFrom(r io.Reader) (total int64, err error) {
-	for {
+	for err == nil {
 		p := make([]byte, 4<<20) // not used again: a write that fails may be on its way still
-		n, err := io.ReadFull(r, p)
-		if n > 0 {
-			wrote, failed := f.Write(p[:n])
-			if total += int64(wrote); failed != nil {
-				return total, failed
-			}
+		n := 0
+		for n < len(p) && err == nil { // not io.ReadFull, which hides that r itself was cut off
+			var got int
+			got, err = r.Read(p[n:])
+			n += got
 		}
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return total, nil
-		case err != nil:
-			return total, err
+		wrote, failed := f.Write(p[:n])
+		if total += int64(wrote); failed != nil {
+			return total, failed
 		}
 	}
+	if err == io.EOF {
+		err = nil
+	}
+	return total, err
 }
 
 // Seek implements io.Seeker. io.SeekEnd asks the cluster for the size.

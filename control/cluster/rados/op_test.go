@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -58,11 +59,12 @@ func FuzzLockers(f *testing.F) {
 	b, id := wire.BeginEnvelope(b, 1, 1)
 	b = wire.EndEnvelope(wire.AppendString(le.AppendUint64(append(b, 8), 4123), "cookie"), id)
 	b, info := wire.BeginEnvelope(b, 1, 1)
-	b = wire.Addr{}.AppendTo(append(b, make([]byte, 8)...))
+	b = wire.Addr{}.AppendTo(wire.AppendUtime(b, time.Unix(7, 9)))
 	b = wire.EndEnvelope(wire.AppendString(b, "description"), info)
 	b = wire.EndEnvelope(wire.AppendString(append(b, lockShared), "tag"), mark)
 	l, err := readLockers(b)
-	if err != nil || len(l.owners) != 1 || l.owners[0].Client != 4123 || l.kind != lockShared || l.tag != "tag" {
+	want := Locker{Type: wire.Client, Client: 4123, Cookie: "cookie", Expires: time.Unix(7, 9).UTC(), Description: "description"}
+	if err != nil || len(l.owners) != 1 || l.owners[0] != want || l.kind != lockShared || l.tag != "tag" {
 		f.Fatalf("%+v %v", l, err)
 	}
 	f.Add(b)

@@ -41,11 +41,11 @@ func New(m wire.CompressionMethod) (frame.Compressor, error) {
 	case wire.CompressionSnappy:
 		return snappyBlock{}, nil
 	case wire.CompressionZlib:
-		return newDeflate(), nil
+		return &deflate{}, nil
 	case wire.CompressionZstd:
 		return newZstd()
 	case wire.CompressionLZ4:
-		return newLZ4(), nil
+		return &blocks{}, nil
 	}
 	return nil, fmt.Errorf("%w: %v", ErrMethod, m)
 }
@@ -75,8 +75,6 @@ func claim(n uint64, limit int) error {
 type blocks struct {
 	pool sync.Pool // *lz4.Compressor
 }
-
-func newLZ4() *blocks { return &blocks{} }
 
 const (
 	lz4Head = 4 // number of blocks
@@ -248,8 +246,6 @@ type inflater struct {
 	io.ReadCloser // also a flate.Resetter
 	src           bytes.Reader
 }
-
-func newDeflate() *deflate { return &deflate{} }
 
 // appender is a writer that appends.
 type appender struct{ b []byte }

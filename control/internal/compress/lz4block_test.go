@@ -159,7 +159,7 @@ func FuzzLZ4Block(f *testing.F) {
 
 // FuzzLZ4 gives whole segments with any lengths to the decompressor.
 func FuzzLZ4(f *testing.F) {
-	c := newLZ4()
+	c := new(blocks)
 	packed, err := c.Compress(nil, []byte(strings.Repeat("seed ", 40)))
 	if err != nil {
 		f.Fatal(err)

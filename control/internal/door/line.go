@@ -53,6 +53,25 @@ func (l *lines) remove(g *Guest) {
 	}
 }
 
+// each asks for the first guest of each line in how long it may go on, as long as one has: 0 is
+// for one that has left its line. again is the time until the next look, 0 if no guest waits.
+func (l *lines) each(ask func(of *line, g *Guest) (wait time.Duration)) (again time.Duration) {
+	for moved := true; moved; {
+		moved, again = false, 0
+		for e := l.list.Front(); e != nil; {
+			of := e.Value.(*line)
+			e = e.Next() // of may be removed
+			switch wait := ask(of, of.guests.Front().Value.(*Guest)); {
+			case wait == 0:
+				moved = true
+			case again == 0 || wait < again:
+				again = wait
+			}
+		}
+	}
+	return again
+}
+
 // mustWait says whether a newcomer has to wait, and whether there is room for it
 // in the line. The lock is held.
 func (d *Door) mustWait(source, prefix netip.Prefix, now time.Time) (wait, room bool) {
@@ -183,34 +202,22 @@ func (d *Door) next() {
 // long, one of each line after the other; again is the time until the next look, 0 if no
 // guest waits. The lock is held.
 func (d *Door) takeTurns(now time.Time) (begin []func(), again time.Duration) {
-	for moved := true; moved; {
-		moved, again = false, 0
-		for e := d.turns.list.Front(); e != nil; {
-			l := e.Value.(*line)
-			e = e.Next() // l may be removed
-			g := l.guests.Front().Value.(*Guest)
-			wait, late := d.owes(l.source, l.prefix, now), d.cfg.Rate.Longest-now.Sub(g.last)
-			var f func()
-			switch {
-			case wait == 0 || d.closed:
-				d.charge(l.source, l.prefix, now)
-				g.paid = true
-				f = d.leaveLine(g)
-			case late <= 0:
-				d.counters.Evicted++
-				_, f = d.evict(g)
-			default:
-				if wait = min(wait, late); again == 0 || wait < again {
-					again = wait
-				}
-				continue
-			}
-			moved = true
-			if f != nil {
-				begin = append(begin, f)
-			}
+	again = d.turns.each(func(l *line, g *Guest) time.Duration {
+		wait, late := d.owes(l.source, l.prefix, now), d.cfg.Rate.Longest-now.Sub(g.last)
+		switch {
+		case wait == 0 || d.closed:
+			d.charge(l.source, l.prefix, now)
+			g.paid = true
+			begin = append(begin, d.leaveLine(g))
+		case late <= 0:
+			d.counters.Evicted++
+			_, f := d.evict(g)
+			begin = append(begin, f)
+		default:
+			return min(wait, late)
 		}
-	}
+		return 0
+	})
 	return begin, again
 }
 

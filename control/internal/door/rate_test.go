@@ -218,6 +218,24 @@ func TestAShortWaitDoesNotLastAsLongAsThatOfAnotherSource(t *testing.T) {
 	}
 }
 
+func TestTheNextLookIsForWhoWaitsTheShortest(t *testing.T) {
+	d, c := paced()
+	early := ip(203, 0, 113, 1)
+	fail(t, d, c, early, 4)
+	visit(t, d, c, early) // for 100 ms
+	c.pass(50 * time.Millisecond)
+	fail(t, d, c, other, 4)
+	short := visit(t, d, c, other)
+	for range 20 {
+		d.CameToNothing(bad, c.now) // for a second
+	}
+	long := visit(t, d, c, bad)
+	c.pass(51 * time.Millisecond)
+	if c.pass(50 * time.Millisecond); !short.begun || long.begun {
+		t.Errorf("behind 101 ms: the short one %v, the long one %v", short.begun, long.begun)
+	}
+}
+
 func TestAClockThatIsSetBackKeepsNobodyWaiting(t *testing.T) {
 	d, c := paced()
 	fail(t, d, c, bad, 4)

@@ -55,39 +55,30 @@ func (d *Door) leaveRoom(g *Guest) (begin func()) {
 // that have waited for too long. The lock is held; the caller calls the returned functions
 // without it. again is the time until the next look, 0 if no guest waits.
 func (d *Door) giveRoom(now time.Time) (call []func(), again time.Duration) {
-	for moved := d.all.waiting > 0; moved; {
-		moved, again = false, 0
-		for e := d.rooms.list.Front(); e != nil; {
-			l := e.Value.(*line)
-			e = e.Next() // l may be removed
-			g := l.guests.Front().Value.(*Guest)
-			late := d.cfg.Rate.Longest - now.Sub(g.arrived)
-			wait, _ := d.mustWait(l.source, l.prefix, now)
-			victim, cause := (*Guest)(nil), TooMany
-			if !wait {
-				victim, cause = d.room(l.source, l.prefix, now)
-			}
-			switch {
-			case d.closed || late <= 0:
-				call = append(call, d.giveUp(g))
-			case cause == Admitted:
-				if victim != nil {
-					d.counters.Evicted++
-					evict, begin := d.evict(victim)
-					call = append(call, evict, begin)
-				}
-				call = append(call, d.leaveRoom(g))
-				g.last = now
-				d.list(g)
-			default:
-				if next := min(late, d.cfg.Patience/20); again == 0 || next < again {
-					again = next // somebody may have to give way by then
-				}
-				continue
-			}
-			moved = true
+	again = d.rooms.each(func(l *line, g *Guest) time.Duration {
+		late := d.cfg.Rate.Longest - now.Sub(g.arrived)
+		wait, _ := d.mustWait(l.source, l.prefix, now)
+		victim, cause := (*Guest)(nil), TooMany
+		if !wait {
+			victim, cause = d.room(l.source, l.prefix, now)
 		}
-	}
+		switch {
+		case d.closed || late <= 0:
+			call = append(call, d.giveUp(g))
+		case cause == Admitted:
+			if victim != nil {
+				d.counters.Evicted++
+				evict, begin := d.evict(victim)
+				call = append(call, evict, begin)
+			}
+			call = append(call, d.leaveRoom(g))
+			g.last = now
+			d.list(g)
+		default:
+			return min(late, d.cfg.Patience/20) // somebody may have to give way by then
+		}
+		return 0
+	})
 	return call, again
 }
 

@@ -30,9 +30,7 @@
 // write of committed decides: before it everything belongs to the predecessor,
 // after it to the successor.
 //
-// The steps of both sides, and State, are in steps.go. [Link] has a
-// method for each line of the second table, in link.go; the records are in record.go.
-//
-// One goroutine at a time uses a Link. Everything that a peer may send is bounded, and a
-// malformed record is an error that wraps [ErrHandOver].
+// The steps of both sides, and State, are in steps.go; their link is in link.go, and the
+// records are in record.go. Everything that a peer may send is bounded, and a malformed record
+// is an error that wraps [ErrHandOver].
 package handover

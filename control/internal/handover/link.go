@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -20,9 +19,9 @@ const (
 	filesPerCall = 64   // descriptors in one message; the kernel takes 253
 )
 
-// Link is one side of a hand-over: records, and the descriptors that come with
+// link is one side of a hand-over: records, and the descriptors that come with
 // them.
-type Link struct {
+type link struct {
 	conn  *net.UnixConn
 	in    *bufio.Reader
 	out   *bufio.Writer
@@ -31,17 +30,17 @@ type Link struct {
 	stop  func() bool
 }
 
-// NewLink speaks over conn, which stays the caller's. The end of ctx ends the call under
+// newLink speaks over conn, which stays the caller's. The end of ctx ends the call under
 // way, and conn is of no use any more.
-func NewLink(ctx context.Context, conn *net.UnixConn) *Link {
-	l := &Link{conn: conn, out: bufio.NewWriterSize(conn, payloadMax)}
+func newLink(ctx context.Context, conn *net.UnixConn) *link {
+	l := &link{conn: conn, out: bufio.NewWriterSize(conn, payloadMax)}
 	l.in = bufio.NewReaderSize(received{l}, payloadMax)
 	l.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails on a closed one only
 	return l
 }
 
-// Close closes descriptors that no call has returned. The connection stays open.
-func (l *Link) Close() {
+// close closes descriptors that no call has returned. The connection stays open.
+func (l *link) close() {
 	l.stop()
 	CloseFiles(l.files)
 	l.files = nil
@@ -54,9 +53,9 @@ func CloseFiles(fds []int) {
 	}
 }
 
-// SameUser checks that the other process runs as our user or as root, as it
+// sameUser checks that the other process runs as our user or as root, as it
 // gets all sessions.
-func (l *Link) SameUser() error {
+func (l *link) sameUser() error {
 	if err := localsock.SameUser(l.conn); err != nil {
 		return Errorf("%w", err)
 	}
@@ -64,7 +63,7 @@ func (l *Link) SameUser() error {
 }
 
 // received reads from the socket and keeps the descriptors that come along.
-type received struct{ *Link }
+type received struct{ *link }
 
 func (l received) Read(p []byte) (int, error) {
 	n, oobn, flags, _, err := l.conn.ReadMsgUnix(p, l.oob[:])
@@ -82,7 +81,7 @@ func (l received) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (l *Link) keep(oob []byte) error {
+func (l *link) keep(oob []byte) error {
 	if len(oob) == 0 {
 		return nil
 	}
@@ -104,7 +103,7 @@ func (l *Link) keep(oob []byte) error {
 }
 
 // take hands out n of the received descriptors, in their order.
-func (l *Link) take(n int) ([]int, error) {
+func (l *link) take(n int) ([]int, error) {
 	if n > len(l.files) {
 		return nil, Errorf("%d descriptors announced, %d came", n, len(l.files))
 	}
@@ -114,39 +113,42 @@ func (l *Link) take(n int) ([]int, error) {
 }
 
 // send writes a record at once.
-func (l *Link) send(t recordType, appendTo func([]byte) []byte) error {
-	if err := writeRecord(l.out, t, appendTo); err != nil {
-		return fmt.Errorf("%w: %w", ErrHandOver, err)
+func (l *link) send(t recordType, appendTo func([]byte) []byte) error {
+	err := writeRecord(l.out, t, appendTo)
+	if err == nil {
+		err = l.out.Flush()
 	}
-	if err := l.out.Flush(); err != nil {
-		return fmt.Errorf("%w: %w", ErrHandOver, err)
+	if err != nil {
+		return Errorf("%w", err)
 	}
 	return nil
 }
 
-// sendFiles writes records that carry descriptors; each says how many.
-func (l *Link) sendFiles(t recordType, fds []int) error {
+// sendFiles writes records that carry duplicates of descriptors; each says how many. They stay
+// the caller's.
+func (l *link) sendFiles(t recordType, fds []int) error {
+	if len(fds) > filesMax {
+		return Errorf("%d %v", len(fds), t)
+	}
 	for len(fds) > 0 {
 		n := min(len(fds), filesPerCall)
 		p := [recordHead + 4]byte{byte(t), 4}
 		le.PutUint32(p[recordHead:], uint32(n))
 		// A stream socket takes far more at once, and its buffer is empty.
 		sent, _, err := l.conn.WriteMsgUnix(p[:], unix.UnixRights(fds[:n]...), nil)
-		if err != nil {
-			return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
+		if err == nil && sent < len(p) {
+			_, err = l.conn.Write(p[sent:])
 		}
-		if sent < len(p) {
-			if _, err := l.conn.Write(p[sent:]); err != nil {
-				return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
-			}
+		if err != nil {
+			return Errorf("%v: %w", t, err)
 		}
 		fds = fds[n:]
 	}
 	return nil
 }
 
-// readFiles reads n descriptors that come with records of type t.
-func (l *Link) readFiles(t recordType, n int) ([]int, error) {
+// readFiles reads n descriptors that come with records of type t. The caller owns them.
+func (l *link) readFiles(t recordType, n int) ([]int, error) {
 	var all []int
 	for len(all) < n {
 		p, err := expect(l.in, t)
@@ -166,8 +168,8 @@ func (l *Link) readFiles(t recordType, n int) ([]int, error) {
 	return all, nil
 }
 
-// Refuse sends the reason to the other side, if it still listens.
-func (l *Link) Refuse(err error) {
+// refuse sends the reason to the other side, if it still listens.
+func (l *link) refuse(err error) {
 	text := err.Error()
 	l.out.Reset(l.conn)
 	// It learns of the end in any case.
@@ -177,84 +179,19 @@ func (l *Link) Refuse(err error) {
 // nothing is the payload of a record that says all by its type.
 func nothing(p []byte) []byte { return p }
 
-// The steps of the successor, in their order.
-
-// SendHello opens the conversation.
-func (l *Link) SendHello(h Hello) error { return l.send(recordHello, h.appendTo) }
-
-// ReadOffer reads the offer of the predecessor.
-func (l *Link) ReadOffer() (Offer, error) {
-	p, err := expect(l.in, recordOffer)
+// read reads the record that is due.
+func read[T any](l *link, t recordType, decode func([]byte) (T, error)) (v T, err error) {
+	p, err := expect(l.in, t)
 	if err != nil {
-		return Offer{}, err
+		return v, err
 	}
-	return decodeOffer(p)
+	return decode(p)
 }
 
-// ReadListeners reads n listening sockets, which the caller owns from here.
-func (l *Link) ReadListeners(n int) ([]int, error) { return l.readFiles(recordListeners, n) }
-
-// ReadSteering reads n descriptors of steering programs, which the caller owns from here.
-func (l *Link) ReadSteering(n int) ([]int, error) { return l.readFiles(recordSteering, n) }
-
-// SendReady says that the successor has everything but the sessions.
-func (l *Link) SendReady() error { return l.send(recordReady, nothing) }
-
-// ReadSessions reads until the predecessor has sent everything.
-func (l *Link) ReadSessions() ([]Session, Done, error) { return readSessions(l.in) }
-
-// Commit makes everything the successor's, once it has returned nil.
-func (l *Link) Commit() error { return l.send(recordCommitted, nothing) }
-
-// The steps of the predecessor, in their order.
-
-// ReadHello reads the identity of the successor.
-func (l *Link) ReadHello() (Hello, error) {
-	p, err := expect(l.in, recordHello)
-	if err != nil {
-		return Hello{}, err
-	}
-	return decodeHello(p)
-}
-
-// SendOffer sends the offer of the predecessor.
-func (l *Link) SendOffer(o Offer) error {
-	if o.Listeners > filesMax {
-		return Errorf("%d listeners", o.Listeners)
-	}
-	return l.send(recordOffer, o.appendTo)
-}
-
-// SendListeners sends duplicates of listening sockets, address by address. The sockets stay
-// the caller's.
-func (l *Link) SendListeners(fds []int) error { return l.sendFiles(recordListeners, fds) }
-
-// SendSteering sends duplicates of the descriptors of steering programs. They stay
-// the caller's.
-func (l *Link) SendSteering(fds []int) error { return l.sendFiles(recordSteering, fds) }
-
-// AwaitReady waits until the successor can take the sessions.
-func (l *Link) AwaitReady() error {
-	_, err := expect(l.in, recordReady)
-	return err
-}
-
-// SendSession sends a session and its messages, and returns their number. It may
-// stay in a buffer until SendDone.
-func (l *Link) SendSession(s *Session) (messages uint64, err error) {
-	if messages, err = s.Write(l.out); err != nil {
-		err = fmt.Errorf("%w: %w", ErrHandOver, err)
-	}
-	return messages, err
-}
-
-// SendDone ends the sessions.
-func (l *Link) SendDone(d Done) error { return l.send(recordDone, d.appendTo) }
-
-// AwaitCommitted waits for the successor's commit. When the wait fails, it keeps the
+// awaitCommitted waits for the successor's commit. When the wait fails, it keeps the
 // successor from a later commit: after the shutdown the successor's write fails, and bytes
 // that it wrote before are still read.
-func (l *Link) AwaitCommitted() error {
+func (l *link) awaitCommitted() error {
 	_, err := expect(l.in, recordCommitted)
 	if err == nil {
 		return nil

@@ -69,20 +69,6 @@ type Descriptors struct {
 	Close func()
 }
 
-// toSuccessor is the predecessor's side of a Link.
-type toSuccessor interface {
-	SameUser() error
-	ReadHello() (Hello, error)
-	SendOffer(Offer) error
-	SendListeners(fds []int) error
-	SendSteering(fds []int) error
-	AwaitReady() error
-	SendSession(*Session) (messages uint64, err error)
-	SendDone(Done) error
-	AwaitCommitted() error
-	Refuse(error)
-}
-
 // halfOpenTime is how long handshakes that are under way get to end before the
 // sessions stand still; halfOpenPoll is how often they are counted.
 const (
@@ -94,12 +80,8 @@ const (
 // successor has committed, the end of ctx ends it. After an error everything is as before.
 // conn is of no use afterwards, and stays the caller's.
 func Pass(ctx context.Context, conn *net.UnixConn, p Predecessor) error {
-	l := NewLink(ctx, conn)
-	defer l.Close()
-	return pass(ctx, l, p)
-}
-
-func pass(ctx context.Context, l toSuccessor, p Predecessor) error {
+	l := newLink(ctx, conn)
+	defer l.close()
 	err := prepare(l, p)
 	if err == nil {
 		err = passSessions(ctx, l, p)
@@ -109,7 +91,7 @@ func pass(ctx context.Context, l toSuccessor, p Predecessor) error {
 		return nil
 	}
 	p.Undo()
-	l.Refuse(err)
+	l.refuse(err)
 	return withCause(ctx, err)
 }
 
@@ -124,11 +106,11 @@ func withCause(ctx context.Context, err error) error {
 
 // prepare is the first phase: the successor gets everything that can be shared. It
 // changes nothing here.
-func prepare(l toSuccessor, p Predecessor) error {
-	if err := l.SameUser(); err != nil {
+func prepare(l *link, p Predecessor) error {
+	if err := l.sameUser(); err != nil {
 		return err
 	}
-	h, err := l.ReadHello()
+	h, err := read(l, recordHello, decodeHello)
 	if err != nil {
 		return err
 	}
@@ -147,21 +129,22 @@ func prepare(l toSuccessor, p Predecessor) error {
 	}
 	defer steering.Close()
 	o.Listeners, o.Steering = uint32(len(listeners.FDs)), uint32(len(steering.FDs))
-	if err := l.SendOffer(o); err != nil {
+	if err := l.send(recordOffer, o.appendTo); err != nil {
 		return err
 	}
-	if err := l.SendListeners(listeners.FDs); err != nil {
+	if err := l.sendFiles(recordListeners, listeners.FDs); err != nil {
 		return err
 	}
-	if err := l.SendSteering(steering.FDs); err != nil {
+	if err := l.sendFiles(recordSteering, steering.FDs); err != nil {
 		return err
 	}
-	return l.AwaitReady()
+	_, err = expect(l.in, recordReady)
+	return err
 }
 
 // passSessions is the second phase: everything stands still until the successor has
 // confirmed.
-func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
+func passSessions(ctx context.Context, l *link, p Predecessor) error {
 	if err := p.Pause(); err != nil {
 		return Errorf("%w", err)
 	}
@@ -175,7 +158,7 @@ func passSessions(ctx context.Context, l toSuccessor, p Predecessor) error {
 	if err := sendSessions(ctx, l, p, sessions); err != nil {
 		return err
 	}
-	return l.AwaitCommitted()
+	return l.awaitCommitted()
 }
 
 // awaitHandshakes lets the handshakes of accepted sockets end, so that their peers see no
@@ -234,7 +217,7 @@ func await[T any](ctx context.Context, done <-chan T) error {
 }
 
 // sendSessions sends all sessions except those that were closed meanwhile.
-func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []Frozen) error {
+func sendSessions(ctx context.Context, l *link, p Predecessor, sessions []Frozen) error {
 	var d Done
 	var passed []Frozen
 	for _, f := range sessions {
@@ -245,10 +228,10 @@ func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []
 		if !ok {
 			continue
 		}
-		n, err := l.SendSession(&s)
+		n, err := s.Write(l.out)
 		s.IO.Release()
 		if err != nil {
-			return err
+			return Errorf("%w", err)
 		}
 		passed = append(passed, f)
 		d.Sessions++
@@ -263,7 +246,7 @@ func sendSessions(ctx context.Context, l toSuccessor, p Predecessor, sessions []
 	if err != nil {
 		return err
 	}
-	return l.SendDone(d)
+	return l.send(recordDone, d.appendTo)
 }
 
 // record takes a session out of its core.
@@ -347,19 +330,6 @@ type Successor interface {
 	Undo() error
 }
 
-// toPredecessor is the successor's side of a Link.
-type toPredecessor interface {
-	SameUser() error
-	SendHello(Hello) error
-	ReadOffer() (Offer, error)
-	ReadListeners(n int) ([]int, error)
-	ReadSteering(n int) ([]int, error)
-	SendReady() error
-	ReadSessions() ([]Session, Done, error)
-	Commit() error
-	Refuse(error)
-}
-
 // seqMargin is the gap that the successor leaves between its numbers of attempts and those
 // of the predecessor, which still uses some for its lossy connections.
 const seqMargin = 1 << 16
@@ -368,18 +338,14 @@ const seqMargin = 1 << 16
 // end of ctx ends it. After an error nothing was taken over. conn is of no use
 // afterwards, and stays the caller's.
 func Take(ctx context.Context, conn *net.UnixConn, s Successor) error {
-	l := NewLink(ctx, conn)
-	defer l.Close()
-	return take(ctx, l, s)
-}
-
-func take(ctx context.Context, l toPredecessor, s Successor) error {
+	l := newLink(ctx, conn)
+	defer l.close()
 	err := receive(l, s)
 	if err == nil {
 		s.Begin()
 		return nil
 	}
-	l.Refuse(err)
+	l.refuse(err)
 	if undone := s.Undo(); undone != nil {
 		err = errors.Join(err, undone)
 	}
@@ -388,18 +354,18 @@ func take(ctx context.Context, l toPredecessor, s Successor) error {
 
 // receive gets everything from the predecessor. The write of the last record
 // commits: nothing runs here before it.
-func receive(l toPredecessor, s Successor) error {
+func receive(l *link, s Successor) error {
 	h, err := s.Hello()
 	if err != nil {
 		return err
 	}
-	if err := l.SameUser(); err != nil {
+	if err := l.sameUser(); err != nil {
 		return err
 	}
-	if err := l.SendHello(h); err != nil {
+	if err := l.send(recordHello, h.appendTo); err != nil {
 		return err
 	}
-	o, err := l.ReadOffer()
+	o, err := read(l, recordOffer, decodeOffer)
 	if err != nil {
 		return err
 	}
@@ -412,29 +378,29 @@ func receive(l toPredecessor, s Successor) error {
 	if err := receiveShared(l, s, &o); err != nil {
 		return err
 	}
-	if err := l.SendReady(); err != nil {
+	if err := l.send(recordReady, nothing); err != nil {
 		return err
 	}
-	sessions, d, err := l.ReadSessions()
+	sessions, d, err := readSessions(l.in)
 	if err != nil {
 		return err
 	}
 	if err := s.Restore(o, sessions, Attempts{Msgr2: d.Last.Msgr2 + seqMargin, Msgr1: d.Last.Msgr1 + seqMargin}); err != nil {
 		return err
 	}
-	return l.Commit()
+	return l.send(recordCommitted, nothing)
 }
 
 // receiveShared receives the descriptors that both sides have until the commit.
-func receiveShared(l toPredecessor, s Successor, o *Offer) error {
-	fds, err := l.ReadListeners(int(o.Listeners))
+func receiveShared(l *link, s Successor, o *Offer) error {
+	fds, err := l.readFiles(recordListeners, int(o.Listeners))
 	if err != nil {
 		return err
 	}
 	if err := s.Listeners(fds); err != nil {
 		return err
 	}
-	if fds, err = l.ReadSteering(int(o.Steering)); err != nil {
+	if fds, err = l.readFiles(recordSteering, int(o.Steering)); err != nil {
 		return err
 	}
 	return s.Steering(fds)

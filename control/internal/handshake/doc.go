@@ -3,8 +3,9 @@
 //
 //   - [Link] is the TCP connection that a handshake reads and writes; [Transport] asks the
 //     probe about each step on it.
-//   - [Error] is the error of every handshake, with the stage and the reason.
-//   - [Peer] is the outcome; [LearnClassic] has the rule for a client without an address.
+//   - [Run] is the step under way; [Error] is the error of every handshake, with the stage
+//     and the reason.
+//   - [Peer] is the outcome.
 //
 // # Rules of both handshakes
 //

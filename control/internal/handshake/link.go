@@ -42,7 +42,7 @@ type BufferedLink interface {
 }
 
 // Transport is a Link as a handshake uses it. Its zero value is of no use before Begin.
-// [IsTransport] knows its errors: those of the link, the probe and the context.
+// Its errors are those of the link, the probe and the context.
 type Transport struct {
 	link  Link
 	buf   BufferedLink // link, if writes are queued; nil with a probe, which sees each on its own
@@ -127,6 +127,17 @@ func (t *Transport) Step(ctx context.Context, p probe.Point, w probe.When) error
 	return transport(t.probe.Step(ctx, p, w))
 }
 
+// Probed does a step, which the probe is asked about before and after.
+func (t *Transport) Probed(ctx context.Context, p probe.Point, do func() error) error {
+	if err := t.Step(ctx, p, probe.Before); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return t.Step(ctx, p, probe.After)
+}
+
 // transportError is an error of the link or the probe, which says nothing about the
 // authentication.
 type transportError struct{ err error }
@@ -141,9 +152,8 @@ func transport(err error) error {
 	return &transportError{err}
 }
 
-// IsTransport reports whether err is one of the link, the probe or the context of a
-// [Transport].
-func IsTransport(err error) bool {
+// isTransport reports whether err is one of a [Transport].
+func isTransport(err error) bool {
 	var t *transportError
 	return errors.As(err, &t)
 }
@@ -183,22 +193,6 @@ func Wipe(exchange any) {
 	if w, ok := exchange.(auth.Wiper); ok {
 		w.Wipe()
 	}
-}
-
-// LearnClassic returns the own address after a HELLO that shows it as seen, by the rules
-// of the threaded messenger (Ceph's ProtocolV2.cc). Only an unknown IP is filled in; a
-// known one stays whatever the peer says. Port and nonce are never learned. The type of
-// a process that is not bound, that is without a port, becomes [wire.AddrAny].
-func LearnClassic(own, seen wire.Addr) wire.Addr {
-	if !own.IsBlank() || seen.IsBlank() {
-		return own
-	}
-	port := own.AddrPort.Port()
-	out := wire.Addr{Type: own.Type, Nonce: own.Nonce, AddrPort: seen.AddrPort}.WithPort(port)
-	if port == 0 {
-		out.Type = wire.AddrAny
-	}
-	return out
 }
 
 // Stage is the part of the handshake in which it failed.
@@ -246,12 +240,6 @@ type Error struct {
 	auth  bool
 }
 
-// NewError makes an [Error], with the address of the peer. failed says that the reason is
-// the authentication.
-func NewError(stage Stage, peer, state string, err error, failed bool) *Error {
-	return &Error{Stage: stage, Peer: peer, State: state, Err: err, auth: failed}
-}
-
 // Error implements error.
 func (e *Error) Error() string {
 	return fmt.Sprintf("handshake with %s: %s: %s: %v", e.Peer, e.Stage, e.State, e.Err)
@@ -280,8 +268,8 @@ func GaveUp(err error) error {
 	return fmt.Errorf("%w: %w", ErrGaveUp, err)
 }
 
-// Cause adds why the context is done to an error that only says that it is.
-func Cause(ctx context.Context, err error) error {
+// cause adds why the context is done to an error that only says that it is.
+func cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil && IsContext(err) && !errors.Is(err, why) {
 		return fmt.Errorf("%w (%w)", why, &transportError{err})
 	}
@@ -292,4 +280,53 @@ func Cause(ctx context.Context, err error) error {
 // or the configuration.
 func IsContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Run is the step under way of a handshake, in either protocol and either role, and the error
+// with which it fails.
+type Run struct {
+	Peer  fmt.Stringer // its address, for errors
+	stage Stage
+	state state
+	// Refused: the peer was told that its authentication failed.
+	Refused bool
+	// Authenticated: what can still fail is no authentication.
+	Authenticated bool
+}
+
+// state is the current step. Its text is made when a handshake fails.
+type state struct {
+	before string
+	tag    frame.Tag // 0: before says it all
+	behind string
+}
+
+func (s state) String() string {
+	if s.tag == 0 {
+		return s.before
+	}
+	return s.before + s.tag.String() + s.behind
+}
+
+// At records the current step.
+func (r *Run) At(stage Stage, what string) { r.stage, r.state = stage, state{before: what} }
+
+// AtFrame is At for a step with a frame, whose name stands between the two texts.
+func (r *Run) AtFrame(stage Stage, before string, tag frame.Tag, behind string) {
+	r.stage, r.state = stage, state{before, tag, behind}
+}
+
+// Fail wraps err with where it happened.
+func (r *Run) Fail(ctx context.Context, err error) *Error {
+	err = cause(ctx, err)
+	failed := r.Refused || r.stage == StageAuth && !r.Authenticated && aboutAuth(err)
+	return &Error{Stage: r.stage, Peer: r.Peer.String(), State: r.state.String(), Err: err, auth: failed}
+}
+
+// aboutAuth reports whether an error in the stage of authentication is one of the
+// authentication itself.
+func aboutAuth(err error) bool {
+	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
+	return !isTransport(err) && !IsContext(err) && !damaged &&
+		!errors.Is(err, ErrNoRoom) && !errors.Is(err, ErrConfig) && !errors.Is(err, auth.ErrBusy)
 }

@@ -34,10 +34,10 @@ type Acceptor struct {
 // and the caller closes it. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Acceptor, error) {
 	a := &Acceptor{cfg: cfg}
-	a.conn = conn{opts: &a.cfg.Options, peer: cfg.PeerAddr.String()}
+	a.conn = conn{Run: handshake.Run{Peer: &a.cfg.PeerAddr}, opts: &a.cfg.Options}
 	a.link.Begin(link, cfg.Probe)
 	if err := a.addresses(ctx); err != nil {
-		return nil, a.fail(ctx, err, false)
+		return nil, a.fail(ctx, err)
 	}
 	return a, nil
 }
@@ -49,7 +49,7 @@ func (a *Acceptor) From() wire.Addr { return a.remote }
 func (a *Acceptor) addresses(ctx context.Context) error {
 	ip := a.cfg.PeerAddr.Addr().Unmap() // what a dual-stack socket reports for IPv4
 	seen := wire.Addr{Type: wire.AddrLegacy, AddrPort: netip.AddrPortFrom(ip, a.cfg.PeerAddr.Port())}
-	a.at(handshake.StageBanner, "write the banner")
+	a.At(handshake.StageBanner, "write the banner")
 	hello := wire1.AcceptorHello{Own: a.cfg.Own, Seen: seen}.AppendTo(nil)
 	a.tapped(true, probe.PartAcceptorHello, hello)
 	if err := a.writeAt(ctx, probe.BannerWrite, hello); err != nil {
@@ -76,15 +76,16 @@ func (a *Acceptor) addresses(ctx context.Context) error {
 func (a *Acceptor) ReadConnect(ctx context.Context) (wire1.Connect, error) {
 	if err := a.readConnect(ctx); err != nil {
 		if a.refusal != nil {
-			return wire1.Connect{}, a.fail(ctx, fmt.Errorf("%w (after refusing the peer: %w)", err, a.refusal), true)
+			a.Refused = !handshake.IsContext(err)
+			err = fmt.Errorf("%w (after refusing the peer: %w)", err, a.refusal)
 		}
-		return wire1.Connect{}, a.fail(ctx, err, false)
+		return wire1.Connect{}, a.fail(ctx, err)
 	}
 	return a.connect, nil
 }
 
 func (a *Acceptor) readConnect(ctx context.Context) (err error) {
-	a.at(StageConnect, "read connect")
+	a.At(StageConnect, "read connect")
 	a.proof = nil
 	return a.probed(ctx, probe.ConnectRead, func() error {
 		var p [wire1.ConnectSize]byte
@@ -112,11 +113,11 @@ func (a *Acceptor) Verify(ctx context.Context) (session1.Authorizer, error) {
 	if a.connect.HostType <= 0xff && !Authorizes(wire.EntityType(a.connect.HostType), a.cfg.EntityType) {
 		return session1.AuthorizerGood, nil
 	}
-	a.at(handshake.StageAuth, "verify an authorizer")
+	a.At(handshake.StageAuth, "verify an authorizer")
 	v, err := a.verify(ctx)
 	if err != nil {
 		if errors.Is(err, auth.ErrBusy) || handshake.IsContext(err) || errors.Is(err, handshake.ErrConfig) {
-			return 0, a.fail(ctx, err, false)
+			return 0, a.fail(ctx, err)
 		}
 		a.forget() // the next one starts afresh
 		a.refusal = err
@@ -190,9 +191,9 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 		p = wire1.Seq{Received: r.Received}.AppendTo(p)
 		a.tapped(true, probe.PartSeq, p[len(p)-wire1.SeqSize:])
 	}
-	a.at(StageConnect, "write "+r.Tag.String())
+	a.At(StageConnect, "write "+r.Tag.String())
 	if err := a.writeAt(ctx, probe.ReplyWrite, p); err != nil {
-		return a.fail(ctx, err, false)
+		return a.fail(ctx, err)
 	}
 	return nil
 }
@@ -201,15 +202,15 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 func (a *Acceptor) ReadSeq(ctx context.Context) (wire1.Seq, error) {
 	s, err := a.readSeq(ctx)
 	if err != nil {
-		return s, a.fail(ctx, err, false)
+		return s, a.fail(ctx, err)
 	}
 	return s, nil
 }
 
 // fail is conn.fail, and ends an exchange that is under way.
-func (a *Acceptor) fail(ctx context.Context, err error, failed bool) error {
+func (a *Acceptor) fail(ctx context.Context, err error) error {
 	a.forget()
-	return a.conn.fail(ctx, err, failed)
+	return a.conn.fail(ctx, err)
 }
 
 // Wipe overwrites the secrets, and ends an exchange under way.

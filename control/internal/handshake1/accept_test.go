@@ -68,6 +68,16 @@ func acceptorOf(t *testing.T, method auth.Method, own wire.Addr, server auth.Ser
 	return a, link
 }
 
+// judged is the verdict about the next authorizer.
+func judged(t *testing.T, a *handshake1.Acceptor) session1.Authorizer {
+	t.Helper()
+	_, err := a.ReadConnect(t.Context())
+	must(t, err)
+	v, err := a.Verify(t.Context())
+	must(t, err)
+	return v
+}
+
 func newOneShot(t *testing.T, key string) oneShot {
 	return oneShot{replayServer: replayServer{&replay{t: t}}, key: []byte(key), starts: new(int)}
 }
@@ -98,10 +108,8 @@ func TestABadAuthorizerIsForgotten(t *testing.T) {
 	var keys [][]byte
 	a, _ := acceptor(t, ownAddr, s, "bad", "good", "good")
 	for i, want := range []session1.Authorizer{session1.AuthorizerBad, session1.AuthorizerGood, session1.AuthorizerGood} {
-		_, err := a.ReadConnect(t.Context())
-		must(t, err)
-		if got, err := a.Verify(t.Context()); err != nil || got != want {
-			t.Errorf("authorizer %d: %v, %v", i, got, err)
+		if got := judged(t, a); got != want {
+			t.Errorf("authorizer %d: %v", i, got)
 		}
 		if res := a.Auth(); res != nil {
 			keys = append(keys, res.SessionKey)
@@ -154,10 +162,8 @@ func TestTheServerOfMethodNoneJudgesAMissingAuthorizer(t *testing.T) {
 		{"cephx", proof, 0, "", session1.AuthorizerBad},
 	} {
 		a, _ := acceptorOf(t, c.method, ownAddr, c.server, c.authorizer)
-		_, err := a.ReadConnect(t.Context())
-		must(t, err)
-		if got, err := a.Verify(t.Context()); err != nil || got != c.want {
-			t.Errorf("%s: %v, %v, want %v", c.name, got, err, c.want)
+		if got := judged(t, a); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 	if *proof.starts != 0 {
@@ -167,43 +173,38 @@ func TestTheServerOfMethodNoneJudgesAMissingAuthorizer(t *testing.T) {
 
 func TestAMethodThatProvesNeedsAKey(t *testing.T) {
 	a, _ := acceptor(t, ownAddr, newOneShot(t, ""), "good")
-	_, err := a.ReadConnect(t.Context())
-	must(t, err)
-	if got, err := a.Verify(t.Context()); err != nil || got != session1.AuthorizerBad || a.Auth() != nil {
-		t.Errorf("%v, %v", got, err)
+	if got := judged(t, a); got != session1.AuthorizerBad || a.Auth() != nil {
+		t.Error(got)
 	}
-	_, err = a.ReadConnect(t.Context())
+	_, err := a.ReadConnect(t.Context())
 	wantError(t, err, handshake1.StageConnect, handshake.ErrNoSessionKey)
 }
 
 // What belongs to the authorizer goes with a challenge, and with an answer that opens the
-// connection.
+// connection, if that answers its message.
 func TestAnswersThatHaveAProof(t *testing.T) {
-	for tag, n := range map[wire1.Tag]int{
-		wire1.TagReady: 26 + 5, wire1.TagSeq: 26 + 5 + 8, wire1.TagChallengeAuthorizer: 26 + 5, wire1.TagRetryGlobal: 26,
-		wire1.TagRetrySession: 26, wire1.TagResetSession: 26, wire1.TagWait: 26, wire1.TagFeatures: 26, wire1.TagBadProtoVer: 26,
-		wire1.TagBadAuthorizer: 26,
+	for tag, proof := range map[wire1.Tag]int{
+		wire1.TagReady: 5, wire1.TagSeq: 5, wire1.TagChallengeAuthorizer: 5, wire1.TagRetryGlobal: 0, wire1.TagRetrySession: 0,
+		wire1.TagResetSession: 0, wire1.TagWait: 0, wire1.TagFeatures: 0, wire1.TagBadProtoVer: 0, wire1.TagBadAuthorizer: 0,
 	} {
-		a, link := acceptor(t, ownAddr, newOneShot(t, "0123456789abcdef"), "good", "good")
-		_, err := a.ReadConnect(t.Context())
-		must(t, err)
-		_, err = a.Verify(t.Context())
-		must(t, err)
-		_, err = a.ReadConnect(t.Context()) // the proof belongs to the answer to one message
-		must(t, err)
-		must(t, a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}}))
-		if got := len(link.Out.Content()) - wire1.AcceptorHelloSize; tag != wire1.TagSeq && got != 26 || tag == wire1.TagSeq && got != 26+8 {
-			t.Errorf("%v without an authorizer: %d bytes", tag, got)
-		}
-		a, link = acceptor(t, ownAddr, newOneShot(t, "0123456789abcdef"), "good")
-		_, err = a.ReadConnect(t.Context())
-		must(t, err)
-		_, err = a.Verify(t.Context())
-		must(t, err)
-		must(t, a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}}))
-		p := link.Out.Content()[wire1.AcceptorHelloSize:]
-		if r, err := wire1.DecodeReply(p[:wire1.ReplySize]); err != nil || len(p) != n || int(r.AuthorizerLen) != min(5, n-26) {
-			t.Errorf("%v: %d bytes, %d of a proof, %v", tag, len(p), r.AuthorizerLen, err)
+		for _, late := range []bool{false, true} {
+			a, link := acceptor(t, ownAddr, newOneShot(t, "0123456789abcdef"), "good", "good")
+			judged(t, a)
+			size := proof
+			if late {
+				_, err := a.ReadConnect(t.Context())
+				must(t, err)
+				size = 0
+			}
+			must(t, a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}}))
+			p := link.Out.Content()[wire1.AcceptorHelloSize:]
+			want := wire1.ReplySize + size
+			if tag == wire1.TagSeq {
+				want += wire1.SeqSize
+			}
+			if r, err := wire1.DecodeReply(p[:wire1.ReplySize]); err != nil || len(p) != want || int(r.AuthorizerLen) != size {
+				t.Errorf("%v, late %v: %d bytes, %d of a proof, %v", tag, late, len(p), r.AuthorizerLen, err)
+			}
 		}
 	}
 }

@@ -26,10 +26,10 @@ type Connector struct {
 // terminal. The link is of no use then, and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
 	c := &Connector{cfg: cfg}
-	c.conn = conn{opts: &c.cfg.Options, peer: cfg.Target.String(), remote: cfg.Target}
+	c.conn = conn{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
 	c.link.Begin(link, cfg.Probe)
 	if err := c.addresses(ctx); err != nil {
-		return nil, c.fail(ctx, err, false)
+		return nil, c.fail(ctx, err)
 	}
 	return c, nil
 }
@@ -42,7 +42,7 @@ func (c *Connector) Own() wire.Addr { return c.own }
 func (c *Connector) SeenAs() wire.Addr { return c.seen }
 
 func (c *Connector) addresses(ctx context.Context) error {
-	c.at(handshake.StageBanner, "start")
+	c.At(handshake.StageBanner, "start")
 	if c.cfg.Auth == nil && Authorizes(c.cfg.EntityType, c.cfg.PeerType) {
 		return fmt.Errorf("%w: no auth client", handshake.ErrConfig)
 	}
@@ -59,8 +59,12 @@ func (c *Connector) addresses(ctx context.Context) error {
 		return fmt.Errorf("%w: %v, dialled %v", ErrAddress, h.Own, c.cfg.Target)
 	}
 	c.seen = h.Seen
-	c.own = handshake.LearnClassic(c.cfg.Own, h.Seen).WithType(wire.AddrLegacy)
-	c.at(handshake.StageHello, "write addresses")
+	c.own = c.cfg.Own
+	if c.own.IsBlank() && !h.Seen.IsBlank() { // the IP alone is learned, never port or nonce, and a known one stays
+		c.own = h.Seen.WithPort(c.own.AddrPort.Port()).WithNonce(c.own.Nonce)
+	}
+	c.own.Type = wire.AddrLegacy
+	c.At(handshake.StageHello, "write addresses")
 	hello := wire1.ConnectorHello{Own: c.own}.AppendTo(nil)
 	c.tapped(true, probe.PartConnectorHello, hello)
 	return c.writeAt(ctx, probe.BannerWrite, hello)
@@ -89,72 +93,71 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 			err = fmt.Errorf("%w: %v without an authorizer", ErrUnexpected, a.Tag)
 		}
 		if err != nil {
-			return a, c.fail(ctx, err, false)
+			return a, c.fail(ctx, err)
 		}
 		return a, nil
 	}
-	c.at(handshake.StageAuth, "make an authorizer")
+	c.At(handshake.StageAuth, "make an authorizer")
 	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
 	if err != nil {
-		return session1.Answer{}, c.fail(ctx, handshake.GaveUp(err), true)
+		return session1.Answer{}, c.fail(ctx, handshake.GaveUp(err))
 	}
 	defer handshake.Wipe(x)
-	a, failed, err := c.authorized(ctx, x, m)
+	a, err := c.authorized(ctx, x, m)
 	if err != nil {
-		return a, c.fail(ctx, err, failed)
+		return a, c.fail(ctx, err)
 	}
 	return a, nil
 }
 
-// authorized is Ask with an authorizer. failed says that an error is one of the
-// authentication.
-func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, failed bool, err error) {
+// authorized is Ask with an authorizer.
+func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, err error) {
 	method, modes, payload, err := x.Request(ctx)
 	if err != nil {
-		return a, true, handshake.GaveUp(err)
+		return a, handshake.GaveUp(err)
 	}
 	for range maxRounds {
 		if _, err := auth.PickMode(method, modes, []auth.Mode{auth.CRC}); err != nil {
-			return a, true, handshake.GaveUp(err) // msgr1 has no other
+			return a, handshake.GaveUp(err) // msgr1 has no other
 		}
 		m.AuthMethod = uint32(method)
 		var proof []byte
 		if a, proof, err = c.exchange(ctx, m, payload); err != nil {
-			return a, false, err
+			return a, err
 		}
 		switch a.Tag {
 		case wire1.TagChallengeAuthorizer:
-			c.at(handshake.StageAuth, "answer a challenge")
+			c.At(handshake.StageAuth, "answer a challenge")
 			if payload, err = x.ReplyMore(ctx, proof); err != nil {
-				return a, true, handshake.GaveUp(err)
+				return a, handshake.GaveUp(err)
 			}
 		case wire1.TagBadAuthorizer:
-			c.at(handshake.StageAuth, "make another authorizer")
+			c.At(handshake.StageAuth, "make another authorizer")
 			if err := x.BadMethod(ctx, method, auth.EACCES, []auth.Method{method}, modes); err != nil {
-				return a, true, handshake.GaveUp(err)
+				return a, handshake.GaveUp(err)
 			}
 			if method, modes, payload, err = x.Request(ctx); err != nil {
-				return a, true, handshake.GaveUp(err)
+				return a, handshake.GaveUp(err)
 			}
 		case wire1.TagReady, wire1.TagSeq:
-			c.at(handshake.StageAuth, "verify the acceptor")
+			c.At(handshake.StageAuth, "verify the acceptor")
 			res, err := x.Done(ctx, 0, auth.CRC, proof)
 			if err != nil {
 				res.Wipe()
-				return a, true, err
+				return a, err
 			}
-			return a, true, c.adopt(res, method)
+			return a, c.adopt(res, method)
 		default:
-			return a, false, nil
+			return a, nil
 		}
 	}
-	return a, true, fmt.Errorf("%w: %d authorizers", handshake.ErrTooManyRounds, maxRounds)
+	return a, fmt.Errorf("%w: %d authorizers", handshake.ErrTooManyRounds, maxRounds)
 }
 
 // exchange sends one connect message, and reads the answer to it with all that belongs to
 // it.
 func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []byte) (a session1.Answer, proof []byte, err error) {
-	c.at(StageConnect, "write connect")
+	c.At(StageConnect, "write connect")
 	if len(authorizer) > wire1.MaxAuthorizer {
 		return a, nil, fmt.Errorf("%w: authorizer of %d bytes", handshake.ErrConfig, len(authorizer))
 	}
@@ -164,7 +167,7 @@ func (c *Connector) exchange(ctx context.Context, m wire1.Connect, authorizer []
 	if err := c.writeAt(ctx, probe.ConnectWrite, append(p, authorizer...)); err != nil {
 		return a, nil, err
 	}
-	c.at(StageConnect, "read the answer to connect")
+	c.At(StageConnect, "read the answer to connect")
 	err = c.probed(ctx, probe.ReplyRead, func() (err error) {
 		a, proof, err = c.readReply(ctx)
 		return err
@@ -202,11 +205,11 @@ func (c *Connector) readReply(ctx context.Context) (a session1.Answer, proof []b
 
 // WriteSeq sends what we have received, after an answer with wire1.TagSeq.
 func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
-	c.at(StageConnect, "write the sequence")
+	c.At(StageConnect, "write the sequence")
 	p := s.AppendTo(nil)
 	c.tapped(true, probe.PartSeq, p)
 	if err := c.writeAt(ctx, probe.SeqWrite, p); err != nil {
-		return c.fail(ctx, err, false)
+		return c.fail(ctx, err)
 	}
 	return nil
 }

@@ -246,6 +246,11 @@ func TestWhoNeedsAnAuthorizer(t *testing.T) {
 	if c, _ = p.run(t.Context()); !errors.Is(c.err, handshake.ErrConfig) {
 		t.Errorf("a monitor without an auth client: %v", c.err)
 	}
+	p = noneAuth()
+	p.ac.Auth = nil
+	if _, a = p.run(t.Context()); !errors.Is(a.err, handshake.ErrConfig) || errors.Is(a.err, handshake.ErrAuth) {
+		t.Errorf("an osd without an auth server: %v", a.err)
+	}
 }
 
 // Matrix: V1-02
@@ -278,17 +283,17 @@ func TestRefusedAuthorizers(t *testing.T) {
 	}
 }
 
-// wrongProof is a client's exchange that hears another proof than was sent.
-type wrongProof struct{ auth.Client }
+// odd is a client that hears another proof than was sent, and tries again after each refusal.
+type odd struct{ auth.Client }
 
-type wrongProofExchange struct{ auth.ClientExchange }
+type oddExchange struct{ auth.ClientExchange }
 
-func (c wrongProof) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+func (c odd) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
 	x, err := c.Client.Start(ctx, peer)
-	return wrongProofExchange{x}, err
+	return oddExchange{x}, err
 }
 
-func (x wrongProofExchange) Done(ctx context.Context, id uint64, m auth.Mode, p []byte) (*auth.Result, error) {
+func (x oddExchange) Done(ctx context.Context, id uint64, m auth.Mode, p []byte) (*auth.Result, error) {
 	q := bytes.Clone(p)
 	if len(q) > 0 {
 		q[len(q)-1] ^= 1
@@ -296,9 +301,13 @@ func (x wrongProofExchange) Done(ctx context.Context, id uint64, m auth.Mode, p 
 	return x.ClientExchange.Done(ctx, id, m, q)
 }
 
+func (oddExchange) BadMethod(context.Context, auth.Method, int32, []auth.Method, []auth.Mode) error {
+	return nil
+}
+
 func TestAcceptorHasToProveItself(t *testing.T) {
 	p := cephxAuth(t)
-	p.cc.Auth = wrongProof{p.cc.Auth}
+	p.cc.Auth = odd{p.cc.Auth}
 	x, _ := p.run(t.Context())
 	wantError(t, x.err, handshake.StageAuth, cephx.ErrServerProof)
 }
@@ -307,6 +316,7 @@ func TestAcceptorHasToProveItself(t *testing.T) {
 type lateServer struct {
 	auth.Server
 	refuse int
+	err    error
 }
 
 type lateExchange struct {
@@ -321,34 +331,20 @@ func (s *lateServer) Start(ctx context.Context, peer wire.EntityType, m auth.Met
 
 func (x lateExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
 	if x.s.refuse--; x.s.refuse >= 0 {
-		return nil, nil, &auth.Refused{Errno: auth.EACCES}
+		return nil, nil, x.s.err
 	}
 	return x.ServerExchange.Handle(ctx, p)
 }
 
-// stubborn tries again.
-type stubborn struct{ auth.Client }
-
-type stubbornExchange struct{ auth.ClientExchange }
-
-func (c stubborn) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
-	x, err := c.Client.Start(ctx, peer)
-	return stubbornExchange{x}, err
-}
-
-func (stubbornExchange) BadMethod(context.Context, auth.Method, int32, []auth.Method, []auth.Mode) error {
-	return nil
-}
-
 func TestAFreshAuthorizerIsTakenOnTheSameSocket(t *testing.T) {
 	p := noneAuth()
-	p.cc.Auth, p.ac.Auth = stubborn{p.cc.Auth}, &lateServer{p.ac.Auth, 2}
+	p.cc.Auth, p.ac.Auth = odd{p.cc.Auth}, &lateServer{p.ac.Auth, 2, &auth.Refused{Errno: auth.EACCES}}
 	x, y := p.run(t.Context())
 	if x.err != nil || y.err != nil {
 		t.Fatal(x.err, y.err)
 	}
 	exchange(t, x, y)
-	p.ac.Auth = &lateServer{none.NewServer(none.ServerConfig{}), 1000}
+	p.ac.Auth = &lateServer{none.NewServer(none.ServerConfig{}), 1000, &auth.Refused{Errno: auth.EACCES}}
 	x, _ = p.run(t.Context())
 	wantError(t, x.err, handshake.StageAuth, handshake.ErrTooManyRounds)
 }
@@ -368,12 +364,20 @@ func TestConnectorChecksTheAcceptorsAddress(t *testing.T) {
 	}
 }
 
-func TestAKnownOwnAddressIsNotLearned(t *testing.T) {
-	p := noneAuth()
-	p.cc.Own = wire.Addr{Type: wire.AddrLegacy, Nonce: 5, AddrPort: netip.MustParseAddrPort("10.9.9.9:6811")}
-	x, y := p.run(t.Context())
-	if x.err != nil || y.err != nil || y.from != p.cc.Own {
-		t.Errorf("%v, %v, from %v", x.err, y.err, y.from)
+// Only an IP that is not known is learned, from what the acceptor sees.
+func TestOnlyTheIPOfAnAddressIsLearned(t *testing.T) {
+	for _, c := range []struct{ own, seen, want string }{
+		{"v1:10.9.9.9:6811/5", "10.0.0.2:45678", "v1:10.9.9.9:6811/5"}, {"v1:0.0.0.0:6811/5", "10.0.0.2:45678", "v1:10.0.0.2:6811/5"},
+		{"v1:[::]:6811/5", "[2001:db8::2]:45678", "v1:[2001:db8::2]:6811/5"}, {"any:-/5", "10.0.0.2:45678", "v1:10.0.0.2:0/5"},
+		{"-", "10.0.0.2:45678", "v1:10.0.0.2:0/0"},
+	} {
+		own, err := wire.ParseAddr(c.own)
+		must(t, err)
+		p := noneAuth()
+		p.cc.Own, p.ac.PeerAddr = own, netip.MustParseAddrPort(c.seen)
+		if x, y := p.run(t.Context()); x.err != nil || y.err != nil || x.from.String() != c.want {
+			t.Errorf("%s seen as %s: %v, want %s; %v, %v", c.own, c.seen, x.from, c.want, x.err, y.err)
+		}
 	}
 }
 
@@ -407,17 +411,11 @@ func TestDeadlineEndsASilentPeer(t *testing.T) {
 
 func TestABusyServerEndsTheConnection(t *testing.T) {
 	p := noneAuth()
-	p.ac.Auth = busy{p.ac.Auth}
+	p.ac.Auth = &lateServer{p.ac.Auth, 1, auth.ErrBusy}
 	x, y := p.run(t.Context())
 	if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, io.EOF) {
 		t.Errorf("acceptor %v, connector %v", y.err, x.err)
 	}
-}
-
-type busy struct{ auth.Server }
-
-func (busy) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
-	return nil, auth.ErrBusy
 }
 
 // V1-08: nothing is taken for what an unknown peer announces.

@@ -23,9 +23,7 @@ type machine struct {
 
 // step returns the frame that is to be sent.
 func (d *machine) step(ev session.Event) (send session.Frame) {
-	next, actions := session.Step(d.s, ev, d.env)
-	d.s = next
-	for _, a := range actions {
+	for _, a := range session.Advance(&d.s, ev, d.env) {
 		switch a := a.(type) {
 		case session.Send:
 			send = a.Frame

@@ -40,25 +40,18 @@ func Authorizes(connector, acceptor wire.EntityType) bool {
 
 // conn is the part of both roles: the link, the current step, and the outcome.
 type conn struct {
+	handshake.Run
 	link   handshake.Transport
 	opts   *Options
-	peer   string // for errors
-	stage  handshake.Stage
-	state  string
 	remote wire.Addr    // the peer's address, for the old header
 	res    *auth.Result // of the last authorizer that was good; nil: there was none
 }
 
-// at records the current step, for errors.
-func (c *conn) at(stage handshake.Stage, state string) { c.stage, c.state = stage, state }
-
-// fail wraps err with where it happened. failed says that the reason is the
-// authentication.
-func (c *conn) fail(ctx context.Context, err error, failed bool) error {
-	err = handshake.Cause(ctx, err)
+// fail wraps err with where it happened.
+func (c *conn) fail(ctx context.Context, err error) error {
 	c.link.Flush(ctx)
 	c.Wipe()
-	return handshake.NewError(c.stage, c.peer, c.state, err, failed && !handshake.IsContext(err) && !errors.Is(err, auth.ErrBusy))
+	return c.Fail(ctx, err)
 }
 
 // Auth is the outcome of authentication, nil without an authorizer. Its secrets are there
@@ -77,14 +70,7 @@ func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
 
 // probed asks the probe before and after a step.
 func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
-	p := probe.Point{Step: s}
-	if err := c.link.Step(ctx, p, probe.Before); err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	return c.link.Step(ctx, p, probe.After)
+	return c.link.Probed(ctx, probe.Point{Step: s}, do)
 }
 
 // writeAt writes at a point of the probe.
@@ -99,7 +85,7 @@ func (c *conn) readAt(ctx context.Context, s probe.Step, p []byte) error {
 
 // readHello reads size bytes, which begin with the banner.
 func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
-	c.at(handshake.StageBanner, "read the banner")
+	c.At(handshake.StageBanner, "read the banner")
 	p := make([]byte, size)
 	err := c.probed(ctx, probe.BannerRead, func() error {
 		return c.link.ReadBanner(ctx, p[:wire1.BannerSize], wire1.BannerSize, wire1.CheckBanner)
@@ -107,13 +93,13 @@ func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.at(handshake.StageHello, "read addresses")
+	c.At(handshake.StageHello, "read addresses")
 	return p, c.readAt(ctx, probe.BannerPayloadRead, p[wire1.BannerSize:])
 }
 
 func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
 	var p [wire1.SeqSize]byte
-	c.at(StageConnect, "read the sequence")
+	c.At(StageConnect, "read the sequence")
 	if err := c.readAt(ctx, probe.SeqRead, p[:]); err != nil {
 		return wire1.Seq{}, err
 	}
@@ -151,11 +137,9 @@ type Options struct {
 	NoDataCRC bool
 	// Limits of received messages; zero: frame.DefaultLimits.
 	Limits frame.Limits
-	// Probe sees and disturbs every read and write; nil costs nothing. When the
-	// probe is asked after a write, the link has it, and nothing later was written.
+	// Probe and Tap are those of handshake2.Options.
 	Probe *probe.Socket
-	// Tap is told of every part of the handshake; nil costs nothing.
-	Tap probe.Tap
+	Tap   probe.Tap
 }
 
 // ConnectConfig configures [Connect].
@@ -173,8 +157,7 @@ type ConnectConfig struct {
 // AcceptConfig configures [Accept].
 type AcceptConfig struct {
 	Options
-	// PeerAddr is the socket address of the peer, as returned by accept.
-	PeerAddr netip.AddrPort
+	PeerAddr netip.AddrPort // of the socket
 	// Auth verifies authorizers. Required, unless no peer needs one.
 	Auth auth.Server
 	// Room is that of handshake2.AcceptConfig, and is asked for each authorizer.

@@ -3,8 +3,6 @@ package handshake1_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"os"
 	"strconv"
 	"testing"
 
@@ -36,9 +34,7 @@ type hexBytes = linktest.Hex
 
 func recordings(t testing.TB) (all []recording) {
 	t.Helper()
-	p, err := os.ReadFile("testdata/handshakes.json")
-	must(t, err)
-	must(t, json.Unmarshal(p, &all))
+	linktest.Load(t, "handshakes.json", &all)
 	if len(all) != 4 {
 		t.Fatalf("%d recordings", len(all))
 	}

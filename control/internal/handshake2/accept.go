@@ -21,15 +21,9 @@ import (
 // a further frame. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Stream, *handshake.Peer, error) {
 	a := &acceptor{cfg: cfg}
-	a.begin(link, &a.cfg.Options)
+	a.begin(link, &a.cfg.PeerAddr, &a.cfg.Options)
 	a.acceptor, a.s.room = true, cfg.Room
-	if err := a.handshake(ctx); err != nil {
-		a.s.link.Flush(ctx) // the queued bytes may tell the peer why
-		a.peer.Auth.Wipe()
-		a.s.Wipe()
-		return nil, nil, a.fail(cfg.PeerAddr, handshake.Cause(ctx, err))
-	}
-	return a.s, &a.peer, nil
+	return a.end(ctx, a.handshake(ctx))
 }
 
 // acceptor is one piece of memory: the stream, the peer and the buffers live as long as
@@ -41,7 +35,7 @@ type acceptor struct {
 }
 
 func (a *acceptor) handshake(ctx context.Context) error {
-	a.at(handshake.StageBanner, "start")
+	a.At(handshake.StageBanner, "start")
 	if a.cfg.Auth == nil {
 		return fmt.Errorf("%w: no auth server", handshake.ErrConfig)
 	}
@@ -68,7 +62,7 @@ func (a *acceptor) handshake(ctx context.Context) error {
 // of mode secure.
 func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 	for range maxAuthRequests {
-		a.at(handshake.StageAuth, "read AUTH_REQUEST")
+		a.At(handshake.StageAuth, "read AUTH_REQUEST")
 		_, payload, err := a.expect(ctx, frame.TagAuthRequest)
 		if err != nil {
 			return nil, a.afterRefusal(err)
@@ -79,10 +73,10 @@ func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 		}
 		keys, refusal, err := a.exchange(ctx, req)
 		if refusal == nil || err != nil {
-			a.refused = false // an earlier request does not matter any more
+			a.Refused = false // an earlier request does not matter any more
 			return keys, err
 		}
-		a.refusal, a.refused = refusal, true
+		a.refusal, a.Refused = refusal, true
 		if err := a.badMethod(ctx, auth.Method(req.Method), refusal); err != nil {
 			return nil, a.afterRefusal(err)
 		}
@@ -101,7 +95,7 @@ func (a *acceptor) afterRefusal(err error) error {
 // exchange runs one AUTH_REQUEST and the rounds that belong to it. A refusal leaves the
 // connection open for another request; an error ends it.
 func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *frame.Keys, refusal, err error) {
-	a.at(a.stage, "answer AUTH_REQUEST")
+	a.At(handshake.StageAuth, "answer AUTH_REQUEST")
 	method := auth.Method(req.Method)
 	mode, err := a.pick(ctx, method, req.PreferredModes)
 	if err != nil {
@@ -129,7 +123,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 		if err := a.write(ctx, handshake.StageAuth, frame.TagAuthReplyMore, wire2.AuthMore{Payload: reply}.AppendTo(a.s.Scratch())); err != nil {
 			return nil, nil, err
 		}
-		a.at(handshake.StageAuth, "read AUTH_REQUEST_MORE")
+		a.At(handshake.StageAuth, "read AUTH_REQUEST_MORE")
 		_, p, err := a.expect(ctx, frame.TagAuthRequestMore)
 		if err != nil {
 			return nil, nil, err

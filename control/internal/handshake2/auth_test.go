@@ -64,34 +64,19 @@ func wanting(cc *ConnectConfig, ac *AcceptConfig) {
 func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)
-	c2s, s2c := capture(t, cc, ac)
-	for _, side := range []struct {
-		name  string
-		peer  []piece
-		legal [][]frame.Tag
-		run   func(peer []byte) error
-	}{
-		{"connector", pieces(t, s2c), [][]frame.Tag{
-			{frame.TagHello},
-			{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone},
-			{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone},
-			{frame.TagAuthSignature},
-			{frame.TagCompressionDone},
-		}, func(peer []byte) error { _, _, err := Connect(t.Context(), linktest.Scripted(peer), cc); return err }},
-		{"acceptor", pieces(t, c2s), [][]frame.Tag{
-			{frame.TagHello},
-			{frame.TagAuthRequest},
-			{frame.TagAuthRequestMore},
-			{frame.TagAuthSignature},
-			{frame.TagCompressionRequest},
-		}, func(peer []byte) error { _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); return err }},
-	} {
-		if len(side.peer) != 1+len(side.legal) {
-			t.Fatalf("%s: %d pieces", side.name, len(side.peer))
+	answers := []frame.Tag{frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone}
+	all := [2][][]frame.Tag{
+		{{frame.TagHello}, answers, answers, {frame.TagAuthSignature}, {frame.TagCompressionDone}},
+		{{frame.TagHello}, {frame.TagAuthRequest}, {frame.TagAuthRequestMore}, {frame.TagAuthSignature}, {frame.TagCompressionRequest}},
+	}
+	for i, side := range roles(t, cc, ac) {
+		peer := pieces(t, side.peer)
+		if len(peer) != 1+len(all[i]) {
+			t.Fatalf("%s: %d pieces", side.name, len(peer))
 		}
-		for state, legal := range side.legal {
-			before := join(side.peer[:1+state])
-			real := side.peer[1+state]
+		for state, legal := range all[i] {
+			before := join(peer[:1+state])
+			real := peer[1+state]
 			for tag := range frame.Tag(32) {
 				if slices.Contains(legal, tag) {
 					continue
@@ -104,7 +89,7 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 					payloads = [][]byte{make([]byte, frame.MessageHeaderSize)}
 				}
 				for _, payload := range payloads {
-					err := side.run(append(bytes.Clone(before), encode(t, tag, payload)...))
+					err := side.hears(append(bytes.Clone(before), encode(t, tag, payload)...))
 					if !errors.Is(err, want) || wantError(t, err).Terminal() {
 						t.Errorf("%s, state %d, %v: %v", side.name, state, tag, err)
 					}
@@ -112,17 +97,17 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 			}
 			// The right tag with a payload that ends too early, or with more than one segment.
 			for n := range real.payload {
-				err := side.run(append(bytes.Clone(before), encode(t, real.tag, real.payload[:n])...))
+				err := side.hears(append(bytes.Clone(before), encode(t, real.tag, real.payload[:n])...))
 				if !errors.Is(err, wire.ErrTruncated) {
 					t.Errorf("%s, %v cut to %d: %v", side.name, real.tag, n, err)
 				}
 			}
-			err := side.run(append(bytes.Clone(before), encode(t, real.tag, real.payload, []byte("extra"))...))
+			err := side.hears(append(bytes.Clone(before), encode(t, real.tag, real.payload, []byte("extra"))...))
 			if !errors.Is(err, frame.ErrTooLarge) && !errors.Is(err, ErrUnexpectedFrame) {
 				t.Errorf("%s, %v with two segments: %v", side.name, real.tag, err)
 			}
 			// Surplus at the end of a payload is tolerated; only a signature is then wrong.
-			err = side.run(append(bytes.Clone(before), encode(t, real.tag, append(bytes.Clone(real.payload), 1, 2, 3))...))
+			err = side.hears(append(bytes.Clone(before), encode(t, real.tag, append(bytes.Clone(real.payload), 1, 2, 3))...))
 			if errors.Is(err, wire.ErrMalformed) || errors.Is(err, ErrUnexpectedFrame) {
 				t.Errorf("%s, %v with surplus: %v", side.name, real.tag, err)
 			}
@@ -227,31 +212,24 @@ func TestRequestForMethodZeroIsRefused(t *testing.T) {
 
 // Matrix: AU-05
 func TestZeroSignatureNeedsAMethodWithoutKey(t *testing.T) {
+	with := func(side *role, sig []byte) error {
+		last := encode(t, frame.TagAuthSignature, sig)
+		return side.hears(slices.Concat(slices.Concat(side.writes[:len(side.writes)-1]...), last))
+	}
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
-	c2s, s2c := capture(t, cc, ac)
-	zero := encode(t, frame.TagAuthSignature, make([]byte, wire2.SignatureSize))
-	replace := func(stream, sig []byte) []byte {
-		list := pieces(t, stream)
-		list[len(list)-1].bytes = sig
-		return join(list)
-	}
-	if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, zero)), cc); !errors.Is(err, ErrSignature) {
-		t.Error(err)
-	}
-	if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, zero)), ac); !errors.Is(err, ErrSignature) {
-		t.Error(err)
+	for _, side := range roles(t, cc, ac) {
+		if err := with(&side, make([]byte, wire2.SignatureSize)); !errors.Is(err, ErrSignature) {
+			t.Errorf("%s: %v", side.name, err)
+		}
 	}
 	cc, ac = noneConfigs()
-	c2s, s2c = capture(t, cc, ac)
-	for i := range wire2.SignatureSize {
-		sig := make([]byte, wire2.SignatureSize)
-		sig[i] = 1
-		odd := encode(t, frame.TagAuthSignature, sig)
-		if _, _, err := Connect(t.Context(), linktest.Scripted(replace(s2c, odd)), cc); !errors.Is(err, ErrSignature) {
-			t.Error(err)
-		}
-		if _, _, err := Accept(t.Context(), linktest.Scripted(replace(c2s, odd)), ac); !errors.Is(err, ErrSignature) {
-			t.Error(err)
+	for _, side := range roles(t, cc, ac) {
+		for i := range wire2.SignatureSize {
+			sig := make([]byte, wire2.SignatureSize)
+			sig[i] = 1
+			if err := with(&side, sig); !errors.Is(err, ErrSignature) {
+				t.Errorf("%s: %v", side.name, err)
+			}
 		}
 	}
 }

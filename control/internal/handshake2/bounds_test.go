@@ -1,7 +1,6 @@
 package handshake2
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,12 +67,10 @@ func TestSecretsAreWipedOnSuccessAndOnFailure(t *testing.T) {
 		if !rightKey {
 			client.key = 8
 		}
-		spy := &spyClient{keyedClient: keyedClient{client}}
 		cc, ac := keyedConfigs(client, newKeyed(auth.Secure))
-		cc.Auth = spy
 		meet(t, cc, ac)
-		if len(spy.key) == 0 || !bytes.Equal(spy.key, make([]byte, len(spy.key))) || !bytes.Equal(spy.secret, make([]byte, len(spy.secret))) {
-			t.Errorf("right key %v: left %x %x", rightKey, spy.key, spy.secret)
+		if !client.gave.isWiped() {
+			t.Errorf("right key %v: left %x %x", rightKey, client.gave.key, client.gave.secret)
 		}
 		if client.wiped.Load() != 1 {
 			t.Errorf("exchange wiped %d times", client.wiped.Load())
@@ -183,21 +180,19 @@ func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
 	for i := range magic {
 		list = append(list, said{magic[:i] + "\xff", wire2.SpeechOther})
 	}
+	cc, ac := noneConfigs()
+	sides := roles(t, cc, ac)
 	for _, c := range list {
-		cc, ac := noneConfigs()
-		for name, run := range map[string]func(handshake.Link) error{
-			"connector": func(l handshake.Link) error { _, _, err := Connect(ctx, l, cc); return err },
-			"acceptor":  func(l handshake.Link) error { _, _, err := Accept(ctx, l, ac); return err },
-		} {
+		for _, side := range sides {
 			for _, more := range []string{"", "more of it"} {
 				link := &end{In: linktest.NewPipe([]byte(c.bytes + more)...), Out: linktest.NewPipe()}
-				err := run(link)
+				err := side.run(ctx, link)
 				e, ok := errors.AsType[*wire2.BannerError](err)
 				if !ok || e.Speech != c.speech || string(e.Got) != c.bytes || wantError(t, err).Stage != handshake.StageBanner {
-					t.Errorf("%s, %q: %v", name, c.bytes, err)
+					t.Errorf("%s, %q: %v", side.name, c.bytes, err)
 				}
 				if left := string(link.In.Content()); left != more {
-					t.Errorf("%s, %q: %q is left", name, c.bytes, left)
+					t.Errorf("%s, %q: %q is left", side.name, c.bytes, left)
 				}
 			}
 		}

@@ -17,24 +17,16 @@ type Compression struct {
 	// Methods are the own methods, most preferred first.
 	Methods []wire.CompressionMethod
 	// Want reports whether to compress towards a peer of that type on a connection with
-	// that mode. Nil stands for the default of the protocol: only towards OSDs, and not in
-	// mode secure, where compression can leak the content.
+	// that mode. In mode secure compression can leak the content.
 	Want func(peer wire.EntityType, mode auth.Mode) bool
 	// Install switches the agreed method on: frames of the session that follow may come
 	// compressed, a short ident too if the peer's least size is small.
 	Install func(*frame.Encoder, *frame.Decoder, wire.CompressionMethod)
 }
 
-func (c *Compression) want(peer wire.EntityType, mode auth.Mode) bool {
-	if c.Want != nil {
-		return c.Want(peer, mode)
-	}
-	return peer == wire.OSD && mode == auth.CRC
-}
-
 // offerCompression asks, as a connector, and returns the method to use.
 func (r *run) offerCompression(ctx context.Context, c *Compression) (wire.CompressionMethod, error) {
-	req := wire2.CompressionRequest{Compress: c.want(r.peer.EntityType, r.peer.Mode), Preferred: numbers(c.Methods)}
+	req := wire2.CompressionRequest{Compress: c.Want(r.peer.EntityType, r.peer.Mode), Preferred: numbers(c.Methods)}
 	if err := r.s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(r.s.Scratch())); err != nil {
 		return 0, err
 	}
@@ -67,7 +59,7 @@ func (r *run) chooseCompression(ctx context.Context, c *Compression) (wire.Compr
 		return 0, err
 	}
 	method := wire.CompressionNone
-	if req.Compress && c.want(r.peer.EntityType, r.peer.Mode) {
+	if req.Compress && c.Want(r.peer.EntityType, r.peer.Mode) {
 		for _, m := range values[wire.CompressionMethod](req.Preferred) {
 			if m != wire.CompressionNone && slices.Contains(c.Methods, m) {
 				method = m

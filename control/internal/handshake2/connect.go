@@ -18,14 +18,8 @@ import (
 // and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Stream, *handshake.Peer, error) {
 	c := &connector{cfg: cfg}
-	c.begin(link, &c.cfg.Options)
-	if err := c.handshake(ctx); err != nil {
-		c.s.link.Flush(ctx) // the queued bytes may tell the peer why
-		c.peer.Auth.Wipe()
-		c.s.Wipe()
-		return nil, nil, c.fail(cfg.Target, handshake.Cause(ctx, err))
-	}
-	return c.s, &c.peer, nil
+	c.begin(link, &c.cfg.Target, &c.cfg.Options)
+	return c.end(ctx, c.handshake(ctx))
 }
 
 type connector struct {
@@ -34,7 +28,7 @@ type connector struct {
 }
 
 func (c *connector) handshake(ctx context.Context) error {
-	c.at(handshake.StageBanner, "start")
+	c.At(handshake.StageBanner, "start")
 	if c.cfg.Auth == nil {
 		return fmt.Errorf("%w: no auth client", handshake.ErrConfig)
 	}
@@ -61,7 +55,7 @@ func (c *connector) handshake(ctx context.Context) error {
 
 // authenticate runs the exchange up to AUTH_DONE and returns the keys of mode secure.
 func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
-	c.at(handshake.StageAuth, "start authentication")
+	c.At(handshake.StageAuth, "start authentication")
 	x, err := c.cfg.Auth.Start(ctx, c.peer.EntityType)
 	if err != nil {
 		return nil, handshake.GaveUp(err)
@@ -73,12 +67,12 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 	}
 	requests, rounds := 1, 0
 	for {
-		c.at(handshake.StageAuth, "read the answer to authentication")
+		c.At(handshake.StageAuth, "read the answer to authentication")
 		tag, payload, err := c.expect(ctx, frame.TagAuthBadMethod, frame.TagAuthReplyMore, frame.TagAuthDone)
 		if err != nil {
 			return nil, err
 		}
-		c.at(c.stage, tag.String())
+		c.AtFrame(handshake.StageAuth, "", tag, "")
 		switch tag {
 		case frame.TagAuthBadMethod:
 			if err := c.badMethod(ctx, x, method, payload); err != nil {
@@ -106,7 +100,7 @@ func (c *connector) authenticate(ctx context.Context) (*frame.Keys, error) {
 
 // request sends AUTH_REQUEST with the next offer of the auth client.
 func (c *connector) request(ctx context.Context, x auth.ClientExchange) (auth.Method, []auth.Mode, error) {
-	c.at(handshake.StageAuth, "make AUTH_REQUEST")
+	c.At(handshake.StageAuth, "make AUTH_REQUEST")
 	method, modes, payload, err := x.Request(ctx)
 	if err != nil {
 		return 0, nil, handshake.GaveUp(err)

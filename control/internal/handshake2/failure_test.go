@@ -106,7 +106,14 @@ func TestBothSidesLearnWhyAHandshakeFails(t *testing.T) {
 		if c.change != nil {
 			c.change(&cc, &ac)
 		}
+		var said recorder // by the acceptor
+		if errors.Is(c.acceptor.err, frame.ErrKeys) || errors.Is(c.acceptor.err, handshake.ErrNoSessionKey) {
+			ac.Probe = probed(&said)
+		}
 		x, y := meet(t, cc, ac)
+		if slices.Contains(said.points, "before write AUTH_DONE") {
+			t.Errorf("%s: the acceptor says that all is well", c.name)
+		}
 		for _, side := range []struct {
 			got  error
 			want ended
@@ -152,27 +159,22 @@ func TestAnAcceptorThatDoesNotCountRoundsIsGivenUp(t *testing.T) {
 // Matrix: AU-25
 func TestAnEndOfTheStreamIsTheNetwork(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
-	c2s, s2c := capture(t, cc, ac)
-	for side, run := range map[string]func(ctx context.Context, l handshake.Link) error{
-		"connector": func(ctx context.Context, l handshake.Link) error { _, _, err := Connect(ctx, l, cc); return err },
-		"acceptor":  func(ctx context.Context, l handshake.Link) error { _, _, err := Accept(ctx, l, ac); return err },
-	} {
-		stream := map[string][]byte{"connector": s2c, "acceptor": c2s}[side]
-		for n := range stream {
-			err := run(t.Context(), linktest.Scripted(stream[:n]))
+	for _, side := range roles(t, cc, ac) {
+		for n := range side.peer {
+			err := side.hears(side.peer[:n])
 			want := io.ErrUnexpectedEOF
 			if n == 0 || n == wire2.BannerPrefixSize || n >= wire2.BannerSize && errors.Is(err, io.EOF) { // between two parts
 				want = io.EOF
 			}
 			if wantError(t, err); errors.Is(err, handshake.ErrAuth) || !errors.Is(err, want) {
-				t.Fatalf("%s after %d bytes: %v", side, n, err)
+				t.Fatalf("%s after %d bytes: %v", side.name, n, err)
 			}
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errLast)
 		link, _ := linktest.New()
-		if err := run(ctx, link); errors.Is(err, handshake.ErrAuth) || !errors.Is(err, errLast) {
-			t.Errorf("%s: %v", side, err)
+		if err := side.run(ctx, link); errors.Is(err, handshake.ErrAuth) || !errors.Is(err, errLast) {
+			t.Errorf("%s: %v", side.name, err)
 		}
 	}
 	for i := 1; ; i++ {

@@ -26,14 +26,27 @@ type keyed struct {
 	refuse   error // what the server says to everything
 	startErr error
 	moreErr  error // what the client says to a round
-	doneErr  error // what the client says to AUTH_DONE
+	doneErr  error // what the client says to AUTH_DONE, or the server beside its result
 	retries  int   // how often the client tries again after AUTH_BAD_METHOD
+	also     []auth.Method
 	results  *[]int32
 	wiped    *atomic.Int32
+	gave     *given // the last result
+}
+
+// given is a result that its receiver wipes, and what was in it.
+type given struct {
+	*auth.Result
+	key, secret []byte
+}
+
+// isWiped says whether nothing is left of a key and of the secret.
+func (g *given) isWiped() bool {
+	return len(g.key) > 0 && len(bytes.Trim(g.key, "\x00")) == 0 && len(bytes.Trim(g.secret, "\x00")) == 0 && g.SessionKey == nil
 }
 
 func newKeyed(modes ...auth.Mode) keyed {
-	return keyed{modes: modes, rounds: 1, secret: 64, key: 7, results: new([]int32), wiped: new(atomic.Int32)}
+	return keyed{modes: modes, rounds: 1, secret: 64, key: 7, results: new([]int32), wiped: new(atomic.Int32), gave: new(given)}
 }
 
 func (k keyed) result(id uint64) *auth.Result {
@@ -41,6 +54,7 @@ func (k keyed) result(id uint64) *auth.Result {
 	if k.key != 0 {
 		res.SessionKey = bytes.Repeat([]byte{k.key}, 16)
 	}
+	*k.gave = given{res, res.SessionKey, res.ConnectionSecret}
 	return res
 }
 
@@ -79,7 +93,7 @@ type keyedServer struct{ keyed }
 type keyedServerExchange struct{ keyed }
 
 func (s keyedServer) Methods(context.Context, wire.EntityType) []auth.Method {
-	return []auth.Method{auth.Cephx}
+	return append([]auth.Method{auth.Cephx}, s.also...)
 }
 
 func (s keyedServer) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
@@ -102,7 +116,7 @@ func (x *keyedServerExchange) Handle(_ context.Context, p []byte) ([]byte, *auth
 	if x.keyed.rounds < -1 || !bytes.HasPrefix(p, []byte("answer")) && !bytes.HasPrefix(p, []byte("request")) {
 		return nil, nil, errors.New("out of step")
 	}
-	return []byte("ticket"), x.result(4242), nil
+	return []byte("ticket"), x.result(4242), x.doneErr
 }
 
 var (
@@ -173,28 +187,21 @@ func collecting(all *[]byte) func(int, []byte) []byte {
 	}
 }
 
-// spyClient keeps the slices of the result that it gave away.
-type spyClient struct {
-	keyedClient
-	key, secret []byte
+// role is a side of a handshake, and what the other one writes to it if all is well.
+type role struct {
+	name   string
+	writes [][]byte // the banner and single frames
+	peer   []byte   // all of them
+	run    func(ctx context.Context, l handshake.Link) error
 }
 
-type spyExchange struct {
-	auth.ClientExchange
-	spy *spyClient
+func roles(t testing.TB, cc ConnectConfig, ac AcceptConfig) [2]role {
+	t.Helper()
+	c2s, s2c := writesOf(t, cc, ac)
+	connect := func(ctx context.Context, l handshake.Link) error { _, _, err := Connect(ctx, l, cc); return err }
+	accept := func(ctx context.Context, l handshake.Link) error { _, _, err := Accept(ctx, l, ac); return err }
+	return [2]role{{"connector", s2c, slices.Concat(s2c...), connect}, {"acceptor", c2s, slices.Concat(c2s...), accept}}
 }
 
-func (c *spyClient) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
-	x, err := c.keyedClient.Start(ctx, peer)
-	return spyExchange{x, c}, err
-}
-
-func (x spyExchange) Wipe() { handshake.Wipe(x.ClientExchange) }
-
-func (x spyExchange) Done(ctx context.Context, id uint64, mode auth.Mode, p []byte) (*auth.Result, error) {
-	res, err := x.ClientExchange.Done(ctx, id, mode, p)
-	if res != nil {
-		x.spy.key, x.spy.secret = res.SessionKey, res.ConnectionSecret
-	}
-	return res, err
-}
+// hears runs the side against a peer that sends this and hangs up.
+func (r *role) hears(peer []byte) error { return r.run(context.Background(), linktest.Scripted(peer)) }

@@ -1,11 +1,9 @@
 package handshake2
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -15,21 +13,19 @@ import (
 func FuzzPeer(f *testing.F) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)
-	c2s, s2c := capture(f, cc, ac)
-	toConnector, toAcceptor := pieces(f, s2c), pieces(f, c2s)
-	for i := range toConnector {
-		f.Add(true, uint8(i), uint8(toConnector[i].tag), toConnector[i].payload)
-		f.Add(true, uint8(i), uint8(0), toConnector[i].bytes)
-	}
-	for i := range toAcceptor {
-		f.Add(false, uint8(i), uint8(toAcceptor[i].tag), toAcceptor[i].payload)
-		f.Add(false, uint8(i), uint8(0), toAcceptor[i].bytes)
+	sides := roles(f, cc, ac)
+	for i, side := range sides {
+		for stage, p := range pieces(f, side.peer) {
+			f.Add(i == 0, uint8(stage), uint8(p.tag), p.payload)
+			f.Add(i == 0, uint8(stage), uint8(0), p.bytes)
+		}
 	}
 	f.Fuzz(func(t *testing.T, connector bool, stage, tag uint8, data []byte) {
-		list := toAcceptor
+		side := sides[1]
 		if connector {
-			list = toConnector
+			side = sides[0]
 		}
+		list := pieces(t, side.peer)
 		peer := join(list[:int(stage)%len(list)])
 		if tag == 0 {
 			peer = append(peer, data...)
@@ -37,14 +33,7 @@ func FuzzPeer(f *testing.F) {
 			peer = append(peer, encode(t, frame.Tag(tag), data)...)
 		}
 		// Whatever the peer sends, it then hangs up, so only a complete handshake succeeds.
-		link := linktest.Scripted(bytes.Clone(peer))
-		var err error
-		if connector {
-			_, _, err = Connect(t.Context(), link, cc)
-		} else {
-			_, _, err = Accept(t.Context(), link, ac)
-		}
-		if err != nil {
+		if err := side.hears(peer); err != nil {
 			wantError(t, err)
 		} else if int(stage)%len(list) < len(list)-2 && tag != 0 {
 			t.Fatal("a handshake with frames missing was accepted")

@@ -90,25 +90,22 @@ func TestEveryRevisionAndMode(t *testing.T) {
 func TestBannerIsSentWithoutWaiting(t *testing.T) {
 	want := wire2.Banner{Supported: wire.BannerRevision1}.AppendTo(nil)
 	cc, ac := noneConfigs()
-	link := linktest.Scripted(nil)
-	_, _, err := Connect(t.Context(), link, cc)
-	if e := wantError(t, err); e.Stage != handshake.StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
-		t.Error(err)
-	}
-	if got := link.Out.Content(); !bytes.Equal(got, want) {
-		t.Errorf("connector sent %x", got)
-	}
-	link = linktest.Scripted(nil)
-	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, io.EOF) {
-		t.Error(err)
-	}
-	if got := link.Out.Content(); !bytes.Equal(got, want) {
-		t.Errorf("acceptor sent %x", got)
+	for _, side := range roles(t, cc, ac) {
+		link := linktest.Scripted(nil)
+		err := side.run(t.Context(), link)
+		if e := wantError(t, err); e.Stage != handshake.StageBanner || !errors.Is(err, io.EOF) || e.Terminal() {
+			t.Errorf("%s: %v", side.name, err)
+		}
+		if got := link.Out.Content(); !bytes.Equal(got, want) {
+			t.Errorf("%s sent %x", side.name, got)
+		}
 	}
 }
 
 // Matrix: HS-03, HS-04, HS-05, IN-04
 func TestBannerRules(t *testing.T) {
+	cc, ac := noneConfigs()
+	sides := roles(t, cc, ac)
 	banner := func(supported, required uint64, extra int) []byte {
 		p := wire2.Banner{Supported: supported, Required: required}.AppendTo(nil)
 		p[8] += byte(extra)
@@ -120,31 +117,25 @@ func TestBannerRules(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		peer     []byte
-		required uint64
 		want     error // nil: the banner passes
 		terminal bool
 	}{
-		{"plain", banner(1, 0, 0), 0, nil, false},
-		{"longer payload", banner(1, 0, 8), 0, nil, false},
-		{"shorter payload", banner(1, 0, -1), 0, wire.ErrTruncated, false},
-		{"unknown supported bits", banner(1|1<<63, 0, 0), 0, nil, false},
-		{"unknown required bit", banner(1|1<<63, 1<<63, 0), 0, handshake.ErrFeatures, true},
-		{"requires compression", banner(3, 2, 0), 0, handshake.ErrFeatures, true},
-		{"requires what we have", banner(1, 1, 0), 0, nil, false},
-		{"we require what it has", banner(1, 0, 0), 1, nil, false},
-		{"we require what it lacks", banner(0, 0, 0), 1, handshake.ErrFeatures, true},
-		{"older protocol", []byte("ceph v027\x00\x00\x00"), 0, wire.ErrV1Peer, false},
-		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), 0, wire.ErrBadBanner, false},
-		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 0, wire.ErrBadBanner, false},
+		{"plain", banner(1, 0, 0), nil, false},
+		{"longer payload", banner(1, 0, 8), nil, false},
+		{"shorter payload", banner(1, 0, -1), wire.ErrTruncated, false},
+		{"unknown supported bits", banner(1|1<<63, 0, 0), nil, false},
+		{"unknown required bit", banner(1|1<<63, 1<<63, 0), handshake.ErrFeatures, true},
+		{"requires compression", banner(3, 2, 0), handshake.ErrFeatures, true},
+		{"requires what we have", banner(1, 1, 0), nil, false},
+		{"older protocol", []byte("ceph v027\x00\x00\x00"), wire.ErrV1Peer, false},
+		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), wire.ErrBadBanner, false},
+		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), wire.ErrBadBanner, false},
 	} {
-		cc, ac := noneConfigs()
-		cc.Required, ac.Required = c.required, c.required
-		_, _, err1 := Connect(t.Context(), linktest.Scripted(c.peer), cc)
-		_, _, err2 := Accept(t.Context(), linktest.Scripted(c.peer), ac)
-		for _, err := range []error{err1, err2} {
+		for _, side := range sides {
+			err := side.hears(c.peer)
 			e := wantError(t, err)
 			if c.want == nil && e.Stage != handshake.StageHello || c.want != nil && (e.Stage != handshake.StageBanner || !errors.Is(err, c.want) || e.Terminal() != c.terminal) {
-				t.Errorf("%s: %v", c.name, err)
+				t.Errorf("%s, %s: %v", side.name, c.name, err)
 			}
 		}
 	}
@@ -174,29 +165,19 @@ func TestWholeHandshakeInOneSegment(t *testing.T) {
 
 func TestDeadlineEndsASilentPeer(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
-	c2s, s2c := capture(t, cc, ac)
+	sides := roles(t, cc, ac)
 	synctest.Test(t, func(t *testing.T) {
-		for _, role := range []string{"connector", "acceptor"} {
-			all := s2c
-			if role == "acceptor" {
-				all = c2s
-			}
-			for n := 0; n < len(all); n += 13 {
+		for _, side := range sides {
+			for n := 0; n < len(side.peer); n += 13 {
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				link := &buffered{end: &end{In: linktest.NewPipe(bytes.Clone(all[:n])...), Out: linktest.NewPipe()}}
-				var err error
-				if role == "connector" {
-					_, _, err = Connect(ctx, link, cc)
-				} else {
-					_, _, err = Accept(ctx, link, ac)
-				}
+				err := side.run(ctx, &buffered{end: &end{In: linktest.NewPipe(bytes.Clone(side.peer[:n])...), Out: linktest.NewPipe()}})
 				cancel()
 				if e := wantError(t, err); !errors.Is(err, context.DeadlineExceeded) || e.Terminal() {
-					t.Errorf("%s, silent after %d: %v", role, n, err)
+					t.Errorf("%s, silent after %d: %v", side.name, n, err)
 				}
 				if d := time.Since(start); d != 10*time.Second {
-					t.Errorf("%s, silent after %d: took %v", role, n, d)
+					t.Errorf("%s, silent after %d: took %v", side.name, n, d)
 				}
 			}
 		}
@@ -217,6 +198,8 @@ func TestConfigurationErrors(t *testing.T) {
 func TestCompressionNegotiation(t *testing.T) {
 	always := func(wire.EntityType, auth.Mode) bool { return true }
 	never := func(wire.EntityType, auth.Mode) bool { return false }
+	toOSD := func(peer wire.EntityType, mode auth.Mode) bool { return peer == wire.OSD && mode == auth.Secure }
+	toClient := func(peer wire.EntityType, mode auth.Mode) bool { return peer == wire.Client && mode == auth.Secure }
 	list := func(want func(wire.EntityType, auth.Mode) bool, m ...wire.CompressionMethod) *Compression {
 		return &Compression{Methods: m, Want: want}
 	}
@@ -233,9 +216,7 @@ func TestCompressionNegotiation(t *testing.T) {
 		{"connector does not want", list(never, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
 		{"acceptor does not want", list(always, wire.CompressionLZ4), list(never, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
 		{"none is no method", list(always, wire.CompressionNone), list(always, wire.CompressionNone), auth.CRC, [2]wire.CompressionMethod{}},
-		{"default: towards an osd only", list(nil, wire.CompressionLZ4), list(nil, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{}},
-		{"default of the connector", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.CRC, [2]wire.CompressionMethod{wire.CompressionLZ4, wire.CompressionLZ4}},
-		{"default in mode secure", list(nil, wire.CompressionLZ4), list(always, wire.CompressionLZ4), auth.Secure, [2]wire.CompressionMethod{}},
+		{"what both want is said of their peers", list(toOSD, wire.CompressionLZ4), list(toClient, wire.CompressionLZ4), auth.Secure, [2]wire.CompressionMethod{wire.CompressionLZ4, wire.CompressionLZ4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cc, ac := keyedConfigs(newKeyed(c.mode), newKeyed(c.mode))

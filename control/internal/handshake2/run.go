@@ -40,59 +40,34 @@ var (
 
 // run is the part of both roles: the stream, the current step, and the outcome.
 type run struct {
+	handshake.Run
 	s        *Stream // own
 	own      Stream
 	opts     *Options
 	peer     handshake.Peer
-	stage    handshake.Stage
-	state    state
 	acceptor bool
-	// refused: the peer was told that its authentication failed.
-	refused bool
-	// authenticated: only the compression negotiation can still fail.
-	authenticated bool
-}
-
-// state is the current step. Its text is made when a handshake fails.
-type state struct {
-	before string
-	tag    frame.Tag // 0: before says it all
-	behind string
-}
-
-func (s state) String() string {
-	if s.tag == 0 {
-		return s.before
-	}
-	return s.before + s.tag.String() + s.behind
 }
 
 // begin makes the stream.
-func (r *run) begin(link handshake.Link, o *Options) {
+func (r *run) begin(link handshake.Link, peer fmt.Stringer, o *Options) {
 	r.own.begin(link, o.Probe)
 	r.own.tap = o.Tap
-	r.s, r.opts = &r.own, o
+	r.s, r.opts, r.Peer = &r.own, o, peer
 }
 
-// at records the current step, for errors.
-func (r *run) at(stage handshake.Stage, what string) { r.stage, r.state = stage, state{before: what} }
-
-// fail wraps err with where it happened.
-func (r *run) fail(peer fmt.Stringer, err error) error {
-	failed := r.stage == handshake.StageAuth && !r.authenticated && (r.refused || aboutAuth(err))
-	return handshake.NewError(r.stage, peer.String(), r.state.String(), err, failed)
-}
-
-// aboutAuth reports whether an error in the stage of authentication is one of the
-// authentication itself.
-func aboutAuth(err error) bool {
-	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !handshake.IsTransport(err) && !handshake.IsContext(err) && !damaged && !errors.Is(err, ErrReleased) &&
-		!errors.Is(err, handshake.ErrNoRoom) && !errors.Is(err, auth.ErrBusy)
+// end is the outcome of the handshake, which has failed with err; nil: it has not.
+func (r *run) end(ctx context.Context, err error) (*Stream, *handshake.Peer, error) {
+	if err == nil {
+		return r.s, &r.peer, nil
+	}
+	r.s.link.Flush(ctx) // the queued bytes may tell the peer why
+	r.peer.Auth.Wipe()
+	r.s.Wipe()
+	return nil, nil, r.Fail(ctx, err)
 }
 
 func (r *run) banners(ctx context.Context) error {
-	r.at(handshake.StageBanner, "exchange banners")
+	r.At(handshake.StageBanner, "exchange banners")
 	features, err := r.s.exchangeBanners(ctx, r.opts.banner())
 	if err == nil && r.opts.NoDataCRC {
 		r.s.enc.SetSegmentCRC(false)
@@ -112,7 +87,7 @@ func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire2.Hello, error
 	if err := r.await(ctx, handshake.StageHello, frame.TagHello, wire2.AuthSignature{}, good); err != nil {
 		return wire2.Hello{}, err
 	}
-	r.at(handshake.StageHello, "read HELLO")
+	r.At(handshake.StageHello, "read HELLO")
 	_, payload, err := r.expect(ctx, frame.TagHello)
 	if err != nil {
 		return wire2.Hello{}, err
@@ -155,7 +130,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	own, want := r.s.log.signatures(r.peer.Auth.SessionKey)
 	r.peer.Auth.Wipe()
 	if keys != nil {
-		r.at(handshake.StageAuth, "switch to mode secure")
+		r.At(handshake.StageAuth, "switch to mode secure")
 		err := r.s.secure(keys)
 		keys.Wipe()
 		if err != nil {
@@ -169,7 +144,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if err := r.await(ctx, handshake.StageAuth, frame.TagAuthSignature, want, good); err != nil {
 		return err
 	}
-	r.at(handshake.StageAuth, "read AUTH_SIGNATURE")
+	r.At(handshake.StageAuth, "read AUTH_SIGNATURE")
 	_, payload, err := r.expect(ctx, frame.TagAuthSignature)
 	if err != nil {
 		return err
@@ -177,7 +152,7 @@ func (r *run) sign(ctx context.Context, keys *frame.Keys) error {
 	if err := checkSignature(payload, &want); err != nil {
 		return err
 	}
-	r.authenticated = true
+	r.Authenticated = true // only the compression negotiation can still fail
 	return nil
 }
 
@@ -195,7 +170,7 @@ func (r *run) compression(ctx context.Context, negotiate func(context.Context, *
 	if r.peer.Features&wire.BannerCompression == 0 {
 		return nil
 	}
-	r.at(handshake.StageAuth, "negotiate compression")
+	r.At(handshake.StageAuth, "negotiate compression")
 	c := r.opts.Compression
 	r.peer.Compression, err = negotiate(ctx, c)
 	if err == nil && r.peer.Compression != wire.CompressionNone && c.Install != nil {
@@ -205,7 +180,7 @@ func (r *run) compression(ctx context.Context, negotiate func(context.Context, *
 }
 
 func (r *run) write(ctx context.Context, stage handshake.Stage, tag frame.Tag, payload []byte) error {
-	r.stage, r.state = stage, state{before: "write ", tag: tag}
+	r.AtFrame(stage, "write ", tag, "")
 	return r.s.WriteFrame(ctx, tag, payload)
 }
 
@@ -216,7 +191,7 @@ func (r *run) await(ctx context.Context, stage handshake.Stage, tag frame.Tag, w
 	if !r.acceptor {
 		return nil
 	}
-	r.stage, r.state = stage, state{before: "wait for ", tag: tag, behind: " and the next frame"}
+	r.AtFrame(stage, "wait for ", tag, " and the next frame")
 	return r.s.await(ctx, tag, want, good)
 }
 
@@ -240,15 +215,12 @@ func unexpected(got frame.Tag, want ...frame.Tag) error {
 }
 
 // Options are those of both roles. The zero value offers both revisions and
-// no compression, and requires nothing.
+// no compression.
 type Options struct {
 	// EntityType is the own type.
 	EntityType wire.EntityType
 	// Rev0Only leaves msgr2.1 out of the own banner, so that the peer talks msgr2.0.
 	Rev0Only bool
-	// Required are the banner features without which a peer is refused, such as
-	// [wire.BannerRevision1].
-	Required uint64
 	// Modes restricts the connection modes to these; nil leaves the choice to the auth
 	// client or server alone.
 	Modes []auth.Mode
@@ -271,7 +243,7 @@ type Options struct {
 }
 
 func (o *Options) banner() wire2.Banner {
-	b := wire2.Banner{Required: o.Required}
+	var b wire2.Banner
 	if !o.Rev0Only {
 		b.Supported |= wire.BannerRevision1
 	}

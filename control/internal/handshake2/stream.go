@@ -119,22 +119,17 @@ func (s *Stream) WriteFrame(ctx context.Context, tag frame.Tag, payload []byte) 
 	if s.enc == nil {
 		return ErrReleased
 	}
-	p := probe.Point{Step: probe.FrameWrite, Tag: tag}
-	if err := s.link.Step(ctx, p, probe.Before); err != nil {
-		return err
-	}
-	out, err := s.enc.AppendFrame(s.out[:0], tag, payload)
-	if err != nil {
-		return err
-	}
-	s.out = out
-	if s.tap != nil {
-		s.tap.Frame(probe.Frame{Sent: true, Tag: tag, Seg: [frame.MaxSegments][]byte{payload}})
-	}
-	if err := s.write(ctx, out); err != nil {
-		return err
-	}
-	return s.link.Step(ctx, p, probe.After)
+	return s.link.Probed(ctx, probe.Point{Step: probe.FrameWrite, Tag: tag}, func() error {
+		out, err := s.enc.AppendFrame(s.out[:0], tag, payload)
+		if err != nil {
+			return err
+		}
+		s.out = out
+		if s.tap != nil {
+			s.tap.Frame(probe.Frame{Sent: true, Tag: tag, Seg: [frame.MaxSegments][]byte{payload}})
+		}
+		return s.write(ctx, out)
+	})
 }
 
 // Queues says that WriteFrame leaves frames to the link, and so does not wait.
@@ -184,20 +179,17 @@ func (s *Stream) secure(k *frame.Keys) error {
 // exchangeBanners sends the own banner, reads the peer's, checks both and sets up the
 // framing. It returns the features that both sides support.
 func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (features uint64, err error) {
-	p := probe.Point{Step: probe.BannerWrite}
-	if err := s.link.Step(ctx, p, probe.Before); err != nil {
+	err = s.link.Probed(ctx, probe.Point{Step: probe.BannerWrite}, func() error {
+		if s.tap != nil {
+			s.tap.Banner(true, own.Supported, own.Required)
+		}
+		return s.write(ctx, own.AppendTo(s.Scratch()))
+	})
+	if err != nil {
 		return 0, err
 	}
-	if s.tap != nil {
-		s.tap.Banner(true, own.Supported, own.Required)
-	}
-	if err := s.write(ctx, own.AppendTo(s.Scratch())); err != nil {
-		return 0, err
-	}
-	if err := s.link.Step(ctx, p, probe.After); err != nil {
-		return 0, err
-	}
-	prefix, err := s.readBannerPrefix(ctx)
+	const size, length = wire2.BannerPrefixSize, 2
+	prefix, err := s.readBanner(ctx, probe.BannerRead, size, size-length, wire2.CheckBanner)
 	if err != nil {
 		return 0, err
 	}
@@ -205,7 +197,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 	if err != nil {
 		return 0, err
 	}
-	payload, err := s.readBanner(ctx, probe.BannerPayloadRead, n)
+	payload, err := s.readBanner(ctx, probe.BannerPayloadRead, n, 0, anything)
 	if err != nil {
 		return 0, err
 	}
@@ -215,9 +207,6 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 	}
 	if s.tap != nil {
 		s.tap.Banner(false, peer.Supported, peer.Required)
-	}
-	if missing := own.Required &^ peer.Supported; missing != 0 {
-		return 0, fmt.Errorf("%w: peer lacks 0x%x", handshake.ErrFeatures, missing)
 	}
 	if missing := peer.Required &^ own.Supported; missing != 0 {
 		return 0, fmt.Errorf("%w: peer requires 0x%x", handshake.ErrFeatures, missing)
@@ -234,61 +223,39 @@ func revision(features uint64) frame.Revision {
 	return frame.Rev0
 }
 
-func (s *Stream) readBanner(ctx context.Context, step probe.Step, n int) ([]byte, error) {
-	p := probe.Point{Step: step}
-	if err := s.link.Step(ctx, p, probe.Before); err != nil {
+// readBanner reads a part of the peer's banner; see handshake.Transport.
+func (s *Stream) readBanner(ctx context.Context, step probe.Step, n, magic int, check func(begun []byte) error) ([]byte, error) {
+	err := s.link.Probed(ctx, probe.Point{Step: step}, func() error {
+		if err := s.growIn(n); err != nil {
+			return err
+		}
+		return s.recorded(s.in[:n], false, func() error { return s.link.ReadBanner(ctx, s.in[:n], magic, check) })
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err := s.growIn(n); err != nil {
-		return nil, err
-	}
-	if err := s.readFull(ctx, s.in[:n]); err != nil {
-		return nil, err
-	}
-	return s.in[:n], s.link.Step(ctx, p, probe.After)
+	return s.in[:n], nil
 }
 
-// readBannerPrefix reads the first bytes of the peer's banner, up to its length.
-func (s *Stream) readBannerPrefix(ctx context.Context) ([]byte, error) {
-	p := probe.Point{Step: probe.BannerRead}
-	if err := s.link.Step(ctx, p, probe.Before); err != nil {
-		return nil, err
-	}
-	const size, length = wire2.BannerPrefixSize, 2
-	if err := s.growIn(size); err != nil {
-		return nil, err
-	}
-	if err := s.record(size); err != nil {
-		return nil, err
-	}
-	if err := s.link.ReadBanner(ctx, s.in[:size], size-length, wire2.CheckBanner); err != nil {
-		return nil, err
-	}
-	s.log.received(s.in[:size])
-	return s.in[:size], s.link.Step(ctx, p, probe.After)
-}
+func anything([]byte) error { return nil }
 
-// readFull reads and records, as readBannerPrefix does; nothing else reads the link.
 func (s *Stream) readFull(ctx context.Context, p []byte) error {
-	if err := s.record(len(p)); err != nil {
-		return err
-	}
-	if err := s.link.ReadFull(ctx, p); err != nil {
-		return err
-	}
-	s.log.received(p)
-	return nil
+	return s.recorded(p, false, func() error { return s.link.ReadFull(ctx, p) })
 }
 
-// write writes and records; nothing else writes the link.
 func (s *Stream) write(ctx context.Context, p []byte) error {
+	return s.recorded(p, true, func() error { return s.link.Write(ctx, p) })
+}
+
+// recorded reads or writes p by do, and records it. Nothing else reads or writes the link.
+func (s *Stream) recorded(p []byte, sent bool, do func() error) error {
 	if err := s.record(len(p)); err != nil {
 		return err
 	}
-	if err := s.link.Write(ctx, p); err != nil {
+	if err := do(); err != nil {
 		return err
 	}
-	s.log.sent(p)
+	s.log.add(p, sent)
 	return nil
 }
 
@@ -420,15 +387,13 @@ func (t *transcript) room(n int) error {
 	return nil
 }
 
-func (t *transcript) received(p []byte) {
-	if t.on {
-		t.rx = append(t.rx, p...)
-	}
-}
-
-func (t *transcript) sent(p []byte) {
-	if t.on {
+func (t *transcript) add(p []byte, sent bool) {
+	switch {
+	case !t.on:
+	case sent:
 		t.tx = append(t.tx, p...)
+	default:
+		t.rx = append(t.rx, p...)
 	}
 }
 

@@ -3,9 +3,7 @@ package handshake2
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -41,10 +39,8 @@ type hexBytes = linktest.Hex
 
 func recordings(t testing.TB) []*recording {
 	t.Helper()
-	p, err := os.ReadFile("testdata/handshakes.json")
-	must(t, err)
 	byName := map[string]*recording{}
-	must(t, json.Unmarshal(p, &byName))
+	linktest.Load(t, "handshakes.json", &byName)
 	var all []*recording
 	for name, r := range byName {
 		r.name = name
@@ -138,7 +134,7 @@ func (r *recording) acceptConfig(t testing.TB) AcceptConfig {
 	done, err := wire2.DecodeAuthDone(r.payloads("s2c", frame.TagAuthDone)[0])
 	must(t, err)
 	if len(r.SessionKey) > 0 {
-		cfg.Auth = &replayServer{t: t, r: r, done: done}
+		cfg.Auth = &replayServer{keyedServer: keyedServer{newKeyed(bothMode...)}, t: t, r: r, done: done}
 		return cfg
 	}
 	cfg.Auth = none.NewServer(none.ServerConfig{
@@ -165,11 +161,7 @@ func (c *replayClient) Wipe() { c.wiped++ }
 func (c *replayClient) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
 	q := c.r.requests(c.t)[c.requests]
 	c.requests++
-	modes := make([]auth.Mode, len(q.PreferredModes))
-	for i, m := range q.PreferredModes {
-		modes[i] = auth.Mode(m)
-	}
-	return auth.Method(q.Method), modes, q.Payload, nil
+	return auth.Method(q.Method), values[auth.Mode](q.PreferredModes), q.Payload, nil
 }
 
 func (c *replayClient) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
@@ -199,18 +191,10 @@ func (c *replayClient) Done(_ context.Context, id uint64, mode auth.Mode, p []by
 
 // replayServer says what the recorded acceptor said, and checks what it hears.
 type replayServer struct {
+	keyedServer
 	t    testing.TB
 	r    *recording
 	done wire2.AuthDone
-}
-
-func (s *replayServer) Methods(context.Context, wire.EntityType) []auth.Method {
-	return []auth.Method{auth.Cephx}
-}
-
-func (s *replayServer) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
-	m := []auth.Mode{auth.Secure, auth.CRC}
-	return m, m
 }
 
 func (s *replayServer) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
@@ -243,10 +227,12 @@ func (x *replayServerExchange) Handle(_ context.Context, p []byte) ([]byte, *aut
 	return more.Payload, nil, err
 }
 
-// checkAfter verifies that the stream goes on exactly where the handshake ended: what is
+// goesOn verifies that the stream goes on exactly where the handshake ended: what is
 // unread is untouched, it decodes, and what the other side wrote encodes identically.
-func checkAfter(t *testing.T, link *end, s *Stream, rxTail []byte, rxFrames []recordedFrame, txHead, txTail []byte, txFrames []recordedFrame) {
+func (r *recording) goesOn(t *testing.T, link *end, s *Stream, rx, tx string) {
 	t.Helper()
+	_, rxTail, rxFrames := r.split(rx)
+	txHead, txTail, txFrames := r.split(tx)
 	if got := link.In.Content(); !bytes.Equal(got, rxTail) {
 		t.Fatalf("%d bytes are left on the link, want %d", len(got), len(rxTail))
 	}
@@ -285,9 +271,7 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 			if c, ok := cfg.Auth.(*replayClient); ok && c.wiped != 1 {
 				t.Errorf("exchange was wiped %d times", c.wiped)
 			}
-			_, rxTail, rxFrames := r.split("s2c")
-			txHead, txTail, txFrames := r.split("c2s")
-			checkAfter(t, link, s, rxTail, rxFrames, txHead, txTail, txFrames)
+			r.goesOn(t, link, s, "s2c", "c2s")
 		})
 	}
 }
@@ -303,9 +287,7 @@ func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 			if peer.EntityType != hello.EntityType || peer.Target != hello.PeerAddr || peer.Revision != r.Revision || peer.Mode != r.Mode {
 				t.Errorf("peer %+v", peer)
 			}
-			_, rxTail, rxFrames := r.split("c2s")
-			txHead, txTail, txFrames := r.split("s2c")
-			checkAfter(t, link, s, rxTail, rxFrames, txHead, txTail, txFrames)
+			r.goesOn(t, link, s, "c2s", "s2c")
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -25,27 +24,17 @@ import (
 func TestAnyWildFieldOfAHandshakeIsAnErrorOrHarmless(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
 	wanting(&cc, &ac)
-	c2s, s2c := capture(t, cc, ac)
-	for _, role := range []struct {
-		name   string
-		stream []byte
-		run    func(l handshake.Link) error
-	}{
-		{"acceptor", c2s, func(l handshake.Link) error { _, _, err := Accept(t.Context(), l, ac); return err }},
-		{"connector", s2c, func(l handshake.Link) error { _, _, err := Connect(t.Context(), l, cc); return err }},
-	} {
-		t.Run(role.name, func(t *testing.T) {
-			list := pieces(t, role.stream)
-			if err := role.run(linktest.Scripted(join(list))); err != nil {
-				t.Fatalf("unchanged: %v", err)
-			}
+	for _, side := range roles(t, cc, ac) {
+		t.Run(side.name, func(t *testing.T) {
+			list := pieces(t, side.peer)
+			must(t, side.hears(side.peer))
 			for i, p := range list {
 				runs := 0
 				total := linktest.Allocated(func() {
 					linktest.Spoiled(p.payload, func(changed []byte) {
 						runs++
 						peer := slices.Concat(join(list[:i]), encode(t, p.tag, changed), join(list[i+1:]))
-						if err := role.run(linktest.Scripted(peer)); err != nil {
+						if err := side.hears(peer); err != nil {
 							wantError(t, err)
 						} else if p.tag == frame.TagAuthSignature {
 							t.Errorf("%v of %x was accepted", p.tag, changed)
@@ -73,26 +62,20 @@ func TestRandomBytesBehindEachStageEndTheHandshake(t *testing.T) {
 			t.Run(fmt.Sprintf("rev0=%v,%v", rev0, mode), func(t *testing.T) {
 				cc, ac := keyedConfigs(newKeyed(mode), newKeyed(mode))
 				cc.Rev0Only, ac.Rev0Only = rev0, rev0
-				c2s, s2c := writesOf(t, cc, ac)
-				if _, _, err := Accept(t.Context(), linktest.Scripted(slices.Concat(c2s...)), ac); err != nil {
-					t.Fatalf("unchanged: %v", err)
-				}
-				for stage := range len(c2s) {
-					for seed := range seeds {
-						rng := rand.New(rand.NewPCG(uint64(seed), uint64(stage)))
-						junk := make([]byte, 1+rng.IntN(400))
-						for i := range junk {
-							junk[i] = byte(rng.Uint32())
-						}
-						if _, _, err := Accept(t.Context(), linktest.Scripted(append(slices.Concat(c2s[:stage]...), junk...)), ac); err == nil {
-							t.Errorf("accepted behind stage %d, seed %d", stage, seed)
-						} else {
-							wantError(t, err)
-						}
-						if _, _, err := Connect(t.Context(), linktest.Scripted(append(slices.Concat(s2c[:stage]...), junk...)), cc); err == nil {
-							t.Errorf("connected behind stage %d, seed %d", stage, seed)
-						} else {
-							wantError(t, err)
+				for _, side := range roles(t, cc, ac) {
+					must(t, side.hears(side.peer))
+					for stage := range side.writes {
+						for seed := range seeds {
+							rng := rand.New(rand.NewPCG(uint64(seed), uint64(stage)))
+							junk := make([]byte, 1+rng.IntN(400))
+							for i := range junk {
+								junk[i] = byte(rng.Uint32())
+							}
+							if err := side.hears(append(slices.Concat(side.writes[:stage]...), junk...)); err == nil {
+								t.Errorf("%s: content behind stage %d, seed %d", side.name, stage, seed)
+							} else {
+								wantError(t, err)
+							}
 						}
 					}
 				}

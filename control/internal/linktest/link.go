@@ -1,13 +1,16 @@
-// Package linktest is a connection in memory for the tests of handshakes. Nothing in
-// it waits for a network, so that what a test sees does not depend on time.
+// Package linktest is a connection in memory for the tests of handshakes, and their recordings.
+// Nothing in it waits for a network, so that what a test sees does not depend on time.
 package linktest
 
 import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"io"
+	"os"
 	"sync"
+	"testing"
 )
 
 // Pipe is one direction of a connection: unbounded, and it wakes a reader that waits
@@ -143,4 +146,16 @@ type Hex []byte
 func (h *Hex) UnmarshalText(text []byte) (err error) {
 	*h, err = hex.DecodeString(string(text))
 	return err
+}
+
+// Load reads a recording of testdata, which is JSON.
+func Load(t testing.TB, name string, into any) {
+	t.Helper()
+	p, err := os.ReadFile("testdata/" + name)
+	if err == nil {
+		err = json.Unmarshal(p, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -192,25 +192,6 @@ func PointName(p Point) string {
 	return stepNames[p.Step]
 }
 
-// MustPoint is the inverse of PointName, for names that are known to be right: it panics on
-// others.
-func MustPoint(name string) Point {
-	for step, n := range stepNames {
-		if n == name {
-			return Point{Step: step}
-		}
-	}
-	for tag := frame.TagHello; tag.Known(); tag++ {
-		switch name {
-		case tag.String() + "_WRITE":
-			return Write(tag)
-		case tag.String() + "_READ":
-			return Read(tag)
-		}
-	}
-	panic(fmt.Sprintf("nodetest: no break point %q", name))
-}
-
 // Role is a side of one TCP connection.
 type Role uint8
 

@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +21,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// Timers of a Node whose configuration does not set them. A handshake has more time
-// than a test, so that none fails because the machine is busy.
-const (
-	NodeHandshakeTimeout = 5 * time.Minute
-	NodeInitialBackoff   = 20 * time.Millisecond
-	NodeMaxBackoff       = 200 * time.Millisecond
-)
-
-// nodeStall is the time after which a core of a Node that stands still counts as stalled. A
-// busy machine is no stall.
-const nodeStall = time.Minute
 
 // shutdownPatience bounds the shutdown of a Node at the end of its test.
 const shutdownPatience = time.Minute
@@ -64,33 +53,21 @@ type Node struct {
 
 // Start makes a messenger, starts it and binds it. At
 // the end of the test it is shut down, and the test fails if that does not
-// end, if a break was never reached, if the counters moved behind the last
-// Await, if a connection was told things out of order, if a state transition
-// was illegal, or if a throttle holds anything.
+// end, if a break was never reached, if a connection was told things out of
+// order, if a state transition was illegal, or if a throttle holds anything.
 func Start(t testing.TB, cfg NodeConfig) *Node {
 	t.Helper()
-	n := &Node{Probe: NewProbe(), Inbox: NewInbox(), t: t}
-	n.Probe.CountUntil(t.Context())
+	n := &Node{Probe: NewProbe(), Inbox: &Inbox{changed: make(chan struct{})}, t: t}
 	if cfg.Name.Type == 0 {
 		cfg.Name = wire.EntityName{Type: wire.OSD, ID: "0"}
 	}
-	for _, d := range []struct {
-		at *time.Duration
-		v  time.Duration
-	}{
-		{&cfg.Timeouts.Handshake, NodeHandshakeTimeout}, {&cfg.Timeouts.InitialBackoff, NodeInitialBackoff},
-		{&cfg.Timeouts.MaxBackoff, NodeMaxBackoff},
-	} {
-		if *d.at == 0 {
-			*d.at = d.v
-		}
-	}
-	if cfg.Plane.Cores == 0 {
-		cfg.Plane.Cores = 1
-	}
-	if cfg.Plane.StallAfter == 0 {
-		cfg.Plane.StallAfter = nodeStall
-	}
+	// A handshake has more time than a test, and a core that stands still is no stall at once, so
+	// that nothing fails because the machine is busy.
+	times := &cfg.Timeouts
+	times.Handshake = cmp.Or(times.Handshake, 5*time.Minute)
+	times.InitialBackoff = cmp.Or(times.InitialBackoff, 20*time.Millisecond)
+	times.MaxBackoff = cmp.Or(times.MaxBackoff, 200*time.Millisecond)
+	cfg.Plane.Cores, cfg.Plane.StallAfter = cmp.Or(cfg.Plane.Cores, 1), cmp.Or(cfg.Plane.StallAfter, time.Minute)
 	cfg.Config.Diagnostics.Probe = n.Probe
 	if cfg.Bind == nil {
 		cfg.Bind = wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
@@ -102,7 +79,7 @@ func Start(t testing.TB, cfg NodeConfig) *Node {
 	}
 	n.Messenger = m
 	t.Cleanup(func() { n.finish(cfg.Policies, cfg.Default) })
-	chain := append([]*control.Dispatcher{n.Probe.Dispatcher(), n.Inbox.recorder()}, cfg.Chain...)
+	chain := append([]*control.Dispatcher{n.recorder()}, cfg.Chain...)
 	chain = append(chain, &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { return true }})
 	if err := m.Start(chain...); err != nil {
 		t.Fatalf("nodetest: %v", err)
@@ -158,7 +135,7 @@ func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *con
 		n.checkThrottles(p)
 	}
 	if n.t.Failed() {
-		n.t.Logf("%s:%s\n%s", n.Name(), list(n.Probe.Objects()), n.Probe.Trace())
+		n.t.Logf("%s: %+v\n%s", n.Name(), n.Inbox.Lives(), n.Probe.Trace())
 	}
 }
 
@@ -178,14 +155,6 @@ func (n *Node) Dial(to *Node, opts ...control.ConnectOption) *control.Conn {
 	return c
 }
 
-// Await is Probe.Await, and its failure ends the test.
-func (n *Node) Await(ctx context.Context, lines ...string) {
-	n.t.Helper()
-	if err := n.Probe.Await(ctx, lines...); err != nil {
-		n.t.Fatalf("%s: %v", n.Name(), err)
-	}
-}
-
 // Hit waits for a break, and ends the test if it is not reached.
 func (n *Node) Hit(ctx context.Context, b *Break) {
 	n.t.Helper()
@@ -201,28 +170,20 @@ type Received struct {
 	Front string
 }
 
-// Inbox keeps the messages that a node received, and checks the order of the messages and events
-// of each connection. All methods may be called by any goroutine.
+// Inbox keeps the messages that a node received, and counts the events of each connection. All
+// methods may be called by any goroutine.
 type Inbox struct {
 	mu      sync.Mutex
-	got     []Received              // guarded by mu
-	changed chan struct{}           // closed and replaced with every message; guarded by mu
-	lives   map[*control.Conn]phase // guarded by mu
-	errs    []error                 // guarded by mu
+	got     []Received    // guarded by mu
+	changed chan struct{} // closed and replaced with every message; guarded by mu
+	lives   []*Life       // guarded by mu
+	errs    []error       // guarded by mu
 }
 
-// phase is the part of its life that a connection is in, by its events.
-type phase uint8
-
-const (
-	unheard phase = iota // no accept or connect event yet
-	alive
-	ended // by a reset event
-)
-
-// NewInbox makes an empty inbox.
-func NewInbox() *Inbox {
-	return &Inbox{changed: make(chan struct{}), lives: make(map[*control.Conn]phase)}
+// Life counts the events by which one connection ended, or began anew.
+type Life struct {
+	Conn                 *control.Conn
+	Resets, RemoteResets int
 }
 
 // Check returns an error if a message came before the accept or connect event
@@ -234,28 +195,50 @@ func (b *Inbox) Check() error {
 	return errors.Join(b.errs...)
 }
 
-// told notes an event or a message, and the phase that follows it.
-func (b *Inbox) told(c *control.Conn, what string, next phase) {
+// Lives are the events of each connection that had one, in the order of their first ones.
+func (b *Inbox) Lives() (list []Life) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch now := b.lives[c]; {
-	case now == ended:
-		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s behind its reset event", c.ID(), what))
-	case now == unheard && next == unheard && !c.IsLoopback():
-		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s before its accept or connect event", c.ID(), what))
-	case next != unheard:
-		b.lives[c] = next
+	for _, l := range b.lives {
+		list = append(list, *l)
 	}
+	return list
 }
 
-// recorder is a dispatcher that notes every message and takes none.
-func (b *Inbox) recorder() *control.Dispatcher {
+// told counts an event, or a message if count is nil.
+func (b *Inbox) told(c *control.Conn, what string, count func(l *Life)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.lives, func(l *Life) bool { return l.Conn == c })
+	switch {
+	case i < 0 && count == nil && !c.IsLoopback():
+		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s before its accept or connect event", c.ID(), what))
+	case i >= 0 && b.lives[i].Resets > 0:
+		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s behind its reset event", c.ID(), what))
+	}
+	if count == nil {
+		return
+	}
+	if i < 0 {
+		i, b.lives = len(b.lives), append(b.lives, &Life{Conn: c})
+	}
+	count(b.lives[i])
+}
+
+// recorder is a dispatcher that notes every message and event, and takes none.
+func (n *Node) recorder() *control.Dispatcher {
+	b := n.Inbox
+	event := func(c *control.Conn, what string, count func(l *Life)) {
+		n.Probe.note("conn %d event %s", c.ID(), what)
+		b.told(c, what+" event", count)
+	}
 	return &control.Dispatcher{
-		Accept:  func(c *control.Conn, _ int, _ bool) { b.told(c, "accept event", alive) },
-		Connect: func(c *control.Conn, _ int) { b.told(c, "connect event", alive) },
-		Reset:   func(c *control.Conn, _ bool) { b.told(c, "reset event", ended) },
+		Accept:      func(c *control.Conn, _ int, _ bool) { event(c, "accept", func(*Life) {}) },
+		Connect:     func(c *control.Conn, _ int) { event(c, "connect", func(*Life) {}) },
+		Reset:       func(c *control.Conn, _ bool) { event(c, "reset", func(l *Life) { l.Resets++ }) },
+		RemoteReset: func(c *control.Conn) { event(c, "remote reset", func(l *Life) { l.RemoteResets++ }) },
 		Fast: func(c *control.Conn, m *control.Message) bool {
-			b.told(c, "message", unheard)
+			b.told(c, "message", nil)
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.got = append(b.got, Received{c, m.TID, string(m.Front)})

@@ -1,29 +1,15 @@
 package session
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// Action is an action for the caller of Advance. String prints it as in the scripts of the
-// tests.
-type Action interface {
-	fmt.Stringer
-}
+// Action is an action for the caller of Advance. The tests have its text in the scripts.
+type Action any
 
-// Place is the place where an action is carried out.
-type Place uint8
-
-// The places.
-const (
-	Memory Place = iota // the caller of Advance, at once: it changes the caller's memory only
-	IO                  // the outbox, in the order of the connection's steps: for the handler, a timer, a log
-	Socket              // the attempt whose event it was, last: it may wait for the network
-)
-
-// Actions that change the caller's memory.
+// Actions that change the caller's memory, at once.
 type (
 	// StateChanged says that the state has changed.
 	StateChanged struct {
@@ -77,7 +63,7 @@ type (
 	TakeOver struct{ Reset bool }
 )
 
-// Actions on the handler, the timer and the log.
+// Actions on the handler, the timer and the log, in the order of the connection's steps.
 type (
 	// Suspend closes the handler's socket, if there is one. Notify: it reports messages to
 	// send. ReplyTo is the attempt that gets the snapshot; 0: none.
@@ -129,10 +115,10 @@ type (
 	Cancel struct{ Err error }
 )
 
-// Actions of the attempt that owns the socket.
+// Actions of the attempt whose event it was, last: they may wait for the network.
 type (
 	// Send sends a frame. In the states Establishing and Replacing Sent has to
-	// follow, in ServerWait the end of the socket, else the peer's next frame.
+	// follow, in ServerWait nothing, else the peer's next frame.
 	Send struct{ Frame Frame }
 	// Hangup closes an accepted socket that belongs to no connection.
 	Hangup struct{ Err error }
@@ -166,95 +152,3 @@ var counterNames = [...]string{
 
 // String is the name in scripts.
 func (c Counter) String() string { return counterNames[c] }
-
-// PlaceOf is the place of an action.
-func PlaceOf(a Action) Place {
-	switch a.(type) {
-	case StateChanged, Illegal, Faulted, Count, Renamed, Only, Disproved, HintReceived, HintDropped, Remember, End, Silence, NewConn, TakeOver:
-		return Memory
-	case Send, Hangup, Superseded:
-		return Socket
-	default:
-		return IO
-	}
-}
-
-// The actions as text, for scripts and for debugging.
-
-// opt is text if on, else nothing.
-func opt(on bool, text string) string {
-	if on {
-		return text
-	}
-	return ""
-}
-
-func (a StateChanged) String() string { return fmt.Sprintf("%v -> %v (%v)", a.From, a.To, a.By) }
-func (a Illegal) String() string      { return fmt.Sprint("illegal: ", a.Err) }
-func (a Faulted) String() string      { return fmt.Sprintf("fault in %v: %v", a.From, a.Err) }
-func (a Count) String() string        { return fmt.Sprint("count ", a.What) }
-func (a Renamed) String() string {
-	return fmt.Sprintf("peer renamed from %v to %v", a.From, a.To) + opt(a.Also, ", found under it")
-}
-
-func (Only) String() string        { return "end other sessions with the peer" }
-func (a Disproved) String() string { return fmt.Sprint("believe no claim to ", a.Addr) }
-
-func (a HintReceived) String() string {
-	return fmt.Sprint("owner core of the peer by cookie ", a.Cookie)
-}
-func (HintDropped) String() string { return "forget the owner core of the peer" }
-
-func (a Remember) String() string {
-	return fmt.Sprintf("remember the end of %v cookie %d, global_seq %d", a.Name.Peer, a.Name.Cookie, a.PeerGlobalSeq)
-}
-
-func (a End) String() string {
-	return "connection is over" + opt(a.Err != nil, fmt.Sprint(": ", a.Err))
-}
-
-func (a NewConn) String() string {
-	return "make a connection" + opt(a.ReplaceLossy, " in place of the lossy one")
-}
-func (a TakeOver) String() string {
-	return "give the socket to the existing connection" + opt(a.Reset, ", reset it")
-}
-
-func (a Suspend) String() string {
-	return "suspend the handler" + opt(a.Notify, ", notify of work") + opt(a.ReplyTo != 0, fmt.Sprint(", snapshot to attempt ", a.ReplyTo))
-}
-
-func (Requeue) String() string       { return "requeue all that was sent" }
-func (a RequeueUpTo) String() string { return fmt.Sprint("requeue what was sent above ", a.Seq) }
-func (ResetPeer) String() string     { return "requeue all that was sent, number from 1" }
-func (a ResetIO) String() string {
-	return "reset in_seq" + opt(a.Full, ", out_seq, drop the queues") + opt(a.Anywhere, ", number from anywhere")
-}
-
-func (a TellReset) String() string {
-	return "tell the user: reset" + opt(a.Replace, ", replaced")
-}
-func (TellRemoteReset) String() string { return "tell the user: remote reset" }
-
-func (a MoveHandler) String() string {
-	return fmt.Sprint("move the handler to the socket of attempt ", a.Attempt) +
-		opt(a.Accepted, ", accepted") + opt(a.Replace, ", replacing another connection")
-}
-
-func (a Open) String() string {
-	return fmt.Sprint("open the handler on the socket of attempt ", a.Attempt)
-}
-func (Silence) String() string      { return "mute the handler" }
-func (CloseIO) String() string      { return "close the handler" }
-func (Probe) String() string        { return "keepalive on the existing connection" }
-func (a StartTimer) String() string { return fmt.Sprintf("start timer %d: %v", a.Run, a.After) }
-func (StopTimer) String() string    { return "stop the timer" }
-func (a Log) String() string        { return "log: " + a.Text }
-func (a Dial) String() string       { return fmt.Sprint("dial, attempt ", a.Attempt) }
-func (a Cancel) String() string {
-	return "cancel the attempt" + opt(a.Err != nil, fmt.Sprint(": ", a.Err))
-}
-
-func (a Send) String() string     { return fmt.Sprint("send ", a.Frame) }
-func (a Hangup) String() string   { return fmt.Sprint("hang up: ", a.Err) }
-func (Superseded) String() string { return "overtaken" }

@@ -10,7 +10,7 @@
 // Where a behaviour lives:
 //
 //   - The states and their transitions: the table in state.go.
-//   - The events and their facts: event.go. The actions, and their texts: action.go.
+//   - The events and their facts: event.go. The actions: action.go.
 //   - A connection between its sockets: dialling, faults, the back-off, standby,
 //     hand-over and the end, and the socket of an attempt up to the end of the
 //     handshake: lifecycle.go, which uses the fault rule and the pauses (Backoff) of
@@ -24,5 +24,5 @@
 //
 // An accepted socket is a session, too, in state Accepting, until the machine has
 // decided about it: it becomes a connection (NewConn), goes to an existing one
-// (TakeOver), waits for its end (ServerWait), or is closed (Hangup).
+// (TakeOver), is kept until the peer hangs up (ServerWait), or is closed (Hangup).
 package session

@@ -19,14 +19,12 @@ type (
 	TimerFired struct{ Run uint64 }
 	// Lost says that the socket of the data phase is gone. Notification is the number
 	// of the handler's notification, from 1. Useful: the socket received a message or
-	// an ack, or lived for as long as the longest pause. Terminal: dialling again
-	// would not help.
+	// an ack, or lived for as long as the longest pause.
 	Lost struct {
 		Notification uint64
 		IO           Snapshot
 		Err          error
 		Useful       bool
-		Terminal     bool
 	}
 	// Failed says that an attempt has failed. Terminal: dialling again would not
 	// help.
@@ -119,9 +117,6 @@ type (
 		// Refuse is why no connection may be made, nil if one may.
 		Refuse error
 	}
-	// SocketEnded says that the socket has ended, or has to, before it belonged to a
-	// connection.
-	SocketEnded struct{ Err error }
 	// Replace has an accepted socket take the connection over (Ceph's ProtocolV2.cc).
 	Replace struct {
 		Frame  Frame           // of the Request

@@ -55,7 +55,7 @@ func (ev Lost) Live(l *Lifecycle, p Protocol, r *Run) {
 			l.useless = 0
 			l.Useless.Reset()
 		}
-		l.fault(r, p, ev.Err, ev.Terminal || errors.Is(ev.Err, ErrClosed))
+		l.fault(r, p, ev.Err, errors.Is(ev.Err, ErrClosed))
 	}
 }
 
@@ -288,15 +288,6 @@ func (l *Lifecycle) Exceed(r *Run, n Numbers, known uint64) error {
 
 // ErrEndless: the two sides do not agree on a session.
 var ErrEndless = fmt.Errorf("%w: session handshake without end", ErrProtocol)
-
-// Live ends a socket that belongs to no connection.
-func (ev SocketEnded) Live(l *Lifecycle, _ Protocol, r *Run) {
-	if l.State == Accepting || l.State == ServerWait {
-		l.hangup(r, ev.Err)
-		return
-	}
-	r.Do(Superseded{})
-}
 
 // hangup closes the socket without a frame.
 func (l *Lifecycle) hangup(r *Run, err error) {

@@ -121,14 +121,10 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 		if ev == nil {
 			ev = x.event(x, a)
 		}
-		s := x.conn
-		switch {
-		case ev == nil:
+		if ev == nil {
 			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
-		case d.Cmd == "gone":
-			s = x.socket
 		}
-		return x.step(s, ev)
+		return x.step(x.conn, ev)
 	})
 }
 
@@ -196,8 +192,6 @@ func (x *script) common(a args) session.Event {
 		return session.HandlerMoved{Attempt: x.attempt(a)}
 	case "sent":
 		return session.Sent{Attempt: x.attempt(a)}
-	case "gone":
-		return session.SocketEnded{Err: a.err()}
 	case "accept":
 		return session.Accept{}
 	}
@@ -219,11 +213,7 @@ func (x *script) step(s session.Protocol, ev session.Event) string {
 }
 
 func (x *script) note(b *strings.Builder, act session.Action) {
-	text := act.String()
-	if s, ok := act.(session.Send); ok {
-		text = "send " + x.frame(s.Frame)
-	}
-	fmt.Fprintln(b, x.short(text))
+	fmt.Fprintln(b, x.short(x.textOf(act)))
 	x.acted[fmt.Sprintf("%T", act)] = true
 	switch act := act.(type) {
 	case session.StateChanged:
@@ -273,7 +263,7 @@ func indent(text string) string { return "  | " + strings.ReplaceAll(text, "\n",
 // Matrix: HI-13, HI-14, HS-17, HS-18, HS-19, HS-20, HS-21, SE-01, SE-02, SE-03, SE-04, SE-07, SE-08, SE-09, SE-10, SE-11, SE-12, SE-13, SE-14, SE-15, SE-16
 // Matrix: SE-21, SE-23, SE-37, SE-38, SE-41, RA-02, RA-03, RA-04, RA-05, RA-06, RA-07, RA-10, RA-17, RA-18, RA-19, RA-20
 // Matrix: RA-21, RA-22, RP-06, RP-10, PO-01, PO-02, PO-03, PO-04, PO-05, PO-06, PO-07, PO-08, PO-10, PO-11, SH-03
-// Matrix: V1-02, V1-03, V1-04, V1-09
+// Matrix: V1-02, V1-03, V1-04, V1-09, FR-30
 func TestScripts(t *testing.T) {
 	for _, protocol := range []struct {
 		dir string

@@ -126,15 +126,6 @@ func Advance(p Protocol, ev Event, env Env) []Action {
 	return r.actions
 }
 
-// Step is Advance for a session that is a value, which does not change: it returns the next one.
-func Step[S any, P interface {
-	*S
-	Protocol
-}](s S, ev Event, env Env) (S, []Action) {
-	actions := Advance(P(&s), ev, env)
-	return s, actions
-}
-
 // Run is one step under way.
 type Run struct {
 	Env     Env

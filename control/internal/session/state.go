@@ -68,12 +68,7 @@ var triggerNames = [...]string{
 }
 
 // String is the name in logs.
-func (t Trigger) String() string {
-	if int(t) < len(triggerNames) {
-		return triggerNames[t]
-	}
-	return fmt.Sprintf("trigger(%d)", uint8(t))
-}
+func (t Trigger) String() string { return triggerNames[t] }
 
 // transitions is the whole state machine: every pair that is not here is
 // illegal.
@@ -90,9 +85,7 @@ var transitions = map[State]map[Trigger]State{
 		OnReplace:   Closing, // the socket goes to another connection
 		OnClose:     Closing,
 	},
-	ServerWait: {
-		OnClose: Closing,
-	},
+	ServerWait: {}, // the end of its socket is no event
 	Establishing: {
 		OnReady:   Ready,
 		OnReplace: Replacing,

@@ -20,9 +20,7 @@ func TestWeConnectAgainAsARealMonitorDid(t *testing.T) {
 	var sent []session.Frame
 	play := func(ev session.Event) {
 		t.Helper()
-		next, actions := session.Step(s, ev, env)
-		s = next
-		for _, a := range actions {
+		for _, a := range session.Advance(&s, ev, env) {
 			switch a := a.(type) {
 			case session.Send:
 				sent = append(sent, a.Frame)

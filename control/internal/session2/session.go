@@ -1,8 +1,6 @@
 package session2
 
 import (
-	"fmt"
-
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -100,12 +98,7 @@ var kindNames = [...]string{
 }
 
 // String is the name in the protocol text.
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("frame(%d)", uint8(k))
-}
+func (k Kind) String() string { return kindNames[k] }
 
 // KindOf is the kind of a frame, KindNone for one that has no place here.
 func KindOf(f session.Frame) Kind {

@@ -217,13 +217,12 @@ func keyLogger(w io.Writer, log *slog.Logger) func(authDone, secret []byte) {
 // dialling is one attempt of the connector, from the dial to READY. Its goroutine
 // has the socket, the machine of package session decides.
 type dialling struct {
-	c           *Conn
-	a           *attempt
-	target      wire.Addr
-	peerType    wire.EntityType
-	ctx         context.Context
-	hinted      uint16 // source port that was bound for the owner hint, 0: none
-	hintOutcome hintOutcome
+	c        *Conn
+	a        *attempt
+	target   wire.Addr
+	peerType wire.EntityType
+	ctx      context.Context
+	hinted   uint16 // source port that was bound for the owner hint, 0: none
 }
 
 // run is the goroutine of the attempt.
@@ -257,12 +256,8 @@ func (d *dialling) attempt() error {
 	err := protocolAt(d.target).connect(d)
 	if err != nil {
 		d.hintFailed()
-	} else {
-		err = d.session()
-		d.judgeHint()
-		if err == nil {
-			err = d.ready()
-		}
+	} else if err = d.session(); err == nil {
+		err = d.ready()
 	}
 	if err != nil {
 		d.a.ended(err)
@@ -474,37 +469,20 @@ func (d *dialling) checkHint() {
 	}
 }
 
-// adoptHintLocked takes over the hint in the cookie of SERVER_IDENT, and compares it with the
-// followed one.
+// adoptHintLocked takes over the hint in the cookie of SERVER_IDENT, and counts whether it is the
+// followed one. Hints to a host where they do not hold end.
 func (d *dialling) adoptHintLocked(cookie uint64) {
 	c, old := d.c, d.c.hint.to
 	c.hint.to = steering.ParseCookie(cookie)
 	if d.hinted == 0 || c.hint.to.Cores != old.Cores {
 		return // no hint was followed, or the peer has another number of cores now
 	}
-	d.hintOutcome = hintContradicted
-	if c.hint.to == old {
-		d.hintOutcome = hintConfirmed
-	}
-}
-
-// hintOutcome is the outcome of the hint that an attempt followed.
-type hintOutcome uint8
-
-const (
-	hintPending hintOutcome = iota
-	hintConfirmed
-	hintContradicted
-)
-
-// judgeHint counts the outcome that adoptHintLocked has found, and ends hints to a host where
-// they do not hold.
-func (d *dialling) judgeHint() {
-	h := d.c.m.hints
-	switch d.hintOutcome {
-	case hintConfirmed:
-		h.Count(func(n *steering.HintCounts) { n.Confirmed++ })
-	case hintContradicted:
-		h.Pause(d.target.AddrPort.Addr(), "contradicted", func(n *steering.HintCounts) { n.Contradicted++ })
-	}
+	m, held, peer := c.m, c.hint.to == old, d.target.AddrPort.Addr()
+	m.mu.LaterLocked(func() {
+		if held {
+			m.hints.Count(func(n *steering.HintCounts) { n.Confirmed++ })
+		} else {
+			m.hints.Pause(peer, "contradicted", func(n *steering.HintCounts) { n.Contradicted++ })
+		}
+	})
 }

@@ -98,7 +98,6 @@ func TestTheNextCookieConfirmsOrContradictsTheHint(t *testing.T) {
 		m.lock()
 		d.adoptHintLocked(one.cookie)
 		m.unlock()
-		d.judgeHint()
 		if m.hints.Counts() != one.want || m.hints.Paused(c.s.Peer.Target.AddrPort.Addr()) != one.paused {
 			t.Errorf("%s: counted %+v, paused %v", one.name, m.hints.Counts(), !one.paused)
 		}

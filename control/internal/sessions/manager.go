@@ -388,19 +388,6 @@ func (r *randomSource) next() uint64 {
 	r.check.MustBeFree("the source of random numbers")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.draw()
-}
-
-// pair returns two numbers.
-func (r *randomSource) pair() (a, b uint64) {
-	r.check.MustBeFree("the source of random numbers")
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.draw(), r.draw()
-}
-
-// draw is next. The caller holds the lock of the source.
-func (r *randomSource) draw() uint64 {
 	for {
 		// The system's source does not fail; an injected one that does leaves
 		// zeros, which the counter makes unique.
@@ -418,10 +405,7 @@ func (r *randomSource) draw() uint64 {
 // held during a step.
 type numbers struct{ client, server uint64 }
 
-func (m *Manager) drawNumbers() (n numbers) {
-	n.client, n.server = m.random.pair()
-	return n
-}
+func (m *Manager) drawNumbers() numbers { return numbers{m.random.next(), m.random.next()} }
 
 // owner is a new server cookie. For peers of package control it names the core that owns the
 // socket, if they can reach it by a hint.

@@ -36,6 +36,7 @@ func (above) NewUser(bool) User { return &upper{} }
 type upper struct {
 	conn   Conn
 	ceased atomic.Bool
+	moved  atomic.Bool
 }
 
 func (u *upper) Conn() *Conn                                               { return &u.conn }
@@ -48,7 +49,7 @@ func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)           {}
 func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)      { u.conn.Faulted(n, err, snap) }
 func (u *upper) Queued(n uint64)                                           { u.conn.Queued(n) }
 func (u *upper) Moving(*dataplane.Handler, *loop.Core)                     {}
-func (u *upper) Moved(*dataplane.Handler, *loop.Core, dataplane.MoveCause) {}
+func (u *upper) Moved(*dataplane.Handler, *loop.Core, dataplane.MoveCause) { u.moved.Store(true) }
 func (u *upper) Happened(*dataplane.Handler, any)                          {}
 func (u *upper) KeepaliveAck(*dataplane.Handler, dataplane.Timestamp)      {}
 
@@ -175,5 +176,37 @@ func TestNoConnectionIsMadeOnACoreThatIsGone(t *testing.T) {
 	defer m.unlock()
 	if ev, _ := a.requestLocked(nil); !errors.Is(ev.Refuse, loop.ErrStopped) {
 		t.Errorf("refused: %v", ev.Refuse)
+	}
+}
+
+// queueing is a talk that may not wait.
+type queueing struct {
+	*talk2
+	yes bool
+}
+
+func (q queueing) queues() bool     { return q.yes }
+func (q queueing) protocol() string { return "" }
+
+// Its core may end when the connection is made, and before its handler is to move: the user hears of the connection before its end.
+func TestAConnectionThatIsMadeIsAcceptedAlthoughItsCoreEnds(t *testing.T) {
+	m := newManager(t, nil)
+	_, link, err := socketOf(t, hinted(t, m, listenTCP(t, "127.0.0.1:0"), steering.Owner{}))
+	must(t, err)
+	must(t, m.plane.Close())
+	for _, queues := range []bool{false, true} {
+		a := &accepting{m: m, link: link, speaks: msgr2{}, att: m.newAttempt(), policy: losslessClient()}
+		a.att.link, a.att.accepted, a.att.peer = link, a, &handshake.Peer{Auth: nobody1()}
+		a.att.talk = queueing{new(talk2), queues}
+		a.s = m.newSessionOf(a.speaks, losslessClient(), session.Peer{})
+		m.lock()
+		a.makeLocked([]session.Action{session.MoveHandler{Accepted: true}})
+		m.unlock()
+		if queues {
+			a.conn.out.LetGo()
+		}
+		if err := <-a.att.moved; err != nil || !a.conn.user.(*upper).moved.Load() {
+			t.Errorf("queues %v: %v, and the user has heard of it: %v", queues, err, a.conn.user.(*upper).moved.Load())
+		}
 	}
 }

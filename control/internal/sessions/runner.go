@@ -107,12 +107,7 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 		case session.Open:
 			leave, open = true, true
 		}
-		switch session.PlaceOf(a) {
-		case session.Memory:
-			r.performStateLocked(a)
-		case session.IO:
-			r.prepareLocked(a)
-		}
+		r.performOneLocked(a)
 	}
 	if open && o.send == nil {
 		r.att = nil // its work for us is done
@@ -157,8 +152,9 @@ func (a *asker) begin(m *Manager) {
 	}
 }
 
-// performStateLocked carries out actions that change our own memory.
-func (r *runner) performStateLocked(a session.Action) {
+// performOneLocked carries out an action that changes our own memory. The others are for the
+// outbox, or for the attempt.
+func (r *runner) performOneLocked(a session.Action) {
 	c, m := r.c, r.c.m
 	switch a := a.(type) {
 	case session.StateChanged:
@@ -197,6 +193,8 @@ func (r *runner) performStateLocked(a session.Action) {
 		}
 		delete(m.all, c)
 		m.counters.Closed++
+	default:
+		r.prepareLocked(a)
 	}
 }
 
@@ -343,7 +341,8 @@ func (r *runner) prepareMoveLocked(a *attempt, why dataplane.MoveCause) {
 		stats.CountPlacement(&c.m.counters.Placement, acc.place)
 	}
 	c.shown.keepLocked(&r.machine, a) // for the event that says that the handler has arrived
-	link, moved, there := a.link, a.moved, a.together
+	link, moved := a.link, a.moved
+	there := a.accepted != nil && !a.accepted.takingOver // from the start: the user hears of the connection in any case
 	c.out.PutLocked(func() {
 		if !there && coreGone(link) {
 			moved <- loop.ErrStopped

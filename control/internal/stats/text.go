@@ -1,8 +1,10 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,8 +30,8 @@ func (s *Snapshot) String() string {
 	for i := range s.Conns {
 		c := &s.Conns[i]
 		io := &c.IO
-		t.row(c.ID, c.Peer, c.State, c.Policy, orDash(c.Protocol), orDash(c.Mode), c.Placement.short(), io.MessagesIn, io.MessagesOut,
-			io.BytesIn, io.BytesOut, io.InSeq, io.OutSeq, io.Queued, io.Sent, c.HeldBytes, io.AckLag, yes(io.Throttled), orDash(c.Error))
+		t.row(c.ID, c.Peer, c.State, c.Policy, cmp.Or(c.Protocol, "-"), cmp.Or(c.Mode, "-"), c.Placement.short(), io.MessagesIn, io.MessagesOut,
+			io.BytesIn, io.BytesOut, io.InSeq, io.OutSeq, io.Queued, io.Sent, c.HeldBytes, io.AckLag, yes(io.Throttled), cmp.Or(c.Error, "-"))
 	}
 	t.flush()
 	return b.String()
@@ -136,9 +138,10 @@ func (st ConnStats) String() string {
 	t := newTable(&b, 0)
 	t.row("connection", fmt.Sprintf("%d to %s %s", st.ID, st.PeerType, st.Peer))
 	t.row("state", withReason(st.State, st.Error))
-	t.row("policy", withReason(st.Policy, lossyText(st)))
-	if st.Protocol != "" {
-		t.row("protocol", strings.Join(nonEmpty(st.Protocol, st.Auth, st.Mode, st.Compression), ", "))
+	t.row("policy", withReason(st.Policy, map[bool]string{true: "lossy"}[st.Lossy]))
+	empty := func(s string) bool { return s == "" }
+	if !empty(st.Protocol) {
+		t.row("protocol", strings.Join(slices.DeleteFunc([]string{st.Protocol, st.Auth, st.Mode, st.Compression}, empty), ", "))
 	}
 	t.row("core", st.Placement.line())
 	n := &st.Counters
@@ -200,26 +203,11 @@ func of(limit int64) string {
 	return fmt.Sprintf(" of %d", limit)
 }
 
-// lossyText says that a connection ends with its TCP connection.
-func lossyText(st ConnStats) string {
-	if st.Lossy {
-		return "lossy"
-	}
-	return ""
-}
-
 func yes(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "-"
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func (st *ConnStats) flags() string {
@@ -273,16 +261,6 @@ func withReason(text, reason string) string {
 		return text
 	}
 	return text + " (" + reason + ")"
-}
-
-func nonEmpty(list ...string) []string {
-	var out []string
-	for _, s := range list {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // textTable aligns columns.

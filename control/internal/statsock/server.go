@@ -4,6 +4,7 @@
 package statsock
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,17 +126,8 @@ func (s *Server) serve(c *net.UnixConn) {
 
 // wantsText reads the name of the form.
 func wantsText(c io.Reader) bool {
-	var line []byte
-	var b [16]byte
-	for len(line) < len(b) {
-		n, err := c.Read(b[:])
-		line = append(line, b[:n]...)
-		if err != nil || strings.Contains(string(line), "\n") {
-			break
-		}
-	}
-	word, _, _ := strings.Cut(string(line), "\n")
-	return strings.TrimSpace(word) == "text"
+	line, _ := bufio.NewReader(io.LimitReader(c, 16)).ReadString('\n') // or what there is
+	return strings.TrimSpace(line) == "text"
 }
 
 // Read decodes one snapshot from the socket of another process. ctx ends it.

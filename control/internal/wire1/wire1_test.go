@@ -2,30 +2,21 @@ package wire1
 
 import (
 	"bytes"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-type hexBytes []byte
-
-func (h *hexBytes) UnmarshalText(text []byte) (err error) {
-	*h, err = hex.DecodeString(string(text))
-	return err
-}
-
 // sent is what one side has written in one step.
 type sent struct {
 	Name, Dir string
-	Hex       hexBytes
+	Hex       linktest.Hex
 }
 
 // recorded are handshakes between real processes: first their banners and addresses,
@@ -38,13 +29,7 @@ func recorded(t testing.TB) (r struct {
 	}
 }) {
 	t.Helper()
-	p, err := os.ReadFile("testdata/handshakes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(p, &r); err != nil {
-		t.Fatal(err)
-	}
+	linktest.Load(t, "handshakes.json", &r)
 	if len(r.Hellos) != 8 || len(r.Handshakes) != 6 {
 		t.Fatalf("%d hellos, %d handshakes", len(r.Hellos), len(r.Handshakes))
 	}
@@ -180,11 +165,7 @@ func TestAnnouncedAuthorizersAreBounded(t *testing.T) {
 		}
 	}
 	p := Connect{AuthorizerLen: 1<<32 - 1}.AppendTo(nil)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, _ = DecodeConnect(p)
-	runtime.ReadMemStats(&after)
-	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
+	if n := linktest.Allocated(func() { _, _ = DecodeConnect(p) }); n > 64<<10 {
 		t.Errorf("%d bytes allocated for an announced authorizer", n)
 	}
 }

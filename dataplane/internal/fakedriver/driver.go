@@ -48,7 +48,7 @@ type Sock struct {
 	Errno      unix.Errno
 	Reads      int
 	Crossed    int    // direct reads while a receive was armed
-	Behind     int    // bytes that Recvv has put behind its first place
+	Behind     int    // bytes that Recv has put behind its first place
 	Sent       []byte // what was transmitted
 	Writes     int
 	Park       bool       // sends stay in flight until finish
@@ -99,8 +99,27 @@ func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 	return uring.Socket{}, unix.EBADF
 }
 
-// Accept implements uring.Driver.
-func (d *Driver) Accept(uring.Socket, uint64) (uring.Op, error) { return d.Op(), nil }
+// Arm implements uring.Driver.
+func (d *Driver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
+	f := d.Socks[s.FD()]
+	switch k {
+	case uring.KindAccept:
+		return d.Op(), nil
+	case uring.KindReady:
+		f.Armed, f.User = true, user
+		if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
+			f.Edge(0)
+		}
+		f.readyOp = d.Op()
+		return f.readyOp, nil
+	}
+	if !d.Multishot {
+		return 0, errors.ErrUnsupported
+	}
+	f.Receiving, f.User, f.recvOp = true, user, d.Op()
+	f.flow()
+	return f.recvOp, nil
+}
 
 // Connect implements uring.Driver.
 func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
@@ -109,36 +128,11 @@ func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64
 	return s.Sock, op, nil
 }
 
-// Ready implements uring.Driver.
-func (d *Driver) Ready(s uring.Socket, user uint64) (uring.Op, error) {
-	f := d.Socks[s.FD()]
-	f.Armed, f.User = true, user
-	if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
-		f.Edge(0)
-	}
-	f.readyOp = d.Op()
-	return f.readyOp, nil
-}
-
-// Receive implements uring.Driver.
-func (d *Driver) Receive(s uring.Socket, user uint64) (uring.Op, error) {
-	if !d.Multishot {
-		return 0, errors.ErrUnsupported
-	}
-	f := d.Socks[s.FD()]
-	f.Receiving, f.User, f.recvOp = true, user, d.Op()
-	f.flow()
-	return f.recvOp, nil
-}
-
 // Release implements uring.Driver.
 func (d *Driver) Release(uring.Buffer) { d.Released++ }
 
 // Recv implements uring.Driver.
-func (d *Driver) Recv(s uring.Socket, p []byte) (int, unix.Errno) { return d.Recvv(s, p, nil) }
-
-// Recvv implements uring.Driver.
-func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
+func (d *Driver) Recv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	f := d.Socks[s.FD()]
 	f.Reads++
 	if f.Receiving {
@@ -147,7 +141,9 @@ func (d *Driver) Recvv(s uring.Socket, p, q []byte) (int, unix.Errno) {
 	take := func(src []byte) int {
 		n := copy(p, src)
 		more := copy(q, src[n:])
-		f.Behind += more
+		if len(p) > 0 {
+			f.Behind += more
+		}
 		return n + more
 	}
 	switch {
@@ -196,12 +192,10 @@ func (d *Driver) Cancel(op uring.Op) {
 	for _, f := range d.Socks {
 		if f.Receiving && f.recvOp == op {
 			f.Cancelled++
-			f.Receiving = false
-			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+			f.endReceive(unix.ECANCELED)
 		}
-		if f.Armed && f.readyOp == op {
-			f.Armed = false
-			d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Op: op, Res: -int32(unix.ECANCELED)})
+		if f.readyOp == op {
+			f.endReady()
 		}
 	}
 }
@@ -219,14 +213,8 @@ func (d *Driver) Close(s uring.Socket) {
 		return
 	}
 	f.CloseCalls++
-	if f.Armed {
-		f.Armed = false
-		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReady, User: f.User, Res: -int32(unix.ECANCELED)})
-	}
-	if f.Receiving {
-		f.Receiving = false
-		d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Res: -int32(unix.ECANCELED)})
-	}
+	f.endReady()
+	f.endReceive(unix.ECANCELED)
 	if f.InFlight != nil {
 		f.Finish(-int32(unix.ECANCELED))
 	}
@@ -299,16 +287,28 @@ func (f *Sock) flow() {
 	}
 	f.Pieces = nil
 	if f.End {
-		f.Receiving = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp})
+		f.endReceive(0)
 	}
 }
 
 // RunOut ends an armed multishot receive, as no receive buffer is free.
-func (f *Sock) RunOut() {
+func (f *Sock) RunOut() { f.endReceive(unix.ENOBUFS) }
+
+func (f *Sock) ended(c uring.Completion) { f.Drv.Queue = append(f.Drv.Queue, c) }
+
+// endReceive ends a multishot receive that is armed.
+func (f *Sock) endReceive(why unix.Errno) {
 	if f.Receiving {
 		f.Receiving = false
-		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(unix.ENOBUFS)})
+		f.ended(uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(why)})
+	}
+}
+
+// endReady ends a watch that is armed.
+func (f *Sock) endReady() {
+	if f.Armed {
+		f.Armed = false
+		f.ended(uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
 	}
 }
 

@@ -8,7 +8,6 @@ package planetest
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -85,14 +84,6 @@ func Deadline(t testing.TB) context.Context {
 	return ctx
 }
 
-// Stats of a core that runs.
-func Stats[S any](t testing.TB, c interface{ Stats() (S, error) }) S {
-	t.Helper()
-	st, err := c.Stats()
-	Must(t, err)
-	return st
-}
-
 // CheckCores expects that a plane has the cores with these numbers.
 func CheckCores[C interface {
 	comparable
@@ -142,26 +133,6 @@ func LinkPair[L any, N interface {
 	}
 	Must(t, l.Close())
 	return dialled, accepted
-}
-
-// NetPair is a link of a core and an ordinary connection at its other end.
-func NetPair[L interface {
-	LocalAddr() netip.AddrPort
-	PeerAddr() netip.AddrPort
-}, N any](t testing.TB, core Core[L, N]) (L, *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	Must(t, err)
-	defer ln.Close()
-	l, err := core.Dial(Deadline(t), netip.AddrPort{}, netip.MustParseAddrPort(ln.Addr().String()), uring.SocketOptions{})
-	Must(t, err)
-	c, err := ln.Accept()
-	Must(t, err)
-	t.Cleanup(func() { c.Close() })
-	if l.LocalAddr().String() != c.RemoteAddr().String() || l.PeerAddr().String() != c.LocalAddr().String() {
-		t.Errorf("link %v-%v, connection %v-%v", l.LocalAddr(), l.PeerAddr(), c.RemoteAddr(), c.LocalAddr())
-	}
-	return l, c.(*net.TCPConn)
 }
 
 // Bed is what a test turns one core with: its driver, its clock and its turns. The

@@ -12,16 +12,30 @@ import (
 	"testing"
 )
 
-// Message is a captured message. Front and Data are in hexadecimal digits.
+// Message is a captured message.
 type Message struct {
-	Note    string // what it is
-	Type    uint16
-	Version uint16
-	Compat  uint16 `json:"compat_version"`
-	TID     uint64
-	Front   string
-	Data    string
-	DataLen int `json:"data_len"`
+	Note        string // what it is
+	Type        uint16
+	Version     uint16
+	Compat      uint16 `json:"compat_version"`
+	TID         uint64
+	Front, Data Hex
+}
+
+// Conversation are messages between librados and a real cluster, in one operation of a user.
+type Conversation struct {
+	Label    string
+	Ret      *int32
+	Messages []Message
+}
+
+// Hex are bytes that stand in JSON as hexadecimal digits.
+type Hex []byte
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
 }
 
 // Unzip reads a file that is compressed. What is wrong fails the test.
@@ -55,38 +69,6 @@ func Read(t testing.TB) []Message {
 		t.Fatal(err)
 	}
 	return file.Vectors
-}
-
-// FrontBytes is the front as it was on the wire.
-func (m *Message) FrontBytes(t testing.TB) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(m.Front)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// Conversation are messages between librados and a real cluster, in one operation of a user.
-type Conversation struct {
-	Label    string
-	Ret      *int32
-	Messages []struct {
-		Type        uint16
-		Version     uint16
-		Compat      uint16
-		TID         uint64
-		Front, Data Hex
-	}
-}
-
-// Hex are bytes that stand in JSON as hexadecimal digits.
-type Hex []byte
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (h *Hex) UnmarshalText(text []byte) (err error) {
-	*h, err = hex.DecodeString(string(text))
-	return err
 }
 
 // Conversations reads a compressed file of them.

@@ -42,7 +42,7 @@ type Call struct {
 	busy  atomic.Bool           // from Start until Done
 	home  atomic.Pointer[shard] // the shard that has it, or gets it
 	cause atomic.Pointer[error] // of Cancel
-	holds atomic.Int32          // how many users of Into there are: at 0 the call is over
+	holds atomic.Int32          // how many users of its memory there are: at 0 the call is over
 
 	// Owner: room.mu.
 	inLine   bool
@@ -56,6 +56,16 @@ type Call struct {
 	posted  bool             // Into was posted
 	message *control.Message // the answer, until the caller has its data
 	kept    bool             // the answer was retained
+	// standing are the attempts whose data a connection may still read, and perhaps others; answered is the
+	// connection that brought the answer, nil: none.
+	standing []standing
+	answered *control.Conn
+}
+
+// standing is an attempt in the queue of a connection.
+type standing struct {
+	attempt *attempt
+	conn    *control.Conn
 }
 
 // postFrom is the size from which memory is posted. A smaller answer comes whole in one read, and is copied
@@ -163,8 +173,28 @@ func (c *Call) conclude() {
 	if c.posted && c.holds.Load() > 1 {
 		c.posting.Withdraw()
 	}
+	c.recall()
 	c.let()
 }
+
+// recall has the connections give the data back that the caller may change from now on. It hangs up on an OSD
+// that has not read an attempt yet which another one has answered. The OSD that has answered has all of it.
+func (c *Call) recall() {
+	unknown := errors.Is(c.Err, ErrUnknown) // the data must not change
+	for _, s := range c.standing {
+		if unknown || s.conn == c.answered {
+			if s.attempt.call.CompareAndSwap(c, nil) {
+				c.holds.Add(-1)
+			}
+		} else if s.attempt.call.Load() == c {
+			c.e.hangUp(s.conn, errStanding)
+		}
+	}
+	clear(c.standing)
+	c.standing, c.answered = c.standing[:0], nil
+}
+
+var errStanding = errors.New("the OSD did not read an operation that has moved to another one")
 
 // let says that a user of the memory of a call does not need it any more.
 func (c *Call) let() {

@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
@@ -30,7 +32,8 @@ type link struct {
 // of it.
 type attempt struct {
 	control.Message
-	e *Engine
+	e    *Engine
+	call atomic.Pointer[Call] // whose data it has; nil: it has none, or the call is over
 }
 
 func newAttempt(e *Engine) *attempt {
@@ -39,9 +42,30 @@ func newAttempt(e *Engine) *attempt {
 	a.Free = func(m *control.Message) {
 		a := m.Context.(*attempt)
 		a.Data = nil
+		c := a.call.Swap(nil)
 		a.e.attempts.Put(a)
+		if c != nil {
+			c.let()
+		}
 	}
 	return a
+}
+
+// hold has a call with data wait until a connection does not read it any more.
+func (a *attempt) hold(c *Call, conn *control.Conn) {
+	c.standing = slices.DeleteFunc(c.standing, func(s standing) bool { return s.attempt.call.Load() != c })
+	c.standing = append(c.standing, standing{a, conn})
+	c.holds.Add(1)
+	a.call.Store(c)
+}
+
+// unsent takes back an attempt that the messenger has not taken.
+func (a *attempt) unsent() {
+	a.Data = nil
+	if c := a.call.Swap(nil); c != nil {
+		c.holds.Add(-1)
+	}
+	a.e.attempts.Put(a)
 }
 
 // dialLocked connects to the OSD of a session.
@@ -82,6 +106,19 @@ func (s *shard) hangUpLocked() {
 		s.unlinkLocked()
 		l.conn.MarkDown()
 	}
+}
+
+// hangUp closes a connection, unless it is closed, and has its operations sent again.
+func (e *Engine) hangUp(conn *control.Conn, err error) {
+	if l := e.lock(conn); l != nil {
+		l.shard.dropLocked(l, err)
+		l.shard.unlock()
+	}
+}
+
+func (s *shard) dropLocked(l *link, err error) {
+	s.hangUpLocked()
+	s.m.Lost(l.session, err)
 }
 
 func (s *shard) unlinkLocked() {
@@ -127,14 +164,16 @@ func (s *shard) sendLocked(o *machine.Op) {
 	}
 	a.Type, a.TID, a.Priority, a.Front, a.Data = osdop.TypeOp, o.TID, osdop.PriorityOp, front, data
 	a.Version, a.CompatVersion = osdop.Version(l.feature), osdop.CompatOp
+	if c != nil && len(data) > 0 {
+		a.hold(c, l.conn)
+	}
 	var room <-chan struct{}
 	if err = l.conn.Send(&a.Message); errors.Is(err, control.ErrQueueFull) {
 		room = l.conn.Room() // first, as the queue may be empty by now
 		err = l.conn.Send(&a.Message)
 	}
 	if err != nil {
-		a.Data = nil
-		e.attempts.Put(a)
+		a.unsent()
 		switch {
 		case errors.Is(err, control.ErrQueueFull):
 			s.stallLocked(l, o, room)
@@ -177,8 +216,7 @@ func (s *shard) sendOtherLocked(a *machine.Action) {
 	// A connection that is over has a Reset, and a ping may be missing. Without the answer to a back-off an OSD
 	// would hold the objects back for ever.
 	if err := l.conn.Send(m); errors.Is(err, control.ErrQueueFull) && a.What == machine.Ack {
-		s.hangUpLocked()
-		s.m.Lost(l.session, err)
+		s.dropLocked(l, err)
 	}
 }
 
@@ -261,14 +299,15 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 		s.cancelLocked(c, fmt.Errorf("%w: %w", ErrMessage, err))
 		return
 	}
-	s.current, s.answers = msg, c
+	s.current, s.answers, c.answered = msg, c, conn
 	s.m.Reply(o, &c.Reply)
 	s.actAllLocked()
 	s.current, s.answers = nil, nil
 	switch {
 	case c.running: // the operation goes on, or the answer was to an earlier attempt
+		c.answered = nil
 		clearOutputs(c.Request.Ops)
-	case c.message != nil && c.posted:
+	case c.message != nil && (c.posted || slices.ContainsFunc(c.standing, func(s standing) bool { return s.conn != conn })):
 		msg.Retain()
 		c.kept = true
 	}
@@ -288,7 +327,6 @@ func (e *Engine) backoff(conn *control.Conn, msg *control.Message) {
 	}
 	if err != nil {
 		e.cfg.Logger.Warn("backoff", "osd", l.session.OSD, "err", err)
-		s.hangUpLocked()
-		s.m.Lost(l.session, err)
+		s.dropLocked(l, err)
 	}
 }

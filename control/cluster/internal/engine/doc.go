@@ -36,6 +36,9 @@
 //	the holder of moving     the lock of a shard        its holder, which waits for none of these
 //	a session                room in the queue          the write of the connection
 //	an operation that is held  the cluster              a map, an OSD, or the end of its context
+//	a call that is answered  its data, in the queue     the end of that connection, which it hangs up
+//	                         of an OSD that had it
+//	                         before
 //
 // The order of the locks is moving, shards, then those of the line, of a watch and of the messenger, under
 // which no other is taken. Only the holder of moving locks two shards. No lock is held while a Done runs, and
@@ -44,6 +47,5 @@
 // # Errors
 //
 // All are an *[Error] with the outcome of the operation. Until it has ended, and after ErrUnknown ever, its
-// data must not change, as it may be on its way to an OSD still. An earlier attempt, in the queue of an OSD that
-// the map has taken the object from, may read data that has changed: its epoch is too old for any OSD to take it.
+// data must not change, as it may be on its way to an OSD still.
 package engine

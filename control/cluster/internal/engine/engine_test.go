@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -258,6 +259,10 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 		if text := e.Error(); !strings.Contains(text, want) {
 			t.Errorf("%s does not say %q", text, want)
 		}
+	}
+	gone := &Error{Outcome: ErrUnknown, Err: context.Canceled, Why: &control.Error{Err: loop.ErrPeerClosed}}
+	if !errors.Is(gone, loop.ErrPeerClosed) || !errors.As(gone, new(*control.Error)) || errors.Is(gone, io.EOF) {
+		t.Errorf("%v is the end of an object to who reads until io.EOF", gone)
 	}
 	over := &Error{Code: osdop.CodeWatch, OSD: -1, Err: lost(syscall.ENOTCONN)}
 	if !errors.Is(over, syscall.ENOTCONN) || !strings.Contains(over.Error(), "the object was removed, or") {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -90,8 +91,15 @@ func (e *Error) Unwrap() []error {
 	if e.Why == nil {
 		return []error{e.Outcome, e.Err}
 	}
-	return []error{e.Outcome, e.Err, e.Why}
+	return []error{e.Outcome, e.Err, notEnd{e.Why}}
 }
+
+// notEnd is an error that is not io.EOF, though it may wrap that: a connection has ended, and not the object
+// that is read.
+type notEnd struct{ error }
+
+func (e notEnd) Is(target error) bool { return target != io.EOF && errors.Is(e.error, target) }
+func (e notEnd) As(target any) bool   { return errors.As(e.error, target) }
 
 // newError is the error of an operation that no OSD has seen.
 func (e *Engine) newError(code uint16, o osdop.Object, err error) *Error {

@@ -43,7 +43,7 @@ type Watch struct {
 	e       *Engine
 	handler Handler
 	timeout time.Duration
-	payload []byte // of a notify
+	payload []byte // of a notify: a copy, as an OSD that hangs may read it later
 	home    atomic.Pointer[shard]
 
 	// Owner: the lock of its home.
@@ -94,7 +94,7 @@ func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duratio
 func (e *Engine) Notify(
 	ctx context.Context, o osdop.Object, payload []byte, timeout time.Duration,
 ) ([]osdop.Answer, error) {
-	w := &Watch{timeout: timeout, payload: payload, ops: [1]osdop.Op{{Code: osdop.CodeNotify}}}
+	w := &Watch{timeout: timeout, payload: bytes.Clone(payload), ops: [1]osdop.Op{{Code: osdop.CodeNotify}}}
 	w.m.Notify = true
 	return e.engage(ctx, o, w)
 }

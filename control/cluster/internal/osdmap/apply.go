@@ -1,7 +1,6 @@
 package osdmap
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,9 +8,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
-
-// ErrSkipped: an incremental map does not belong to the next epoch of this cluster.
-var ErrSkipped = errors.New("osdmap: not the next epoch")
 
 // Incremental is the change from one epoch to the next.
 type Incremental struct {
@@ -102,11 +98,11 @@ func (n *Incremental) decode(r *wire.Reader, version uint8) {
 	}
 }
 
-// Apply returns the map of the next epoch, and leaves m as it is. Errors wrap ErrSkipped, or
-// wire.ErrMalformed if there is no such map.
+// Apply returns the map of the next epoch, and leaves m as it is. Errors wrap wire.ErrMalformed: it leads from another map, or to
+// none.
 func (n *Incremental) Apply(m *Map) (*Map, error) {
 	if n.FSID != m.FSID || n.Epoch != m.Epoch+1 {
-		return nil, fmt.Errorf("%w: %d of %x after %d of %x", ErrSkipped, n.Epoch, n.FSID, m.Epoch, m.FSID)
+		return nil, fmt.Errorf("incremental osdmap: %w: %d of %x after %d of %x", wire.ErrMalformed, n.Epoch, n.FSID, m.Epoch, m.FSID)
 	}
 	if n.full != nil {
 		return n.full, nil
