@@ -32,7 +32,11 @@ const (
 )
 
 func (s CoreState) String() string {
-	return [...]string{"running", "draining", "failed", "stopped"}[s]
+	names := [...]string{"running", "draining", "failed", "stopped"}
+	if int(s) >= len(names) {
+		return "invalid"
+	}
+	return names[s]
 }
 
 // State says whether the core can be given work. Any goroutine.

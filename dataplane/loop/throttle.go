@@ -1,8 +1,6 @@
 package loop
 
 import (
-	"cmp"
-	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,9 +34,9 @@ type Throttle struct {
 	finisher atomic.Pointer[waiter] // set with mu held
 
 	mu                sync.Mutex
-	waitingUnfinished list.List // of waiters: connections with an unfinished frame; they come first
-	waitingNew        list.List // of waiters: the other connections
-	retrying          *waiter   // out of the line, and about to try again
+	waitingUnfinished waitLine // connections with an unfinished frame; they come first
+	waitingNew        waitLine // the other connections
+	retrying          *waiter  // out of the line, and about to try again
 }
 
 // NewThrottle makes a throttle; limit <= 0 means unlimited.
@@ -202,7 +200,7 @@ func (t *Throttle) finished(w *waiter) {
 }
 
 // waiter is the place of one connection in the line of a throttle. Its socket owns it;
-// the lock of that throttle guards line and at.
+// the lock of that throttle guards line, prev and next.
 type waiter struct {
 	core   *Core
 	task   Task // tries again, on the core
@@ -213,8 +211,8 @@ type waiter struct {
 	need  int64      // units of the complete frame, or enough units to make a read worthwhile
 	begun bool       // it has an unfinished frame
 
-	line *list.List
-	at   *list.Element // in line
+	line       *waitLine
+	prev, next *waiter
 }
 
 // wake has the socket try again. Further calls before that do nothing.
@@ -224,24 +222,53 @@ func (w *waiter) wake() {
 	}
 }
 
-// dequeue takes w out of its line. The lock is held.
-func (w *waiter) dequeue() {
-	w.line.Remove(w.at)
-	w.line, w.at = nil, nil
+// waitLine is a list of waiters.
+type waitLine struct{ first, last *waiter }
+
+// add puts w at the end, or at the head.
+func (l *waitLine) add(w *waiter, ahead bool) {
+	w.line = l
+	if ahead {
+		w.next = l.first
+		l.first = w
+		if w.next != nil {
+			w.next.prev = w
+		} else {
+			l.last = w
+		}
+		return
+	}
+	w.prev = l.last
+	l.last = w
+	if w.prev != nil {
+		w.prev.next = w
+	} else {
+		l.first = w
+	}
+}
+
+func (l *waitLine) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.last = w.prev
+	}
+	w.line, w.prev, w.next = nil, nil, nil
 }
 
 // wait puts w in line, again: at its head.
 func (t *Throttle) wait(w *waiter, again bool) {
 	t.mu.Lock()
-	w.line = &t.waitingNew
+	line := &t.waitingNew
 	if w.begun {
-		w.line = &t.waitingUnfinished
+		line = &t.waitingUnfinished
 	}
-	if again {
-		w.at = w.line.PushFront(w)
-	} else {
-		w.at = w.line.PushBack(w)
-	}
+	line.add(w, again)
 	t.waiting.Add(1)
 	t.mu.Unlock()
 	// Units may have come back between the failed take and now.
@@ -262,7 +289,7 @@ func (t *Throttle) leave(w *waiter) {
 	defer t.mu.Unlock()
 	switch {
 	case w.line != nil:
-		w.dequeue()
+		w.line.remove(w)
 	case t.retrying == w:
 		t.retrying = nil
 	default:
@@ -276,13 +303,15 @@ func (t *Throttle) leave(w *waiter) {
 // at once.
 func (t *Throttle) notify() {
 	t.mu.Lock()
-	first := cmp.Or(t.waitingUnfinished.Front(), t.waitingNew.Front())
-	if first == nil || t.retrying != nil || !t.canAcquire(first.Value.(*waiter)) {
+	w := t.waitingUnfinished.first
+	if w == nil {
+		w = t.waitingNew.first
+	}
+	if w == nil || t.retrying != nil || !t.canAcquire(w) {
 		t.mu.Unlock()
 		return
 	}
-	w := first.Value.(*waiter)
-	w.dequeue()
+	w.line.remove(w)
 	t.retrying = w
 	t.mu.Unlock()
 	w.wake()
