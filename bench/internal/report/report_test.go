@@ -146,12 +146,12 @@ func TestVerdictsNeedAgreementAndADifference(t *testing.T) {
 		r    Ratio
 		want verdict
 	}{
-		{Ratio{Median: 1.03, Min: 1.01, Max: 1.05, Rounds: EnoughRounds}, better},
-		{Ratio{Median: 1.02, Min: 1.01, Max: 1.05, Rounds: 7}, same}, // no more than a machine differs
-		{Ratio{Median: 1.03, Min: 0.99, Max: 1.05, Rounds: 7}, same}, // a round disagrees
-		{Ratio{Median: 0.97, Min: 0.95, Max: 0.99, Rounds: 5}, worse},
-		{Ratio{Median: 0.98, Min: 0.95, Max: 0.99, Rounds: 5}, same},
-		{Ratio{Median: 0.97, Min: 0.95, Max: 1.001, Rounds: 5}, same},
+		{Ratio{Median: 1.13, Min: 1.01, Max: 1.25, Rounds: EnoughRounds}, better},
+		{Ratio{Median: 1.1, Min: 1.01, Max: 1.25, Rounds: 7}, same}, // no more than a machine differs
+		{Ratio{Median: 1.13, Min: 0.99, Max: 1.25, Rounds: 7}, same}, // a round disagrees
+		{Ratio{Median: 0.87, Min: 0.75, Max: 0.99, Rounds: 5}, worse},
+		{Ratio{Median: 0.91, Min: 0.75, Max: 0.99, Rounds: 5}, same},
+		{Ratio{Median: 0.87, Min: 0.75, Max: 1.001, Rounds: 5}, same},
 		{Ratio{Median: 2, Min: 1.9, Max: 2.1, Rounds: EnoughRounds - 1}, unjudged},
 		{Ratio{}, unjudged},
 	} {
