@@ -355,6 +355,15 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 			default: // more answers than questions
 			}
 		}
+	case typeOSDMap:
+		// It is for the next dispatcher. The next session goes on behind it.
+		var got OSDMaps
+		if got, err = DecodeOSDMaps(m.Front); err == nil {
+			if start, ok := c.subs["osdmap"]; ok {
+				c.subs["osdmap"] = max(start, uint64(got.Epoch())+1)
+			}
+			return false
+		}
 	case typeSubscribeAck, typeConfig, typeMgrMap, typeCommandAck: // the last is too late
 	default:
 		return false

@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -104,6 +105,37 @@ func TestMapsAreFollowedThoughTheQueueWasFull(t *testing.T) {
 	}
 	close(stand)
 	eventually(t, "the last subscription", func() bool { c.clock.pass(time.Second); return came.Load() })
+}
+
+// The maps that have come are not asked for again: there may be many.
+func TestTheNextSessionFollowsBehindTheMapsThatHaveCome(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	maps := make(chan uint32, 8)
+	j := c.join("client.admin", nil, &control.Dispatcher{ByType: map[uint16]func(*control.Conn, *control.Message){
+		41: func(_ *control.Conn, m *control.Message) {
+			got, err := mon.DecodeOSDMaps(m.Front)
+			check(t, err)
+			maps <- got.Epoch()
+		},
+	}})
+	check(t, j.mon.FollowOSDMap(3))
+	for _, conn := range c.mon.Conns() {
+		check(t, conn.Send(control.NewMessage(41, captured.OSDMaps(make([]byte, 16), 7, []byte("7"), nil), nil)))
+	}
+	if epoch := <-maps; epoch != 7 {
+		t.Errorf("epoch %d is left to the next dispatcher", epoch)
+	}
+	want, came := binary.LittleEndian.AppendUint64([]byte("osdmap"), 8), atomic.Bool{}
+	spy := func(m *control.Message) {
+		if bytes.Contains(m.Front, want) {
+			came.Store(true)
+		}
+	}
+	c.spy.Store(&spy)
+	for _, conn := range c.mon.Conns() {
+		conn.MarkDown()
+	}
+	eventually(t, "a subscription from epoch 8", came.Load)
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {

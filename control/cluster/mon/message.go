@@ -26,6 +26,7 @@ const (
 	typeAuthReply    = 18
 	typeGetVersion   = 19
 	typeVersion      = 20
+	typeOSDMap       = 41
 	typeCommand      = 50
 	typeCommandAck   = 51
 	typeConfig       = 62

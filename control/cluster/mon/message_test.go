@@ -15,8 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-const typeOSDMap = 41
-
 // Every captured message decodes, every cut of it fails, and what we make of
 // its content is the same bytes where we say the same.
 func TestCapturedMessages(t *testing.T) {
