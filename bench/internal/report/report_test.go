@@ -147,7 +147,7 @@ func TestVerdictsNeedAgreementAndADifference(t *testing.T) {
 		want verdict
 	}{
 		{Ratio{Median: 1.13, Min: 1.01, Max: 1.25, Rounds: EnoughRounds}, better},
-		{Ratio{Median: 1.1, Min: 1.01, Max: 1.25, Rounds: 7}, same}, // no more than a machine differs
+		{Ratio{Median: 1.1, Min: 1.01, Max: 1.25, Rounds: 7}, same},  // no more than a machine differs
 		{Ratio{Median: 1.13, Min: 0.99, Max: 1.25, Rounds: 7}, same}, // a round disagrees
 		{Ratio{Median: 0.87, Min: 0.75, Max: 0.99, Rounds: 5}, worse},
 		{Ratio{Median: 0.91, Min: 0.75, Max: 0.99, Rounds: 5}, same},
