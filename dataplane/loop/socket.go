@@ -25,11 +25,11 @@ type Socket struct {
 	sock uring.Socket
 	user uint64 // names it in completions
 	ops  int    // operations in flight; the slot is free when there is none
-	dead bool   // faulted or closed: it reads and delivers nothing
 
 	link   *Link
 	framer Framer
 	placer Placer // framer, if it is one
+	dead   bool   // faulted or closed: it reads and delivers nothing
 	dirty  bool   // in core.pending
 
 	// Receiving.
