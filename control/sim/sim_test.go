@@ -47,6 +47,7 @@ var simRegressions = []regression{
 	{287, simMsgr2, "a connection that its user had marked down acknowledged messages that nobody got"},
 	{10672, simMsgr2, "a session followed a socket to a core that had been removed, and was accepted by no core"},
 	{93874, simMsgr2, "the same, of a core that ended while the session was on its way"},
+	{510010368, simMsgr2, "a clock was set back, and a CLIENT_IDENT older than the session took it over: a message came twice"},
 	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
 	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
 	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},

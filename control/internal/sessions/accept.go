@@ -259,7 +259,7 @@ func (a *accepting) makeLocked(actions []session.Action) {
 	m := a.m
 	c := m.newConnLocked(a.link.Core(), a.policy, a.s, false)
 	a.conn, a.att.number, c.s.att = c, a.s.Attempt, a.att
-	c.s.numbered = a.att.begun
+	c.s.numbered, c.s.numberedBy = a.att.begun, a.att.serial()
 	if a.att.together = a.att.talk.queues(); a.att.together {
 		c.out.HoldLocked()
 	}
@@ -318,9 +318,10 @@ func (a *accepting) beginLocked() {
 }
 
 // settledLocked says that this socket is not older than the numbers of a session: it began
-// more than Config.Timeout after the socket that brought them.
+// more than Config.Timeout after the socket that brought them. The order of the sockets counts as
+// well, as the clock may have been set back in between.
 func (a *accepting) settledLocked(e *Conn) bool {
-	return a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
+	return a.att.serial() > e.s.numberedBy && a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
 }
 
 // checkClaimed compares the claimed name of the peer with the proven one: the type is only a

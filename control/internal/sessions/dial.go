@@ -86,6 +86,14 @@ func (a *attempt) release() {
 }
 
 // wipe overwrites the secrets of a handshake that has failed.
+// serial is the number of its socket, by which it began before or after another one; 0: it has none yet.
+func (a *attempt) serial() uint64 {
+	if a.probe == nil {
+		return 0
+	}
+	return a.probe.ID()
+}
+
 func (a *attempt) wipe() {
 	if a.talk != nil {
 		a.talk.Wipe()

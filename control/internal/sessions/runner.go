@@ -33,7 +33,8 @@ type runner struct {
 	att           *attempt                  // the attempt whose socket the handler does not have yet; nil: it has it
 	told          <-chan dataplane.Snapshot // the snapshot that the handler gives for the last Suspend that asked for one
 	opened        time.Time                 // the last time that it was ready
-	numbered      time.Time                 // the socket begun that brought the peer's numbers
+	numbered      time.Time                 // the begin of the socket that brought the peer's numbers
+	numberedBy    uint64                    // the number of that socket
 	seen          time.Time                 // when the last socket was lost
 	streak        streak                    // of failed attempts
 	counters      stats.ConnCounters
@@ -88,7 +89,7 @@ func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
 	before, numbered := r.Peer, r.PeerGlobalSeq
 	actions := session.Advance(r.rules, ev, c.m.envLocked(&r.machine, c, n))
 	if r.PeerGlobalSeq != numbered && r.att != nil {
-		r.numbered = r.att.begun
+		r.numbered, r.numberedBy = r.att.begun, r.att.serial()
 	}
 	c.m.names.showPeerLocked(c, &before)
 	return r.performLocked(actions)
