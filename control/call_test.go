@@ -98,9 +98,7 @@ func TestACallIsAnsweredOverAReconnect(t *testing.T) {
 		})
 		p := <-pending
 		b := client.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
-		if _, err := call(ctx, conn, typeUpper, "y"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, onlyError(call(ctx, conn, typeUpper, "y")))
 		client.Hit(ctx, b)
 		must(t, p.Send(control.NewMessage(1, []byte("after"), nil)))
 		must(t, <-result)
@@ -158,9 +156,7 @@ func TestALostSessionEndsItsCallsAndPostingsWithATypedError(t *testing.T) {
 			}
 			conn.MarkDown()
 			<-conn.Closed()
-			if err := conn.PostBuffer(postings[0]); !errors.Is(err, control.ErrClosed) {
-				t.Errorf("%s: a closed connection takes a posting: %v", c.name, err)
-			}
+			wantError(t, c.name+", PostBuffer", conn.PostBuffer(postings[0]), control.ErrClosed)
 		}
 	})
 }
@@ -179,17 +175,14 @@ func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
 	eventually(t, ctx, "the request in the queue", func() bool { return held(t, conn) == 100 })
 	why := errors.New("why")
 	cancel(why)
-	if err := <-result; !errors.Is(err, why) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "Call", <-result, why)
 	<-freed
 	eventually(t, ctx, "an empty queue", func() bool { return held(t, conn) == 0 })
 }
 
 func held(t *testing.T, c *control.Conn) int64 {
 	t.Helper()
-	st := connStats(t, c)
-	return st.HeldBytes
+	return connStats(t, c).HeldBytes
 }
 
 func TestCallsAreBounded(t *testing.T) {
@@ -209,12 +202,8 @@ func TestCallsAreBounded(t *testing.T) {
 	for _, r := range []*control.Request{first, request()} {
 		must(t, conn.Start(r))
 	}
-	if err := conn.Start(first); !errors.Is(err, control.ErrInUse) {
-		t.Errorf("a request that is under way: %v", err)
-	}
-	if err := conn.Start(request()); !errors.Is(err, control.ErrTooManyCalls) {
-		t.Errorf("one more: %v", err)
-	}
+	wantError(t, "a request that is under way", conn.Start(first), control.ErrInUse)
+	wantError(t, "one more", conn.Start(request()), control.ErrTooManyCalls)
 	third := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) }) // one that waits gets through when another ends
 	answer := func() {
 		t.Helper()
@@ -236,13 +225,10 @@ func TestACallOnACoreFailsAtOnce(t *testing.T) {
 	client := nodeOf(t, variants[0], "client.1", "LC", 2, withChain(&control.Dispatcher{Connect: func(c *control.Conn, _ int) {
 		m := control.NewMessage(typeUpper, nil, nil)
 		m.Free = func(*control.Message) { close(freed) }
-		_, err := c.Call(ctx, m)
-		got <- err
+		got <- onlyError(c.Call(ctx, m))
 	}}))
 	client.Dial(server)
-	if err := <-got; !errors.Is(err, loop.ErrOnCore) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "Call on a core", <-got, loop.ErrOnCore)
 	<-freed
 }
 
@@ -261,20 +247,13 @@ func TestCallsToOurselves(t *testing.T) {
 	}
 	short, cancel := context.WithCancel(ctx)
 	result := make(chan error, 2)
-	go func() {
-		_, err := call(short, c, typeSilent, "x")
-		result <- err
-	}()
+	go func() { result <- onlyError(call(short, c, typeSilent, "x")) }()
 	cancel()
-	if err := <-result; !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
+	wantError(t, "canceled", <-result, context.Canceled)
 	r := &control.Request{Message: control.NewMessage(typeSilent, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) { result <- err }}
 	must(t, c.Start(r))
 	c.MarkDown()
-	if err := <-result; !errors.Is(err, control.ErrSessionLost) {
-		t.Errorf("marked down: %v", err)
-	}
+	wantError(t, "marked down", <-result, control.ErrSessionLost)
 }
 
 // A reply that is given when the peer has lost its session reaches nobody.
@@ -297,9 +276,7 @@ func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
 	send(t, p.Conn(), 2) // it dials, and finds that the session is gone
 	arrives(t, "the remote reset", lost)
 	m := control.NewMessage(1, nil, nil)
-	if err := p.Send(m); !errors.Is(err, control.ErrSessionLost) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "Send", p.Send(m), control.ErrSessionLost)
 }
 
 // start starts a request of typeLater, and returns its outcome.

@@ -93,12 +93,8 @@ func TestAFailedCoreLeavesItsSessionsToTheOthers(t *testing.T) {
 				t.Errorf("%d failures logged, want %d", n, failed+1)
 			}
 		}
-		if err := b.server.RemoveCore(b.ctx, cores-1); !errors.Is(err, loop.ErrLastCore) {
-			t.Errorf("the last core that runs: %v", err)
-		}
-		if err := b.server.PinPeer(netip.AddrPortFrom(source(1), 0), 0); !errors.Is(err, control.ErrUnsteered) {
-			t.Errorf("pinned: %v", err)
-		}
+		wantError(t, "the last core that runs", b.server.RemoveCore(b.ctx, cores-1), loop.ErrLastCore)
+		wantError(t, "pinned", b.server.PinPeer(netip.AddrPortFrom(source(1), 0), 0), control.ErrUnsteered)
 		for failed := range cores - 1 {
 			must(t, b.server.RemoveCore(b.ctx, failed))
 			if id, err := b.server.AddCore(b.ctx); err != nil || id != failed {
@@ -207,9 +203,8 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(0) // to core 1
 		opts := []control.ConnectOption{control.OnCore(0), control.WithPolicy(control.LossyClient())}
-		if _, err := b.server.Connect(peerAddr(1), wire.OSD, opts...); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("Connect on a core that is being removed: %v", err)
-		}
+		_, err := b.server.Connect(peerAddr(1), wire.OSD, opts...)
+		wantError(t, "Connect on a core that is being removed", err, control.ErrConfig)
 		must(t, onlyError(b.server.AddCore(b.ctx)))
 		remove(1)
 		remove(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,16 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// resizeRounds is how often the tests add and remove cores.
-func resizeRounds() int {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return 100
-	}
-	return 3
-}
-
-// coreEvents counts what no test of cores that come and go may see, and what it
-// must.
+// coreEvents counts what no test of cores that come and go may see, and what it must.
 type coreEvents struct {
 	resets, remote, moved atomic.Int64
 }
@@ -245,7 +235,7 @@ func comeAndGo(t *testing.T, backend uring.Backend, steer control.Steer) {
 	newKnocker(t, b.at)
 	b.asks()
 	came := b.newcomers()
-	for i := range resizeRounds() {
+	for i := range inLongForm(100, 3) {
 		for _, m := range all {
 			id, err := m.AddCore(b.ctx)
 			must(t, err)

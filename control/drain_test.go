@@ -78,13 +78,9 @@ func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 	send(t, conn, 1)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if err := client.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "Drain", client.Drain(short), context.DeadlineExceeded)
 	<-conn.Closed()
-	if _, err := client.Connect(peerAddr(1), wire.OSD); !errors.Is(err, control.ErrShutdown) {
-		t.Errorf("behind it: %v", err)
-	}
+	wantError(t, "behind it", onlyError(client.Connect(peerAddr(1), wire.OSD)), control.ErrShutdown)
 }
 
 // A session whose client is gone cannot be waited for where nobody can come.
@@ -99,9 +95,7 @@ func TestDrainNamesWhatNobodyCanFetch(t *testing.T) {
 	conn.MarkDown()
 	eventually(t, ctx, "standby", func() bool { return back.State() == control.StateStandby })
 	send(t, back, 2)
-	if err := server.Drain(ctx); !errors.Is(err, control.ErrUndelivered) {
-		t.Errorf("got %v", err)
-	}
+	wantError(t, "Drain", server.Drain(ctx), control.ErrUndelivered)
 }
 
 func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {

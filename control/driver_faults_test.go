@@ -2,8 +2,6 @@ package control_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -225,7 +223,7 @@ func (c driverTrial) run(t *testing.T) {
 			eventually(t, ctx, fmt.Sprintf("round %d on line %d, struck %v\n%s", round, i, s.Struck(), log.String()), l.done)
 		}
 		if c.Request == faulty.Detach && round == 3 {
-			c.removeCore(t, ctx, hub, lines)
+			must(t, hub.RemoveCore(ctx, hub.Conns()[0].Core().ID())) // its sockets leave it
 		}
 	}
 	if !s.Struck() {
@@ -255,15 +253,6 @@ func (c driverTrial) run(t *testing.T) {
 // told says whether the log must have the cause.
 func (c driverTrial) told() bool {
 	return c.Fault.Errno != 0 && c.Then != faulty.Again && c.Then != faulty.Unnoticed
-}
-
-// removeCore has the sockets of a core leave it.
-func (c driverTrial) removeCore(t *testing.T, ctx context.Context, hub *nodetest.Node, lines []*driverLine) {
-	t.Helper()
-	core := hub.Conns()[0].Core().ID()
-	if err := hub.RemoveCore(ctx, core); err != nil {
-		t.Fatalf("remove core %d: %v", core, err)
-	}
 }
 
 // checkFaults: which connections have noticed.
@@ -342,14 +331,10 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 		hub := nodeOf(t, variant{backend: c.engine.backend}, "osd.1", "SFS", 9, withChain(echoer()), func(cfg *nodetest.NodeConfig) {
 			cfg.Unbound, cfg.Plane = true, c.engine.plane(1, s.Ask)
 		})
-		if _, err := hub.Bind(v2(ownHost(), 0)); !errors.Is(err, c.Fault.Errno) {
-			t.Errorf("error %v", err)
-		}
+		wantError(t, "Bind", onlyError(hub.Bind(v2(ownHost(), 0))), c.Fault.Errno)
 		addrs := bind(t, hub, v2(ownHost(), 0))
 		s.Nth = 3
-		if _, err := hub.AddCore(ctx); !errors.Is(err, c.Fault.Errno) {
-			t.Errorf("a core that cannot listen: %v", err)
-		}
+		wantError(t, "a core that cannot listen", onlyError(hub.AddCore(ctx)), c.Fault.Errno)
 		eventually(t, ctx, "the end of that core", func() bool { return len(hub.Cores()) == 1 })
 		if _, err := hub.AddCore(ctx); err != nil || len(hub.Cores()) != 2 {
 			t.Errorf("the next one: %v, %d cores", err, len(hub.Cores()))

@@ -351,7 +351,9 @@ type diskOptions struct {
 // overDisks runs f over each engine with the machine's disk, and over the simulated one.
 func overDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
 	overRealDisks(t, opt, f)
-	t.Run("simulated", func(t *testing.T) { onSimulatedDisk(t, opt, f) })
+	t.Run("simulated", func(t *testing.T) {
+		onPair(t, opt, func(t *testing.T, b *blockBed, _ *pair.Pair) { f(t, b) })
+	})
 }
 
 func overRealDisks(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
@@ -392,10 +394,6 @@ func (o diskOptions) handler() func(c *control.Conn, m *control.Message) bool {
 
 // simulatedDisk is slow enough to be seen.
 var simulatedDisk = simnet.DiskOptions{Latency: diskLatency}
-
-func onSimulatedDisk(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed)) {
-	onPair(t, opt, func(t *testing.T, b *blockBed, _ *pair.Pair) { f(t, b) })
-}
 
 func onPair(t *testing.T, opt diskOptions, f func(t *testing.T, b *blockBed, p *pair.Pair)) {
 	cfg := pair.Config{Serve: &control.Dispatcher{Fast: opt.handler()}}

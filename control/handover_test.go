@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -24,24 +22,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// unixPair is a connected pair of Unix sockets.
-func unixPair(t testing.TB) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		_ = f.Close()
-		must(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		conns[i] = c.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
-
-// server is the configuration of one generation of an echo.
 func serverConfig(backend uring.Backend, cores int) control.Config {
 	stateless, peer := control.StatelessServer(), control.LosslessPeer()
 	stateful := control.StatefulServer()
@@ -68,7 +48,7 @@ func queuedEcho(t *testing.T) *control.Dispatcher {
 // succeed hands m over to a new messenger.
 func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
 	t.Helper()
-	a, b := unixPair(t)
+	a, b := linktest.UnixPair(t)
 	handed := async(func() error { return m.HandOver(ctx, a) })
 	next, err := control.TakeOver(ctx, cfg, b, chain...)
 	if e := <-handed; err != nil || e != nil {
@@ -230,7 +210,7 @@ func (doomed) Restore(handover.Offer, []handover.Session, handover.Attempts) err
 // failToSucceed has a successor of m end when it has read all sessions.
 func failToSucceed(t *testing.T, ctx context.Context, m *control.Messenger) {
 	t.Helper()
-	a, b := unixPair(t)
+	a, b := linktest.UnixPair(t)
 	taken := async(func() error {
 		return handover.Take(ctx, b, doomed{hello: handover.Hello{Entity: m.Name(), AnyNonce: true}})
 	})
@@ -262,32 +242,16 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	defer end(t, next)
 	arrives(t, "the end of the connection", c.Closed())
 	msg := control.NewMessage(1, nil, nil)
-	if err := c.Send(msg); !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Send: %v", err)
-	}
-	if err := c.SendContext(ctx, msg); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("SendContext: %v", err)
-	}
-	if err := c.Err(); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("Err: %v", err)
-	}
-	if err := <-posted; !errors.Is(err, control.ErrHandedOver) || !errors.Is(err, control.ErrSessionLost) {
-		t.Errorf("a posting: %v", err)
-	}
-	if err := c.PostBuffer(&control.Posting{TID: 1, Buffer: make([]byte, 10)}); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("PostBuffer: %v", err)
-	}
-	p := control.LosslessPeer()
-	if _, err := m.Connect(s.m.Addrs()[0], wire.OSD, control.WithPolicy(p)); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("Connect: %v", err)
-	}
-	a, _ := unixPair(t)
-	if err := m.HandOver(ctx, a); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("second hand-over: %v", err)
-	}
-	if _, err := m.Rebind(ctx); !errors.Is(err, control.ErrHandedOver) {
-		t.Errorf("Rebind: %v", err)
-	}
+	wantError(t, "Send", c.Send(msg), control.ErrHandedOver, net.ErrClosed)
+	wantError(t, "SendContext", c.SendContext(ctx, msg), control.ErrHandedOver)
+	wantError(t, "Err", c.Err(), control.ErrHandedOver)
+	wantError(t, "a posting", <-posted, control.ErrHandedOver, control.ErrSessionLost)
+	wantError(t, "PostBuffer", c.PostBuffer(&control.Posting{TID: 1, Buffer: make([]byte, 10)}), control.ErrHandedOver)
+	opt := control.WithPolicy(control.LosslessPeer())
+	wantError(t, "Connect", onlyError(m.Connect(s.m.Addrs()[0], wire.OSD, opt)), control.ErrHandedOver)
+	a, _ := linktest.UnixPair(t)
+	wantError(t, "second hand-over", m.HandOver(ctx, a), control.ErrHandedOver)
+	wantError(t, "Rebind", onlyError(m.Rebind(ctx)), control.ErrHandedOver)
 	if got := next.Addrs(); !got.Equal(addrs) {
 		t.Errorf("the successor is at %v, want %v", got, addrs)
 	}
@@ -330,7 +294,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 		}
 		<-inside
 		// The core does not answer in time.
-		a, b := unixPair(t)
+		a, b := linktest.UnixPair(t)
 		patience, end := context.WithCancel(ctx)
 		defer end()
 		taken := async(func() error {
@@ -343,9 +307,7 @@ func TestAfterAFailedHandOverTheSessionResumesBehindWhatItReceived(t *testing.T)
 		eventually(t, ctx, "a session that stands still", func() bool { return s.conn.State() == control.StateStandby })
 		end()
 		for _, ended := range []<-chan error{given, taken} {
-			if err := <-ended; !errors.Is(err, control.ErrHandOver) {
-				t.Errorf("hand-over: %v", err)
-			}
+			wantError(t, "hand-over", <-ended, control.ErrHandOver)
 		}
 		close(goOn)
 		p.ExpectEnd()

@@ -24,6 +24,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCallTableFindsLikeAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -201,9 +208,7 @@ func TestOneOperationInSoManyFailsBySeedAndCore(t *testing.T) {
 	failed := func(seed uint64, core int) (list []int) {
 		i := injector{Inject: Inject{Seed: seed, SocketFailures: 10}}
 		d, err := i.failing(func(int) (uring.Driver, error) { return steady{}, nil })(core)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for n := range 1000 {
 			if _, errno := d.Recv(uring.Socket{}, nil, nil); errno != 0 {
 				list = append(list, n)
@@ -224,28 +229,18 @@ func TestOneOperationInSoManyFailsBySeedAndCore(t *testing.T) {
 // owns the connection may arm the posting.
 func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	name, err := wire.ParseEntityName("client.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, err := New(Config{Name: name, Number: 1, Plane: loop.Config{Cores: 2}, Timeouts: Timeouts{Handshake: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = m.Shutdown(context.Background()) }()
-	if err := m.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Start())
 	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: 1, AddrPort: FullListener(t)}
 	c, err := m.Connect(to, wire.OSD)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The session waits for its socket and takes no step: the test alone tells the handler.
 	h, busy := c.s.Handler(), make(chan struct{})
 	from := h.Core()
-	if err := from.Do(func(*loop.Core) { <-busy }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, from.Do(func(*loop.Core) { <-busy }))
 	came := make(chan bool, 1)
 	p := &Posting{TID: 1, Buffer: make([]byte, 10), Done: func(*Posting, error) {}}
 	p.task.Run = func(at *loop.Core) {
@@ -253,9 +248,7 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 		came <- at != from && at == h.Core() && !p.pending
 	}
 	h.Move(m.Core(1-from.ID()), dataplane.MoveCause{}, func() {})
-	if err := c.PostBuffer(p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.PostBuffer(p))
 	close(busy)
 	if !<-came {
 		t.Error("a core that does not own the connection armed the posting")
@@ -267,17 +260,11 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 func FullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
 	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
 	for {
 		conn, err := net.DialTimeout("tcp", at.String(), 50*time.Millisecond)

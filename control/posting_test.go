@@ -137,19 +137,13 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	}
 	first, second := posting(1), posting(1)
 	must(t, conn.PostBuffer(first))
-	if err := conn.PostBuffer(first); !errors.Is(err, control.ErrInUse) {
-		t.Errorf("one that is posted: %v", err)
-	}
+	wantError(t, "one that is posted", conn.PostBuffer(first), control.ErrInUse)
 	must(t, conn.PostBuffer(second))
-	if err := <-ended; !errors.Is(err, control.ErrTIDInUse) {
-		t.Errorf("the same id: %v", err)
-	}
+	wantError(t, "the same id", <-ended, control.ErrTIDInUse)
 	must(t, second.TakeBack(ctx))
 	second.TID = 2
 	must(t, conn.PostBuffer(second))
-	if err := conn.PostBuffer(posting(3)); !errors.Is(err, control.ErrTooManyPostings) {
-		t.Errorf("one more: %v", err)
-	}
+	wantError(t, "one more", conn.PostBuffer(posting(3)), control.ErrTooManyPostings)
 	for _, p := range []*control.Posting{{TID: 5}, {Buffer: make([]byte, 1)}} {
 		if err := conn.PostBuffer(p); !errors.Is(err, control.ErrConfig) {
 			t.Errorf("%+v: %v", p.TID, err)
@@ -158,22 +152,16 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 		must(t, p.TakeBack(ctx))
 	}
 	must(t, second.TakeBack(ctx))
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("taken back: %v", err)
-	}
+	wantError(t, "taken back", <-ended, context.Canceled)
 	// On the core everything happens at once, and nothing waits.
 	ran := make(chan struct{})
 	conn.Post(&loop.Task{Run: func(*loop.Core) {
 		defer close(ran)
 		third := posting(1)
-		if err := conn.PostBuffer(third); !errors.Is(err, control.ErrTIDInUse) {
-			t.Errorf("the same id on the core: %v", err)
-		}
+		wantError(t, "the same id on the core", conn.PostBuffer(third), control.ErrTIDInUse)
 		third.TID = 3
 		check(t, conn.PostBuffer(third))
-		if err := third.TakeBack(ctx); !errors.Is(err, loop.ErrOnCore) {
-			t.Errorf("a core that waits for itself: %v", err)
-		}
+		wantError(t, "a core that waits for itself", third.TakeBack(ctx), loop.ErrOnCore)
 		third.Withdraw()
 		select {
 		case err := <-ended:
@@ -189,22 +177,16 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 		late.Withdraw()
 	}})
 	<-ran
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("withdrawn on its way: %v", err)
-	}
+	wantError(t, "withdrawn on its way", <-ended, context.Canceled)
 	busy := make(chan struct{})
 	conn.Post(&loop.Task{Run: func(*loop.Core) { <-busy }})
 	first.Withdraw()
 	first.Withdraw() // both wait for the core
 	close(busy)
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("withdrawn: %v", err)
-	}
+	wantError(t, "withdrawn", <-ended, context.Canceled)
 	us, err := nodeOf(t, variants[0], "osd.4", "LP", 4).Loopback()
 	must(t, err)
-	if err := us.PostBuffer(posting(1)); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("to ourselves: %v", err)
-	}
+	wantError(t, "to ourselves", us.PostBuffer(posting(1)), errors.ErrUnsupported)
 	if st, err := conn.Stats(); err != nil || st.IO.Postings != 0 || len(ended) != 0 {
 		t.Errorf("%d postings, %d have ended twice, %v", st.IO.Postings, len(ended), err)
 	}

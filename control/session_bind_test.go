@@ -108,9 +108,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
 	happens(t, "the wait", func() bool { return clock.waiting(portDelay) })
 	must(t, n.Shutdown(deadline(t)))
-	if err := <-bound; !errors.Is(err, control.ErrShutdown) {
-		t.Errorf("Bind: %v", err)
-	}
+	wantError(t, "Bind", <-bound, control.ErrShutdown)
 }
 
 // The first of two addresses accepts while Bind waits for the port of the second one. A peer that
@@ -323,18 +321,15 @@ func TestMsgr1AndMsgr2AtOneMessenger(t *testing.T) {
 		receives(t, ctx, peer, 1001, 1002)
 		protocolOf(second, control.Msgr1)
 		eventually(t, ctx, "the end of the session of msgr2", func() bool { return at.State() == control.StateClosing })
-		if !errors.Is(at.Err(), control.ErrReplaced) {
-			t.Errorf("the session of msgr2 has ended with %v", at.Err())
-		}
+		wantError(t, "the session of msgr2 has ended", at.Err(), control.ErrReplaced)
 		now1 := server.Lookup(peer.Addrs().V1())
 		if now1 == nil || now1.Info().Protocol != control.Msgr1 || now1.Auth().Entity != osd("2") || second.Auth().Entity != osd("2") {
 			t.Errorf("the server has %v for the v1 address of the peer, which is %+v", now1, second.Auth())
 		}
 		first.MarkDown()
 
-		if _, err := peer.ConnectTo(wire.AddrVec{{Type: wire.AddrAny}}, wire.OSD); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("without an address: %v", err)
-		}
+		_, err = peer.ConnectTo(wire.AddrVec{{Type: wire.AddrAny}}, wire.OSD)
+		wantError(t, "without an address", err, control.ErrConfig)
 		if self, err := server.Connect(addrs[1], wire.OSD); err != nil || !self.IsLoopback() {
 			t.Errorf("our own v1 address: %v, %v", self, err)
 		}
@@ -380,16 +375,10 @@ func TestMsgr1AtTheWrongAddressEndsInAnError(t *testing.T) {
 			t.Errorf("msgr1 at a v2 address: %v", err)
 		}
 		wrong := connect(t, client, server.Addr.WithNonce(8), wire.OSD)
-		if err := wrong.WaitReady(ctx); !errors.Is(err, control.ErrStuck) {
-			t.Errorf("another nonce again and again: %v", err)
-		}
+		wantError(t, "another nonce again and again", wrong.WaitReady(ctx), control.ErrStuck)
 		secure := nodeOf(t, v, "client.4", "LC", 4, func(c *nodetest.NodeConfig) { c.Auth.Modes = []auth.Mode{auth.Secure} })
-		if _, err := secure.Connect(server.Addr, wire.OSD); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("msgr1 where only mode secure is allowed: %v", err)
-		}
-		if _, err := secure.Bind(server.Addr.WithPort(0)); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("bound where only mode secure is allowed: %v", err)
-		}
+		wantError(t, "msgr1 with mode secure alone", onlyError(secure.Connect(server.Addr, wire.OSD)), control.ErrConfig)
+		wantError(t, "bound with mode secure alone", onlyError(secure.Bind(server.Addr.WithPort(0))), control.ErrConfig)
 	})
 }
 

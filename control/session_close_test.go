@@ -66,9 +66,7 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 			conn.MarkDown()
 			<-conn.Closed()
 			b.Release()
-			if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrMarkedDown) {
-				t.Errorf("WaitReady says %v", err)
-			}
+			wantError(t, "WaitReady", conn.WaitReady(ctx), control.ErrMarkedDown)
 			if n := len(connector.Inbox.Lives()); n != 0 {
 				t.Error("a connection without a session has an event")
 			}
@@ -98,9 +96,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 			t.Errorf("state %v", s)
 		}
 		shutsDown(t, us)
-		if err := conn.WaitReady(ctx); !errors.Is(err, control.ErrShutdown) {
-			t.Errorf("WaitReady: %v", err)
-		}
+		wantError(t, "WaitReady", conn.WaitReady(ctx), control.ErrShutdown)
 	})
 }
 
@@ -129,9 +125,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 			for _, n := range nodes {
 				shutsDown(t, n)
 			}
-			if err := <-ended; !errors.Is(err, net.ErrClosed) {
-				t.Errorf("SendContext: %v", err)
-			}
+			wantError(t, "SendContext", <-ended, net.ErrClosed)
 			for k.letGo() {
 			}
 		}
@@ -297,16 +291,6 @@ func TestNothingIsToldBehindAMarkDown(t *testing.T) {
 	}
 }
 
-// Peers that come, do one thing, and go, as fast as they can.
-
-// churnRounds is how often.
-func churnRounds(long int) int {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return long
-	}
-	return 150
-}
-
 // heapBytes is what is in use once the collector has been there.
 func heapBytes() int64 {
 	for range 2 {
@@ -375,7 +359,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 							return err == nil && st.Open == 1 && st.HalfOpen == 0
 						})
 					}
-					rounds := churnRounds(84_000) // times six endings and two engines: a million
+					rounds := inLongForm(84_000, 150) // times six endings and two engines: a million
 					for i := range rounds / 3 {
 						visit(i)
 					}
@@ -456,10 +440,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 			for _, s := range sockets {
 				check(t, unix.Connect(s, &unix.SockaddrInet4{Port: 6800, Addr: host.As4()}))
 			}
-			stats := func() dataplane.CoreStats {
-				st := statsOf(t, server)
-				return st.Cores[0]
-			}
+			stats := func() dataplane.CoreStats { return statsOf(t, server).Cores[0] }
 			if err := msgrtest.Until(ctx, func() bool { return stats().AcceptErrors >= 3 }); err != nil {
 				t.Fatalf("no third attempt to accept: %+v\n%s", stats(), log.String())
 			}
@@ -493,9 +474,7 @@ func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
 	var old unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
-	t.Cleanup(func() {
-		check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
-	})
+	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) })
 	return func() func() {
 		var fds []int
 		for {

@@ -3,9 +3,11 @@ package control_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +42,16 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// async runs f on a goroutine, and tells how it ends.
+// wantError wants an error that wraps all of these.
+func wantError(t testing.TB, what string, err error, all ...error) {
+	t.Helper()
+	for _, want := range all {
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
+
 func async(f func() error) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
@@ -163,6 +174,14 @@ func spread(t *testing.T, width, n int, name func(i int) string, run func(t *tes
 	}
 	close(next)
 	wg.Wait()
+}
+
+// inLongForm is what a test takes if RINGMSGR_LONG asks for its full size, else usual.
+func inLongForm[T any](full, usual T) T {
+	if os.Getenv("RINGMSGR_LONG") != "" {
+		return full
+	}
+	return usual
 }
 
 func deadline(t testing.TB) context.Context {

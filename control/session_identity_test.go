@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -104,9 +103,7 @@ func TestConnectReachesWhoIsAtAnAddressAfterAnotherClaimedIt(t *testing.T) {
 		wrong := s.connects(two.Addr, osd("9"))
 		age(t, ctx, &clock)
 		arrives(t, "the end of the session that only claims the address", wrong.Closed())
-		if !errors.Is(wrong.Err(), control.ErrElsewhere) || !errors.Is(wrong.Err(), control.ErrWrongPeer) {
-			t.Errorf("the connection ended with %v", wrong.Err())
-		}
+		wantError(t, "the connection ended", wrong.Err(), control.ErrElsewhere, control.ErrWrongPeer)
 		if st, _ := wrong.Stats(); st.Counters.Resets != 1 {
 			t.Errorf("%d reset events", st.Counters.Resets)
 		}
@@ -141,9 +138,8 @@ func TestWhoClaimsAnothersAddressIsNotReachedForIt(t *testing.T) {
 		if err != nil || wanted == theirs {
 			t.Errorf("Connect: %v, the liar's connection: %v", err, wanted == theirs)
 		}
-		if _, err = s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("9"))); !errors.Is(err, control.ErrWrongPeer) {
-			t.Errorf("Connect to the liar at the address of another: %v", err)
-		}
+		_, err = s.node.Connect(s.addr, wire.OSD, control.WithEntity(osd("9")))
+		wantError(t, "Connect to the liar at the address of another", err, control.ErrWrongPeer)
 		s.claims("8", 8, peerAddr(4), 81, 5)
 		eventually(t, ctx, "its session", func() bool { return s.node.Lookup(peerAddr(4)) != nil })
 		theirs = s.node.Lookup(peerAddr(4))
@@ -251,9 +247,7 @@ func TestASessionThatWasDialledEndsTheOtherOneWithTheSamePeer(t *testing.T) {
 		right := connect(t, s.node, two.Addr, wire.OSD)
 		must(t, right.WaitReady(ctx))
 		arrives(t, "the end of the first session", first.Closed())
-		if !errors.Is(first.Err(), control.ErrReplaced) {
-			t.Errorf("the first session ended with %v", first.Err())
-		}
+		wantError(t, "the first session ended", first.Err(), control.ErrReplaced)
 		send(t, right, 100)
 		awaitTID(t, ctx, two, 100)
 		send(t, theirs, 200)

@@ -69,16 +69,14 @@ var allVariants = makeVariants()
 // msgr1Variants are each engine with the older protocol.
 var msgr1Variants = makeMsgr1Variants()
 
-func makeMsgr1Variants() []variant {
-	var out []variant
+func makeMsgr1Variants() (out []variant) {
 	for _, b := range engines {
 		out = append(out, variant{backend: b, msgr1: true})
 	}
 	return out
 }
 
-func makeVariants() []variant {
-	var out []variant
+func makeVariants() (out []variant) {
 	bits := []bool{false, true}
 	for _, compressed := range bits {
 		for _, secure := range bits {
@@ -95,15 +93,12 @@ func makeVariants() []variant {
 // modesFor are the plain variants and one of the others, which depends on the
 // name of the test and the seed of the sample; with RINGMSGR_LONG all.
 func modesFor(t *testing.T) []variant {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return allVariants
-	}
-	return append(plainFor(t), oneOf(t, allVariants[len(variants):]))
+	return inLongForm(allVariants, append(plainFor(t), oneOf(t, allVariants[len(variants):])))
 }
 
 // plainFor are the variants; without RINGMSGR_LONG one of each engine by turns.
 func plainFor(t *testing.T) []variant {
-	all, rev0 := os.Getenv("RINGMSGR_LONG") != "", oneOf(t, []bool{false, true})
+	all, rev0 := inLongForm(true, false), oneOf(t, []bool{false, true})
 	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool {
 		return !all && v.rev0 != (rev0 == (v.backend == engines[0]))
 	})
@@ -119,10 +114,7 @@ func oneOf[T any](t *testing.T, list []T) T {
 
 // msgr1For is one of the variants with the older protocol; with RINGMSGR_LONG all.
 func msgr1For(t *testing.T) []variant {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return msgr1Variants
-	}
-	return []variant{oneOf(t, msgr1Variants)}
+	return inLongForm(msgr1Variants, []variant{oneOf(t, msgr1Variants)})
 }
 
 // everyVariant runs a test over the plain variants, at the same time.
@@ -215,8 +207,7 @@ func (v variant) handshakePoints(r nodetest.Role) []nodetest.Point {
 }
 
 // breakPoints are handshakePoints, each once.
-func (v variant) breakPoints(r nodetest.Role) []nodetest.Point {
-	var out []nodetest.Point
+func (v variant) breakPoints(r nodetest.Role) (out []nodetest.Point) {
 	for _, p := range v.handshakePoints(r) {
 		if !slices.Contains(out, p) {
 			out = append(out, p)

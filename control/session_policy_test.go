@@ -42,15 +42,10 @@ func TestPolicyChangeIsForNewConnections(t *testing.T) {
 		if !old.Info().Lossy || fresh.Info().Lossy {
 			t.Errorf("lossy: old %v, new %v; want the old one to keep its policy", old.Info().Lossy, fresh.Info().Lossy)
 		}
-		if a, b := policyOf(t, old), policyOf(t, fresh); a != "lossy-client" || b != "lossless-client" {
+		if a, b := connStats(t, old).Policy, connStats(t, fresh).Policy; a != "lossy-client" || b != "lossless-client" {
 			t.Errorf("policies %s and %s", a, b)
 		}
 	})
-}
-
-func policyOf(t *testing.T, c *control.Conn) string {
-	st := connStats(t, c)
-	return st.Policy
 }
 
 // Matrix: PO-12, PO-17, XC-04

@@ -55,11 +55,8 @@ func (c trial) name() string {
 func (c trial) resumes() bool { return slices.Contains(nodetest.ReconnectPoints(c.role), c.at) }
 func (c trial) inData() bool  { return slices.Contains(nodetest.DataPoints(), c.at) }
 
-// product is every trial that exists.
-func product() []trial { return productOf(allVariants) }
-
-func productOf(list []variant) []trial {
-	var out []trial
+// productOf is every trial that exists in these variants.
+func productOf(list []variant) (out []trial) {
 	for _, v := range list {
 		for _, p := range pairings {
 			for _, role := range []nodetest.Role{nodetest.Connector, nodetest.Acceptor} {
@@ -177,7 +174,7 @@ func (c trial) earlyOutlook() []outlook {
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	// Plain frames in both revisions, all other modes and msgr1 more thinly; half under the race detector.
-	all := product()
+	all := productOf(allVariants)
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })
 	strides := [3]int{13, 73, 61}
 	if steplock.Enabled { // the race detector makes them slower
@@ -432,8 +429,7 @@ func (w *duet) atMostOnce(got, sent []uint64) {
 	}
 }
 
-func echoes(sent []uint64) []uint64 {
-	var out []uint64
+func echoes(sent []uint64) (out []uint64) {
 	for _, tid := range sent {
 		if tid < 1000 {
 			out = append(out, tid+1000)

@@ -173,9 +173,7 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 		}
 		for _, c := range conns {
 			<-c.Closed()
-			if !errors.Is(c.Err(), control.ErrExpired) {
-				t.Errorf("ended with %v", c.Err())
-			}
+			wantError(t, "ended", c.Err(), control.ErrExpired)
 		}
 		if st := statsOf(t, server.Messenger); st.Standby != 0 || st.Counters.Expired != 3 || resets.Load() != 3 {
 			t.Errorf("%d resets, %+v", resets.Load(), st)
@@ -279,14 +277,10 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 		for want, end := range ends {
-			if err := <-end; !errors.Is(err, want) || !errors.Is(err, control.ErrUnanswered) {
-				t.Errorf("a call ended with %v, want %v", err, want)
-			}
+			wantError(t, "a call ended", <-end, want, control.ErrUnanswered)
 		}
-		if err := conn.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, control.ErrClosed) ||
-			!errors.Is(err, control.ErrUnanswered) {
-			t.Errorf("Send behind it: %v", err)
-		}
+		err = conn.Send(control.NewMessage(1, nil, nil))
+		wantError(t, "Send behind it", err, control.ErrClosed, control.ErrUnanswered)
 		if st := statsOf(t, client.Messenger); resets.Load() != 1 || st.Unanswered != 0 || st.Counters.Expired != 1 {
 			t.Errorf("%d resets, %d unanswered, %d expired", resets.Load(), st.Unanswered, st.Counters.Expired)
 		}

@@ -183,9 +183,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			}
 			c.MarkDown()
 			<-c.Closed()
-			if err := c.Send(control.NewMessage(1, nil, nil)); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("send behind MarkDown: %v", err)
-			}
+			wantError(t, "send behind MarkDown", c.Send(control.NewMessage(1, nil, nil)), net.ErrClosed)
 			next, err := us.Loopback()
 			if err != nil || next == c {
 				t.Fatalf("%s: after MarkDown: %v, %v", name, next, err)
@@ -193,9 +191,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			send(t, next, 500)
 			receives(t, ctx, us, append(want, 500)...)
 			must(t, us.Shutdown(ctx))
-			if _, err := us.Loopback(); !errors.Is(err, control.ErrShutdown) {
-				t.Errorf("after Shutdown: %v", err)
-			}
+			wantError(t, "after Shutdown", onlyError(us.Loopback()), control.ErrShutdown)
 		}
 	})
 }
@@ -204,9 +200,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 // Matrix: PO-13
 func TestLoopbackIsFoundUnderTheAddressThatIsBoundLater(t *testing.T) {
 	m := newMessenger(t, control.Config{Name: osd("0"), Plane: loop.Config{Cores: 1}})
-	if _, err := m.Loopback(); !errors.Is(err, control.ErrConfig) {
-		t.Errorf("before Start: %v", err)
-	}
+	wantError(t, "before Start", onlyError(m.Loopback()), control.ErrConfig)
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, func(c *nodetest.NodeConfig) { c.Unbound = true })
 	c, err := us.Loopback()
 	if err != nil || c.Core() != nil {

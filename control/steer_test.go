@@ -22,6 +22,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -42,11 +43,7 @@ const anyHandshake = time.Hour
 // number of CPUs.
 const steerCores = 4
 
-// longSteering says that the tests run in their full size.
-func longSteering() bool { return os.Getenv("RINGMSGR_LONG") != "" }
-
-// needSteering skips the test where the process may not load programs, and
-// fails it there if CI=true.
+// needSteering skips the test where the process may not load programs, and fails it there if CI=true.
 func needSteering(t testing.TB) {
 	t.Helper()
 	if _, err := bpf.Probe(); err != nil {
@@ -123,14 +120,6 @@ func arrived(t testing.TB, m *control.Messenger, total int) (perCore []int, st c
 	}
 }
 
-// connections is how many the steering tests make.
-func connections() int {
-	if longSteering() {
-		return 10000
-	}
-	return 400
-}
-
 func expectCores(t testing.TB, got, want []int) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -160,7 +149,7 @@ func TestTheTablePutsEveryConnectionWhereItBelongs(t *testing.T) {
 	for i := range hosts {
 		must(t, m.PinPeer(netip.AddrPortFrom(source(i), 0), i*7%steerCores))
 	}
-	n := connections()
+	n := inLongForm(10000, 400)
 	want := make([]int, steerCores)
 	for i := range n {
 		knock(t, netip.AddrPortFrom(source(i%hosts), 0), at)
@@ -317,17 +306,6 @@ func cutAndReturn(t *testing.T, n int) (*control.Messenger, []*stream) {
 	return server, clients
 }
 
-// sessionsToCut is how many sessions dial at once. They all shake hands at the same time, so
-// that more of them need more patience, and show nothing else: three of four would move
-// without a hint.
-func sessionsToCut() int {
-	if longSteering() {
-		return 1000
-	}
-	return 50
-}
-
-// moves sums up the sessions that changed cores.
 func moves(st control.Stats) (here, away int) {
 	for _, c := range st.Cores {
 		here += int(c.MovedHere)
@@ -338,7 +316,9 @@ func moves(st control.Stats) (here, away int) {
 
 func TestWithTheHintNoSessionMovesToAnotherCore(t *testing.T) {
 	needSteering(t)
-	n := sessionsToCut()
+	// They all shake hands at the same time, so that more of them need more patience, and show nothing else:
+	// three of four would move without a hint.
+	n := inLongForm(1000, 50)
 	server, clients := cutAndReturn(t, n)
 	st := statsOf(t, server)
 	if here, away := moves(st); here != 0 || away != 0 {
@@ -489,7 +469,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 		<-fail
 		return nil, errors.New("no driver")
 	}
-	a, b := unixPair(t)
+	a, b := linktest.UnixPair(t)
 	ends := make(chan error, 2)
 	go func() { ends <- us.HandOver(ctx, a) }()
 	go func() {
@@ -499,9 +479,7 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	<-begun
 	impatient, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := us.Rebind(impatient); !errors.Is(err, context.Canceled) {
-		t.Errorf("rebind without patience: %v", err)
-	}
+	wantError(t, "rebind without patience", onlyError(us.Rebind(impatient)), context.Canceled)
 	if got := us.Addrs(); !got.Equal(before) {
 		t.Errorf("now at %v", got)
 	}

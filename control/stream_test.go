@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -242,7 +241,7 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		}
 		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(echoAll()), injects(inject(0)), tightly)
 		var streams []*stream
-		for i := range injectedStreams() {
+		for i := range inLongForm(50, 2) {
 			cfg := clientOf(v.backend, osd(fmt.Sprint(2+i)), control.LosslessPeer())
 			v.configure(&cfg)
 			cfg.Diagnostics.Inject = inject(uint64(1 + i))
@@ -262,13 +261,6 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 		}
 		holdsNothing(t, ctx, server)
 	})
-}
-
-func injectedStreams() int {
-	if os.Getenv("RINGMSGR_LONG") != "" {
-		return 50
-	}
-	return 2
 }
 
 // tightly has all connections of a node share throttles that a few messages fill.

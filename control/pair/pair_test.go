@@ -18,6 +18,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // upper answers each request with its text in capital letters.
 func upper() *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
@@ -30,9 +37,7 @@ func upper() *control.Dispatcher {
 func ask(t *testing.T, ctx context.Context, c *control.Conn, text string) {
 	t.Helper()
 	reply, err := c.Call(ctx, control.NewMessage(1000, []byte(text), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reply.Release()
 	if want := bytes.ToUpper([]byte(text)); !bytes.Equal(reply.Front, want) {
 		t.Errorf("%q, want %q", reply.Front, want)
@@ -60,9 +65,7 @@ func TestTimePassesWithTheNetwork(t *testing.T) {
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		began := time.Now()
 		reply, err := p.Conn.Call(context.Background(), control.NewMessage(1000, []byte("x"), nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reply.Release()
 		if took := time.Since(began); took != 2*time.Minute {
 			t.Errorf("there and back took %v", took)
@@ -83,9 +86,7 @@ func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
 	came := 0 // without a lock: who settles sees what cores did
 	cfg := pair.Config{Serve: &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { came++; return true }}}
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
-		if err := p.Conn.Send(control.NewMessage(1, nil, nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Conn.Send(control.NewMessage(1, nil, nil)))
 		p.Settle()
 		if came != 0 {
 			t.Error("it came without the latency of the network")
@@ -108,18 +109,13 @@ func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		ask(t, p.Context, p.Conn, "one")
 		for i := range 2 {
-			if err := p.Server.RemoveCore(p.Context, i); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Server.RemoveCore(p.Context, i))
 			ask(t, p.Context, p.Conn, "more")
 		}
-		if _, err := p.Server.AddCore(p.Context); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.Server.AddCore(p.Context)
+		must(t, err)
 		other, err := p.Client.Connect(p.Addr, wire.Mon, control.Anonymous())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ask(t, p.Context, other, "two")
 		if err := p.Client.Shutdown(p.Context); err != nil { // Test does it again
 			t.Error(err)
@@ -142,9 +138,7 @@ func TestAServerThatCannotOpenWhatItHasIsAnErrorOfRestart(t *testing.T) {
 		return upper(), nil
 	}}
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
-		if err := p.Restart(false); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Restart(false))
 		ask(t, p.Context, p.Conn, "the second")
 		if err := p.Restart(true); !errors.Is(err, damaged) || p.Conn.Err() == nil {
 			t.Errorf("the third starts with %v, the connection has %v", err, p.Conn.Err())
@@ -167,12 +161,8 @@ func TestAServerThatIsStartedAgainHasItsDisk(t *testing.T) {
 			})
 			first, conn := p.Server, p.Conn
 			_, err := conn.Call(p.Context, control.NewMessage(1000, []byte("before"), nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Restart(power); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, p.Restart(power))
 			ask(t, p.Context, p.Conn, "behind")
 			if p.Server == first || p.Conn == conn || conn.Err() == nil {
 				t.Error("it is the same server, or the connection goes on")

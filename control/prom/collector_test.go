@@ -47,9 +47,7 @@ func messenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *
 func end(t testing.TB, m *control.Messenger) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	must(t, m.Shutdown(ctx))
 }
 
 // busy is a server that has answered n requests.

@@ -259,11 +259,7 @@ func prometheusUnderLoad(t *testing.T, ctx context.Context) (address string) {
 	path := filepath.Join(t.TempDir(), "stats")
 	stats, err := server.ServeStats(path)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := stats.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, stats.Close()) })
 	_, over := remote(path)
 	var targets []string
 	for _, h := range []http.Handler{prom.Handler(server, prom.Conns()), over} {

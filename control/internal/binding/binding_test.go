@@ -17,12 +17,17 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
+func must(t testing.TB, err error) {
 	t.Helper()
-	p, err := loop.New(loop.Config{Cores: cores, Driver: uring.Config{Backend: uring.Epoll}})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
+	t.Helper()
+	p, err := loop.New(loop.Config{Cores: cores, Driver: uring.Config{Backend: uring.Epoll}})
+	must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return &Binder{
 		Cores: func() []*loop.Core { return placement.Running(p.All()) },
@@ -36,9 +41,7 @@ func listen(t *testing.T, b *Binder, places ...Place) []Group {
 		places[i].Accept = func(l *loop.Link) { go l.Close() }
 	}
 	groups, err := b.ListenAll(t.Context(), places)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return groups
 }
 
@@ -54,9 +57,7 @@ func coresOf(list []*loop.Listener) (ids []int) {
 func stranger(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
@@ -122,9 +123,7 @@ func TestTheListGivesItselfAwayOnce(t *testing.T) {
 		t.Fatalf("swapped %v for %d, %d are there", ok, len(old), len(s.All()))
 	}
 	extra, err := b.Widen(g[0], g[0][1].Core())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 { // joining twice is no error
 		if !s.Join(g[0][0], extra, nil) || len(s.All()) != 3 || len(s.Groups()) != 1 {
 			t.Errorf("%d are there in %d groups", len(s.All()), len(s.Groups()))
@@ -153,9 +152,7 @@ func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
 		s.Swap(listen(t, b, Place{IP: loopback}, Place{IP: loopback}), 0)
 		lost := func(l *loop.Listener, err error) { t.Errorf("%v: %v", l.Addr(), err) }
 		core := p.Core(0)
-		if err := p.Drain(core); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Drain(core))
 		b.Leave(&s, core, closing, lost)
 		want := []int{1, 1, 1, 1} // the other core serves them all
 		if closing {
@@ -164,16 +161,10 @@ func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
 		if got := coresOf(s.All()); !slices.Equal(got, want) {
 			t.Errorf("closing %v: cores %v, want %v", closing, got, want)
 		}
-		if err := p.AwaitDrained(t.Context(), core); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.AwaitDrained(t.Context(), core))
 		next, err := p.AddCore()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Extend(&s, next); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, b.Extend(&s, next))
 		for _, g := range s.Groups() {
 			got := coresOf(g)
 			slices.Sort(got)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/compress"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
@@ -74,15 +75,13 @@ func TestABombIsStoppedAtTheLimit(t *testing.T) {
 		bomb, err := c.Compress(nil, make([]byte, 16<<20))
 		must(t, err)
 		for _, limit := range []int{0, 1, 100, 1 << 20, 16<<20 - 1} {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			got, err := c.Decompress(nil, bomb, limit)
-			runtime.ReadMemStats(&after)
+			var got []byte
+			took := linktest.Allocated(func() { got, err = c.Decompress(nil, bomb, limit) })
 			if !errors.Is(err, compress.ErrTooLarge) {
 				t.Fatalf("limit %d: %d bytes, %v", limit, len(got), err)
 			}
 			// Twice the limit for growing, and what an algorithm needs itself.
-			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(4*limit)+2<<20 {
+			if took > uint64(4*limit)+2<<20 {
 				t.Errorf("limit %d: took %d bytes", limit, took)
 			}
 		}
@@ -105,14 +104,11 @@ func TestAFalseClaimTakesNoMemory(t *testing.T) {
 		p, err := hex.DecodeString(text)
 		must(t, err)
 		c := newCompressor(t, m)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err = c.Decompress(nil, p, limit)
-		runtime.ReadMemStats(&after)
+		took := linktest.Allocated(func() { _, err = c.Decompress(nil, p, limit) })
 		if !errors.Is(err, compress.ErrCorrupt) {
 			t.Errorf("%v: %v", m, err)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+		if took > 1<<20 {
 			t.Errorf("%v took %d bytes", m, took)
 		}
 	}

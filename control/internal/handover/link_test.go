@@ -13,28 +13,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// pair is a connected pair of Unix sockets.
-func pair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		_ = f.Close()
-		must(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		conns[i] = c.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+)
 
 func links(t *testing.T) (predecessor, successor *link) {
 	t.Helper()
-	a, b := pair(t)
+	a, b := linktest.UnixPair(t)
 	predecessor, successor = newLink(t.Context(), a), newLink(t.Context(), b)
 	t.Cleanup(predecessor.close)
 	t.Cleanup(successor.close)
@@ -95,7 +80,7 @@ func TestMoreDescriptorsThanALinkTakesAreNotSent(t *testing.T) {
 // wrote before that still counts; what it writes afterwards fails.
 func TestOnlyACommitInTimeCounts(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		a, b := pair(t)
+		a, b := linktest.UnixPair(t)
 		p, s := newLink(t.Context(), a), newLink(t.Context(), b)
 		if early {
 			must(t, s.send(recordCommitted, nothing))

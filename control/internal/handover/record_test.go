@@ -102,6 +102,15 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+func onlyError[T any](_ T, err error) error { return err }
+
+func wantHandOver(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrHandOver) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
 func TestIdentityComesBackAsItWas(t *testing.T) {
 	h := Hello{Entity: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: 5}
 	if got, err := decodeHello(h.appendTo(nil)); err != nil || got != h {
@@ -112,18 +121,12 @@ func TestIdentityComesBackAsItWas(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	o.Listeners = filesMax + 1
-	if _, err := decodeOffer(o.appendTo(nil)); !errors.Is(err, ErrHandOver) {
-		t.Errorf("too many descriptors: %v", err)
-	}
+	wantHandOver(t, "too many descriptors", onlyError(decodeOffer(o.appendTo(nil))))
 	p := h.appendTo(nil)
 	p[8]++ // version
-	if _, err := decodeHello(p); !errors.Is(err, ErrHandOver) {
-		t.Errorf("another version: %v", err)
-	}
+	wantHandOver(t, "another version", onlyError(decodeHello(p)))
 	p[0]++ // magic
-	if _, err := decodeHello(p); !errors.Is(err, ErrHandOver) {
-		t.Errorf("something else: %v", err)
-	}
+	wantHandOver(t, "something else", onlyError(decodeHello(p)))
 }
 
 func TestBrokenSessionsAreRefused(t *testing.T) {
@@ -154,21 +157,14 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 		"record too long":             {byte(recordSession), 0, 0, 0, 1},
 		"refusal":                     record(recordRefused, []byte("no")),
 	} {
-		if _, _, err := readSessions(reader(p)); !errors.Is(err, ErrHandOver) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, _, err := readSessions(reader(p))
+		wantHandOver(t, name, err)
 	}
-	if _, err := readMessage(reader(huge)); !errors.Is(err, ErrHandOver) {
-		t.Errorf("segment too long: %v", err)
-	}
+	wantHandOver(t, "segment too long", onlyError(readMessage(reader(huge))))
 	two := append(record(recordMessage, append(make([]byte, 18), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)), record(recordPayload, []byte("ab"))...)
-	if _, err := readMessage(reader(two)); !errors.Is(err, ErrHandOver) {
-		t.Errorf("more payload than announced: %v", err)
-	}
+	wantHandOver(t, "more payload than announced", onlyError(readMessage(reader(two))))
 	large := func([]byte) []byte { return make([]byte, recordHead+recordMax+1) }
-	if err := writeRecord(new(bytes.Buffer), recordDone, large); !errors.Is(err, ErrHandOver) {
-		t.Errorf("record too long to write: %v", err)
-	}
+	wantHandOver(t, "record too long to write", writeRecord(new(bytes.Buffer), recordDone, large))
 }
 
 // Matrix: IN-07

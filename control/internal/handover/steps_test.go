@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -202,7 +203,7 @@ func passing() (*fakePredecessor, *fakeSuccessor) {
 // handOver hands p over to s, which are processes.
 func handOver(t *testing.T, p *fakePredecessor, s *fakeSuccessor) (passed, taken error) {
 	t.Helper()
-	p.conn, s.conn = pair(t)
+	p.conn, s.conn = linktest.UnixPair(t)
 	done := make(chan error, 1)
 	go func() {
 		done <- Take(t.Context(), s.conn, s)
@@ -288,7 +289,7 @@ func TestTheErrorOfATakeOverSaysWhyItsContextEnded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errPlanned)
 	_, s := passing()
-	_, conn := pair(t)
+	_, conn := linktest.UnixPair(t)
 	if err := Take(ctx, conn, s); !errors.Is(err, errPlanned) || !errors.Is(err, ErrHandOver) {
 		t.Errorf("%v, %q", err, s.calls)
 	}

@@ -7,10 +7,14 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Pipe is one direction of a connection: unbounded, and it wakes a reader that waits
@@ -137,6 +141,23 @@ func (e *End) Write(_ context.Context, b []byte) error {
 		e.Out.Write(b[i : i+1])
 	}
 	return nil
+}
+
+// UnixPair is a connected pair of Unix sockets.
+func UnixPair(t testing.TB) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, errConn := net.FileConn(f)
+		if err = errors.Join(err, errConn, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		conns[i] = c.(*net.UnixConn)
+	}
+	return conns[0], conns[1]
 }
 
 // Hex is a string of bytes in a recording: hexadecimal digits in JSON.

@@ -13,25 +13,26 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	last, err := localsock.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 500 {
 		gone := make(chan error)
 		go func(l net.Listener) { gone <- l.Close() }(last)
 		next, err := localsock.Listen(path)
-		if err := errors.Join(err, <-gone); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, <-gone))
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = c.Close()
 		last = next
 	}
@@ -49,9 +50,7 @@ func TestPrivateSocketIsBoundPrivate(t *testing.T) {
 	defer unix.Umask(before)
 	path := filepath.Join(t.TempDir(), "socket")
 	l, err := localsock.BindPrivate(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("bound: %v, %v", st.Mode(), err)
@@ -62,13 +61,9 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	first, err := localsock.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	second, err := localsock.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
@@ -77,9 +72,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 		t.Errorf("behind the end of the first: %v, %v", st, err)
 	}
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = c.Close()
 	if err := second.Close(); err != nil {
 		t.Error(err)
@@ -87,9 +80,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("behind the end of both: %v", err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, nil, 0o600))
 	if l, err := localsock.Listen(path); !errors.Is(err, os.ErrExist) {
 		t.Errorf("in the place of a file: %v, %v", l, err)
 	}
@@ -101,14 +92,10 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 func TestOurOwnUserIsLetIn(t *testing.T) {
 	nodetest.CheckLeaks(t)
 	l, err := localsock.Listen(filepath.Join(t.TempDir(), "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	c, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if err := localsock.SameUser(c.(*net.UnixConn)); err != nil {
 		t.Error(err)
