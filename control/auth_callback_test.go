@@ -344,11 +344,7 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close() })
 	calls := make(chan struct{}, 100)
 	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			calls <- struct{}{}
 			_, _ = c.Write(banner)
 			_, _ = io.Copy(io.Discard, c)

@@ -522,9 +522,7 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 		gone, cancel := context.WithCancelCause(context.WithValue(ctx, nameKey{}, "one"))
 		reason := errors.New("no more interest")
 		go func() { <-came; cancel(reason) }()
-		if _, err := conn.Call(gone, control.NewMessage(1, nil, nil)); !errors.Is(err, reason) {
-			t.Fatal(err)
-		}
+		wantError(t, "Call", onlyError(conn.Call(gone, control.NewMessage(1, nil, nil))), reason)
 		asking.check(t, ctx, "call one", "one: no more interest")
 
 		// The session ends.
@@ -540,14 +538,10 @@ func TestHooksLearnOfCallsThatFail(t *testing.T) {
 		// It cannot begin.
 		r.Context = "three"
 		<-conn.Closed()
-		if err := conn.Start(r); !errors.Is(err, control.ErrClosed) {
-			t.Fatal(err)
-		}
+		wantError(t, "Start", conn.Start(r), control.ErrClosed)
 		asking.check(t, ctx, "call three", "three: "+control.ErrClosed.Error())
 		_, err := conn.Call(context.WithValue(ctx, nameKey{}, "four"), control.NewMessage(1, nil, nil))
-		if !errors.Is(err, control.ErrClosed) {
-			t.Fatal(err)
-		}
+		wantError(t, "Call", err, control.ErrClosed)
 		asking.check(t, ctx, "call four", "four: "+err.Error())
 	})
 }

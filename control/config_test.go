@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -67,9 +68,7 @@ func TestTheNumberOfAnOsdIsTheOneInItsName(t *testing.T) {
 		{Name: wire.EntityName{Type: wire.OSD, ID: "a"}},
 		{Name: wire.EntityName{Type: wire.OSD, ID: "-1"}},
 	} {
-		if err := cfg.Validate(); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%v with number %d: %v", cfg.Name, cfg.Number, err)
-		}
+		wantError(t, fmt.Sprint(cfg.Name, " with number ", cfg.Number), cfg.Validate(), control.ErrConfig)
 	}
 	if cfg := (control.Config{Name: entity(t, "osd.7"), Number: 7}); cfg.Validate() != nil {
 		t.Errorf("osd.7 with number 7: %v", cfg.Validate())

@@ -355,13 +355,11 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 	t.Helper()
 	for _, c := range m.RawPlane().All() {
 		at := make(chan []int, 1)
-		if err := c.Do(func(*loop.Core) {
+		must(t, c.Do(func(*loop.Core) {
 			here, err := uring.AllowedCPUs()
 			check(t, err)
 			at <- here
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		want := cpus
 		if pin {
 			want = []int{cpus[c.ID()%len(cpus)]}

@@ -131,14 +131,13 @@ func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 			client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fault: func(_ *control.Conn, err error) { faults <- err }}))
 			conn := client.Dial(server)
 			calling, hangUp := context.WithCancel(ctx)
-			result := make(chan error, 1)
-			go func() {
+			result := async(func() error {
 				reply, err := call(calling, conn, typeLater, "x")
 				if err == nil && reply != "x" {
 					err = fmt.Errorf("reply %q", reply)
 				}
-				result <- err
-			}()
+				return err
+			})
 			p := <-pending
 			draining, giveUp := context.WithCancel(ctx)
 			drained := async(func() error { return server.Drain(draining) })

@@ -129,8 +129,7 @@ func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
 // broken has a node use the engine with the fault, and tells what it logs.
 func (e engine) broken(ask func(faulty.Request) faulty.Fault, cores int, log *logText) func(*nodetest.NodeConfig) {
 	return func(cfg *nodetest.NodeConfig) {
-		cfg.Plane.Cores, cfg.Plane.Receive = cores, e.receive
-		cfg.Plane.Open = faulty.OpenWith(func(int) (uring.Driver, error) { return uring.Open(uring.Config{Backend: e.backend}) }, ask)
+		cfg.Plane = e.plane(cores, ask)
 		cfg.Plane.Map = faulty.MapWith(ask)
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -230,15 +229,11 @@ func (c driverTrial) run(t *testing.T) {
 		t.Fatalf("there was no %s number %d", s.At, s.Nth)
 	}
 	for i, l := range lines {
-		want := make([]uint64, 0, len(l.sent))
-		for _, tid := range l.sent {
-			want = append(want, tid+1000)
-		}
 		if got := l.arrived(); !slices.Equal(got, l.sent) {
 			t.Errorf("line %d: arrived %v of %v", i, got, l.sent)
 		}
-		if got := l.echoed(); !slices.Equal(got, want) {
-			t.Errorf("line %d: echoes %v of %v", i, got, want)
+		if got := l.echoed(); !slices.Equal(got, echoes(l.sent)) {
+			t.Errorf("line %d: echoes %v of %v", i, got, echoes(l.sent))
 		}
 	}
 	c.checkFaults(t, hub, lines)
@@ -301,14 +296,8 @@ func (c driverTrial) checkLog(t *testing.T, text string) {
 
 // The cells of set-up and of shutdown.
 
-// cellsOf are the trials of one request.
-func cellsOf(r faulty.Request) (out []driverTrial) {
-	for _, c := range driverTrials() {
-		if c.Request == r {
-			out = append(out, c)
-		}
-	}
-	return out
+func cellsOf(r faulty.Request) []driverTrial {
+	return slices.DeleteFunc(driverTrials(), func(c driverTrial) bool { return c.Request != r })
 }
 
 // plane is one whose drivers are asked for.

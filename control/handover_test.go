@@ -140,15 +140,12 @@ func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
 	policy := control.LosslessPeer()
 	cfg := serverConfig(uring.Auto, 1)
 	cfg.Name.ID, cfg.Default = "5", &policy
-	peer := newMessenger(t, cfg)
-	if err := peer.Start(&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+	peer := startMessenger(t, cfg, &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[m.TID] = true
 		return true
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}})
 	addrs := bind(t, peer, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	// The bound: the sender is never far ahead of the peer, however fast it is.
 	bounded := serverConfig(uring.Auto, 1)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -145,9 +146,7 @@ func TestPostingsAreBoundedAndCheckedWhereTheyAreMade(t *testing.T) {
 	must(t, conn.PostBuffer(second))
 	wantError(t, "one more", conn.PostBuffer(posting(3)), control.ErrTooManyPostings)
 	for _, p := range []*control.Posting{{TID: 5}, {Buffer: make([]byte, 1)}} {
-		if err := conn.PostBuffer(p); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%+v: %v", p.TID, err)
-		}
+		wantError(t, fmt.Sprint("id ", p.TID), conn.PostBuffer(p), control.ErrConfig)
 		p.Withdraw()
 		must(t, p.TakeBack(ctx))
 	}

@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -114,9 +113,7 @@ func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
 	for _, name := range []string{"SFS", "SLS", "SLR"} {
 		n := nodeOf(t, newest[len(newest)-1], "osd.1", name, 1)
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort, Nonce: 77}
-		if _, err := n.Connect(to, wire.OSD); !errors.Is(err, control.ErrConfig) {
-			t.Errorf("%s dials: %v", name, err)
-		}
+		wantError(t, name+" dials", onlyError(n.Connect(to, wire.OSD)), control.ErrConfig)
 	}
 	runs := append(sampleOf(t, policyRuns(variants), len(variants)),
 		sampleOf(t, policyRuns(msgr1Variants), len(msgr1Variants))...)

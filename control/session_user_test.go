@@ -3,7 +3,6 @@ package control_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -230,9 +229,7 @@ func TestLoopbackIsBounded(t *testing.T) {
 		send(t, c, 1)
 	}
 	m := control.NewMessage(1, nil, nil)
-	if err := c.Send(m); !errors.Is(err, control.ErrQueueFull) {
-		t.Fatal(err)
-	}
+	wantError(t, "Send", c.Send(m), control.ErrQueueFull)
 	sent := async(func() error { return c.SendContext(ctx, m) })
 	<-began
 	close(release)

@@ -470,12 +470,8 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 		return nil, errors.New("no driver")
 	}
 	a, b := linktest.UnixPair(t)
-	ends := make(chan error, 2)
-	go func() { ends <- us.HandOver(ctx, a) }()
-	go func() {
-		_, err := control.TakeOver(ctx, cfg, b)
-		ends <- err
-	}()
+	handed := async(func() error { return us.HandOver(ctx, a) })
+	taken := async(func() error { return onlyError(control.TakeOver(ctx, cfg, b)) })
 	<-begun
 	impatient, cancel := context.WithCancel(ctx)
 	cancel()
@@ -485,8 +481,8 @@ func TestRebindWaitsForAHandOver(t *testing.T) {
 	}
 	rebound := async(func() error { return onlyError(us.Rebind(ctx)) })
 	close(fail)
-	for range 2 {
-		if err := <-ends; err == nil {
+	for _, ended := range []<-chan error{handed, taken} {
+		if err := <-ended; err == nil {
 			t.Error("handed over to nobody")
 		}
 	}

@@ -89,11 +89,7 @@ func NewHostileProxy(t testing.TB, cfg HostileConfig) *HostileProxy {
 		rng: rand.New(rand.NewPCG(cfg.Seed, 7)), conns: make(map[net.Conn]struct{}),
 	}
 	p.work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			p.work.Go(func() { p.carry(c.(*net.TCPConn)) })
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -278,14 +279,8 @@ func (p *Pair) sleep() bool {
 func (p *Pair) running() []*simnet.Core {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var list []*simnet.Core
-	for _, c := range p.cores {
-		if !c.Gone() {
-			list = append(list, c)
-		}
-	}
-	p.cores = append(p.cores[:0], list...)
-	return list
+	p.cores = slices.DeleteFunc(p.cores, (*simnet.Core).Gone)
+	return slices.Clone(p.cores)
 }
 
 // step does one event or turn that is due now, and says whether there was one.

@@ -36,9 +36,7 @@ func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
 		_ = c.Close()
 		last = next
 	}
-	if err := last.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, last.Close())
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
@@ -64,9 +62,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 	must(t, err)
 	second, err := localsock.Listen(path)
 	must(t, err)
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, first.Close())
 	st, err := os.Stat(path)
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("behind the end of the first: %v, %v", st, err)
@@ -74,9 +70,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 	c, err := net.Dial("unix", path)
 	must(t, err)
 	_ = c.Close()
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, second.Close())
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("behind the end of both: %v", err)
 	}
@@ -97,9 +91,7 @@ func TestOurOwnUserIsLetIn(t *testing.T) {
 	c, err := net.Dial("unix", l.Addr().String())
 	must(t, err)
 	defer c.Close()
-	if err := localsock.SameUser(c.(*net.UnixConn)); err != nil {
-		t.Error(err)
-	}
+	must(t, localsock.SameUser(c.(*net.UnixConn)))
 	_ = c.Close()
 	if err := localsock.SameUser(c.(*net.UnixConn)); err == nil {
 		t.Error("nobody is let in")

@@ -147,11 +147,7 @@ func echoes(t *testing.T) netip.AddrPort {
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			go func() {
 				defer c.Close()
 				_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice, which keeps its pipes for the next one

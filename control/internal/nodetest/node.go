@@ -115,10 +115,7 @@ func (n *Node) finish(policies map[wire.EntityType]control.Policy, fallback *con
 		n.t.Errorf("nodetest: %s: %v", n.Name(), err)
 		return
 	}
-	if err := n.Probe.Check(); err != nil {
-		n.t.Errorf("%s: %v", n.Name(), err)
-	}
-	if err := n.Inbox.Check(); err != nil {
+	if err := errors.Join(n.Probe.Check(), n.Inbox.Check()); err != nil {
 		n.t.Errorf("%s: %v", n.Name(), err)
 	}
 	st, _ := n.Stats() // its error says that the cores are down, as they should be
