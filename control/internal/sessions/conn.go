@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -155,11 +156,12 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 	now := c.m.cfg.Clock.Now()
 	c.m.lock()
 	defer c.m.unlock()
-	info := c.shown.negotiatedLocked()
+	info, place := cmp.Or(c.shown.info, new(Info)), c.shown.place
+	place.Core = c.h.Core().ID()
 	st := stats.ConnStats{
 		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
-		Placement: c.shown.placementLocked(c.h.Core()), Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
+		Placement: place, Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
 		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silentSince(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
 	}
 	_, st.ThrottledFor = c.Unreleased()
@@ -279,23 +281,7 @@ func (v *view) keepLocked(s *machine, a *attempt) {
 	v.info.Local, v.info.Peer = a.ends()
 }
 
-// negotiatedLocked are the results of the last handshake; the zero Info before.
-func (v *view) negotiatedLocked() *Info {
-	if v.info == nil {
-		return new(Info)
-	}
-	return v.info
-}
-
-// placementLocked is where the connection is, on the core that owns it now.
-func (v *view) placementLocked(on *loop.Core) stats.Placement {
-	p := v.place
-	p.Core = on.ID()
-	return p
-}
-
-// Info describes the last TCP connection of a Conn: the results of its handshake, and how it
-// receives.
+// Info describes the last TCP connection of a Conn: the results of its handshake, and how it receives.
 type Info struct {
 	PeerType    wire.EntityType
 	PeerAddrs   wire.AddrVec

@@ -159,12 +159,17 @@ func (m *Manager) migrateAllLocked(core *loop.Core) {
 // failed.
 type leaving struct{ moves atomic.Int32 }
 
-// factsLocked are the facts for the decision whether the connection leaves a core.
+// factsLocked are the facts for the decision whether the connection leaves a core. It is boarding if an attempt has
+// a socket for it, or is about to, and brings the handler to that socket's core.
 func (l *leaving) factsLocked(c *Conn, core *loop.Core) resize.Conn {
-	return resize.Conn{
-		Here: c.h.Core() == core, Boarding: c.s.movingToSocketLocked(), Underway: l.moves.Load() > 0, Closing: c.s.State == session.Closing,
-		CoreRuns: runningCore(core),
+	f := resize.Conn{Here: c.h.Core() == core, Underway: l.moves.Load() > 0, CoreRuns: runningCore(core)}
+	switch c.s.State {
+	case session.Accepting, session.Establishing, session.Connecting, session.Replacing:
+		f.Boarding = true
+	case session.Closing:
+		f.Closing = true
 	}
+	return f
 }
 
 // migrateLocked has the connection go to another core, with its socket if it has one.
@@ -244,7 +249,7 @@ func (m *Manager) pickCore() *loop.Core { return m.turns.Pick(m.plane.All()) }
 
 // dialCoreLocked is the core to dial from: the connection's own if it can be.
 func (m *Manager) dialCoreLocked(c *Conn) *loop.Core {
-	if core := c.h.Core(); core.State() == loop.CoreRunning {
+	if core := c.h.Core(); runningCore(core) {
 		return core
 	}
 	return m.pickCore()

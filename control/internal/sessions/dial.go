@@ -81,8 +81,7 @@ func (a *attempt) cancel(cause error) {
 // attempt until the next one begins.
 func (a *attempt) release() {
 	a.cancelCtx.Store(nil)
-	a.ctx, a.prev, a.suspended, a.link, a.probe, a.talk, a.peer, a.dial, a.accepted = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	a.tap = nil
+	a.ctx, a.prev, a.suspended, a.link, a.probe, a.tap, a.talk, a.peer, a.dial, a.accepted = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 }
 
 // wipe overwrites the secrets of a handshake that has failed.
@@ -253,11 +252,11 @@ func (d *dialling) run() {
 }
 
 func (d *dialling) attempt() error {
-	m := d.c.m
-	ctx, cancel := m.withTimeout(d.a.ctx, m.cfg.Timeout)
+	m, a := d.c.m, d.a
+	ctx, cancel := m.withTimeout(a.ctx, m.cfg.Timeout)
 	defer cancel()
 	d.ctx = ctx
-	d.a.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), false, d.c.user.Probed())
+	a.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), false, d.c.user.Probed())
 	if err := d.dial(); err != nil {
 		return d.wrap(stats.StageConnect, err)
 	}
@@ -265,20 +264,23 @@ func (d *dialling) attempt() error {
 	if err != nil {
 		d.hintFailed()
 	} else if err = d.session(); err == nil {
-		err = d.ready()
+		err = d.wrap(stats.StageSession, a.awaitHandler(ctx, d.c))
 	}
 	if err != nil {
-		d.a.ended(err)
-		d.a.wipe()
-		d.a.link.Close()
+		a.ended(err)
+		a.wipe()
+		a.link.Close()
 	}
 	return err
 }
 
-// wrap names the stage and the peer.
+// wrap names the peer and the stage, which is that of the handshake if that has failed.
 func (d *dialling) wrap(stage stats.Stage, err error) error {
 	if err == nil || errors.Is(err, errSuperseded) || errors.Is(err, errReported) {
 		return err
+	}
+	if he, ok := errors.AsType[*handshake.Error](err); ok {
+		stage = stats.Stage(he.Stage)
 	}
 	return &stats.Error{Stage: stage, Peer: d.target.String(), State: session.Connecting, Err: err}
 }
@@ -287,23 +289,13 @@ func (d *dialling) dial() error {
 	if err := d.a.probe.Step(d.ctx, probe.Point{Step: probe.SocketConnecting}, probe.Before); err != nil {
 		return err
 	}
-	m := d.c.m
 	link, err := d.dialSocket()
 	d.a.link = link
 	if err == nil {
 		d.a.probe.Connected(link)
-		d.a.watch(m, false)
+		d.a.watch(d.c.m, false)
 	}
 	return err
-}
-
-// wrapAt is wrap with the stage of a handshake that has failed, if err is about that.
-func (d *dialling) wrapAt(stage stats.Stage, err error) error {
-	var he *handshake.Error
-	if errors.As(err, &he) {
-		stage = stats.Stage(he.Stage)
-	}
-	return d.wrap(stage, err)
 }
 
 // session opens or resumes the session on the authenticated stream (Ceph's ProtocolV2.cc): the
@@ -312,15 +304,11 @@ func (d *dialling) session() error {
 	select {
 	case snap := <-d.a.suspended:
 		err := d.a.converse(d.ctx, d.c, d.c.s.step(session.Authenticated{Attempt: d.a.number, IO: snapshot(snap)}))
-		return d.wrapAt(stats.StageIdent, err)
+		return d.wrap(stats.StageIdent, err)
 	case <-d.ctx.Done():
 		return d.wrap(stats.StageIdent, context.Cause(d.ctx))
 	}
 }
-
-// ready opens the handler on the socket, once the handler is on its core. In msgr1 a frame to
-// the peer may come before.
-func (d *dialling) ready() error { return d.wrapAt(stats.StageSession, d.a.awaitHandler(d.ctx, d.c)) }
 
 // DialsAtOnce bounds the connections of a messenger that are dialled, or in their handshake, at
 // one address at the same time. Others wait for their turn.

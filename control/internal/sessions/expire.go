@@ -1,12 +1,9 @@
 package sessions
 
 import (
-	"cmp"
 	"container/list"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
@@ -366,7 +363,7 @@ func (l lingering) endLocked(c *Conn, tell bool) {
 // endAllLocked ends the lingering connections on a core, nil: on all, and drops the messages
 // that wait for Queued.
 func (l lingering) endAllLocked(on *loop.Core, tell bool) {
-	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
+	for _, c := range byAge(l) {
 		if on == nil || c.h.Core() == on {
 			l.endLocked(c, tell)
 		}

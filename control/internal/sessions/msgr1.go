@@ -66,7 +66,7 @@ func (msgr1) connect(d *dialling) error {
 		Options: m.options1(d.a, own), Target: d.target, PeerType: d.peerType, Auth: m.auth.Load().client,
 	})
 	if err != nil {
-		return d.wrapAt(stats.StageBanner, err)
+		return d.wrap(stats.StageBanner, err)
 	}
 	d.a.talk = &connector1{Connector: c, d: d}
 	d.a.peer = &handshake.Peer{EntityType: d.peerType, SeenAs: c.SeenAs(), Mode: auth.CRC, Auth: nobody1()}

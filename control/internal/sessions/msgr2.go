@@ -37,7 +37,7 @@ func (msgr2) connect(d *dialling) error {
 	m := d.c.m
 	t, err := m.connect2(d.ctx, d.a, d.a.link, d.target, d.peerType)
 	if err != nil {
-		return d.wrapAt(stats.StageBanner, err)
+		return d.wrap(stats.StageBanner, err)
 	}
 	d.a.talk, d.a.peer = t, t.peer
 	d.checkHint()

@@ -96,13 +96,3 @@ func peerText(target wire.Addr, addrs wire.AddrVec) string {
 func snapshot(m dataplane.Snapshot) session.Snapshot {
 	return session.Snapshot{InSeq: m.InSeq, OutSeq: m.OutSeq, Queued: m.Queued, Sent: m.Sent, Notifications: m.Notifications}
 }
-
-// movingToSocketLocked says that an attempt has a socket for the connection, or is about
-// to, and brings the handler to that socket's core.
-func (s *machine) movingToSocketLocked() bool {
-	switch s.State {
-	case session.Accepting, session.Establishing, session.Connecting, session.Replacing:
-		return true
-	}
-	return false
-}

@@ -229,10 +229,11 @@ func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.
 	return known[i]
 }
 
-// sortedLocked are all connections by age, so that loops over them have the same order in
-// every run.
-func (m *Manager) sortedLocked() []*Conn {
-	return slices.SortedFunc(maps.Keys(m.all), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+func (m *Manager) sortedLocked() []*Conn { return byAge(m.all) }
+
+// byAge are connections in their order, so that loops over them have the same one in every run.
+func byAge[T any](conns map[*Conn]T) []*Conn {
+	return slices.SortedFunc(maps.Keys(conns), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
 }
 
 // claimCheck is the check of an address that the peer of an accepted connection says

@@ -126,12 +126,12 @@ func (m *Manager) envLocked(s *machine, c *Conn, n numbers) session.Env {
 	m.asker.n, m.asker.c = n, c
 	e := m.asker.env
 	e.Addrs, e.Number, e.Seq = m.addrs, m.number, s.speaks().seqLocked(m)
-	e.Contested = nil
-	if c != nil {
-		messages, _ := c.h.QueuedOut()
-		e.Unsent = messages > 0
-		e.Contested = m.asker.env.Contested
+	if c == nil {
+		e.Contested = nil
+		return e
 	}
+	messages, _ := c.h.QueuedOut()
+	e.Unsent = messages > 0
 	return e
 }
 
@@ -373,22 +373,17 @@ func (r *runner) prepareOpenLocked(a *attempt) {
 		var err error
 		if opt.Codec, err = talk.codec(features); err != nil {
 			link.Close()
-			go r.endFor(err)
+			go func() {
+				m.lock()
+				defer m.unlock()
+				r.closeLocked(true, err)
+			}()
 			return
 		}
 		c.h.Open(link, opt)
 	})
 }
 
-// endFor ends a connection that cannot be opened.
-func (r *runner) endFor(err error) {
-	c := r.c
-	c.m.lock()
-	defer c.m.unlock()
-	r.closeLocked(true, err)
-}
-
-// prepareDialLocked begins an attempt of our own.
 func (r *runner) prepareDialLocked(number uint64) {
 	c, m := r.c, r.c.m
 	a := m.newAttempt()
