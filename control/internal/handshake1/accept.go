@@ -192,24 +192,20 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 		a.tapped(true, probe.PartSeq, p[len(p)-wire1.SeqSize:])
 	}
 	a.At(StageConnect, "write "+r.Tag.String())
-	if err := a.writeAt(ctx, probe.ReplyWrite, p); err != nil {
-		return a.fail(ctx, err)
-	}
-	return nil
+	return a.fail(ctx, a.writeAt(ctx, probe.ReplyWrite, p))
 }
 
 // ReadSeq reads what the connector has received, after an answer with wire1.TagSeq.
 func (a *Acceptor) ReadSeq(ctx context.Context) (wire1.Seq, error) {
 	s, err := a.readSeq(ctx)
-	if err != nil {
-		return s, a.fail(ctx, err)
-	}
-	return s, nil
+	return s, a.fail(ctx, err)
 }
 
 // fail is conn.fail, and ends an exchange that is under way.
 func (a *Acceptor) fail(ctx context.Context, err error) error {
-	a.forget()
+	if err != nil {
+		a.forget()
+	}
 	return a.conn.fail(ctx, err)
 }
 

@@ -92,10 +92,7 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 		if err == nil && a.Tag == wire1.TagChallengeAuthorizer {
 			err = fmt.Errorf("%w: %v without an authorizer", ErrUnexpected, a.Tag)
 		}
-		if err != nil {
-			return a, c.fail(ctx, err)
-		}
-		return a, nil
+		return a, c.fail(ctx, err)
 	}
 	c.At(handshake.StageAuth, "make an authorizer")
 	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
@@ -104,10 +101,7 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 	}
 	defer handshake.Wipe(x)
 	a, err := c.authorized(ctx, x, m)
-	if err != nil {
-		return a, c.fail(ctx, err)
-	}
-	return a, nil
+	return a, c.fail(ctx, err)
 }
 
 // authorized is Ask with an authorizer.
@@ -208,8 +202,5 @@ func (c *Connector) WriteSeq(ctx context.Context, s wire1.Seq) error {
 	c.At(StageConnect, "write the sequence")
 	p := s.AppendTo(nil)
 	c.tapped(true, probe.PartSeq, p)
-	if err := c.writeAt(ctx, probe.SeqWrite, p); err != nil {
-		return c.fail(ctx, err)
-	}
-	return nil
+	return c.fail(ctx, c.writeAt(ctx, probe.SeqWrite, p))
 }

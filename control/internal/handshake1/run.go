@@ -47,8 +47,11 @@ type conn struct {
 	res    *auth.Result // of the last authorizer that was good; nil: there was none
 }
 
-// fail wraps err with where it happened.
+// fail ends the handshake, and wraps err with where it happened; nil stays nil.
 func (c *conn) fail(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	c.link.Flush(ctx)
 	c.Wipe()
 	return c.Fail(ctx, err)

@@ -201,12 +201,10 @@ func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte,
 	if err != nil {
 		return 0, nil, err
 	}
-	for _, t := range tags {
-		if t == tag {
-			return tag, payload, nil
-		}
+	if !slices.Contains(tags, tag) {
+		return 0, nil, unexpected(tag, tags...)
 	}
-	return 0, nil, unexpected(tag, tags...)
+	return tag, payload, nil
 }
 
 // unexpected makes the error for a frame that is not legal in this state.
@@ -258,13 +256,7 @@ func (o *Options) restrict(modes []auth.Mode) []auth.Mode {
 	if o.Modes == nil {
 		return modes
 	}
-	var out []auth.Mode
-	for _, m := range modes {
-		if slices.Contains(o.Modes, m) {
-			out = append(out, m)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(modes), func(m auth.Mode) bool { return !slices.Contains(o.Modes, m) })
 }
 
 // ConnectConfig configures [Connect].
