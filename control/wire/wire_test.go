@@ -63,27 +63,30 @@ func TestEnvelope(t *testing.T) {
 			t.Errorf("behind the envelope: %x, %v", got, r.Err())
 		}
 	})
-	t.Run("reader too old", func(t *testing.T) {
-		r := NewReader(encode(9, 2, 5))
-		r.Envelope(1, func(uint8, *Reader) { t.Error("body was called") })
-		if !errors.Is(r.Err(), ErrVersion) {
-			t.Error(r.Err())
+	for _, c := range []struct {
+		name string
+		p    []byte
+		read bool // the body is
+		want error
+	}{
+		{"reader too old", encode(9, 2, 5), false, ErrVersion},
+		{"body shorter than its fields", encode(1, 1, 5), true, ErrTruncated},
+		{"longer than the input", []byte{1, 1, 9, 0, 0, 0, 1}, false, ErrTruncated},
+		// A structure of no bytes has no fields, for any version and any bytes after it.
+		{"no bytes, version 0", []byte{0, 1, 0, 0, 0, 0, 5, 6, 7, 8}, true, ErrTruncated},
+		{"no bytes, version 1", []byte{1, 1, 0, 0, 0, 0, 5, 6, 7, 8}, true, ErrTruncated},
+		{"no bytes, version 9", []byte{9, 1, 0, 0, 0, 0, 5, 6, 7, 8}, true, ErrTruncated},
+	} {
+		r, read := NewReader(c.p), false
+		r.Envelope(1, func(_ uint8, r *Reader) { read = true; r.U32() })
+		if !errors.Is(r.Err(), c.want) || read != c.read {
+			t.Errorf("%s: %v, body read %v", c.name, r.Err(), read)
 		}
-	})
-	t.Run("body shorter than its fields", func(t *testing.T) {
-		r := NewReader(encode(1, 1, 5))
-		r.Envelope(1, func(_ uint8, r *Reader) { r.U32() })
-		if !errors.Is(r.Err(), ErrTruncated) {
-			t.Error(r.Err())
-		}
-	})
-	t.Run("longer than the input", func(t *testing.T) {
-		r := NewReader([]byte{1, 1, 9, 0, 0, 0, 1})
-		r.Envelope(1, func(uint8, *Reader) { t.Error("body was called") })
-		if !errors.Is(r.Err(), ErrTruncated) {
-			t.Error(r.Err())
-		}
-	})
+	}
+	// An address of no bytes is an error as well.
+	if _, err := DecodeAddr([]byte{1, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0}); !errors.Is(err, ErrTruncated) {
+		t.Error(err)
+	}
 }
 
 func TestFeatureMasks(t *testing.T) {

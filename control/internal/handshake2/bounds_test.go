@@ -1,6 +1,7 @@
 package handshake2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,7 @@ import (
 func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	// One frame: beyond the limit it is refused before it is read.
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
-	huge := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, frame.PreAuthLimits().Control)}
-	link := linktest.Scripted(answer(t, frame.TagAuthRequest, huge.AppendTo(nil)))
+	link := linktest.Scripted(answer(t, frame.TagAuthRequest, authRequest(int(frame.PreAuthLimits().Control))))
 	before := len(link.In.Content())
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, frame.ErrTooLarge) {
 		t.Error(err)
@@ -31,17 +31,29 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 		t.Errorf("read %d bytes", read)
 	}
 	// All frames together.
-	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
-	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
-	_, ac = keyedConfigs(client, server)
-	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 60<<10)}.AppendTo(nil)
-	peer := answer(t, frame.TagAuthRequest, large)
-	for range maxAuthRequests {
-		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
-	}
-	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); !errors.Is(err, ErrTooLong) {
+	ac = refusing()
+	if _, _, err := Accept(t.Context(), linktest.Scripted(asking(t, 1+maxAuthRequests, authRequest(60<<10))), ac); !errors.Is(err, ErrTooLong) {
 		t.Error(err)
 	}
+}
+
+// authRequest is the payload of an AUTH_REQUEST of so many bytes for the method.
+func authRequest(n int) []byte {
+	return wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, n)}.AppendTo(nil)
+}
+
+// asking is a peer that sends an AUTH_REQUEST n times.
+func asking(t *testing.T, n int, request []byte) []byte {
+	t.Helper()
+	return append(answer(t, frame.TagAuthRequest, request), bytes.Repeat(encode(t, frame.TagAuthRequest, request), n-1)...)
+}
+
+// refusing is an OSD that refuses everybody.
+func refusing() AcceptConfig {
+	server := newKeyed(auth.CRC)
+	server.refuse = &auth.Refused{Errno: auth.EPERM}
+	_, ac := keyedConfigs(keyed{}, server)
+	return ac
 }
 
 func TestAbortedFrameIsPassedOver(t *testing.T) {
@@ -123,8 +135,7 @@ func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 	const payload = 60 << 10
 	_, ac := keyedConfigs(keyed{}, newKeyed(auth.CRC))
 	kept := roomOf(&ac, 4<<10)
-	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, payload)}
-	link := linktest.Scripted(answer(t, frame.TagAuthRequest, large.AppendTo(nil)))
+	link := linktest.Scripted(answer(t, frame.TagAuthRequest, authRequest(payload)))
 	if _, _, err := Accept(t.Context(), link, ac); !errors.Is(err, handshake.ErrNoRoom) || errors.Is(err, handshake.ErrAuth) {
 		t.Error(err)
 	}
@@ -140,14 +151,8 @@ func TestAFrameWithoutRoomIsRefusedFromItsPreamble(t *testing.T) {
 // the transcript.
 // Matrix: HI-07
 func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
-	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
-	client.retries, server.refuse = 1000, &auth.Refused{Errno: auth.EPERM}
-	_, ac := keyedConfigs(client, server)
-	large := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: make([]byte, 20<<10)}.AppendTo(nil)
-	peer := answer(t, frame.TagAuthRequest, large)
-	for range 3 {
-		peer = append(peer, encode(t, frame.TagAuthRequest, large)...)
-	}
+	ac, large := refusing(), authRequest(20<<10)
+	peer := asking(t, 4, large)
 	kept := roomOf(&ac, 1<<30)
 	if _, _, err := Accept(t.Context(), linktest.Scripted(peer), ac); err == nil {
 		t.Fatal("accepted")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -92,9 +93,9 @@ func newBufferedLink() (c, s *buffered) {
 	return &buffered{end: x}, &buffered{end: y}
 }
 
-// meetBuffered runs a handshake over links that count, and one frame of the session each
+// meetBuffered runs a handshake over a link that counts, and one frame of the session each
 // way. The acceptor's comes behind its last read: whoever takes the link over sends it.
-func meetBuffered(t *testing.T, c, s *buffered, cc ConnectConfig, ac AcceptConfig) (x, y outcome) {
+func meetBuffered(t *testing.T, c handshake.Link, s *buffered, cc ConnectConfig, ac AcceptConfig) (x, y outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -121,7 +122,7 @@ func meetBuffered(t *testing.T, c, s *buffered, cc ConnectConfig, ac AcceptConfi
 		)
 	}
 	if x.err != nil {
-		c.Out.Close()
+		s.In.Close()
 	}
 	<-done
 	return x, y
@@ -184,29 +185,13 @@ func TestEachSideWaitsOncePerTurnOfThePeer(t *testing.T) {
 // A peer that sends each frame on its own, in whatever pieces, changes nothing after the banner,
 // whose bytes are read one by one.
 func TestTheAcceptorWaitsNoMoreForAPeerThatSendsFramesOneByOne(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	for _, single := range []bool{false, true} {
 		cc, ac := noneConfigs()
 		a, b := linktest.New()
 		a.Single = single
 		s := &buffered{end: b, free: wire2.BannerSize}
-		var y outcome
-		done := make(chan error)
-		go func() {
-			var err error
-			if y.stream, y.peer, err = Accept(ctx, s, ac); err == nil {
-				err = readOne(ctx, y.stream, frame.TagClientIdent)
-			}
-			done <- err
-		}()
-		var x outcome
-		x.stream, x.peer, x.err = Connect(ctx, a, cc)
-		if x.err != nil {
-			t.Fatal(x.err)
-		}
-		must(t, x.stream.WriteFrame(ctx, frame.TagClientIdent, []byte("hello")))
-		must(t, <-done)
+		x, y := meetBuffered(t, a, s, cc, ac)
+		must(t, errors.Join(x.err, y.err))
 		if s.waits != 2 {
 			t.Errorf("single %v: the acceptor waits %d times after the banner, want 2", single, s.waits)
 		}

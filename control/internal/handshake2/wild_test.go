@@ -88,14 +88,11 @@ func TestRandomBytesBehindEachStageEndTheHandshake(t *testing.T) {
 // not read for a later one that claims more than it has.
 // Matrix: HI-06
 func TestAFrameReadsNothingOfTheOneBefore(t *testing.T) {
-	client, server := newKeyed(auth.CRC), newKeyed(auth.CRC)
-	server.refuse = &auth.Refused{Errno: auth.EPERM}
-	_, ac := keyedConfigs(client, server)
 	long := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: bytes.Repeat([]byte("secret"), 1000)}.AppendTo(nil)
 	short := wire2.AuthRequest{Method: 2, PreferredModes: []uint32{1}, Payload: []byte("short")}.AppendTo(nil)
 	binary.LittleEndian.PutUint32(short[12:], 3000) // the length of the payload
 	peer := append(answer(t, frame.TagAuthRequest, long), encode(t, frame.TagAuthRequest, short)...)
-	_, _, err := Accept(t.Context(), linktest.Scripted(peer), ac)
+	_, _, err := Accept(t.Context(), linktest.Scripted(peer), refusing())
 	if !errors.Is(err, wire.ErrTruncated) {
 		t.Errorf("a payload of 3000 bytes in a frame of %d: %v", len(short), err)
 	}
