@@ -118,10 +118,7 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 		if !daemon.RenewAt().IsZero() {
 			t.Errorf("%s: no secrets are wanted", when)
 		}
-		request, err := daemon.RenewRequest()
-		must(t, err)
-		reply, err = c.last.Handle(request)
-		must(t, err)
+		reply = c.renewal(daemon)
 		if whole, err := daemon.HandleReply(reply); err != nil || !whole || store.NeedRefresh(c.clock.Now()) {
 			t.Fatalf("%s: %v, %v", when, whole, err)
 		}
@@ -251,8 +248,7 @@ func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session,
 func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
 	c.t.Helper()
 	s, proof := c.challenged(name, id, 77)
-	a := authenticate{version, 77, proof, old, serviceAuth}
-	_, err := s.Handle(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)))
+	_, err := s.Handle(proving(authenticate{version, 77, proof, old, serviceAuth}))
 	return s, err
 }
 
@@ -338,8 +334,7 @@ func TestMAuthNegotiatesCephxOnly(t *testing.T) {
 func TestSecureLoginMustLeaveRoomForTheSecret(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)
-	a := authenticate{1, 1, proof, ticket{}, 0}
-	if _, _, err := s.handleLogin(a.appendTo(le.AppendUint16(nil, opAuthSessionKey)), auth.Secure); auth.Errno(err) != auth.EINVAL {
+	if _, _, err := s.handleLogin(proving(authenticate{1, 1, proof, ticket{}, 0}), auth.Secure); auth.Errno(err) != auth.EINVAL {
 		t.Error(err)
 	}
 }

@@ -188,12 +188,8 @@ func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
 		"ticket of odd size":          {authorizerHead{cl.globalID, serviceOSD, ticket{2, osd.ticket.blob[1:]}}, osd.sessionKey, wire.ErrMalformed},
 		"service that does not exist": {authorizerHead{cl.globalID, 0x40, osd.ticket}, osd.sessionKey, errForeignTicket},
 	} {
-		a, err := newAuthorizer(cl, tc.head, tc.key)
-		must(t, err)
-		p, err := a.first()
-		must(t, err)
-		e := serving(t, c.osd, auth.CRC)
-		if _, _, err := e.Handle(ctx, p); !errors.Is(err, tc.want) || auth.Errno(err) != auth.EACCES {
+		p := authorizerOf(t, cl, tc.head, tc.key)
+		if _, _, err := serving(t, c.osd, auth.CRC).Handle(ctx, p); !errors.Is(err, tc.want) || auth.Errno(err) != auth.EACCES {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -339,14 +339,46 @@ func serving(t testing.TB, s *Server, mode auth.Mode) auth.ServerExchange {
 	return x
 }
 
+// answered is an exchange up to the answer to the challenge, which s does not have yet.
+func answered(t testing.TB, cl *Client, s *Server, mode auth.Mode) (auth.ClientExchange, auth.ServerExchange, []byte) {
+	t.Helper()
+	x, p := asked(t, cl, s.cfg.Own)
+	y := serving(t, s, mode)
+	p, _, err := y.Handle(ctx, p)
+	must(t, err)
+	p, err = x.ReplyMore(ctx, p)
+	must(t, err)
+	return x, y, p
+}
+
+// lastReply has the last reply of an exchange changed.
+func lastReply(change func(p []byte) []byte) wires {
+	return wires{reply: func(round int, p []byte) []byte {
+		if round == 1 {
+			return change(p)
+		}
+		return p
+	}}
+}
+
+// proving is the request of a login.
+func proving(a authenticate) []byte { return a.appendTo(le.AppendUint16(nil, opAuthSessionKey)) }
+
+// authorizerOf is the first payload of an authorizer.
+func authorizerOf(t testing.TB, cl *Client, head authorizerHead, key Key) []byte {
+	t.Helper()
+	a, err := newAuthorizer(cl, head, key)
+	must(t, err)
+	p, err := a.first()
+	must(t, err)
+	return p
+}
+
 // show presents a ticket of a client to the osd.
 func (c *cluster) show(cl *Client, held *heldTicket) error {
 	c.t.Helper()
-	a, err := newAuthorizer(cl, authorizerHead{cl.globalID, serviceOSD, held.ticket}, held.sessionKey.Clone())
-	must(c.t, err)
-	p, err := a.first()
-	must(c.t, err)
-	_, _, err = serving(c.t, c.osd, auth.CRC).Handle(ctx, p)
+	p := authorizerOf(c.t, cl, authorizerHead{cl.globalID, serviceOSD, held.ticket}, held.sessionKey.Clone())
+	_, _, err := serving(c.t, c.osd, auth.CRC).Handle(ctx, p)
 	return err
 }
 

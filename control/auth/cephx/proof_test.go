@@ -86,20 +86,10 @@ func TestReplayedMonitorReplyIsRefused(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *cluster) {
 		cl := c.client(admin)
 		var rec []byte
-		_, _, cerr, serr := connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
-			if round == 1 {
-				rec = slices.Clone(p)
-			}
-			return p
-		}})
+		_, _, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte { rec = slices.Clone(p); return p }))
 		must(t, errors.Join(cerr, serr))
 		before := cl.Tickets()
-		_, _, cerr, _ = connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
-			if round == 1 {
-				return rec
-			}
-			return p
-		}})
+		_, _, cerr, _ = connect(cl, c.mon, lastReply(func([]byte) []byte { return rec }))
 		if !errors.Is(cerr, errReplayed) {
 			t.Errorf("replayed reply: %v", cerr)
 		}
@@ -171,12 +161,7 @@ func TestClientWantsTheServersProof(t *testing.T) {
 				return p
 			},
 		} {
-			_, _, cerr, serr := connect(cl, c.osd, wires{reply: func(round int, p []byte) []byte {
-				if round == 1 {
-					return reply(p)
-				}
-				return p
-			}})
+			_, _, cerr, serr := connect(cl, c.osd, lastReply(reply))
 			if serr != nil || cerr == nil {
 				t.Errorf("proof %s: client %v, server %v", name, cerr, serr)
 			}
@@ -209,15 +194,7 @@ func TestShortConnectionSecretIsRefused(t *testing.T) {
 			}
 		}
 		// The same at login: crc has no secret, and the acceptor then says secure.
-		e, err := cl.Start(ctx, wire.Mon)
-		must(t, err)
-		se := serving(t, c.mon, auth.CRC)
-		_, _, p, err := e.Request(ctx)
-		must(t, err)
-		p, _, err = se.Handle(ctx, p)
-		must(t, err)
-		p, err = e.ReplyMore(ctx, p)
-		must(t, err)
+		e, se, p := answered(t, cl, c.mon, auth.CRC)
 		p, res, err := se.Handle(ctx, p)
 		must(t, err)
 		if _, err := e.Done(ctx, res.GlobalID, auth.Secure, p); !errors.Is(err, errConnectionSecret) {

@@ -13,10 +13,7 @@ import (
 func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)
-	request := func(proof uint64) []byte {
-		a := authenticate{3, 1, proof, ticket{}, serviceAuth}
-		return a.appendTo(le.AppendUint16(nil, opAuthSessionKey))
-	}
+	request := func(proof uint64) []byte { return proving(authenticate{3, 1, proof, ticket{}, serviceAuth}) }
 	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, errProof) {
 		t.Errorf("wrong proof: %v", err)
 	}
@@ -38,12 +35,8 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	cl := c.loggedIn(admin)
 	main, osd := cl.tickets[serviceAuth], cl.tickets[serviceOSD]
 	ask := func(h authorizerHead, k Key) error {
-		a, err := newAuthorizer(cl, h, k.Clone())
-		must(t, err)
-		p, err := a.first()
-		must(t, err)
-		p = append(le.AppendUint16(nil, opPrincipalSessionKey), p...)
-		_, err = c.last.Handle(le.AppendUint32(append(p, structVersion), uint32(serviceOSD)))
+		p := append(le.AppendUint16(nil, opPrincipalSessionKey), authorizerOf(t, cl, h, k.Clone())...)
+		_, err := c.last.Handle(le.AppendUint32(append(p, structVersion), uint32(serviceOSD)))
 		return err
 	}
 	good := authorizerHead{cl.globalID, serviceAuth, main.ticket}
@@ -167,15 +160,7 @@ func TestServerExchangeEndsWhenDone(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
 	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
-		ce, err := cl.Start(ctx, peer)
-		must(t, err)
-		se := serving(t, server, auth.CRC)
-		_, _, p, err := ce.Request(ctx)
-		must(t, err)
-		p, _, err = se.Handle(ctx, p)
-		must(t, err)
-		p, err = ce.ReplyMore(ctx, p)
-		must(t, err)
+		_, se, p := answered(t, cl, server, auth.CRC)
 		if _, res, err := se.Handle(ctx, p); err != nil || res == nil {
 			t.Fatal(err)
 		}

@@ -13,16 +13,22 @@ import (
 // renew runs one renewal over the last session.
 func (c *cluster) renew(cl *Client) {
 	c.t.Helper()
+	if whole, err := cl.HandleReply(c.renewal(cl)); err != nil || !whole {
+		c.t.Fatal(whole, err)
+	}
+}
+
+// renewal is the reply of the last session to a client that has something to renew.
+func (c *cluster) renewal(cl *Client) (reply []byte) {
+	c.t.Helper()
 	p, err := cl.RenewRequest()
 	must(c.t, err)
 	if p == nil {
 		c.t.Fatal("nothing to renew")
 	}
-	reply, err := c.last.Handle(p)
+	reply, err = c.last.Handle(p)
 	must(c.t, err)
-	if whole, err := cl.HandleReply(reply); err != nil || !whole {
-		c.t.Fatal(whole, err)
-	}
+	return reply
 }
 
 // Matrix: AU-11
@@ -87,17 +93,14 @@ func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	c := newCluster(t)
 	cl := c.client(admin)
-	_, sres, cerr, serr := connect(cl, c.mon, wires{reply: func(round int, p []byte) []byte {
-		if round == 0 {
-			return p
-		}
+	_, sres, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte {
 		// A monitor that sends no further tickets along: the last blob is empty.
 		r := wire.NewReader(p)
 		readReplyHeader(r, opAuthSessionKey)
 		readIssued(r)
 		r.Blob()
 		return append(append([]byte(nil), p[:len(p)-r.Len()]...), 0, 0, 0, 0)
-	}})
+	}))
 	must(t, errors.Join(cerr, serr))
 	c.last = sres.Session.(*Session)
 	if due := cl.due(); due != defaultServices {
@@ -144,10 +147,7 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 		"many tickets":    func(p []byte) []byte { return append(append([]byte(nil), p[:7]...), 0xff, 0xff, 0xff, 0xff) },
 		"truncated":       func(p []byte) []byte { return p[:len(p)-1] },
 	} {
-		p, err := cl.RenewRequest()
-		must(t, err)
-		good, err := c.last.Handle(p)
-		must(t, err)
+		good := c.renewal(cl)
 		if _, err := cl.HandleReply(reply(good)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -158,13 +158,10 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 			t.Errorf("%s: second reply: %v", name, err)
 		}
 	}
-	p, err := cl.RenewRequest()
-	must(t, err)
-	good, err := c.last.Handle(p)
-	must(t, err)
+	good := c.renewal(cl)
 	c.login(cl) // newer than the reply
 	held := cl.tickets[serviceOSD]
-	_, err = cl.HandleReply(good)
+	_, err := cl.HandleReply(good)
 	must(t, err)
 	if cl.tickets[serviceOSD] != held {
 		t.Error("a late renewal replaced the tickets of a newer login")

@@ -31,12 +31,8 @@ func forms(secret []byte) []string {
 func TestKeysAreNeverPrinted(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin, only(auth.Secure))
-	e, p := asked(t, cl, wire.OSD)
-	v := serving(t, c.osd, auth.Secure).(*serverExchange)
-	p, _, err := v.Handle(ctx, p)
-	must(t, err)
-	p, err = e.ReplyMore(ctx, p)
-	must(t, err)
+	e, x, p := answered(t, cl, c.osd, auth.Secure)
+	v := x.(*serverExchange)
 	_, res, err := v.Handle(ctx, p)
 	must(t, err)
 	session := cl.tickets[serviceOSD].sessionKey
@@ -115,12 +111,9 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 			_, err := cl.RenewRequest()
 			must(t, err)
 			lost := cl.pending.key.data().secret
-			p, err := cl.RenewRequest()
-			must(t, err)
+			reply := c.renewal(cl)
 			wantOverwritten(t, lost)
 			answered := cl.pending.key.data().secret
-			reply, err := c.last.Handle(p)
-			must(t, err)
 			_, err = cl.HandleReply(reply)
 			must(t, err)
 			wantOverwritten(t, answered)
