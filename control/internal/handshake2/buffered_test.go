@@ -184,18 +184,23 @@ func TestEachSideWaitsOncePerTurnOfThePeer(t *testing.T) {
 
 // A peer that sends each frame on its own, in whatever pieces, changes nothing after the banner,
 // whose bytes are read one by one.
+// Matrix: HS-24
 func TestTheAcceptorWaitsNoMoreForAPeerThatSendsFramesOneByOne(t *testing.T) {
-	for _, single := range []bool{false, true} {
-		cc, ac := noneConfigs()
-		a, b := linktest.New()
-		a.Single = single
-		s := &buffered{end: b, free: wire2.BannerSize}
-		x, y := meetBuffered(t, a, s, cc, ac)
-		must(t, errors.Join(x.err, y.err))
-		if s.waits != 2 {
-			t.Errorf("single %v: the acceptor waits %d times after the banner, want 2", single, s.waits)
+	synctest.Test(t, func(t *testing.T) {
+		for _, single := range []bool{false, true} {
+			cc, ac := noneConfigs()
+			a, b := linktest.New()
+			a.Single = single
+			// The acceptor has taken all that came before.
+			a.Tamper = func(_ int, p []byte) []byte { synctest.Wait(); return p }
+			s := &buffered{end: b, free: wire2.BannerSize}
+			x, y := meetBuffered(t, a, s, cc, ac)
+			must(t, errors.Join(x.err, y.err))
+			if s.waits != 2 {
+				t.Errorf("single %v: the acceptor waits %d times after the banner, want 2", single, s.waits)
+			}
 		}
-	}
+	})
 }
 
 // An acceptor that waits for two frames looks at the first one when it is there: a mistake
