@@ -234,12 +234,9 @@ func FuzzPreamble(f *testing.F) {
 
 func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
 	f := newRefFrame(Rev1, TagHello, pattern(8, 0), pattern(1, 0))
-	_, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())
-	wantErr(t, err, ErrTooLarge)
+	wantErr(t, errOf(NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())), ErrTooLarge)
 	f = newRefFrame(Rev1, TagAuthRequest, make([]byte, 64<<10))
-	if _, err := NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errOf(NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())))
 }
 
 // Four lengths of 4 GiB do not wrap an int: where they do not fit, Open says so.
@@ -268,8 +265,7 @@ func TestHugeLengthsDoNotWrap(t *testing.T) {
 		if strconv.IntSize == 64 && int64(prefix)+math.MaxUint32+int64(suffix) != int64(rest) {
 			t.Fatalf("prefix %d, suffix %d, rest %d", prefix, suffix, rest)
 		}
-		_, err = d.Finish(h, head, nil)
-		wantErr(t, err, ErrTruncated)
+		wantErr(t, errOf(d.Finish(h, head, nil)), ErrTruncated)
 	})
 }
 

@@ -114,16 +114,13 @@ func TestCompressionSwitchedOff(t *testing.T) {
 	}
 	wire, err := e.AppendFrame(nil, TagMessage, make([]byte, 100))
 	must(t, err)
-	_, err = d.Open(bytes.Clone(wire[:32]))
-	wantErr(t, err, errCompressed)
+	wantErr(t, errOf(d.Open(bytes.Clone(wire[:32]))), errCompressed)
 	d.Decompress(&runLength{})
 	h, err := d.Open(bytes.Clone(wire[:32]))
 	must(t, err)
-	_, err = d.FinishSplit(h, nil, 0, nil)
-	wantErr(t, err, errCompressed)
+	wantErr(t, errOf(d.FinishSplit(h, nil, 0, nil)), errCompressed)
 	d.Decompress(nil)
-	_, err = d.Finish(h, nil, wire[32:])
-	wantErr(t, err, errCompressed)
+	wantErr(t, errOf(d.Finish(h, nil, wire[32:])), errCompressed)
 	e.Compress(nil, 0)
 	if !e.Gathers() {
 		t.Error("a plain encoder gathers")
@@ -161,8 +158,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 				d = m.decoder(t)
 				d.Decompress(&runLength{ignore: true})
 				d.SetLimits(Limits{500, 500, 500, 500})
-				_, _, err = decode(d, wire, false)
-				wantErr(t, err, ErrTooLarge)
+				wantErr(t, decodeErr(d, wire), ErrTooLarge)
 			}
 		}
 	})
@@ -176,8 +172,7 @@ func TestCorruptCompressedSegments(t *testing.T) {
 			f.flags = 1
 			d := m.decoder(t)
 			d.Decompress(&runLength{})
-			_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
-			wantErr(t, err, ErrDecompress)
+			wantErr(t, decodeErr(d, f.wire(m.rev, m.crypt())), ErrDecompress)
 		}
 		// Integrity first: a damaged frame never reaches the decompressor.
 		f := newRefFrame(m.rev, TagMessage, []byte{1, 2})

@@ -151,15 +151,11 @@ func TestFinishSplitChecksItsArguments(t *testing.T) {
 	h, err := d.Open(wire[:32])
 	must(t, err)
 	p, s := d.Split(h)
-	_, err = d.FinishSplit(h, wire[:p-1], 0, wire[:s])
-	wantErr(t, err, ErrTruncated)
-	_, err = d.FinishSplit(h, wire[:p], 0, wire[:s+1])
-	wantErr(t, err, ErrTruncated)
+	wantErr(t, errOf(d.FinishSplit(h, wire[:p-1], 0, wire[:s])), ErrTruncated)
+	wantErr(t, errOf(d.FinishSplit(h, wire[:p], 0, wire[:s+1])), ErrTruncated)
 	h.Num = 9
-	_, err = d.FinishSplit(h, wire[:p], 0, wire[:s])
-	wantErr(t, err, errMisuse)
-	_, err = modes[3].decoder(t).FinishSplit(Header{Num: 1}, nil, 0, nil)
-	wantErr(t, err, errMisuse)
+	wantErr(t, errOf(d.FinishSplit(h, wire[:p], 0, wire[:s])), errMisuse)
+	wantErr(t, errOf(modes[3].decoder(t).FinishSplit(Header{Num: 1}, nil, 0, nil)), errMisuse)
 }
 
 // With the check off any crc passes, zeros included; the preamble is still
@@ -176,8 +172,7 @@ func TestSegmentCRCSwitchedOff(t *testing.T) {
 		}
 		sums, err := on.AppendFrame(nil, TagMessage, threeFull[:]...)
 		must(t, err)
-		_, _, err = decode(looseDecoder(rev, DefaultLimits()), zeros, false)
-		wantErr(t, err, ErrSegmentCRC)
+		wantErr(t, decodeErr(looseDecoder(rev, DefaultLimits()), zeros), ErrSegmentCRC)
 		d := looseDecoder(rev, DefaultLimits())
 		if !d.ChecksSegments() {
 			t.Fatal("off from the start")
@@ -193,7 +188,6 @@ func TestSegmentCRCSwitchedOff(t *testing.T) {
 			}
 		}
 		zeros[3] ^= 1
-		_, _, err = decode(d, zeros, false)
-		wantErr(t, err, ErrPreambleCRC)
+		wantErr(t, decodeErr(d, zeros), ErrPreambleCRC)
 	}
 }

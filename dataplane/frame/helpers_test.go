@@ -108,6 +108,12 @@ func decode(d *Decoder, b []byte, apart bool) (Frame, int, error) {
 	return f, n + size, err
 }
 
+// decodeErr is the error of decode for a frame in one buffer.
+func decodeErr(d *Decoder, b []byte) error {
+	_, _, err := decode(d, b, false)
+	return err
+}
+
 var errShort = errors.New("stream ends inside a frame")
 
 func equalSegs(a, b [4][]byte) bool {
@@ -136,6 +142,9 @@ func wantErr(t *testing.T, err, want error) {
 		t.Fatalf("error %v does not wrap ErrFrame", err)
 	}
 }
+
+// errOf is the error of a call that returns a value, too.
+func errOf(_ any, err error) error { return err }
 
 func must(t testing.TB, err error) {
 	t.Helper()

@@ -69,8 +69,7 @@ func TestReceiverRefusesRepeatedNonces(t *testing.T) {
 		d := m.decoder(t)
 		lastNonces(d.dir, 0)
 		f := newRefFrame(m.rev, TagAck, pattern(8, 0))
-		_, _, err := decode(d, f.wire(m.rev, m.crypt()), false)
-		wantErr(t, err, errNonceExhausted)
+		wantErr(t, decodeErr(d, f.wire(m.rev, m.crypt())), errNonceExhausted)
 	}
 }
 
@@ -87,8 +86,7 @@ func TestKeysFromSecret(t *testing.T) {
 	if !bytes.Equal(c.Key[:], secret[:16]) || !bytes.Equal(c.RxNonce[:], secret[16:28]) || !bytes.Equal(c.TxNonce[:], secret[28:40]) {
 		t.Fatal("wrong parts of the secret")
 	}
-	_, err = KeysFromSecret(secret[:39], true)
-	wantErr(t, err, ErrKeys)
+	wantErr(t, errOf(KeysFromSecret(secret[:39], true)), ErrKeys)
 	c.Wipe()
 	if c != (Keys{}) {
 		t.Fatal("keys not wiped")

@@ -57,7 +57,7 @@ func TestDamagedSegmentsAreNamed(t *testing.T) {
 			f := newRefFrame(rev, TagMessage, pattern(4, 1), pattern(4, 2), pattern(4, 3), pattern(4, 4))
 			f.crcXor[i] = 1
 			wire := f.wire(rev, nil)
-			_, _, err := decode(looseDecoder(rev, DefaultLimits()), wire, false)
+			err := decodeErr(looseDecoder(rev, DefaultLimits()), wire)
 			wantErr(t, err, ErrSegmentCRC)
 			if want := fmt.Sprintf("segment %d", i); !bytes.Contains([]byte(err.Error()), []byte(want)) {
 				t.Errorf("%v does not name %s", err, want)
@@ -105,8 +105,7 @@ func TestAbortedFrameWithBadCRCIsAFault(t *testing.T) {
 	for _, rev := range []Revision{Rev0, Rev1} {
 		f := newRefFrame(rev, TagMessage, threeFull[:]...)
 		f.late, f.crcXor[3] = 1, 1
-		_, _, err := decode(looseDecoder(rev, DefaultLimits()), f.wire(rev, nil), false)
-		wantErr(t, err, ErrSegmentCRC)
+		wantErr(t, decodeErr(looseDecoder(rev, DefaultLimits()), f.wire(rev, nil)), ErrSegmentCRC)
 	}
 }
 
@@ -142,20 +141,16 @@ func TestWrongNumberOfBytes(t *testing.T) {
 		d := m.decoder(t)
 		n := d.HeadSize()
 		for _, size := range []int{0, n - 1, n + 1} {
-			_, err := d.Open(bytes.Clone(wire[:size]))
-			wantErr(t, err, ErrTruncated)
+			wantErr(t, errOf(d.Open(bytes.Clone(wire[:size]))), ErrTruncated)
 		}
 		h, err := d.Open(wire[:n])
 		must(t, err)
 		for _, size := range []int{0, len(wire) - n - 1} {
-			_, err := d.Finish(h, wire[:n], wire[n:n+size])
-			wantErr(t, err, ErrTruncated)
+			wantErr(t, errOf(d.Finish(h, wire[:n], wire[n:n+size])), ErrTruncated)
 		}
-		_, err = d.Finish(h, wire[:n], append(bytes.Clone(wire[n:]), 0))
-		wantErr(t, err, ErrTruncated)
+		wantErr(t, errOf(d.Finish(h, wire[:n], append(bytes.Clone(wire[n:]), 0))), ErrTruncated)
 		if m.secure {
-			_, err = d.Finish(h, wire[:n-1], wire[n:])
-			wantErr(t, err, ErrTruncated)
+			wantErr(t, errOf(d.Finish(h, wire[:n-1], wire[n:])), ErrTruncated)
 		}
 		if _, err = d.Finish(h, wire[:n], wire[n:]); err != nil {
 			t.Fatal("wrong calls must not disturb the stream: ", err)
@@ -167,8 +162,7 @@ func TestForeignHeaderIsMisuse(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
 		d := m.decoder(t)
 		for _, h := range []Header{{}, {Num: 5}, {Num: -1}, {Num: 1, Len: [4]uint32{0, 1}}} {
-			_, err := d.Finish(h, make([]byte, d.HeadSize()), make([]byte, d.RestSize(h)))
-			wantErr(t, err, errMisuse)
+			wantErr(t, errOf(d.Finish(h, make([]byte, d.HeadSize()), make([]byte, d.RestSize(h)))), errMisuse)
 		}
 	})
 	m := modes[1]
@@ -178,6 +172,5 @@ func TestForeignHeaderIsMisuse(t *testing.T) {
 	h, err := d.Open(wire[:32])
 	must(t, err)
 	h.Tag = TagMessage
-	_, err = d.Finish(h, wire[:32], wire[32:])
-	wantErr(t, err, errMisuse)
+	wantErr(t, errOf(d.Finish(h, wire[:32], wire[32:])), errMisuse)
 }

@@ -26,8 +26,7 @@ func TestMessageHeaderLayout(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for n := range MessageHeaderSize {
-		_, err := ParseMessageHeader(b[:n])
-		wantErr(t, err, ErrTruncated)
+		wantErr(t, errOf(ParseMessageHeader(b[:n])), ErrTruncated)
 	}
 }
 
@@ -37,8 +36,7 @@ func TestParsePreambleLengths(t *testing.T) {
 	h := Header{Tag: TagAck, Num: 1, Len: [4]uint32{8, 9}, Align: [4]uint16{8, 8}}
 	putPreamble(&b, &h)
 	for n := range PreambleSize {
-		_, err := ParsePreamble(b[:n])
-		wantErr(t, err, ErrTruncated)
+		wantErr(t, errOf(ParsePreamble(b[:n])), ErrTruncated)
 	}
 	got, err := ParsePreamble(b[:])
 	if want := (Header{Tag: TagAck, Num: 1, Len: [4]uint32{8}, Align: [4]uint16{8}}); err != nil || got != want {

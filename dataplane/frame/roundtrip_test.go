@@ -151,9 +151,7 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 		head := wire[:PreambleSize]
 		d := NewDecoder(rev, DefaultLimits())
 		for range 3 {
-			if _, _, err := decode(d, bytes.Clone(wire), false); err != nil {
-				t.Fatal(err)
-			}
+			must(t, decodeErr(d, bytes.Clone(wire)))
 		}
 		d.SetLimits(Limits{Control: 100, Front: 100})
 		if _, err := d.Open(head); !errors.Is(err, ErrTooLarge) {
@@ -166,17 +164,13 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 		packed, err := packer.AppendFrame(nil, TagMessage, bytes.Repeat([]byte{1}, 41), make([]byte, 3000))
 		must(t, err)
 		d.Decompress(&runLength{})
-		if _, _, err := decode(d, bytes.Clone(packed), false); err != nil {
-			t.Fatal(err)
-		}
+		must(t, decodeErr(d, bytes.Clone(packed)))
 		d.Decompress(nil)
 		if _, err := d.Open(packed[:PreambleSize]); !errors.Is(err, errCompressed) {
 			t.Errorf("%v: compressed without compression: %v", rev, err)
 		}
 
-		if _, err := d.Open(head); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errOf(d.Open(head)))
 		for i := range head {
 			bad := bytes.Clone(head)
 			bad[i] ^= 0x40
