@@ -136,7 +136,8 @@ func (e *Encoder) AppendFrame(dst []byte, tag Tag, segs ...[]byte) ([]byte, erro
 		return dst, err
 	}
 	if e.layout.rev == Rev0 {
-		e.sealRev0(b, &h, &body)
+		putPreamble((*[PreambleSize]byte)(b), &h)
+		e.sealBody(b, PreambleSize, body[:h.Num])
 	} else {
 		e.sealRev1(b, &h, &body)
 	}

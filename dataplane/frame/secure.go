@@ -137,16 +137,8 @@ func (e *Encoder) sealRev1(b []byte, h *Header, segs *[MaxSegments][]byte) {
 	}
 }
 
-// sealRev0 writes a frame of one operation (Ceph's crypto_onwire.cc).
-func (e *Encoder) sealRev0(b []byte, h *Header, segs *[MaxSegments][]byte) {
-	putPreamble((*[PreambleSize]byte)(b), h)
-	e.sealBody(b, PreambleSize, segs[:h.Num])
-}
-
-// sealBody makes b one operation, out of its first at bytes, padded segments
-// and an epilogue block. Large segments are encrypted from where they lie; the
-// others, and what stands around the large ones, are brought together in b and
-// encrypted there.
+// sealBody makes b one operation, out of its first at bytes, padded segments and an epilogue block.
+// Large segments are encrypted from where they lie; everything else is copied to b and encrypted there.
 func (e *Encoder) sealBody(b []byte, at int, segs [][]byte) {
 	c, chained := e.dir.chain, false
 	from := 0 // of what is in b in clear

@@ -65,8 +65,8 @@ func (h *Header) PayloadSize() uint64 {
 	return uint64(h.FrontLen) + uint64(h.MiddleLen) + uint64(h.DataLen)
 }
 
-// common appends the bytes that both headers begin with.
-func (h *Header) common(dst []byte) []byte {
+// appendTo appends the header without its crc. peer is the legacy address of the peer, for the old header.
+func (h *Header) appendTo(dst []byte, f Form, peer *[addrSize]byte) []byte {
 	dst = le.AppendUint64(dst, h.Seq)
 	dst = le.AppendUint64(dst, h.TID)
 	dst = le.AppendUint16(dst, h.Type)
@@ -75,13 +75,7 @@ func (h *Header) common(dst []byte) []byte {
 	dst = le.AppendUint32(dst, h.FrontLen)
 	dst = le.AppendUint32(dst, h.MiddleLen)
 	dst = le.AppendUint32(dst, h.DataLen)
-	return le.AppendUint16(dst, h.DataOff)
-}
-
-// appendTo appends the header without its crc. peer is the legacy address of the
-// peer, of which the old header has two copies.
-func (h *Header) appendTo(dst []byte, f Form, peer *[addrSize]byte) []byte {
-	dst = h.common(dst)
+	dst = le.AppendUint16(dst, h.DataOff)
 	if f.OldHeader {
 		for range 2 { // the source, and the original source
 			dst = le.AppendUint64(append(dst, h.SrcType), uint64(h.SrcNum))
