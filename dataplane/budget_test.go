@@ -246,10 +246,7 @@ func TestAStoppedSocketIsGivenUpWhileAcksMayWaitBehindIt(t *testing.T) {
 				if one.sends {
 					must(t, c.h.Send(NewMessage(1, nil, nil)))
 				}
-				for seq := uint64(1); seq <= 3; seq++ {
-					c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
-				}
-				tc.settle()
+				c.numbered(1, 3)
 				begun := tc.Time
 				for range 20 {
 					tc.after(time.Second)

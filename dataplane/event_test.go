@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -303,16 +302,14 @@ func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 		join(t, ha, hb, OpenOptions{})
 		var running sync.WaitGroup
 		for g := range senders {
-			running.Add(1)
-			go func() {
-				defer running.Done()
+			running.Go(func() {
 				for i := range each {
 					if err := ha.Send(&Message{Type: uint16(g), TID: uint64(i), Front: make([]byte, i*7%3000)}); err != nil {
 						t.Error(err)
 						return
 					}
 				}
-			}()
+			})
 		}
 		for i := range moves {
 			// What the protocol does for a reconnect: both ends leave their
@@ -346,9 +343,7 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 		var freed, accepted atomic.Int64
 		var running sync.WaitGroup
 		for range 3 {
-			running.Add(1)
-			go func() {
-				defer running.Done()
+			running.Go(func() {
 				for {
 					m := &Message{Front: make([]byte, 10), Free: func(*Message) { freed.Add(1) }}
 					if err := h.Send(m); err != nil {
@@ -359,19 +354,13 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 					}
 					accepted.Add(1)
 				}
-			}()
+			})
 		}
-		done := make(chan struct{})
 		h.Move(p.Core(1), MoveCause{}, nil)
 		if round%2 == 0 {
 			h.Move(p.Core(0), MoveCause{}, nil)
 		}
-		h.Close(func() { close(done) })
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatal("the handler never closes")
-		}
+		await(t, h.Close)
 		running.Wait()
 		for i := 0; freed.Load() != accepted.Load(); i++ {
 			_, err := h.Stats() // lets the core turn

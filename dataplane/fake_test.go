@@ -104,6 +104,15 @@ func (c *conn) arrive(pieces ...[]byte) {
 	c.settle()
 }
 
+// numbered has messages with these numbers, which are their TIDs, too, arrive.
+func (c *conn) numbered(from, to uint64) {
+	c.t.Helper()
+	for seq := from; seq <= to; seq++ {
+		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
+	}
+	c.settle()
+}
+
 // send has the handler send m, and the core rest.
 func (c *conn) send(m *Message) {
 	c.t.Helper()
@@ -400,10 +409,6 @@ type received struct {
 	front, middle, data []byte
 }
 
-func copyOf(m *Message) received {
-	return received{m.Type, m.Priority, m.TID, m.Seq(), bytes.Clone(m.Front), bytes.Clone(m.Middle), bytes.Clone(m.Data)}
-}
-
 func (r *recorder) Dispatch(h *Handler, m *Message) {
 	if r.onMessage != nil {
 		r.onMessage(h, m)
@@ -411,8 +416,9 @@ func (r *recorder) Dispatch(h *Handler, m *Message) {
 	if r.discard {
 		return
 	}
+	got := received{m.Type, m.Priority, m.TID, m.Seq(), bytes.Clone(m.Front), bytes.Clone(m.Middle), bytes.Clone(m.Data)}
 	r.mu.Lock()
-	r.messages = append(r.messages, copyOf(m))
+	r.messages = append(r.messages, got)
 	r.mu.Unlock()
 	r.told()
 }

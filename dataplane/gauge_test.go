@@ -52,9 +52,7 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 	held := make(chan *Message, 1)
 	var running sync.WaitGroup
 	for range senders {
-		running.Add(1)
-		go func() {
-			defer running.Done()
+		running.Go(func() {
 			for range each {
 				m := sized(1)
 				for {
@@ -66,7 +64,7 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 				}
 				held <- m
 			}
-		}()
+		})
 	}
 	limit := time.After(patience)
 	for i := range senders * each {
@@ -94,9 +92,7 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for range 2 {
-		running.Add(1)
-		go func() {
-			defer running.Done()
+		running.Go(func() {
 			for {
 				select {
 				case <-stop:
@@ -108,7 +104,7 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 					}
 				}
 			}
-		}()
+		})
 	}
 	for range 20000 {
 		m := sized(40)

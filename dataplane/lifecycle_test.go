@@ -17,9 +17,7 @@ import (
 // turn waits for a task of the core.
 func turn(t testing.TB, c *loop.Core) {
 	t.Helper()
-	ran := make(chan struct{})
-	must(t, c.Do(func(*loop.Core) { close(ran) }))
-	<-ran
+	await(t, func(done func()) { must(t, c.Do(func(*loop.Core) { done() })) })
 }
 
 // A core leaves only when everything has left it: links and handlers are waited
@@ -27,10 +25,9 @@ func turn(t testing.TB, c *loop.Core) {
 func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	p := newPlane(t, loop.Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
 	la, lb := linkPair(t, p.Core(0), p.Core(1))
-	gone, arrived := p.Core(0), make(chan struct{})
+	gone := p.Core(0)
 	h := NewHandler(p.Core(1), HandlerConfig{Owner: &recorder{}})
-	h.Move(gone, MoveCause{}, func() { close(arrived) })
-	<-arrived
+	await(t, func(done func()) { h.Move(gone, MoveCause{}, done) })
 	removed := make(chan error, 1)
 	go func() { removed <- p.RemoveCore(deadline(t), gone) }()
 	for gone.State() != loop.CoreDraining {
@@ -237,15 +234,12 @@ func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
 	must(t, h.Send(m))
 	p.Close()
 	must(t, h.Send(&Message{Free: func(*Message) { freed <- struct{}{} }}))
-	done := make(chan struct{})
-	h.Close(func() { close(done) })
-	for what, ch := range map[string]<-chan struct{}{"the end": done, "the messages": freed} {
-		for range cap(ch) + 1 - min(cap(ch), 1) {
-			select {
-			case <-ch:
-			case <-time.After(patience):
-				t.Fatalf("waited in vain for %s", what)
-			}
+	await(t, h.Close)
+	for range cap(freed) {
+		select {
+		case <-freed:
+		case <-time.After(patience):
+			t.Fatal("a message is not released")
 		}
 	}
 }

@@ -157,8 +157,7 @@ func TestConcurrentReleasesFreeOnce(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for range holders + 1 {
-			all.Add(1)
-			go func() { defer all.Done(); m.Release() }()
+			all.Go(m.Release)
 		}
 		all.Wait()
 		if freed.Load() != 1 {

@@ -18,13 +18,7 @@ import (
 // migrate brings a handler to a core and waits for it.
 func migrate(t testing.TB, h *Handler, to *loop.Core) {
 	t.Helper()
-	done := make(chan struct{})
-	h.Migrate(to, func() { close(done) })
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("the handler does not arrive")
-	}
+	await(t, func(done func()) { h.Migrate(to, done) })
 }
 
 // A connection changes cores with its socket in the middle of everything: no
@@ -245,9 +239,7 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 		if len(tap) != 2 {
 			t.Errorf("taps of %d sockets have heard of the end", len(tap))
 		}
-		moved := make(chan struct{})
-		hb.Move(p.Core(1), MoveCause{}, func() { close(moved) })
-		<-moved
+		await(t, func(done func()) { hb.Move(p.Core(1), MoveCause{}, done) })
 		hb.RequeueSentUpTo(0)
 		ha.RequeueSentUpTo(1)
 		join(t, ha, hb, OpenOptions{})
@@ -296,9 +288,7 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 		if st := freeze(); len(st.Queued) != 3 || st.Queued[2] != c {
 			t.Errorf("%+v", st)
 		}
-		closed := make(chan struct{})
-		h.Close(func() { close(closed) })
-		<-closed
+		await(t, h.Close)
 		if err := h.Send(NewMessage(1, nil, nil)); !errors.Is(err, ErrDropped) {
 			t.Errorf("Send after Close: %v", err)
 		}

@@ -94,7 +94,18 @@ func until(t testing.TB, r *recorder, what string, done func() bool) {
 	}
 }
 
-// stats are the statistics of a core.
+// await waits until the call has run done.
+func await(t testing.TB, call func(done func())) {
+	t.Helper()
+	ran := make(chan struct{})
+	call(func() { close(ran) })
+	select {
+	case <-ran:
+	case <-time.After(patience):
+		t.Fatal("the call does not end")
+	}
+}
+
 func stats(t testing.TB, c *loop.Core) CoreStats {
 	t.Helper()
 	st, err := StatsOf(c)

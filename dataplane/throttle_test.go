@@ -120,10 +120,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	th := loop.NewThrottle(4)
 	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
 	c := tc.conns[0]
-	for seq := uint64(1); seq <= 20; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
-	}
-	tc.settle()
+	c.numbered(1, 20)
 	th.SetLimit(2)
 	tc.settle()
 	if len(tc.kept) != 4 {
@@ -200,16 +197,10 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 	th := loop.NewThrottle(10)
 	c := newBed(t, nil).conn(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
 	kept := c.keep()
-	for seq := uint64(1); seq <= 3; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
-	}
-	c.settle()
+	c.numbered(1, 3)
 	c.hangUp()
 	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
-	for seq := uint64(1); seq <= 4; seq++ { // three of them once more
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{}))
-	}
-	c.settle()
+	c.numbered(1, 4) // three of them once more
 	if th.Used() != 4 || len(*kept) != 4 {
 		t.Fatalf("%d units for %d messages", th.Used(), len(*kept))
 	}
@@ -226,10 +217,7 @@ func TestAThrottledConnectionDoesNotReadOnAndSeesItsEndAfterTheRelease(t *testin
 	th := loop.NewThrottle(1)
 	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
 	c := tc.conns[0]
-	for seq := uint64(1); seq <= 3; seq++ {
-		c.sock.Arrive(c.peer.message(seq, 0, &Message{TID: seq}))
-	}
-	tc.settle()
+	c.numbered(1, 3)
 	c.sock.HangUp()
 	tc.settle()
 	reads, turns := c.sock.Reads, tc.c.Counts().Turns
