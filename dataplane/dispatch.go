@@ -37,7 +37,9 @@ func (h *Handler) control(c *loop.Core, tag frame.Tag, p []byte) error {
 	case frame.TagAck:
 		h.heardAck(c, sequenceOf(payload))
 	case frame.TagKeepalive2:
-		h.heardKeepalive(c, timestampOf(payload))
+		h.seen.Received, h.pong = timestampOf(payload), true // only the latest needs an answer
+		h.mark()
+		h.useless(c)
 	case frame.TagKeepalive2Ack:
 		h.heardKeepaliveAck(c, timestampOf(payload))
 	default:

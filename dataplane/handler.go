@@ -185,14 +185,15 @@ const (
 
 // NewHandler makes a handler on core, in state none.
 func NewHandler(core *loop.Core, cfg HandlerConfig) *Handler {
-	cfg = cfg.withDefaults()
 	h := &Handler{owner: cfg.Owner}
 	h.core.Store(core)
 	core.AddLoad(1)
 	h.touchTask.Run = h.touched
 	h.idle.Fire, h.progress.Fire = h.check, h.checkProgress
 	h.rx.h, h.framer = h, &h.rx
-	h.held.bytes.limit, h.held.messages.limit, h.held.total = cfg.QueueBytes, cfg.QueueMessages, cfg.Budget
+	h.held.bytes.limit = bound(cfg.QueueBytes, DefaultQueueBytes)
+	h.held.messages.limit = bound(cfg.QueueMessages, DefaultQueueMessages)
+	h.held.total = cfg.Budget
 	return h
 }
 
@@ -488,15 +489,7 @@ const (
 	DefaultControlRate   = 1000
 )
 
-// withDefaults fills in the defaults; 0 stands for no bound from then on.
-func (c HandlerConfig) withDefaults() HandlerConfig {
-	c.QueueBytes = bound(c.QueueBytes, DefaultQueueBytes)
-	c.QueueMessages = bound(c.QueueMessages, DefaultQueueMessages)
-	return c
-}
-
-// pace has the times and rates of OpenOptions, with the defaults; 0 stands for no bound. It
-// never changes.
+// pace has the times and rates of OpenOptions, with the defaults; 0 stands for no bound. It never changes.
 type pace struct {
 	idleAfter, keepaliveEvery, keepaliveTimeout time.Duration
 

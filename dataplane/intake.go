@@ -89,7 +89,9 @@ func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
 
 // Filled implements Placer.
 func (r *intake) Filled(s *loop.Socket, n int) (frames int) {
-	r.unreserve(r.ahead - n)
+	if r.charge.Unfinished() {
+		r.charge.Unreserve(int64(r.ahead - n)) // what does not come
+	}
 	r.ahead = 0
 	if n > 0 && r.filled(n) {
 		r.gathered(s)
@@ -241,7 +243,7 @@ func (r *intake) mayGrow(s *loop.Socket) bool {
 }
 
 // reserve is the number of the wanted bytes that the unfinished frame may take now. If it is 0,
-// the socket has paused. The caller calls unreserve for bytes that do not come.
+// the socket has paused. The caller unreserves bytes that do not come.
 func (r *intake) reserve(s *loop.Socket, want int) int {
 	if !r.charge.Unfinished() {
 		return want
@@ -262,14 +264,6 @@ func (r *intake) pause(s *loop.Socket, full *loop.Throttle, need int64, begun bo
 	r.h.watchProgress(s)
 }
 
-// unreserve gives back the reservation for n bytes that did not come.
-func (r *intake) unreserve(n int) {
-	if r.charge.Unfinished() {
-		r.charge.Unreserve(int64(n))
-	}
-}
-
-// gatheredAll reports that the frame in the target is complete.
 func (r *intake) gatheredAll() bool { return r.target != nil && r.fill == r.size }
 
 // held is the number of received bytes of the frame under way.

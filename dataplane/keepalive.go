@@ -88,14 +88,6 @@ func (s *stamps) answer(t Timestamp) bool {
 	return i >= 0
 }
 
-// heardKeepalive notes a keepalive of the peer. Only the latest needs an answer.
-func (h *Handler) heardKeepalive(c *loop.Core, t Timestamp) {
-	h.seen.Received, h.pong = t, true
-	h.mark()
-	h.useless(c)
-}
-
-// heardKeepaliveAck notes an answer of the peer.
 func (h *Handler) heardKeepaliveAck(c *loop.Core, t Timestamp) {
 	if !h.unanswered.answer(t) {
 		h.stats.unaskedAcks++
