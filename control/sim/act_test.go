@@ -288,7 +288,11 @@ func (b *breaks) At(ctx context.Context, e probe.Event) error {
 	case e.Step == probe.SocketDecided:
 		return nil // there is nothing to break
 	case e.When == probe.Data:
-		return b.frame()
+		if strikes, _ := b.strike(); strikes {
+			b.w.cover.struck()
+			return errBreak
+		}
+		return nil
 	case e.When == probe.After && e.Step == probe.FrameWrite:
 		b.w.cover.wrote(e.Tag)
 	}
@@ -311,18 +315,8 @@ func (b *breaks) At(ctx context.Context, e probe.Event) error {
 	}
 }
 
-// frame breaks the data phase, where frames are many, less often.
-func (b *breaks) frame() error {
-	if strikes, _ := b.strike(); strikes {
-		b.w.cover.struck()
-		return errBreak
-	}
-	return nil
-}
-
-// Two of five seeds have drivers that fail, in every way that the kernel has
-// (package faulty) and that a core lives with. What fails comes from a source of its
-// own, so that it changes nothing else about a seed.
+// Two of five seeds have drivers that fail, in every way that the kernel has (package faulty) and that a
+// core lives with. What fails comes from a source of its own, so that it changes nothing else about a seed.
 
 // newSimFaults are the faults of a seed, nil if it has none. No driver breaks as a whole: cores
 // without threads do not fail.

@@ -345,17 +345,11 @@ func (s *foeSocket) reply1(r wire1.Reply, proof []byte) {
 	r.AuthorizerLen = uint32(len(proof))
 	p := append(r.AppendTo(nil), proof...)
 	if r.Tag == wire1.TagSeq {
-		n := s.outSeqHeard()
+		n := s.inSeq
+		s.a.maybe(&n)
 		p = wire1.Seq{Received: n}.AppendTo(p)
 	}
 	s.write(p)
-}
-
-// outSeqHeard is the number of the last message that it claims to have received.
-func (s *foeSocket) outSeqHeard() uint64 {
-	n := s.inSeq
-	s.a.maybe(&n)
-	return n
 }
 
 // codecs1 begins to read and write messages. It never checks the signatures of nodes.

@@ -109,7 +109,10 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	}
 	for range each {
 		for _, one := range lanes {
-			l.sendOne(one, rng.IntN(large))
+			p := one.parcel(0, rng.IntN(large), false)
+			one.next++
+			one.ch.from.accepted++
+			l.send(liveLine{one.ch.conn, false}, &p.msg)
 		}
 	}
 	limit := l.net.Now() + 30*time.Minute
@@ -159,15 +162,6 @@ func (l *liveWorld) show() {
 	}
 }
 
-// sendOne has a message wait for room in the lane's own order.
-func (l *liveWorld) sendOne(one *lane, size int) {
-	p := one.parcel(0, size, false)
-	one.next++
-	one.ch.from.accepted++
-	l.send(liveLine{one.ch.conn, false}, &p.msg)
-}
-
-// over says whether all answers are there.
 func (l *liveWorld) over(lanes []*lane, each uint64) bool {
 	for _, one := range lanes {
 		if l.got[one.stream] != each {

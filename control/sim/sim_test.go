@@ -127,7 +127,9 @@ func simHere(t *testing.T, seeds int, cover *simCover, run runs) {
 		}
 	}
 	if *simChild {
-		fmt.Println(simReport(cover))
+		b, err := json.Marshal(cover)
+		must(t, err)
+		fmt.Println(simReportPrefix + string(b))
 	}
 }
 
@@ -154,16 +156,8 @@ var simChild = flag.Bool("sim.child", false, "run the seeds here and report what
 // nothing, and few enough that all processes end together.
 const simChunk = 100
 
+// simReportPrefix begins the report of a child whose seeds all passed.
 const simReportPrefix = "simulation covered "
-
-// simReport is the output of a child whose seeds all passed.
-func simReport(c *simCover) string {
-	b, err := json.Marshal(c)
-	if err != nil {
-		return err.Error()
-	}
-	return simReportPrefix + string(b)
-}
 
 // simProcesses shares the seeds out to processes of one CPU each.
 func simProcesses(t *testing.T, seeds int, cover *simCover) {
