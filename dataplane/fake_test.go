@@ -134,6 +134,14 @@ func (c *conn) hangUp() {
 	c.settle()
 }
 
+// alive wants no fault up to now.
+func (c *conn) alive(when ...any) {
+	c.t.Helper()
+	if err := c.own.fault(); err != nil {
+		c.t.Fatalf("fault %v, %s", err, fmt.Sprint(when...))
+	}
+}
+
 // delay takes the socket from the handler.
 func (c *conn) delay() {
 	c.t.Helper()

@@ -447,9 +447,7 @@ func TestAHeldFrameIsAskedForOnceWhateverComesBetween(t *testing.T) {
 			if !slices.Equal(tags(frames), one.sent) || !slices.Equal(tids(frames), one.tids) {
 				t.Errorf("sent %v, messages %v; want %v, %v", tags(frames), tids(frames), one.sent, one.tids)
 			}
-			if c.own.fault() != nil {
-				t.Error(c.own.fault())
-			}
+			must(t, c.own.fault())
 			held.asked, held.hold = nil, []int{1}
 			c.arrive(c.peer.message(9, 0, &Message{}))
 			c.send(&Message{})

@@ -35,9 +35,7 @@ func TestTrafficEitherWayKeepsAConnectionAlive(t *testing.T) {
 			c.settle()
 			c.after(700 * time.Millisecond)
 		}
-		if c.own.fault() != nil {
-			t.Fatalf("out=%v: %v after traffic", out, c.own.fault())
-		}
+		c.alive("after traffic, out: ", out)
 		c.after(300 * time.Millisecond)
 		if !errors.Is(c.own.fault(), errIdle) {
 			t.Fatalf("out=%v: %v", out, c.own.fault())
@@ -76,9 +74,7 @@ func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
 		}
 		c.after(time.Second) // sent, and from here on unanswered
 		for waited := time.Duration(0); waited < timeout; waited += 50 * time.Millisecond {
-			if c.own.fault() != nil {
-				t.Fatalf("timeout %v: %v after %v", timeout, c.own.fault(), waited)
-			}
+			c.alive(waited, " of a timeout of ", timeout)
 			c.after(50 * time.Millisecond)
 		}
 		c.after(time.Millisecond)
@@ -100,16 +96,12 @@ func TestAThrottledConnectionIsNotIdle(t *testing.T) {
 	for range 100 {
 		c.after(100 * time.Millisecond)
 	}
-	if c.own.fault() != nil {
-		t.Fatalf("%v while we did not read", c.own.fault())
-	}
+	c.alive("while we did not read")
 	c.after(430 * time.Millisecond) // shortly before its timer fires
 	(*kept)[0].Release()
 	c.settle()
 	c.after(300 * time.Millisecond)
-	if c.own.fault() != nil {
-		t.Fatalf("%v right after we read again", c.own.fault())
-	}
+	c.alive("right after we read again")
 	c.after(time.Second)
 	if c.own.fault() == nil {
 		t.Fatal("never idle again")
@@ -128,9 +120,7 @@ func TestANewConnectionStartsItsTimersAnew(t *testing.T) {
 	c.open(OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: time.Second})
 	c.answerAll()
 	c.after(900 * time.Millisecond)
-	if c.own.fault() != nil {
-		t.Fatalf("%v of the connection before", c.own.fault())
-	}
+	c.alive("behind the connection before")
 }
 
 // A process that stood still finds its timers due: each fires once. Without a limit there is none.
@@ -173,9 +163,7 @@ func (c *conn) answered(at Timestamp) bool {
 	c.t.Helper()
 	believed, unasked := len(c.own.acks), c.h.stats.unaskedAcks
 	c.arrive(c.peer.stamped(frame.TagKeepalive2Ack, at))
-	if c.own.fault() != nil {
-		c.t.Fatal(c.own.fault())
-	}
+	must(c.t, c.own.fault())
 	yes := len(c.own.acks) == believed+1
 	if yes && (c.own.acks[believed] != at || c.h.seen.Acked != at) {
 		c.t.Fatalf("stamp %v: %v, seen %v", at, c.own.acks[believed], c.h.seen.Acked)
@@ -269,9 +257,7 @@ func TestAPeerThatSendsALargeMessageNeedNotAnswerMeanwhile(t *testing.T) {
 			c.arrive(stream[:min(1<<16, len(stream))])
 			c.after(time.Second / 2)
 		}
-		if c.own.fault() != nil {
-			t.Fatalf("%v within a message", c.own.fault())
-		}
+		c.alive("within a message")
 		if stops {
 			if c.after(timeout); !errors.Is(c.own.fault(), errKeepaliveTimeout) {
 				t.Errorf("%v after the peer has stopped", c.own.fault())

@@ -267,9 +267,7 @@ func TestSlowWorkOnMessagesEndsTheTurn(t *testing.T) {
 				t.Errorf("%d messages in one turn, want %d at most", most, limit)
 			}
 			checkReceived(t, slow.own.list(), list)
-			if err := slow.own.fault(); err != nil {
-				t.Error(err)
-			}
+			must(t, slow.own.fault())
 		})
 	}
 }

@@ -195,9 +195,7 @@ func TestTinyFramesWithoutEndHaveTheirTurnOnly(t *testing.T) {
 				t.Error("everything was read in four turns: nothing is shown")
 			}
 			loud.settle()
-			if err := loud.own.fault(); err != nil {
-				t.Error(err)
-			}
+			must(t, loud.own.fault())
 		})
 	}
 }
@@ -247,9 +245,7 @@ func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 			wire := c.peer.frame(tag, make([]byte, tag.Bound().Max))
 			c.sock.Arrive(wire[:len(wire)-1])
 			b.settle()
-			if err := c.own.fault(); err != nil {
-				t.Fatalf("%v at its bound: %v", tag, err)
-			}
+			c.alive("at the bound of ", tag)
 		}
 		if n := b.c.Snapshot().PoolInUse; n == 0 || n > peers*4096 {
 			t.Errorf("%d unfinished %v hold %d bytes", peers, tag, n)
