@@ -161,18 +161,14 @@ func TestALosslessSessionKeepsWhatIsNotAcknowledged(t *testing.T) {
 			t.Fatalf("ack %d: freed %v, want %v", one.ack, freed, one.want)
 		}
 	}
-	if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
-		t.Errorf("%d messages of %d bytes are still charged", n, size)
-	}
+	charged(t, c.h, 0, 0)
 	// The next number was covered by the last ack, and its message is kept all the same.
 	must(t, c.h.Send(&Message{TID: 6}))
 	c.settle()
 	if f := c.take(); f[len(f)-1].hd.TID != 6 || f[len(f)-1].hd.Seq != 6 {
 		t.Errorf("the next message goes out as %+v", f[len(f)-1].hd)
 	}
-	if n, _ := c.h.QueuedOut(); n != 1 {
-		t.Errorf("%d messages are kept of the next one", n)
-	}
+	charged(t, c.h, 1, 0)
 }
 
 // Matrix: IO-06
@@ -250,9 +246,7 @@ func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 					if !slices.Equal(freed, []int{1, 1, 1}) {
 						t.Errorf("freed %v", freed)
 					}
-					if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
-						t.Errorf("%d messages of %d bytes are charged", n, size)
-					}
+					charged(t, c.h, 0, 0)
 					if c.c.Snapshot().PoolInUse != 0 {
 						t.Errorf("%d bytes are lent", c.c.Snapshot().PoolInUse)
 					}

@@ -60,9 +60,7 @@ func feedStream(t *testing.T, stream, cuts []byte, receive loop.ReceiveMode, mod
 	}
 	c.arriveCut(stream, cuts)
 	err := c.own.fault()
-	if c.c.Snapshot().PoolInUse != 0 || ts.Frames.Used()+ts.Bytes.Used()+ts.Shared.Used() != 0 {
-		t.Fatalf("%d bytes of buffers, %d messages and %d bytes of the throttles are lost", c.c.Snapshot().PoolInUse, ts.Frames.Used(), ts.Bytes.Used())
-	}
+	nothingHeld(t, c, ts, mode.name)
 	bad := errors.Is(err, frame.ErrFrame) || errors.Is(err, errUnexpectedFrame) || errors.Is(err, ErrCloseReceived)
 	return verdict{c.own.list(), int(c.h.stats.unaskedAcks + c.h.stats.acksIn), bad, err != nil}
 }

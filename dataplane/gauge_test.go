@@ -10,6 +10,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
+// charged wants the sending queue of h to hold so many messages, of size bytes together.
+func charged(t testing.TB, h *Handler, messages, size int64) {
+	t.Helper()
+	if n, bytes := h.QueuedOut(); n != messages || bytes != size {
+		t.Errorf("%d messages of %d bytes are charged, want %d of %d", n, bytes, messages, size)
+	}
+}
+
 func sized(n int) *Message { return &Message{Data: make([]byte, n)} }
 
 // Matrix: RL-07
@@ -131,9 +139,7 @@ func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
 	if err := c.h.Send(first); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a message that is queued already: %v", err)
 	}
-	if n, size := c.h.QueuedOut(); n != 2 || size != 20 {
-		t.Fatalf("%d messages of %d bytes are held, want 2 of 20", n, size)
-	}
+	charged(t, c.h, 2, 20)
 	select {
 	case <-room:
 		t.Fatal("room before anything left")
@@ -147,9 +153,7 @@ func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
 	}
 	must(t, c.h.Send(third)) // the refused one is still the caller's
 	c.settle()
-	if n, size := c.h.QueuedOut(); n != 0 || size != 0 {
-		t.Fatalf("%d messages of %d bytes are held after all left", n, size)
-	}
+	charged(t, c.h, 0, 0)
 	room = c.h.Room()
 	c.h.Refuse()
 	select {

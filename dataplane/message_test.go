@@ -194,9 +194,7 @@ func TestAMessageThatNoWriteCarriesIsRefusedBySend(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if n, _ := h.QueuedOut(); n != 0 {
-		t.Errorf("%d messages are charged", n)
-	}
+	charged(t, h, 0, 0)
 	if tooLarge(&Message{Data: huge[:MaxMessage]}) {
 		t.Error("the largest message is refused")
 	}

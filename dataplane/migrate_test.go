@@ -277,9 +277,7 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 				t.Errorf("Send: %v", err)
 			}
 		}
-		if n, _ := h.QueuedOut(); n != 2 {
-			t.Errorf("%d messages are charged", n)
-		}
+		charged(t, h, 2, 0)
 		h.Thaw()
 		<-room
 		if err := h.Send(c); err != nil {
@@ -310,9 +308,7 @@ func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
 		if m[0].Seq() != 8 || m[1].Seq() != 9 {
 			t.Errorf("sequences %d and %d", m[0].Seq(), m[1].Seq())
 		}
-		if n, bytes := h.QueuedOut(); n != 6 || bytes != 60 {
-			t.Errorf("%d messages with %d bytes are charged", n, bytes)
-		}
+		charged(t, h, 6, 60)
 		answer := make(chan HandlerState, 1)
 		h.RequeueSentUpTo(8)
 		h.Freeze(func(st HandlerState) { answer <- st })

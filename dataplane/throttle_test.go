@@ -496,9 +496,7 @@ func TestWhatOneWriteTakesLeavesTheQueueBeforeAnybodyIsTold(t *testing.T) {
 		if m.Seq() == 5 {
 			own = NewMessage(1, nil, nil)
 			own.Free = func(*Message) {
-				if n, bytes := h.QueuedOut(); n != 5 || bytes != 500 {
-					t.Errorf("%d messages and %d bytes are queued behind the sixth, want the five that follow", n, bytes)
-				}
+				charged(t, h, 5, 500) // of the five that follow
 			}
 			must(t, h.Send(own))
 		}
