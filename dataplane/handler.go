@@ -23,16 +23,11 @@ const (
 	stateDrop                 // closed: discard
 )
 
+var stateNames = [...]string{stateNone: "none", stateDelay: "delay", stateOpen: "open", stateDrop: "drop"}
+
 func (s ioState) String() string {
-	switch s {
-	case stateNone:
-		return "none"
-	case stateDelay:
-		return "delay"
-	case stateOpen:
-		return "open"
-	case stateDrop:
-		return "drop"
+	if int(s) < len(stateNames) {
+		return stateNames[s]
 	}
 	return "invalid"
 }

@@ -348,18 +348,14 @@ const (
 	OutcomeHandedOver
 )
 
+var outcomeNames = [...]string{
+	OutcomeNone: "none", OutcomeWritten: "written", OutcomeAcknowledged: "acknowledged", OutcomeDropped: "dropped",
+	OutcomeHandedOver: "handed over",
+}
+
 func (o Outcome) String() string {
-	switch o {
-	case OutcomeNone:
-		return "none"
-	case OutcomeWritten:
-		return "written"
-	case OutcomeAcknowledged:
-		return "acknowledged"
-	case OutcomeDropped:
-		return "dropped"
-	case OutcomeHandedOver:
-		return "handed over"
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
 	}
 	return "invalid"
 }
