@@ -98,9 +98,7 @@ func TestLocalHintRangeIsAccepted(t *testing.T) {
 	if r.overlaps(PortRange{61000, 61010}) {
 		t.Errorf("%v meets what was to be avoided", r)
 	}
-	if err := check(Policy{Rules: UseHint, Cores: 2, Hint: r}, 2); err != nil {
-		t.Error(err)
-	}
+	must(t, check(Policy{Rules: UseHint, Cores: 2, Hint: r}, 2))
 }
 
 func FuzzParsePorts(f *testing.F) {

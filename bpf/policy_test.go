@@ -103,7 +103,5 @@ func TestHintRangeInEphemeralPortsIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	p.Rules = UseTable // the range has no effect
-	if err := check(p, 1); err != nil {
-		t.Error(err)
-	}
+	must(t, check(p, 1))
 }

@@ -138,10 +138,7 @@ func TestConnectFromChosenAddress(t *testing.T) {
 		to := r.listening()
 		for _, local := range []string{"127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:" + fmt.Sprint(freePort(t, "127.0.0.3"))} {
 			want := netip.MustParseAddrPort(local)
-			s, user, _ := r.connect(want, to, uring.SocketOptions{})
-			if c := r.await(user); c.Res != 0 {
-				t.Fatalf("connect from %v: %v", want, c.Errno())
-			}
+			s := r.connected(want, to, uring.SocketOptions{})
 			peer := r.acceptOne()
 			got := r.d.LocalAddr(s)
 			if got.Addr() != want.Addr() || want.Port() != 0 && got.Port() != want.Port() {
@@ -224,10 +221,7 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 					t.Fatalf("LocalAddr of the listener: %v", r.d.LocalAddr(l))
 				}
 				acceptor, _ := r.accept(l)
-				s, user, _ := r.connect(netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(tt.dial), port), uring.SocketOptions{})
-				if c := r.await(user); c.Res != 0 {
-					t.Fatalf("connect: %v", c.Errno())
-				}
+				s := r.connected(netip.AddrPort{}, netip.AddrPortFrom(netip.MustParseAddr(tt.dial), port), uring.SocketOptions{})
 				peer := r.adopt(r.await(acceptor).Res)
 				if a := r.d.PeerAddr(s); a != netip.AddrPortFrom(want, port) || a != r.d.LocalAddr(peer) {
 					t.Fatalf("PeerAddr %v, LocalAddr of the other side %v, want %v port %d", a, r.d.LocalAddr(peer), want, port)
@@ -288,10 +282,7 @@ func TestSocketOptionsAreSet(t *testing.T) {
 		opt := uring.SocketOptions{SendBuffer: 40 << 10, ReceiveBuffer: 50 << 10}
 		l := r.listen(loopback, uring.ListenOptions{SocketOptions: opt})
 		acceptor, _ := r.accept(l)
-		s, user, _ := r.connect(netip.AddrPort{}, r.d.LocalAddr(l), opt)
-		if c := r.await(user); c.Res != 0 {
-			t.Fatalf("connect: %v", c.Errno())
-		}
+		s := r.connected(netip.AddrPort{}, r.d.LocalAddr(l), opt)
 		peer := r.adopt(r.await(acceptor).Res)
 		for _, sock := range []uring.Socket{s, peer} {
 			for _, want := range []struct{ level, name, value int }{

@@ -60,9 +60,7 @@ func TestDirectModes(t *testing.T) {
 	if a := info.Alignment; err != nil || a.Offset&(a.Offset-1) != 0 || a.Memory&(a.Memory-1) != 0 {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if err := h.Close(fd); err != nil {
-		t.Error(err)
-	}
+	must(t, h.Close(fd))
 	const without = "/proc/self/status"
 	if _, err := h.Open(without, uring.FileOptions{Direct: uring.Direct}); err == nil {
 		t.Error("direct I/O on a file that has none")
@@ -72,9 +70,7 @@ func TestDirectModes(t *testing.T) {
 	if info, err := h.Stat(fd); err != nil || info.Alignment.Direct() {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if err := h.Close(fd); err != nil {
-		t.Error(err)
-	}
+	must(t, h.Close(fd))
 }
 
 func TestTheHostsDirectories(t *testing.T) {
@@ -143,14 +139,10 @@ func TestATransferOfTwoGigabytesAndARequestOfAnotherKindAreRefused(t *testing.T)
 		must(t, err)
 		defer mem.Unmap()
 		v := r.vec(mem.Bytes(), mem.Bytes())
-		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindSend, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("a request that is none on files: %v", err)
-		}
-		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindWrite, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("written: %v", err)
-		}
-		if _, err := r.d.AskFile(f, uring.FileRequest{Kind: uring.KindRead, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("read: %v", err)
+		for _, kind := range []uring.Kind{uring.KindSend, uring.KindWrite, uring.KindRead} {
+			if _, err := r.d.AskFile(f, uring.FileRequest{Kind: kind, Vec: v, User: 1}); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("a request of kind %v: %v", kind, err)
+			}
 		}
 		if n := r.d.Stats().InFlight; n != 0 {
 			t.Errorf("%d operations in flight", n)
@@ -238,9 +230,8 @@ func TestFilesKeepTheContractOnMountsThatCanDoLess(t *testing.T) {
 // answerTo makes one request on a file, and returns its result.
 func answerTo(t *testing.T, r *rig, f uring.File, ask uring.FileRequest) unix.Errno {
 	t.Helper()
-	if _, err := r.d.AskFile(f, ask); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.d.AskFile(f, ask)
+	must(t, err)
 	for {
 		got, err := r.d.Wait(patience)
 		must(t, err)
@@ -368,9 +359,7 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindRead, Vec: v}); errno != 0 {
 			t.Errorf("a read: %v", errno)
 		}
-		if err := os.Truncate(backing, 0); err != nil { // the medium is gone
-			t.Fatal(err)
-		}
+		must(t, os.Truncate(backing, 0)) // the medium is gone
 		w, _ := pieceOf(t, r, 64<<10, 7)
 		if errno := answerTo(t, r, f, uring.FileRequest{Kind: uring.KindRead, Vec: w, Off: 12 << 20}); errno != unix.EIO {
 			t.Errorf("a read of what is gone: %v", errno)
@@ -391,8 +380,6 @@ func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
 		if _, err := uring.LockDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
 			t.Errorf("locked twice: %v", err)
 		}
-		if err := first.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, first.Close())
 	}
 }

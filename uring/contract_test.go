@@ -291,6 +291,16 @@ func (r *rig) connect(local, to netip.AddrPort, opt uring.SocketOptions) (s urin
 	return s, user, op
 }
 
+// connected is a socket whose connect has succeeded.
+func (r *rig) connected(local, to netip.AddrPort, opt uring.SocketOptions) uring.Socket {
+	r.t.Helper()
+	s, user, _ := r.connect(local, to, opt)
+	if c := r.await(user); c.Res != 0 {
+		r.t.Fatalf("connect from %v: %v", local, c.Errno())
+	}
+	return s
+}
+
 func (r *rig) send(s uring.Socket, v *uring.Vec, flags uring.SendFlags) (done bool, user uint64, op uring.Op) {
 	r.t.Helper()
 	user = r.user()
@@ -371,10 +381,7 @@ func (r *rig) plain() (uring.Socket, *net.TCPConn) {
 // pair returns two connected sockets of the same driver.
 func (r *rig) pair(opt uring.SocketOptions) (uring.Socket, uring.Socket) {
 	r.t.Helper()
-	a, user, _ := r.connect(netip.AddrPort{}, r.listening(), opt)
-	if c := r.await(user); c.Res != 0 {
-		r.t.Fatalf("connect: %v", c.Errno())
-	}
+	a := r.connected(netip.AddrPort{}, r.listening(), opt)
 	return a, r.acceptOne()
 }
 
@@ -428,9 +435,8 @@ func randomBytes(rnd *rand.Rand, n int) []byte {
 
 func write(t testing.TB, w io.Writer, p []byte) {
 	t.Helper()
-	if _, err := w.Write(p); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Write(p)
+	must(t, err)
 }
 
 func must(t testing.TB, err error) {

@@ -24,9 +24,8 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	must(t, err)
 	begun, err := d.AskFile(f, FileRequest{Kind: KindSync, User: 1})
 	must(t, err)
-	if _, err = d.AskFile(f, FileRequest{Kind: KindSync, User: 2}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = d.AskFile(f, FileRequest{Kind: KindSync, User: 2})
+	must(t, err)
 	j := d.ops.get(begun).file.job
 	j.state.Store(jobBegun)
 	d.CloseFile(f)
@@ -63,9 +62,7 @@ func TestAFileKeepsItsNumberWhileAThreadHasIt(t *testing.T) {
 	if !d.isOpen(g.sock) {
 		t.Error("the other file is closed in its place")
 	}
-	if err := d.CloseDriver(); err != nil {
-		t.Error(err)
-	}
+	must(t, d.CloseDriver())
 }
 
 // poolBed is a driver whose pool hands nothing out until it is told to, with two files.
@@ -80,17 +77,12 @@ func newPoolBed(t *testing.T) *poolBed {
 	drv, err := openEpoll(Config{}, "")
 	must(t, err)
 	b := &poolBed{t: t, d: drv.(*epollDriver)}
-	t.Cleanup(func() {
-		if err := drv.CloseDriver(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, drv.CloseDriver()) })
 	for i := range b.files {
 		fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
 		must(t, err)
-		if b.files[i], err = drv.AdoptFile(fd); err != nil {
-			t.Fatal(err)
-		}
+		b.files[i], err = drv.AdoptFile(fd)
+		must(t, err)
 		b.d.states[fd].refused = [2]bool{true, true} // nothing is done at once
 	}
 	b.d.disk.pool.limit = 0
@@ -101,15 +93,11 @@ func newPoolBed(t *testing.T) *poolBed {
 func (b *poolBed) ask(file int, kind Kind, off int64, durable bool) {
 	b.t.Helper()
 	v, err := NewVec(1)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	v.Append([]byte{byte(off)})
 	r := FileRequest{Kind: kind, Vec: v, Off: off, Durable: durable, User: uint64(len(b.ops))}
 	op, err := b.d.AskFile(b.files[file], r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.ops = append(b.ops, op)
 }
 
@@ -139,9 +127,7 @@ func (b *poolBed) carryOut(runs []*fileJob) (users []uint64) {
 	close(work)
 	b.d.disk.pool.serve(work, &b.d.disk.ended)
 	got, err := b.d.Wait(0)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	for _, c := range got {
 		if c.Res != 1 {
 			b.t.Errorf("request %d: %v", c.User, c.Errno())

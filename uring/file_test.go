@@ -9,9 +9,7 @@ import (
 // asked is an operation on a file as it is in the table.
 func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation {
 	t.Helper()
-	v, err := NewVec(1)
-	must(t, err)
-	t.Cleanup(v.Free)
+	v := newVec(t, 1)
 	v.Append(make([]byte, size))
 	o := &operation{kind: kind, bits: bits, vec: v}
 	o.file = fileRequest{off: 4096, grain: int32(grain)}

@@ -71,11 +71,9 @@ func mapped(t *testing.T, n int) *Memory {
 // transferred makes one request on all of m, and returns its result.
 func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int32 {
 	t.Helper()
-	v, err := NewVec(1)
-	must(t, err)
-	defer v.Free()
+	v := newVec(t, 1)
 	v.Append(m.Bytes())
-	_, err = d.AskFile(f, FileRequest{Kind: kind, Vec: v, User: 1})
+	_, err := d.AskFile(f, FileRequest{Kind: kind, Vec: v, User: 1})
 	must(t, err)
 	got, err := d.Wait(-1)
 	if err != nil || len(got) != 1 {
@@ -109,9 +107,7 @@ func TestDirectIOUsesRegisteredMemory(t *testing.T) {
 	d.UnregisterMemory(m)
 	used(KindRead, m, 0)
 	for _, m := range []*Memory{m, other} {
-		if err := m.Unmap(); err != nil {
-			t.Error(err)
-		}
+		must(t, m.Unmap())
 	}
 }
 
@@ -146,9 +142,7 @@ func TestRegisteredMemoryIsBounded(t *testing.T) {
 		}
 		for _, m := range all {
 			d.UnregisterMemory(m)
-			if err := m.Unmap(); err != nil {
-				t.Error(err)
-			}
+			must(t, m.Unmap())
 		}
 		if d.fixed.bytes != 0 || len(d.fixed.free)+len(spare) != fixedPlaces || len(d.fixed.areas) != 0 {
 			t.Errorf("%d bytes, %d places are free", d.fixed.bytes, len(d.fixed.free))
@@ -289,25 +283,14 @@ func TestARequestThatRegisteredMemoryIsRefusedToGoesOnPlain(t *testing.T) {
 // that is not alone does not hold it while it waits for the disk.
 // Matrix: ST-14
 func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	drv, err := Open(Config{})
-	must(t, err)
-	d := drv.(*ringDriver)
-	defer func() {
-		if err := d.CloseDriver(); err != nil {
-			t.Error(err)
-		}
-	}()
+	d := newTestRing(t, Config{})
 	fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true})
 	must(t, err)
 	f, err := d.AdoptFile(fd)
 	must(t, err)
 	write := func(text string, off int64, user uint64) *operation {
 		t.Helper()
-		v, err := NewVec(1)
-		must(t, err)
-		t.Cleanup(v.Free)
+		v := newVec(t, 1)
 		v.Append([]byte(text))
 		op, err := d.AskFile(f, FileRequest{Kind: KindWrite, Vec: v, Off: off, Durable: true, User: user})
 		must(t, err)

@@ -24,11 +24,7 @@ func newTestRing(t *testing.T, cfg Config) *ringDriver {
 	}
 	must(t, err)
 	r := d.(*ringDriver)
-	t.Cleanup(func() {
-		if err := r.CloseDriver(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, r.CloseDriver()) })
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -64,9 +65,7 @@ func (p *pair) run() {
 			for d.Pending() {
 				busy = true
 				got, err := d.Wait(0)
-				if err != nil {
-					p.t.Fatal(err)
-				}
+				must(p.t, err)
 				for _, c := range got {
 					p.done[c.Kind] = append(p.done[c.Kind], c)
 				}
@@ -262,9 +261,4 @@ func TestAShortRequestForOneBlockIsNoMisalignedOne(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = planetest.Must

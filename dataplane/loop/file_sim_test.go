@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 )
@@ -43,9 +44,7 @@ func (s *simulated) run(done func() bool) {
 	s.t.Helper()
 	for range 100_000 {
 		for s.core.Busy() {
-			if err := s.core.Turn(); err != nil {
-				s.t.Fatal(err)
-			}
+			planetest.Must(s.t, s.core.Turn())
 		}
 		if done() {
 			return
@@ -59,9 +58,7 @@ func (s *simulated) run(done func() bool) {
 		}
 		s.net.Advance(at)
 		s.net.Step()
-		if err := s.core.Turn(); err != nil {
-			s.t.Fatal(err)
-		}
+		planetest.Must(s.t, s.core.Turn())
 	}
 	s.t.Fatal("it never ends")
 }
@@ -97,9 +94,7 @@ func TestWhatWasCommittedSurvivesAPowerCut(t *testing.T) {
 					put(slot)
 				}
 			}}
-			if err := s.f.WriteAt(op, p, int64(slot)*record, how); err != nil {
-				t.Fatal(err)
-			}
+			planetest.Must(t, s.f.WriteAt(op, p, int64(slot)*record, how))
 		}
 		for slot := range slots {
 			put(slot)
@@ -117,9 +112,7 @@ func TestWhatWasCommittedSurvivesAPowerCut(t *testing.T) {
 		var op loop.FileOp
 		ended := false
 		op.Done = func(*loop.Core, *loop.FileOp) { ended = true }
-		if err := s.f.ReadAt(&op, got, 0); err != nil {
-			t.Fatal(err)
-		}
+		planetest.Must(t, s.f.ReadAt(&op, got, 0))
 		s.run(func() bool { return ended })
 		for slot := range slots {
 			v := binary.LittleEndian.Uint64(got[slot*record:])

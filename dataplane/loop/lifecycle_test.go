@@ -242,13 +242,8 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 	lines := newLogLines()
 	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
 	must(t, p.Core(0).Do(func(*Core) { runtime.Goexit() }))
-	select {
-	case err := <-p.Failures():
-		if !errors.Is(err, errExited) {
-			t.Errorf("reported %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("nothing reported")
+	if err := await(t, p.Failures()); !errors.Is(err, errExited) {
+		t.Errorf("reported %v", err)
 	}
 	<-p.Core(0).done
 	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
@@ -398,15 +393,7 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 			t.Cleanup(func() { _ = c.Close() })
 			return c
 		}
-		take := func(from chan *Link) {
-			t.Helper()
-			select {
-			case l := <-from:
-				l.Close()
-			case <-time.After(10 * time.Second):
-				t.Fatal("not accepted")
-			}
-		}
+		take := func(from chan *Link) { t.Helper(); await(t, from).Close() }
 		dial()
 		take(first)
 		for range 3 {

@@ -120,13 +120,8 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 			}
 			cancel(cause)
 			go func() { _, _ = c.Write(make([]byte, 100000)) }()
-			select {
-			case err := <-result:
-				if !errors.Is(err, cause) {
-					t.Fatalf("round %d: %v", i, err)
-				}
-			case <-time.After(patience):
-				t.Fatal("a cancelled call does not return")
+			if err := await(t, result); !errors.Is(err, cause) {
+				t.Fatalf("round %d: %v", i, err)
 			}
 			if err := l.ReadFull(context.Background(), make([]byte, 1)); err == nil {
 				t.Fatal("the link is usable after a cancelled call")
@@ -180,13 +175,8 @@ func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
 		}
 		p.Close()
 		for range 3 {
-			select {
-			case err := <-results:
-				if !errors.Is(err, ErrStopped) && !errors.Is(err, ErrLinkClosed) {
-					t.Errorf("%v", err)
-				}
-			case <-time.After(patience):
-				t.Fatal("a call hangs after the plane is closed")
+			if err := await(t, results); !errors.Is(err, ErrStopped) && !errors.Is(err, ErrLinkClosed) {
+				t.Errorf("%v", err)
 			}
 		}
 		if err := reading.ReadFull(context.Background(), make([]byte, 1)); !errors.Is(err, ErrStopped) {
@@ -439,13 +429,8 @@ func TestCallsOnALinkOfAStalledCoreEndWithTheirContext(t *testing.T) {
 			defer cancel()
 			ended <- call(ctx)
 		}()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(patience):
-			t.Fatalf("%s hangs", name)
+		if err := await(t, ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	release()

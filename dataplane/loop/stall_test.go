@@ -225,13 +225,8 @@ func TestStatsDoNotHangOnACoreThatStalls(t *testing.T) {
 	}
 	w.look(time.Unix(1, 0), false)
 	w.look(time.Unix(2, 0), false)
-	select {
-	case st := <-answer:
-		if !st.Stalled {
-			t.Errorf("got %+v", st)
-		}
-	case <-time.After(patience):
-		t.Fatal("still waiting")
+	if st := await(t, answer); !st.Stalled {
+		t.Errorf("got %+v", st)
 	}
 }
 

@@ -54,9 +54,7 @@ func newRuled(t *testing.T, seed uint64) *ruled {
 
 func (r *ruled) must(err error) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 }
 
 func (r *ruled) open(path string, opt uring.FileOptions) uring.File {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -59,12 +60,7 @@ func (w *world) run(limit time.Duration) {
 }
 
 // step lets the next thing happen.
-func (w *world) step() {
-	if at, ok := w.net.Next(); ok {
-		w.net.Advance(at)
-		w.net.Step()
-	}
-}
+func (w *world) step() { advance(w.net) }
 
 // find is the last completion of a kind with a user word.
 func (w *world) find(side int, kind uring.Kind, user uint64) (last uring.Completion, n int) {
@@ -76,12 +72,7 @@ func (w *world) find(side int, kind uring.Kind, user uint64) (last uring.Complet
 	return last, n
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = planetest.Must
 
 const (
 	userAccept  = 1

@@ -34,9 +34,7 @@ const patience = 20 * time.Second
 
 func (b *Bed) must(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 }
 
 // path names a new file.

@@ -11,19 +11,21 @@ import (
 	"time"
 )
 
-// Mapped is how many bytes the process has mapped by uring: memory of uring.Map,
-// which no child process inherits, and the queues of rings. What the Go runtime
-// maps for itself is not among them.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Mapped is how many bytes the process has mapped by uring: memory of uring.Map, which no child process
+// inherits, and the queues of rings. What the Go runtime maps for itself is not among them.
 func Mapped(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n, err := mapped(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -57,14 +59,10 @@ func mapped(smaps []byte) (total int, err error) {
 func Descriptors(t testing.TB) int {
 	t.Helper()
 	dir, err := os.Open("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer dir.Close()
 	list, err := dir.Readdirnames(-1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(list)
 }
 
