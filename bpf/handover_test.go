@@ -116,7 +116,7 @@ func TestASuccessorSharesEverything(t *testing.T) {
 			t.Errorf("policy %+v, %v", p, err)
 		}
 		wantCores(t, successor, 0, 1)
-		if core := reach(t, g, ip.String()); core != 1 {
+		if core := reach(t, g, ip.String(), -1); core != 1 {
 			t.Errorf("core %d", core)
 		}
 		if c := snapshot(t, successor); c.Cores[1].Addr.Selected != 1 {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reach connects from any port of ip and returns the core that got it.
-func reach(t testing.TB, g *group, ip string) int {
+// reach connects from any port of ip, on a CPU (-1: any), and returns the core that got it.
+func reach(t testing.TB, g *group, ip string, cpu int) int {
 	t.Helper()
-	fd := dial(t, netip.AddrPortFrom(netip.MustParseAddr(ip), 0), g.addr, -1)
+	fd := dial(t, anyPort(netip.MustParseAddr(ip)), g.addr, cpu)
 	core := g.accept(t)
 	must(t, unix.Close(fd))
 	return core
@@ -34,11 +34,9 @@ func TestCPUsComeBackWithTheirCore(t *testing.T) {
 	g.steer(t, s)
 	try := func(when string, want int) {
 		t.Helper()
-		fd := dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.81.4.5"), 0), g.addr, a)
-		if core := g.accept(t); core != want {
+		if core := reach(t, g, "127.81.4.5", a); core != want {
 			t.Errorf("%s: core %d, want %d", when, core, want)
 		}
-		must(t, unix.Close(fd))
 	}
 	try("before", 1)
 	must(t, s.Drain(1))
@@ -144,13 +142,19 @@ func TestPinsOutliveADrainAndNotARemove(t *testing.T) {
 	if _, ok, err := s.Pinned(anyPort(a)); ok || err != nil || count() != [2]int{100, 0} {
 		t.Errorf("after remove: %v %v, %v", ok, err, count())
 	}
-	if core, ok, err := s.Pinned(anyPort(b)); core != 0 || !ok || err != nil {
-		t.Errorf("other core's pin: %d %v %v", core, ok, err)
-	}
+	wantPin(t, s, anyPort(b), 0)
 }
 
 // anyPort is a peer for a pin of its address alone.
 func anyPort(addr netip.Addr) netip.AddrPort { return netip.AddrPortFrom(addr, 0) }
+
+// wantPin wants peer to be pinned to a core, -1: to none.
+func wantPin(t testing.TB, s *Steering, peer netip.AddrPort, want int) {
+	t.Helper()
+	if core, ok, err := s.Pinned(peer); err != nil || ok != (want >= 0) || ok && core != want {
+		t.Errorf("%v is pinned to %d (%v, %v), want %d", peer, core, ok, err, want)
+	}
+}
 
 func TestPinsAreOneForIPv4AndMapped(t *testing.T) {
 	s := mustLoad(t, Config{MaxCores: 4})
@@ -159,26 +163,14 @@ func TestPinsAreOneForIPv4AndMapped(t *testing.T) {
 	must(t, s.Pin(anyPort(v4), 1))
 	must(t, s.Pin(anyPort(zone), 2))
 	must(t, s.Pin(netip.AddrPortFrom(mapped, 7), 3))
-	for _, c := range []struct {
-		addr netip.Addr
-		want int
-	}{{mapped, 1}, {bare, 2}} {
-		if core, ok, err := s.Pinned(anyPort(c.addr)); core != c.want || !ok || err != nil {
-			t.Errorf("%v: %d %v %v", c.addr, core, ok, err)
-		}
-	}
-	if core, ok, err := s.Pinned(netip.AddrPortFrom(v4, 7)); core != 3 || !ok || err != nil {
-		t.Errorf("port: %d %v %v", core, ok, err)
-	}
+	wantPin(t, s, anyPort(mapped), 1)
+	wantPin(t, s, anyPort(bare), 2)
+	wantPin(t, s, netip.AddrPortFrom(v4, 7), 3)
 	must(t, s.Unpin(anyPort(mapped)))
 	must(t, s.Unpin(anyPort(mapped))) // again
 	must(t, s.Unpin(netip.AddrPortFrom(v4, 7)))
-	if _, ok, err := s.Pinned(anyPort(v4)); ok || err != nil {
-		t.Errorf("still pinned: %v", err)
-	}
-	if _, ok, err := s.Pinned(netip.AddrPortFrom(mapped, 7)); ok || err != nil {
-		t.Errorf("port still pinned: %v", err)
-	}
+	wantPin(t, s, anyPort(v4), -1)
+	wantPin(t, s, netip.AddrPortFrom(mapped, 7), -1)
 	for _, bad := range []netip.AddrPort{{}, netip.MustParseAddrPort("0.0.0.0:1"), netip.MustParseAddrPort("[::]:1"), netip.MustParseAddrPort("224.0.0.1:1")} {
 		_, _, err := s.Pinned(bad)
 		for i, err := range []error{s.Pin(bad, 0), s.Unpin(bad), err} {

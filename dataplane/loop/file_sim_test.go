@@ -27,14 +27,12 @@ func (s *simulated) start() {
 	cfg := loop.Config{Cores: 1}
 	s.host.Run(&cfg, func(c *simnet.Core) { s.core = c })
 	var err error
-	if s.p, err = loop.New(cfg); err != nil {
-		s.t.Fatal(err)
-	}
+	s.p, err = loop.New(cfg)
+	planetest.Must(s.t, err)
 	s.core.OpenFile("/data/log", loop.FileOptions{Write: true, Create: true},
 		func(_ *loop.Core, f *loop.File, err error) {
-			if s.f = f; err != nil {
-				s.t.Fatal(err)
-			}
+			s.f = f
+			planetest.Must(s.t, err)
 		})
 	s.run(func() bool { return s.f != nil })
 }
