@@ -208,20 +208,18 @@ const errnoNotSupported = unix.Errno(524)
 // Sockets join a group by bind, so attach to a bound one. Multipath TCP, which
 // package net listens with unless told not to, cannot be steered.
 func (s *Steering) Attach(listenerFD int) error {
-	return s.use(func() error { return s.attach(listenerFD) })
-}
-
-func (s *Steering) attach(fd int) error {
-	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, s.prog.FD())
+	err := s.use(func() error {
+		return unix.SetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, s.prog.FD())
+	})
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, errClosed):
+		return err
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("attach steering program: %w: bound without SO_REUSEPORT: %w", errListener, err)
+		err = fmt.Errorf("%w: bound without SO_REUSEPORT: %w", errListener, err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("attach steering program: %w: not plain TCP (net.ListenConfig needs SetMultipathTCP(false)): %w", errListener, err)
+		err = fmt.Errorf("%w: not plain TCP (net.ListenConfig needs SetMultipathTCP(false)): %w", errListener, err)
 	case errors.Is(err, errnoNotSupported), errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EBADF):
-		return fmt.Errorf("attach steering program: %w: %w", errListener, err)
+		err = fmt.Errorf("%w: %w", errListener, err)
 	}
 	return fmt.Errorf("attach steering program: %w", err)
 }

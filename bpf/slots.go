@@ -72,10 +72,7 @@ func (s *Steering) writePolicy(p Policy, without ...int) error {
 // but every decision for it is a miss. Adding it again to the same slot is no
 // error. When the socket closes, its slot empties by itself.
 func (s *Steering) Add(core, listenerFD int) error {
-	if err := s.checkCore(core); err != nil {
-		return err
-	}
-	return s.change(func() error {
+	return s.changeCore(core, func() error {
 		cookie, err := unix.GetsockoptUint64(listenerFD, unix.SOL_SOCKET, unix.SO_COOKIE)
 		if err != nil {
 			return fmt.Errorf("add core %d: %w: %w", core, errListener, err)
@@ -134,10 +131,7 @@ func (s *Steering) fill(core, fd int) error {
 // places can reach it by the kernel's hash until it closes, so accept the queued
 // connections, then close it. Draining an empty slot is no error.
 func (s *Steering) Drain(core int) error {
-	if err := s.checkCore(core); err != nil {
-		return err
-	}
-	return s.change(func() error { return s.drain(core) })
+	return s.changeCore(core, func() error { return s.drain(core) })
 }
 
 func (s *Steering) drain(core int) error {
@@ -165,10 +159,7 @@ func (s *Steering) empty(core int) error {
 // Remove is Drain for a core that does not come back: the table entries that
 // name it are deleted, too. If that fails the core stays drained.
 func (s *Steering) Remove(core int) error {
-	if err := s.checkCore(core); err != nil {
-		return err
-	}
-	return s.change(func() error {
+	return s.changeCore(core, func() error {
 		if err := s.drain(core); err != nil {
 			return err
 		}
@@ -208,6 +199,14 @@ func (s *Steering) slot(core int) (uint64, error) {
 		return 0, fmt.Errorf("read slot of core %d: %w", core, err)
 	}
 	return cookie, nil
+}
+
+// changeCore is change for the slot of core.
+func (s *Steering) changeCore(core int, f func() error) error {
+	if err := s.checkCore(core); err != nil {
+		return err
+	}
+	return s.change(f)
 }
 
 func (s *Steering) checkCore(core int) error {

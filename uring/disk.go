@@ -163,12 +163,8 @@ func (host) List(dir string) ([]string, error) {
 
 // Rename implements Disk.
 func (host) Rename(from, to string) error { return os.Rename(from, to) }
-
-// Remove implements Disk.
-func (host) Remove(path string) error { return os.Remove(path) }
-
-// MakeDir implements Disk.
-func (host) MakeDir(dir string) error { return os.MkdirAll(dir, 0o700) }
+func (host) Remove(path string) error     { return os.Remove(path) }
+func (host) MakeDir(dir string) error     { return os.MkdirAll(dir, 0o700) }
 
 // SyncDir implements Disk.
 func (host) SyncDir(dir string) error {

@@ -52,9 +52,7 @@ var (
 
 // Info implements Driver.
 func (e *engine) Info() Info { return e.info }
-
-// Wake implements Driver.
-func (e *engine) Wake() { e.wake.wake() }
+func (e *engine) Wake()      { e.wake.wake() }
 
 func (e *engine) isOpen(s Socket) bool {
 	fd := s.FD()
@@ -153,9 +151,7 @@ func socketCalls(opt SocketOptions) uint64 {
 
 // LocalAddr implements Driver.
 func (e *engine) LocalAddr(s Socket) netip.AddrPort { return e.address(s, LocalAddr) }
-
-// PeerAddr implements Driver.
-func (e *engine) PeerAddr(s Socket) netip.AddrPort { return e.address(s, peerAddr) }
+func (e *engine) PeerAddr(s Socket) netip.AddrPort  { return e.address(s, peerAddr) }
 
 func (e *engine) address(s Socket, ask func(int) netip.AddrPort) netip.AddrPort {
 	if !e.isOpen(s) {

@@ -23,14 +23,11 @@ func (d *epollDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, error
 // end frees the slot of op, which get found, and makes its final completion.
 func (d *epollDriver) end(op Op, o *operation, res int32) Completion {
 	c := Completion{User: o.user, Op: op, Kind: o.kind, Res: res}
-	if o.kind == KindSend {
+	if o.vec != nil {
 		o.vec.rewind()
-		if sock := d.sock(o.sock); sock != nil {
-			sock.sending = false
-		}
 	}
-	if o.kind.transfers() {
-		o.vec.rewind()
+	if sock := d.sock(o.sock); sock != nil && o.kind == KindSend {
+		sock.sending = false
 	}
 	sock := o.sock
 	d.ops.end(op)

@@ -59,15 +59,16 @@ func openRing(cfg Config) (Driver, error) {
 
 func (d *ringDriver) open(cfg *Config) (err error) {
 	set := newFeatureSet(cfg.tests.Off)
-	d.wake.closed = true // until it is open
+	d.wake.closed = true // until it is open: release closes it
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
 	}
 	if d.addrs, err = Map(int(d.ring.entries()) * sockaddrSize); err != nil {
 		return err
 	}
-	if err = d.openWake(); err != nil {
-		return err
+	d.wake.closed = false
+	if _, err = d.wake.open(); err != nil {
+		return fmt.Errorf("open wake-up event: %w", err)
 	}
 	for _, one := range [...]struct {
 		feature string
@@ -90,14 +91,6 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		Entries:  int(d.ring.entries()),
 	}
 	return d.armWake()
-}
-
-func (d *ringDriver) openWake() error {
-	d.wake.closed = false
-	if _, err := d.wake.open(); err != nil {
-		return fmt.Errorf("open wake-up event: %w", err)
-	}
-	return nil
 }
 
 // openBuffers opens the ring of receive buffers.

@@ -227,10 +227,7 @@ func (d *ringDriver) sent(to *[]Completion, op Op, o *operation, res int32, flag
 		o.debt++
 	}
 	o.bits &^= opQuiet
-	errno := unix.Errno(0)
-	if res < 0 {
-		errno = unix.Errno(-res)
-	}
+	errno := unix.Errno(-min(res, 0))
 	switch {
 	case res > 0 && o.sent+int(res) >= o.vec.Size():
 		d.sendEnded(to, op, o, int32(o.vec.Size()))

@@ -231,14 +231,10 @@ func (d *ringDriver) UnregisterMemory(m *Memory) {
 // updateFixed has the kernel pin p in a place of its table, or free that place.
 func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 	t := d.fixed
-	*t.arg = iovec{}
-	if len(p) > 0 {
-		*t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
-	}
+	*t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
 	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(t.arg))), n: 1}
 	d.stats.Syscalls++
-	errno := d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
-	return errno
+	return d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
 }
 
 // find is the area that address is in, or where one that begins there belongs.

@@ -307,8 +307,7 @@ func (f *files) remove(r *ring, fixed int32) {
 func (f *files) update(r *ring, i, fd int32) unix.Errno {
 	*f.arg = fd
 	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(f.arg)))}
-	errno := r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
-	return errno
+	return r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
 }
 
 // unmap is for the moment after the ring was closed.

@@ -32,9 +32,8 @@ func (d *driver) AskFile(file uring.File, r uring.FileRequest) (uring.Op, error)
 		return d.Driver.AskFile(file, r)
 	}
 	if f.Form == Fails {
-		d.queue = append(d.queue, uring.Completion{Kind: r.Kind, User: r.User, Res: -int32(f.Errno)})
 		op := d.op()
-		d.queue[len(d.queue)-1].Op = op
+		d.queue = append(d.queue, uring.Completion{Kind: r.Kind, User: r.User, Op: op, Res: -int32(f.Errno)})
 		return op, nil
 	}
 	fl := &flight{fault: f, list: r.Vec}

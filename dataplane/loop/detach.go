@@ -146,14 +146,7 @@ func (s *Socket) Continue() {
 		s.feedBacklog()
 	}
 	s.retrying = false
-	if !s.dead {
-		s.rearm()
-	}
-}
-
-// rearm watches a socket that has arrived.
-func (s *Socket) rearm() {
-	if !s.eof {
+	if !s.dead && !s.eof {
 		s.arm()
 	}
 }

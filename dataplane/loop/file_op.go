@@ -411,7 +411,10 @@ func (op *FileOp) end(err error) {
 	}
 	f.ops--
 	c.stats.Files.Ops--
-	op.uncharge() // it has not begun
+	if op.charged > 0 { // it has not begun
+		c.reads.giveBack(op.whose, op.charged)
+		op.charged = 0
+	}
 	own := op.own
 	if op.Keeps != nil {
 		op.Keeps.Release()
@@ -529,14 +532,6 @@ func (op *FileOp) place() error {
 	b.account, b.charged = op.whose, op.charged
 	op.own, op.charged = b, 0
 	return nil
-}
-
-// uncharge gives back the reserved bytes of a request that has not begun.
-func (op *FileOp) uncharge() {
-	if op.charged > 0 {
-		op.file.core.reads.giveBack(op.whose, op.charged)
-		op.charged = 0
-	}
 }
 
 // room is the number of bytes that the kernel moves for op through a buffer: whole blocks.

@@ -212,7 +212,10 @@ func (c *Core) fail(err error) {
 		}
 	}
 	c.endAll(fmt.Errorf("%w: %w", ErrStopped, err))
-	c.plane.failed(err)
+	select {
+	case c.plane.fails <- err:
+	default: // nobody reads them
+	}
 	if c.cfg.Failed != nil {
 		c.cfg.Failed(c, err)
 	}

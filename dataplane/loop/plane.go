@@ -63,27 +63,19 @@ func New(cfg Config) (*Plane, error) {
 // start makes core i and waits until its driver is open.
 func (p *Plane) start(i int) (*Core, error) {
 	c := &Core{id: i, plane: p, cfg: &p.cfg, done: make(chan struct{}), reaped: make(chan struct{})}
-	if err := p.open(c); err != nil {
+	if p.cfg.Stepped == nil {
+		opened := make(chan error)
+		go c.run(opened)
+		return c, <-opened
+	}
+	if err := c.open(); err != nil {
 		return c, err
 	}
-	if p.cfg.Stepped != nil {
-		p.cfg.Stepped(c, (*stepper)(c))
-	}
+	p.cfg.Stepped(c, (*stepper)(c))
 	return c, nil
 }
 
-// open has a core open its driver, in its thread if it has one.
-func (p *Plane) open(c *Core) error {
-	if p.cfg.Stepped != nil {
-		return c.open()
-	}
-	opened := make(chan error)
-	go c.run(opened)
-	return <-opened
-}
-
-// All returns the cores by number, including cores that have failed or are being
-// removed. The slice is shared and never changes: do not change it.
+// All returns the cores by number, also failed and draining ones. The slice never changes: do not change it.
 func (p *Plane) All() []*Core { return *p.cores.Load() }
 
 // Cores is the number of cores.
@@ -109,17 +101,9 @@ func (p *Plane) Info() uring.Info { return p.info }
 // faulted.
 func (p *Plane) Failures() <-chan error { return p.fails }
 
-func (p *Plane) failed(err error) {
-	select {
-	case p.fails <- err:
-	default:
-	}
-}
-
-// Close stops the cores: sockets are closed, links and framers fault, memory is
-// returned. It waits for the threads to end. Frames that users still hold stay
-// valid. On a core it fails with ErrOnCore, and there is no other error. Any other
-// goroutine; closing twice is no error.
+// Close stops the cores: sockets are closed, links and framers fault, memory is returned. It waits for the
+// threads to end. Frames that users still hold stay valid. On a core it fails with ErrOnCore, and there is no
+// other error. Any other goroutine; closing twice is no error.
 func (p *Plane) Close() error {
 	if p.OnCore() {
 		return ErrOnCore

@@ -372,11 +372,3 @@ func (s *Socket) show() {
 		s.view.at.Store(uint32(2*at + 1))
 	}
 }
-
-// hide is called when the socket has no framer any more.
-func (s *Socket) hide() {
-	if s.view != nil {
-		s.view.at.Store(0)
-		s.view = nil
-	}
-}

@@ -269,7 +269,10 @@ func (s *Socket) uncarry() Framer {
 	f := s.framer
 	if f != nil {
 		s.framer, s.placer = nil, nil
-		s.hide()
+		if s.view != nil {
+			s.view.at.Store(0)
+			s.view = nil
+		}
 		s.core.stats.Handlers--
 	}
 	return f
@@ -289,13 +292,6 @@ func (s *Socket) EndWriting() {
 	s.core.assertOwner()
 	if s.sock.Valid() {
 		_ = unix.Shutdown(s.sock.FD(), unix.SHUT_WR) // fails only if it has ended already
-	}
-}
-
-// resetOnClose has the close that follows send a reset.
-func (s *Socket) resetOnClose() {
-	if s.sock.Valid() {
-		_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // without it the close is an orderly one
 	}
 }
 
@@ -319,9 +315,8 @@ func (s *Socket) Fault(err error) {
 	s.dropPart()
 	if s.sock.Valid() {
 		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
-			// With a zero-copy send the kernel would refer to the payload
-			// until the peer reads it, which may never happen.
-			s.resetOnClose()
+			// With zero copy the kernel refers to the payload until the peer reads it, maybe never.
+			_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else in order
 		}
 		c.drv.Close(s.sock)
 	}

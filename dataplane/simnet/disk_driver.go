@@ -51,9 +51,7 @@ var errPlainMemory = fmt.Errorf("simnet: register memory: %w", errors.ErrUnsuppo
 
 // RegisterMemory implements uring.Driver.
 func (d *driver) RegisterMemory(*uring.Memory) error { return errPlainMemory }
-
-// UnregisterMemory implements uring.Driver.
-func (d *driver) UnregisterMemory(*uring.Memory) {}
+func (d *driver) UnregisterMemory(*uring.Memory)     {}
 
 // AskFile implements uring.Driver.
 func (d *driver) AskFile(f uring.File, ask uring.FileRequest) (uring.Op, error) {
@@ -208,19 +206,13 @@ func (d *driver) cancelFile(op uring.Op) {
 	}
 	for _, r := range d.host.disk.flying {
 		if r.drv == d && r.op == op && d.host.net.rng.IntN(2) == 0 {
-			r.cancel()
+			r.partly()
+			r.end(-int32(unix.ECANCELED))
 			return
 		}
 	}
 }
 
-// cancel ends the request. Any part of it may have happened.
-func (r *request) cancel() {
-	r.partly()
-	r.end(-int32(unix.ECANCELED))
-}
-
-// CloseFile implements uring.Driver.
 func (d *driver) CloseFile(f uring.File) {
 	h := d.file(f)
 	if h == nil {

@@ -210,9 +210,6 @@ func (e *end) reset() {
 	}
 }
 
-// vanish leaves the other end half open: it hears nothing any more.
-func (e *end) vanish() { e.closed, e.silent = true, true }
-
 // forget has the network drop everything that the two ends send from now on.
 func (e *end) forget() {
 	e.lost = true

@@ -85,7 +85,7 @@ func (h *Host) Die(silent bool) {
 	}
 	for _, e := range h.ordered() {
 		if silent {
-			e.vanish()
+			e.closed, e.silent = true, true // the other end hears nothing any more
 		} else {
 			e.reset()
 		}
