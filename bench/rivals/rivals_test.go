@@ -26,11 +26,7 @@ func start(t *testing.T, name string, secure bool) child.Server {
 	t.Helper()
 	s, err := startServer(name, secure, 0)
 	clitest.Must(t, err)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	})
+	clitest.AtEnd(t, s.Close)
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -29,20 +30,10 @@ import (
 // listener accepts connections and writes text to each.
 func listener(t *testing.T, says string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	clitest.Must(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { c.Close() })
-			_, _ = c.Write([]byte(says)) // it may have hung up
-		}
-	}()
-	return l.Addr().String()
+	return clitest.Listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		_, _ = io.WriteString(c, says) // it may have hung up
+		_, _ = io.Copy(io.Discard, c)
+	})
 }
 
 // Matrix: OB-09
@@ -135,13 +126,7 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: server, Modes: modes}, Plane: loop.Config{Cores: 1},
 	})
 	clitest.Must(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	clitest.AtEnd(t, func() error { return scope.Close(m) })
 	clitest.Must(t, m.Start(mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return mon.MonMap{Epoch: 1} }})))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	clitest.Must(t, err)

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -123,14 +122,10 @@ func unfinishedMessage() []byte {
 	return m[:len(m)-1]
 }
 
-// underAttack starts a server of one core and eight attackers, and ends them with the
-// test.
-func underAttack(t testing.TB, name string, from netip.Addr, flags ...string) (server *process, at wire.Addr) {
+// underAttack starts a server of one core and eight attackers, and ends them with the test.
+func underAttack(t testing.TB, name string, from netip.Addr, flags string) (server *clitest.Process, at wire.Addr) {
 	t.Helper()
-	server = spawn(t, append([]string{"serve", "--json", "--cores", "1", "--log-level", "off"}, flags...)...)
-	var ready listening
-	server.decode(&ready)
-	at = ready.Listening.Front()
+	server, at = spawnServe(t, "--cores 1 "+flags)
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range 8 {
@@ -158,12 +153,9 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 			}
 			// On a busy machine a core stands still for seconds, and a handshake takes longer than its
 			// usual deadline of 10 s.
-			const patience = "4m"
-			server, at := underAttack(t, name, from, "--timeout", patience)
-			var report sent
-			client := spawn(t, "send", "--json", "--messages", "500", "--depth", "4", "--size", "512", "--timeout", patience, "--log-level", "off", at.String())
-			client.decode(&report)
-			client.Want(cli.OK)
+			const patience = " --timeout 4m"
+			server, at := underAttack(t, name, from, patience)
+			report := reported(t, spawnSend(t, at, "--messages 500 --depth 4 --size 512"+patience))
 			m, err := perf.ReadMemory(server.PID())
 			if err != nil || m.Peak > most || report.Verified != 500 {
 				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
@@ -179,7 +171,7 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 func BenchmarkAttacks(b *testing.B) {
 	for name := range attacks {
 		b.Run(name, func(b *testing.B) {
-			server, at := underAttack(b, name, theirs)
+			server, at := underAttack(b, name, theirs, "")
 			pid := server.PID()
 			for b.Loop() {
 				before, err := perf.ReadCPU(pid)
@@ -191,10 +183,7 @@ func BenchmarkAttacks(b *testing.B) {
 				after, err := perf.ReadCPU(pid)
 				clitest.Must(b, err)
 				b.ReportMetric(100*(after-before).Seconds()/span.Seconds(), "%CPU")
-				var report sent
-				client := spawn(b, "send", "--json", "--duration", "3s", "--depth", "1", "--size", "512", "--timeout", "60s", "--log-level", "off", at.String())
-				client.decode(&report)
-				client.Want(cli.OK)
+				report := reported(b, spawnSend(b, at, "--duration 3s --depth 1 --size 512 --timeout 60s"))
 				m, err := perf.ReadMemory(pid)
 				clitest.Must(b, err)
 				b.ReportMetric(float64(report.Latency.P99), "p99-us")

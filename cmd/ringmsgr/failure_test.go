@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,22 +23,7 @@ import (
 // pretender is a TCP server that calls f for each connection, and its address.
 func pretender(t *testing.T, f func(c net.Conn)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	clitest.Must(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f(c)
-			_ = c.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-ended })
-	return "v2:" + l.Addr().String()
+	return "v2:" + clitest.Listen(t, "tcp", "127.0.0.1:0", f)
 }
 
 // says answers with text, and waits for the end.
@@ -191,41 +177,36 @@ func TestSendFailsWhenTheSessionIsForgotten(t *testing.T) {
 
 // Matrix: INV-12
 func TestSendNoticesWrongEchoes(t *testing.T) {
+	corrupt := func(s *sent) uint64 { return s.Corrupt }
+	duplicates := func(s *sent) uint64 { return s.Duplicates }
+	losses := func(s *sent) uint64 { return s.Losses }
 	for _, c := range []struct {
-		name  string
-		echo  func(c *control.Conn, m *control.Message) // of message 20
-		count func(*sent) uint64
-		says  string
+		name   string
+		copies int                      // of message 20 that come back
+		change func(r *control.Message) // each of them
+		count  func(*sent) uint64
+		says   string
 	}{
-		{"a changed byte", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, 777) }, func(s *sent) uint64 { return s.Corrupt }, "differs"},
-		{"a middle that was not sent", func(c *control.Conn, m *control.Message) {
-			r := copyOf(m)
-			r.Middle = []byte("more")
-			_ = c.Send(r)
-		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
-		{"another front", func(c *control.Conn, m *control.Message) {
-			r := copyOf(m)
-			r.Front[3] ^= 1
-			_ = c.Send(r)
-		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
-		{"less payload", func(c *control.Conn, m *control.Message) {
-			r := copyOf(m)
-			r.Data = r.Data[:len(r.Data)-1]
-			_ = c.Send(r)
-		}, func(s *sent) uint64 { return s.Corrupt }, "differs"},
-		{"twice", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID, -1); answer(c, m, m.TID, -1) },
-			func(s *sent) uint64 { return s.Duplicates }, "twice"},
-		{"left out", func(*control.Conn, *control.Message) {}, func(s *sent) uint64 { return s.Losses }, "missing"},
-		{"the payload of another", func(c *control.Conn, m *control.Message) { answer(c, m, m.TID+1, -1) },
-			func(s *sent) uint64 { return s.Losses }, "missing"},
+		{"a changed byte", 1, func(r *control.Message) { r.Data[777] ^= 4 }, corrupt, "differs"},
+		{"a middle that was not sent", 1, func(r *control.Message) { r.Middle = []byte("more") }, corrupt, "differs"},
+		{"another front", 1, func(r *control.Message) { r.Front[3] ^= 1 }, corrupt, "differs"},
+		{"less payload", 1, func(r *control.Message) { r.Data = r.Data[:len(r.Data)-1] }, corrupt, "differs"},
+		{"twice", 2, func(*control.Message) {}, duplicates, "twice"},
+		{"left out", 0, nil, losses, "missing"},
+		{"the payload of another", 1, func(r *control.Message) { r.TID++ }, losses, "missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			addr := messenger(t, control.Config{}, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
-				if m.TID == 20 {
-					c.echo(conn, m)
-					return true
+				if m.TID != 20 {
+					return echo(conn, m)
 				}
-				return echo(conn, m)
+				for range c.copies {
+					r := control.NewMessage(m.Type, bytes.Clone(m.Front), bytes.Clone(m.Data))
+					r.TID = m.TID
+					c.change(r)
+					_ = conn.Send(r)
+				}
+				return true
 			}})
 			r := ringmsgr(t, "send", "--json", "--messages", "100", "--size", "1000", addr).want(t, cli.Failed)
 			if x := decode[sent](t, r); c.count(&x) == 0 || !strings.Contains(x.Error, c.says) || x.Stage != control.StageSession {
@@ -243,23 +224,6 @@ func TestEchoesThatWaitForRoomKeepTheirOrder(t *testing.T) {
 	if x := decode[sent](t, r); x.Verified != 2000 {
 		t.Errorf("send says %s", r.stdout)
 	}
-}
-
-// answer sends a copy of m with another tid and byte flip changed, if that is
-// not negative.
-func answer(c *control.Conn, m *control.Message, tid uint64, flip int) {
-	r := copyOf(m)
-	r.TID = tid
-	if flip >= 0 {
-		r.Data[flip] ^= 4
-	}
-	_ = c.Send(r)
-}
-
-func copyOf(m *control.Message) *control.Message {
-	r := control.NewMessage(m.Type, append([]byte(nil), m.Front...), append([]byte(nil), m.Data...))
-	r.TID = m.TID
-	return r
 }
 
 func TestSendNoticesThatNothingComesBack(t *testing.T) {

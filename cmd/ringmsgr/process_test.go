@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -16,10 +17,31 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // The machine disturbs a process, and a process the machine.
+
+// spawnServe starts a serve in a process of its own, and waits until it is ready.
+func spawnServe(t testing.TB, flags string) (server *clitest.Process, at wire.Addr) {
+	t.Helper()
+	server = clitest.Start(t, strings.Fields("serve --json --log-level off "+flags)...)
+	return server, decode[listening](t, result{stdout: server.Line() + "\n"}).Listening.Front()
+}
+
+func spawnSend(t testing.TB, to wire.Addr, flags string) *clitest.Process {
+	t.Helper()
+	return clitest.Start(t, strings.Fields("send --json --log-level off "+flags+" "+to.String())...)
+}
+
+// reported is the result of a send, which must succeed.
+func reported(t testing.TB, client *clitest.Process) sent {
+	t.Helper()
+	r := decode[sent](t, result{stdout: client.Line() + "\n"})
+	client.Want(cli.OK)
+	return r
+}
 
 // awaitStopped waits until a process is stopped by a signal, or is not.
 func awaitStopped(t *testing.T, pid int, stopped bool) {
@@ -38,12 +60,9 @@ func awaitStopped(t *testing.T, pid int, stopped bool) {
 func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(backend), func(t *testing.T) {
-			server := spawn(t, "serve", "--json", "--policy", "stateful-server", "--cores", "2", "--backend", string(backend), "--log-level", "off")
-			var ready listening
-			server.decode(&ready)
-			at := ready.Listening.Front()
-			client := spawn(t, "send", "--json", "--policy", "lossless-client", "--messages", "20000", "--conns", "4", "--size", "2KiB",
-				"--keepalive", "100ms", "--log-level", "off", at.String())
+			server, at := spawnServe(t, "--policy stateful-server --cores 2 --backend "+string(backend))
+			const flags = "--policy lossless-client --messages 20000 --conns 4 --size 2KiB --keepalive 100ms"
+			client := spawnSend(t, at, flags)
 			pid := server.PID()
 			for range 20 {
 				server.Signal(syscall.SIGSTOP)
@@ -58,9 +77,7 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 				}
 				_ = c.Close()
 			}
-			var report sent
-			client.decode(&report)
-			client.Want(cli.OK)
+			report := reported(t, client)
 			if report.Verified != 20000 || report.Losses+report.Duplicates+report.Corrupt != 0 {
 				t.Errorf("send says %+v", report)
 			}
@@ -73,14 +90,8 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(backend), func(t *testing.T) {
-			server := spawn(t, "serve", "--json", "--cores", "2", "--backend", string(backend), "--log-level", "off")
-			var ready listening
-			server.decode(&ready)
-			client := spawn(t, "send", "--json", "--messages", "96", "--conns", "64", "--depth", "1", "--size", "4MiB", "--log-level", "off",
-				ready.Listening.Front().String())
-			var report sent
-			client.decode(&report)
-			client.Want(cli.OK)
+			server, at := spawnServe(t, "--cores 2 --backend "+string(backend))
+			report := reported(t, spawnSend(t, at, "--messages 96 --conns 64 --depth 1 --size 4MiB"))
 			m, err := perf.ReadMemory(server.PID())
 			clitest.Must(t, err)
 			if report.Verified == 0 || m.Peak == 0 || m.Peak > 512<<20 {

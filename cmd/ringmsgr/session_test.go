@@ -209,33 +209,6 @@ func TestSendForADuration(t *testing.T) {
 	}
 }
 
-// process is the program in a process of its own, which writes JSON.
-type process struct {
-	*clitest.Process
-	t     testing.TB
-	name  string
-	lines *json.Decoder
-}
-
-func spawn(t testing.TB, args ...string) *process {
-	t.Helper()
-	p := clitest.Start(t, args...)
-	return &process{Process: p, t: t, name: args[0], lines: json.NewDecoder(p.Stdout)}
-}
-
-// decode waits for the next line of JSON and returns it as well.
-func (p *process) decode(v any) string {
-	p.t.Helper()
-	var line json.RawMessage
-	if err := p.lines.Decode(&line); err != nil {
-		p.t.Fatalf("%s says nothing: %v: %s", p.name, err, p.Stderr())
-	}
-	if err := json.Unmarshal(line, v); err != nil {
-		p.t.Fatalf("%s says %s: %v", p.name, line, err)
-	}
-	return string(line)
-}
-
 func TestVia(t *testing.T) {
 	s := serve(t, "--name", "osd.0", "--listen", "v2:127.0.0.1:0/9")
 	road := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{})

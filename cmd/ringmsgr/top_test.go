@@ -163,18 +163,7 @@ func TestTopIsCalledRightly(t *testing.T) {
 // A process of another user ends the connection without an answer.
 func TestTopOfAnotherUserSaysWhoIsAnswered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")
-	l, err := net.Listen("unix", path)
-	clitest.Must(t, err)
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.Close()
-		}
-	}()
+	clitest.Listen(t, "unix", path, func(net.Conn) {})
 	if r := ringmsgr(t, "top", "--once", path).want(t, cli.Failed); !strings.Contains(r.stderr, "answers its own user and root alone") {
 		t.Errorf("%s", r.stderr)
 	}

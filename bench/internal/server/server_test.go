@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -20,11 +19,7 @@ func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
 	t.Helper()
 	f, err := start()
 	clitest.Must(t, err)
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	clitest.AtEnd(t, f.Close)
 	return f
 }
 
@@ -42,11 +37,7 @@ func newNet(t *testing.T, secure bool) *Listener {
 	t.Helper()
 	n, err := NewNet(secure)
 	clitest.Must(t, err)
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	clitest.AtEnd(t, n.Close)
 	return n
 }
 
@@ -176,15 +167,8 @@ func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
 }
 
 func TestTheLoadClientReportsAServerThatCloses(t *testing.T) {
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	clitest.Must(t, err)
-	defer listener.Close()
-	go func() {
-		if c, err := listener.Accept(); err == nil {
-			c.Close()
-		}
-	}()
-	l, err := load.Open(context.Background(), load.Options{Addr: listener.Addr().String(), Raw: true, Conns: 1, Depth: 1, Size: 10})
+	addr := clitest.Listen(t, "tcp4", "127.0.0.1:0", func(net.Conn) {})
+	l, err := load.Open(t.Context(), load.Options{Addr: addr, Raw: true, Conns: 1, Depth: 1, Size: 10})
 	clitest.Must(t, err)
 	defer l.Close()
 	if _, err := l.Run(load.Slice{Window: time.Hour, WindowMax: time.Hour}); err == nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -18,6 +19,38 @@ func Must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// AtEnd calls f at the end of the test, which fails if f does.
+func AtEnd(t testing.TB, f func() error) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := f(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Listen accepts connections up to the end of the test, and returns its address. Each connection has a
+// goroutine, which calls f and then closes it.
+func Listen(t testing.TB, network, at string, f func(c net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen(network, at)
+	Must(t, err)
+	AtEnd(t, l.Close)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // Check calls a program, which returns its exit status, with the words of args. The test fails
