@@ -185,7 +185,7 @@ func (l *grpcLoad) employ(c *grpcConn) error {
 	if err != nil {
 		return fmt.Errorf("stream to %s: %w", l.opt.Addr, err)
 	}
-	c.stream = newStreamer(l, s, c.index)
+	c.stream = &streamer{l: l, stream: s, numbers: newNumbers(c.index)}
 	return nil
 }
 
@@ -270,16 +270,11 @@ func (l *grpcLoad) Turn() error {
 // Warm implements load.Traffic.
 func (l *grpcLoad) Warm() bool { return l.cold == 0 }
 
-// Drain implements load.Traffic.
-func (l *grpcLoad) Drain() error {
-	close(l.stop)
-	for l.running > 0 {
-		if err := l.Turn(); err != nil {
-			return err
-		}
-	}
-	return l.err
-}
+// Stop implements load.Traffic.
+func (l *grpcLoad) Stop() { close(l.stop) }
+
+// Pending implements load.Traffic: a stream ends behind its last reply.
+func (l *grpcLoad) Pending() int { return l.running }
 
 func (l *grpcLoad) ended(err error) {
 	l.mu.Lock()
@@ -289,9 +284,6 @@ func (l *grpcLoad) ended(err error) {
 		l.err = err
 	}
 }
-
-// now reads the clock of the accounts, which does not change.
-func (l *grpcLoad) now() time.Duration { return l.meter.Now() }
 
 // answered counts a reply, the n-th of its stream in this slice.
 func (l *grpcLoad) answered(now, issued time.Duration, n int) {
@@ -312,17 +304,13 @@ type streamer struct {
 	numbers
 }
 
-func newStreamer(l *grpcLoad, s grpc.ClientStream, index int) *streamer {
-	return &streamer{l: l, stream: s, numbers: newNumbers(index)}
-}
-
 // run receives beside another goroutine that sends: a request that waits for the window
 // of the stream must not hold up the replies that would open it.
 func (s *streamer) run(stop <-chan struct{}) error {
 	depth := s.l.opt.Depth
 	due := make(chan time.Duration, depth) // when each request to be sent was issued
 	for range depth {
-		due <- s.l.now()
+		due <- s.l.meter.Now()
 	}
 	sent := make(chan time.Duration, depth) // of the open requests
 	failed := make(chan error, 1)
@@ -336,7 +324,7 @@ func (s *streamer) run(stop <-chan struct{}) error {
 		if err := s.stream.RecvMsg(&reply); err != nil {
 			return err
 		}
-		now := s.l.now()
+		now := s.l.meter.Now()
 		if err := s.check(&reply, s.l.payload); err != nil {
 			return err
 		}
@@ -377,10 +365,11 @@ const (
 	headerSum  = 12 // where the crc is
 )
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // numbers are the transaction ids of one worker: replies come in the order of the
 // requests. Sending and receiving may be on two goroutines.
 type numbers struct {
-	table *crc32.Table
 	asked uint64 // of the next request
 	want  uint64 // of the next reply
 }
@@ -388,14 +377,14 @@ type numbers struct {
 // newNumbers makes the numbers of worker index.
 func newNumbers(index int) numbers {
 	first := uint64(index)<<40 + 1
-	return numbers{crc32.MakeTable(crc32.Castagnoli), first, first}
+	return numbers{first, first}
 }
 
 func (n *numbers) request(payload []byte) message {
 	h := make([]byte, headerSize)
 	binary.LittleEndian.PutUint64(h, n.asked)
 	binary.LittleEndian.PutUint32(h[8:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(h[headerSum:], crc32.Checksum(h[:headerSum], n.table))
+	binary.LittleEndian.PutUint32(h[headerSum:], crc32.Checksum(h[:headerSum], castagnoli))
 	n.asked++
 	return message{mem.BufferSlice{mem.SliceBuffer(h), mem.SliceBuffer(payload)}}
 }
@@ -410,7 +399,7 @@ func (n *numbers) check(m *message, payload []byte) error {
 	}
 	var h [headerSize]byte
 	m.data.CopyTo(h[:])
-	if crc32.Checksum(h[:headerSum], n.table) != binary.LittleEndian.Uint32(h[headerSum:]) {
+	if crc32.Checksum(h[:headerSum], castagnoli) != binary.LittleEndian.Uint32(h[headerSum:]) {
 		return fmt.Errorf("%w: header crc", load.ErrReply)
 	}
 	if got := binary.LittleEndian.Uint64(h[:]); got != tid {

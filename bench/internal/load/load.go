@@ -130,21 +130,14 @@ func (l *Load) Fill() error {
 	return nil
 }
 
-// Drain ends the slice: requests that were not begun are taken back, the
-// others answered.
-func (l *Load) Drain() error {
+// Stop implements Traffic: requests that were not begun are taken back.
+func (l *Load) Stop() {
 	l.stopping = true
 	for _, c := range l.active {
 		n := c.out.withdraw()
 		c.open -= n
 		l.open -= n
 	}
-	for l.open > 0 {
-		if err := l.Turn(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (l *Load) issue(c *conn, now time.Duration) {

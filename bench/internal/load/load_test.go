@@ -13,32 +13,11 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// serve accepts connections up to the end of the test, each with a goroutine of its own.
-func serve(t *testing.T, each func(net.Conn)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	clitest.Must(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				each(conn)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // Matrix: BE-04
 func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 	for _, c := range []struct{ conns, active, want int }{{10, 0, 10}, {10, 2, 2}, {10, 10, 10}, {1, 1, 1}} {
 		var used atomic.Int64 // connections with a reply
-		addr := serve(t, func(conn net.Conn) {
+		addr := clitest.Listen(t, "tcp4", "127.0.0.1:0", func(conn net.Conn) {
 			first := make([]byte, 1)
 			if _, err := io.ReadFull(conn, first); err != nil {
 				return
@@ -87,7 +66,7 @@ func TestActiveConnectionsLieBetweenIdleOnes(t *testing.T) {
 // echoes starts an echo server, which waits before it answers.
 func echoes(t *testing.T, wait func()) (addr string) {
 	t.Helper()
-	return serve(t, func(conn net.Conn) {
+	return clitest.Listen(t, "tcp4", "127.0.0.1:0", func(conn net.Conn) {
 		p := make([]byte, 4<<10)
 		for {
 			n, err := conn.Read(p)
@@ -182,7 +161,7 @@ func TestReadsOfAServerThatChecksNothingAreChecked(t *testing.T) {
 		"elsewhere":    {2, func(p []byte, off int64) { blocks.Fill(p, off+blocks.Size, 1) }},
 		"a wrong byte": {SampleMask + 1, func(p []byte, _ int64) { p[2000] ^= 1 }},
 	} {
-		addr := serve(t, func(conn net.Conn) {
+		addr := clitest.Listen(t, "tcp4", "127.0.0.1:0", func(conn net.Conn) {
 			var head [blocks.HeadSize]byte
 			for n := 1; ; n++ {
 				if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -288,10 +267,9 @@ func (s *script) Turn() error {
 
 func (s *script) Warm() bool { return s.turns >= s.warmTurns }
 
-func (s *script) Drain() error {
-	s.do(s.drained)
-	return nil
-}
+func (s *script) Stop() { s.do(s.drained) }
+
+func (s *script) Pending() int { return 0 }
 
 var tenTurns = Slice{Warm: 20 * time.Millisecond, WarmMax: time.Second, Window: 100 * time.Millisecond, WindowMax: time.Second}
 

@@ -17,8 +17,10 @@ type Traffic interface {
 	Turn() error
 	// Warm says whether every open request was answered once in this slice.
 	Warm() bool
-	// Drain issues no more requests and waits for the replies that are due.
-	Drain() error
+	// Stop issues no more requests.
+	Stop()
+	// Pending is the number of requests, or of streams, that have not ended.
+	Pending() int
 }
 
 // Meter keeps the accounts of one slice. Only events between open and close belong to the
@@ -100,7 +102,9 @@ func (m *Meter) Run(s Slice, t Traffic, enough uint64) (res Result, err error) {
 	if err := m.close(&res); err != nil {
 		return res, err
 	}
-	err = t.Drain()
+	for t.Stop(); t.Pending() > 0 && err == nil; {
+		err = t.Turn()
+	}
 	res.Total = m.total
 	return res, err
 }

@@ -72,6 +72,12 @@ func (s *sockets) answered(now, issued time.Duration) {
 	s.meter.Answered(now - issued)
 }
 
+// Stop implements Traffic.
+func (s *sockets) Stop() { s.stopping = true }
+
+// Pending implements Traffic.
+func (s *sockets) Pending() int { return s.open }
+
 // Warm implements Traffic.
 func (s *sockets) Warm() bool { return s.cold == 0 }
 

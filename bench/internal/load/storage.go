@@ -212,17 +212,6 @@ func (s *Storage) Fill() error {
 	return nil
 }
 
-// Drain implements Traffic.
-func (s *Storage) Drain() error {
-	s.stopping = true
-	for s.open > 0 {
-		if err := s.Turn(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Turn implements Traffic.
 func (s *Storage) Turn() error { return s.wait(pollEach) }
 

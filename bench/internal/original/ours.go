@@ -203,16 +203,11 @@ func (c *client) Turn() error {
 // Warm implements load.Traffic.
 func (c *client) Warm() bool { return c.seen-c.began >= uint64(len(c.conns)*c.inFlight) }
 
-// Drain implements load.Traffic.
-func (c *client) Drain() error {
-	c.stopping.Store(true)
-	for c.open.Load() > 0 {
-		if err := c.Turn(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Stop implements load.Traffic.
+func (c *client) Stop() { c.stopping.Store(true) }
+
+// Pending implements load.Traffic.
+func (c *client) Pending() int { return int(c.open.Load()) }
 
 // Close implements child.Load.
 func (c *client) Close() {
