@@ -35,15 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// everyServer names all variants of this build, also those that run only when they are named.
-func everyServer() string {
-	var names []string
-	for _, v := range variants() {
-		names = append(names, v.name)
-	}
-	return strings.Join(names, ",")
-}
-
 // The benchmark itself, tiny, with every server that this build has.
 // Matrix: BE-01
 func TestTheBenchmarkRuns(t *testing.T) {
@@ -52,7 +43,7 @@ func TestTheBenchmarkRuns(t *testing.T) {
 		rounds     int
 	}{{child.ModeCRC, "4x4", 2}, {child.ModeSecure, "3x2", 1}} {
 		f, out := benchmark(t, "--mode", run.mode, "--rounds", strconv.Itoa(run.rounds), "--slice", "10ms",
-			"--sizes", "64,64KiB", "--loads", run.load, "--servers", everyServer())
+			"--sizes", "64,64KiB", "--loads", run.load, "--servers", names(variants()))
 		if len(f.Servers) != len(variants()) || len(f.Cells) != 2 || f.Machine.Kernel == "" || f.Machine.Go == "" {
 			t.Fatalf("%d servers, %d cells, %+v", len(f.Servers), len(f.Cells), f.Machine)
 		}
@@ -161,7 +152,7 @@ func TestTooFewDescriptorsAreSaidAtOnce(t *testing.T) {
 }
 
 // benchmark runs the program and returns its results and its output. --show prints the same.
-func benchmark(t *testing.T, args ...string) (report.File, string) {
+func benchmark(t *testing.T, args ...string) (f report.File, output string) {
 	t.Helper()
 	t.Setenv(asProgram, "1")
 	path := filepath.Join(t.TempDir(), "results.json")
@@ -172,17 +163,10 @@ func benchmark(t *testing.T, args ...string) (report.File, string) {
 	if status := run([]string{"--show", path}, nil, &again, io.Discard); status != cli.OK || again.String() != stdout.String() {
 		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
 	}
-	return readReport(t, path), stdout.String() + stderr.String()
-}
-
-// readReport reads the file of --json.
-func readReport(t *testing.T, path string) report.File {
-	t.Helper()
-	var f report.File
 	p, err := os.ReadFile(path)
 	clitest.Must(t, err)
 	clitest.Must(t, json.Unmarshal(p, &f))
-	return f
+	return f, stdout.String() + stderr.String()
 }
 
 func TestTheBenchmarkRunsWithGCLoadAndAtARate(t *testing.T) {

@@ -25,15 +25,11 @@ import (
 // script answers for the children of a runner: each slice of each server brings
 // the same, and a server that counts its system calls makes some all the time.
 type script struct {
-	t        *testing.T
-	steps    []string      // the events, in order
-	slices   []load.Slice  // that were asked for
-	slow     bool          // system calls are being counted from outside
-	own      *uint64       // the server's own count; nil: it has none
-	perSlice uint64        // calls of one slice
-	stray    uint64        // calls that belong to no slice, at each other step
-	result   load.Result   // of a slice
-	slowed   time.Duration // by which counting makes latencies longer
+	t      *testing.T
+	steps  []string     // the events, in order
+	slices []load.Slice // that were asked for
+	slow   bool         // system calls are being counted from outside
+	own    *uint64      // the server's own count; nil: it has none
 }
 
 // A slice of 1250 messages: 1000 of them in the window, of which 990 began
@@ -42,20 +38,13 @@ const (
 	sliceTotal   = 1250
 	sliceCalls   = 5000
 	sliceReplies = 990
+	strayCalls   = 100000      // that belong to no slice, at each other step
+	slowed       = time.Second // by which counting makes latencies longer
 )
-
-func newScript(t *testing.T) *script {
-	s := &script{t: t, perSlice: sliceCalls, stray: 100000, slowed: time.Second}
-	s.result = load.Result{
-		Bytes: 1000 * 150, PerReply: 150, Total: sliceTotal, Window: 500 * time.Millisecond, Steady: true,
-		ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond,
-	}
-	return s
-}
 
 func (s *script) strays() {
 	if s.own != nil {
-		*s.own += s.stray
+		*s.own += strayCalls
 	}
 }
 
@@ -76,14 +65,16 @@ func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, method s
 		s.steps = append(s.steps, "run")
 		s.slices = append(s.slices, arg.(child.Slice).Slice)
 		if s.own != nil {
-			*s.own += s.perSlice
+			*s.own += sliceCalls
 		}
-		r := s.result
-		r.Latency = perf.NewHistogram()
+		r := load.Result{
+			Bytes: 1000 * 150, PerReply: 150, Total: sliceTotal, Window: 500 * time.Millisecond, Steady: true,
+			ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond, Latency: perf.NewHistogram(),
+		}
 		for range sliceReplies {
 			took := 2 * time.Millisecond
 			if s.slow {
-				took += s.slowed
+				took += slowed
 			}
 			r.Latency.Record(took)
 		}
@@ -106,9 +97,9 @@ func (o *outside) Read() (uint64, error) {
 	for _, step := range o.s.steps[o.begin:] {
 		switch step {
 		case "run":
-			n += o.s.perSlice
+			n += sliceCalls
 		case "gc true", "gc false":
-			n += o.s.stray
+			n += strayCalls
 		}
 	}
 	return n, nil
@@ -144,7 +135,7 @@ func TestSystemCallsAreDividedByTheMessagesOfTheWholeSlice(t *testing.T) {
 		"not counted":                            func(*runner, *script) {},
 	} {
 		for _, gcLoad := range []bool{false, true} {
-			s := newScript(t)
+			s := &script{t: t}
 			r := scripted(t, s, "--rounds", "3")
 			prepare(r, s)
 			cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1, GCLoad: gcLoad})
@@ -166,7 +157,7 @@ func TestSystemCallsAreDividedByTheMessagesOfTheWholeSlice(t *testing.T) {
 }
 
 func TestSlicesThatAreCountedAreNotTimed(t *testing.T) {
-	s := newScript(t)
+	s := &script{t: t}
 	r := scripted(t, s, "--rounds", "3")
 	r.countOutside(s)
 	cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1})
@@ -186,7 +177,7 @@ func TestSlicesThatAreCountedAreNotTimed(t *testing.T) {
 }
 
 func TestTheFiguresOfASampleAreThoseOfTheWindow(t *testing.T) {
-	s := newScript(t)
+	s := &script{t: t}
 	r := scripted(t, s, "--rounds", "1")
 	cell, err := r.measureCell(t.Context(), report.Load{Size: 100, Conns: 1, Depth: 1})
 	clitest.Must(t, err)

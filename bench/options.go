@@ -89,7 +89,7 @@ func (o *options) preset(rivals bool) preset {
 	}
 	switch {
 	case o.original:
-		p.servers = names(originalVariants(o.releases), func(variant) bool { return true })
+		p.servers = names(originalVariants(o.releases))
 		p.loads, p.whats = "1x1,4x64,4x16", originalWhats
 		p.rounds, p.slice = report.EnoughRounds, 500*time.Millisecond
 		if o.quick {
@@ -98,13 +98,14 @@ func (o *options) preset(rivals bool) preset {
 		return p
 	case o.storage && o.quick:
 		return preset{
-			servers: usualStorage(), sizes: "4KiB", loads: "16x16", rounds: report.EnoughRounds, slice: 100 * time.Millisecond,
-			total: 50 * time.Second, file: "256MiB", whats: storageWhats,
+			servers: names(storageVariants()), sizes: "4KiB", loads: "16x16", rounds: report.EnoughRounds,
+			slice: 100 * time.Millisecond, total: 50 * time.Second, file: "256MiB", whats: storageWhats,
 		}
 	case o.storage:
 		return preset{
-			servers: usualStorage(), sizes: "4KiB,64KiB", loads: "1x1,64x1,16x16", rounds: report.EnoughRounds,
-			slice: 120 * time.Millisecond, total: 350 * time.Second, file: "1GiB", whats: storageWhats,
+			servers: names(storageVariants()), sizes: "4KiB,64KiB", loads: "1x1,64x1,16x16",
+			rounds: report.EnoughRounds, slice: 120 * time.Millisecond, total: 350 * time.Second,
+			file: "1GiB", whats: storageWhats,
 		}
 	case o.growth:
 		p.servers, p.sizes, p.loads = "floor,"+ours, "4KiB", "1x1,10x1,100x1,1000x1:10,1000x1,10000x1:100,10000x1"
@@ -150,8 +151,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	fs.StringVar(&o.show, "show", "", "print the tables of a `file` written with --json, and measure nothing")
 	fs.StringVar(&servers, "servers", "", "servers to compare, a comma `list`; NAME@N is a server on N cores")
 	fs.StringVar(&o.base, "base", "",
-		"`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the "+
-			"first)")
+		"`server` that the ratios are relative to (default epoll, with --storage ring, else net, else the first)")
 	cli.Var(fs, &o.sizes, "sizes", "", "payload sizes, a comma `list`", cli.List(parseSize))
 	cli.Var(fs, &o.shapes, "loads", "",
 		"connections x depth, a comma `list`; 1000x1:10 has 10 of 1000 connections active", cli.List(parseShape))

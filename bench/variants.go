@@ -92,25 +92,24 @@ func find(all []variant, name string) (variant, error) {
 
 // usualServers lists the echo servers that are compared if none is named.
 func usualServers(quick bool) string {
-	return names(variants(), func(v variant) bool { return !v.extra && (!quick || !v.detail) })
+	return names(slices.DeleteFunc(variants(), func(v variant) bool { return v.extra || quick && v.detail }))
 }
 
-// usualStorage lists the storage servers of this build.
-func usualStorage() string { return names(storageVariants(), func(variant) bool { return true }) }
-
-// names lists the names of the variants for which of is true.
-func names(all []variant, of func(variant) bool) string {
+func names(all []variant) string {
 	var list []string
 	for _, v := range all {
-		if of(v) {
-			list = append(list, v.name)
-		}
+		list = append(list, v.name)
 	}
 	return strings.Join(list, ",")
 }
 
 // storageVariants lists the storage servers of this build, the floor first.
 func storageVariants() []variant {
+	messenger := func(backend uring.Backend) func(storage.Config) (child.Server, error) {
+		return func(cfg storage.Config) (child.Server, error) {
+			return child.Started(storage.NewMessenger(cfg, string(backend)))
+		}
+	}
 	list := []variant{
 		{
 			name: "ring", raw: true, about: "a bare loop over a ring, without frames: the floor",
@@ -120,15 +119,11 @@ func storageVariants() []variant {
 		},
 		{
 			name: "io_uring", about: "ringmsgr, one core, which reads and writes through the ring",
-			storage: func(cfg storage.Config) (child.Server, error) {
-				return child.Started(storage.NewMessenger(cfg, string(uring.IOUring)))
-			},
+			storage: messenger(uring.IOUring),
 		},
 		{
 			name: "epoll", about: "ringmsgr over epoll, one core, with Linux AIO or threads for files",
-			storage: func(cfg storage.Config) (child.Server, error) {
-				return child.Started(storage.NewMessenger(cfg, string(uring.Epoll)))
-			},
+			storage: messenger(uring.Epoll),
 		},
 		{
 			name: "net", about: "package net, a goroutine per connection, which calls ReadAt and WriteAt",
@@ -157,16 +152,14 @@ func messengerVariants() []variant {
 		})
 	}
 	ring, epoll := string(uring.IOUring), string(uring.Epoll)
-	add("io_uring",
-		"ringmsgr, one core, frames through a ring; each connection chooses how it "+
-			"receives", false, serverConfig{Backend: ring})
+	const usual = "ringmsgr, one core, frames through a ring; each connection chooses how it receives"
+	add("io_uring", usual, false, serverConfig{Backend: ring})
 	add("epoll", "ringmsgr, one core, the same loop over epoll", false, serverConfig{Backend: epoll})
 	add("io_uring+v1", "the ring with msgr1, the older protocol, always in its mode crc", false, serverConfig{Backend: ring, Msgr1: true})
 	add("epoll+v1", "epoll with msgr1", false, serverConfig{Backend: epoll, Msgr1: true})
 	add("io_uring+spin", "the ring, polling 50 us before it sleeps", true, serverConfig{Backend: ring, Spin: spinTime})
-	add("io_uring+limit",
-		"the ring, GOGC off and a memory limit 256 MiB above what "+
-			"lives", true, serverConfig{Backend: ring, Room: calmRoom})
+	const limited = "the ring, GOGC off and a memory limit 256 MiB above what lives"
+	add("io_uring+limit", limited, true, serverConfig{Backend: ring, Room: calmRoom})
 	if uring.Flavour == uring.Epoll { // it has no ring
 		return slices.DeleteFunc(list, func(v variant) bool { return v.config.Backend == ring })
 	}

@@ -19,12 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
-// results writes a file as the benchmark does, with two servers and three cells.
-func results(t *testing.T) (path string) {
-	t.Helper()
-	return written(t, measured())
-}
-
+// measured are results as the benchmark has them, of two servers and three cells.
 func measured() *report.File {
 	f := &report.File{
 		Machine: report.Machine{CPU: "a test", Cores: 1, Kernel: "0", Go: "go"},
@@ -59,7 +54,7 @@ func written(t *testing.T, f *report.File) (path string) {
 func TestThePicturesAreSVGAndNameTheServers(t *testing.T) {
 	dir := t.TempDir()
 	var errs bytes.Buffer
-	if status := run([]string{"--dir", dir, results(t)}, io.Discard, &errs); status != cli.OK {
+	if status := run([]string{"--dir", dir, written(t, measured())}, io.Discard, &errs); status != cli.OK {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
 	picturesSay(t, dir, map[string][]string{
@@ -125,17 +120,18 @@ func TestTheBenchmarkDraws(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	show := exec.CommandContext(t.Context(), program, "--show", results(t), "--plot", filepath.Join(dir, "pictures"))
+	pictures := filepath.Join(dir, "pictures")
+	show := exec.CommandContext(t.Context(), program, "--show", written(t, measured()), "--plot", pictures)
 	show.Dir = library
 	if out, err := show.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	all := map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil}
-	picturesSay(t, filepath.Join(dir, "pictures"), all)
+	picturesSay(t, pictures, all)
 }
 
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
-	file := results(t)
+	file := written(t, measured())
 	for args, want := range map[string]string{
 		"":                             "want one file",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",

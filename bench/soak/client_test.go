@@ -34,18 +34,12 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "cut", proxy: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond, number: 6},
-	{
-		name: "msgr1", proxy: true, msgr1: true, depth: 16, sizes: [2]int{64, 128 << 10}, every: 20 * time.Millisecond,
-		number: 2,
-	},
-	{
-		name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10}, every: 20 * time.Millisecond,
-		number: 2,
-	},
-	{
-		name: "slow", depth: 64, sizes: [2]int{32 << 10, 64 << 10}, every: 10 * time.Millisecond,
-		hold: 400 * time.Millisecond, number: 2,
-	},
+	{name: "msgr1", proxy: true, msgr1: true, depth: 16, sizes: [2]int{64, 128 << 10},
+		every: 20 * time.Millisecond, number: 2},
+	{name: "peer", proxy: true, peer: true, depth: 16, sizes: [2]int{64, 16 << 10},
+		every: 20 * time.Millisecond, number: 2},
+	{name: "slow", depth: 64, sizes: [2]int{32 << 10, 64 << 10}, every: 10 * time.Millisecond,
+		hold: 400 * time.Millisecond, number: 2},
 	{name: "quick", depth: 4, sizes: [2]int{64, 4096}, every: 5 * time.Millisecond, number: 2},
 }
 

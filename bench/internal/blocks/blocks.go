@@ -142,11 +142,9 @@ func Parse(p []byte, size int64) (Request, error) {
 	r := Request{
 		Off: int64(binary.LittleEndian.Uint64(p)), Len: int(binary.LittleEndian.Uint32(p[8:])), Kind: Kind(p[12]), Flags: p[13],
 	}
-	ok := r.Kind == Read || r.Kind == Write
-	if ok {
-		ok = r.Off >= 0 && r.Off%Size == 0 && r.Len > 0 && r.Len <= MaxLen && r.Len%Size == 0 && r.Off <= size-int64(r.Len)
-	}
-	if !ok || r.Flags > Direct|Grouped {
+	whole := r.Off%Size == 0 && r.Len%Size == 0 && r.Len > 0 && r.Len <= MaxLen
+	inside := r.Off >= 0 && r.Off <= size-int64(r.Len)
+	if !whole || !inside || r.Kind != Read && r.Kind != Write || r.Flags > Direct|Grouped {
 		return Request{}, fmt.Errorf("%w: kind %d, flags %#x, %d bytes at %d of %d", ErrBlock, r.Kind, r.Flags, r.Len, r.Off, size)
 	}
 	return r, nil

@@ -21,26 +21,9 @@ func (f *File) WriteTable(w io.Writer) error {
 	return errors.Join(err, f.WriteSummary(w))
 }
 
-// write writes the output of parts at once.
-func write(w io.Writer, parts ...func(b *bytes.Buffer)) error {
+// WriteHead writes the part of the table that comes before the cells: the servers and the machine.
+func (f *File) WriteHead(w io.Writer) error {
 	var b bytes.Buffer
-	for _, part := range parts {
-		part(&b)
-	}
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-// WriteHead writes the part of the table that comes before the cells.
-func (f *File) WriteHead(w io.Writer) error { return write(w, f.writeHead) }
-
-// WriteSummary writes the part that comes after the cells.
-func (f *File) WriteSummary(w io.Writer) error {
-	return write(w, f.writeSummary, f.writeNotes)
-}
-
-// writeHead describes the run: the servers and the machine.
-func (f *File) writeHead(b *bytes.Buffer) {
 	m := f.Machine
 	head := fmt.Sprintf("%s, %d cores, Linux %s, %s", m.CPU, m.Cores, m.Kernel, m.Go)
 	if m.Commit != "" {
@@ -52,18 +35,17 @@ func (f *File) writeHead(b *bytes.Buffer) {
 	if f.Mode == "secure" {
 		head += ", mode secure"
 	}
-	writeText(b, head)
+	writeText(&b, head)
 	for _, s := range f.Servers {
-		writeText(b, fmt.Sprintf("  %s: %s", s.Name, s.About))
+		writeText(&b, fmt.Sprintf("  %s: %s", s.Name, s.About))
 	}
+	_, err := b.WriteTo(w)
+	return err
 }
 
 // WriteCell writes the table of one cell.
 func (f *File) WriteCell(w io.Writer, c *Cell) error {
-	return write(w, func(b *bytes.Buffer) { f.writeCell(b, c) })
-}
-
-func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
+	var b bytes.Buffer
 	rows := [][]string{c.Load.columns(f.Base)}
 	for i := range c.Results {
 		rows = append(rows, c.Results[i].row(f.Base))
@@ -85,10 +67,12 @@ func (f *File) writeCell(b *bytes.Buffer, c *Cell) {
 		medians = "one round"
 	}
 	b.WriteByte('\n')
-	writeText(b, fmt.Sprintf("%v (%s)", c.Load, medians))
-	writeColumns(b, rows, 1, figureColumns)
+	writeText(&b, fmt.Sprintf("%v (%s)", c.Load, medians))
+	writeColumns(&b, rows, 1, figureColumns)
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return len(row) <= figureColumns })
-	writeColumns(b, rows, figureColumns, len(rows[0]))
+	writeColumns(&b, rows, figureColumns, len(rows[0]))
+	_, err := b.WriteTo(w)
+	return err
 }
 
 // writeColumns writes the first column of rows to the left, and the columns from first to end-1 to
@@ -219,21 +203,26 @@ func (r Ratio) verdict(moreIsBetter bool) verdict {
 	return same
 }
 
-// writeSummary says for each server where it loses and wins against the base, losses first.
-func (f *File) writeSummary(b *bytes.Buffer) {
+// WriteSummary writes the part that comes after the cells: where each server loses and wins against the
+// base, losses first, and the notes.
+func (f *File) WriteSummary(w io.Writer) error {
+	var b bytes.Buffer
 	for _, s := range f.Servers {
 		if s.Name == f.Base {
 			continue
 		}
-		fmt.Fprintf(b, "\n%s against %s\n", s.Name, f.Base)
-		f.writeVerdicts(b, s.Name, "messages/s", true, func(r *Ratios) Ratio { return r.Rate })
-		f.writeVerdicts(b, s.Name, "p99 latency", false, func(r *Ratios) Ratio { return r.P99 })
-		f.writeVerdicts(b, s.Name, "CPU per message", false, func(r *Ratios) Ratio { return r.CPU })
+		fmt.Fprintf(&b, "\n%s against %s\n", s.Name, f.Base)
+		f.writeVerdicts(&b, s.Name, "messages/s", true, func(r *Ratios) Ratio { return r.Rate })
+		f.writeVerdicts(&b, s.Name, "p99 latency", false, func(r *Ratios) Ratio { return r.P99 })
+		f.writeVerdicts(&b, s.Name, "CPU per message", false, func(r *Ratios) Ratio { return r.CPU })
 	}
 	b.WriteByte('\n')
 	const rule = "A cell is better or worse when all of its rounds agree, %d at least, and their median differs by " +
 		"more than %v %%."
-	writeText(b, fmt.Sprintf(rule, EnoughRounds, 100*leastDifference))
+	writeText(&b, fmt.Sprintf(rule, EnoughRounds, 100*leastDifference))
+	f.writeNotes(&b)
+	_, err := b.WriteTo(w)
+	return err
 }
 
 // writeVerdicts writes those of one figure of one server.

@@ -82,19 +82,13 @@ func Accept(ctx context.Context, c net.Conn, secure bool) (*frame.Encoder, *fram
 
 func entity() wire.EntityName { return wire.EntityName{Type: wire.Client, ID: "bench"} }
 
-// v2 is a as an address of the protocol.
+// v2 is a as an address of the protocol, without an IP and a port if it is no TCP address.
 func v2(a net.Addr, nonce uint32) wire.Addr {
-	return wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce, AddrPort: addrPort(a)}
-}
-
-// addrPort is a as netip knows it; invalid if it is no TCP address.
-func addrPort(a net.Addr) netip.AddrPort {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
+	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: nonce}
+	if t, ok := a.(*net.TCPAddr); ok {
+		to.AddrPort = netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), uint16(t.Port))
 	}
-	p := t.AddrPort()
-	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	return to
 }
 
 // The keys of both sides in mode secure: cephx with known keys measures the cost of encryption, and

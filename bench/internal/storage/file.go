@@ -142,13 +142,6 @@ func (f *files) close() {
 	}
 }
 
-func (f *files) of(r blocks.Request) (*os.File, error) {
-	if one := f[way(r)]; one != nil {
-		return one, nil
-	}
-	return nil, errWay(r)
-}
-
 func errWay(r blocks.Request) error {
 	return fmt.Errorf("%w: flags %#x: the file is not open for that", blocks.ErrBlock, r.Flags)
 }
@@ -158,9 +151,9 @@ func (f *files) carryOut(r blocks.Request, p []byte) error {
 	if len(p) != r.Len {
 		return fmt.Errorf("%w: %d bytes of data for %d", blocks.ErrBlock, len(p), r.Len)
 	}
-	file, err := f.of(r)
-	if err != nil {
-		return err
+	file := f[way(r)]
+	if file == nil {
+		return errWay(r)
 	}
 	if r.Kind == blocks.Read {
 		if _, err := file.ReadAt(p, r.Off); err != nil {
@@ -171,6 +164,6 @@ func (f *files) carryOut(r blocks.Request, p []byte) error {
 	if err := blocks.Stamped(p, r.Off); err != nil {
 		return err
 	}
-	_, err = file.WriteAt(p, r.Off)
+	_, err := file.WriteAt(p, r.Off)
 	return err
 }

@@ -138,32 +138,30 @@ func readID(root string) (uint64, error) {
 
 // privateID mounts tracefs privately: in a mount namespace of a thread of its own, which ends,
 // with the mount, when the number is read.
-func privateID() (uint64, error) {
-	type answer struct {
-		id  uint64
-		err error
-	}
-	result := make(chan answer, 1)
+func privateID() (id uint64, err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread must not be used again
-		id, err := func() (uint64, error) {
-			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-				return 0, fmt.Errorf("tracefs is not mounted: %w", os.NewSyscallError("unshare", err))
-			}
-			if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-				return 0, os.NewSyscallError("mount", err)
-			}
-			const root = "/sys/kernel/tracing"
-			if err := unix.Mount("tracefs", root, "tracefs", 0, ""); err != nil {
-				if errors.Is(err, fs.ErrNotExist) {
-					err = errors.New("this kernel has no tracepoints")
-				}
-				return 0, fmt.Errorf("mount tracefs: %w", err)
-			}
-			return readID(root)
-		}()
-		result <- answer{id, err}
+		id, err = mountAndReadID()
 	}()
-	a := <-result
-	return a.id, a.err
+	<-done
+	return id, err
+}
+
+func mountAndReadID() (uint64, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return 0, fmt.Errorf("tracefs is not mounted: %w", os.NewSyscallError("unshare", err))
+	}
+	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return 0, os.NewSyscallError("mount", err)
+	}
+	const root = "/sys/kernel/tracing"
+	if err := unix.Mount("tracefs", root, "tracefs", 0, ""); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("this kernel has no tracepoints")
+		}
+		return 0, fmt.Errorf("mount tracefs: %w", err)
+	}
+	return readID(root)
 }
