@@ -128,7 +128,7 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys)
 	}
 	var last uint64
 	number := func() uint64 { last++; return last }
-	opt := trace.StreamOptions{Keys: keys, Cut: d.cutBytes(), Emit: d.record}
+	opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
 	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
 	defer streams.Close()
 	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
@@ -146,13 +146,6 @@ func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys)
 		}
 	}
 	return nil
-}
-
-func (d *decoding) cutBytes() int {
-	if d.cut == 0 {
-		return -1
-	}
-	return int(d.cut)
 }
 
 // maxLine bounds a line of a trace, in bytes.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,47 +69,29 @@ func packets(t testing.TB, file string) (head []byte, list [][]byte) {
 // Matrix: OB-10
 func TestDecodeSaysWhatIsWrong(t *testing.T) {
 	type recording = [][]byte
-	// payload is the index of the n-th packet of at least so many bytes.
-	payload := func(list recording, size, n int) int {
-		for i, p := range list {
-			if len(p) >= size {
-				if n--; n < 0 {
-					return i
-				}
-			}
+	// damaged changes a byte of the second packet of at least size bytes. A negative at is from its end.
+	damaged := func(size, at int) func(recording) recording {
+		return func(list recording) recording {
+			p := slices.DeleteFunc(slices.Clone(list), func(p []byte) bool { return len(p) < size })[1]
+			p[(at+len(p))%len(p)] ^= 1
+			return list
 		}
-		t.Fatal("no such packet")
-		return 0
 	}
 	for _, c := range []struct {
 		file, what string
 		change     func(list recording) recording
 		says       string
 	}{
-		{"msgr2.pcap", "a byte of a message is damaged", func(l recording) recording {
-			i := payload(l, 300, 1)
-			l[i] = bytes.Clone(l[i])
-			l[i][len(l[i])-40] ^= 1
-			return l
-		}, "! acceptor: MESSAGE: bad frame: segment crc does not match"},
-		{"msgr2.pcap", "a byte of a preamble is damaged", func(l recording) recording {
-			i := payload(l, 300, 1)
-			l[i] = bytes.Clone(l[i])
-			l[i][16+14+20+32+3] ^= 1
-			return l
-		}, "preamble crc does not match"},
+		{"msgr2.pcap", "a byte of a message is damaged", damaged(300, -40),
+			"! acceptor: MESSAGE: bad frame: segment crc does not match"},
+		{"msgr2.pcap", "a byte of a preamble is damaged", damaged(300, 16+14+20+32+3), "preamble crc does not match"},
 		{"msgr2.pcap", "the recording ends early", func(l recording) recording { return l[:len(l)-8] },
 			"end: open where the recording ends"},
 		{"msgr2.pcap", "the recording ends in the handshake", func(l recording) recording { return l[:12] },
 			"it ended before a session was open"},
 		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] },
 			"it had begun before the recording"},
-		{"msgr1.pcap", "a byte of a message is damaged", func(l recording) recording {
-			i := payload(l, 260, 1)
-			l[i] = bytes.Clone(l[i])
-			l[i][len(l[i])-30] ^= 1
-			return l
-		}, "MSG: "},
+		{"msgr1.pcap", "a byte of a message is damaged", damaged(260, -30), "MSG: "},
 	} {
 		head, list := packets(t, c.file)
 		file := string(bytes.Join(append([][]byte{head}, c.change(list)...), nil))
@@ -124,7 +107,7 @@ func TestDecodeReadsOnBehindAGap(t *testing.T) {
 		head, list := packets(t, file)
 		whole := strings.Count(ringmsgr(t, "decode", recordings+file).want(t, cli.OK).stdout, "\n")
 		for i := range list {
-			rest := bytes.Join(append([][]byte{head}, append(append([][]byte{}, list[:i]...), list[i+1:]...)...), nil)
+			rest := bytes.Join(slices.Concat([][]byte{head}, list[:i], list[i+1:]), nil)
 			got := ringmsgrWith(t, string(rest), "decode", "-").want(t, cli.OK).stdout
 			if n := strings.Count(got, "\n"); n > whole+8 {
 				t.Errorf("%s without packet %d: %d lines, with it %d:\n%s", file, i, n, whole, got)
@@ -193,21 +176,17 @@ func TestKeysAreLoggedToAFileOfOurOwn(t *testing.T) {
 }
 
 func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
-	for _, c := range []struct{ stdin, args, says string }{
-		{"", "/nonexistent/x", "/nonexistent/x: no such file or directory"},
-		{"nonsense", "-", "line 1 is no record of a trace"},
-		{"{}\n", "-", "line 1 is no record"},
-		{strings.Repeat("x", maxLine+1), "-", "more than 1048576 bytes"},
-		{"\xd4\xc3\xb2\xa1", "-", "no recording of network traffic"},
-	} {
-		r := ringmsgrWith(t, c.stdin, append([]string{"decode"}, strings.Fields(c.args)...)...).want(t, cli.Failed)
-		if !strings.Contains(r.stderr, c.says) {
-			t.Errorf("%s: %q, want %q", c.args, r.stderr, c.says)
-		}
+	missing := ringmsgr(t, "decode", "/nonexistent/x").want(t, cli.Failed)
+	if !strings.Contains(missing.stderr, "/nonexistent/x: no such file or directory") {
+		t.Error(missing.stderr)
 	}
 	head, list := packets(t, "msgr2.pcap")
-	whole := string(bytes.Join(append([][]byte{head}, list...), nil))
+	whole := string(readRecording(t, "msgr2.pcap"))
 	for _, c := range []struct{ stdin, says, prints string }{
+		{"nonsense", "line 1 is no record of a trace", ""},
+		{"{}\n", "line 1 is no record", ""},
+		{strings.Repeat("x", maxLine+1), "more than 1048576 bytes", ""},
+		{"\xd4\xc3\xb2\xa1", "no recording of network traffic", ""},
 		{"", "it is empty", ""},
 		{string(head), "the recording has no TCP packets", ""},
 		{string(head) + string(list[0]), "nothing in it is msgr2 or msgr1", ""},

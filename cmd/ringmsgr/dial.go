@@ -46,16 +46,12 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	return m, nil
 }
 
-// attemptTime bounds the only attempt: a little below limit, as the deadline of an attempt
-// names the stage that it reached.
-func attemptTime(limit time.Duration) time.Duration { return limit - limit/20 }
-
 // attemptGrace is the time beyond the limit for the result of an attempt, on a machine that is
 // short of CPU time.
 const attemptGrace = 2 * time.Second
 
-// waitReady waits until c is ready or over. once: c makes a single attempt, within attemptTime,
-// whose error may come a little after the deadline of ctx.
+// waitReady waits until c is ready or over. once: c makes a single attempt, whose error may come a little
+// after the deadline of ctx.
 func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	limit, ok := ctx.Deadline()
 	if !once || !ok {
@@ -151,15 +147,10 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 // lookupTime bounds the lookup of the host name of a --listen.
 const lookupTime = 10 * time.Second
 
-// listenFlag collects --listen. The addresses are known once read has parsed it.
+// listenFlag is --listen. The addresses are known once read has parsed it.
 type listenFlag struct {
 	texts []string
 	addrs wire.AddrVec
-}
-
-func (l *listenFlag) add(text string) error {
-	l.texts = append(l.texts, text)
-	return nil
 }
 
 // read parses the addresses. Addresses without a protocol have proto; empty is v2. A wildcard
@@ -187,9 +178,9 @@ type failure struct {
 	Stage control.Stage `json:"stage"`
 }
 
-// explain says why a connection to a peer failed: the error of the library, and a hint if
-// there is one. limit is --timeout.
-func explain(err error, to wire.Addr, limit time.Duration) failure {
+// explain says why a connection to a peer failed: the error of the library, a hint if there is one, and the
+// detour of --via. limit is --timeout.
+func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
 	f := failure{Stage: control.StageConnect}
 	doing, cause := "", err
 	var ce *control.Error
@@ -208,12 +199,6 @@ func explain(err error, to wire.Addr, limit time.Duration) failure {
 		f.Error += ": " + h
 	}
 	f.Error = strings.ReplaceAll(f.Error, "\n", "; ")
-	return f
-}
-
-// explain also names the detour of --via.
-func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
-	f := explain(err, to, limit)
 	if o.via.IsValid() && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
 		f.Error += "; the way there is --via " + o.via.String()
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -114,13 +115,7 @@ func TestDoctorPrintsTheBoundsInForce(t *testing.T) {
 
 func TestDoctorPrintsTheBoundsAsJSON(t *testing.T) {
 	got := decode[limitsReport](t, ringmsgr(t, "doctor", "--limits", "--json").want(t, 0)).Limits
-	want := control.Config{}.Bounds()
-	if len(got) != len(want) {
-		t.Fatalf("%d bounds, want %d", len(got), len(want))
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("%+v, want %+v", got[i], want[i])
-		}
+	if want := (control.Config{}).Bounds(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -458,8 +458,7 @@ const starts = 4093
 // newPattern has room for payloads up to a size.
 func newPattern(size int) pattern {
 	p := make(pattern, size+starts)
-	src := rand.NewChaCha8([32]byte{1})
-	_, _ = src.Read(p) // never fails
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(p) // never fails
 	return p
 }
 

@@ -65,7 +65,8 @@ func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, tim
 	o.authOptions.register(fs)
 	o.networkOptions.register(fs, &o.cfg)
 	o.Session.Register(fs, &o.cfg, name, timeout, bound)
-	fs.Func("listen", "`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated", o.listen.add)
+	fs.StringArrayVar(&o.listen.texts, "listen", nil,
+		"`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated")
 	policy := func(text string) (*control.Policy, error) {
 		p, err := control.ParsePolicy(text)
 		return &p, err
@@ -156,7 +157,7 @@ func (o *sessionOptions) client(
 	if err != nil {
 		return err
 	}
-	cfg.Timeouts.Handshake = attemptTime(o.Timeout)
+	cfg.Timeouts.Handshake = o.Timeout - o.Timeout/20 // its error names the stage that an attempt reached
 	to, err := o.target(ctx, e, args)
 	failed, ok := errors.AsType[*control.Error](err)
 	switch {

@@ -69,7 +69,9 @@ func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 }
 
 func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
-	trips := newTrips(e.now, p.count)
+	trips := &trips{
+		now: e.now, left: p.count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1),
+	}
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
 		// here.
@@ -128,10 +130,6 @@ type trips struct {
 	times *perf.Histogram
 	done  chan struct{}
 	ended chan struct{}
-}
-
-func newTrips(now func() time.Time, count int) *trips {
-	return &trips{now: now, left: count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1)}
 }
 
 func (t *trips) acked(c *control.Conn) {

@@ -34,13 +34,11 @@ func New() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
 type conn struct {
 	j      *Judge
 	socket uint64
-	msgr1  bool
 	joined bool // it had begun before, or a gap hides how it came to where it is
 	opened bool // messages may be sent
 	state  string
 	sides  [2]side
 	method string // of authentication
-	mode   string
 }
 
 // side is the state of one end.
@@ -63,14 +61,17 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 	}
 	c := j.conns[r.Socket]
 	if r.Event == trace.Open || c == nil {
-		if r.Event == trace.Lost && r.Socket == 0 {
-			j.lostAll()
+		if r.Event == trace.Lost && r.Socket == 0 { // a gap that any connection may have
+			for _, c := range j.conns {
+				c.lost(trace.Connector)
+				c.lost(trace.Acceptor)
+			}
 			return nil
 		}
 		if len(j.conns) >= maxConns {
 			clear(j.conns)
 		}
-		c = &conn{j: j, socket: r.Socket, state: "banners", msgr1: r.Protocol == trace.Msgr1}
+		c = &conn{j: j, socket: r.Socket, state: "banners"}
 		c.joined = r.Event != trace.Open || r.Error != ""
 		j.conns[r.Socket] = c
 	}
@@ -84,14 +85,6 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 		delete(j.conns, r.Socket)
 	}
 	return j.notes
-}
-
-// lostAll handles a gap that any connection may have.
-func (j *Judge) lostAll() {
-	for _, c := range j.conns {
-		c.lost(trace.Connector)
-		c.lost(trace.Acceptor)
-	}
 }
 
 func (c *conn) note(e trace.Event, from trace.Side, format string, args ...any) {
@@ -127,11 +120,10 @@ func (c *conn) frame(r *trace.Record) {
 		return
 	}
 	if r.Protocol == trace.Msgr1 {
-		c.msgr1 = true
 		c.frame1(r)
-		return
+	} else {
+		c.frame2(r)
 	}
-	c.frame2(r)
 }
 
 // lost handles a gap in the records of a side.
@@ -149,9 +141,8 @@ func (c *conn) end(r *trace.Record) {
 	for _, from := range []trace.Side{trace.Connector, trace.Acceptor} {
 		s := c.of(from)
 		if len(s.beats) > 0 && r.Time.Sub(s.beats[0]) >= time.Second {
-			c.wrong(from.Other(),
-				"it did not answer %d keepalives, the first %.1f s before the "+
-					"end", len(s.beats), r.Time.Sub(s.beats[0]).Seconds())
+			const text = "it did not answer %d keepalives, the first %.1f s before the end"
+			c.wrong(from.Other(), text, len(s.beats), r.Time.Sub(s.beats[0]).Seconds())
 		}
 	}
 }
@@ -324,7 +315,6 @@ func (c *conn) handshake(r *trace.Record, s *side) {
 	case "AUTH_BAD_METHOD":
 		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), list(f.Methods), list(f.Modes))
 	case "AUTH_DONE":
-		c.mode = f.Mode
 		c.enter("signatures", "authenticated by %s, mode %s, global id %d", orUnknown(c.method), f.Mode, f.GlobalID)
 	case "AUTH_SIGNATURE":
 		c.state = "session"

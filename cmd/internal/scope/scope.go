@@ -182,8 +182,7 @@ type Recording struct {
 // Register makes the flags.
 func (r *Recording) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&r.trace, "trace", "",
-		"`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one "+
-			"is FILE.1")
+		"`FILE` to write every frame to, payloads cut; at 64 MiB it goes on in a new one, and the old one is FILE.1")
 	fs.StringVar(&r.keyLog, "keylog", "",
 		"`FILE` that gets the keys of connections in mode secure, for \"ringmsgr decode --keys\": its readers can decrypt recordings")
 }
