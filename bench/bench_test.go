@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -179,34 +178,29 @@ func TestTheBenchmarkRunsWithGCLoadAndAtARate(t *testing.T) {
 	}
 }
 
+// The death of a server is an end, too.
+// Matrix: BE-03
 func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGTERM} {
-		t.Run(unix.SignalName(sig), func(t *testing.T) {
+	for _, c := range []struct {
+		sig    syscall.Signal
+		server bool // gets it, and not the benchmark
+	}{{syscall.SIGKILL, false}, {syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGKILL, true}} {
+		t.Run(fmt.Sprintf("%v, server %t", unix.SignalName(c.sig), c.server), func(t *testing.T) {
 			parent, children := startLong(t)
 			defer parent.Process.Kill()
-			clitest.Must(t, parent.Process.Signal(sig))
+			if c.server {
+				clitest.Must(t, unix.PidfdSendSignal(children[0], c.sig, nil, 0))
+			} else {
+				clitest.Must(t, parent.Process.Signal(c.sig))
+			}
 			err := parent.Wait()
-			if sig != syscall.SIGKILL && parent.ProcessState.ExitCode() != cli.Failed {
+			if killed := c.sig == syscall.SIGKILL && !c.server; !killed && parent.ProcessState.ExitCode() != cli.Failed {
 				t.Errorf("ended with %v", err)
 			}
 			for _, fd := range children {
-				waitForEnd(t, fd)
+				clitest.AwaitEnd(t, fd)
 			}
 		})
-	}
-}
-
-// Matrix: BE-03
-func TestTheDeathOfAServerEndsTheBenchmarkWithAnError(t *testing.T) {
-	parent, children := startLong(t)
-	defer parent.Process.Kill()
-	clitest.Must(t, unix.PidfdSendSignal(children[0], unix.SIGKILL, nil, 0))
-	_ = parent.Wait()
-	if code := parent.ProcessState.ExitCode(); code != cli.Failed {
-		t.Errorf("exit status %d", code)
-	}
-	for _, fd := range children {
-		waitForEnd(t, fd)
 	}
 }
 
@@ -253,22 +247,6 @@ func startLong(t *testing.T) (*exec.Cmd, []int) {
 		t.Fatalf("%d children, want two servers and the client", len(fds))
 	}
 	return cmd, fds
-}
-
-// waitForEnd waits until the process of a pidfd has ended.
-func waitForEnd(t *testing.T, fd int) {
-	t.Helper()
-	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(poll, int((20 * time.Second).Milliseconds()))
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n != 1 {
-			t.Fatalf("a child is still there: %d, %v", n, err)
-		}
-		return
-	}
 }
 
 // Before a run begins.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,17 +114,9 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 func TestTheBenchmarkDraws(t *testing.T) {
 	dir := t.TempDir()
 	program, library := filepath.Join(dir, "bench"), filepath.Join("..", "..")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./bench")
-	build.Dir = library
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	clitest.Run(t, library, "go", "build", "-o", program, "./bench")
 	pictures := filepath.Join(dir, "pictures")
-	show := exec.CommandContext(t.Context(), program, "--show", written(t, measured()), "--plot", pictures)
-	show.Dir = library
-	if out, err := show.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	clitest.Run(t, library, program, "--show", written(t, measured()), "--plot", pictures)
 	all := map[string][]string{"cpu.svg": nil, "latency.svg": nil, "syscalls.svg": nil}
 	picturesSay(t, pictures, all)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -198,17 +197,8 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 	dir := t.TempDir()
 	program, results := filepath.Join(dir, "bench"), filepath.Join(dir, "results.json")
 	library := filepath.Join("..", "..")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./bench")
-	build.Dir = library
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	args = append(args, "--rounds", "2", "--slice", "10ms", "--json", results)
-	run := exec.CommandContext(t.Context(), program, args...)
-	run.Dir = library
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	clitest.Run(t, library, "go", "build", "-o", program, "./bench")
+	clitest.Run(t, library, program, append(args, "--rounds", "2", "--slice", "10ms", "--json", results)...)
 	p, err := os.ReadFile(results)
 	clitest.Must(t, err)
 	clitest.Must(t, json.Unmarshal(p, &f))

@@ -115,7 +115,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	cfg.Plane.Open = faulty.OpenWith(cfg.Plane.Opener(), strike)
 	// Half of the messages come back from the core, the others from a goroutine.
 	echo := &control.Dispatcher{Fast: s.fast, Queued: s.queued}
-	if err := s.start(cfg, echo); err != nil {
+	if s.m, err = control.New(cfg); err != nil {
 		return err
 	}
 	defer func() {
@@ -123,21 +123,14 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 		defer cancel()
 		_ = s.m.Shutdown(ctx) // the process ends with it
 	}()
-	return proc.Serve(stdin, stdout, service{s})
-}
-
-func (s *server) start(cfg control.Config, d *control.Dispatcher) error {
-	m, err := control.New(cfg)
-	if err != nil {
-		return err
-	}
-	s.m = m
-	if err := m.Start(d); err != nil {
+	if err := s.m.Start(echo); err != nil {
 		return err
 	}
 	at := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
-	_, err = m.Bind(at, at.WithType(wire.AddrLegacy))
-	return err
+	if _, err := s.m.Bind(at, at.WithType(wire.AddrLegacy)); err != nil {
+		return err
+	}
+	return proc.Serve(stdin, stdout, service{s})
 }
 
 // fast sends messages with even ids back from the core, if there is room at once. Requests on

@@ -89,9 +89,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 	file := func(name, text string) string {
 		f := filepath.Join(dir, name)
 		clitest.Must(t, os.MkdirAll(filepath.Dir(f), 0o700))
-		if err := os.WriteFile(f, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.WriteFile(f, []byte(text), 0o600))
 		return f
 	}
 	const key, other = "AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==", "AQC8Mgpp+gCFHhAAhjmCXn3YWEGuEvt1bd9FZw=="

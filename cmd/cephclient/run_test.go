@@ -77,9 +77,7 @@ func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 		t.Errorf("status %d, %s", status, err.String())
 	}
 	key, failed := cephx.ParseKey("AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==")
-	if failed != nil {
-		t.Fatal(failed)
-	}
+	clitest.Must(t, failed)
 	cfg := rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: key, Mons: []wire.Addr{{Type: wire.AddrMsgr2}}}
 	if _, err := connect(ctx, cfg); err == nil || !key.IsZero() {
 		t.Errorf("%v, key %v", err, key)

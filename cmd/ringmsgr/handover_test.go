@@ -68,9 +68,7 @@ func (d *serverChain) snapshot() *control.Snapshot {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	s, err := control.ReadStats(ctx, d.stats)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	clitest.Must(d.t, err)
 	return s
 }
 

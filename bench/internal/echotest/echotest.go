@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/session"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -17,14 +18,10 @@ import (
 func AnswersAndKeeps(t *testing.T, to net.Addr, secure bool) {
 	t.Helper()
 	c, err := net.Dial("tcp4", to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer c.Close()
 	p, err := session.Open(t.Context(), c, 0, 1, secure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	for i, size := range []int{0, 4, 16 << 10, 1 << 20} {
 		data := bytes.Repeat([]byte{byte('a' + i)}, size)
 		sent := frame.MessageHeader{Seq: uint64(i + 1), TID: uint64(100 + i), Type: 77}

@@ -279,9 +279,8 @@ func TestEncryptedRepliesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			// Control frames, which a server may send at any time.
 			for _, payload := range []int{8, 200} {
 				var err error
-				if stream, err = s.enc.AppendFrame(stream, frame.TagAck, make([]byte, payload)); err != nil {
-					t.Fatal(err)
-				}
+				stream, err = s.enc.AppendFrame(stream, frame.TagAck, make([]byte, payload))
+				clitest.Must(t, err)
 			}
 			s.request()
 			stream = append(stream, encrypted(t, s)...)

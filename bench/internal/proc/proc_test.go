@@ -159,19 +159,12 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 	}
 	clitest.Must(t, err)
 	var pid int
-	if _, err := fmt.Fscan(out, &pid); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fscan(out, &pid)
+	clitest.Must(t, err)
 	child, err := unix.PidfdOpen(pid, 0)
 	clitest.Must(t, err)
 	defer unix.Close(child)
 	_ = cmd.Process.Kill() // fails only if it has ended already
 	_ = cmd.Wait()
-	var n int
-	for err = unix.EINTR; err == unix.EINTR; { // the runtime's own signals interrupt it
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, int((20 * time.Second).Milliseconds()))
-	}
-	if err != nil || n != 1 {
-		t.Fatalf("the child is still there: %d, %v", n, err)
-	}
+	clitest.AwaitEnd(t, child)
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
-func testFloor(t *testing.T, start func() (*Floor, error)) *Floor {
+func started[S interface{ Close() error }](t *testing.T, start func() (S, error)) S {
 	t.Helper()
-	f, err := start()
+	s, err := start()
 	clitest.Must(t, err)
-	clitest.AtEnd(t, f.Close)
-	return f
+	clitest.AtEnd(t, s.Close)
+	return s
 }
 
 // dial connects to a floor. Bytes that get lost must not let the test hang.
@@ -35,14 +35,11 @@ func dial(t *testing.T, f *Floor) net.Conn {
 
 func newNet(t *testing.T, secure bool) *Listener {
 	t.Helper()
-	n, err := NewNet(secure)
-	clitest.Must(t, err)
-	clitest.AtEnd(t, n.Close)
-	return n
+	return started(t, func() (*Listener, error) { return NewNet(secure) })
 }
 
 func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
-	f := testFloor(t, NewFloor)
+	f := started(t, NewFloor)
 	c := dial(t, f)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // 64 MiB
 	written := make(chan error, 1)
@@ -51,10 +48,8 @@ func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
 		written <- err
 	}()
 	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(c, got); err != nil {
-		t.Fatal(err)
-	}
-	clitest.Must(t, <-written)
+	_, err := io.ReadFull(c, got)
+	clitest.Must(t, errors.Join(err, <-written))
 	if !bytes.Equal(got, sent) {
 		t.Fatal("other bytes came back")
 	}
@@ -66,7 +61,7 @@ func TestTheFloorEchoesMoreThanTheSocketsHold(t *testing.T) {
 // A request in pieces comes back when its last byte is there, and not before; the
 // next one may have begun with it.
 func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
-	f := testFloor(t, NewFloorStore)
+	f := started(t, NewFloorStore)
 	c := dial(t, f)
 	var sent []byte
 	for i, size := range []int{0, 64, 4096, storeLarge, 10, 3 << 20, storeAhead - requestRest, 1} {
@@ -85,17 +80,14 @@ func TestTheStoringFloorSendsWholeRequests(t *testing.T) {
 		}
 		written <- err
 	}()
-	if _, err := io.ReadFull(c, got); err != nil {
-		t.Fatal(err)
-	}
-	clitest.Must(t, <-written)
+	_, err := io.ReadFull(c, got)
+	clitest.Must(t, errors.Join(err, <-written))
 	if !bytes.Equal(got, sent) {
 		t.Error("other bytes came back")
 	}
 	half := sent[:requestRest/2]
-	if _, err := c.Write(half); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Write(half)
+	clitest.Must(t, err)
 	clitest.Must(t, c.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if n, err := c.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%d bytes of half a request came back, %v", n, err)
@@ -111,8 +103,8 @@ func TestTheNetServerAnswersKeepalivesAndKeepsEverySegment(t *testing.T) {
 // The client is tested here because it needs servers.
 // Matrix: BE-01
 func TestTheLoadClientMeasuresBothServers(t *testing.T) {
-	floor, plain, secure := testFloor(t, NewFloor), newNet(t, false), newNet(t, true)
-	store := testFloor(t, NewFloorStore)
+	floor, plain, secure := started(t, NewFloor), newNet(t, false), newNet(t, true)
+	store := started(t, NewFloorStore)
 	for _, c := range []struct {
 		addr        net.Addr
 		raw, secure bool
@@ -154,7 +146,7 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 
 // The CPU time of the server is that of the process named, not of the client.
 func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
-	f := testFloor(t, NewFloor)
+	f := started(t, NewFloor)
 	o := load.Options{Addr: f.Addr().String(), Raw: true, Conns: 1, Depth: 16, Size: 64, PID: clitest.Sleeper(t)}
 	l, err := load.Open(t.Context(), o)
 	clitest.Must(t, err)

@@ -123,9 +123,8 @@ func TestReadsAreRightBehindSmallerWrites(t *testing.T) {
 // Matrix: BE-08
 func TestNoServerPassesOnADamagedBlock(t *testing.T) {
 	f := newFile(t)
-	if _, err := f.f.WriteAt(make([]byte, testSize), 0); err != nil {
-		t.Fatal(err)
-	}
+	_, err := f.f.WriteAt(make([]byte, testSize), 0)
+	clitest.Must(t, err)
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			s, err := k.start(f.Config())

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Must ends a test that cannot go on.
@@ -51,6 +53,28 @@ func Listen(t testing.TB, network, at string, f func(c net.Conn)) (addr string) 
 		}
 	}()
 	return l.Addr().String()
+}
+
+// Run runs a command in a directory, and must succeed.
+func Run(t testing.TB, dir, command string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// AwaitEnd waits until the process of a pidfd has ended.
+func AwaitEnd(t testing.TB, pidfd int) {
+	t.Helper()
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR { // the runtime's own signals interrupt it
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 20_000)
+	}
+	if err != nil || n != 1 {
+		t.Fatalf("the process is still there: %d, %v", n, err)
+	}
 }
 
 // Check calls a program, which returns its exit status, with the words of args. The test fails
@@ -161,9 +185,7 @@ func (p *Process) Stderr() string { return p.errs.String() }
 // Signal sends it a signal.
 func (p *Process) Signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
+	Must(p.t, p.cmd.Process.Signal(s))
 }
 
 // Kill kills it, if it has not ended, and waits for that. It may be called on any goroutine
