@@ -118,11 +118,8 @@ func (n *Framed) fill(p []byte) error {
 // Reply sends the segments of f back, with the header of an answer to it. It leaves at
 // once, or when no complete message waits.
 func (n *Framed) Reply(f *frame.Frame) error {
-	switch large := n.reply.Large(f); {
-	case large && n.reply.Gathers():
-		return n.writeGathered(f)
-	case large:
-		return n.writeEncrypted(f)
+	if n.reply.Large(f) {
+		return n.writeLarge(f)
 	}
 	if err := n.room(len(f.Seg[1]) + len(f.Seg[2]) + len(f.Seg[3])); err != nil {
 		return err
@@ -159,29 +156,22 @@ func (n *Framed) room(size int) error {
 	return n.w.Flush()
 }
 
-// writeEncrypted sends a large message in secure mode.
-func (n *Framed) writeEncrypted(f *frame.Frame) error {
+func (n *Framed) writeLarge(f *frame.Frame) error {
 	if err := n.w.Flush(); err != nil {
 		return err
 	}
-	var err error
-	if n.out, err = n.reply.Append(n.out[:0], f); err != nil {
-		return err
-	}
-	_, err = n.c.Write(n.out)
-	return err
-}
-
-// writeGathered sends a large message without copying its data.
-func (n *Framed) writeGathered(f *frame.Frame) error {
-	if err := n.w.Flush(); err != nil {
+	if !n.reply.Gathers() { // encrypted
+		var err error
+		if n.out, err = n.reply.Append(n.out[:0], f); err == nil {
+			_, err = n.c.Write(n.out)
+		}
 		return err
 	}
 	before, after, err := n.reply.Gather(f)
 	if err != nil {
 		return err
 	}
-	n.vec = [3][]byte{before, f.Seg[3], after}
+	n.vec = [3][]byte{before, f.Seg[3], after} // without a copy of the data
 	buffers := net.Buffers(n.vec[:])
 	_, err = buffers.WriteTo(n.c)
 	return err
