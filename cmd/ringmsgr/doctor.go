@@ -230,13 +230,14 @@ func (f *findings) assess() *diagnosis {
 	return r
 }
 
-// note is a check that found how it could be better, if that has a remedy.
-func note(name, found, remedy string) check {
-	c := check{Name: name, State: stateOK, Found: found, Remedy: remedy}
-	if remedy != "" {
-		c.State = stateNote
+func good(name, found string) check { return check{name, stateOK, found, ""} }
+
+// note is a check that found how it could be better, if better says so.
+func note(name, found string, better bool, remedy string) check {
+	if !better {
+		return good(name, found)
 	}
-	return c
+	return check{name, stateNote, found, remedy}
 }
 
 // engine: whether a messenger can run, and on which engine.
@@ -251,12 +252,12 @@ func (f *findings) engine() check {
 	case f.info.Fallback != "":
 		return check{"engine", stateNote, "epoll, because there is no ring", ""}
 	}
-	return note("engine", fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why), "")
+	return good("engine", fmt.Sprintf("%s will be used, receive mode %s (%s)", f.info.Backend, f.receive, f.why))
 }
 
 func (f *findings) ring() check {
 	if f.machine.Ring {
-		return note("io_uring", "kernel "+f.machine.Kernel+" gives us a ring", "")
+		return good("io_uring", "kernel "+f.machine.Kernel+" gives us a ring")
 	}
 	found, remedy := f.machine.RingWhy, ""
 	if f.ringErr != nil {
@@ -267,7 +268,7 @@ func (f *findings) ring() check {
 
 func (f *findings) features() check {
 	if !f.machine.Ring {
-		return note("features", "none without a ring", "")
+		return good("features", "none without a ring")
 	}
 	var missing []string
 	for _, ft := range f.machine.Features {
@@ -276,12 +277,11 @@ func (f *findings) features() check {
 		}
 	}
 	all := len(f.machine.Features)
-	found, remedy := fmt.Sprintf("%d of %d of the ring's", all-len(missing), all), ""
+	found := fmt.Sprintf("%d of %d of the ring's", all-len(missing), all)
 	if len(missing) > 0 {
 		found += "; not " + strings.Join(missing, ", ")
-		remedy = "a newer kernel; nothing that a messenger needs is missing"
 	}
-	return note("features", found, remedy)
+	return note("features", found, len(missing) > 0, "a newer kernel; nothing that a messenger needs is missing")
 }
 
 // steer: the library works without, unsteered.
@@ -293,9 +293,9 @@ func (f *findings) steer() check {
 	case f.steeringErr != nil:
 		return check{"steering", stateNote, f.steeringErr.Error(), ""}
 	case !f.steering.Migration:
-		return note("steering", "the eBPF program loads, without moving connections off a listener that closes (Linux 5.14)", "")
+		return good("steering", "the eBPF program loads, without moving connections off a listener that closes (Linux 5.14)")
 	}
-	return note("steering", "the eBPF program loads", "")
+	return good("steering", "the eBPF program loads")
 }
 
 func (f *findings) cpus() check {
@@ -306,23 +306,19 @@ func (f *findings) cpus() check {
 	case f.cfg.Pin && f.cfg.Cores == n:
 		remedy = "with --pin leave a CPU to everything else: a pinned core cannot move out of its way"
 	}
-	return note("CPUs", fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores), remedy)
+	return note("CPUs", fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores), remedy != "", remedy)
 }
 
 func (f *findings) scheduler() check {
-	want, remedy := f.cfg.Cores+2, ""
-	if f.procs < want {
-		remedy = fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want)
-	}
-	return note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want), remedy)
+	want := f.cfg.Cores + 2
+	return note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want), f.procs < want,
+		fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want))
 }
 
 func (f *findings) files() check {
-	remedy := ""
-	if f.machine.Files.Soft < enoughFiles {
-		remedy = fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)
-	}
-	return note("open files", limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) }), remedy)
+	found := limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) })
+	return note("open files", found, f.machine.Files.Soft < enoughFiles,
+		fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles))
 }
 
 func (f *findings) memlock() check {
@@ -335,15 +331,14 @@ func (f *findings) memlock() check {
 		remedy = "raise RLIMIT_MEMLOCK (ulimit -l) if you want zero-copy sends, or files with direct I/O: " +
 			"beyond it each request pins its memory anew"
 	}
-	return note("memlock", found, remedy)
+	return note("memlock", found, remedy != "", remedy)
 }
 
 func (f *findings) backlog() check {
-	value, remedy := f.machine.Sysctls["net.core.somaxconn"], ""
-	if n, err := strconv.Atoi(value); err == nil && n < enoughBacklog {
-		remedy = fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog)
-	}
-	return note("backlog", "net.core.somaxconn is "+cmp.Or(value, "unknown"), remedy)
+	value := f.machine.Sysctls["net.core.somaxconn"]
+	n, err := strconv.Atoi(value)
+	return note("backlog", "net.core.somaxconn is "+cmp.Or(value, "unknown"), err == nil && n < enoughBacklog,
+		fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog))
 }
 
 func (f *findings) capabilities() check {
@@ -355,19 +350,13 @@ func (f *findings) capabilities() check {
 			lack = append(lack, fmt.Sprintf("%s (%s)", c.Name, c.For))
 		}
 	}
-	remedy := ""
-	if len(lack) > 0 {
-		remedy = "only if you want it: " + strings.Join(lack, ", ")
-	}
-	return note("capabilities", cmp.Or(strings.Join(have, ", "), "none that matter"), remedy)
+	return note("capabilities", cmp.Or(strings.Join(have, ", "), "none that matter"), len(lack) > 0,
+		"only if you want it: "+strings.Join(lack, ", "))
 }
 
 func (f *findings) seccomp() check {
-	remedy := ""
-	if f.machine.Seccomp == "filter" && !f.machine.Ring {
-		remedy = "have the filter allow io_uring_setup, io_uring_enter and io_uring_register"
-	}
-	return note("seccomp", f.machine.Seccomp, remedy)
+	return note("seccomp", f.machine.Seccomp, f.machine.Seccomp == "filter" && !f.machine.Ring,
+		"have the filter allow io_uring_setup, io_uring_enter and io_uring_register")
 }
 
 // limits writes the soft limit, and the hard limit if it differs.

@@ -151,7 +151,8 @@ func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire
 // client calls run, of a command that dials, with its configuration and the address of the peer. It
 // reports a failure that is no usage error.
 func (o *sessionOptions) client(
-	ctx context.Context, e env, command string, args []string, run func(cfg control.Config, to wire.Addr) error,
+	ctx context.Context, e env, command string, args []string,
+	run func(ctx context.Context, e env, cfg control.Config, to wire.Addr) error,
 ) error {
 	cfg, err := o.config(e)
 	if err != nil {
@@ -166,7 +167,7 @@ func (o *sessionOptions) client(
 	case err == nil && cfg.Default != nil && cfg.Default.Server:
 		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
 	case err == nil:
-		err = run(cfg, to)
+		err = run(ctx, e, cfg, to)
 	}
 	return errors.Join(err, o.Recording.Close())
 }

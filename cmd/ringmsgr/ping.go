@@ -32,10 +32,7 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
  "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
-		Run: func(ctx context.Context, args []string) error {
-			run := func(cfg control.Config, to wire.Addr) error { return p.run(ctx, e, cfg, to) }
-			return p.client(ctx, e, "ping", args, run)
-		},
+		Run: func(ctx context.Context, args []string) error { return p.client(ctx, e, "ping", args, p.run) },
 	}
 }
 

@@ -71,12 +71,10 @@ func round(v float64, n int) float64 {
 
 // fail reports a failure, and returns ErrReported.
 func fail(e env, name string, asJSON bool, f failure) error {
-	if asJSON {
-		if err := cli.WriteJSON(e.stdout, f); err != nil {
-			return err
-		}
-		return cli.ErrReported
+	if !asJSON {
+		fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
+	} else if err := cli.WriteJSON(e.stdout, f); err != nil {
+		return err
 	}
-	fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
 	return cli.ErrReported
 }

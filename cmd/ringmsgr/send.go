@@ -59,10 +59,7 @@ with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
-		Run: func(ctx context.Context, args []string) error {
-			run := func(cfg control.Config, to wire.Addr) error { return s.run(ctx, e, cfg, to) }
-			return s.client(ctx, e, "send", args, run)
-		},
+		Run: func(ctx context.Context, args []string) error { return s.client(ctx, e, "send", args, s.run) },
 	}
 }
 
