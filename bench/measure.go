@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -326,12 +327,7 @@ func (r *runner) withGCLoad(ctx context.Context, t *target, l report.Load, do fu
 	if err := r.ask(ctx, t.child, "GCLoad", true, nil); err != nil {
 		return err
 	}
-	err := do()
-	// It is switched off in any case; an earlier error tells more.
-	if e := r.ask(ctx, t.child, "GCLoad", false, nil); err == nil {
-		err = e
-	}
-	return err
+	return cmp.Or(do(), r.ask(ctx, t.child, "GCLoad", false, nil)) // in any case; an earlier error tells more
 }
 
 // run has its client load a server for one slice.

@@ -97,12 +97,6 @@ type Server interface {
 	Close() error
 }
 
-// Counter is a server that counts its own system calls.
-type Counter interface{ Syscalls() uint64 }
-
-// Noncer is a messenger, whose clients must know the nonce of its address.
-type Noncer interface{ Nonce() uint32 }
-
 // Describer is a server with settings for the report, for example its backend.
 type Describer interface{ Settings() map[string]string }
 
@@ -135,7 +129,7 @@ type Process struct {
 // Hello describes the server.
 func (p *Process) Hello(_ struct{}, hello *Hello) error {
 	hello.Addr = p.s.Addr().String()
-	if n, ok := p.s.(Noncer); ok {
+	if n, ok := p.s.(interface{ Nonce() uint32 }); ok {
 		hello.Nonce = n.Nonce()
 	}
 	if d, ok := p.s.(Describer); ok {
@@ -170,7 +164,7 @@ const NotCounted = -1
 // Syscalls is the number of system calls that the server has made.
 func (p *Process) Syscalls(_ struct{}, calls *int64) error {
 	*calls = NotCounted
-	if c, ok := p.s.(Counter); ok {
+	if c, ok := p.s.(interface{ Syscalls() uint64 }); ok {
 		*calls = int64(c.Syscalls())
 	}
 	return nil

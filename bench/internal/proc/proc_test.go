@@ -90,24 +90,17 @@ func start(t *testing.T, role string) (*Child, error) {
 	return c, err
 }
 
-func TestCallReturnsTheAnswer(t *testing.T) {
+func TestCallReturnsTheAnswerOrTheChildsErrorWithItsName(t *testing.T) {
 	c, err := start(t, "echo")
 	clitest.Must(t, err)
-	var out string
-	if err := c.Call(t.Context(), "Upper", "abc", &out); err != nil || out != "ABC" {
-		t.Fatalf("%q, %v", out, err)
-	}
-}
-
-func TestCallReturnsTheChildsErrorWithItsName(t *testing.T) {
-	c, err := start(t, "echo")
-	clitest.Must(t, err)
-	err = c.Call(t.Context(), "Refuse", struct{}{}, nil)
-	if err == nil || err.Error() != "echo: refused for a reason" {
-		t.Fatalf("error %v", err)
-	}
-	if err := c.Call(t.Context(), "Upper", "again", nil); err != nil {
-		t.Fatalf("a refusal ended the child: %v", err)
+	for _, word := range []string{"abc", "again"} { // a refusal does not end the child
+		var out string
+		if err := c.Call(t.Context(), "Upper", word, &out); err != nil || out != strings.ToUpper(word) {
+			t.Fatalf("%q, %v", out, err)
+		}
+		if err := c.Call(t.Context(), "Refuse", struct{}{}, nil); err == nil || err.Error() != "echo: refused for a reason" {
+			t.Fatalf("error %v", err)
+		}
 	}
 }
 
