@@ -17,13 +17,9 @@ func TestAMonmapSaysWhichKindsOfKeysAreAllowed(t *testing.T) {
 		"000100000000000000000101011c000000010000000000000010000000020055f17f0000010000000000000000000000000000000079f7046bfbc44e" +
 		"1e01000000010000006114000000000100000000000000000000000000000000000200000002000000010000000200000002000000"
 	p, err := hex.DecodeString(captured)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	m, err := decodeMonMap(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	want := cephx.Ciphers{Allowed: []cephx.Kind{cephx.AES, cephx.AES256K}, Service: cephx.AES256K, Preferred: cephx.AES256K}
 	if !reflect.DeepEqual(m.Ciphers, want) || m.AuthEpoch != 0 || len(m.Mons) != 1 {
 		t.Errorf("%+v", m)

@@ -89,13 +89,7 @@ func TestMapsAreFollowedThoughTheQueueWasFull(t *testing.T) {
 	c.queue = 2
 	j := c.join("client.admin", nil)
 	const last = 10
-	want, came := binary.LittleEndian.AppendUint64([]byte("osdmap"), last), atomic.Bool{}
-	spy := func(m *control.Message) {
-		if bytes.Contains(m.Front, want) {
-			came.Store(true)
-		}
-	}
-	c.spy.Store(&spy)
+	came := c.subscribed(last)
 	stand := make(chan struct{})
 	j.m.Core(0).Post(&loop.Task{Run: func(*loop.Core) { <-stand }})
 	for epoch := range uint32(last + 1) {
@@ -104,7 +98,19 @@ func TestMapsAreFollowedThoughTheQueueWasFull(t *testing.T) {
 		}
 	}
 	close(stand)
-	eventually(t, "the last subscription", func() bool { c.clock.pass(time.Second); return came.Load() })
+	eventually(t, "the last subscription", func() bool { c.clock.pass(time.Second); return came() })
+}
+
+// subscribed returns a function that says whether maps were asked for, from an epoch on, meanwhile.
+func (c *cluster) subscribed(epoch uint64) func() bool {
+	want, came := binary.LittleEndian.AppendUint64([]byte("osdmap"), epoch), new(atomic.Bool)
+	spy := func(m *control.Message) {
+		if bytes.Contains(m.Front, want) {
+			came.Store(true)
+		}
+	}
+	c.spy.Store(&spy)
+	return came.Load
 }
 
 // The maps that have come are not asked for again: there may be many.
@@ -125,17 +131,11 @@ func TestTheNextSessionFollowsBehindTheMapsThatHaveCome(t *testing.T) {
 	if epoch := <-maps; epoch != 7 {
 		t.Errorf("epoch %d is left to the next dispatcher", epoch)
 	}
-	want, came := binary.LittleEndian.AppendUint64([]byte("osdmap"), 8), atomic.Bool{}
-	spy := func(m *control.Message) {
-		if bytes.Contains(m.Front, want) {
-			came.Store(true)
-		}
-	}
-	c.spy.Store(&spy)
+	came := c.subscribed(8)
 	for _, conn := range c.mon.Conns() {
 		conn.MarkDown()
 	}
-	eventually(t, "a subscription from epoch 8", came.Load)
+	eventually(t, "a subscription from epoch 8", came)
 }
 
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
@@ -302,10 +302,11 @@ func TestServiceKeysRotate(t *testing.T) {
 	store := cephx.NewSecretStore(wire.OSD)
 	osd, client := c.join("osd.0", store), c.join("client.admin", nil)
 	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
-	addr := bind(t, osd.m)
+	addrs, err := osd.m.Bind(anyPort)
+	check(t, err)
 	connect := func() *control.Conn {
 		t.Helper()
-		conn, err := client.m.Connect(addr, wire.OSD, control.Anonymous(), control.Once())
+		conn, err := client.m.Connect(addrs[0], wire.OSD, control.Anonymous(), control.Once())
 		check(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

@@ -156,13 +156,6 @@ func messenger(t *testing.T, cfg control.Config) *control.Messenger {
 
 var anyPort = wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
 
-func bind(t *testing.T, m *control.Messenger) wire.Addr {
-	t.Helper()
-	addrs, err := m.Bind(anyPort)
-	check(t, err)
-	return addrs[0]
-}
-
 // member is an entity of the cluster with a session at its monitor.
 type member struct {
 	m    *control.Messenger

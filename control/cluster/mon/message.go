@@ -236,9 +236,7 @@ func (m *MonMap) readAuth(r *wire.Reader) {
 	r.Str()
 	texts()
 	m.AuthEpoch, m.Ciphers.Service = r.U32(), cephx.Kind(r.U32())
-	for range r.Count(4) {
-		m.Ciphers.Allowed = append(m.Ciphers.Allowed, cephx.Kind(r.U32()))
-	}
+	m.Ciphers.Allowed = wire.ListOf(r, 4, func(r *wire.Reader) cephx.Kind { return cephx.Kind(r.U32()) })
 	m.Ciphers.Preferred = cephx.Kind(r.U32())
 }
 
@@ -324,13 +322,11 @@ type OSDMaps struct {
 }
 
 // Epoch is the newest epoch in the message; 0 if there is no map in it.
-func (m *OSDMaps) Epoch() uint32 {
-	var newest uint32
-	for e := range m.Incremental {
-		newest = max(newest, e)
-	}
-	for e := range m.Full {
-		newest = max(newest, e)
+func (m *OSDMaps) Epoch() (newest uint32) {
+	for _, list := range []map[uint32][]byte{m.Incremental, m.Full} {
+		for e := range list {
+			newest = max(newest, e)
+		}
 	}
 	return newest
 }

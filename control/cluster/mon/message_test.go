@@ -84,11 +84,16 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-func TestMessagesComeBack(t *testing.T) {
-	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
+func check(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestMessagesComeBack(t *testing.T) {
+	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
+	check(t, err)
 	back := func(want, got any, err error) {
 		t.Helper()
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -126,17 +131,13 @@ func TestFSIDText(t *testing.T) {
 func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 	addr := func(s string) wire.Addr {
 		a, err := wire.ParseAddr(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return a
 	}
 	a, b, c := addr("v2:10.0.0.1:3300"), addr("v2:10.0.0.2:3300"), addr("v2:10.0.0.3:3300")
 	old := addr("v1:10.0.0.4:6789")
 	cl, err := NewClient(Config{Mons: []wire.Addr{b}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cl.session = &session{monmap: make(chan struct{})}
 	for _, one := range []struct {
 		has, want []wire.Addr
@@ -149,9 +150,7 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 		for _, a := range one.has {
 			m.Mons = append(m.Mons, Mon{"x", wire.AddrVec{a}})
 		}
-		if err := cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))); err != nil {
-			t.Fatal(err)
-		}
+		check(t, cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))))
 		if !slices.Equal(cl.mons, one.want) {
 			t.Errorf("%v, want %v", cl.mons, one.want)
 		}

@@ -14,21 +14,15 @@ import (
 // among them, is refused and changes nothing, whatever it carries.
 // Matrix: AU-21
 func TestMAuthCannotChangeTheMethod(t *testing.T) {
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	name := wire.EntityName{Type: wire.Client, ID: "admin"}
 	key, err := cephx.NewKey(cephx.AES, nil, time.Now())
-	must(err)
+	check(t, err)
 	var ring cephx.Keyring
-	must(ring.Set(cephx.Entity{Name: name, Key: key}))
+	check(t, ring.Set(cephx.Entity{Name: name, Key: key}))
 	authority, err := cephx.NewAuthority(cephx.AuthorityConfig{Entities: &ring})
-	must(err)
+	check(t, err)
 	client, err := cephx.NewClient(cephx.ClientConfig{Name: name, Key: key})
-	must(err)
+	check(t, err)
 	front := func(method auth.Method, payload []byte) []byte {
 		b := le.AppendUint32(appendPaxos(nil), uint32(method))
 		return le.AppendUint32(wire.AppendBlob(b, payload), 0)
@@ -68,5 +62,5 @@ func TestMAuthCannotChangeTheMethod(t *testing.T) {
 		refused("after the proof", payload, start, nil)
 		return a.globalID, a.payload, nil
 	})
-	must(err)
+	check(t, err)
 }

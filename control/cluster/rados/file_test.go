@@ -13,9 +13,7 @@ import (
 // written, and the copy says that it is not whole.
 func TestACopyOfAReaderThatIsCutOffFails(t *testing.T) {
 	ctx, o, object := startObject(t)
-	if err := object.WriteFull(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	check(t, object.WriteFull(ctx, nil))
 	for _, cut := range []error{nil, io.ErrUnexpectedEOF, errCut} {
 		text := []byte("this is the beginning")
 		in := io.MultiReader(iotest.HalfReader(bytes.NewReader(text)), iotest.ErrReader(cut))

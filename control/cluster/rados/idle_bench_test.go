@@ -26,15 +26,11 @@ const (
 // The resident memory of a process that is a client alone: with a session to one OSD, and with idle sessions to a thousand, in MiB.
 func BenchmarkIdleSessions(b *testing.B) {
 	if at := os.Getenv(idleEnv); at != "" {
-		if err := idleClient(b.Context(), at); err != nil {
-			b.Fatal(err)
-		}
+		check(b, idleClient(b.Context(), at))
 		return
 	}
 	c, err := newCluster()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	c.most = idleOSDs
 	defer func() {
 		if err := c.close(); err != nil {
@@ -42,24 +38,18 @@ func BenchmarkIdleSessions(b *testing.B) {
 		}
 	}()
 	o, err := c.startOSD("0.0.0.0:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	o.content, c.osd = []byte(text), nil // it is told to the client at other addresses
 	client := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkIdleSessions$", "-test.benchtime=1x")
 	client.Env = append(os.Environ(), idleEnv+"="+c.addr.String())
 	client.Stderr = os.Stderr
 	asks, err := client.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	answers, err := client.StdinPipe()
 	if err == nil {
 		err = client.Start()
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 	defer client.Wait()
 	defer answers.Close()
 	for lines := bufio.NewScanner(asks); lines.Scan(); {

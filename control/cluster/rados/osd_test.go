@@ -67,15 +67,11 @@ func startObject(t *testing.T) (context.Context, *osd, rados.Object) {
 	t.Helper()
 	c := startCluster(t)
 	o, err := c.startOSD("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	p, err := c.dial(ctx, t).Pool(ctx, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.mu.Lock()
 	c.quiet = true // the map stays
 	c.mu.Unlock()
@@ -262,9 +258,7 @@ func TestStartTellsEachResultOnce(t *testing.T) {
 func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
 	ctx, _, o := startObject(t)
 	content := bytes.Repeat([]byte("0123456789"), 10_000)
-	if err := o.WriteFull(ctx, content); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.WriteFull(ctx, content))
 	for _, others := range []int{0, 1} {
 		for _, offset := range []int{0, 3, len(content) - 5, len(content)} {
 			var op rados.ReadOp
@@ -295,9 +289,7 @@ func elements[T any](all iter.Seq2[T, error]) iter.Seq[error] {
 // nothing asked for any more.
 func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 	ctx, osd, o := startObject(t)
-	if err := o.WriteFull(ctx, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.WriteFull(ctx, []byte(text)))
 	for name, all := range map[string]func(ctx context.Context) iter.Seq[error]{
 		"list": func(ctx context.Context) iter.Seq[error] { return elements(o.Pool().Objects(ctx)) },
 		"omap": func(ctx context.Context) iter.Seq[error] { return elements(o.Omap(ctx, "", "")) },
@@ -328,9 +320,7 @@ func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 // An OSD that sends a page again and again would have the caller go through it for ever.
 func TestAnOmapThatDoesNotGoOnIsAnError(t *testing.T) {
 	ctx, osd, o := startObject(t)
-	if err := o.WriteFull(ctx, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, o.WriteFull(ctx, []byte(text)))
 	n := 0
 	for _, err := range o.Omap(ctx, "", "") {
 		if n++; n == 1 {

@@ -3,15 +3,12 @@ package rados_test
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,9 +55,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c, err := newCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := c.close(); err != nil {
 			t.Error(err)
@@ -69,22 +64,23 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newCluster() (*cluster, error) {
-	f, err := os.Open("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
+	whole, err := captured.Gunzip("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	c := &cluster{}
-	if z, err := gzip.NewReader(f); err != nil {
-		return nil, err
-	} else if c.whole, err = io.ReadAll(z); err != nil {
+	first, err := osdmap.Decode(whole)
+	if err != nil {
 		return nil, err
 	}
-	if c.first, err = osdmap.Decode(c.whole); err != nil {
-		return nil, err
-	}
-	c.epoch = c.first.Epoch
+	c := &cluster{whole: whole, first: first, epoch: first.Epoch}
 	var number atomic.Uint64
 	number.Store(4096)
 	numbers := none.NewServer(none.ServerConfig{Monitor: true, AssignGlobalID: func(context.Context, wire.EntityName, uint64) (uint64, error) {
@@ -215,9 +211,7 @@ func (c *cluster) changeLocked(osd uint32, up netip.AddrPort) {
 func (c *cluster) dial(ctx context.Context, t *testing.T) *rados.Cluster {
 	t.Helper()
 	client, err := rados.Dial(ctx, rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Mons: []wire.Addr{c.addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { client.Close() })
 	c.client = client
 	return client
@@ -227,9 +221,7 @@ func (c *cluster) dial(ctx context.Context, t *testing.T) *rados.Cluster {
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.(*net.TCPListener)
 }
@@ -237,9 +229,7 @@ func listen(t *testing.T) *net.TCPListener {
 func accept(t *testing.T, l *net.TCPListener) {
 	t.Helper()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { conn.Close() })
 }
 
@@ -252,9 +242,7 @@ func TestAClientFollowsTheMapUntilItsDeadline(t *testing.T) {
 	defer cancel()
 	client := c.dial(ctx, t)
 	p, err := client.Pool(ctx, pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	o := p.Object(object)
 	c.change(2, nil)
 	c.change(4, nil)
@@ -281,9 +269,7 @@ func TestTheInstanceIDIsTheNumberThatOSDsSee(t *testing.T) {
 	ctx, osd, o := startObject(t)
 	client := osd.c.client
 	for again := range 2 {
-		if err := o.WriteFull(ctx, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		check(t, o.WriteFull(ctx, []byte(text)))
 		for _, conn := range osd.m.Conns() {
 			if seen := conn.Info().PeerNumber; seen != 4097 || client.InstanceID() != 4097 {
 				t.Errorf("OSDs see number %d, the client says %d, want 4097", seen, client.InstanceID())
@@ -308,9 +294,7 @@ func TestTheInstanceIDIsTheNumberThatOSDsSee(t *testing.T) {
 func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	ctx, osd, o := startObject(t)
 	p, c := o.Pool(), osd.c
-	if err := p.Delete(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check(t, p.Delete(ctx))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	number, nameless := le.AppendUint32(le.AppendUint32(nil, uint32(p.ID())), 2), make([]byte, 8+8+4+3) // 2: delete
@@ -334,9 +318,7 @@ func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
 		_, err := client.Pool(ctx, pool)
 		done <- err
 	}()
-	if err := msgrtest.Until(dialing, c.asked); err != nil {
-		t.Fatal(err)
-	}
+	check(t, msgrtest.Until(dialing, c.asked))
 	late(context.DeadlineExceeded)
 	if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rados.ErrMessage) || !strings.Contains(err.Error(), "no osdmap came") {
 		t.Errorf("no map: %v", err)

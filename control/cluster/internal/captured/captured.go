@@ -41,23 +41,27 @@ func (h *Hex) UnmarshalText(text []byte) (err error) {
 // Unzip reads a file that is compressed. What is wrong fails the test.
 func Unzip(t testing.TB, path string) []byte {
 	t.Helper()
-	packed, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	p, err := io.ReadAll(z)
+	p, err := Gunzip(path)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	return p
 }
 
-// Read reads testdata/messages.json of the package under test. What is wrong fails
-// the test.
+// Gunzip is Unzip without a test.
+func Gunzip(path string) ([]byte, error) {
+	packed, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// Read reads testdata/messages.json of the package under test. An error fails the test.
 func Read(t testing.TB) []Message {
 	t.Helper()
 	text, err := os.ReadFile("testdata/messages.json")

@@ -57,9 +57,7 @@ var points = map[string]struct {
 func (c *cluster) fill() (letGo func()) {
 	c.publish()
 	letGo = c.mute()
-	if err := c.e.Start(c.t.Context(), &Call{Request: c.read(1), Done: func(*Call) {}}); err != nil {
-		c.t.Fatal(err)
-	}
+	check(c.t, c.e.Start(c.t.Context(), &Call{Request: c.read(1), Done: func(*Call) {}}))
 	return letGo
 }
 
@@ -176,8 +174,7 @@ func (c *Call) waits() (text string) {
 
 // A call that is canceled before its shard has taken it is never sent.
 func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	if err := c.once(); err != nil { // which has the session up
 		t.Fatal(err)
 	}
@@ -186,9 +183,7 @@ func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
 	s := c.e.shard(c.primary())
 	s.mu.Lock()
 	s.told.Store(true) // somebody is about to take it
-	if err := c.e.Start(t.Context(), call); err != nil {
-		t.Fatal(err)
-	}
+	check(t, c.e.Start(t.Context(), call))
 	go call.Cancel(errLate)
 	until(t, func() bool { return call.cause.Load() != nil })
 	s.mu.Unlock()
@@ -200,8 +195,7 @@ func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
 // A call that has found the engine open, and comes to its shard when that is closed, ends: also if somebody was about to take the
 // operations of the shard, and cannot any more.
 func TestACallThatComesBehindTheEndIsOver(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	c.e.Close()
 	ended := make(chan error, 1)
 	call := &Call{Request: c.read(1), Done: func(k *Call) { ended <- k.Err }, e: c.e, ctx: t.Context()}
@@ -223,8 +217,7 @@ func (c *cluster) primary() int32 {
 // A watch and a notify that are given up say whether an OSD may know of them, by an earlier registration, too; and the OSD is
 // told that the watch is over. The end of a context behind the registration means nothing.
 func TestAWatchThatIsGivenUpSaysWhetherTheOSDMayHaveIt(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	var kinds [8]atomic.Int64 // of WATCH that came; 1: NOTIFY
 	var osd atomic.Pointer[control.Conn]
 	c.do(func(conn *control.Conn, m *control.Message) bool {
@@ -262,9 +255,7 @@ func TestAWatchThatIsGivenUpSaysWhetherTheOSDMayHaveIt(t *testing.T) {
 	})
 	heard := make(chan Notification, 1)
 	w, err := c.e.Watch(t.Context(), c.read(1).Target, 0, Handler{Notified: func(n Notification) []byte { heard <- n; return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	w.abandon(errLate)
 	ev := captured.WatchNotify(osdop.EventNotify, w.Cookie(), 7, nil, 0, 0)
 	_ = osd.Load().Send(control.NewMessage(osdop.TypeWatchNotify, ev, nil))

@@ -32,7 +32,8 @@ type cluster struct {
 	t     *testing.T
 	e     *Engine
 	addr  wire.Addr
-	whole []byte
+	m     *osdmap.Map
+	whole []byte      // m
 	down  atomic.Bool // no OSD has an address
 	// serve answers a request; nil: with success and a copy of its data. It returns false where nothing is to be answered.
 	serve atomic.Pointer[func(c *control.Conn, m *control.Message) bool]
@@ -86,13 +87,8 @@ func start(t *testing.T, cfg Options, change ...func(*control.Config, *control.D
 	block := bytes.Repeat([]byte("block"), 1<<14)
 	osd := messenger(t, wire.OSD, 1, &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
 		c.came.Add(1)
-		if f := c.serve.Load(); f != nil {
-			if !(*f)(conn, m) {
-				return true
-			}
-		}
-		if m.Type != osdop.TypeOp {
-			return true // a ping
+		if f := c.serve.Load(); f != nil && !(*f)(conn, m) || m.Type != osdop.TypeOp { // a ping
+			return true
 		}
 		out := block[:0]
 		if s := captured.ReadRequest(m.Version, m.Front, m.Data).Steps[0]; len(m.Data) == 0 {
@@ -102,15 +98,20 @@ func start(t *testing.T, cfg Options, change ...func(*control.Config, *control.D
 		return true
 	}})
 	c.addr = bind(t, osd)
-	m, err := osdmap.Decode(c.whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.pool, _ = m.PoolID("rep")
+	var err error
+	c.m, err = osdmap.Decode(c.whole)
+	check(t, err)
+	c.pool, _ = c.m.PoolID("rep")
 	c.e = New(c, cfg)
-	d := c.e.Dispatcher()
-	c.e.Open(messenger(t, wire.Client, 1, d, change...))
+	c.e.Open(messenger(t, wire.Client, 1, c.e.Dispatcher(), change...))
 	t.Cleanup(c.e.Close)
+	return c
+}
+
+func startWithMap(t *testing.T, cfg Options, change ...func(*control.Config, *control.Dispatcher)) *cluster {
+	t.Helper()
+	c := start(t, cfg, change...)
+	c.publish()
 	return c
 }
 
@@ -125,9 +126,7 @@ func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatch
 	if err == nil {
 		err = m.Start(d)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() {
 		if err := m.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -140,19 +139,21 @@ func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatch
 func bind(t *testing.T, m *control.Messenger) wire.Addr {
 	t.Helper()
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return addrs[0]
 }
 
 // publish gives the engine the map.
 func (c *cluster) publish() {
-	fsid := c.whole[28-16 : 28]
-	c.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(fsid, 120, nil, c.whole), nil))
+	c.take(c.m, nil, c.whole)
 	if c.e.Map() == nil {
 		c.t.Fatal("no map")
 	}
+}
+
+// take gives the engine the map m, as an incremental or a whole one.
+func (c *cluster) take(m *osdmap.Map, inc, whole []byte) {
+	c.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(m.FSID[:], m.Epoch, inc, whole), nil))
 }
 
 func (c *cluster) do(f func(conn *control.Conn, m *control.Message) bool) { c.serve.Store(&f) }
@@ -162,8 +163,7 @@ func (c *cluster) read(n int) osdop.Request {
 }
 
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, size := range []int{5, 4096, 1 << 16} {
@@ -190,8 +190,7 @@ func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
 
 // An OSD would carry a write out on the present state of the object.
 func TestAWriteToASnapshotIsRefused(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	r := osdop.Request{Target: c.read(1).Target, Snap: 7, Flags: osdop.FlagWrite, Ops: []osdop.Op{{Code: osdop.CodeRemove}}}
 	_, err := c.e.Do(t.Context(), r, r.Ops, nil)
 	if !errors.Is(err, syscall.EROFS) || !errors.Is(err, ErrRefused) || c.came.Load() != 0 {
@@ -201,8 +200,7 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	sent := make(chan *captured.Request, 1)
 	c.do(func(_ *control.Conn, m *control.Message) bool {
 		sent <- captured.ReadRequest(m.Version, m.Front, m.Data)
@@ -227,19 +225,23 @@ func (c *cluster) once() error {
 	return err
 }
 
-func until(t *testing.T, f func() bool) {
+func check(t testing.TB, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := msgrtest.Until(ctx, f); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
+func until(t *testing.T, f func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, msgrtest.Until(ctx, f))
+}
+
 // A watch that is not registered, or lost, says it as other operations do.
 func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		_ = conn.Send(reply(m, -int32(syscall.EPERM), nil))
 		return false
@@ -273,8 +275,7 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 // The Connect event of a connection may come before its shard has noted the connection, as where the
 // goroutine that dials stands still.
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
-	c := start(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
-	c.publish()
+	c := startWithMap(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	if err := c.once(); err != nil {
 		t.Error(err)
 	}
@@ -283,8 +284,7 @@ func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
 // on another one, and so is one that comes later.
 func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	markDown := func() {
 		for _, conn := range c.e.messenger.Conns() {
 			conn.MarkDown()
@@ -306,8 +306,7 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
-	c := start(t, Options{})
-	c.publish()
+	c := startWithMap(t, Options{})
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		bad := control.NewMessage(osdop.TypeOpReply, []byte("what"), nil)
 		bad.TID = m.TID
@@ -329,8 +328,7 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 // A queue that is full again and again holds operations up for moments: it costs one goroutine for a connection, and no wake-up is lost,
 // which a ping would make up for at last.
 func TestOperationsGoOnThroughASmallQueue(t *testing.T) {
-	c := start(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Sending.QueueMessages = 1 })
-	c.publish()
+	c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Sending.QueueMessages = 1 })
 	c.do(func(_ *control.Conn, m *control.Message) bool {
 		if n := runtime.NumGoroutine(); n > 200 || m.Type != osdop.TypeOp {
 			t.Errorf("%d goroutines, a message of type %d", n, m.Type)
@@ -352,7 +350,7 @@ func TestOperationsGoOnThroughASmallQueue(t *testing.T) {
 
 // An OSD that asks to hold objects back waits for the answer, for ever. Where the queue has no room for that the session begins again.
 func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
-	c := start(t, Options{}, func(cfg *control.Config, d *control.Dispatcher) {
+	c := startWithMap(t, Options{}, func(cfg *control.Config, d *control.Dispatcher) {
 		cfg.Sending.QueueMessages = 1
 		take := d.ByType[osdop.TypeBackoff]
 		d.ByType[osdop.TypeBackoff] = func(conn *control.Conn, m *control.Message) {
@@ -360,7 +358,6 @@ func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
 			take(conn, m)
 		}
 	})
-	c.publish()
 	var waits atomic.Pointer[control.Conn]
 	c.do(func(conn *control.Conn, m *control.Message) bool {
 		if waits.CompareAndSwap(nil, conn) {

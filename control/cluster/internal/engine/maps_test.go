@@ -21,9 +21,7 @@ func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
 			Epoch     uint32
 			Inc, Full []byte
 		}
-		if err := lines.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		check(t, lines.Decode(&l))
 		incs[l.Epoch], wholes[l.Epoch] = l.Inc, l.Full
 	}
 	return incs, wholes
@@ -34,9 +32,7 @@ func TestMapsAreTakenInTheirOrder(t *testing.T) {
 	incs, wholes := chain(t, 100)
 	const first = 30
 	whole, err := osdmap.Decode(wholes[first])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	only := func(all map[uint32][]byte, epochs ...uint32) map[uint32][]byte {
 		some := map[uint32][]byte{}
 		for _, e := range epochs {

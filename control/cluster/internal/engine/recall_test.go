@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
@@ -55,25 +54,20 @@ func TestTheDataOfAWriteIsTheCallersAlthoughAnOSDThatHangsWasSentIt(t *testing.T
 	}
 	w.e.Open(messenger(t, wire.Client, 2, w.e.Dispatcher()))
 	t.Cleanup(w.e.Close)
-	send := func(inc, whole []byte, epoch uint32) {
-		w.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(before.FSID[:], epoch, inc, whole), nil))
-	}
-	send(nil, wholes[before.Epoch], before.Epoch)
+	w.take(before, nil, wholes[before.Epoch])
 
 	over := make(chan struct{}, 2)
 	start := func(size int) *Call {
 		c := &Call{Done: func(*Call) { over <- struct{}{} }}
 		c.Request = osdop.Request{Target: osdop.Object{Pool: pool, Name: name}, Flags: osdop.FlagWrite, Ops: []osdop.Op{osdop.Call("class", "method", make([]byte, size))}}
-		if err := w.e.Start(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.e.Start(t.Context(), c))
 		return c
 	}
 	first := start(1)
 	<-came
 	second := start(large)
 	until(t, func() bool { return second.waits() == string(machine.WaitReply) })
-	send(incs[after.Epoch], nil, after.Epoch)
+	w.take(after, incs[after.Epoch], nil)
 	<-over
 	<-over
 	if out := second.Request.Ops[0].Out; string(out) != "output" {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -100,9 +99,7 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 	var maps []*osdmap.Map
 	for epoch := uint32(30); wholes[epoch] != nil; epoch++ {
 		m, err := osdmap.Decode(wholes[epoch])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if !slices.ContainsFunc(pools, func(name string) bool { _, ok := m.PoolID(name); return !ok }) {
 			maps = append(maps, m)
 		}
@@ -117,10 +114,7 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 			served = served && primary != ""
 		}
 	}
-	send := func(inc, whole []byte, epoch uint32) {
-		w.e.takeMaps(control.NewMessage(typeOSDMap, captured.OSDMaps(first.FSID[:], epoch, inc, whole), nil))
-	}
-	send(nil, wholes[first.Epoch], first.Epoch)
+	w.take(first, nil, wholes[first.Epoch])
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	over := make(chan struct{})
@@ -175,7 +169,7 @@ func TestWritesKeepTheirOrderWhileMapsMoveTheirObjects(t *testing.T) {
 			return len(w.applied) >= seen+10 || m.Epoch%4 == 0
 		})
 		cancel()
-		send(incs[m.Epoch], nil, m.Epoch)
+		w.take(m, incs[m.Epoch], nil)
 		if m.Epoch%32 == 0 {
 			for _, conn := range w.all[int(m.Epoch/32)%len(w.all)].Conns() {
 				conn.MarkDown()

@@ -25,9 +25,7 @@ func BenchmarkPlacement(b *testing.B) {
 		if dir := os.Getenv("RINGMSGR_BENCH_MAPS"); dir != "" {
 			blob := tree(rand.New(rand.NewPCG(1, 2)), n, max(n/10, 3), max(n/100, 1), true)
 			for name, p := range map[string][]byte{"osdmap": whole, "crush": blob} {
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.%s", n, name)), p, 0o644); err != nil {
-					b.Fatal(err)
-				}
+				check(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.%s", n, name)), p, 0o644))
 			}
 		}
 		b.Run(fmt.Sprintf("osds=%d/crush", n), func(b *testing.B) {

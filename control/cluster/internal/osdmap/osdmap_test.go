@@ -35,9 +35,7 @@ func cluster(t testing.TB, n int, pgs uint32) (*Map, []byte) {
 	}
 	whole := encodeMap(m, blob)
 	m, err := Decode(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return m, whole
 }
 
@@ -50,9 +48,7 @@ func with(t *testing.T, m *Map, n Incremental) *Map {
 		n.maxOSD = -1
 	}
 	next, err := n.Apply(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return next
 }
 
@@ -222,15 +218,10 @@ func TestTheShardIsThatOfThePrimary(t *testing.T) {
 			t.Errorf("%v: %+v, want shard %d", g, got, want)
 		}
 	}
-	p := m.pools[4]
-	if got := p.shard([]int32{5, 5, 5}, 5); got != 0 {
-		t.Errorf("shard %d", got)
-	}
-	if got := p.shard([]int32{9, 5, 5}, 5); got != 2 { // 1 is never primary
-		t.Errorf("shard %d", got)
-	}
-	if got := p.shard([]int32{9, 5, 7}, 8); got != -1 {
-		t.Errorf("shard %d", got)
+	for acting, want := range map[[3]int32]int8{{5, 5, 5}: 0, {9, 5, 5}: 2, {9, 8, 7}: -1} { // 1 is never primary
+		if got := m.pools[4].shard(acting[:], 5); got != want {
+			t.Errorf("%v: shard %d, want %d", acting, got, want)
+		}
 	}
 }
 
@@ -297,9 +288,7 @@ func TestMalformedMapsAreRefused(t *testing.T) {
 	large := *m
 	large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum, p.pgpNum = 1<<32-1, 1<<32-1 })}
 	got, err := Decode(encodeMap(&large, blob))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var s Scratch
 	if got.tables[1] != nil || len(got.Place(&s, PG{1, 1<<32 - 2}).Up) != 3 {
 		t.Error("a pool of four billion groups is kept, or nowhere")
@@ -346,16 +335,21 @@ func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
 	}
 }
 
-// bounded fails unless f allocates in proportion to n bytes of input.
-func bounded(t *testing.T, n int, f func()) {
+// bounded decodes input once its crc is right, and fails unless that allocates in proportion; false: it is malformed.
+func bounded[T any](t *testing.T, p []byte, decode func(p []byte) (T, error)) (v T, ok bool) {
 	t.Helper()
+	p = reseal(bytes.Clone(p))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	f()
+	v, err := decode(p)
 	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(128*n+(2<<20)) {
-		t.Fatalf("%d bytes of input took %d", n, used)
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(128*len(p)+(2<<20)) {
+		t.Fatalf("%d bytes of input took %d", len(p), used)
 	}
+	if err != nil && !errors.Is(err, wire.ErrMalformed) {
+		t.Fatal(err)
+	}
+	return v, err == nil
 }
 
 func FuzzDecode(f *testing.F) {
@@ -366,17 +360,9 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint32) {
-		p = reseal(bytes.Clone(p))
-		var m *Map
-		var err error
-		bounded(t, len(p), func() { m, err = Decode(p) })
-		if err != nil {
-			if !errors.Is(err, wire.ErrMalformed) {
-				t.Fatal(err)
-			}
-			return
+		if m, ok := bounded(t, p, Decode); ok {
+			placeAll(t, m, seed)
 		}
-		placeAll(t, m, seed)
 	})
 }
 
@@ -412,9 +398,7 @@ func FuzzIncremental(f *testing.F) {
 			break
 		}
 		var l struct{ Inc, Full []byte }
-		if err := json.Unmarshal(text, &l); err != nil {
-			f.Fatal(err)
-		}
+		check(f, json.Unmarshal(text, &l))
 		if n == 100 {
 			if m, err = Decode(l.Full); err != nil {
 				f.Fatal(err)
@@ -425,14 +409,8 @@ func FuzzIncremental(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint32) {
-		p = reseal(bytes.Clone(p))
-		var n *Incremental
-		var err error
-		bounded(t, len(p), func() { n, err = DecodeIncremental(p) })
-		if err != nil {
-			if !errors.Is(err, wire.ErrMalformed) {
-				t.Fatal(err)
-			}
+		n, ok := bounded(t, p, DecodeIncremental)
+		if !ok {
 			return
 		}
 		at := *m

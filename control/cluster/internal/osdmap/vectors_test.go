@@ -15,6 +15,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 )
 
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func decoded(t testing.TB, name string) *Map {
 	t.Helper()
 	m, err := Decode(captured.Unzip(t, "testdata/"+name+".osdmap.gz"))
@@ -100,9 +107,7 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 					Epoch     uint32
 					Inc, Full []byte
 				}
-				if err := lines.Decode(&l); err != nil {
-					t.Fatal(err)
-				}
+				check(t, lines.Decode(&l))
 				full, err := Decode(l.Full)
 				if err != nil {
 					t.Fatalf("epoch %d: %v", l.Epoch, err)
@@ -116,9 +121,7 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 					t.Fatalf("to epoch %d: %v", l.Epoch, err)
 				}
 				next, err := inc.Apply(m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				if got, want := plain(next), plain(full); !reflect.DeepEqual(got, want) {
 					t.Fatalf("epoch %d:\n got %+v\nwant %+v", l.Epoch, got, want)
 				}
@@ -147,20 +150,16 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 func plain(m *Map) Map {
 	c := *m
 	c.tables = nil
-	for _, p := range []*map[PG][]int32{&c.pgTemp, &c.upmap} {
-		if len(*p) == 0 {
-			*p = nil
-		}
-	}
-	for _, p := range []*map[PG]int32{&c.primaryTemp, &c.upmapPrimary} {
-		if len(*p) == 0 {
-			*p = nil
-		}
-	}
-	if len(c.upmapItems) == 0 {
-		c.upmapItems = nil
-	}
+	c.pgTemp, c.upmap, c.upmapItems = orNil(c.pgTemp), orNil(c.upmap), orNil(c.upmapItems)
+	c.primaryTemp, c.upmapPrimary = orNil(c.primaryTemp), orNil(c.upmapPrimary)
 	return c
+}
+
+func orNil[V any](m map[PG]V) map[PG]V {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
 }
 
 // Names of 10 000 objects, in namespaces and of all lengths, are in the groups and on the OSDs that
@@ -168,9 +167,7 @@ func plain(m *Map) Map {
 func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 	t.Parallel()
 	var file struct{ Rows [][]any }
-	if err := json.Unmarshal(captured.Unzip(t, "testdata/objects-osd-map.json.gz"), &file); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(captured.Unzip(t, "testdata/objects-osd-map.json.gz"), &file))
 	for _, row := range file.Rows {
 		pool := int64(row[0].(float64))
 		m := &Map{pools: map[int64]*Pool{pool: {PGNum: uint32(row[1].(float64)), objectHash: hashRjenkins}}}
@@ -180,9 +177,7 @@ func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 		}
 	}
 	rows := len(file.Rows)
-	if err := json.Unmarshal(captured.Unzip(t, "testdata/objects-test-map-object.json.gz"), &file); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal(captured.Unzip(t, "testdata/objects-test-map-object.json.gz"), &file))
 	maps := map[bool]*Map{false: decoded(t, "reef-dcache"), true: decoded(t, "reef-straw2-jewel")}
 	var s Scratch
 	for _, row := range file.Rows {
@@ -193,9 +188,7 @@ func TestObjectsAreWhereTheClusterPutsThem(t *testing.T) {
 			pool = 2.0
 		}
 		name, err := hex.DecodeString(row[1].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		g, _ := m.Locate(int64(pool.(float64)), "", string(name))
 		if got, want := fmt.Sprintf("%x %s", g.Seed, list(m.Place(&s, g).Acting)), fmt.Sprintf("%s %s", row[2], row[3]); got != want {
 			t.Fatalf("%v: %s", row, got)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -58,17 +59,10 @@ func group(pool int64, hash, groups uint32) osdmap.PG {
 }
 
 func (f *fakeMap) clone() *fakeMap {
-	g := &fakeMap{epoch: f.epoch + 1, flags: f.flags, near: f.near, pools: map[int64]osdmap.Pool{}, acting: map[osdmap.PG][]int32{}, addrs: map[int32]wire.Addr{}}
-	for k, v := range f.pools {
-		g.pools[k] = v
-	}
-	for k, v := range f.acting {
-		g.acting[k] = v
-	}
-	for k, v := range f.addrs {
-		g.addrs[k] = v
-	}
-	return g
+	g := *f
+	g.epoch++
+	g.pools, g.acting, g.addrs = maps.Clone(f.pools), maps.Clone(f.acting), maps.Clone(f.addrs)
+	return &g
 }
 
 // refusal is a back-off on one connection.
@@ -396,6 +390,7 @@ func (c *cluster) room() {
 	}
 }
 
+// block has an OSD refuse a group that it serves.
 func (c *cluster) block() {
 	f := c.newest()
 	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].PGNum)}
@@ -416,29 +411,20 @@ func (c *cluster) block() {
 }
 
 func (c *cluster) unblock() {
-	all := sorted(c.blocked)
-	if len(all) == 0 {
+	if len(c.blocked) == 0 {
 		return
 	}
-	r := c.blocked[all[0]]
-	delete(c.blocked, all[0])
+	pg := slices.MinFunc(slices.Collect(maps.Keys(c.blocked)), func(a, b osdmap.PG) int { return int(a.Seed) - int(b.Seed) })
+	r := c.blocked[pg]
+	delete(c.blocked, pg)
 	if c.conns[r.s] == r.conn {
 		c.inflight = slices.DeleteFunc(c.inflight, func(m *sent) bool { // what came meanwhile was dropped
-			return m.conn == r.conn && m.reply == nil && m.env.PG == all[0]
+			return m.conn == r.conn && m.reply == nil && m.env.PG == pg
 		})
 		b := *r.b
 		b.What = osdop.Unblock
 		_ = c.f.of(r.s.OSD).Backoff(r.s, &b)
 	}
-}
-
-func sorted(all map[osdmap.PG]*refusal) []osdmap.PG {
-	var list []osdmap.PG
-	for pg := range all {
-		list = append(list, pg)
-	}
-	slices.SortFunc(list, func(a, b osdmap.PG) int { return int(a.Seed) - int(b.Seed) })
-	return list
 }
 
 // deliver brings a message of some connection, the oldest of its direction, to its end.
