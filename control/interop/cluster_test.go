@@ -100,7 +100,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	c := &cluster{clusterConfig: cfg, t: t, dir: clusterDir(t), fsid: uuid(t)}
 	for range max(cfg.mons, 1) {
 		free := freePorts(t, 2)
-		addrs := wire.AddrVec{loopback(wire.AddrMsgr2, free[0]), loopback(wire.AddrLegacy, free[1])}
+		addrs := wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: free[0]}, {Type: wire.AddrLegacy, AddrPort: free[1]}}
 		if cfg.v1only {
 			addrs = addrs[1:]
 		}
@@ -112,23 +112,23 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf()), 0o644))
 	service, admin, allowed := c.keyTypes()
-	c.run("ceph-authtool", append(service, "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")...)
-	c.run("ceph-authtool", append(admin, c.file("keyring"), "--gen-key", "-n", "client.admin",
+	runTool(t, "ceph-authtool", append(service, "--create-keyring", c.file("keyring"), "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")...)
+	runTool(t, "ceph-authtool", append(admin, c.file("keyring"), "--gen-key", "-n", "client.admin",
 		"--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *")...)
 	var commands []string
 	for i := range cfg.osds + cfg.later {
 		c.osdIDs = append(c.osdIDs, uuid(t))
 		commands = append(commands, fmt.Sprintf("osd new %s %d", c.osdIDs[i], i))
-		c.run("ceph-authtool", append(slices.Clone(service), c.file("keyring"), "--gen-key", "-n", osdName(i),
+		runTool(t, "ceph-authtool", append(slices.Clone(service), c.file("keyring"), "--gen-key", "-n", osdName(i),
 			"--cap", "mon", "allow profile osd", "--cap", "osd", "allow *")...)
 	}
 	for i, addr := range c.allMons {
 		allowed = append(allowed, "--addv", monID(i), addr.String())
 	}
-	c.run("monmaptool", append(allowed, "--create", "--fsid", c.fsid, c.file("monmap"))...)
+	runTool(t, "monmaptool", append(allowed, "--create", "--fsid", c.fsid, c.file("monmap"))...)
 	for i := range c.allMons {
 		common := []string{"--conf", c.file("ceph.conf"), "--id", monID(i)}
-		c.run("ceph-mon", append(common, "--mkfs", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))...)
+		runTool(t, "ceph-mon", append(common, "--mkfs", "--monmap", c.file("monmap"), "--keyring", c.file("keyring"))...)
 		d := startDaemon(t, c.dir, "mon."+monID(i), append([]string{"ceph-mon", "--foreground"}, common...)...)
 		c.mons = append(c.mons, d)
 	}
@@ -154,7 +154,8 @@ func (c *cluster) awaitQuorum(n int) {
 		State  string
 		Quorum []int
 	}
-	waitFor(c.t, c.mons[0], "mon_status", patience, func(s monStatus) bool { return s.State == "leader" && len(s.Quorum) == n })
+	leads := func(s monStatus) bool { return s.State == "leader" && len(s.Quorum) == n }
+	check(c.t, awaitAnswer(c.mons[0], "mon_status", patience, leads))
 }
 
 // keyTypes are the arguments that choose the types of keys: of the services' keys, of
@@ -191,7 +192,7 @@ func (c *cluster) startOSD(i int) {
 	name := osdName(i)
 	check(c.t, os.Mkdir(c.file(name), 0o755))
 	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", c.file("keyring")}
-	c.run("ceph-osd", append(common, "--mkfs", "--osd-uuid", c.osdIDs[i])...)
+	runTool(c.t, "ceph-osd", append(common, "--mkfs", "--osd-uuid", c.osdIDs[i])...)
 	type osdStatus struct{ State string }
 	for tries := 1; ; tries++ {
 		d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
@@ -355,15 +356,9 @@ func (c *cluster) cephReads(input string, args ...string) []byte {
 	}
 }
 
-func (c *cluster) run(program string, args ...string) []byte {
-	c.t.Helper()
-	return runTool(c.t, program, args...)
-}
-
-// rados runs the real tool on the pool of data.
 func (c *cluster) rados(args ...string) []byte {
 	c.t.Helper()
-	return c.run("rados", append([]string{"--conf", c.file("ceph.conf"), "-p", "data"}, args...)...)
+	return runTool(c.t, "rados", append([]string{"--conf", c.file("ceph.conf"), "-p", "data"}, args...)...)
 }
 
 // runTool runs a tool and returns what it writes to its standard output.
@@ -565,10 +560,6 @@ func freePorts(t *testing.T, n int) (addrs []netip.AddrPort) {
 		addrs = append(addrs, ports.take(t))
 	}
 	return addrs
-}
-
-func loopback(typ wire.AddrType, ap netip.AddrPort) wire.Addr {
-	return wire.Addr{Type: typ, AddrPort: ap}
 }
 
 func uuid(t *testing.T) string {

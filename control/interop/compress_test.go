@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,8 +62,7 @@ func TestOSDsCompressTowardsUs(t *testing.T) {
 func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backend, mode auth.Mode,
 	method, want wire.CompressionMethod,
 ) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
+	ctx := within(t, 2*patience)
 	var seen tracer
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: who.Name, Key: who.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }})
 	check(t, err)
@@ -196,9 +194,7 @@ func takeLoad(t *testing.T, backend uring.Backend, method wire.CompressionMethod
 	}
 	said, err := os.ReadFile(log)
 	check(t, err)
-	if found := complaints(string(said)); len(found) > 0 {
-		t.Errorf("the client complains:\n%s", strings.Join(found, ""))
-	}
+	wantNone(t, complaints(string(said)))
 }
 
 // opReply is an MOSDOpReply for one operation with output of size bytes.

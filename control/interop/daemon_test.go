@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -145,11 +146,6 @@ func (d *daemon) stop(t *testing.T) {
 // logFile is the daemon's log.
 func (d *daemon) logFile() string { return filepath.Join(d.dir, d.name+".log") }
 
-// ask sends a command to the daemon's admin socket and decodes its JSON answer.
-func (d *daemon) ask(prefix string, answer any) error {
-	return d.command(map[string]any{"prefix": prefix, "format": "json"}, answer)
-}
-
 // set changes an option of the running daemon. It applies to what the daemon begins later.
 func (d *daemon) set(t *testing.T, option, value string) {
 	t.Helper()
@@ -157,48 +153,40 @@ func (d *daemon) set(t *testing.T, option, value string) {
 	check(t, d.command(map[string]any{"prefix": "config set", "format": "json", "var": option, "val": []string{value}}, &answer))
 }
 
+// command sends a command to the daemon's admin socket and decodes its JSON answer.
 func (d *daemon) command(command map[string]any, answer any) error {
+	request, err := json.Marshal(command)
+	if err != nil {
+		return err
+	}
 	c, err := net.DialTimeout("unix", filepath.Join(d.dir, d.name+".asok"), 5*time.Second)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return err
-	}
-	request, err := json.Marshal(command)
-	if err != nil {
-		return err
-	}
-	if _, err := c.Write(append(request, 0)); err != nil {
-		return err
+	err = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if err == nil {
+		_, err = c.Write(append(request, 0))
 	}
 	var size uint32 // in network byte order
-	if err := binary.Read(c, binary.BigEndian, &size); err != nil {
-		return err
+	if err == nil {
+		err = binary.Read(c, binary.BigEndian, &size)
 	}
-	reply, err := io.ReadAll(io.LimitReader(c, int64(size)))
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(reply, answer)
-}
-
-// waitFor asks until ok accepts an answer, the daemon ends or limit passes.
-func waitFor[A any](t *testing.T, d *daemon, prefix string, limit time.Duration, ok func(A) bool) {
-	t.Helper()
-	check(t, awaitAnswer(d, prefix, limit, ok))
+	return json.NewDecoder(io.LimitReader(c, int64(size))).Decode(answer)
 }
 
 // errEnded: the daemon has ended.
 var errEnded = errors.New("ended")
 
-// awaitAnswer is waitFor for a daemon that may fail. The error has its last answer.
+// awaitAnswer asks until ok accepts an answer, the daemon ends or limit passes. The error has the last answer.
 func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A) bool) error {
 	var last, ended error
 	ready := await(limit, func() bool {
 		var a A
-		if last = d.ask(prefix, &a); last == nil && ok(a) {
+		if last = d.command(map[string]any{"prefix": prefix, "format": "json"}, &a); last == nil && ok(a) {
 			return true
 		}
 		last = errors.Join(last, fmt.Errorf("last answer %+v", a))
@@ -232,6 +220,14 @@ func cephEnv() []string {
 		}
 	}
 	return env
+}
+
+// within is a context that ends with the test, or at the limit.
+func within(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func check(t testing.TB, err error) {

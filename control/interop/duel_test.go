@@ -71,9 +71,10 @@ func (x *duel) start() {
 	})
 }
 
-// kill ends our messenger without a word.
+// kill ends our messenger without a word to the daemon.
 func (x *duel) kill() {
-	x.f.kill(x.top)
+	x.f.conn.MarkDown()
+	shutdown(x.top, x.f.m)
 	x.f = nil
 }
 

@@ -114,12 +114,6 @@ func startFellow(cfg fellowConfig) (*fellow, error) {
 	return f, errors.Join(err, f.meet(cfg.Peer))
 }
 
-// kill ends the fellow without a word to its peer.
-func (f *fellow) kill(t *testing.T) {
-	f.conn.MarkDown()
-	shutdown(t, f.m)
-}
-
 // peerType is also the type of the fellow.
 func (f *fellow) peerType() wire.EntityType { return f.m.Name().Type }
 

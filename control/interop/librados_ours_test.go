@@ -48,16 +48,15 @@ func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
 			r.add(&a.Steps[i])
 		}
 	case "data":
-		var data []byte
-		data, err = o.Read(ctx, a.Offset, int(a.Number))
-		if out.Results = []stepOutcome{{Outputs: [][]byte{data}}}; err != nil {
+		data, err := o.Read(ctx, a.Offset, int(a.Number))
+		if out.Results = []stepOutcome{{Outputs: raw(data)}}; err != nil {
 			out.Results[0] = stepOutcome{Errno: errnoOf(err)}
 		}
 		return out, out.fails(err)
 	case "xattr":
-		one(&r, r.Xattr(string(a.Key)), func(v []byte) [][]byte { return [][]byte{v} })
+		one(&r, r.Xattr(string(a.Key)), raw)
 	case "call":
-		one(&r, r.Exec("hello", string(a.Key), a.Data), func(v []byte) [][]byte { return [][]byte{v} })
+		one(&r, r.Exec("hello", string(a.Key), a.Data), raw)
 	case "remove":
 		return out, out.fails(o.Remove(ctx))
 	case "lock":
@@ -118,6 +117,8 @@ func errnoOf(err error) int {
 	return -1
 }
 
+func raw(v []byte) [][]byte { return [][]byte{v} }
+
 // results are a ReadOp and functions that return the results of its steps, in their order.
 type results struct {
 	rados.ReadOp
@@ -170,7 +171,6 @@ func (s *step) assert(op asserting) bool {
 }
 
 func (r *results) add(s *step) {
-	raw := func(v []byte) [][]byte { return [][]byte{v} }
 	page := func(values bool) func(p rados.Page) [][]byte {
 		return func(p rados.Page) (list [][]byte) {
 			for _, pair := range p.Pairs {

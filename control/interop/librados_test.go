@@ -105,8 +105,7 @@ func TestOperationsHaveTheOutcomeThatTheyHaveThroughLibrados(t *testing.T) {
 	for i, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience+time.Duration(*operations)*50*time.Millisecond)
-			defer cancel()
+			ctx := within(t, patience+time.Duration(*operations)*50*time.Millisecond)
 			p, err := cl.Pool(ctx, kind+"-ours")
 			check(t, err)
 			compareSides(t, c, &side{pool: p}, startTheirs(t, c, kind+"-theirs"), newGenerator(seed, uint64(i), kind), *operations)

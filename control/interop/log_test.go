@@ -89,11 +89,14 @@ func (l logs) complaints(t *testing.T) []string {
 func quiet(t *testing.T, c *cluster) {
 	t.Helper()
 	l := c.watchLogs(t)
-	t.Cleanup(func() {
-		if found := l.complaints(t); len(found) > 0 {
-			t.Errorf("the daemons complain:\n%s", strings.Join(found, ""))
-		}
-	})
+	t.Cleanup(func() { wantNone(t, l.complaints(t)) })
+}
+
+func wantNone(t *testing.T, complaints []string) {
+	t.Helper()
+	if len(complaints) > 0 {
+		t.Errorf("a log complains:\n%s", strings.Join(complaints, ""))
+	}
 }
 
 func TestComplaintsAreToldFromEnds(t *testing.T) {

@@ -207,9 +207,7 @@ func fight(t *testing.T, tb *table, c *cluster, d *daemon, policy control.Policy
 			if strings.Contains(tr.name, "daemon is killed") {
 				found = sessions(found) // it has more to say when it starts
 			}
-			if len(found) > 0 {
-				t.Errorf("the daemons complain:\n%s", strings.Join(found, ""))
-			}
+			wantNone(t, found)
 		})
 		if !ok {
 			tb.add(x.cfg.Name, policy.Name, string(backend), tr.name, "FAILED")

@@ -112,8 +112,7 @@ func useClient(t *testing.T, c *cluster, protocol string, backend uring.Backend,
 		conn.MarkDown()
 		<-conn.Closed()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	check(t, object(t, cl, "again").WriteFull(ctx, []byte("all connections are new")))
 	if got, err := object(t, cl, "again").ReadAll(ctx); err != nil || string(got) != "all connections are new" {
 		t.Errorf("read %q, %v", got, err)
@@ -260,8 +259,7 @@ func refuseWrongKey(t *testing.T, c *cluster) {
 	}
 	key, err := cephx.NewKey(kind, nil, time.Now())
 	check(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	cl, err := rados.Dial(ctx, rados.Config{Name: admin, Key: key, Mons: []wire.Addr{c.monAddr.V2()}})
 	if err == nil {
 		check(t, cl.Close())
@@ -276,8 +274,7 @@ func wantRefused(t *testing.T, m *control.Messenger, to wire.Addr, typ wire.Enti
 	t.Helper()
 	conn, err := m.Connect(to, typ, control.Once())
 	check(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	err = conn.WaitReady(ctx)
 	if e, ok := errors.AsType[*control.Error](err); !ok || ctx.Err() != nil || e.Stage != stage {
 		t.Fatalf("dialled %v as %v: %v, want a failure at stage %s", to, typ, err, stage)
@@ -308,8 +305,7 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 	for _, change := range options {
 		change(&cfg)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	cl, err := rados.Dial(ctx, cfg)
 	check(t, err)
 	t.Cleanup(func() {
@@ -377,8 +373,7 @@ func object(t *testing.T, cl *rados.Cluster, name string) rados.Object {
 }
 
 func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	defer cancel()
+	ctx := within(t, 3*patience)
 	m := cl.Mon().MonMap()
 	if m.FSID.String() != c.fsid || len(m.Mons) != 1 || !m.Mons[0].Addrs.Equal(c.monAddr) || m.Mons[0].Name != "a" {
 		t.Errorf("monmap %+v, want the cluster %s with mon.a at %v", m, c.fsid, c.monAddr)
@@ -432,8 +427,7 @@ func noise(n int) []byte {
 // readInto reads into memory of the caller. Answers come there from the socket, unless they are encrypted.
 func readInto(t *testing.T, cl *rados.Cluster, mode string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	o, data := object(t, cl, "read into memory"), noise(1<<20+4097)
 	check(t, o.WriteFull(ctx, data))
 	for _, from := range []int{0, 1 << 19, len(data) - 16<<10, len(data) - 5} {

@@ -20,8 +20,7 @@ import (
 
 // useOperations has the effects that doc comments promise, as far as neither librados nor our program has the operation.
 func useOperations(t *testing.T, c *cluster, cl *rados.Cluster) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
-	defer cancel()
+	ctx := within(t, 5*patience)
 	pool, err := cl.Pool(ctx, "data")
 	check(t, err)
 	for name, test := range map[string]func(context.Context, *testing.T, rados.Pool){

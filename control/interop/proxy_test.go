@@ -126,9 +126,7 @@ func (p *proxy) carry(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	if hole {
-		l.dead[toServer].Store(true)
-	} else {
+	if l.dead[toServer].Store(hole); !hole {
 		server, err := net.Dial("tcp4", to)
 		if err != nil {
 			_ = client.Close()

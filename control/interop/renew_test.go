@@ -45,8 +45,7 @@ const rotations, rotationsEnd = 3, 4 * time.Minute
 
 // keepSession uses objects on new connections, while secrets rotate, on one session with the monitor.
 func keepSession(t *testing.T, cl *rados.Cluster, name string) {
-	ctx, cancel := context.WithTimeout(t.Context(), rotationsEnd)
-	defer cancel()
+	ctx := within(t, rotationsEnd)
 	session, first := cl.Mon().Conn(), osdSecret(t, cl)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -75,8 +74,7 @@ func (*setClock) AfterFunc(d time.Duration, f func()) func() bool { return time.
 // setClocks uses a client by a clock that is wrong, and then set: tickets seem to have expired, or seem valid long after they have.
 // Operations wait for new ones, and do not fail.
 func setClocks(t *testing.T, c *cluster, right *rados.Cluster, name string, hours [2]time.Duration) {
-	ctx, cancel := context.WithTimeout(t.Context(), rotationsEnd)
-	defer cancel()
+	ctx := within(t, rotationsEnd)
 	clock := &setClock{}
 	clock.ahead.Store(int64(hours[0] * time.Hour))
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: clusterKey(t, c, admin), Now: clock.Now})
@@ -108,8 +106,7 @@ func letClientIn(t *testing.T, c *cluster) {
 	t.Cleanup(session.Close)
 	accepted := make(chan *control.Conn, 1)
 	check(t, m.Start(session.Dispatcher(), &control.Dispatcher{Accept: func(conn *control.Conn, _ int, _ bool) { accepted <- conn }}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := within(t, patience)
 	check(t, session.Open(ctx, m))
 	check(t, msgrtest.Until(ctx, func() bool { return !store.NeedRefresh(time.Now()) }))
 	addrs, err := m.Bind(loopbackPort())

@@ -84,7 +84,5 @@ func wantOneSession(t *testing.T, log string) {
 			t.Errorf("the client says %q behind\n%s", bad, before[max(0, len(before)-2000):])
 		}
 	}
-	if found := complaints(log); len(found) > 0 {
-		t.Errorf("the client complains:\n%s", strings.Join(found, ""))
-	}
+	wantNone(t, complaints(log))
 }

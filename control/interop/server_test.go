@@ -292,9 +292,7 @@ func (u *monitor) noComplaints() {
 	if len(log) == 0 {
 		u.t.Error("the tool's log is empty")
 	}
-	if found := complaints(string(log)); len(found) > 0 {
-		u.t.Errorf("the tool complains:\n%s", strings.Join(found, ""))
-	}
+	wantNone(u.t, complaints(string(log)))
 }
 
 // refused has the real tool try, and fail.

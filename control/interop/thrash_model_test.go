@@ -284,9 +284,3 @@ func (w *worker) verify(m *model) {
 		w.lost(m, "%s", text)
 	}
 }
-
-func (w *worker) verifyAll() {
-	for _, m := range w.objects {
-		w.verify(m)
-	}
-}

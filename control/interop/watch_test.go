@@ -81,8 +81,7 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 		"osd fast shutdown = false\nosd heartbeat grace = 300\nmon allow pool delete = true\n"})
 	c.createPool("watched", "4 4 replicated", "size 2")
 	watcher, notifier := dialCluster(t, c, "msgr2.1", uring.Auto), dialCluster(t, c, "msgr2.1", uring.Auto)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
-	defer cancel()
+	ctx := within(t, 5*patience)
 	pools := func() (ours, theirs rados.Pool) {
 		ours, err := watcher.Pool(ctx, "watched")
 		check(t, err)
