@@ -416,9 +416,7 @@ func clusterDir(t *testing.T) string {
 			t.Logf("kept %s", dir)
 			return
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		check(t, os.RemoveAll(dir))
 	})
 	return dir
 }

@@ -173,17 +173,12 @@ func (x *duel) hole(on bool) {
 	}
 }
 
-// deafen has everything lost that the daemon sends on the present connections.
-func (x *duel) deafen() {
-	x.there.swallow(toClient)
-	x.back.swallow(toServer)
-}
-
 // unanswered sends requests that the daemon gets, and whose answers are lost.
 func (x *duel) unanswered(n int) {
 	x.t.Helper()
 	for {
-		x.deafen()
+		x.there.swallow(toClient) // all that the daemon sends on the present connections
+		x.back.swallow(toServer)
 		before := x.report()
 		x.read()
 		due := x.delivered + n

@@ -3,9 +3,11 @@ package interop_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -192,11 +194,11 @@ func (r *results) add(s *step) {
 	case "xattrs":
 		one(r, r.Xattrs(), pairs)
 	case "checksum":
-		kind, seed := rados.CRC32C, s.Data[:4]
-		if to == "Q" {
-			kind, seed = rados.XXH64, s.Data[:8]
+		kind, seed := rados.XXH64, binary.LittleEndian.Uint64(s.Data)
+		if to != "Q" {
+			kind, seed = rados.CRC32C, seed&math.MaxUint32
 		}
-		one(r, r.Checksum(kind, littleEndian(seed), s.Offset, s.Number, 0), func(sums []uint64) (list [][]byte) {
+		one(r, r.Checksum(kind, seed, s.Offset, s.Number, 0), func(sums []uint64) (list [][]byte) {
 			for _, sum := range sums {
 				list = append(list, fmt.Append(nil, len(sums)), fmt.Append(nil, sum))
 			}
@@ -213,13 +215,6 @@ func (r *results) add(s *step) {
 	default:
 		s.assert(r)
 	}
-}
-
-func littleEndian(b []byte) (v uint64) {
-	for i, x := range b {
-		v |= uint64(x) << (8 * i)
-	}
-	return v
 }
 
 func (s *step) change(op *rados.WriteOp) {

@@ -203,9 +203,7 @@ func newMessenger(t *testing.T, cfg control.Config) *control.Messenger {
 func shutdown(t *testing.T, m *control.Messenger) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := m.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	check(t, m.Shutdown(ctx))
 }
 
 // loopbackPort is a v2 address that the kernel completes.
@@ -308,11 +306,7 @@ func dialCluster(t *testing.T, c *cluster, protocol string, backend uring.Backen
 	ctx := within(t, patience)
 	cl, err := rados.Dial(ctx, cfg)
 	check(t, err)
-	t.Cleanup(func() {
-		if err := cl.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check(t, cl.Close()) })
 	return cl
 }
 

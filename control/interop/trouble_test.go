@@ -28,8 +28,7 @@ func (c *unwell) client(t *testing.T, timeout string, at wire.Addr, args ...stri
 	return tryTool(t, c.program, append(flags, args...)...)
 }
 
-// put waits as "rados put" does: until an OSD comes back, or to its deadline. Frozen daemons and wrong ports explain themselves, in
-// the client program and in ping.
+// put waits as "rados put" does: for an OSD, or to its deadline. Frozen daemons and wrong ports explain themselves.
 // Matrix: OB-09
 func TestTroublesOfAClusterAreExplained(t *testing.T) {
 	enabled(t)

@@ -147,9 +147,7 @@ func messenger(t *testing.T, cfg control.Config) *control.Messenger {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := m.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
+		check(t, m.Shutdown(ctx))
 	})
 	return m
 }

@@ -32,11 +32,7 @@ func BenchmarkIdleSessions(b *testing.B) {
 	c, err := newCluster()
 	check(b, err)
 	c.most = idleOSDs
-	defer func() {
-		if err := c.close(); err != nil {
-			b.Error(err)
-		}
-	}()
+	b.Cleanup(func() { check(b, c.close()) })
 	o, err := c.startOSD("0.0.0.0:0")
 	check(b, err)
 	o.content, c.osd = []byte(text), nil // it is told to the client at other addresses

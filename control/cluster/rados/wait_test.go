@@ -56,11 +56,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c, err := newCluster()
 	check(t, err)
-	t.Cleanup(func() {
-		if err := c.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check(t, c.close()) })
 	return c
 }
 

@@ -75,6 +75,25 @@ func Read(t testing.TB) []Message {
 	return file.Vectors
 }
 
+// Epoch is a map of a monitor, and the change that leads to it.
+type Epoch struct {
+	Epoch     uint32
+	Inc, Full []byte
+}
+
+// Chain reads a compressed file of epochs, one after the other.
+func Chain(t testing.TB, path string) (list []Epoch) {
+	t.Helper()
+	for lines := json.NewDecoder(bytes.NewReader(Unzip(t, path))); lines.More(); {
+		var e Epoch
+		if err := lines.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
 // Conversations reads a compressed file of them.
 func Conversations(t testing.TB, path string) (list []Conversation) {
 	t.Helper()

@@ -49,17 +49,15 @@ type Call struct {
 	admitted chan struct{} // closed when it is not in line any more; nil: nobody waits for that
 
 	// Owner: the lock of its home.
-	running bool
-	next    *Call // behind it among the pushed calls: the shard's
-	entered bool  // it has room
-	posting control.Posting
-	posted  bool             // Into was posted
-	message *control.Message // the answer, until the caller has its data
-	kept    bool             // the answer was retained
-	// standing are the attempts whose data a connection may still read, and perhaps others; answered is the
-	// connection that brought the answer, nil: none.
-	standing []standing
-	answered *control.Conn
+	running  bool
+	next     *Call // behind it among the pushed calls: the shard's
+	entered  bool  // it has room
+	posting  control.Posting
+	posted   bool             // Into was posted
+	message  *control.Message // the answer, until the caller has its data
+	kept     bool             // the answer was retained
+	standing []standing       // attempts whose data a connection may still read, and perhaps others
+	answered *control.Conn    // that brought the answer; nil: none
 }
 
 // standing is an attempt in the queue of a connection.

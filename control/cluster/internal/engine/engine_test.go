@@ -127,11 +127,7 @@ func messenger(t *testing.T, typ wire.EntityType, cores int, d *control.Dispatch
 		err = m.Start(d)
 	}
 	check(t, err)
-	t.Cleanup(func() {
-		if err := m.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check(t, m.Shutdown(context.Background())) })
 	return m
 }
 

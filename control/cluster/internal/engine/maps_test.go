@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"testing"
 
@@ -15,14 +13,8 @@ import (
 func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
 	t.Helper()
 	incs, wholes = map[uint32][]byte{}, map[uint32][]byte{}
-	lines := json.NewDecoder(bytes.NewReader(captured.Unzip(t, "../osdmap/testdata/chain-reef.jsonl.gz")))
-	for range n {
-		var l struct {
-			Epoch     uint32
-			Inc, Full []byte
-		}
-		check(t, lines.Decode(&l))
-		incs[l.Epoch], wholes[l.Epoch] = l.Inc, l.Full
+	for _, e := range captured.Chain(t, "../osdmap/testdata/chain-reef.jsonl.gz")[:n] {
+		incs[e.Epoch], wholes[e.Epoch] = e.Inc, e.Full
 	}
 	return incs, wholes
 }

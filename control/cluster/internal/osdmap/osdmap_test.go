@@ -1,10 +1,8 @@
 package osdmap
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -390,23 +388,11 @@ func placeAll(t *testing.T, m *Map, seed uint32) {
 }
 
 func FuzzIncremental(f *testing.F) {
-	var m *Map
-	lines := bufio.NewReader(bytes.NewReader(captured.Unzip(f, "testdata/chain-tentacle.jsonl.gz")))
-	for n := 0; ; n++ {
-		text, err := lines.ReadBytes('\n')
-		if err != nil {
-			break
-		}
-		var l struct{ Inc, Full []byte }
-		check(f, json.Unmarshal(text, &l))
-		if n == 100 {
-			if m, err = Decode(l.Full); err != nil {
-				f.Fatal(err)
-			}
-		}
-		if n%20 == 1 {
-			f.Add(l.Inc, uint32(n))
-		}
+	chain := captured.Chain(f, "testdata/chain-tentacle.jsonl.gz")
+	m, err := Decode(chain[100].Full)
+	check(f, err)
+	for n := 1; n < len(chain); n += 20 {
+		f.Add(chain[n].Inc, uint32(n))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint32) {
 		n, ok := bounded(t, p, DecodeIncremental)

@@ -100,14 +100,8 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 			var m *Map
 			var a, b Scratch
 			kept := 0
-			lines := json.NewDecoder(bytes.NewReader(captured.Unzip(t, "testdata/"+name+".jsonl.gz")))
-			n := 0
-			for ; lines.More(); n++ {
-				var l struct {
-					Epoch     uint32
-					Inc, Full []byte
-				}
-				check(t, lines.Decode(&l))
+			chain := captured.Chain(t, "testdata/"+name+".jsonl.gz")
+			for _, l := range chain {
 				full, err := Decode(l.Full)
 				if err != nil {
 					t.Fatalf("epoch %d: %v", l.Epoch, err)
@@ -139,7 +133,7 @@ func TestIncrementalMapsLeadToTheFullOnes(t *testing.T) {
 				m = next
 			}
 			t.Logf("%d placements were kept from the epoch before", kept)
-			if n != epochs+1 || kept < 5000 {
+			if n := len(chain); n != epochs+1 || kept < 5000 {
 				t.Errorf("%d maps, %d placements kept", n, kept)
 			}
 		})

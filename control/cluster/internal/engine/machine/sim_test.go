@@ -357,7 +357,9 @@ func (c *cluster) step(calm bool) {
 		}
 	case n == 12:
 		c.unblock()
-		c.room()
+		if s := c.session(); s != nil && s.Full {
+			c.f.of(s.OSD).Room(s)
+		}
 	case n == 13:
 		c.now = c.now.Add(time.Second)
 		for _, m := range c.f.all {
@@ -381,13 +383,6 @@ func (c *cluster) session() *Session {
 		return nil
 	}
 	return all[c.rng.IntN(len(all))]
-}
-
-// room has a queue that was full take operations again.
-func (c *cluster) room() {
-	if s := c.session(); s != nil && s.Full {
-		c.f.of(s.OSD).Room(s)
-	}
 }
 
 // block has an OSD refuse a group that it serves.
