@@ -540,9 +540,7 @@ func TestAFreePortCanBeBoundWhileProcessesStart(t *testing.T) {
 	}
 	for range portBlock - 100 {
 		l, err := net.Listen("tcp4", pool.take(t).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		check(t, l.Close())
 	}
 }

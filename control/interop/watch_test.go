@@ -40,7 +40,6 @@ func watchAll(ctx context.Context, t *testing.T, watcher, notifier rados.Pool) *
 	return w
 }
 
-// notify has all watches answer.
 func (w *watched) notify(when string) {
 	w.t.Helper()
 	for _, o := range w.objects {

@@ -75,9 +75,7 @@ func mapping(t *testing.T, line string) (weights []uint32, rule int, x uint32, s
 	if _, err := fmt.Sscanf(parts[2], "CRUSH rule %d x %d", &rule, &x); err != nil {
 		t.Fatal(line)
 	}
-	for range 100 {
-		weights = append(weights, 0x10000)
-	}
+	weights = slices.Repeat([]uint32{0x10000}, 100)
 	for _, part := range strings.Split(parts[0], ", ") {
 		if device, weight, ok := strings.Cut(strings.TrimPrefix(part, "osd."), " "); ok && part != "all in" {
 			i, _ := strconv.Atoi(device)
@@ -151,32 +149,28 @@ type testMap struct {
 	devices int32
 }
 
+func appendU32s(p []byte, list ...uint32) []byte {
+	for _, v := range list {
+		p = le.AppendUint32(p, v)
+	}
+	return p
+}
+
 func (m *testMap) encode() []byte {
-	p := le.AppendUint32(nil, magic)
-	p = le.AppendUint32(p, uint32(len(m.buckets)))
-	p = le.AppendUint32(p, uint32(len(m.rules)))
-	p = le.AppendUint32(p, uint32(m.devices))
+	p := appendU32s(nil, magic, uint32(len(m.buckets)), uint32(len(m.rules)), uint32(m.devices))
 	for i, items := range m.buckets {
-		p = le.AppendUint32(p, algStraw2)
-		p = le.AppendUint32(p, uint32(-1-i))
+		p = appendU32s(p, algStraw2, uint32(-1-i))
 		p = append(le.AppendUint16(p, m.kinds[i]), algStraw2, 0)
-		p = le.AppendUint32(p, 0)
-		p = le.AppendUint32(p, uint32(len(items)))
+		p = appendU32s(p, 0, uint32(len(items)))
 		for _, item := range items {
 			p = le.AppendUint32(p, uint32(item))
 		}
-		for range items {
-			p = le.AppendUint32(p, 0x10000)
-		}
+		p = appendU32s(p, slices.Repeat([]uint32{0x10000}, len(items))...)
 	}
 	for _, r := range m.rules {
-		p = le.AppendUint32(p, 1)
-		p = le.AppendUint32(p, uint32(len(r.steps)))
-		p = append(p, 0, r.kind, 1, 10)
+		p = append(appendU32s(p, 1, uint32(len(r.steps))), 0, r.kind, 1, 10)
 		for _, s := range r.steps {
-			p = le.AppendUint32(p, s.op)
-			p = le.AppendUint32(p, uint32(s.arg1))
-			p = le.AppendUint32(p, uint32(s.arg2))
+			p = appendU32s(p, s.op, uint32(s.arg1), uint32(s.arg2))
 		}
 	}
 	return append(append(p, make([]byte, 12)...), m.tail...)
@@ -254,10 +248,7 @@ func TestMalformedMapsAreRefused(t *testing.T) {
 	}
 	sets := func(b ...uint32) []byte {
 		m := good
-		m.tail = make([]byte, 23+12)
-		for _, v := range b {
-			m.tail = le.AppendUint32(m.tail, v)
-		}
+		m.tail = appendU32s(make([]byte, 23+12), b...)
 		return m.encode()
 	}
 	for name, p := range map[string][]byte{

@@ -175,9 +175,7 @@ func (c *Call) waits() (text string) {
 // A call that is canceled before its shard has taken it is never sent.
 func TestACallThatIsCanceledOnItsWayToTheShardIsNotSent(t *testing.T) {
 	c := startWithMap(t, Options{})
-	if err := c.once(); err != nil { // which has the session up
-		t.Fatal(err)
-	}
+	check(t, c.once()) // which has the session up
 	ended := make(chan error, 1)
 	call := &Call{Request: c.read(1), Done: func(k *Call) { ended <- k.Err }}
 	s := c.e.shard(c.primary())

@@ -272,9 +272,7 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 // goroutine that dials stands still.
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 	c := startWithMap(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
-	if err := c.once(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.once())
 }
 
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
@@ -361,7 +359,5 @@ func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
 		}
 		return waits.Load() != conn
 	})
-	if err := c.once(); err != nil {
-		t.Error(err)
-	}
+	check(t, c.once())
 }

@@ -3,7 +3,6 @@ package osdmap
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 
@@ -58,18 +57,13 @@ func (e *encoder) sets(sets map[PG][]int32) {
 // encodeMap encodes a map of which tree is the crush map, in the version of release 16.
 func encodeMap(m *Map, tree []byte) []byte {
 	var e encoder
-	var client, all int
 	n := len(m.osds.states)
 	e.section(8, 7, func() {
 		e.section(9, 1, func() { m.encodeClient(&e, n, tree) })
 		e.section(9, 1, func() { encodeDaemons(&e, n) })
-		client = len(e.b)
-		e.u32(0)
+		e.u32(0) // crc
 	})
-	all = len(e.b)
-	sum := crc32.Update(crc32.Checksum(e.b[:client], castagnoli), castagnoli, e.b[client+4:all])
-	binary.LittleEndian.PutUint32(e.b[client:], ^sum)
-	return e.b
+	return reseal(e.b)
 }
 
 func (m *Map) encodeClient(e *encoder, n int, tree []byte) {

@@ -1,12 +1,14 @@
 package osdmap
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,10 +61,7 @@ func agree(t *testing.T, path string, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".osdmap", whole, 0o600); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".crush", blob, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(path+".osdmap", whole, 0o600), os.WriteFile(path+".crush", blob, 0o600)); err != nil {
 		return err
 	}
 	dump, err := exec.CommandContext(t.Context(), "osdmaptool", path+".osdmap", "--test-map-pgs-dump-all").CombinedOutput()
@@ -90,10 +89,7 @@ func mappings(blob []byte, size int, out string) error {
 		return err
 	}
 	var w crush.Work
-	weights := make([]uint32, 64)
-	for i := range weights {
-		weights[i] = wholeWeight
-	}
+	weights := slices.Repeat([]uint32{wholeWeight}, 64)
 	weights[1], weights[3] = wholeWeight/2, 0
 	lines := mappingLine.FindAllStringSubmatch(out, -1)
 	for _, l := range lines {

@@ -81,11 +81,7 @@ type sent struct {
 	attempt int32
 	env     osdop.Envelope
 	reply   *osdop.Reply
-	write   bool
 	balance bool
-	name    string
-	seq     int
-	force   bool
 }
 
 // cluster is a fake one: OSDs that obey the rules of real ones, over connections that break, and a client's machines. Each object has
@@ -307,8 +303,7 @@ func (c *cluster) send(m *Machine, o *Op) {
 		c.failf("operation %d is sent without a connection", o.TID)
 	}
 	c.inflight = append(c.inflight, &sent{
-		s: o.Session, conn: c.conns[o.Session], op: o, tid: o.TID, attempt: o.Attempt, env: m.Envelope(o), write: o.flags&osdop.FlagWrite != 0, name: o.Object.Name,
-		balance: o.replica(), seq: c.seq[o], force: o.mayExceed(),
+		s: o.Session, conn: c.conns[o.Session], op: o, tid: o.TID, attempt: o.Attempt, env: m.Envelope(o), balance: o.replica(),
 	})
 }
 
@@ -466,19 +461,20 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 		return nil
 	}
 	r := &osdop.Reply{Attempt: m.attempt}
-	if !m.write && c.rng.IntN(4) == 0 { // as if it were no primary; the order of the object ends there
+	write, name, seq := m.op.Flags&osdop.FlagWrite != 0, m.op.Object.Name, c.seq[m.op]
+	if !write && c.rng.IntN(4) == 0 { // as if it were no primary; the order of the object ends there
 		r.Result = -int32(syscall.EAGAIN)
 	}
-	if !m.write || c.applied[m.tid] {
+	if !write || c.applied[m.tid] {
 		return r
 	}
 	c.applied[m.tid] = true
-	c.objects[m.name] = append(c.objects[m.name], m.tid)
-	if !m.force { // those that exceed may pass
-		if c.latest[m.name] > m.seq || c.tids[m.name] > m.tid {
-			c.failf("%s: %d (%d) takes effect behind %d (%d)", m.name, m.seq, m.tid, c.latest[m.name], c.tids[m.name])
+	c.objects[name] = append(c.objects[name], m.tid)
+	if !m.op.mayExceed() { // those that exceed may pass
+		if c.latest[name] > seq || c.tids[name] > m.tid {
+			c.failf("%s: %d (%d) takes effect behind %d (%d)", name, seq, m.tid, c.latest[name], c.tids[name])
 		}
-		c.latest[m.name], c.tids[m.name] = m.seq, m.tid
+		c.latest[name], c.tids[name] = seq, m.tid
 	}
 	return r
 }
