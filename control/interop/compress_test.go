@@ -91,9 +91,7 @@ func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backe
 				continue
 			}
 			c.rados("get", "packed", file)
-			if got, err = os.ReadFile(file); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("the real tool reads %d other bytes of %s: %v", len(got), kind, err)
-			}
+			wantFile(t, "of "+kind+" the real tool", file, data)
 		}
 	}
 	for _, conn := range m.Conns() {

@@ -230,6 +230,16 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
+// wantFile checks that a file, which a program has written, has these bytes.
+func wantFile(t *testing.T, who, file string, want []byte) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	check(t, err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s reads %d bytes that are not the %d that went in", who, len(got), len(want))
+	}
+}
+
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -454,16 +454,11 @@ func shareObject(ctx context.Context, t *testing.T, c *cluster, cl *rados.Cluste
 	check(t, object(t, cl, name).WriteFull(ctx, pattern))
 	file := filepath.Join(t.TempDir(), "copy")
 	c.rados("get", name, file)
-	got, err := os.ReadFile(file)
-	check(t, err)
-	if !bytes.Equal(got, pattern) {
-		t.Errorf("the real tool reads %d other bytes, we wrote %d", len(got), size)
-	}
-
+	wantFile(t, "the real tool", file, pattern)
 	slices.Reverse(pattern)
 	check(t, os.WriteFile(file, pattern, 0o600))
 	c.rados("put", name, file)
-	got, err = object(t, cl, name).ReadAll(ctx)
+	got, err := object(t, cl, name).ReadAll(ctx)
 	check(t, err)
 	if !bytes.Equal(got, pattern) {
 		t.Errorf("we read %d other bytes, the real tool wrote %d", len(got), size)

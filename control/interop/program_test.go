@@ -93,12 +93,8 @@ func useProgram(t *testing.T, c *cluster, program string, backend uring.Backend,
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	same := func(who string, want []byte) {
 		t.Helper()
-		got, err := os.ReadFile(out)
-		check(t, err)
+		wantFile(t, who, out, want)
 		check(t, os.Remove(out))
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s reads %d bytes that are not the %d that went in", who, len(got), len(want))
-		}
 	}
 	sizes := []int{0, 4 << 10, rados.PieceSize + 1}
 	if !c.v1only { // more than a frame and an OSD take at once

@@ -213,11 +213,7 @@ func (u *monitor) keeps(sizes ...int) {
 			u.t.Errorf("not the %d bytes that the tool has sent have come", size)
 		}
 		ceph("config-key", "get", key, "-o", out)
-		got, err := os.ReadFile(out)
-		check(u.t, err)
-		if !bytes.Equal(got, value) {
-			u.t.Errorf("the tool has %d bytes, not the %d that it gave", len(got), size)
-		}
+		wantFile(u.t, "the tool", out, value)
 		if n := u.accepted.Load() - before; n < 4 {
 			u.t.Errorf("%d connections: want each command to come back after a cut", n)
 		}

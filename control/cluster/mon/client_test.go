@@ -270,9 +270,7 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 // Matrix: AU-11
 func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 	c := startCluster(t, time.Hour)
-	store := cephx.NewSecretStore(wire.OSD)
-	osd, client := c.join("osd.0", store), c.join("client.admin", nil)
-	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
+	osd, client, store := c.joinBoth()
 	session := client.mon.Conn()
 	expires := client.keys.Tickets()[0].Expires
 	check(t, c.authority.Renew())
@@ -299,9 +297,7 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 func TestServiceKeysRotate(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)
-	store := cephx.NewSecretStore(wire.OSD)
-	osd, client := c.join("osd.0", store), c.join("client.admin", nil)
-	eventually(t, "the secrets", func() bool { return !store.NeedRefresh(c.clock.Now()) })
+	osd, client, store := c.joinBoth()
 	addrs, err := osd.m.Bind(anyPort)
 	check(t, err)
 	connect := func() *control.Conn {
@@ -331,7 +327,13 @@ func TestServiceKeysRotate(t *testing.T) {
 	}
 }
 
-// osdTicket is the ticket for OSDs.
+func (c *cluster) joinBoth() (osd, client *member, secrets *cephx.SecretStore) {
+	secrets = cephx.NewSecretStore(wire.OSD)
+	osd, client = c.join("osd.0", secrets), c.join("client.admin", nil)
+	eventually(c.t, "the secrets", func() bool { return !secrets.NeedRefresh(c.clock.Now()) })
+	return osd, client, secrets
+}
+
 func (j *member) osdTicket() (found cephx.TicketInfo) {
 	for _, i := range j.keys.Tickets() {
 		if i.Service == wire.OSD {

@@ -264,8 +264,7 @@ func (m *MonMap) AppendTo(dst []byte) []byte {
 		dst, mark = wire.BeginEnvelope(dst, 5, 1)
 		dst = wire.AppendString(dst, e.Name)
 		dst = e.Addrs.AppendTo(dst)
-		dst = le.AppendUint32(dst, 0) // priority and weight
-		dst = le.AppendUint32(dst, 0) // place in the crush hierarchy
+		dst = le.AppendUint64(dst, 0) // priority, weight, and place in the crush hierarchy
 		dst = wire.EndEnvelope(dst, mark)
 	}
 	dst = le.AppendUint32(dst, uint32(len(m.Mons)))

@@ -61,7 +61,8 @@ func agree(t *testing.T, path string, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(path+".osdmap", whole, 0o600), os.WriteFile(path+".crush", blob, 0o600)); err != nil {
+	err = errors.Join(os.WriteFile(path+".osdmap", whole, 0o600), os.WriteFile(path+".crush", blob, 0o600))
+	if err != nil {
 		return err
 	}
 	dump, err := exec.CommandContext(t.Context(), "osdmaptool", path+".osdmap", "--test-map-pgs-dump-all").CombinedOutput()

@@ -303,7 +303,8 @@ func (c *cluster) send(m *Machine, o *Op) {
 		c.failf("operation %d is sent without a connection", o.TID)
 	}
 	c.inflight = append(c.inflight, &sent{
-		s: o.Session, conn: c.conns[o.Session], op: o, tid: o.TID, attempt: o.Attempt, env: m.Envelope(o), balance: o.replica(),
+		s: o.Session, conn: c.conns[o.Session], op: o, tid: o.TID, attempt: o.Attempt, env: m.Envelope(o),
+		balance: o.replica(),
 	})
 }
 
