@@ -28,17 +28,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 85230,
-	"lines of the library":                67930,
-	"lines of bench":                      8780,
-	"lines of cmd":                        8530,
-	"lines of tests":                      81900,
-	"root of control, lines":              3460,
+	"lines without tests":                 82720,
+	"lines of the library":                66440,
+	"lines of bench":                      8020,
+	"lines of cmd":                        8270,
+	"lines of tests":                      77210,
+	"root of control, lines":              3450,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1556,
+	"exported names of public packages":   1551,
 	"words in comments that name nothing": 0,
 }
 
