@@ -6,6 +6,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -129,16 +131,19 @@ func prepare(l *link, p Predecessor) error {
 	}
 	defer steering.Close()
 	o.Listeners, o.Steering = uint32(len(listeners.FDs)), uint32(len(steering.FDs))
-	if err := l.send(recordOffer, o.appendTo); err != nil {
+	if err = l.send(recordOffer, o.appendTo); err == nil {
+		err = l.sendFiles(recordListeners, listeners.FDs)
+	}
+	if err == nil {
+		err = l.sendFiles(recordSteering, steering.FDs)
+	}
+	if err != nil && !errors.Is(err, unix.EPIPE) {
 		return err
 	}
-	if err := l.sendFiles(recordListeners, listeners.FDs); err != nil {
-		return err
+	// A successor that has refused and hung up has left its reason.
+	if _, why := expect(l.in, recordReady); why != nil {
+		return why
 	}
-	if err := l.sendFiles(recordSteering, steering.FDs); err != nil {
-		return err
-	}
-	_, err = expect(l.in, recordReady)
 	return err
 }
 
