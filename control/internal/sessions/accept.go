@@ -54,7 +54,8 @@ func (m *Manager) serve(link *loop.Link, guest *door.Guest, begun time.Time, spe
 	}
 	m.halfOpen++
 	att := m.newAttempt()
-	att.begun, att.link = begun, link
+	att.begin(m, begun)
+	att.link = link
 	att.accepted = &accepting{m: m, link: link, guest: guest, att: att, pin: pin, pinned: pinned, speaks: speaks, settled: settled}
 	m.unlock()
 	defer m.work.Leave()
@@ -151,7 +152,7 @@ func (s strangers) speech(err error, now time.Time) wire2.Speech {
 func (a *accepting) handshake() error {
 	m := a.m
 	if m.cfg.Probe != nil {
-		a.att.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), true, nil)
+		a.att.probe = probe.NewSocket(m.cfg.Probe, a.att.serial, true, nil)
 		a.att.probe.Connected(a.link)
 	}
 	a.att.watch(m, true)
@@ -259,7 +260,7 @@ func (a *accepting) makeLocked(actions []session.Action) {
 	m := a.m
 	c := m.newConnLocked(a.link.Core(), a.policy, a.s, false)
 	a.conn, a.att.number, c.s.att = c, a.s.Attempt, a.att
-	c.s.numbered, c.s.numberedBy = a.att.begun, a.att.serial()
+	c.s.numbered, c.s.numberedBy = a.att.begun, a.att.serial
 	if a.att.together = a.att.talk.queues(); a.att.together {
 		c.out.HoldLocked()
 	}
@@ -321,7 +322,7 @@ func (a *accepting) beginLocked() {
 // more than Config.Timeout after the socket that brought them. The order of the sockets counts as
 // well, as the clock may have been set back in between.
 func (a *accepting) settledLocked(e *Conn) bool {
-	return a.att.serial() > e.s.numberedBy && a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
+	return a.att.serial > e.s.numberedBy && a.att.begun.Sub(e.s.numbered) > a.m.cfg.Timeout
 }
 
 // checkClaimed compares the claimed name of the peer with the proven one: the type is only a

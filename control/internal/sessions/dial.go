@@ -41,9 +41,10 @@ type attempt struct {
 	together bool
 
 	// Of its goroutine until the connection is ready.
-	begun time.Time
-	took  time.Duration // the whole handshake
-	link  *loop.Link
+	begun  time.Time
+	serial uint64        // numbers sockets in the order in which they began
+	took   time.Duration // the whole handshake
+	link   *loop.Link
 	// The addresses of link, made when they are first needed.
 	localText, peerText string
 	probe               *probe.Socket // nil: none
@@ -84,15 +85,10 @@ func (a *attempt) release() {
 	a.ctx, a.prev, a.suspended, a.link, a.probe, a.tap, a.talk, a.peer, a.dial, a.accepted = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
 }
 
-// wipe overwrites the secrets of a handshake that has failed.
-// serial is the number of its socket, by which it began before or after another one; 0: it has none yet.
-func (a *attempt) serial() uint64 {
-	if a.probe == nil {
-		return 0
-	}
-	return a.probe.ID()
-}
+// begin notes when its socket begins, and its number: the order of sockets holds also where the clock is set back.
+func (a *attempt) begin(m *Manager, at time.Time) { a.begun, a.serial = at, m.sockets.Add(1) }
 
+// wipe overwrites the secrets of a handshake that has failed.
 func (a *attempt) wipe() {
 	if a.talk != nil {
 		a.talk.Wipe()
@@ -240,7 +236,7 @@ func (d *dialling) run() {
 	defer a.release()
 	a.interrupt()
 	err := m.dials.enter(a.ctx, d.target.AddrPort)
-	a.begun = m.cfg.Clock.Now()
+	a.begin(m, m.cfg.Clock.Now())
 	if err == nil {
 		err = d.attempt()
 		m.dials.leave(d.target.AddrPort)
@@ -256,7 +252,7 @@ func (d *dialling) attempt() error {
 	ctx, cancel := m.withTimeout(a.ctx, m.cfg.Timeout)
 	defer cancel()
 	d.ctx = ctx
-	a.probe = probe.NewSocket(m.cfg.Probe, m.sockets.Add(1), false, d.c.user.Probed())
+	a.probe = probe.NewSocket(m.cfg.Probe, a.serial, false, d.c.user.Probed())
 	if err := d.dial(); err != nil {
 		return d.wrap(stats.StageConnect, err)
 	}

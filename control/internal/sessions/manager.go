@@ -36,7 +36,7 @@ type Manager struct {
 	owner       Owner
 	plane       *loop.Plane
 	compression *compression
-	sockets     atomic.Uint64 // numbers sockets for the probe
+	sockets     atomic.Uint64 // numbers sockets, also for the probe
 	keyLog      func(authDone, secret []byte)
 	arriving    atomic.Int64 // accepted sockets that are not counted as half open yet
 	auth        atomic.Pointer[authPair]

@@ -210,3 +210,30 @@ func TestAConnectionThatIsMadeIsAcceptedAlthoughItsCoreEnds(t *testing.T) {
 		}
 	}
 }
+
+// A socket is believed, whatever its numbers are, once no older handshake can be under way. A clock that is set back makes
+// no old socket a younger one. There is no probe, as in most messengers.
+func TestOnlyALaterSocketFindsSettledNumbers(t *testing.T) {
+	m := newManager(t, nil)
+	now := time.Now().Round(0) // without the monotonic clock, which is never set back
+	socket := func(at time.Duration) *accepting {
+		a := &accepting{m: m, att: m.newAttempt()}
+		a.att.begin(m, now.Add(at))
+		return a
+	}
+	old := socket(0)
+	brought := socket(-time.Hour) // the clock was set back
+	e := new(Conn)
+	e.s.numbered, e.s.numberedBy = brought.att.begun, brought.att.serial
+	for name, c := range map[string]struct {
+		a    *accepting
+		want bool
+	}{
+		"began before": {old, false}, "began soon after": {socket(m.cfg.Timeout - time.Hour), false},
+		"began long after": {socket(m.cfg.Timeout - time.Hour + 1), true},
+	} {
+		if got := c.a.settledLocked(e); got != c.want {
+			t.Errorf("a socket that %s: settled %v", name, got)
+		}
+	}
+}

@@ -89,7 +89,7 @@ func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
 	before, numbered := r.Peer, r.PeerGlobalSeq
 	actions := session.Advance(r.rules, ev, c.m.envLocked(&r.machine, c, n))
 	if r.PeerGlobalSeq != numbered && r.att != nil {
-		r.numbered, r.numberedBy = r.att.begun, r.att.serial()
+		r.numbered, r.numberedBy = r.att.begun, r.att.serial
 	}
 	c.m.names.showPeerLocked(c, &before)
 	return r.performLocked(actions)
