@@ -192,6 +192,23 @@ const (
 	ended                // the peer is gone
 )
 
+// read reads what has come, or says how the turn of the connection ends.
+func (f *Floor) read(fd int, p []byte) (n int, how outcome) {
+	for {
+		n, err := unix.Read(fd, p)
+		f.calls++
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return 0, idle
+		case err != nil || n == 0:
+			return 0, ended
+		default:
+			return n, more
+		}
+	}
+}
+
 // echo writes bytes of c back, a few pieces at a time so that other connections get their turn.
 // While the peer does not take its bytes c is not read.
 func (f *Floor) echo(c *floorConn) outcome {
@@ -208,15 +225,9 @@ func (f *Floor) echo(c *floorConn) outcome {
 				return idle
 			}
 		}
-		n, err := unix.Read(c.fd, f.buf)
-		f.calls++
-		switch {
-		case err == unix.EAGAIN:
-			return idle
-		case err == unix.EINTR:
-			continue
-		case err != nil || n == 0:
-			return ended
+		n, how := f.read(c.fd, f.buf)
+		if n == 0 {
+			return how
 		}
 		w, err := f.write(c.fd, f.buf[:n])
 		if err != nil {
@@ -320,15 +331,9 @@ func (f *Floor) echoStored(c *floorConn) outcome {
 				to = to[:storeHead]
 			}
 		}
-		n, err := unix.Read(c.fd, to)
-		f.calls++
-		switch {
-		case err == unix.EAGAIN:
-			return idle
-		case err == unix.EINTR:
-			continue
-		case err != nil || n == 0:
-			return ended
+		switch n, how := f.read(c.fd, to); {
+		case n == 0:
+			return how
 		case s.in != nil:
 			s.have += n
 		default:
