@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxVec is the largest number of pieces that the kernel takes in one send.
+// maxVec is the largest number of pieces that the kernel takes in one send (NewVec).
 const maxVec = 1024
 
 // Vec is a list of pieces of memory that one request moves, in order: a send, or a read
@@ -57,7 +57,7 @@ type msghdr struct {
 // headerRoom keeps the entries after the header on a boundary of their own.
 const headerRoom = 64
 
-// NewVec returns an empty list with room for n pieces, 1 to MaxVec. Free it.
+// NewVec returns an empty list with room for n pieces, 1 to 1024, the most that the kernel takes in one send. Free it.
 func NewVec(n int) (*Vec, error) {
 	if n < 1 || n > maxVec {
 		return nil, fmt.Errorf("gather list of %d pieces: want 1 to %d: %w", n, maxVec, unix.EINVAL)

@@ -69,7 +69,7 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 // Compressor. Plain frames are accepted all the same. The Limits hold for the
 // compressed segments and, enforced while decompressing, for the decompressed
 // ones; so do the bounds of the tag, with some room for a segment 0 that grows
-// when it is compressed (Bound.packed). Decompressed segments are in fresh memory, which belongs to whoever has
+// when it is compressed (Bound.Packed). Decompressed segments are in fresh memory, which belongs to whoever has
 // the Frame.
 func (d *Decoder) Decompress(c Compressor) { d.comp, d.opened = c, Header{} }
 
