@@ -28,11 +28,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82720,
+	"lines without tests":                 82730,
 	"lines of the library":                66440,
 	"lines of bench":                      8020,
 	"lines of cmd":                        8270,
-	"lines of tests":                      77210,
+	"lines of tests":                      77220,
 	"root of control, lines":              3450,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,

@@ -93,9 +93,7 @@ func TestMapsAreFollowedThoughTheQueueWasFull(t *testing.T) {
 	stand := make(chan struct{})
 	j.m.Core(0).Post(&loop.Task{Run: func(*loop.Core) { <-stand }})
 	for epoch := range uint32(last + 1) {
-		if err := j.mon.FollowOSDMap(epoch); err != nil {
-			t.Errorf("epoch %d: %v", epoch, err)
-		}
+		check(t, j.mon.FollowOSDMap(epoch))
 	}
 	close(stand)
 	eventually(t, "the last subscription", func() bool { c.clock.pass(time.Second); return came() })

@@ -225,15 +225,9 @@ func TestOnlyALaterSocketFindsSettledNumbers(t *testing.T) {
 	brought := socket(-time.Hour) // the clock was set back
 	e := new(Conn)
 	e.s.numbered, e.s.numberedBy = brought.att.begun, brought.att.serial
-	for name, c := range map[string]struct {
-		a    *accepting
-		want bool
-	}{
-		"began before": {old, false}, "began soon after": {socket(m.cfg.Timeout - time.Hour), false},
-		"began long after": {socket(m.cfg.Timeout - time.Hour + 1), true},
-	} {
-		if got := c.a.settledLocked(e); got != c.want {
-			t.Errorf("a socket that %s: settled %v", name, got)
-		}
+	long := m.cfg.Timeout - time.Hour + 1
+	got := [...]bool{old.settledLocked(e), socket(long - 1).settledLocked(e), socket(long).settledLocked(e)}
+	if got != [...]bool{false, false, true} {
+		t.Errorf("sockets that began before, soon after and long after: settled %v", got)
 	}
 }
