@@ -2,8 +2,6 @@ package interop_test
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,7 +26,7 @@ type duel struct {
 	cfg       fellowConfig
 	there     *proxy // every byte of connections that we make passes through it
 	back      *proxy // and of those that the daemon makes
-	log       *os.File
+	log       *logReader
 	said      strings.Builder // of the log, since the last mark
 	seq       int             // of the last message that the daemon has from us
 	delivered int             // how many it has had
@@ -50,10 +48,7 @@ func newDuel(t *testing.T, c *cluster, d *daemon, policy control.Policy, peer wi
 	}
 	x.there = startProxy(t, free[2].String(), peer.AddrPort.String())
 	x.back = startProxy(t, free[0].String(), free[1].String())
-	var err error
-	x.log, err = os.Open(d.logFile())
-	check(t, err)
-	t.Cleanup(func() { _ = x.log.Close() })
+	x.log = openLog(t, d)
 	x.start()
 	return x
 }
@@ -126,9 +121,7 @@ var storyWords = []string{
 // read adds new lines of the log about our session to said.
 func (x *duel) read() {
 	x.t.Helper()
-	b, err := io.ReadAll(x.log)
-	check(x.t, err)
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(x.log.lines(x.t)) {
 		told := func(word string) bool { return strings.Contains(line, word) }
 		if told(x.us()) && slices.ContainsFunc(storyWords, told) {
 			x.said.WriteString(line)

@@ -48,19 +48,41 @@ func complaints(log string) []string {
 	return found
 }
 
+// logReader reads the log of a daemon that goes on writing.
+type logReader struct {
+	file    *os.File
+	partial string // the last line, of which the end is not there yet
+}
+
+// openLog reads the daemon's log from its beginning.
+func openLog(t *testing.T, d *daemon) *logReader {
+	t.Helper()
+	f, err := os.Open(d.logFile())
+	check(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return &logReader{file: f}
+}
+
+// lines are the whole lines that were written since the last call.
+func (l *logReader) lines(t *testing.T) string {
+	t.Helper()
+	b, err := io.ReadAll(l.file)
+	check(t, err)
+	text := l.partial + string(b)
+	end := strings.LastIndexByte(text, '\n') + 1
+	l.partial = text[end:]
+	return text[:end]
+}
+
 // logs reads what the daemons write from now on.
-type logs map[string]*os.File
+type logs map[string]*logReader
 
 func (c *cluster) watchLogs(t *testing.T) logs {
 	t.Helper()
 	l := make(logs)
 	for _, d := range c.daemons() {
-		f, err := os.Open(d.logFile())
-		check(t, err)
-		t.Cleanup(func() { _ = f.Close() })
-		_, err = f.Seek(0, io.SeekEnd)
-		check(t, err)
-		l[d.name] = f
+		l[d.name] = openLog(t, d)
+		l[d.name].lines(t)
 	}
 	return l
 }
@@ -74,10 +96,8 @@ func sessions(complaints []string) []string {
 func (l logs) complaints(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for name, f := range l {
-		b, err := io.ReadAll(f)
-		check(t, err)
-		for _, line := range complaints(string(b)) {
+	for name, log := range l {
+		for _, line := range complaints(log.lines(t)) {
 			found = append(found, name+": "+line)
 		}
 	}
