@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ type driver struct {
 	buffers uring.Buffer // the last one that was lent
 	held    map[uring.Buffer]int
 	stats   uring.Stats
+	wakes   atomic.Uint64
 	gone    bool
 }
 
@@ -386,13 +388,18 @@ func (d *driver) Wait(time.Duration) ([]uring.Completion, error) {
 
 // Wake implements uring.Driver. Any goroutine may call it.
 func (d *driver) Wake() {
+	d.wakes.Add(1)
 	if wake := d.host.net.opt.Wake; wake != nil {
 		wake()
 	}
 }
 
 // Stats implements uring.Driver.
-func (d *driver) Stats() uring.Stats { return d.stats }
+func (d *driver) Stats() uring.Stats {
+	st := d.stats
+	st.Wakes = d.wakes.Load()
+	return st
+}
 
 // CloseDriver implements uring.Driver.
 func (d *driver) CloseDriver() error {
