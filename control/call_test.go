@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // callServer answers each request with its front, upper case, unless its type says
@@ -163,7 +164,7 @@ func TestALostSessionEndsItsCallsAndPostingsWithATypedError(t *testing.T) {
 
 // A request that was not written is withdrawn with its call, and its memory is free.
 func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := connect(t, client, peerAddr(1), wire.OSD)

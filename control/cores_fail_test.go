@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // fragile is a driver that breaks at the test's wish.
@@ -229,7 +229,7 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 // before; steering goes on, here and with successors that have other numbers of cores.
 func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 	needSteering(t)
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 2}}, uring.Auto)
 	check := func(m *control.Messenger, when string) {
 		t.Helper()

@@ -117,7 +117,7 @@ func (c driverTrial) accepting(seed uint64) bool {
 // runs.
 // Matrix: FT-27, IO-20
 func TestEveryErrorOfTheKernelEndsByTheTable(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	trials := sampleOf(t, driverTrials(faulty.Open, faulty.Listen, faulty.Close), 11)
 	mapped := drivertest.Mapped(t)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) { trials[i].run(t) })
@@ -312,7 +312,7 @@ func (e engine) plane(cores int, ask func(faulty.Request) faulty.Fault) loop.Con
 // a core that is added and cannot listen.
 // Matrix: IO-20
 func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	trials := sampleOf(t, cellsOf(faulty.Listen), 5)
 	spread(t, 8, len(trials), func(i int) string { return trials[i].String() }, func(t *testing.T, i int) {
 		c, ctx := trials[i], deadline(t)
@@ -338,7 +338,7 @@ func TestEveryErrorOfABindIsClearAndTheNextOneWorks(t *testing.T) {
 // A driver that cannot be closed: the messenger ends all the same.
 // Matrix: IO-20
 func TestEveryErrorAtTheEndIsLoggedAndEndsNothingElse(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	mapped := drivertest.Mapped(t)
 	kept := false
 	for _, c := range sampleOf(t, cellsOf(faulty.Close), 3) {

@@ -14,12 +14,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func serverConfig(backend uring.Backend, cores int) control.Config {
@@ -59,7 +59,7 @@ func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg contro
 
 // Matrix: IN-07, V1-12
 func TestHandOverUnderLoadLosesNothing(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	for _, c := range []struct {
 		backend uring.Backend
 		cores   []int // of the generations
@@ -128,7 +128,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 // A message for which Send returned nil arrives, also if it was sent while the
 // hand-over began.
 func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	var mu sync.Mutex
 	seen := make(map[uint64]bool) // guarded by mu
@@ -221,7 +221,7 @@ func failToSucceed(t *testing.T, ctx context.Context, m *control.Messenger) {
 // Behind a hand-over that failed everything goes on. The next successor gets the address of the last
 // Rebind, and can be bound anew itself.
 func TestMessengerThatIsHandedOver(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	m := serveEcho(t, serverConfig(uring.Auto, 1))
 	addrs, err := m.Rebind(ctx)

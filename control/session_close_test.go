@@ -27,6 +27,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // pour sends until the connection is over, and returns how that ends.
@@ -333,7 +334,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(ending.name, func(t *testing.T) {
-			nodetest.CheckLeaks(t)
+			drivertest.LeavesNothing(t)
 			for _, v := range newest {
 				t.Run(v.String(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 40*sessionTime)

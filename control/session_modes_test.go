@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // variant is what every session test runs over: the protocol above must not
@@ -133,7 +134,7 @@ func everyModeAndProtocol(t *testing.T, run func(t *testing.T, ctx context.Conte
 }
 
 func overVariants(t *testing.T, list []variant, run func(t *testing.T, ctx context.Context, v variant)) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i])
 	})

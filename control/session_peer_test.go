@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // The acceptor's answers, frame by frame, to a peer that plays some rows of
@@ -398,7 +399,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 
 // everyPoint runs a test for each break point and variant.
 func everyPoint(t *testing.T, at []nodetest.Point, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	list := variants
 	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {

@@ -23,13 +23,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // steerPatience bounds what must happen.
@@ -409,7 +409,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 // a removed one has none of its pins.
 func TestPinsLastOverARebindAndUntilTheirCoreEnds(t *testing.T) {
 	needSteering(t)
-	nodetest.CheckLeaks(t) // of programs and maps, too
+	drivertest.LeavesNothing(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
 	from, ctx := netip.AddrPortFrom(source(1), 0), deadline(t)
 	must(t, m.PinPeer(from, 2))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func must(t testing.TB, err error) {
@@ -22,7 +22,7 @@ func must(t testing.TB, err error) {
 
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	last, err := localsock.Listen(path)
 	must(t, err)
@@ -56,7 +56,7 @@ func TestPrivateSocketIsBoundPrivate(t *testing.T) {
 }
 
 func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	first, err := localsock.Listen(path)
 	must(t, err)
@@ -84,7 +84,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 }
 
 func TestOurOwnUserIsLetIn(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	l, err := localsock.Listen(filepath.Join(t.TempDir(), "socket"))
 	must(t, err)
 	defer l.Close()

@@ -21,6 +21,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // must ends the test by an error.
@@ -173,7 +174,7 @@ func exchange(t *testing.T, p *msgrtest.HostileProxy, data []byte) []byte {
 
 // Matrix: OB-06
 func TestAHostileProxyDoesEverythingAndInventsNothing(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	p := msgrtest.NewHostileProxy(t, msgrtest.HostileConfig{Seed: 3, Reach: 4096, Stall: time.Millisecond})
 	if back := exchange(t, p, []byte("x")); len(back) != 0 {
 		t.Errorf("%q came back from nowhere", back)

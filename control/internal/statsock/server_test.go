@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 type number struct{ N int }
@@ -56,7 +56,7 @@ func ask(t *testing.T, path, say string) string {
 }
 
 func TestAReaderGetsTheFormThatItNames(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := serve(t, seven)
 	for say, want := range map[string]string{
 		"text\n": "the number is seven\n", "json\n": "{\"N\":7}\n", "": "{\"N\":7}\n", "something else\n": "{\"N\":7}\n",
@@ -72,7 +72,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 }
 
 func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := serve(t, func() (statsock.Snapshot, error) { return nil, errors.New("no") })
 	if got := ask(t, path, "text\n"); got != "" {
 		t.Errorf("%q", got)
@@ -83,7 +83,7 @@ func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
 }
 
 func TestAReadEndsWithItsContext(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	taken, over := make(chan struct{}), make(chan struct{})
 	path := serve(t, func() (statsock.Snapshot, error) {
 		close(taken)
