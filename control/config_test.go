@@ -196,7 +196,7 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 		defer p.Close()
 		p.Establish(7, 1)
 		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, size), nil, nil)
-		half := half(t, p, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
+		half := half(t, v, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
 		p.WriteRaw(half)
 		must(t, p.Err())
 		c := first(t, ctx, server)

@@ -161,20 +161,24 @@ func (v variant) configure(cfg *control.Config) {
 	}
 }
 
+// rev is the framing of msgr2.
+func (v variant) rev() frame.Revision {
+	if v.rev0 {
+		return frame.Rev0
+	}
+	return frame.Rev1
+}
+
 // check says whether a connection is what the variant asks for.
 func (v variant) check(t *testing.T, c *control.Conn) {
 	t.Helper()
-	rev, mode, method := frame.Rev1, auth.CRC, wire.CompressionNone
-	if v.rev0 {
-		rev = frame.Rev0
-	}
+	protocol, mode, method := v.rev().String(), auth.CRC, wire.CompressionNone
 	if v.secure {
 		mode = auth.Secure
 	}
 	if v.compressed {
 		method = wire.CompressionSnappy
 	}
-	protocol := rev.String()
 	if v.msgr1 {
 		protocol = control.Msgr1
 	}

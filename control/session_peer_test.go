@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"context"
+	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -43,9 +45,10 @@ type stage struct {
 	node *nodetest.Node
 	addr wire.Addr
 	name string
-	from netip.Addr             // of peers with proven names; zero: 127.0.0.1
-	l    *msgrtest.PeerListener // of a peer that is dialled; nil: none
-	conn *control.Conn          // by which it is dialled
+	from netip.Addr    // of peers with proven names; zero: 127.0.0.1
+	by   auth.Server   // of peers that are dialled; nil: none
+	l    net.Listener  // of a peer that is dialled; nil: none
+	conn *control.Conn // by which it is dialled
 }
 
 // playTo makes a stage with a node that is dialled. With peerWins the node has
@@ -222,11 +225,11 @@ func (s *stage) comeBack(si wire2.ServerIdent, nth, got uint64) *msgrtest.Peer {
 }
 
 // half is the first part of a message's frame, in mode crc.
-func half(t *testing.T, p *msgrtest.Peer, hd frame.MessageHeader, front []byte) []byte {
+func half(t *testing.T, v variant, hd frame.MessageHeader, front []byte) []byte {
 	t.Helper()
 	var b [frame.MessageHeaderSize]byte
 	hd.Put(&b)
-	f, err := frame.NewEncoder(p.Revision()).AppendFrame(nil, frame.TagMessage, b[:], front)
+	f, err := frame.NewEncoder(v.rev()).AppendFrame(nil, frame.TagMessage, b[:], front)
 	must(t, err)
 	return f[:len(f)-len(front)/2]
 }
@@ -315,21 +318,35 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string,
 // listens has osd.2 be at the address that its peers say is theirs.
 func (s *stage) listens(by auth.Server) *stage {
 	s.t.Helper()
-	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2},
-		Rev0: s.v.rev0, AuthServer: by})
-	must(s.t, err)
-	s.t.Cleanup(func() { check(s.t, l.Close()) })
-	s.l, s.addr = l, l.Addr
+	s.by, s.l = by, hold(s.t, loopback(0))
+	s.addr = wire.Addr{Type: wire.AddrMsgr2, Nonce: 2, AddrPort: s.l.Addr().(*net.TCPAddr).AddrPort()}
 	return s
 }
 
 // accept takes the node's next socket through the handshake.
 func (s *stage) accept() *msgrtest.Peer {
 	s.t.Helper()
-	p := s.l.Accept(s.ctx)
-	s.t.Cleanup(p.Close)
+	p := s.accepted()
 	p.Handshake()
 	s.must(p)
+	return p
+}
+
+// accepted is the node's next socket.
+func (s *stage) accepted() *msgrtest.Peer {
+	s.t.Helper()
+	return acceptPeer(s.t, s.ctx, s.l, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: s.addr, Rev0: s.v.rev0, AuthServer: s.by})
+}
+
+// acceptPeer accepts a connection, for a script that ends with the test at the latest.
+func acceptPeer(t *testing.T, ctx context.Context, l net.Listener, cfg msgrtest.PeerConfig) *msgrtest.Peer {
+	t.Helper()
+	patience, _ := ctx.Deadline()
+	must(t, l.(*net.TCPListener).SetDeadline(patience))
+	c, err := l.Accept()
+	must(t, err)
+	p := msgrtest.PeerOn(ctx, cfg, c, wire.Addr{})
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -384,7 +401,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 		p.ExpectReconnect()
 		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 		p.ExpectMessage()
-		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
+		p.Send(frame.TagAck, binary.LittleEndian.AppendUint64(nil, 1))
 		s.must(p)
 		eventually(t, ctx, "the ack", func() bool { st := connStats(t, s.conn); return st.IO.Sent+st.IO.Queued == 0 })
 		send(t, s.conn, 2)
@@ -449,8 +466,7 @@ func TestATakeOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 			c.Auth.Client = late.client(none.NewClient(c.Name), wire.OSD, func(*auth.Result) {})
 		}).listens(nil)
 		s.conn = connect(t, s.node, s.addr, wire.OSD)
-		dialled := s.l.Accept(ctx)
-		t.Cleanup(dialled.Close)
+		dialled := s.accepted()
 		go dialled.Handshake()
 		arrives(t, "the callback", late.entered)
 		p := s.dial()

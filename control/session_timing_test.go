@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -71,13 +72,9 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		var clock testClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
-			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"},
-				Rev0: v.rev0})
-			must(t, err)
-			defer func() { _ = l.Close() }() // the test is over
-			to, stop = l.Addr, func() {
-				p := l.Accept(ctx)
-				t.Cleanup(p.Close)
+			l := hold(t, loopback(0))
+			to, stop = wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}, func() {
+				p := acceptPeer(t, ctx, l, msgrtest.PeerConfig{Name: osd("2"), Rev0: v.rev0})
 				p.HandshakeUntil(at)
 				check(t, p.Err())
 			}

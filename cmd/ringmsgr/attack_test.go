@@ -43,7 +43,7 @@ var attacks = map[string]func(ctx context.Context, from netip.Addr, at wire.Addr
 		defer p.Close()
 		p.Establish(0, 1)
 		for p.Err() == nil && ctx.Err() == nil {
-			p.SendPayload(frame.TagKeepalive2, msgrtest.Keepalive{})
+			p.Send(frame.TagKeepalive2, make([]byte, 8))
 		}
 	},
 	"unfinished messages": func(ctx context.Context, from netip.Addr, at wire.Addr) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
@@ -209,6 +208,10 @@ type framePayload interface{ AppendTo(dst []byte) []byte }
 
 func (s *foeSocket) say(tag frame.Tag, p framePayload) { s.send(tag, p.AppendTo(nil)) }
 
+func (s *foeSocket) acknowledge(seq uint64) {
+	s.send(frame.TagAck, binary.LittleEndian.AppendUint64(nil, seq))
+}
+
 func (s *foeSocket) sendHello() {
 	typ := s.claim.Type
 	if s.a.rng.IntN(8) == 0 && !s.feigns {
@@ -394,7 +397,7 @@ func (s *foeSocket) gotMessage(seq uint64, front []byte) {
 		if s.v1 {
 			s.write(frame1.AppendAck(nil, s.inSeq))
 		} else {
-			s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq})
+			s.acknowledge(s.inSeq)
 		}
 	}
 }
