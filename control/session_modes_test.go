@@ -152,7 +152,8 @@ func (v variant) configure(cfg *control.Config) {
 	cfg.Plane.Driver.Backend = v.backend
 	if v.secure {
 		cfg.Auth.Modes = []auth.Mode{auth.Secure}
-		cfg.Auth.Client, cfg.Auth.Server = chatty{cfg.Name, cfg.Auth.Modes}, &chattyServer{modes: cfg.Auth.Modes}
+		p := &nodetest.Proof{Name: cfg.Name, Modes: cfg.Auth.Modes, Shy: true}
+		cfg.Auth.Client, cfg.Auth.Server = p.Client(), p.Server()
 	}
 	if v.compressed {
 		cfg.Protocol.Compression = control.Compression{

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -242,8 +243,8 @@ func (s *foeSocket) heard(f *frame.Frame) {
 		}
 	case frame.TagAuthReplyMore:
 		more, _ := wire2.DecodeAuthMore(f.Seg[0])
-		s.key = proofKey(s.name, more.Payload)
-		answer := proofOf(s.key)
+		s.key = nodetest.ProofKey(s.name, more.Payload)
+		answer := nodetest.ProofOf(s.key)
 		if s.claim != s.name {
 			answer = s.a.bytes(32)
 		}
@@ -299,7 +300,7 @@ func (s *foeSocket) authRequested(f *frame.Frame) {
 		return
 	}
 	challenge := s.a.bytes(32)
-	s.key = proofKey(wire.NewReader(req.Payload).EntityName(), challenge)
+	s.key = nodetest.ProofKey(wire.NewReader(req.Payload).EntityName(), challenge)
 	s.say(frame.TagAuthReplyMore, wire2.AuthMore{Payload: challenge})
 }
 
@@ -312,7 +313,7 @@ func (s *foeSocket) doneAuth() {
 func (s *foeSocket) sign() {
 	var sig wire2.AuthSignature
 	if len(s.key) > 0 {
-		copy(sig[:], mac(s.key, s.sum.rx))
+		copy(sig[:], nodetest.MAC(s.key, s.sum.rx))
 	}
 	s.say(frame.TagAuthSignature, sig)
 }
