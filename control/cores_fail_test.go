@@ -11,35 +11,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// fragile is a driver that breaks at the test's wish.
-type fragile struct {
-	uring.Driver
-	broken *atomic.Bool
-}
-
-var errBroken = errors.New("the ring is gone")
-
-func (d fragile) Wait(timeout time.Duration) ([]uring.Completion, error) {
-	if d.broken.Load() {
-		return nil, errBroken
-	}
-	got, err := d.Driver.Wait(timeout)
-	if d.broken.Load() {
-		return nil, errBroken
-	}
-	return got, err
-}
+const errBroken = unix.EOWNERDEAD
 
 // breakable is a plane the cores of which can be broken by their number, once.
 func breakable(backend uring.Backend, cores int) (loop.Config, func(m *control.Messenger, core int)) {
@@ -49,7 +32,12 @@ func breakable(backend uring.Backend, cores int) (loop.Config, func(m *control.M
 		if err != nil || flags[core].Load() {
 			return d, err // the one that takes its place
 		}
-		return fragile{d, &flags[core]}, nil
+		return faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+			if r == faulty.Wait && flags[core].Load() {
+				f.Errno = errBroken
+			}
+			return f
+		}), nil
 	}}
 	return cfg, func(m *control.Messenger, core int) {
 		c := m.RawPlane().Core(core)

@@ -287,31 +287,6 @@ func holdsNothing(t *testing.T, ctx context.Context, n *nodetest.Node) {
 	})
 }
 
-// A test that waits for the chance of a delay would take long: this clock has every
-// timer that could be one fire at once, and keeps how long it would have been.
-type hastyClock struct {
-	control.MachineClock
-	most time.Duration
-	mu   sync.Mutex
-	took []time.Duration // guarded by mu
-}
-
-func (c *hastyClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if d > c.most {
-		return c.MachineClock.AfterFunc(d, f)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.took = append(c.took, d)
-	return c.MachineClock.AfterFunc(0, f)
-}
-
-func (c *hastyClock) delays() []time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.took)
-}
-
 func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 	const n = 20
 	half := control.Delay{Probability: 0.5, Max: time.Millisecond}
@@ -319,9 +294,9 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				delays := func(seed uint64) []time.Duration {
-					clock, inject := &hastyClock{most: half.Max}, inject
+					clock, inject := &testClock{hasty: half.Max}, inject
 					inject.Seed = seed
-					server := nodeOf(t, v, "osd.1", "LP", 1, injects(inject), func(c *nodetest.NodeConfig) { c.Clock = clock })
+					server := nodeOf(t, v, "osd.1", "LP", 1, injects(inject), clock.of)
 					conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 					var want []uint64
 					for tid := range uint64(n) {
@@ -329,7 +304,7 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 						want = append(want, tid)
 						receives(t, ctx, server, want...)
 					}
-					return clock.delays()
+					return clock.pressed()
 				}
 				one, again, other := delays(1), delays(1), delays(3)
 				if len(one) == 0 || len(one) == n || !slices.Equal(one, again) || slices.Equal(one, other) {
@@ -342,10 +317,8 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 
 func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		clock := &hastyClock{most: time.Millisecond}
-		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) {
-			c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
-		})
+		clock := &testClock{hasty: time.Millisecond}
+		server := nodeOf(t, v, "osd.1", "LP", 1, injects(control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.hasty}}), clock.of)
 		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 		send(t, conn, 1)
 		receives(t, ctx, server, 1)
