@@ -275,10 +275,10 @@ func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 
 // While a handler moves between cores, and its connection is replaced each
 // time, nothing that goroutines send is lost, doubled or reordered.
-// Matrix: SE-35, XC-11
+// Matrix: SE-35, SE-44, XC-01, XC-02, XC-11
 func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		const senders, each, moves = 8, 400, 25
+		const senders, each, moves = 64, 50, 25
 		cfg.Cores = 3
 		p := newPlane(t, cfg)
 		oa, ob := &recorder{}, &recorder{discard: true}
