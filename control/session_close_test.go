@@ -41,14 +41,6 @@ func pour(conn *control.Conn, size int) error {
 	}
 }
 
-// shutsDown must end, and not by the limit of a handshake, which is longer.
-func shutsDown(t *testing.T, n *nodetest.Node) {
-	t.Helper()
-	if err := n.Shutdown(deadline(t)); err != nil {
-		t.Errorf("%s: %v", n.Name(), err)
-	}
-}
-
 // From every point. What was learned of our address or not is no obstacle for the next one.
 // Matrix: SH-02, SH-12, HS-13
 func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
@@ -96,7 +88,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 		if s := conn.State(); s != control.StateConnecting {
 			t.Errorf("state %v", s)
 		}
-		shutsDown(t, us)
+		end(t, us.Messenger) // and not by the limit of a handshake, which is longer
 		wantError(t, "WaitReady", conn.WaitReady(ctx), control.ErrShutdown)
 	})
 }
@@ -124,7 +116,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 				slices.Reverse(nodes)
 			}
 			for _, n := range nodes {
-				shutsDown(t, n)
+				end(t, n.Messenger)
 			}
 			wantError(t, "SendContext", <-ended, net.ErrClosed)
 			for k.letGo() {

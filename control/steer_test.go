@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -193,19 +193,12 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	}
 }
 
-const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
-
 // The test runs itself once more, in a process that cannot get the capability.
 func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
-	if _, err := bpf.Probe(); err == nil && os.Getenv(unprivilegedEnv) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
-		out, err := runPrepared(cmd, func() error { // the bounding set is a thread's
+	if _, err := bpf.Probe(); err == nil && !isChild(t) {
+		check(t, child(t, runtime.GOMAXPROCS(0), func() error { // the bounding set is a thread's
 			return errors.Join(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_BPF, 0, 0, 0), unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0))
-		})
-		if err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		}))
 		return
 	}
 	if _, err := bpf.Probe(); !errors.Is(err, bpf.ErrPermission) {
