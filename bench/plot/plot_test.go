@@ -124,7 +124,7 @@ func TestTheBenchmarkDraws(t *testing.T) {
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 	file := written(t, measured())
 	for args, want := range map[string]string{
-		"":                             "want one file",
+		"":                             "usage: plot FILE.json",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",
 		"/nonexistent":                 "no such file",
 		"--size 1 " + file:             "no flag --size",

@@ -43,7 +43,8 @@ type options struct {
 var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
 
 // register makes the flags. Their defaults come from the environment.
-func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
+func (o *options) register(to *pflag.FlagSet, getenv func(string) string) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError) // a flag gets its letter before it is added
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
@@ -77,6 +78,8 @@ func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
 	o.Session.Register(fs, &o.cfg, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second,
 		"bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
+	fs.VisitAll(func(f *pflag.Flag) { f.Shorthand = letters[f.Name] })
+	to.AddFlagSet(fs)
 }
 
 // policies are the values of --reads, as Ceph has them.

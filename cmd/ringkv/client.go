@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
@@ -91,35 +93,35 @@ func scan(ctx context.Context, c *control.Conn, prefix string, f func(key string
 }
 
 // ask is a command that makes one request, or some.
-func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
-	return func(ctx context.Context, args []string) error {
-		return e.dial(ctx, args[0], 1, func(conns []*control.Conn) (err error) {
-			c, key, value := conns[0], append(args, "")[1], []byte(nil)
-			switch verb {
-			case "put":
-				value, err = io.ReadAll(io.LimitReader(e.stdin, kvformat.MaxValue+1)) // one more is refused
-				if err == nil {
-					_, err = do(ctx, c, kvformat.Put, key, value)
-				}
-			case "get":
-				if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
-					_, err = e.stdout.Write(value)
-				}
-			case "delete":
-				for i := 1; i < len(args) && err == nil; i++ {
-					_, err = do(ctx, c, kvformat.Delete, args[i], nil)
-				}
-			case "scan":
-				err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
+func (e *env) ask(verb *cobra.Command, args []string) error {
+	ctx := verb.Context()
+	return e.dial(ctx, args[0], 1, func(conns []*control.Conn) (err error) {
+		c, key, value := conns[0], append(args, "")[1], []byte(nil)
+		switch verb.Name() {
+		case "put":
+			value, err = io.ReadAll(io.LimitReader(e.stdin, kvformat.MaxValue+1)) // one more is refused
+			if err == nil {
+				_, err = do(ctx, c, kvformat.Put, key, value)
 			}
-			return err
-		})
-	}
+		case "get":
+			if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
+				_, err = e.stdout.Write(value)
+			}
+		case "delete":
+			for i := 1; i < len(args) && err == nil; i++ {
+				_, err = do(ctx, c, kvformat.Delete, args[i], nil)
+			}
+		case "scan":
+			err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
+		}
+		return err
+	})
 }
 
 // load puts and gets random keys, --depth at a time on each connection, and checks the values:
 // all begin alike. A missing key is no error: --puts 100 puts it.
-func (e *env) load(ctx context.Context, args []string) error {
+func (e *env) load(c *cobra.Command, args []string) error {
+	ctx := c.Context()
 	if e.puts < 0 || e.puts > 100 {
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
@@ -20,18 +22,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
-func decodeCommand(e env) cli.Command {
-	fs := cli.NewFlags("decode")
+func decodeCommand(e env) *cobra.Command {
 	d := &decoding{}
-	fs.BoolVar(&d.json, "json", false, "write JSON")
-	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
-		"payload to print of each part of a message: `BYTES`")
-	return cli.Command{
-		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
+	c := &cobra.Command{
+		Use: "decode FILE", Short: "print the frames of a recording or a trace, and their errors",
 		Example: "  ringmsgr decode --brief FILE.pcap",
-		Text: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
+		Long: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
 and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states of each
 connection, and errors: refusals, damaged frames, sequence numbers that are missing
 or come twice, acks of messages that were not sent, frames out of place, keepalives
@@ -50,8 +46,15 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300` + shapes(`one record for
  "protocol":"msgr2.1|msgr2.0|msgr2|msgr1","tag":"...","segments":[N,...],"fields":{...},
  "payload":["hex",...],"compressed":true,"aborted":true,"text":"...","count":N,
  "error":"..."}`),
-		Run: func(ctx context.Context, args []string) error { return d.run(ctx, e, args) },
+		RunE: func(c *cobra.Command, args []string) error { return d.run(c.Context(), e, args) },
 	}
+	fs := c.Flags()
+	fs.BoolVar(&d.json, "json", false, "write JSON")
+	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
+	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+		"payload to print of each part of a message: `BYTES`")
+	return c
 }
 
 // decoding is one run of the command.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -22,15 +22,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func doctorCommand(e env) cli.Command {
-	fs := cli.NewFlags("doctor")
+func doctorCommand(e env) *cobra.Command {
 	d := &doctor{}
-	d.machineOptions.register(fs, 0)
-	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
-	return cli.Command{
-		Name: "doctor", Help: "the features of this machine, their use, and remedies", Flags: fs,
+	c := &cobra.Command{
+		Use: "doctor", Short: "the features of this machine, their use, and remedies",
 		Example: "  ringmsgr doctor --cores 4 --pin",
-		Text: `Starts cores as the flags say, and stops them again; tries the features of the
+		Long: `Starts cores as the flags say, and stops them again; tries the features of the
 kernel; and reports which are used, which are not and why, and the remedies.
 Status 0 means that a messenger can run. With --limits it prints the bounds of a
 messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
@@ -39,8 +36,12 @@ messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"
  "machine":{...}}
 {"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines",
   "per":"...","of":"..."}]}`),
-		Run: func(context.Context, []string) error { return d.run(e) },
+		RunE: func(*cobra.Command, []string) error { return d.run(e) },
 	}
+	fs := c.Flags()
+	d.machineOptions.register(fs, 0)
+	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
+	return c
 }
 
 type doctor struct {

@@ -8,6 +8,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
@@ -15,16 +17,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func pingCommand(e env) cli.Command {
-	fs := cli.NewFlags("ping")
+func pingCommand(e env) *cobra.Command {
 	p := &pinger{}
-	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
-	peerVar(fs, &p.peer)
-	cli.IntVar(fs, &p.count, "count", 10, 1, math.MaxInt, "`NUMBER` of round trips")
-	return cli.Command{
-		Name: "ping", Args: "ADDR", Help: "connect, print the result of the handshake, measure round trips", Flags: fs,
+	c := &cobra.Command{
+		Use: "ping ADDR", Short: "connect, print the result of the handshake, measure round trips",
 		Example: "  ringmsgr ping --count 100 v2:127.0.0.1:3300",
-		Text: `Connects to ADDR, goes through the handshake and measures round trips of
+		Long: `Connects to ADDR, goes through the handshake and measures round trips of
 keepalives, each from its send on the core until the answer.
 Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
  "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
@@ -32,8 +30,13 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
  "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
-		Run: func(ctx context.Context, args []string) error { return p.client(ctx, e, "ping", args, p.run) },
+		RunE: func(c *cobra.Command, args []string) error { return p.client(c.Context(), e, "ping", args, p.run) },
 	}
+	fs := c.Flags()
+	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
+	peerVar(fs, &p.peer)
+	cli.IntVar(fs, &p.count, "count", 10, 1, math.MaxInt, "`NUMBER` of round trips")
+	return c
 }
 
 type pinger struct {

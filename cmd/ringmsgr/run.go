@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
@@ -23,8 +25,8 @@ type env struct {
 	lookup address.Lookup
 }
 
-func commands(e env) []cli.Command {
-	return []cli.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e)}
+func commands(e env) []*cobra.Command {
+	return []*cobra.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e)}
 }
 
 // shapes is the part of a help text about the JSON of a command.
@@ -34,8 +36,9 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
-	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e)}
-	return p.Run(ctx, e.stdout, e.stderr, args)
+	root := &cobra.Command{Use: "ringmsgr", Short: "a messenger for the Ceph protocols msgr2 and msgr1"}
+	root.AddCommand(commands(e)...)
+	return cli.Run(ctx, root, e.stdout, e.stderr, args)
 }
 
 func main() {

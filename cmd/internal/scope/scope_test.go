@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/spf13/pflag"
+
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -42,9 +43,9 @@ func TestAMessengerEndsBehindWhatItIsFor(t *testing.T) {
 // session reads the flags of a client.
 func session(args string) (cfg control.Config, err error) {
 	var s Session
-	fs := cli.NewFlags("")
+	fs := new(pflag.FlagSet)
 	s.Register(fs, &cfg, "client.x", time.Second, "all")
-	if _, err := cli.Parse(fs, strings.Fields(args)); err != nil {
+	if err := fs.Parse(strings.Fields(args)); err != nil {
 		return cfg, err
 	}
 	cfg.Name, err = s.Entity()
@@ -53,9 +54,9 @@ func session(args string) (cfg control.Config, err error) {
 
 func TestRightValuesAreRead(t *testing.T) {
 	var e Engine
-	fs := cli.NewFlags("")
+	fs := new(pflag.FlagSet)
 	e.Register(fs)
-	_, err := cli.Parse(fs, []string{"--backend", "epoll", "--log-level", "off"})
+	err := fs.Parse([]string{"--backend", "epoll", "--log-level", "off"})
 	if err != nil || e.Backend != uring.Epoll || e.Logger(nil).Enabled(t.Context(), slog.LevelError) {
 		t.Errorf("%+v, %v", e, err)
 	}

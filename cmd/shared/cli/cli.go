@@ -49,16 +49,6 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// PrintVersion writes the Build of a program, in one line of text or JSON.
-func PrintVersion(w io.Writer, program string, asJSON bool) error {
-	i := ReadBuild()
-	if asJSON {
-		return WriteJSON(w, i)
-	}
-	_, err := fmt.Fprintln(w, program, i)
-	return err
-}
-
 // Build are the sources of a program.
 type Build struct {
 	Version  string `json:"version"`            // of the module: a tag, a pseudo-version, or "(devel)"
