@@ -15,9 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
@@ -64,7 +63,7 @@ type decoding struct {
 	brief bool
 	cut   int64
 
-	judge *judge.Judge
+	judge *traffic.Judge
 	out   *bufio.Writer
 	err   error     // of out
 	zero  time.Time // of the first record
@@ -90,14 +89,17 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		defer f.Close()
 		in = f
 	}
-	d.judge, d.out = judge.New(), bufio.NewWriter(e.stdout)
+	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
 	r := bufio.NewReaderSize(in, 64<<10)
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
 	case len(head) == 0 && errors.Is(err, io.EOF):
 		err = errors.New("it is empty: neither a recording nor a trace")
-	case capture.Is(head):
-		err = d.recording(ctx, r, keys)
+	case traffic.Is(head):
+		opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
+		var whole bool
+		whole, err = traffic.Read(r, opt, func() bool { return ctx.Err() == nil && d.err == nil })
+		d.truncated = !whole
 	default:
 		err = d.trace(ctx, r)
 	}
@@ -120,33 +122,6 @@ func (d *decoding) doubt() error {
 		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
 	case d.count.conns+d.count.frames == 0:
 		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
-	}
-	return nil
-}
-
-func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
-	segments, err := capture.NewReader(r)
-	if err != nil {
-		return err
-	}
-	var last uint64
-	number := func() uint64 { last++; return last }
-	opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
-	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
-	defer streams.Close()
-	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
-		segment, err := segments.Next()
-		switch {
-		case !errors.Is(err, io.EOF) && err != nil:
-			return err
-		case err == nil:
-			streams.Add(segment)
-		case n == 0 && !segments.Truncated:
-			return errors.New("the recording has no TCP packets: look at the filter of tcpdump, and end it before you read")
-		default:
-			d.truncated = segments.Truncated
-			return nil
-		}
 	}
 	return nil
 }

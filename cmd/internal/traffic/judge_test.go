@@ -1,4 +1,4 @@
-package judge
+package traffic
 
 import (
 	"slices"
@@ -35,7 +35,7 @@ func (l life) event(e trace.Event, from trace.Side, why string) life {
 
 // notes are the conclusions of a judge.
 func (l life) notes() (states, wrong []string) {
-	j := New()
+	j := NewJudge()
 	for i, r := range l {
 		r.Socket, r.Time = 1, time.Unix(int64(i), 0)
 		if r.Event == trace.Lost && r.From == "" {
@@ -134,7 +134,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 
 // A judge that keeps ended connections would have to forget open ones, at its bound.
 func TestAConnectionThatHasEndedIsForgotten(t *testing.T) {
-	j := New()
+	j := NewJudge()
 	for socket := range uint64(10) {
 		for _, r := range opened(t).event(trace.End, "", "closed") {
 			r.Socket = socket
