@@ -3,14 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -124,11 +122,8 @@ func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err erro
 		}
 	}
 	for _, text := range mons {
-		a, err := address.Reader{}.For(o.Proto, text).Parse(ctx, text)
-		switch {
-		case errors.Is(err, address.ErrSyntax):
-			return cfg, cli.Usagef("%s: %w", what, err)
-		case err != nil:
+		a, err := scope.AddressReader{Proto: o.Proto}.Parse(ctx, text)
+		if err != nil {
 			return cfg, fmt.Errorf("%s: %w", what, err)
 		}
 		cfg.Mons = append(cfg.Mons, a)

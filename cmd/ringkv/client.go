@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -33,9 +32,9 @@ const patience = time.Minute
 
 // dial calls f with n connections to a server.
 func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*control.Conn) error) error {
-	at, err := address.Reader{}.Parse(ctx, to)
+	at, err := scope.AddressReader{Proto: "v2"}.Parse(ctx, to)
 	if err != nil {
-		return cli.Usagef("%w", err)
+		return err
 	}
 	policy := control.LossyClient()
 	policy.GiveUpAfter = 5 * time.Second // time enough to dial, if a server listens there

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -77,10 +76,10 @@ func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) error
 // serve serves until ctx ends, or a core breaks.
 func (e *env) serve(c *cobra.Command, _ []string) error {
 	ctx := c.Context()
-	at, err := address.Reader{AnyPort: true}.Parse(ctx, e.listen)
+	at, err := scope.AddressReader{Proto: "v2", AnyPort: true}.Parse(ctx, e.listen)
 	switch {
 	case err != nil:
-		return cli.Usagef("--listen: %w", err)
+		return fmt.Errorf("--listen: %w", err)
 	case e.dir == "":
 		return cli.Usagef("--dir is missing")
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -163,7 +162,7 @@ func (l *listenFlag) read(proto string) error {
 		if !strings.HasPrefix(text, "v") {
 			own = proto
 		}
-		a, err := address.Reader{AnyPort: true}.For(own, text).Parse(ctx, text)
+		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
 		if err != nil {
 			return err
 		}

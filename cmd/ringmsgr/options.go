@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -138,11 +137,8 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	a, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0]).Parse(ctx, args[0])
-	switch {
-	case errors.Is(err, address.ErrSyntax):
-		err = &cli.UsageError{Err: err}
-	case err != nil:
+	a, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(ctx, args[0])
+	if err != nil && !cli.IsUsage(err) {
 		err = &control.Error{Stage: control.StageConnect, Err: err}
 	}
 	return a, err

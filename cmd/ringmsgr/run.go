@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
@@ -22,7 +22,7 @@ type env struct {
 	stdout, stderr io.Writer
 	now            func() time.Time
 	// lookup finds the addresses of a host; nil: as the system does.
-	lookup address.Lookup
+	lookup scope.Lookup
 }
 
 func commands(e env) []*cobra.Command {

@@ -1,5 +1,6 @@
-// Package scope has the flags that all programs with a messenger have; it makes that messenger, and
-// ends it. Errors of flags are usage errors that name them.
+// Package scope has what all programs with a messenger share: their flags, addresses as people
+// write them (address.go), keys; it makes that messenger, and ends it. Errors of flags are usage
+// errors that name them.
 package scope
 
 import (
