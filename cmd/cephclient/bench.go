@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -98,7 +99,7 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	if err != nil {
 		return err
 	}
-	calls, failed := perf.Loop(o.threads, o.seconds, func(chain int, done func(string, error)) {
+	calls, failed := perf.Loop(o.threads, math.MaxUint64, o.seconds, func(chain int, done func(string, error)) {
 		ended := func(err error) { done(mode, err) }
 		if err := begin(index(), data[chain], ended); err != nil {
 			ended(err)

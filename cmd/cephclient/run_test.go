@@ -114,7 +114,7 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
-	calls, _ := perf.Loop(1, time.Hour, func(_ int, done func(string, error)) {
+	calls, _ := perf.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
 		if n++; n == 3000 {
 			done("write", io.EOF)
 		} else {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -127,7 +128,7 @@ func (e *env) load(c *cobra.Command, args []string) error {
 	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int, done func(string, error)) {
+		calls, failed := perf.Loop(e.conns*e.depth, math.MaxUint64, e.duration, func(i int, done func(string, error)) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
 				kind, typ, value = "puts", kvformat.Put, longest[:e.size]

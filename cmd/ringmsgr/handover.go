@@ -113,11 +113,11 @@ func (t *successorListener) accept(ctx context.Context) {
 const lingerPoll = 5 * time.Millisecond
 
 // lingers waits until the lossy connections have ended, at most --linger.
-func (o *succession) lingers(ctx context.Context, e env, m *control.Messenger) {
-	end := e.now().Add(o.linger)
+func (o *succession) lingers(ctx context.Context, m *control.Messenger) {
+	end := time.Now().Add(o.linger)
 	poll := time.NewTicker(lingerPoll)
 	defer poll.Stop()
-	for e.now().Before(end) {
+	for time.Now().Before(end) {
 		if st, err := m.Stats(); err != nil || st.Open+st.HalfOpen == 0 {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,15 +70,13 @@ func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 }
 
 func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
-	trips := &trips{
-		now: e.now, left: p.count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1),
-	}
+	trips := &trips{}
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
 		// here.
 		Fast:         func(*control.Conn, *control.Message) bool { return true },
-		KeepaliveAck: func(c *control.Conn, _ time.Time) { trips.acked(c) },
-		Reset:        func(c *control.Conn, _ bool) { trips.end() },
+		KeepaliveAck: func(*control.Conn, time.Time) { trips.end(nil) },
+		Reset:        func(*control.Conn, bool) { trips.end(control.ErrClosed) },
 	})
 	if err != nil {
 		return nil, err
@@ -97,8 +96,19 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		return nil, err
 	}
 	info := conn.Info()
-	conn.Keepalive() // warms up, and starts the chain
-	if err := trips.wait(ctx); err != nil {
+	defer context.AfterFunc(ctx, func() { trips.end(ctx.Err()) })()
+	kind := "first" // is started from outside, and does not count
+	calls, err := perf.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
+		of := kind
+		ended := func(err error) { done(of, err) }
+		kind = "trip"
+		trips.due.Store(&ended)
+		conn.Keepalive()
+		if ctx.Err() != nil || conn.State() == control.StateClosing { // it found none under way
+			trips.end(cmp.Or(ctx.Err(), control.ErrClosed))
+		}
+	})
+	if err != nil {
 		failed := control.Error{Err: cmp.Or(conn.Err(), err)}
 		if ce, ok := errors.AsType[*control.Error](failed.Err); ok {
 			failed = *ce
@@ -108,7 +118,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	}
 	n := negotiatedBy(m, info)
 	n.Compression = info.Compression
-	return &pong{negotiated: n, Handshake: perf.Micros(info.Handshake), Count: p.count, RTT: trips.times.Summary()}, nil
+	return &pong{negotiated: n, Handshake: perf.Micros(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }
 
 func (a *pong) print(t *table) {
@@ -119,49 +129,13 @@ func (a *pong) print(t *table) {
 	t.latency("round trip", &a.RTT, fmt.Sprintf(", of %d", a.Count))
 }
 
-// trips measures round trips one after the other, on the core of the
-// connection: no hand-over to a goroutine is part of them. The first one, which
-// is started from outside, does not count.
-type trips struct {
-	now   func() time.Time
-	left  int // of the core, until done
-	warm  bool
-	sent  time.Time
-	times *perf.Histogram
-	done  chan struct{}
-	ended chan struct{}
-}
+// trips are round trips, one after the other on the core of the connection: no hand-over to a
+// goroutine is part of them.
+type trips struct{ due atomic.Pointer[func(error)] }
 
-func (t *trips) acked(c *control.Conn) {
-	now := t.now()
-	if t.left == 0 {
-		return
-	}
-	if t.warm {
-		t.times.Record(now.Sub(t.sent))
-		if t.left--; t.left == 0 {
-			close(t.done)
-			return
-		}
-	}
-	t.warm, t.sent = true, now
-	c.Keepalive()
-}
-
-func (t *trips) end() {
-	select {
-	case t.ended <- struct{}{}:
-	default:
-	}
-}
-
-func (t *trips) wait(ctx context.Context) error {
-	select {
-	case <-t.done:
-		return nil
-	case <-t.ended:
-		return control.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
+// end ends the one that is under way, if there is one.
+func (t *trips) end(err error) {
+	if done := t.due.Swap(nil); done != nil {
+		(*done)(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +19,6 @@ import (
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	now            func() time.Time
 	// lookup finds the addresses of a host; nil: as the system does.
 	lookup scope.Lookup
 }
@@ -43,7 +41,7 @@ func run(ctx context.Context, e env, args []string) int {
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, nil}, args)
+		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, nil}, args)
 	})
 }
 

@@ -133,7 +133,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
 
-	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
+	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
 	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
 	err := l.open(cfg)
 	if err == nil {

@@ -107,7 +107,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		cfg.Default = &p
 	}
 	cli.GrowProcs(cfg.Plane.Cores)
-	s.monitor.since, s.monitor.kinds = e.now(), s.authOptions.kinds
+	s.monitor.since, s.monitor.kinds = time.Now(), s.authOptions.kinds
 	m, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	case <-ctx.Done():
 	case <-successors.handed:
 		end.HandedOver = true
-		s.lingers(ctx, e, m)
+		s.lingers(ctx, m)
 	case err = <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}

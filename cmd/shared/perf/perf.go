@@ -157,37 +157,43 @@ func (c *Calls) Line(kind string) string {
 }
 
 // Loop is a closed loop of load, of n chains of operations. begin begins one of chain i. Its done
-// counts it and begins the next one of the chain, until d has passed or an operation of the chain
-// has failed; kind says of which kind it was. done may be called on any goroutine, once for each
-// begin, and by begin itself only with an error: a chain would run on its stack. The error is the
-// first that there was; operations that fail are counted, too.
-func Loop(n int, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
+// counts it and begins the next one of the chain, until there were most of all chains, or d has
+// passed (0: without end), or an operation of the chain has failed; kind says of which kind it was.
+// done may be called on any goroutine, once for each begin, and by begin itself only with an error:
+// a chain would run on its stack. The error is the first that there was; operations that fail are
+// counted, too.
+func Loop(n int, most uint64, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
 	var all sync.WaitGroup
-	var mu sync.Mutex // guards c.kinds and failed
+	var mu sync.Mutex // guards c.kinds, failed and left
 	c.kinds = map[string]*Histogram{}
+	n = int(min(uint64(n), most))
+	left := most - uint64(n)
 	began := time.Now()
 	for i := range n {
 		all.Add(1)
-		var next func()
-		next = func() {
-			sent := time.Now()
-			begin(i, func(kind string, err error) {
-				now := time.Now()
-				mu.Lock()
-				if c.kinds[kind] == nil {
-					c.kinds[kind] = NewHistogram()
-				}
-				c.kinds[kind].Record(now.Sub(sent))
-				failed = cmp.Or(failed, err)
-				mu.Unlock()
-				if err != nil || now.Sub(began) >= d {
-					all.Done()
-				} else {
-					next()
-				}
-			})
+		sent := time.Now()
+		var done func(kind string, err error)
+		done = func(kind string, err error) {
+			now := time.Now()
+			mu.Lock()
+			if c.kinds[kind] == nil {
+				c.kinds[kind] = NewHistogram()
+			}
+			c.kinds[kind].Record(now.Sub(sent))
+			failed = cmp.Or(failed, err)
+			more := err == nil && left > 0 && (d == 0 || now.Sub(began) < d)
+			if more {
+				left--
+			}
+			mu.Unlock()
+			if !more {
+				all.Done()
+				return
+			}
+			sent = now
+			begin(i, done)
 		}
-		next()
+		begin(i, done)
 	}
 	all.Wait()
 	c.Took = time.Since(began)
