@@ -71,7 +71,7 @@ var errForgotten = errors.New("the peer has lost the session")
 // lost ends the run, unless the connection has nothing under way: then its next message fails.
 func lost(c *control.Conn, err error) {
 	if lane, ok := c.UserData().(*lane); ok && lane.underWay() {
-		lane.load.stop(err)
+		lane.fail(err)
 	}
 }
 
@@ -357,7 +357,7 @@ func (l *lane) echo(m *control.Message) {
 	l.mu.Unlock()
 	switch {
 	case err != nil:
-		l.load.stop(err)
+		l.fail(err)
 	case answered != nil:
 		answered(echoed, nil)
 	}
@@ -390,10 +390,14 @@ func (l *lane) intact(m *control.Message) bool {
 		bytes.Equal(m.Data, l.payload(l.got))
 }
 
-// fail ends the messages that are under way.
+// fail ends the messages that are under way, and then the run.
 func (l *lane) fail(err error) {
+	defer l.load.stop(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.failed != nil {
+		return
+	}
 	if l.failed = err; l.losses == 0 {
 		l.losses = l.next - l.got - min(l.corrupt, l.next-l.got)
 	}

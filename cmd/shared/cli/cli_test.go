@@ -2,17 +2,13 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -67,26 +63,6 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 	}
 }
 
-func TestFlagsAreListedWithinTheWidth(t *testing.T) {
-	c := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
-	fs := c.Flags()
-	fs.Bool("short", false, "does it")
-	fs.Duration("wait", time.Second, "`DURATION` "+strings.Repeat("of many words ", 20))
-	fs.String("a-name-that-is-very-long", "x", "`VALUE` that is listed")
-	var b bytes.Buffer
-	Run(t.Context(), c, &b, io.Discard, []string{"-h"})
-	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > Width {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-	for _, want := range []string{"      --short  ", "   DURATION of many", "1s)\n", "VALUE that is listed (default \"x\")\n"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
-		}
-	}
-}
-
 func TestLinesOfATextAreIndented(t *testing.T) {
 	var b strings.Builder
 	Hang(&b, "", "one two three  four five-and-much-more six", 2, 12)
@@ -94,31 +70,6 @@ func TestLinesOfATextAreIndented(t *testing.T) {
 	Hang(&b, "", "a b c d e", 4, 6)
 	if want := "one two\n  three four\n  five-and-much-more\n  six\n  one two\n    three\na b c\n    d\n    e\n"; b.String() != want {
 		t.Errorf("%q", b.String())
-	}
-}
-
-func TestUsageErrorsAreFound(t *testing.T) {
-	inner := errors.New("inner")
-	err := Usagef("--x: %w", inner)
-	if !IsUsage(fmt.Errorf("more: %w", err)) || !errors.Is(err, inner) || IsUsage(inner) || IsUsage(nil) {
-		t.Error(err)
-	}
-	if got := OneLine(errors.Join(err, inner)); got != "--x: inner; inner" {
-		t.Error(got)
-	}
-}
-
-func TestTheVersionIsOneLine(t *testing.T) {
-	for _, args := range []string{"version", "version --json"} {
-		var b bytes.Buffer
-		v := Build{Version: "x", Go: runtime.Version(), Platform: "x"}
-		status := Run(t.Context(), &cobra.Command{Use: "prog"}, &b, io.Discard, strings.Fields(args))
-		if text, ok := strings.CutPrefix(b.String(), "prog "); !ok && json.Unmarshal([]byte(text), &v) != nil || status != OK || strings.Count(text, "\n") != 1 {
-			t.Errorf("%q", text)
-		}
-		if v.Version == "" || v.Go != runtime.Version() || v.Platform == "" {
-			t.Errorf("%+v", v)
-		}
 	}
 }
 
