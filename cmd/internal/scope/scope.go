@@ -128,8 +128,19 @@ func (s *Session) Entity() (wire.EntityName, error) {
 	return name, err
 }
 
-// Keyring reads the file of --keyring. The caller wipes it.
-func Keyring(file string) (*cephx.Keyring, error) { return File("--keyring", file, cephx.ReadKeyring) }
+// Keyring reads the file of --keyring, and finds the key of an entity in it, which must be there.
+// The caller wipes the keyring, and own is one of its keys.
+func Keyring(file string, name wire.EntityName) (ring *cephx.Keyring, own cephx.Key, err error) {
+	if ring, err = File("--keyring", file, cephx.ReadKeyring); err != nil {
+		return nil, own, err
+	}
+	e, ok := ring.Lookup(name)
+	if !ok {
+		ring.Wipe()
+		return nil, own, cli.Usagef("--keyring %s has no key of %v", file, name)
+	}
+	return ring, e.Key, nil
+}
 
 // File reads the file of a flag.
 func File[T any](flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
