@@ -302,11 +302,7 @@ func writable(file string) error {
 	if err == nil && !dir.IsDir() {
 		err = syscall.ENOTDIR
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
+	return cli.Cause(err)
 }
 
 // cells lists the loads, the heaviest of each operation last.

@@ -53,7 +53,7 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", to, scope.Cause(err))
+			return fmt.Errorf("%s: %w", to, cli.Cause(err))
 		}
 		return f(conns)
 	})

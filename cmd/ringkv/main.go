@@ -101,7 +101,7 @@ func (e *env) serve(c *cobra.Command, _ []string) error {
 		}
 		addrs, err := m.Bind(at)
 		if err != nil {
-			return fmt.Errorf("--listen %s: %w", e.listen, scope.Cause(err))
+			return fmt.Errorf("--listen %s: %w", e.listen, cli.Cause(err))
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Driver().Backend)
 		return scope.Stats(m, e.stats, func() error {

@@ -16,8 +16,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,8 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/prom"
 )
 
@@ -48,25 +46,18 @@ The process may come later, and may be replaced: each scrape asks the one that i
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT, without authentication")
 	conns := c.Flags().Bool("conns", true, "also sums over the connections, by the type of the peer and the state")
-	c.RunE = func(_ *cobra.Command, args []string) error { return export(ctx, stdout, args[0], *listen, *conns) }
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		return export(ctx, stdout, scope.StatsPath(args[0]), *listen, *conns)
+	}
 	return cli.Run(ctx, c, stdout, stderr, args)
 }
 
 func export(ctx context.Context, stdout io.Writer, path, listen string, conns bool) error {
-	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
-		path = control.StatsSocket(int(pid))
-	}
 	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		var errno syscall.Errno
-		var form *net.AddrError
-		switch {
-		case errors.As(err, &errno):
-			err = errno
-		case errors.As(err, &form):
-			return cli.Usagef("--listen %q: %s; want HOST:PORT", listen, form.Err)
-		}
-		return fmt.Errorf("--listen %s: %w", listen, err)
+	if form, ok := errors.AsType[*net.AddrError](err); ok {
+		return cli.Usagef("--listen %q: %s; want HOST:PORT", listen, form.Err)
+	} else if err != nil {
+		return fmt.Errorf("--listen %s: %w", listen, cli.Cause(err))
 	}
 	fmt.Fprintf(stdout, "serving %s at http://%v/metrics\n", path, l.Addr())
 	return serve(ctx, l, handler(path, conns))

@@ -84,7 +84,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("%s: %s", args[0], scope.Cause(err))
+			return fmt.Errorf("%s: %s", args[0], cli.Cause(err))
 		}
 		defer f.Close()
 		in = f

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -62,10 +62,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
-	path := args[0]
-	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
-		path = control.StatsSocket(int(pid))
-	}
+	path := scope.StatsPath(args[0])
 	before, err := control.ReadStats(ctx, path)
 	if err != nil {
 		return statsError(path, err)

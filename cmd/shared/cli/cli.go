@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -37,6 +38,16 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 func IsUsage(err error) bool {
 	var u *UsageError
 	return errors.As(err, &u)
+}
+
+// Cause is the error number in err, if there is one. The caller names the file or the address,
+// in place of the layers that wrapped it.
+func Cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // OneLine joins the lines of a joined error.
