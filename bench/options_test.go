@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
 
 // parsed is the options of a right call.
@@ -194,7 +195,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	if len(names) < len(bad) {
 		t.Errorf("only %q", names)
 	}
-	t.Setenv(asProgram, "1") // a wrong value that is accepted starts servers, and not these tests once more
+	clitest.AsProgram(t) // a wrong value that is accepted starts servers, and not these tests once more
 	for _, f := range names {
 		name := f[1]
 		args := []string{"--servers", "net", "--" + name + "=" + cmp.Or(bad[name], "?")}
