@@ -15,8 +15,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -69,7 +69,7 @@ func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, method s
 		}
 		r := load.Result{
 			Bytes: 1000 * 150, PerReply: 150, Total: sliceTotal, Window: 500 * time.Millisecond, Steady: true,
-			ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond, Latency: perf.NewHistogram(),
+			ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond, Latency: cli.NewHistogram(),
 		}
 		for range sliceReplies {
 			took := 2 * time.Millisecond

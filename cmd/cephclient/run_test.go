@@ -18,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -114,7 +113,7 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
-	calls, _ := perf.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
+	calls, _ := cli.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
 		if n++; n == 3000 {
 			done("write", io.EOF)
 		} else {

@@ -18,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -128,7 +127,7 @@ func (e *env) load(c *cobra.Command, args []string) error {
 	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := perf.Loop(e.conns*e.depth, math.MaxUint64, e.duration, func(i int, done func(string, error)) {
+		calls, failed := cli.Loop(e.conns*e.depth, math.MaxUint64, e.duration, func(i int, done func(string, error)) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
 				kind, typ, value = "puts", kvformat.Put, longest[:e.size]

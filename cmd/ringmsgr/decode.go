@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/traffic"
+	"github.com/ringmsgr/ringmsgr/cmd/ringmsgr/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )

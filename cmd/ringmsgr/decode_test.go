@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/traffic"
+	"github.com/ringmsgr/ringmsgr/cmd/ringmsgr/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/trace"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -125,7 +125,7 @@ func (l *load) transfer(ctx context.Context) (err error) {
 		if lane.id < s.messages%uint64(s.conns) {
 			total++
 		}
-		all.Go(func() { lane.calls, lane.err = perf.Loop(s.depth, total, s.duration, lane.begin) })
+		all.Go(func() { lane.calls, lane.err = cli.Loop(s.depth, total, s.duration, lane.begin) })
 	}
 	all.Wait()
 	l.elapsed = time.Since(begin)
@@ -183,7 +183,7 @@ func (l *load) report(failed error) *sent {
 	if l.s.duration == 0 {
 		r.Messages = l.s.messages
 	}
-	times := perf.NewHistogram()
+	times := cli.NewHistogram()
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
@@ -205,7 +205,7 @@ func (l *load) report(failed error) *sent {
 		summary := times.Summary()
 		r.Latency = &summary
 	}
-	if memory, err := perf.ReadMemory(0); err == nil {
+	if memory, err := cli.ReadMemory(0); err == nil {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
@@ -243,13 +243,13 @@ func (l *load) close() error {
 	return errors.Join(all...)
 }
 
-// lane is one connection of send: it sends messages, depth of them under way (perf.Loop), and
+// lane is one connection of send: it sends messages, depth of them under way (cli.Loop), and
 // checks the echoes.
 type lane struct {
 	load  *load
 	id    uint64
 	conn  *control.Conn
-	calls perf.Calls // once it has ended, as err
+	calls cli.Calls // once it has ended, as err
 	err   error
 
 	mu       sync.Mutex
@@ -284,7 +284,7 @@ var (
 
 func (l *lane) payload(n uint64) []byte { return l.load.pattern.payload(l.id, n, int(l.load.s.size)) }
 
-// begin sends a message (perf.Loop). answered is called once with its fate.
+// begin sends a message (cli.Loop). answered is called once with its fate.
 func (l *lane) begin(_ int, answered func(string, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -49,9 +48,9 @@ type pinger struct {
 // pong is the JSON of a ping.
 type pong struct {
 	negotiated
-	Handshake float64      `json:"handshake_us"`
-	RTT       perf.Summary `json:"rtt_us"`
-	Count     int          `json:"count"`
+	Handshake float64     `json:"handshake_us"`
+	RTT       cli.Summary `json:"rtt_us"`
+	Count     int         `json:"count"`
 }
 
 func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
@@ -98,7 +97,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	info := conn.Info()
 	defer context.AfterFunc(ctx, func() { trips.end(ctx.Err()) })()
 	kind := "first" // is started from outside, and does not count
-	calls, err := perf.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
+	calls, err := cli.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
 		of := kind
 		ended := func(err error) { done(of, err) }
 		kind = "trip"
@@ -118,7 +117,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	}
 	n := negotiatedBy(m, info)
 	n.Compression = info.Compression
-	return &pong{negotiated: n, Handshake: perf.Micros(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
+	return &pong{negotiated: n, Handshake: cli.Microseconds(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }
 
 func (a *pong) print(t *table) {

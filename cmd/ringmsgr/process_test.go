@@ -15,7 +15,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -92,7 +91,7 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			server, at := spawnServe(t, "--cores 2 --backend "+string(backend))
 			report := reported(t, spawnSend(t, at, "--messages 96 --conns 64 --depth 1 --size 4MiB"))
-			m, err := perf.ReadMemory(server.PID())
+			m, err := cli.ReadMemory(server.PID())
 			clitest.Must(t, err)
 			if report.Verified == 0 || m.Peak == 0 || m.Peak > 512<<20 {
 				t.Errorf("%d messages, %d MiB", report.Verified, m.Peak>>20)

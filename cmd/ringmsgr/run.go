@@ -12,7 +12,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // env are the inputs and outputs of the program.
@@ -53,7 +52,7 @@ func (t *table) row(name, format string, args ...any) {
 }
 
 // latency is a row of durations; nil: there are none.
-func (t *table) latency(name string, s *perf.Summary, more string) {
+func (t *table) latency(name string, s *cli.Summary, more string) {
 	if s == nil {
 		t.row(name, "not known, no echo came")
 		return

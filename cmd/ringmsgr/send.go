@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -96,7 +95,7 @@ type sent struct {
 	Seconds    float64       `json:"seconds"`
 	Rate       float64       `json:"messages_per_s"`
 	Bandwidth  float64       `json:"mb_per_s"`       // 10^6 bytes of payload, one way
-	Latency    *perf.Summary `json:"latency_us"`     // nil: no echo came
+	Latency    *cli.Summary  `json:"latency_us"`     // nil: no echo came
 	Memory     int64         `json:"resident_bytes"` // of this process, at the end
 	Peak       int64         `json:"resident_peak_bytes"`
 	Reconnects uint64        `json:"reconnects"`

@@ -1,4 +1,4 @@
-package perf
+package cli
 
 import (
 	"cmp"
@@ -14,8 +14,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 const (
@@ -82,13 +80,13 @@ type Summary struct {
 // Summary makes one.
 func (h *Histogram) Summary() Summary {
 	return Summary{
-		Micros(h.Min()), Micros(h.Mean()), Micros(h.Quantile(0.5)), Micros(h.Quantile(0.9)), Micros(h.Quantile(0.99)),
-		Micros(h.Quantile(0.999)), Micros(h.Max()),
+		Microseconds(h.Min()), Microseconds(h.Mean()), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
+		Microseconds(h.Quantile(0.999)), Microseconds(h.Max()),
 	}
 }
 
-// Micros is d in microseconds, to a tenth.
-func Micros(d time.Duration) float64 { return math.Round(float64(d)/100) / 10 }
+// Microseconds is d in microseconds, to a tenth.
+func Microseconds(d time.Duration) float64 { return math.Round(float64(d)/100) / 10 }
 
 // Doublings calls f for each power of two, in microseconds, with the number of durations up
 // to it and above the power before, if there are any.
@@ -152,8 +150,8 @@ func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) /
 // Line is the rate and the durations of the calls of a kind, for people.
 func (c *Calls) Line(kind string) string {
 	times := c.Of(kind)
-	p50, p99 := cli.Duration(times.Quantile(0.5)), cli.Duration(times.Quantile(0.99))
-	return fmt.Sprintf("%s/s, p50 %s, p99 %s", cli.Count(c.Rate(kind)), p50, p99)
+	p50, p99 := Duration(times.Quantile(0.5)), Duration(times.Quantile(0.99))
+	return fmt.Sprintf("%s/s, p50 %s, p99 %s", Count(c.Rate(kind)), p50, p99)
 }
 
 // Loop is a closed loop of load, of n chains of operations. begin begins one of chain i. Its done

@@ -1,4 +1,4 @@
-package perf
+package cli
 
 import (
 	"encoding/json"
