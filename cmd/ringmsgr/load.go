@@ -223,24 +223,20 @@ const acknowledgeTime = 2 * time.Second
 func (l *load) part() {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeTime)
 	defer cancel()
-	var all sync.WaitGroup
-	for _, m := range l.messengers {
-		all.Go(func() { _ = m.Drain(ctx) }) // every echo has come: a peer that does not hang up does no harm
-	}
-	all.Wait()
+	_ = l.each(func(m *control.Messenger) error { return m.Drain(ctx) }) // every echo has come: a peer that does not hang up does no harm
 }
 
-// close ends all messengers at once, as each takes its time.
-func (l *load) close() error {
-	errs := make(chan error)
-	for _, m := range l.messengers {
-		go func() { errs <- scope.Close(m) }()
+func (l *load) close() error { return l.each(scope.Close) }
+
+// each calls f with all messengers at once, as each takes its time.
+func (l *load) each(f func(m *control.Messenger) error) error {
+	errs := make([]error, len(l.messengers))
+	var all sync.WaitGroup
+	for i, m := range l.messengers {
+		all.Go(func() { errs[i] = f(m) })
 	}
-	var all []error
-	for range l.messengers {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // lane is one connection of send: it sends messages, depth of them under way (cli.Loop), and
