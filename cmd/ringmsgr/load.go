@@ -70,8 +70,10 @@ var errForgotten = errors.New("the peer has lost the session")
 
 // lost ends the run, unless the connection has nothing under way: then its next message fails.
 func lost(c *control.Conn, err error) {
-	if lane, ok := c.UserData().(*lane); ok && lane.underWay() {
-		lane.fail(err)
+	if lane, ok := c.UserData().(*lane); ok {
+		if sent, got := lane.progress(); got < sent {
+			lane.fail(err)
+		}
 	}
 }
 
@@ -168,7 +170,8 @@ func (l *load) stalled() error {
 
 func (l *load) verified() (n uint64) {
 	for _, lane := range l.lanes {
-		n += lane.progress()
+		_, got := lane.progress()
+		n += got
 	}
 	return n
 }
@@ -406,16 +409,10 @@ func (l *lane) fail(err error) {
 	l.waiting = nil
 }
 
-func (l *lane) progress() uint64 {
+func (l *lane) progress() (sent, got uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.got
-}
-
-func (l *lane) underWay() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.got < l.next
+	return l.next, l.got
 }
 
 // pattern is random bytes, which are read-only. A payload is a part of them, at an offset

@@ -148,7 +148,9 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		}
 		return errors.Join(fail(e, "send", s.json, f), l.close())
 	}
-	l.warn()
+	if l.conns[0].Info().Lossy && !l.policy.Lossy {
+		fmt.Fprintln(e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure")
+	}
 	err = l.transfer(ctx)
 	r := l.report(err)
 	if err == nil {
@@ -191,13 +193,6 @@ func (r *sent) print(t *table) {
 	t.latency("latency", r.Latency, "")
 	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
-}
-
-// warn says if the server has made our connections lossy.
-func (l *load) warn() {
-	if c := l.conns[0]; c.Info().Lossy && !l.policy.Lossy {
-		fmt.Fprintf(l.e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure\n")
-	}
 }
 
 func (l *load) failure(err error) failure {
