@@ -239,8 +239,10 @@ func ratio(samples, base []Sample, figure func(Sample) float64) Ratio {
 	r := Ratio{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}
 	off := make([]float64, len(values))
 	for i, v := range values {
-		off[i] = math.Abs(v-r.Median) / r.Median
+		off[i] = math.Abs(v - r.Median)
 	}
-	r.Spread = Median(off)
+	if r.Median > 0 { // else there is no part of it, and JSON has no number for that
+		r.Spread = Median(off) / r.Median
+	}
 	return r
 }
