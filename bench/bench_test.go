@@ -160,12 +160,9 @@ func benchmark(t *testing.T, args ...string) (f report.File, output string) {
 }
 
 func TestTheBenchmarkRunsWithGCLoadAndAtARate(t *testing.T) {
-	f, out := benchmark(t, "--gc-load", "--pace", "500", "--servers", "net", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "2x2")
+	_, out := benchmark(t, "--gc-load", "--pace", "500", "--servers", "net", "--rounds", "1", "--slice", "50ms", "--sizes", "64", "--loads", "2x2")
 	if !strings.Contains(out, "64 B 2x2 500/s gc") {
 		t.Error(out)
-	}
-	if rate := f.Cells[0].Results[0].Median.MessagesPerS; rate > 1000 {
-		t.Errorf("%v messages/s", rate)
 	}
 }
 
