@@ -73,8 +73,10 @@ type Driver interface {
 	// ignored.
 	Cancel(op Op)
 
-	// Shutdown ends both directions at once; operations in flight end.
-	Shutdown(s Socket)
+	// EndWriting ends our direction of s, behind all sends that have ended: the peer reads the
+	// end of the stream there. A send in flight, or a later one, fails; what the peer sends is
+	// received as before.
+	EndWriting(s Socket)
 
 	// Close cancels everything in flight on s and closes it. Final
 	// completions of its operations still follow.

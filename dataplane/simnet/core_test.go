@@ -1,12 +1,14 @@
 package simnet_test
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -121,5 +123,62 @@ func TestAPlaneClosesTheDescriptorsOfItsHost(t *testing.T) {
 	}
 	if _, err := w.drv[1].Listen(at, uring.ListenOptions{}); err != nil {
 		t.Errorf("the port of a listener that is closed: %v", err)
+	}
+}
+
+// A core ends its direction of a simulated connection as it does in a kernel: the peer reads the end behind all that
+// was sent, and what the peer sends is still read.
+func TestACoreOfAHostEndsItsDirectionOfAConnection(t *testing.T) {
+	w := newWorld(t, 13, simnet.Options{})
+	cfg := loop.Config{Cores: 1}
+	var c *simnet.Core
+	w.host[0].Run(&cfg, func(core *simnet.Core) { c = core })
+	p, err := loop.New(cfg)
+	must(t, err)
+	defer func() { must(t, p.Close()) }()
+	l, err := w.drv[1].Listen(netip.AddrPortFrom(w.host[1].IP(), 4711), uring.ListenOptions{})
+	must(t, err)
+	_, err = w.drv[1].Arm(uring.KindAccept, l, userAccept)
+	must(t, err)
+	during := func(call func() error) error { // the two hosts go on meanwhile
+		t.Helper()
+		ended := make(chan error, 1)
+		go func() { ended <- call() }()
+		for deadline := time.Now().Add(planetest.Patience); ; {
+			for c.Busy() {
+				must(t, c.Turn())
+			}
+			w.run(time.Second)
+			select {
+			case err := <-ended:
+				return err
+			default:
+				if time.Now().After(deadline) {
+					t.Fatal("the call does not end")
+				}
+			}
+		}
+	}
+	var link *loop.Link
+	must(t, during(func() (err error) {
+		link, err = c.Dial(t.Context(), netip.AddrPort{}, w.drv[1].LocalAddr(l), uring.SocketOptions{})
+		return err
+	}))
+	accepted, _ := w.find(1, uring.KindAccept, userAccept)
+	b, err := w.drv[1].Adopt(int(accepted.Res))
+	must(t, err)
+	must(t, during(func() error { return link.Write(t.Context(), []byte("last")) }))
+	must(t, during(func() error { link.HalfClose(); return nil }))
+	if got, errno, end := w.read(1, b); string(got) != "last" || !end || errno != 0 {
+		t.Errorf("the peer reads %q, %v, end=%v", got, errno, end)
+	}
+	w.write(1, b, []byte("answer"), userSend)
+	got := make([]byte, 6)
+	must(t, during(func() error { return link.ReadFull(t.Context(), got) }))
+	if string(got) != "answer" {
+		t.Errorf("behind our end came %q", got)
+	}
+	if err := during(func() error { return link.Write(t.Context(), []byte("more")) }); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("a write behind our end: %v", err)
 	}
 }

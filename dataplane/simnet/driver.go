@@ -231,7 +231,7 @@ func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFla
 	}
 	op := d.op()
 	e.sendUser, e.sendSize = user, v.Size()
-	if e.rxErr != 0 {
+	if e.rxErr != 0 || e.writeEnded {
 		d.finishSend(e, -int32(unix.EPIPE))
 		return false, op, nil
 	}
@@ -300,9 +300,10 @@ func (d *driver) Detach(s uring.Socket) (int, error) {
 	return e.id, nil
 }
 
-// Shutdown implements uring.Driver.
-func (d *driver) Shutdown(s uring.Socket) {
+// EndWriting implements uring.Driver.
+func (d *driver) EndWriting(s uring.Socket) {
 	if e := d.end(s); e != nil {
+		e.writeEnded = true
 		e.finish()
 	}
 }

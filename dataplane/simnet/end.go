@@ -46,6 +46,8 @@ type end struct {
 	sendSize int
 	queued   stream // bytes of that Send that did not fit
 	unheard  bool   // what was sent to a dead machine is sent again, for ever
+
+	writeEnded bool // by EndWriting: the application sends no more
 }
 
 // room is what the direction takes now.

@@ -58,6 +58,7 @@ type Sock struct {
 	SendFlags  uring.SendFlags
 	Cancelled  int
 	CloseCalls int
+	WriteEnded bool // EndWriting was called
 
 	recvOp, readyOp uring.Op
 }
@@ -200,8 +201,8 @@ func (d *Driver) Cancel(op uring.Op) {
 	}
 }
 
-// Shutdown implements uring.Driver.
-func (d *Driver) Shutdown(uring.Socket) {}
+// EndWriting implements uring.Driver.
+func (d *Driver) EndWriting(s uring.Socket) { d.Socks[s.FD()].WriteEnded = true }
 
 // Detach implements uring.Driver.
 func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
