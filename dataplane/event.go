@@ -118,11 +118,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	if s == nil {
 		// The peer has closed the socket already.
 		opt.Codec.wipe()
-		h.state = stateDelay
-		h.out++
 		why := link.Cause()
 		h.tellTap(why)
-		h.owner.Faulted(h.out, why, h.takeSnapshot())
+		h.fault(why)
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]

@@ -204,15 +204,44 @@ func TestDelayIsNoFault(t *testing.T) {
 func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(false, nil)
+	if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
+		t.Errorf("fault %v, the tap has heard of the end: %v", c.own.fault(), why)
+	}
+}
+
+// openLost gives the handler a socket that is lost already, and returns the end that its tap has heard of.
+func (c *conn) openLost() error {
+	c.t.Helper()
 	l, f := c.link()
 	f.HangUp()
-	f.Errno = 0
 	l.Socket().Fault(loop.ErrLinkClosed)
 	tap := make(endsTap, 8)
 	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
 	c.settle()
-	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(tap.ended(), loop.ErrLinkClosed) {
-		t.Errorf("fault %v", c.own.fault())
+	return tap.ended()
+}
+
+// A message counts for the next fault alone, whatever ends its socket: the pauses between attempts
+// that come to nothing grow.
+func TestAFaultIsUsefulOnceForWhatCameBefore(t *testing.T) {
+	for name, lose := range map[string]func(c *conn){
+		"the socket is lost": func(c *conn) { c.hangUp() },
+		"it was lost before": func(c *conn) { c.delay(); _ = c.openLost() },
+		"another core, to which it goes, refuses it": func(c *conn) {
+			other := newBed(t, nil)
+			c.h.Migrate(other.c, nil)
+			c.settle()
+			c.bed = other
+			c.settle()
+		},
+	} {
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.arrive(c.peer.message(1, 0, &Message{}))
+		lose(c)
+		_ = c.openLost()
+		if n := len(c.own.snapshots); n != 2 || !c.own.snapshots[0].Useful || c.own.snapshots[1].Useful {
+			t.Errorf("%s: %d faults, %+v", name, n, c.own.snapshots)
+		}
 	}
 }
 

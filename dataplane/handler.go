@@ -408,9 +408,13 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	if h.draining != nil {
 		h.draining.lost(s)
 	}
-	if h.state != stateOpen {
-		return
+	if h.state == stateOpen {
+		h.fault(err)
 	}
+}
+
+// fault brings a handler whose socket is lost from open to delay, and tells its owner.
+func (h *Handler) fault(err error) {
 	h.state = stateDelay
 	h.takeInbox()
 	h.out++
@@ -435,7 +439,6 @@ func (h *Handler) closeSocket(err error) {
 	}
 	c := s.Core()
 	h.sock = nil
-	h.holdOut, h.shown = false, nil // break points belong to the socket
 	if err != nil {
 		h.tellTap(err)
 		s.Close(err)
@@ -448,6 +451,7 @@ func (h *Handler) closeSocket(err error) {
 // endFraming lets go of an unfinished frame and of the codec. s is nil if the socket is
 // between two cores.
 func (h *Handler) endFraming(s *loop.Socket) {
+	h.holdOut, h.shown = false, nil // break points belong to the socket
 	h.framer.end(s)
 	h.framer = &h.rx
 }
