@@ -132,19 +132,6 @@ func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
 	}
 }
 
-func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.send(&Message{TID: 1, Priority: PriorityLow})
-	c.hangUp()
-	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
-	c.h.RequeueSentUpTo(0)
-	c.open(OpenOptions{})
-	frames := c.take()
-	if !slices.Equal(tids(frames), []uint64{1, 2}) || !slices.Equal(seqs(frames), []uint64{1, 2}) {
-		t.Errorf("sent tids %v seqs %v", tids(frames), seqs(frames))
-	}
-}
-
 func TestTheOwnerIsToldOnceThatSomethingIsQueued(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(true, nil)
@@ -187,17 +174,6 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 	c.open(OpenOptions{})
 	if got := tags(c.take()); !slices.Equal(got, []frame.Tag{frame.TagKeepalive2}) {
 		t.Errorf("sent %v", got)
-	}
-}
-
-func TestDelayIsNoFault(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.delay()
-	if c.own.fault() != nil || c.sock.CloseCalls != 1 {
-		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.CloseCalls)
-	}
-	if st := c.h.statistics(c.c); st.State != "delay" {
-		t.Errorf("state %s", st.State)
 	}
 }
 

@@ -81,20 +81,6 @@ func TestLoadCountsTheHandlersOfACore(t *testing.T) {
 	expect("one moved and closed", [2]int{1, 0})
 }
 
-func TestStatsOfAHandlerDoNotHangOnACoreThatStalls(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 1, StallAfter: 10 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}})
-	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	end := make(chan struct{})
-	must(t, p.Core(0).Do(func(*loop.Core) { <-end }))
-	defer close(end)
-	for p.Core(0).Healthy() {
-		runtime.Gosched()
-	}
-	if _, err := h.Stats(); !errors.Is(err, loop.ErrStalled) {
-		t.Errorf("stats of a handler on it: %v", err)
-	}
-}
-
 func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
 	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	got := make(chan error, 1)
