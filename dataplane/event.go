@@ -77,11 +77,6 @@ type OpenOptions struct {
 	// grace.
 	LeastRate    int64
 	MessageGrace time.Duration
-	// ControlRate bounds the frames without use in a second: keepalives, acks that free
-	// nothing, duplicates, aborted frames. A second's worth of them may come at once, and a
-	// message allows as many again; above that the connection is read more rarely. 0: 1000,
-	// negative: any number.
-	ControlRate int
 	// AlignFrom is the size of a received data segment, in bytes, from which it begins
 	// on a page (Message.Data); 0: that of Config.LargeFrom, which holds in any case.
 	AlignFrom int

@@ -477,6 +477,9 @@ func (h *Handler) clear(keep bool) {
 	h.wants.And(askedPause | askedResume)
 }
 
+// DefaultControlRate bounds the frames without use in a second, see progress.go.
+const DefaultControlRate = 1000
+
 // Defaults of HandlerConfig and OpenOptions. A zero field stands for its default
 // here as in package control, a negative one for no bound.
 const (
@@ -485,7 +488,6 @@ const (
 	DefaultIdleAfter     = 900 * time.Second
 	DefaultLeastRate     = 64 << 10
 	DefaultMessageGrace  = 10 * time.Second
-	DefaultControlRate   = 1000
 )
 
 // pace has the times and rates of OpenOptions, with the defaults; 0 stands for no bound. It never changes.
@@ -504,7 +506,7 @@ func paceOf(o *OpenOptions) pace {
 		keepaliveEvery: o.KeepaliveEvery, keepaliveTimeout: o.KeepaliveTimeout,
 		leastRate:    bound(o.LeastRate, DefaultLeastRate),
 		messageGrace: bound(o.MessageGrace, DefaultMessageGrace),
-		controlRate:  bound(o.ControlRate, DefaultControlRate),
+		controlRate:  DefaultControlRate,
 		alignFrom:    o.AlignFrom,
 	}
 }
