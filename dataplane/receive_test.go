@@ -253,20 +253,6 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 	}
 }
 
-func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
-	th := loop.NewThrottle(1)
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: th}})
-	kept := c.keep()
-	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
-	c.sock.End = true
-	c.sock.Edge(unix.POLLRDHUP)
-	c.settle()
-	c.releaseEach(kept)
-	if len(c.own.list()) != 2 || !errors.Is(c.own.fault(), io.EOF) {
-		t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
-	}
-}
-
 // Matrix: V1-05
 func TestDamageEndsOnlyItsConnection(t *testing.T) {
 	for _, m := range allModes {
