@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,59 +18,6 @@ import (
 func migrate(t testing.TB, h *Handler, to *loop.Core) {
 	t.Helper()
 	await(t, func(done func()) { h.Migrate(to, done) })
-}
-
-// A connection changes cores with its socket in the middle of everything: no
-// byte is lost, doubled or reordered, data begins on a page, and neither end sees a fault.
-func TestALiveConnectionChangesCores(t *testing.T) {
-	for _, lossy := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lossy=%v", lossy), func(t *testing.T) {
-			overBackends(t, func(t *testing.T, cfg loop.Config) { changeCores(t, cfg, lossy) })
-		})
-	}
-}
-
-func changeCores(t *testing.T, cfg loop.Config, lossy bool) {
-	cfg.Cores = 3
-	p := newPlane(t, cfg)
-	oa, ob := &recorder{}, &recorder{}
-	checkAligned(t, oa, pageSize)
-	checkAligned(t, ob, pageSize)
-	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-		Lossy: lossy, IdleAfter: time.Hour, AlignFrom: pageSize,
-		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
-	})
-	moves := 0
-	exchange(t, 300, ha, hb, oa, ob, func(sent <-chan struct{}) {
-		for left := 2; left > 0; moves++ {
-			select {
-			case <-sent:
-				left--
-			default:
-			}
-			migrate(t, ha, p.Core(moves%3))
-			migrate(t, hb, p.Core((moves/2+1)%3))
-		}
-	})
-	for _, r := range []*recorder{oa, ob} {
-		if err := r.fault(); err != nil {
-			t.Errorf("fault %v", err)
-		}
-		if !slices.ContainsFunc(r.log(), func(s string) bool { return strings.HasPrefix(s, "moved from") }) {
-			t.Errorf("events %v", r.log())
-		}
-	}
-	live := int64(0)
-	for _, c := range p.All() {
-		st := stats(t, c)
-		live += st.Handlers
-		if st.Handlers != st.Sockets {
-			t.Errorf("core %d: %d sockets, %d handlers", c.ID(), st.Sockets, st.Handlers)
-		}
-	}
-	if live != 2 {
-		t.Errorf("%d handlers with a socket, after %d rounds", live, moves)
-	}
 }
 
 // bench with two fake drivers: every step is under control.
