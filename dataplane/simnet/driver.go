@@ -140,7 +140,6 @@ func (d *driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user u
 	e.connUser = user
 	h.ends[e.id] = e
 	op := d.op()
-	n.counts.Connects++
 	n.After(n.delay(), func() { d.syn(e, op, user) })
 	d.ops[op] = e
 	return uring.MakeSocket(e.id), op, nil
@@ -163,7 +162,6 @@ func (d *driver) syn(e *end, op uring.Op, user uint64) {
 	}
 	group := target.listeners[e.remote.Port()]
 	if len(group) == 0 {
-		n.counts.Refused++
 		n.Note("refuse %d>%v", e.id, e.remote)
 		done(-int32(unix.ECONNREFUSED))
 		return

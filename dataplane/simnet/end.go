@@ -98,7 +98,6 @@ func (e *end) fly(seg []byte, last bool) {
 	n := e.host.net
 	e.flying += len(seg)
 	e.lastAt = max(n.Now()+n.delay(), e.lastAt)
-	n.counts.Segments++
 	heap.Push(&n.events, &event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
 }
 
@@ -107,11 +106,9 @@ func (e *end) land(peer *end, seg []byte, last bool) {
 	n := e.host.net
 	e.flying -= len(seg)
 	if e.peer != peer {
-		n.counts.Lost += len(seg)
 		return
 	}
 	if peer.closed {
-		n.counts.Lost += len(seg)
 		switch {
 		case peer.silent && peer.host.dead:
 			e.unheard = true
@@ -128,7 +125,6 @@ func (e *end) land(peer *end, seg []byte, last bool) {
 		e.pump()
 		return
 	}
-	n.counts.Bytes += len(seg)
 	n.noteLand(e.id, peer.id, len(seg), last)
 	peer.rx.push(seg)
 	peer.rxEnd = peer.rxEnd || last
