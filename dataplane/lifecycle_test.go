@@ -61,28 +61,6 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 	planetest.CheckCores(t, p, 1, 2)
 }
 
-func TestLoadCountsTheHandlersOfACore(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
-	loads := func() [2]int { return [2]int{p.Core(0).Load(), p.Core(1).Load()} }
-	expect := func(when string, want [2]int) {
-		t.Helper()
-		if got := loads(); got != want {
-			t.Errorf("%s: loads %v, want %v", when, got, want)
-		}
-	}
-	a := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	b := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	expect("two made", [2]int{2, 0})
-	a.Delay(false, nil)
-	a.Move(p.Core(1), MoveCause{}, nil)
-	over := make(chan struct{})
-	a.Close(func() { close(over) })
-	b.Move(p.Core(0), MoveCause{}, nil)
-	<-over
-	turn(t, p.Core(0))
-	expect("one moved and closed", [2]int{1, 0})
-}
-
 func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
 	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
 	got := make(chan error, 1)

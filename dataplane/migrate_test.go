@@ -147,6 +147,7 @@ func TestADrainGoesWithItsHandler(t *testing.T) {
 		ended := make(chan error, 1)
 		c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
 		c.h.Migrate(a.c, nil) // it is there
+		c.h.Move(a.c, MoveCause{}, nil)
 		a.settle()
 		move(c.h, b.c)
 		a.settle()

@@ -457,27 +457,6 @@ func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
 	}
 }
 
-func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
-	for _, receive := range receiveModes {
-		t.Run(string(receive), func(t *testing.T) {
-			ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
-			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
-			kept := c.keep()
-			const total = 400
-			list := make([]*Message, total)
-			for i := range list {
-				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
-				c.arrive(c.peer.message(uint64(i+1), 0, list[i]))
-			}
-			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
-				t.Errorf("%d bytes are held back", held)
-			}
-			c.releaseEach(kept)
-			checkReceived(t, c.own.list(), list)
-		})
-	}
-}
-
 // besideAQuietOne opens a connection that so many frames have arrived for, each made
 // by one, and one that gets a message behind the first turn, which it has
 // received after three more.
