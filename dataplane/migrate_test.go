@@ -160,6 +160,9 @@ func TestADrainGoesWithItsHandler(t *testing.T) {
 			c.h.Delay(false, nil)
 			c.open(OpenOptions{Lossy: true})
 			b.after(drainEvery)
+			if !c.sock.WriteEnded || len(ended) > 0 {
+				t.Errorf("%s: our direction has ended: %v, the drain has: %v", name, c.sock.WriteEnded, len(ended) > 0)
+			}
 			c.hangUp()
 		}
 		if len(ended) != 1 || errors.Is(<-ended, ErrUndelivered) != (name == "close") {

@@ -159,7 +159,6 @@ type listener struct {
 	backlog  []*end
 	armed    bool
 	user     uint64
-	closed   bool
 	acceptOp uring.Op
 }
 
@@ -188,7 +187,6 @@ func (h *Host) ephemeral() uint16 {
 
 // close takes the listener out of its group; what waits is reset.
 func (l *listener) close(h *Host) {
-	l.closed = true
 	group := h.listeners[l.addr.Port()]
 	if i := slices.Index(group, l); i >= 0 {
 		h.listeners[l.addr.Port()] = slices.Delete(group, i, i+1)

@@ -56,7 +56,6 @@ type Sock struct {
 	InFlight   *uring.Vec
 	SendUser   uint64
 	SendFlags  uring.SendFlags
-	Cancelled  int
 	CloseCalls int
 	WriteEnded bool // EndWriting was called
 
@@ -192,7 +191,6 @@ func (d *Driver) Cancel(op uring.Op) {
 	d.cancelFile(op)
 	for _, f := range d.Socks {
 		if f.Receiving && f.recvOp == op {
-			f.Cancelled++
 			f.endReceive(unix.ECANCELED)
 		}
 		if f.readyOp == op {
