@@ -255,14 +255,13 @@ func (d *driver) finishSend(e *end, res int32) {
 func (d *driver) Cancel(op uring.Op) {
 	d.cancelFile(op)
 	for _, e := range d.host.ordered() {
-		if e.drv == d && e.armed && e.readyOp == op {
+		switch {
+		case e.drv != d:
+		case e.armed && e.readyOp == op:
 			e.armed = false
 			d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Op: op, Res: -int32(unix.ECANCELED)})
 			return
-		}
-	}
-	for _, e := range d.host.ordered() {
-		if e.drv == d && e.recvOp == op {
+		case e.recvOp != 0 && e.recvOp == op:
 			e.endReceive(-int32(unix.ECANCELED))
 			return
 		}
