@@ -142,15 +142,25 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 				r := newRig(t, uring.Config{Backend: backend})
 				defer r.finish()
 				flights := r.inFlight()
-				// Connections that the kernel has accepted for us, and nobody took.
-				addr := r.d.LocalAddr(flights["accept"].s).String()
-				for range 3 {
-					c, err := net.Dial("tcp", addr)
+				s, _ := r.plain()
+				accept := flights["accept"]
+				dial := func() {
+					c, err := net.Dial("tcp", r.d.LocalAddr(accept.s).String())
 					must(t, err)
 					r.cleanup(func() { c.Close() })
 				}
-				s, _ := r.plain()
-				r.ready(s) // never submitted
+				dial()
+				given := r.await(accept.user) // by the last Wait
+				for range 3 {                 // no Wait gives these
+					dial()
+				}
+				r.ready(s)
+				r.d.Shutdown(s) // lets the kernel accept
+				r.ready(s)      // never submitted
+				r.closeDriver()
+				if err := unix.Close(int(given.Res)); err != nil {
+					t.Errorf("a connection that the test has: %v", err)
+				}
 			}
 			open() // what the runtime opens once is open now
 			before := drivertest.Descriptors(t)

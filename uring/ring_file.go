@@ -16,16 +16,6 @@ import (
 // turn. The kernel does direct I/O by the device's completion, and in threads of its own
 // other requests that it cannot do at once.
 
-// AdoptFile implements FileDriver. The file gets a place in the file table.
-func (d *ringDriver) AdoptFile(fd int) (File, error) {
-	a, err := alignmentOf(fd)
-	if err != nil {
-		return File{}, fmt.Errorf("ring: adopt file %d: %w", fd, err)
-	}
-	s, err := d.Adopt(fd)
-	return File{sock: s, align: a}, err
-}
-
 // beginFile implements engineRest. One thread of the kernel does all writes to a file through
 // the page cache, and would wait for the durability of each before the next. So a durable
 // write becomes a write and a sync of its range, which is what the kernel does inside, if the
@@ -40,9 +30,6 @@ func (d *ringDriver) beginFile(op Op, o *operation) error {
 	}
 	return nil
 }
-
-// finish implements engineRest.
-func (d *ringDriver) finish(op Op, res int32) { d.complete(&d.early, op, d.ops.get(op), res) }
 
 // queueFile queues a request for the rest of o; false if the ring is broken.
 func (d *ringDriver) queueFile(op Op, o *operation) bool {

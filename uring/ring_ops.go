@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"net/netip"
@@ -20,19 +19,16 @@ func pollWord(mask uint32) uint32 {
 	return bits.RotateLeft32(mask, 16)
 }
 
-// start takes a slot and a request for an operation on s.
-func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, uint32, error) {
-	if err := d.usable(s); err != nil {
+// begin takes a slot and a request for an operation on s.
+func (d *ringDriver) begin(kind Kind, s Socket, user uint64) (Op, *sqe, uint32, error) {
+	op, err := d.start(kind, s, user, nil)
+	if err != nil {
 		return 0, nil, 0, err
 	}
 	e, i := d.request()
 	if e == nil {
+		d.ops.end(op)
 		return 0, nil, 0, d.err
-	}
-	op, ok := d.ops.add(kind, s, user, v)
-	if !ok { // leave a request without effect
-		e.opcode, e.user = opcodeNop, ownNone
-		return 0, nil, 0, errTooMany
 	}
 	e.user = uint64(op)
 	aim(e, s)
@@ -53,7 +49,7 @@ func (d *ringDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
 	if k == KindReceive && !d.info.Receive {
 		return 0, errNoReceive
 	}
-	op, e, _, err := d.start(k, s, user, nil)
+	op, e, _, err := d.begin(k, s, user)
 	if err != nil {
 		return 0, err
 	}
@@ -77,12 +73,11 @@ func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user u
 	if err != nil {
 		return Socket{}, 0, err
 	}
-	s, err := d.Adopt(fd)
+	s, err := d.own(fd, asSocket)
 	if err != nil {
-		_ = unix.Close(fd)
 		return Socket{}, 0, err
 	}
-	op, e, i, err := d.start(KindConnect, s, user, nil)
+	op, e, i, err := d.begin(KindConnect, s, user)
 	if err != nil {
 		d.Close(s)
 		return Socket{}, 0, err
@@ -106,18 +101,12 @@ func (d *ringDriver) Release(b Buffer) {
 
 // Send implements Driver.
 func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool, Op, error) {
-	if err := d.usable(s); err != nil {
+	if err := d.sendable(s, v); err != nil || v.Size() == 0 {
+		return err == nil, 0, err
+	}
+	op, err := d.start(KindSend, s, user, v)
+	if err != nil {
 		return false, 0, err
-	}
-	if v.Size() == 0 {
-		return true, 0, nil
-	}
-	if v.Size() > math.MaxInt32 {
-		return false, 0, fmt.Errorf("ring: send %d bytes at once: %w", v.Size(), unix.EMSGSIZE)
-	}
-	op, ok := d.ops.add(KindSend, s, user, v)
-	if !ok {
-		return false, 0, errTooMany
 	}
 	o := d.ops.get(op)
 	switch {
@@ -171,82 +160,25 @@ func (d *ringDriver) Cancel(op Op) {
 	d.queueCancel(uint64(op))
 }
 
-// Listen implements Driver. A listener has no place in the file table: its one
-// request lives for long.
-func (d *ringDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	fd, err := d.listen(addr, opt)
-	if err != nil {
-		return Socket{}, err
-	}
+// admit implements engineRest. A listener has no place in the file table: its one request
+// lives for long.
+func (d *ringDriver) admit(fd int, as use) (Socket, error) {
 	s := MakeSocket(fd)
-	d.track(s)
-	return s, nil
-}
-
-// Adopt implements Driver.
-func (d *ringDriver) Adopt(fd int) (Socket, error) {
-	if err := d.adoptable(fd); err != nil {
-		return Socket{}, err
-	}
-	s := MakeSocket(fd)
-	if d.files != nil {
+	if d.files != nil && as != asListener {
 		d.stats.Syscalls++
 		s.fixed = d.files.add(d.ring, fd)
 	}
-	d.track(s)
 	return s, nil
 }
 
-// Shutdown implements Driver. Requests made before go first.
-func (d *ringDriver) Shutdown(s Socket) {
-	if !d.isOpen(s) {
-		return
-	}
-	if d.ring.unsubmitted() > 0 {
-		d.flushAll()
-	}
-	d.stats.Syscalls++
-	_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // ENOTCONN: ended already
-}
-
-// Close implements Driver.
-func (d *ringDriver) Close(s Socket) {
-	if !d.isOpen(s) {
-		return
-	}
-	d.cancelOn(s.FD())
-	// Requests name the file by number: the kernel takes them before the number is free for
-	// another file. It also releases the file now, so that the peer sees the close at once.
-	if d.ring.unsubmitted() > 0 {
-		d.flushAll()
-	}
-	d.shed(s)
-}
-
-// shed closes a descriptor that no request names any more.
-func (d *ringDriver) shed(s Socket) {
-	d.forget(s)
-	d.stats.Syscalls++
-	_ = unix.Close(s.FD())
-}
-
-// forget lets go of a descriptor that no request names any more, and frees its place in
-// the file table.
-func (d *ringDriver) forget(s Socket) {
-	d.socks[s.FD()] = Socket{}
+// leave implements engineRest. It frees the place in the file table, which would keep a closed
+// file: the peer sees a close at once.
+func (d *ringDriver) leave(s Socket, _ bool) unix.Errno {
 	if s.fixed > 0 {
 		d.stats.Syscalls++
 		d.files.remove(d.ring, s.fixed)
 	}
-}
-
-// Detach implements Driver.
-func (d *ringDriver) Detach(s Socket) (int, error) {
-	if err := d.detachable(s); err != nil {
-		return -1, err
-	}
-	d.forget(s)
-	return s.FD(), nil
+	return 0
 }
 
 // defaultFiles is the size of the ring's table. Sockets beyond use plain descriptors.
