@@ -30,7 +30,8 @@
 // Memory that the kernel uses while a request is in flight lies outside the Go heap:
 // queues, message headers, gather lists, receive buffers. The one exception is the
 // payload of a Vec, which may be Go memory: heap objects do not move, and the Vec keeps
-// them alive. The kernel owns the memory of a request until the final completion of its
+// them alive. The same holds for small arguments that the kernel reads within a system call,
+// which are fields of the driver. The kernel owns the memory of a request until the final completion of its
 // Op. CloseDriver waits for all completions before it unmaps memory.
 //
 // # Files

@@ -341,6 +341,9 @@ func (e *engine) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) 
 
 // start takes a slot for an operation on s.
 func (e *engine) start(kind Kind, s Socket, user uint64, v *Vec) (Op, error) {
+	if kind == KindReceive && !e.info.Receive {
+		return 0, errNoReceive
+	}
 	if err := e.usable(s); err != nil {
 		return 0, err
 	}

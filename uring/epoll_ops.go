@@ -16,11 +16,8 @@ func (d *epollDriver) begin(kind Kind, s Socket, user uint64, v *Vec) (Op, error
 	return op, err
 }
 
-// Arm implements Driver. A reactor has no buffers to receive into.
+// Arm implements Driver.
 func (d *epollDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
-	if k == KindReceive {
-		return 0, errNoReceive
-	}
 	op, err := d.begin(k, s, user, nil)
 	switch {
 	case err != nil:

@@ -23,7 +23,7 @@ type ringDriver struct {
 	again []Op        // operations to be queued again
 	quiet []quietSend // sends whose success is not reported, in order
 
-	addrs *Memory // one socket address per place in the submission queue
+	addrs [][sockaddrSize]byte // by place in the submission queue, for the kernel to read
 
 	wakeArmed   bool // the poll of the wake-up is in flight
 	reportUsage bool // zero-copy sends say whether the kernel copied
@@ -59,9 +59,7 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
 	}
-	if d.addrs, err = Map(int(d.ring.entries()) * sockaddrSize); err != nil {
-		return err
-	}
+	d.addrs = make([][sockaddrSize]byte, d.ring.entries())
 	if _, err = d.wake.open(); err != nil {
 		return fmt.Errorf("open wake-up event: %w", err)
 	}
@@ -119,18 +117,18 @@ func (d *ringDriver) release(kept bool) error {
 	if kept {
 		return nil
 	}
-	var errs []error
+	var err error
 	if d.ring != nil {
 		if d.buffers != nil {
-			errs = append(errs, d.buffers.unregister(d.ring))
+			err = d.buffers.unregister(d.ring)
 		}
 		if d.fixed != nil { // closing lets go of it some time later
 			_ = d.ring.register(unregisterBuffers, nil, 0)
 		}
 		d.ring.close()
 	}
-	errs = append(errs, d.fixed.forget(), d.files.unmap(), d.addrs.Unmap())
-	return errors.Join(errs...)
+	d.fixed.forget()
+	return err
 }
 
 // turn implements engineRest.

@@ -117,9 +117,8 @@ type registered struct {
 	free  []uint16    // places of the kernel's table that are not in use
 	bytes int64       // of all areas
 	most  int64
-	full  bool // the kernel has refused more; until a piece is unregistered
-	mem   *Memory
-	arg   *iovec // in mem: the memory of one update
+	full  bool  // the kernel has refused more; until a piece is unregistered
+	arg   iovec // the memory of one update, for the kernel to read
 }
 
 // fixedArea is one piece of memory.
@@ -131,17 +130,11 @@ type fixedArea struct {
 
 // openRegistered registers an empty table.
 func (d *ringDriver) openRegistered(cfg *Config) error {
-	mem, err := Map(int(unsafe.Sizeof(iovec{})))
-	if err != nil {
-		return err
-	}
 	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
 	if errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
-		_ = mem.Unmap()
 		return errno
 	}
-	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem}
-	t.arg = (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))
+	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes}
 	if t.most == 0 {
 		t.most = fixedByDefault()
 	}
@@ -218,8 +211,8 @@ func (d *ringDriver) UnregisterMemory(m *Memory) {
 // updateFixed has the kernel pin p in a place of its table, or free that place.
 func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 	t := d.fixed
-	*t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
-	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(t.arg))), n: 1}
+	t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
+	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(&t.arg))), n: 1}
 	d.stats.Syscalls++
 	return d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
 }
@@ -244,15 +237,14 @@ func (t *registered) place(v *iovec) (place uint16, ok bool) {
 
 // forget is called after the ring was closed, with no request in flight: the kernel has
 // released all pages.
-func (t *registered) forget() error {
+func (t *registered) forget() {
 	if t == nil {
-		return nil
+		return
 	}
 	for i := range t.areas {
 		t.areas[i].mem.pins.Add(-1)
 	}
 	t.areas = nil
-	return t.mem.Unmap()
 }
 
 func addressOf(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

@@ -46,9 +46,6 @@ func aim(e *sqe, s Socket) {
 
 // Arm implements Driver.
 func (d *ringDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
-	if k == KindReceive && !d.info.Receive {
-		return 0, errNoReceive
-	}
 	op, e, _, err := d.begin(k, s, user)
 	if err != nil {
 		return 0, err
@@ -84,10 +81,9 @@ func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user u
 	}
 	// The kernel copies the address when it takes the request; until then the
 	// place belonging to this place in the queue holds it.
-	room := d.addrs.Bytes()[int(i)*sockaddrSize:][:sockaddrSize]
-	copy(room, sa[:])
+	d.addrs[i] = sa
 	e.opcode = opcodeConnect
-	e.addr = uint64(uintptr(unsafe.Pointer(&room[0])))
+	e.addr = uint64(uintptr(unsafe.Pointer(&d.addrs[i])))
 	e.off = uint64(size)
 	return s, op, nil
 }
@@ -188,8 +184,7 @@ const defaultFiles = 4096
 // place in it spare the kernel the look-up and the reference count.
 type files struct {
 	free []int32 // places not in use
-	mem  *Memory
-	arg  *int32 // in mem: the descriptor of one update
+	arg  int32   // the descriptor of one update, for the kernel to read
 }
 
 // newFiles registers a sparse table of n places, fewer if the limit on
@@ -199,16 +194,11 @@ func newFiles(r *ring, n int) (*files, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(n) > limit.Cur {
 		n = int(limit.Cur)
 	}
-	mem, err := Map(int(unsafe.Sizeof(int32(0))))
-	if err != nil {
-		return nil, err
-	}
 	reg := resourceTable{n: uint32(n), flags: resourceSparse}
 	if errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
-		_ = mem.Unmap()
 		return nil, errno
 	}
-	f := &files{free: make([]int32, n), mem: mem, arg: (*int32)(unsafe.Pointer(&mem.Bytes()[0]))}
+	f := &files{free: make([]int32, n)}
 	for i := range f.free {
 		f.free[i] = int32(n - 1 - i)
 	}
@@ -237,15 +227,7 @@ func (f *files) remove(r *ring, fixed int32) {
 }
 
 func (f *files) update(r *ring, i, fd int32) unix.Errno {
-	*f.arg = fd
-	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(f.arg)))}
+	f.arg = fd
+	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(&f.arg)))}
 	return r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
-}
-
-// unmap is for the moment after the ring was closed.
-func (f *files) unmap() error {
-	if f == nil {
-		return nil
-	}
-	return f.mem.Unmap()
 }
