@@ -217,7 +217,7 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	}
 	stop := knocking(t, l.Addr().String())
 	for range 20 {
-		must(t, l.call(func(*Core) {}))
+		must(t, l.call(func(*Core) error { return nil }))
 	}
 	if stop(); l.Core() != p.Core(1) || failed.State() != CoreFailed {
 		t.Errorf("at core %d, state %v", l.Core().ID(), failed.State())
