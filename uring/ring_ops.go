@@ -100,9 +100,9 @@ func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool,
 	if err := d.sendable(s, v); err != nil || v.Size() == 0 {
 		return err == nil, 0, err
 	}
-	op, err := d.start(KindSend, s, user, v)
-	if err != nil {
-		return false, 0, err
+	op, ok := d.ops.add(KindSend, s, user, v)
+	if !ok {
+		return false, 0, errTooMany
 	}
 	o := d.ops.get(op)
 	switch {
