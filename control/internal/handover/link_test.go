@@ -64,7 +64,7 @@ func TestDescriptorsComeAcrossAndAreClosed(t *testing.T) {
 func TestARefusalIsReadInPlaceOfTheNextRecord(t *testing.T) {
 	p, s := links(t)
 	s.refuse(errors.New("no room"))
-	if _, err := read(p, recordHello, decodeHello); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
+	if err := p.read(recordHello, new(Hello)); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
 	}
 }
