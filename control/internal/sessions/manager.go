@@ -207,11 +207,11 @@ func (m *Manager) LeaveCore() { m.mu.Check.LeaveCore() }
 // lock; what names its next action.
 func (m *Manager) MustBeFree(what string) { m.mu.Check.MustBeFree(what) }
 
-// LocksTaken is the number of times that the lock was taken, in builds that check it; else 0.
+// LocksTaken is the number of times that the lock was taken, with this one, in builds that check it; else 0.
 func (m *Manager) LocksTaken() uint64 {
 	m.lock()
 	defer m.unlock()
-	return m.mu.Check.TakenLocked() - 1
+	return m.mu.Check.TakenLocked()
 }
 
 // Plane has the cores. To add and remove them is the Manager's.
