@@ -27,6 +27,20 @@ func Read(r *wire.Reader, s Structure) {
 	s.Layout(&c)
 }
 
+// Reading is memory for a Read, which can be used again.
+type Reading struct {
+	c Coder
+	r wire.Reader
+}
+
+// Read reads the fields of s from p, and returns the error.
+func (w *Reading) Read(p []byte, s Structure) error {
+	w.r = *wire.NewReader(p)
+	w.c.in = &w.r
+	s.Layout(&w.c)
+	return w.r.Err()
+}
+
 // Coder appends fields, or reads them.
 type Coder struct {
 	out []byte

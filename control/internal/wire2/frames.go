@@ -1,6 +1,8 @@
 package wire2
 
 import (
+	"sync"
+
 	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -246,14 +248,22 @@ var (
 	DecodeCompressionDone      = decoding[CompressionDone]("COMPRESSION_DONE")
 )
 
-// decoding is the decoder of a payload, whose errors have its name.
+// decoding is the decoder of a payload, whose errors have its name. Its memory is used again.
 func decoding[T any, P interface {
 	*T
 	layout.Structure
 }](name string) func(p []byte) (T, error) {
-	return func(p []byte) (v T, err error) {
-		r := wire.NewReader(p)
-		layout.Read(r, P(&v))
-		return v, wrap(name, r.Err())
+	type work struct {
+		layout.Reading
+		v T
+	}
+	idle := sync.Pool{New: func() any { return new(work) }}
+	return func(p []byte) (T, error) {
+		w := idle.Get().(*work)
+		err := w.Read(p, P(&w.v))
+		v := w.v
+		*w = work{}
+		idle.Put(w)
+		return v, wrap(name, err)
 	}
 }
