@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -25,12 +26,7 @@ var (
 	addrs = wire.AddrVec{addr}
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // samples are one frame of each tag.
 var samples = map[frame.Tag][]byte{

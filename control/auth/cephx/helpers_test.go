@@ -42,12 +42,7 @@ func (h *hexU64) UnmarshalJSON(p []byte) error {
 	return err
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 func same(t testing.TB, what string, got, want []byte) {
 	t.Helper()

@@ -3,13 +3,13 @@ package none
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -22,14 +22,7 @@ const (
 
 var admin = wire.EntityName{Type: wire.Client, ID: "admin"}
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	p, err := hex.DecodeString(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+var unhex = linktest.Unhex
 
 func request(t *testing.T, c *Client, peer wire.EntityType) []byte {
 	t.Helper()

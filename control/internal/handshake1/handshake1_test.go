@@ -51,12 +51,7 @@ func noneAuth() pair {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // cephxAuth is a pair whose client has a ticket for the osd.
 func cephxAuth(t testing.TB, modes ...auth.Mode) pair {

@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -90,12 +91,7 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 }
 
 // must ends the test by an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // idle is a started Manager whose connections never come about: nobody listens there.
 func idle(t *testing.T, change func(*Config)) *Manager {

@@ -2,7 +2,6 @@ package wire2
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,14 +73,7 @@ func codecs(t testing.TB) []codec {
 	}
 }
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	p, err := hex.DecodeString(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+var unhex = linktest.Unhex
 
 // Matrix: HS-08, IN-06
 func TestRecordedPayloadsReencodeIdenticallyAndRead(t *testing.T) {
