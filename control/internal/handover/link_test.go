@@ -28,9 +28,7 @@ func links(t *testing.T) (predecessor, successor *link) {
 
 func must(t testing.TB, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, errors.Join(errs...))
 }
 
 // More of them than one message takes.

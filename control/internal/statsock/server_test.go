@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 )
@@ -24,9 +25,7 @@ func (n number) WriteText(w io.Writer) error {
 func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
 	t.Helper()
 	s, err := statsock.Serve(filepath.Join(t.TempDir(), "stats"), take, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -41,17 +40,13 @@ func seven() (statsock.Snapshot, error) { return number{7}, nil }
 func ask(t *testing.T, path, say string) string {
 	t.Helper()
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, say); err != nil {
 		t.Fatal(err)
 	}
 	b, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	return string(b)
 }
 

@@ -41,13 +41,9 @@ func decodeEntityName(p []byte) (wire.EntityName, error) {
 
 func codecs(t testing.TB) []codec {
 	v2, err := wire.ParseAddr("v2:10.1.2.3:6800/77")
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	v6, err := wire.ParseAddr("v2:[fe80::1%3]:6801/78")
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	vec := wire.AddrVec{v2, v6}
 	return []codec{
 		codecOf("HELLO", DecodeHello, Hello{wire.Mon, v2}),
