@@ -73,7 +73,7 @@ func (r *run) banners(ctx context.Context) error {
 		r.s.enc.SetSegmentCRC(false)
 		r.s.dec.SetSegmentCRC(false)
 	}
-	r.peer.Features, r.peer.Revision = features, revision(features)
+	r.peer.Features, r.peer.Revision = features, wire2.RevisionOf(features)
 	return err
 }
 
