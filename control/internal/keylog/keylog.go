@@ -48,6 +48,14 @@ type Keys struct {
 	secrets map[[idSize]byte][secretSize]byte
 }
 
+// Len is how many connections there are.
+func (k *Keys) Len() int {
+	if k == nil {
+		return 0
+	}
+	return len(k.secrets)
+}
+
 // Secret is the secret of the connection whose AUTH_DONE has this payload, in the form
 // that frame.KeysFromSecret takes; nil if it was not logged.
 func (k *Keys) Secret(authDone []byte) []byte {

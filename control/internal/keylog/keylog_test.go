@@ -15,8 +15,8 @@ func TestWhatIsAppendedIsRead(t *testing.T) {
 		t.Errorf("a line of a secret that is too short: %q", short)
 	}
 	k, err := Read(bytes.NewReader(file))
-	if err != nil || len(k.secrets) != 2 {
-		t.Fatalf("%+v, %v", k, err)
+	if err != nil || k.Len() != 2 {
+		t.Fatalf("%d keys, %v", k.Len(), err)
 	}
 	if got := k.Secret([]byte("one")); !bytes.Equal(got, secret[:40]) {
 		t.Errorf("secret %x", got)
@@ -25,7 +25,7 @@ func TestWhatIsAppendedIsRead(t *testing.T) {
 		t.Errorf("a secret of a connection that is not there: %x", got)
 	}
 	var none *Keys
-	if none.Secret([]byte("one")) != nil {
+	if none.Len() != 0 || none.Secret([]byte("one")) != nil {
 		t.Error("no file has keys")
 	}
 }
