@@ -39,7 +39,7 @@ type duel struct {
 // newDuel has us be the seventh of the daemon's kind.
 func newDuel(t *testing.T, c *cluster, d *daemon, policy control.Policy, peer wire.Addr, backend uring.Backend) *duel {
 	t.Helper()
-	free := freePorts(t, 3)
+	free := freePorts(3)
 	kind, _, _ := strings.Cut(d.name, ".")
 	x := &duel{top: t, t: t, c: c, daemon: d}
 	x.cfg = fellowConfig{

@@ -2,13 +2,10 @@ package interop_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -17,28 +14,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// atATime is how many tests run together.
-const atATime = "4"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		// Most of the time they wait for daemons.
-		if err := flag.Set("test.parallel", atATime); err != nil {
-			panic(err)
-		}
-	}
-	var err error
-	if programs, err = os.MkdirTemp("", "ringmsgr-programs-"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(programs) // in the directory for such
-	os.Exit(code)
-}
 
 // fellowConfig has the name of a fellow and the way to its peer.
 type fellowConfig struct {

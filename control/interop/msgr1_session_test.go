@@ -79,7 +79,7 @@ func newFellowMon(t *testing.T, c *cluster, backend uring.Backend, nonce uint32)
 		},
 		RemoteReset: func(*control.Conn) { t.Error("the monitor has forgotten the session") },
 	}))
-	_, err := m.Bind(wire.Addr{Type: wire.AddrLegacy, AddrPort: freePorts(t, 1)[0]})
+	_, err := m.Bind(wire.Addr{Type: wire.AddrLegacy, AddrPort: freePorts(1)[0]})
 	check(t, err)
 	f.conn, err = m.Connect(c.monAddr.V1(), wire.Mon)
 	check(t, err)
