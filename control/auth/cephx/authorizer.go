@@ -38,9 +38,9 @@ func (a *authorizer) first() ([]byte, error) {
 	return a.payload(authorize{nonce: a.nonce})
 }
 
-// answer implements steps.
+// answer implements steps. An acceptor of msgr1 may challenge again when the authorizer is shown again.
 func (a *authorizer) answer(challenge []byte) ([]byte, error) {
-	if a.step != stepAsked {
+	if a.step != stepAsked && a.step != stepAnswered {
 		return nil, fmt.Errorf("authorizer: challenge: %w", errOutOfOrder)
 	}
 	c, err := openChallenge(a.key, challenge)

@@ -17,7 +17,7 @@ type clientExchange struct {
 }
 
 // steps are the connector's steps with a monitor or with a service, each at most once, in this
-// order.
+// order; a service may challenge more than once.
 type steps interface {
 	// first returns the payload of the request.
 	first() ([]byte, error)

@@ -18,6 +18,11 @@ type Connector struct {
 	cfg  ConnectConfig
 	own  wire.Addr
 	seen wire.Addr
+
+	x          auth.ClientExchange // nil: none is under way
+	method     auth.Method         // of its last request
+	modes      []auth.Mode
+	authorizer []byte // of the last connect message
 }
 
 // Connect exchanges banners and addresses with an acceptor. The next step is Ask.
@@ -85,7 +90,9 @@ func sameAcceptor(said, dialled wire.Addr) bool {
 // Ask sends a connect message of the machine with an authorizer, and returns the answer.
 // If that opens the connection, the acceptor's proof in it was verified. Ask itself
 // answers challenges, and tries a fresh authorizer after a refused one; if that is refused
-// too, it is an error.
+// too, it is an error. Later calls show the authorizer again that has answered the challenge: an
+// acceptor of Ceph challenges once on a socket, and refuses an authorizer without the answer
+// (Ceph's ProtocolV1.cc).
 func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, error) {
 	if !Authorizes(c.cfg.EntityType, c.cfg.PeerType) {
 		a, _, err := c.exchange(ctx, m, nil)
@@ -94,58 +101,89 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 		}
 		return a, c.fail(ctx, err)
 	}
-	c.At(handshake.StageAuth, "make an authorizer")
-	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
-	if err != nil {
-		return session1.Answer{}, c.fail(ctx, handshake.GaveUp(err))
-	}
-	defer handshake.Wipe(x)
-	a, err := c.authorized(ctx, x, m)
+	a, err := c.authorized(ctx, m)
 	return a, c.fail(ctx, err)
 }
 
 // authorized is Ask with an authorizer.
-func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, err error) {
-	method, modes, payload, err := x.Request(ctx)
-	if err != nil {
-		return a, handshake.GaveUp(err)
+func (c *Connector) authorized(ctx context.Context, m wire1.Connect) (a session1.Answer, err error) {
+	if c.x == nil {
+		c.At(handshake.StageAuth, "make an authorizer")
+		if c.x, err = c.cfg.Auth.Start(ctx, c.cfg.PeerType); err != nil {
+			c.x = nil
+			return a, handshake.GaveUp(err)
+		}
+		if err := c.request(ctx); err != nil {
+			return a, err
+		}
 	}
 	for range maxRounds {
-		if _, err := auth.PickMode(method, modes, []auth.Mode{auth.CRC}); err != nil {
+		if _, err := auth.PickMode(c.method, c.modes, []auth.Mode{auth.CRC}); err != nil {
 			return a, handshake.GaveUp(err) // msgr1 has no other
 		}
-		m.AuthMethod = uint32(method)
+		m.AuthMethod = uint32(c.method)
 		var proof []byte
-		if a, proof, err = c.exchange(ctx, m, payload); err != nil {
+		if a, proof, err = c.exchange(ctx, m, c.authorizer); err != nil {
 			return a, err
 		}
 		switch a.Tag {
 		case wire1.TagChallengeAuthorizer:
 			c.At(handshake.StageAuth, "answer a challenge")
-			if payload, err = x.ReplyMore(ctx, proof); err != nil {
+			if c.authorizer, err = c.x.ReplyMore(ctx, proof); err != nil {
 				return a, handshake.GaveUp(err)
 			}
 		case wire1.TagBadAuthorizer:
 			c.At(handshake.StageAuth, "make another authorizer")
-			if err := x.BadMethod(ctx, method, auth.EACCES, []auth.Method{method}, modes); err != nil {
+			if err := c.x.BadMethod(ctx, c.method, auth.EACCES, []auth.Method{c.method}, c.modes); err != nil {
 				return a, handshake.GaveUp(err)
 			}
-			if method, modes, payload, err = x.Request(ctx); err != nil {
-				return a, handshake.GaveUp(err)
+			if err := c.request(ctx); err != nil {
+				return a, err
 			}
 		case wire1.TagReady, wire1.TagSeq:
 			c.At(handshake.StageAuth, "verify the acceptor")
-			res, err := x.Done(ctx, 0, auth.CRC, proof)
+			res, err := c.x.Done(ctx, 0, auth.CRC, proof)
 			if err != nil {
 				res.Wipe()
 				return a, err
 			}
-			return a, c.adopt(res, method)
+			c.forget()
+			return a, c.adopt(res, c.method)
 		default:
 			return a, nil
 		}
 	}
 	return a, fmt.Errorf("%w: %d authorizers", handshake.ErrTooManyRounds, maxRounds)
+}
+
+// request makes a fresh authorizer.
+func (c *Connector) request(ctx context.Context) (err error) {
+	if c.method, c.modes, c.authorizer, err = c.x.Request(ctx); err != nil {
+		err = handshake.GaveUp(err)
+	}
+	return err
+}
+
+// forget ends the exchange under way.
+func (c *Connector) forget() {
+	if c.x != nil {
+		handshake.Wipe(c.x)
+	}
+	c.x = nil
+}
+
+// fail is conn.fail, and ends an exchange that is under way.
+func (c *Connector) fail(ctx context.Context, err error) error {
+	if err != nil {
+		c.forget()
+	}
+	return c.conn.fail(ctx, err)
+}
+
+// Wipe overwrites the secrets, and ends an exchange under way.
+func (c *Connector) Wipe() {
+	c.forget()
+	c.conn.Wipe()
 }
 
 // exchange sends one connect message, and reads the answer to it with all that belongs to
