@@ -208,7 +208,7 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 			for _, as := range []struct {
 				auth string
 				typ  wire.AddrType
-			}{{"none", wire.AddrMsgr2}, {"none", wire.AddrLegacy}, {"cephx", wire.AddrLegacy}} {
+			}{{"cephx", wire.AddrMsgr2}, {"none", wire.AddrLegacy}, {"cephx", wire.AddrLegacy}} {
 				t.Run(fmt.Sprintf("mon/%v/%s/%s", as.typ, as.auth, backend), func(t *testing.T) {
 					t.Parallel()
 					c := startCluster(t, clusterConfig{auth: as.auth, mode: "crc"})
