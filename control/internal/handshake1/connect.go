@@ -14,15 +14,11 @@ import (
 
 // Connector is a connector after the exchange of addresses.
 type Connector struct {
-	conn
-	cfg  ConnectConfig
-	own  wire.Addr
-	seen wire.Addr
-
-	x          auth.ClientExchange // nil: none is under way
-	method     auth.Method         // of its last request
-	modes      []auth.Mode
-	authorizer []byte // of the last connect message
+	conn[auth.ClientExchange]
+	cfg   ConnectConfig
+	own   wire.Addr
+	seen  wire.Addr
+	modes []auth.Mode // of the last authorizer
 }
 
 // Connect exchanges banners and addresses with an acceptor. The next step is Ask.
@@ -31,7 +27,7 @@ type Connector struct {
 // terminal. The link is of no use then, and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
 	c := &Connector{cfg: cfg}
-	c.conn = conn{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
+	c.conn = conn[auth.ClientExchange]{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
 	c.link.Begin(link, cfg.Probe)
 	if err := c.addresses(ctx); err != nil {
 		return nil, c.fail(ctx, err)
@@ -162,28 +158,6 @@ func (c *Connector) request(ctx context.Context) (err error) {
 		err = handshake.GaveUp(err)
 	}
 	return err
-}
-
-// forget ends the exchange under way.
-func (c *Connector) forget() {
-	if c.x != nil {
-		handshake.Wipe(c.x)
-	}
-	c.x = nil
-}
-
-// fail is conn.fail, and ends an exchange that is under way.
-func (c *Connector) fail(ctx context.Context, err error) error {
-	if err != nil {
-		c.forget()
-	}
-	return c.conn.fail(ctx, err)
-}
-
-// Wipe overwrites the secrets, and ends an exchange under way.
-func (c *Connector) Wipe() {
-	c.forget()
-	c.conn.Wipe()
 }
 
 // exchange sends one connect message, and reads the answer to it with all that belongs to
