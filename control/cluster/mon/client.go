@@ -31,7 +31,7 @@ type Config struct {
 	// with method none.
 	Auth *cephx.Client
 	// None is the messenger's client of method none, which is told the number that a
-	// monitor gives us by msgr1; nil with cephx, or if there is no v1 address.
+	// monitor gives us by msgr1; not used with cephx, nil if there is no v1 address.
 	None *none.Client
 	// Timeout bounds an attempt to reach a monitor, and its answer to a
 	// renewal; 0: 10 s.
