@@ -115,7 +115,9 @@ type Timeouts struct {
 	Idle time.Duration
 	// KeepaliveEvery is the interval of keepalives on every connection, 0: none but
 	// Conn.Keepalive. A connection without an answer for Keepalive faults, 0: never; while a
-	// message comes, which the answer is behind, it has Keepalive from each byte on.
+	// message comes, which the answer is behind, it has Keepalive from each byte on. Each byte of
+	// ours that the peer takes meanwhile, which the answer is behind, too, adds the time that
+	// Receiving.LeastRate allows for it.
 	KeepaliveEvery, Keepalive time.Duration
 	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2 s (at most
 	// MaxBackoff), and 15 s.

@@ -89,9 +89,16 @@ func (c *conn) open(opt OpenOptions, mode ...wireMode) {
 	c.t.Helper()
 	for _, c.mode = range mode {
 	}
+	c.openOn(c.d.Open(), opt)
+}
+
+// openOn is open with a socket of the test's.
+func (c *conn) openOn(f *fakedriver.Sock, opt OpenOptions) {
+	c.t.Helper()
 	c.peer = newPeer(c.t, c.mode)
 	opt.Codec, opt.Source = c.peer.ours(), Source{Type: 4, Num: 17}
-	l, f := c.link()
+	l, err := c.c.Adopt(f.Sock.FD())
+	must(c.t, err)
 	c.sock = f
 	c.h.Open(l, opt)
 	c.settle()

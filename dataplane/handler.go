@@ -159,6 +159,7 @@ type Handler struct {
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one without an answer.
 	pinged, asked time.Duration
+	taken         uint64        // Socket.Acked at the last look at a peer that owes an answer
 	controlUntil  time.Duration // frames without use occupy it up to then, see useless
 	idle          loop.Timer    // looks after an open connection
 	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -124,6 +125,9 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 	case h.framer.frame().target != nil:
 		h.asked = max(h.asked, now-s.Quiet()) // its answer comes behind the message, whose rate is bounded
 	}
+	if h.waiting && o.keepaliveTimeout > 0 {
+		h.credit(s, now)
+	}
 	next := time.Duration(0)
 	due := func(at time.Duration) {
 		if next == 0 || at < next {
@@ -145,7 +149,7 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 		if now-h.pinged >= o.keepaliveEvery {
 			h.pinged, h.ping = now, true
 			if !h.waiting && h.framer.answers() {
-				h.waiting, h.asked = true, now
+				h.waiting, h.asked, h.taken = true, now, s.Acked()
 			}
 			s.Mark()
 		}
@@ -155,4 +159,16 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 		}
 	}
 	c.Arm(&h.idle, max(next, now+time.Millisecond))
+}
+
+// credit gives a peer that owes an answer more time: the answer comes behind what we send, and each byte of that which
+// the peer's kernel takes buys the time that the least rate allows for it. A peer that hangs takes no more than its
+// kernel holds.
+func (h *Handler) credit(s *loop.Socket, now time.Duration) {
+	acked, rate := s.Acked(), cmp.Or(h.pace.leastRate, DefaultLeastRate)
+	if acked > h.taken {
+		bought := float64(acked-h.taken) / float64(rate) * float64(time.Second)
+		h.asked += time.Duration(min(bought, float64(now-h.asked)))
+	}
+	h.taken = acked
 }

@@ -2,8 +2,12 @@ package dataplane
 
 import (
 	"errors"
+	"io"
+	"net"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -273,6 +277,84 @@ func TestAPeerThatSendsALargeMessageNeedNotAnswerMeanwhile(t *testing.T) {
 		}
 		if c.after(2 * timeout); !errors.Is(c.own.fault(), errKeepaliveTimeout) {
 			t.Errorf("%v without an answer to a later one", c.own.fault())
+		}
+	}
+}
+
+// The answer to a keepalive comes behind what we send, which the kernel knows how much of the peer has taken.
+// A peer that takes it more slowly than the least rate is given up, as is one that stops.
+// Matrix: KA-06, HI-18
+func TestAPeerThatTakesALargeMessageSlowlyNeedNotAnswerMeanwhile(t *testing.T) {
+	const timeout, rate = 2 * time.Second, 64 << 10
+	for _, one := range []struct {
+		name  string
+		taken int // in a second
+		ends  time.Duration
+	}{
+		{"at twice the least rate", 2 * rate, 0},
+		{"at half the least rate", rate / 2, 2 * timeout},
+		{"not at all", 0, timeout},
+	} {
+		ours, peers := tcpPair(t)
+		c := newBed(t, nil).handler(HandlerConfig{})
+		c.openOn(c.d.OpenAs(descriptor(t, ours)), OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: timeout, LeastRate: rate})
+		c.sock.Park = true
+		c.send(&Message{Data: make([]byte, 8<<20)})
+		buf, ended := make([]byte, one.taken), time.Duration(0)
+		for at := time.Duration(0); at < 10*timeout && ended == 0; at += time.Second {
+			if one.taken > 0 { // the driver would have written them
+				if _, err := ours.Write(buf); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(peers, buf); err != nil {
+					t.Fatal(err)
+				}
+				awaitAcked(t, ours)
+			}
+			if c.after(time.Second); c.own.fault() != nil {
+				ended = at // of the first keepalive on
+			}
+		}
+		if ended != one.ends || ended > 0 && !errors.Is(c.own.fault(), errKeepaliveTimeout) {
+			t.Errorf("%s: it ended after %v, want %v (0: not): %v", one.name, ended, one.ends, c.own.fault())
+		}
+	}
+}
+
+// tcpPair is a connection of the kernel.
+func tcpPair(t *testing.T) (ours, peers *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	b, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}
+
+// descriptor is that of a connection, which keeps it.
+func descriptor(t *testing.T, c *net.TCPConn) (fd int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(f uintptr) { fd = int(f) }))
+	return fd
+}
+
+// awaitAcked waits until the peer's kernel has acknowledged all bytes.
+func awaitAcked(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left, err := unix.IoctlGetInt(descriptor(t, c), unix.SIOCOUTQ)
+		must(t, err)
+		if left == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are not acknowledged", left)
 		}
 	}
 }

@@ -90,6 +90,19 @@ func (s *Socket) Writing() (size int, took time.Duration) {
 	return s.tx.size, max(s.core.now-s.tx.began, 0)
 }
 
+// Acked is how many bytes of ours the peer's kernel has taken, in or out of the write in flight; 0: it is not known.
+func (s *Socket) Acked() uint64 {
+	s.core.assertOwner()
+	if !s.sock.Valid() {
+		return 0
+	}
+	info, err := unix.GetsockoptTCPInfo(s.sock.FD(), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil { // it is no socket of TCP
+		return 0
+	}
+	return info.Bytes_acked
+}
+
 // Quiet is the time since the last received byte.
 func (s *Socket) Quiet() time.Duration {
 	s.core.assertOwner()

@@ -73,8 +73,13 @@ func New() *Driver {
 // Open makes a connected socket.
 func (d *Driver) Open() *Sock {
 	d.nextFD++
-	s := &Sock{Drv: d, Sock: uring.MakeSocket(d.nextFD)}
-	d.Socks[d.nextFD] = s
+	return d.OpenAs(d.nextFD)
+}
+
+// OpenAs is Open for a descriptor of the test's, which the kernel can be asked about.
+func (d *Driver) OpenAs(fd int) *Sock {
+	s := &Sock{Drv: d, Sock: uring.MakeSocket(fd)}
+	d.Socks[fd] = s
 	return s
 }
 
