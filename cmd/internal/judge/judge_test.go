@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -107,7 +108,6 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"acceptor it answers a keepalive that was not sent":                           opened(t).and(acc, "KEEPALIVE2_ACK", &trace.Fields{}),
 		"acceptor it did not answer 1 keepalives, the first 2.0 s before the end":     opened(t).and(con, "KEEPALIVE2", &trace.Fields{}).and(con, "MESSAGE", message(1, 0)).event(trace.End, "", "reset"),
 		"connector MESSAGE before a session is open":                                  authenticated().and(con, "MESSAGE", message(1, 0)),
-		"acceptor CLIENT_IDENT is a frame of the connector":                           authenticated().and(acc, "CLIENT_IDENT", &trace.Fields{}),
 		"connector HELLO after AUTH_SIGNATURE":                                        authenticated().and(con, "HELLO", &trace.Fields{}),
 		"connector AUTH_SIGNATURE after AUTH_SIGNATURE":                               authenticated().and(con, "AUTH_SIGNATURE", &trace.Fields{Signed: true}),
 		"connector the protocol has no tag 77":                                        authenticated().and(con, "tag 77", nil),
@@ -128,6 +128,22 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	} {
 		if _, wrong := l.notes(); !slices.Equal(wrong, []string{want}) {
 			t.Errorf("got %q, want %q", wrong, want)
+		}
+	}
+}
+
+// A frame that only one side may send is wrong from the other, in every step.
+func TestAFrameOfTheOtherSideIsWrong(t *testing.T) {
+	for from, tags := range map[trace.Side][]string{
+		acc: {"AUTH_REQUEST", "AUTH_REQUEST_MORE", "COMPRESSION_REQUEST", "CLIENT_IDENT", "SESSION_RECONNECT"},
+		con: {"AUTH_BAD_METHOD", "AUTH_REPLY_MORE", "AUTH_DONE", "COMPRESSION_DONE", "SERVER_IDENT", "IDENT_MISSING_FEATURES", "SESSION_RESET",
+			"SESSION_RETRY", "SESSION_RETRY_GLOBAL", "SESSION_RECONNECT_OK", "WAIT"},
+	} {
+		for _, tag := range tags {
+			want := fmt.Sprintf("%s %s is a frame of the %s", from, tag, from.Other())
+			if _, wrong := authenticated().and(from, tag, &trace.Fields{}).notes(); !slices.Equal(wrong, []string{want}) {
+				t.Errorf("got %q, want %q", wrong, want)
+			}
 		}
 	}
 }
