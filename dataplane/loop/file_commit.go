@@ -20,7 +20,8 @@ import (
 // may be lost, or not.
 var ErrNotDurable = errors.New("loop: not durable")
 
-// PoisonError says that a sync of a file failed: writes since the last successful sync may be
+// PoisonError says that a sync of a file failed, or a write through the page cache that syncs by itself (Through) with
+// an error that may be that of another write: writes since the last successful sync may be
 // lost, and the kernel reports that only once. Every request that waits for durability ends
 // with it, and the file takes no further write or sync. Reads go on, so that a program can
 // copy the rest to another file.
@@ -101,7 +102,7 @@ func (m *commit) due() {
 		m.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		return
 	}
-	m.syncing = true
+	m.syncing, f.dirty = true, false
 	c.stats.Files.Syncs++
 }
 

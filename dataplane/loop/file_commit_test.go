@@ -189,10 +189,11 @@ func TestARequestThatIsRefusedForEverHoldsUpNobody(t *testing.T) {
 
 // A write through the page cache that is durable by itself waits for what others have
 // written, and the kernel tells of an error once: nothing of the file is durable then,
-// whatever a sync says that was under way.
+// whatever a sync says that was under way. Any error can come from the device, but for those of requests that are not
+// begun. XFS passes on those of a medium, and one that was promised more blocks than there are has no space.
 // Matrix: ST-07
 func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC} {
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.ENODATA, unix.EREMOTEIO, unix.EINVAL, unix.ENOMEM} {
 		for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
 			t.Run(fmt.Sprint(errno, direct), func(t *testing.T) {
 				b := newFileBed(t, FileOptions{Direct: direct}, nil)
@@ -211,7 +212,7 @@ func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 				through := ask(Through)
 				b.answer(uring.KindWrite, errno)
 				b.ended(through, errno)
-				poisoned := errno == unix.EIO && direct == uring.Buffered
+				poisoned := errno != unix.EINVAL && errno != unix.ENOMEM && direct == uring.Buffered
 				if poisoned {
 					b.ended(waiting, ErrNotDurable)
 				} else {
@@ -234,6 +235,43 @@ func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A disk that is full poisons a file only where the error may be that of another write, which no sync would tell of any
+// more: of one that is under way, that no sync has covered, or whose sync is under way.
+// Matrix: ST-07
+func TestAFullDiskPoisonsWhereTheErrorMayBeThatOfAnotherWrite(t *testing.T) {
+	for name, one := range map[string]struct {
+		poisons bool
+		before  func(b *fileBed)
+	}{
+		"alone":                {false, func(*fileBed) {}},
+		"beside a read":        {false, func(b *fileBed) { b.read(0) }},
+		"behind a durable one": {false, func(b *fileBed) { b.write(Through, 0); b.answer(uring.KindWrite, 0) }},
+		"behind a full disk":   {false, func(b *fileBed) { b.write(Through, 0); b.answer(uring.KindWrite, unix.ENOSPC) }},
+		"behind a sync": {false, func(b *fileBed) {
+			b.write(Committed, 0)
+			b.answer(uring.KindWrite, 0)
+			b.answer(uring.KindSync, 0)
+		}},
+		"beside a sync": {true, func(b *fileBed) { b.write(Committed, 0); b.answer(uring.KindWrite, 0) }},
+		"behind one that nobody has made durable": {true, func(b *fileBed) { b.write(Written, 0); b.answer(uring.KindWrite, 0) }},
+		"beside another durable one":              {true, func(b *fileBed) { b.write(Through, unit) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFileBed(t, FileOptions{}, nil)
+			one.before(b)
+			b.settle()
+			through := b.write(Through, 2*unit)
+			b.settle()
+			last := b.parked(uring.KindWrite)
+			b.d.AnswerWith(last[len(last)-1], -int32(unix.ENOSPC))
+			b.ended(through, unix.ENOSPC)
+			if poisoned := b.f.Poisoned() != nil; poisoned != one.poisons {
+				t.Errorf("poisoned: %v", b.f.Poisoned())
+			}
+		})
 	}
 }
 

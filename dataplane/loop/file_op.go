@@ -281,6 +281,9 @@ func (op *FileOp) start() (err error) {
 	}
 	f.busy++
 	c.fileBusy++
+	if op.kind == uring.KindWrite {
+		f.writes++
+	}
 	return nil
 }
 
@@ -297,6 +300,9 @@ func (op *FileOp) complete(c *Core, cp *uring.Completion) {
 	c.freeEntry(cp.User)
 	f.busy--
 	c.fileBusy--
+	if op.kind == uring.KindWrite {
+		f.writes--
+	}
 	moved := 0
 	if op.vec != nil {
 		moved = op.vec.Size()
@@ -306,6 +312,7 @@ func (op *FileOp) complete(c *Core, cp *uring.Completion) {
 	if err == nil {
 		err = op.moved(int(cp.Res), moved)
 	}
+	f.dirty = f.dirty || err == nil && op.kind == uring.KindWrite && op.how != Through
 	f.takeTurn()
 	if err == nil && op.kind == uring.KindWrite && op.how == Committed {
 		f.commit.add(op)
@@ -337,8 +344,8 @@ func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 	case errno == unix.ECANCELED && f.ended != nil:
 		return fmt.Errorf("%s: %w", f.name, f.ended)
 	case errno != 0:
-		if errno == unix.EIO && op.how == Through && !f.align.Direct() {
-			f.poison(errno) // the error may be that of another write
+		if op.how == Through && !f.align.Direct() && f.othersMayHave(errno) {
+			f.poison(errno)
 		}
 		return fmt.Errorf("%s: %s %d bytes at %d: %w", f.name, kindName(op.kind), op.length, op.off, errno)
 	case f.wrong != nil && op.how == Committed:
@@ -347,6 +354,18 @@ func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 		return fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, f.ended)
 	}
 	return nil
+}
+
+// othersMayHave says whether the error of a durable write through the page cache may be that of another write, which
+// the kernel tells once: then no sync tells of it any more. It may be any error of a device.
+func (f *File) othersMayHave(errno unix.Errno) bool {
+	switch errno {
+	case unix.ENOSPC, unix.EDQUOT: // of this write, or of the write-back to a device that was promised more than there is
+		return f.dirty || f.writes > 0 || f.commit.syncing
+	case unix.EAGAIN, unix.EBADF, unix.ECANCELED, unix.EFAULT, unix.EFBIG, unix.EINTR, unix.EINVAL, unix.ENOMEM, unix.EOPNOTSUPP, unix.EPERM:
+		return false // it was not begun
+	}
+	return true
 }
 
 func kindName(k uring.Kind) string {
