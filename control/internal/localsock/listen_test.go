@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,30 @@ func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
 	must(t, last.Close())
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
 		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// A process may lose the way to its path, for example with its privileges. It stops listening all the same.
+func TestPrivateSocketThatCannotBeRemovedIsClosed(t *testing.T) {
+	nodetest.CheckLeaks(t)
+	dir := filepath.Join(t.TempDir(), "dir")
+	must(t, os.Mkdir(dir, 0o700))
+	l, err := localsock.Listen(filepath.Join(dir, "socket"))
+	must(t, err)
+	must(t, os.RemoveAll(dir))
+	must(t, os.WriteFile(dir, nil, 0o600))
+	ended := make(chan error, 1)
+	go func() { _, err := l.Accept(); ended <- err }()
+	if err := l.Close(); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("close: %v", err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it listens still")
 	}
 }
 
