@@ -166,10 +166,7 @@ func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 		return false
 	}
 	d.search, f.opened = true, false
-	if len(d.buf) > 0 {
-		d.take(1)
-		d.stuck++
-	}
+	d.pass(min(len(d.buf), 1))
 	return true
 }
 

@@ -240,3 +240,40 @@ func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
 		}
 	}
 }
+
+// Noise before the first frame of a connection that was joined is looked at once, however small its pieces are, and is
+// counted. A search that finds nothing ends.
+func TestTheFirstFrameIsSearchedInNewBytesAlone(t *testing.T) {
+	two, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
+	must(t, err)
+	one := frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendMessage(nil, &frame1.Header{}, nil, nil, nil)
+	for name, begins := range map[string][]byte{"msgr2": two, "msgr1": one, "nothing": nil} {
+		var got []Record
+		c := NewStreams(time.Unix(1, 0), TCP{}, func() uint64 { return 1 }, StreamOptions{Emit: func(r Record) { got = append(got, r) }})
+		const noise = 64 << 10
+		feed := func(b byte) {
+			c.Data(time.Unix(1, 0), Acceptor, []byte{b})
+			if d := c.dirs[1]; c.proto == nil && len(d.buf) > 1+frame1.OldHeaderSize+len(begins) {
+				t.Fatalf("%s: %d bytes are looked at again", name, len(d.buf))
+			}
+		}
+		for range noise {
+			feed(0xee)
+		}
+		for _, b := range begins {
+			feed(b)
+		}
+		if begins == nil {
+			for range maxUnknown {
+				feed(0xee)
+			}
+			if d := c.dirs[1]; !d.dead || len(got) > 0 {
+				t.Errorf("%s: it is searched for: %v, %+v", name, !d.dead, got)
+			}
+			continue
+		}
+		if len(got) != 3 || got[1].Event != Lost || got[1].Count != noise || got[2].Event != Frame || got[2].Error != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
