@@ -66,8 +66,13 @@ func Create(path string, opt Options) (*Log, error) {
 	}
 	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{})}
 	l.out = rotating{path: path, most: opt.MaxBytes}
-	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
-		if err := os.Rename(path, path+".1"); err != nil {
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
+		if st.Size() > 0 {
+			err = os.Rename(path, path+".1")
+		} else {
+			err = os.Remove(path) // others may read it
+		}
+		if err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
 		}
 	}

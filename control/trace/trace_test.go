@@ -202,6 +202,24 @@ func TestATraceKeepsTheOneBefore(t *testing.T) {
 	}
 }
 
+// Nor can they read one whose file was there and empty, as one that mktemp or a shell has made.
+func TestOthersCannotReadATrace(t *testing.T) {
+	for _, before := range []string{"", "something", "no file"} {
+		path := filepath.Join(t.TempDir(), "trace")
+		if before != "no file" {
+			must(t, os.WriteFile(path, []byte(before), 0o644))
+		}
+		l, err := Create(path, Options{})
+		must(t, errors.Join(err, l.Close()))
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%q: %v, %v", before, st.Mode(), err)
+		}
+		if _, err := os.Stat(path + ".1"); (err == nil) != (before == "something") {
+			t.Errorf("%q: the one before: %v", before, err)
+		}
+	}
+}
+
 func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skipf("no /dev/full: %v", err)
