@@ -127,7 +127,6 @@ type File struct {
 	user   uint64 // its slot, 0: freed
 	ops    int    // requests that have not ended
 	busy   int    // of these, requests in the driver
-	writes int    // of these, writes
 	line   opLine // of these, requests that wait for their turn
 	parked int    // of these, requests that wait in the lines of accounts
 	lined  bool   // in core.fileLine
@@ -139,7 +138,6 @@ type File struct {
 	told   []RoomWaiter // scratch memory of tellRoom
 	ended  error        // why no request is taken
 	wrong  *PoisonError
-	dirty  bool // a write has ended that no sync covers
 	commit commit
 }
 

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -141,7 +140,7 @@ func TestASyncThatFailsPoisonsWhatWasNotDurable(t *testing.T) {
 			b.answer(uring.KindRead, 0)
 			b.answer(uring.KindRead, 0)
 			b.ended(flying, ErrNotDurable)
-			b.ended(through, nil)
+			b.ended(through, ErrNotDurable)
 			b.ended(read, nil)
 			b.ended(readInLine, nil)
 			var poison *PoisonError
@@ -187,91 +186,58 @@ func TestARequestThatIsRefusedForEverHoldsUpNobody(t *testing.T) {
 	b.settle()
 }
 
-// A write through the page cache that is durable by itself waits for what others have
-// written, and the kernel tells of an error once: nothing of the file is durable then,
-// whatever a sync says that was under way. Any error can come from the device, but for those of requests that are not
-// begun. XFS passes on those of a medium, and one that was promised more blocks than there are has no space.
+// The kernel tells of a failed write-back once: to the sync of whichever write asks first. So writes through the page
+// cache have one sync at a time, which they share; one that would have its own waits for no others. With direct I/O each
+// write hears of its own error.
 // Matrix: ST-07
-func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EDQUOT, unix.ENODATA, unix.EREMOTEIO, unix.EINVAL, unix.ENOMEM} {
-		for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
-			t.Run(fmt.Sprint(errno, direct), func(t *testing.T) {
-				b := newFileBed(t, FileOptions{Direct: direct}, nil)
-				ask := func(how Durability) *noted {
-					buf, err := b.c.Lend(unit)
-					must(t, err)
-					r := newRequest()
-					r.Done = func(c *Core, _ *FileOp) { r.done++; c.TakeBack(buf) }
-					must(t, b.f.WriteAt(&r.FileOp, buf.Bytes()[:unit], 0, how))
-					return r
-				}
-				covered := ask(Committed)
-				b.answer(uring.KindWrite, 0) // its sync is under way
-				waiting := ask(Committed)
-				b.answer(uring.KindWrite, 0)
-				through := ask(Through)
-				b.answer(uring.KindWrite, errno)
-				b.ended(through, errno)
-				poisoned := errno != unix.EINVAL && errno != unix.ENOMEM && direct == uring.Buffered
-				if poisoned {
-					b.ended(waiting, ErrNotDurable)
-				} else {
-					b.pending(waiting)
-				}
-				b.pending(covered) // the kernel still syncs
-				b.answer(uring.KindSync, 0)
-				b.answer(uring.KindSync, 0)
-				if !poisoned {
-					b.ended(covered, nil)
-					b.ended(waiting, nil)
-				} else {
-					b.ended(covered, ErrNotDurable)
-				}
-				if (b.f.Poisoned() != nil) != poisoned {
-					t.Errorf("poisoned: %v", b.f.Poisoned())
-				}
-				if st := b.c.Counts().Files; st.Ops != 0 || st.Uncommitted != 0 || st.Waiting != 0 {
-					t.Errorf("%+v", st)
-				}
-			})
+func TestDurableWritesThroughTheCacheHaveOneSyncAtATime(t *testing.T) {
+	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
+		b := newFileBed(t, FileOptions{Direct: direct, CommitDelay: time.Hour}, nil)
+		var all []*noted
+		ask := func(how Durability) {
+			buf, err := b.c.Lend(unit)
+			must(t, err)
+			r := newRequest()
+			r.Done = func(c *Core, _ *FileOp) { r.done++; c.TakeBack(buf) }
+			must(t, b.f.WriteAt(&r.FileOp, buf.Bytes()[:unit], 0, how))
+			all = append(all, r)
 		}
-	}
-}
-
-// A disk that is full poisons a file only where the error may be that of another write, which no sync would tell of any
-// more: of one that is under way, that no sync has covered, or whose sync is under way.
-// Matrix: ST-07
-func TestAFullDiskPoisonsWhereTheErrorMayBeThatOfAnotherWrite(t *testing.T) {
-	for name, one := range map[string]struct {
-		poisons bool
-		before  func(b *fileBed)
-	}{
-		"alone":                {false, func(*fileBed) {}},
-		"beside a read":        {false, func(b *fileBed) { b.read(0) }},
-		"behind a durable one": {false, func(b *fileBed) { b.write(Through, 0); b.answer(uring.KindWrite, 0) }},
-		"behind a full disk":   {false, func(b *fileBed) { b.write(Through, 0); b.answer(uring.KindWrite, unix.ENOSPC) }},
-		"behind a sync": {false, func(b *fileBed) {
-			b.write(Committed, 0)
-			b.answer(uring.KindWrite, 0)
-			b.answer(uring.KindSync, 0)
-		}},
-		"beside a sync": {true, func(b *fileBed) { b.write(Committed, 0); b.answer(uring.KindWrite, 0) }},
-		"behind one that nobody has made durable": {true, func(b *fileBed) { b.write(Written, 0); b.answer(uring.KindWrite, 0) }},
-		"beside another durable one":              {true, func(b *fileBed) { b.write(Through, unit) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newFileBed(t, FileOptions{}, nil)
-			one.before(b)
-			b.settle()
-			through := b.write(Through, 2*unit)
-			b.settle()
-			last := b.parked(uring.KindWrite)
-			b.d.AnswerWith(last[len(last)-1], -int32(unix.ENOSPC))
-			b.ended(through, unix.ENOSPC)
-			if poisoned := b.f.Poisoned() != nil; poisoned != one.poisons {
-				t.Errorf("poisoned: %v", b.f.Poisoned())
+		ask(Committed)
+		b.answer(uring.KindWrite, 0)
+		if n := len(b.parked(uring.KindSync)); n != 0 {
+			t.Fatalf("%d syncs, though a write waits for others", n)
+		}
+		ask(Through)
+		if durable := b.parked(uring.KindWrite)[0].Durable; durable != (direct == uring.Direct) {
+			t.Errorf("direct %v: the write has a sync of its own: %v", direct, durable)
+		}
+		b.answer(uring.KindWrite, 0)
+		if direct == uring.Direct {
+			b.ended(all[1], nil)
+			ask(Through)
+			b.answer(uring.KindWrite, unix.EIO)
+			b.ended(all[2], unix.EIO)
+			b.pending(all[0])
+			if b.f.Poisoned() != nil {
+				t.Errorf("direct I/O: %v", b.f.Poisoned())
 			}
-		})
+			continue
+		}
+		for range 3 { // for the next sync
+			ask(Through)
+		}
+		b.answer(uring.KindWrite, 0)
+		if n := len(b.parked(uring.KindSync)); n != 1 {
+			t.Errorf("%d syncs", n)
+		}
+		b.pending(all...)
+		ask(Through) // in the kernel when the sync fails
+		b.answer(uring.KindSync, unix.ENOSPC)
+		b.answer(uring.KindWrite, 0)
+		for _, r := range all {
+			b.ended(r, unix.ENOSPC)
+			b.ended(r, ErrNotDurable)
+		}
 	}
 }
 
