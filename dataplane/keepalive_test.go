@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -347,7 +348,7 @@ func descriptor(t *testing.T, c *net.TCPConn) (fd int) {
 // awaitAcked waits until the peer's kernel has acknowledged all bytes.
 func awaitAcked(t *testing.T, c *net.TCPConn) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); ; runtime.Gosched() {
 		left, err := unix.IoctlGetInt(descriptor(t, c), unix.SIOCOUTQ)
 		must(t, err)
 		if left == 0 {
