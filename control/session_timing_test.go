@@ -16,7 +16,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Limits of time: of a handshake, of the pauses between attempts, of a peer
@@ -55,6 +57,33 @@ func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 		eventually(t, ctx, "the failure", func() bool { return failures(s.node) == 1 })
 		if st := statsOf(t, s.node); st.Counters.Accepted != 1 || st.Counters.Conns != 0 || st.HalfOpen != 0 {
 			t.Errorf("%+v", st.Counters)
+		}
+	})
+}
+
+// The keepalive behind a large message leaves when the link has taken that. The peer is not silent meanwhile: a session
+// would send the message again without end.
+// Matrix: KA-05, KA-12
+func TestAMessageThatTakesLongerThanTheKeepaliveLimitArrives(t *testing.T) {
+	arrived := 0
+	cfg := pair.Config{Serve: &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { arrived++; return true }}}
+	cfg.Network.Latency, cfg.Network.Window, cfg.Network.Segment = 100*time.Millisecond, 8<<10, 2<<10
+	cfg.Client.Timeouts.KeepaliveEvery, cfg.Client.Timeouts.Keepalive = 5*time.Second, 15*time.Second
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		freed := make(chan dataplane.Outcome, 1)
+		m := control.NewMessage(1, nil, make([]byte, 4<<20))
+		m.Free = func(m *control.Message) { freed <- m.Outcome() }
+		must(t, p.Conn.Send(m))
+		select {
+		case o := <-freed:
+			if o != dataplane.OutcomeAcknowledged || arrived != 1 {
+				t.Errorf("outcome %v, %d messages have come", o, arrived)
+			}
+		case <-time.After(10 * time.Minute):
+			t.Error("the message has not arrived")
+		}
+		if n := connStats(t, p.Conn).Counters.Faults; n != 0 {
+			t.Errorf("%d faults", n)
 		}
 	})
 }

@@ -65,9 +65,10 @@ type OpenOptions struct {
 	IdleAfter time.Duration
 	// KeepaliveEvery sends a KEEPALIVE2 in this interval; 0: never.
 	// KeepaliveTimeout ends the connection when the last one was not answered
-	// for so long, or since the last byte of a message that is still coming; 0: never. A peer of
-	// msgr1 that lacks KEEPALIVE2 is sent a KEEPALIVE, which has no answer, so that
-	// KeepaliveTimeout does not end it.
+	// for so long, or since the last byte of a message that is still coming, or since the peer
+	// took bytes that are before it, at LeastRate as a whole; 0: never. A peer of msgr1 that
+	// lacks KEEPALIVE2 is sent a KEEPALIVE, which has no answer, so that KeepaliveTimeout does
+	// not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
 	// LeastRate is the least number of bytes per second of an unfinished message, after

@@ -159,6 +159,7 @@ type Handler struct {
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one without an answer.
 	pinged, asked time.Duration
+	askedAt       uint64        // the bytes before that first one on the socket
 	controlUntil  time.Duration // frames without use occupy it up to then, see useless
 	idle          loop.Timer    // looks after an open connection
 	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished

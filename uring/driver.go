@@ -90,6 +90,10 @@ type Driver interface {
 	LocalAddr(s Socket) netip.AddrPort
 	PeerAddr(s Socket) netip.AddrPort
 
+	// Acknowledged asks the kernel for the number of bytes sent on s that the peer's kernel
+	// has; 0 if it does not know. It may be one too many, for the byte that opens a connection.
+	Acknowledged(s Socket) uint64
+
 	// Wait submits the queued requests and returns completions: with timeout 0 at
 	// once, else after a completion, a Wake or the timeout; a negative timeout never
 	// ends. The slice is valid until the next Wait. An error is final: the driver

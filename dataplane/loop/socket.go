@@ -90,6 +90,23 @@ func (s *Socket) Writing() (size int, took time.Duration) {
 	return s.tx.size, max(s.core.now-s.tx.began, 0)
 }
 
+// Written is the number of bytes of the writes that have ended.
+func (s *Socket) Written() uint64 {
+	s.core.assertOwner()
+	return s.written
+}
+
+// Progress asks the kernel for the number of written bytes that the peer's kernel has, those of
+// the write in flight included. before is the number at the last call; more counts for Touched.
+func (s *Socket) Progress() (before, taken uint64) {
+	s.core.assertOwner()
+	before = s.taken
+	if n := s.core.drv.Acknowledged(s.sock); n > before {
+		s.taken, s.touched = n, s.core.now
+	}
+	return before, s.taken
+}
+
 // Quiet is the time since the last received byte.
 func (s *Socket) Quiet() time.Duration {
 	s.core.assertOwner()

@@ -373,6 +373,14 @@ func (d *driver) PeerAddr(s uring.Socket) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// Acknowledged implements uring.Driver.
+func (d *driver) Acknowledged(s uring.Socket) uint64 {
+	if e := d.end(s); e != nil {
+		return e.landed
+	}
+	return 0
+}
+
 // Wait implements uring.Driver: it returns at most one completion.
 func (d *driver) Wait(time.Duration) ([]uring.Completion, error) {
 	if len(d.queue) == 0 {

@@ -40,6 +40,7 @@ type end struct {
 	again    stream // lost on the way, before tx
 	txEnd    bool   // end of the stream behind tx
 	flying   int
+	landed   uint64        // bytes that the other end has
 	lastAt   time.Duration // arrival of the last segment, so that none overtakes
 	sending  bool          // a Send waits for room
 	sendUser uint64
@@ -127,6 +128,7 @@ func (e *end) land(peer *end, seg []byte, last bool) {
 		return
 	}
 	n.counts.Bytes += len(seg)
+	e.landed += uint64(len(seg))
 	n.noteLand(e.id, peer.id, len(seg), last)
 	peer.rx.push(seg)
 	peer.rxEnd = peer.rxEnd || last
