@@ -119,11 +119,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	if s == nil {
 		// The peer has closed the socket already.
 		opt.Codec.wipe()
-		h.state = stateDelay
-		h.out++
 		why := link.Cause()
 		h.tellTap(why)
-		h.owner.Faulted(h.out, why, h.takeSnapshot())
+		h.faulted(why)
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]
@@ -154,6 +152,7 @@ func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 		if answer != nil {
 			answer(h.takeSnapshot())
 		}
+		h.useful = false
 	})
 }
 

@@ -115,6 +115,34 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	}
 }
 
+// A socket that brought nothing is of no use, whatever the sockets before it have brought: also if it does not end by a fault.
+// Matrix: SE-25
+func TestASocketIsOfUseByWhatItBringsItself(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	suspended := func(want bool) {
+		t.Helper()
+		c.h.Delay(false, func(s Snapshot) {
+			if s.Useful != want {
+				t.Errorf("of use: %v, want %v", s.Useful, want)
+			}
+		})
+		c.settle()
+	}
+	for range 2 {
+		c.arrive(c.peer.message(1, 0, &Message{}))
+		suspended(true)
+		c.open(OpenOptions{})
+		suspended(false)
+		c.h.ResetPeerState()
+		c.open(OpenOptions{})
+	}
+	c.send(&Message{})
+	c.hangUp()
+	c.h.RequeueSentUpTo(1) // the next socket brings the ack
+	c.open(OpenOptions{})
+	suspended(true)
+}
+
 // What is sent for the first time has numbers above those that the peer has.
 func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
 	for queued := range uint64(3) { // before the reconnect

@@ -52,7 +52,7 @@ type Snapshot struct {
 	OutSeq uint64 // highest sequence sent, without messages that are queued again
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
-	Useful bool   // something was received or acknowledged since the last fault
+	Useful bool   // something was received or acknowledged since the end of the socket before
 	// Notifications is the number of the handler's last notification. Ignore
 	// notifications numbered up to it: they are older than the snapshot.
 	Notifications uint64
@@ -133,7 +133,7 @@ type Handler struct {
 	reportQueued bool // notify the owner when a message is queued
 	lossy        bool
 	holdOut      bool  // stopped by a break point
-	useful       bool  // a message or an ack has come since the last fault
+	useful       bool  // Snapshot.Useful
 	waiting      bool  // for the answer to a keepalive
 	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
@@ -412,6 +412,11 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	if h.state != stateOpen {
 		return
 	}
+	h.faulted(err)
+}
+
+// faulted tells the owner that the socket is gone.
+func (h *Handler) faulted(err error) {
 	h.state = stateDelay
 	h.takeInbox()
 	h.out++
