@@ -296,6 +296,23 @@ func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
 	})
 }
 
+// A message that was sent before its handler has frozen is in the state, though the core was not told of it before.
+func TestAMessageThatIsSentWhileTheHandlerFreezesIsInItsState(t *testing.T) {
+	c := newBed(t, nil).handler(HandlerConfig{})
+	var got HandlerState
+	c.h.Freeze(func(st HandlerState) { got = st })
+	m := NewMessage(1, nil, nil)
+	must(t, c.h.Send(m)) // its task comes behind the event
+	c.settle()
+	if len(got.Queued) != 1 || got.Queued[0] != m {
+		t.Errorf("the state has %d messages", len(got.Queued))
+	}
+	if err := c.h.Send(NewMessage(1, nil, nil)); !errors.Is(err, ErrFrozen) {
+		t.Errorf("sent to a frozen handler: %v", err)
+	}
+	c.closeHandler()
+}
+
 func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
 	overPlanes(t, 1, func(t *testing.T, p *loop.Plane) {
 		m := make([]*Message, 6)
