@@ -24,13 +24,16 @@ type Socket struct {
 	core *Core
 	sock uring.Socket
 	user uint64 // names it in completions
-	ops  int    // operations in flight; the slot is free when there is none
+	ops  int32  // operations in flight; the slot is free when there is none
+
+	dead     bool // faulted or closed: it reads and delivers nothing
+	dirty    bool // in core.pending
+	writing  bool // a write is in flight: there is one at most
+	building bool // the framer makes the next write
 
 	link   *Link
 	framer Framer
 	placer Placer // framer, if it is one
-	dead   bool   // faulted or closed: it reads and delivers nothing
-	dirty  bool   // in core.pending
 
 	// Receiving.
 	stream
@@ -52,10 +55,7 @@ type Socket struct {
 	call   *linkCall // under way
 	unsent []byte    // to be sent after the write in flight; none without one
 
-	// Sending: one write in flight.
-	writing  bool
-	building bool // the framer makes the next write
-	tx       Write
+	tx Write // in flight, or the next one
 
 	detach *detachment // the socket is about to go to another core
 }
