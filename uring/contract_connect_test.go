@@ -312,7 +312,7 @@ func TestOperationsOnNothingFail(t *testing.T) {
 		if _, errno := r.d.Recv(none, make([]byte, 1), nil); errno == 0 {
 			t.Error("Recv on the zero Socket")
 		}
-		r.d.Shutdown(none)
+		r.d.EndWriting(none)
 		r.d.Close(none)
 		if _, err := r.d.Adopt(-1); err == nil {
 			t.Error("Adopt of -1")

@@ -73,8 +73,9 @@ type Driver interface {
 	// ignored.
 	Cancel(op Op)
 
-	// Shutdown ends both directions at once; operations in flight end.
-	Shutdown(s Socket)
+	// EndWriting ends our direction of the stream, behind the requests made before. A send that
+	// still waits for room fails, and so do later ones. The peer's bytes can still be received.
+	EndWriting(s Socket)
 
 	// Close cancels everything in flight on s and closes it. Final
 	// completions of its operations still follow.

@@ -218,10 +218,10 @@ func (d *epollDriver) connectResult(fd int) unix.Errno {
 // Release has no effect: Arm lends no buffers.
 func (d *epollDriver) Release(Buffer) {}
 
-func (d *epollDriver) Shutdown(s Socket) {
+func (d *epollDriver) EndWriting(s Socket) {
 	if d.sock(s) != nil {
 		d.stats.Syscalls++
-		_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // fails only without a peer, where no direction is left to end
+		_ = unix.Shutdown(s.FD(), unix.SHUT_WR) // fails only without a peer, where no direction is left to end
 	}
 }
 

@@ -52,7 +52,7 @@ func TestEpollRejectsHandlesOfAnEarlierSocket(t *testing.T) {
 		t.Fatalf("descriptor %d was not reused, got %d", old.FD(), fresh.FD())
 	}
 	r.d.Close(old)
-	r.d.Shutdown(old)
+	r.d.EndWriting(old)
 	if _, err := r.d.Arm(uring.KindReady, old, 1); err == nil {
 		t.Fatal("Ready on a closed socket")
 	}

@@ -197,8 +197,8 @@ func (d *ringDriver) Adopt(fd int) (Socket, error) {
 	return s, nil
 }
 
-// Shutdown implements Driver. Requests made before go first.
-func (d *ringDriver) Shutdown(s Socket) {
+// EndWriting implements Driver. Requests made before go first.
+func (d *ringDriver) EndWriting(s Socket) {
 	if !d.isOpen(s) {
 		return
 	}
@@ -206,7 +206,7 @@ func (d *ringDriver) Shutdown(s Socket) {
 		d.flushAll()
 	}
 	d.stats.Syscalls++
-	_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // ENOTCONN: ended already
+	_ = unix.Shutdown(s.FD(), unix.SHUT_WR) // ENOTCONN: ended already
 }
 
 // Close implements Driver.

@@ -106,7 +106,7 @@ type foeAct struct {
 
 // foeActs are possible at any time.
 var foeActs = []foeAct{
-	{name: "half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
+	{name: "half-close", do: func(s *foeSocket) { s.on.drv.EndWriting(s.s) }},
 	{name: "close", do: (*foeSocket).close},
 	{name: "speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 	{name: "banner that requires anything", do: func(s *foeSocket) {

@@ -308,7 +308,7 @@ func (s *Socket) Close(err error) {
 func (s *Socket) EndWriting() {
 	s.core.assertOwner()
 	if s.sock.Valid() {
-		_ = unix.Shutdown(s.sock.FD(), unix.SHUT_WR) // fails only if it has ended already
+		s.core.drv.EndWriting(s.sock)
 	}
 }
 

@@ -255,6 +255,9 @@ func (d *driver) finishSend(e *end, res int32) {
 // Cancel implements uring.Driver, for watches, accepts and
 // requests on files.
 func (d *driver) Cancel(op uring.Op) {
+	if op == 0 {
+		return // none has that name
+	}
 	d.cancelFile(op)
 	for _, e := range d.host.ordered() {
 		if e.drv == d && e.armed && e.readyOp == op {
@@ -300,8 +303,8 @@ func (d *driver) Detach(s uring.Socket) (int, error) {
 	return e.id, nil
 }
 
-// Shutdown implements uring.Driver.
-func (d *driver) Shutdown(s uring.Socket) {
+// EndWriting implements uring.Driver.
+func (d *driver) EndWriting(s uring.Socket) {
 	if e := d.end(s); e != nil {
 		e.finish()
 	}

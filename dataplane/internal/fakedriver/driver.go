@@ -202,8 +202,8 @@ func (d *Driver) Cancel(op uring.Op) {
 	}
 }
 
-// Shutdown implements uring.Driver.
-func (d *Driver) Shutdown(uring.Socket) {}
+// EndWriting implements uring.Driver.
+func (d *Driver) EndWriting(uring.Socket) {}
 
 // Detach implements uring.Driver.
 func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
