@@ -62,7 +62,7 @@ type runs func(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer)
 func runSeed(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	plan := newPlan(rng)
-	plan.resizes, plan.rebinds = seed%2 == 0, seed%3 == 1
+	plan.resizes, plan.rebinds, plan.drains = seed%2 == 0, seed%3 == 1, seed%11 == 5
 	plan.protocol = cmp.Or(protocol, protocolOf(seed, false))
 	w := newWorld(t, seed, plan, rng, trace, nil)
 	for range w.plan.actions {
@@ -236,6 +236,7 @@ type simCover struct {
 	KeepaliveAcks, Breaks, NetResets, Paused             int
 	Added, Removed, Migrated, MovedLive                  int
 	Rebinds, RebindsDown                                 int
+	Drains, Drained                                      int
 	DriverFaults                                         int
 	TookBuffers, LeftBuffers, NoBuffers                  int // of receiving
 	Opens1, Resumes1                                     int // of msgr1
