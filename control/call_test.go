@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
@@ -381,8 +382,12 @@ func TestARequestThatNobodyTakesIsRefused(t *testing.T) {
 			TID: 5, Message: control.NewMessage(typeLater, nil, nil), Done: func(*control.Request, *control.Message, error) {},
 		}))
 		<-arrived
-		_, err := call(ctx, conn, typeUpper, "x", control.WithTID(5))
+		refused := control.NewMessage(typeUpper, []byte("x"), nil)
+		_, err := conn.Call(ctx, refused, control.WithTID(5))
 		checkCallError(t, "an id in use", err, control.ErrRefused, control.ErrTIDInUse)
+		if o := refused.Outcome(); o != dataplane.OutcomeDropped {
+			t.Errorf("a refused request was %v", o)
+		}
 		conn.MarkDown()
 		<-conn.Closed()
 		_, err = call(ctx, conn, typeUpper, "x")
