@@ -211,6 +211,25 @@ func TestAConnectionThatIsMadeIsAcceptedAlthoughItsCoreEnds(t *testing.T) {
 	}
 }
 
+// A session does not follow a socket to a core that has ended: its user would hear of that on no core.
+func TestASessionDoesNotFollowASocketToACoreThatHasEnded(t *testing.T) {
+	m := newManager(t, nil)
+	_, link, err := socketOf(t, hinted(t, m, listenTCP(t, "127.0.0.1:0"), steering.Owner{}))
+	must(t, err)
+	a := &accepting{m: m, link: link, speaks: msgr2{}, att: m.newAttempt(), takingOver: true}
+	a.att.link, a.att.accepted, a.att.peer, a.att.talk = link, a, &handshake.Peer{Auth: nobody1()}, queueing{new(talk2), false}
+	m.lock()
+	c := m.newConnLocked(m.pickCore(), losslessClient(), m.newSessionOf(a.speaks, losslessClient(), session.Peer{}), false)
+	m.unlock()
+	must(t, m.plane.Close())
+	m.lock()
+	c.s.prepareMoveLocked(a.att, dataplane.MoveCause{Accepted: true})
+	m.unlock()
+	if err := <-a.att.moved; !errors.Is(err, loop.ErrStopped) || c.user.(*upper).moved.Load() {
+		t.Errorf("%v, and the user has heard of it: %v", err, c.user.(*upper).moved.Load())
+	}
+}
+
 // A socket is believed, whatever its numbers are, once no older handshake can be under way. A clock that is set back makes
 // no old socket a younger one. There is no probe, as in most messengers.
 func TestOnlyALaterSocketFindsSettledNumbers(t *testing.T) {
