@@ -154,6 +154,53 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 	a.close()
 }
 
+// Nor is one that came before the move, from another mailbox, and waits for its turn behind it.
+func TestAnEventThatCameBeforeTheMoveEndsTheWaitOfItsSocket(t *testing.T) {
+	a, b, c := inFlight(t)
+	before := c.h.posted
+	c.h.posted += 2 // the numbers of the move
+	closed := false
+	c.h.Close(func() { closed = true })
+	after := c.h.posted
+	a.settle()
+	c.h.posted = before
+	c.h.Migrate(b.c, nil)
+	c.h.posted = after
+	for range 5 {
+		a.settle()
+		b.settle()
+	}
+	if !closed || c.h.Core() != b.c {
+		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
+	}
+	b.close()
+	a.close()
+}
+
+// A core may look at a connection that is on its way to it before the socket is there: what was asked for is done then.
+func TestAResumeBetweenTwoCoresIsNotForgotten(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{})
+	c.h.Pause()
+	c.settle()
+	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 1}))
+	c.settle()
+	if n := len(c.own.list()); n != 0 {
+		t.Fatalf("%d messages while it is paused", n)
+	}
+	c.own.onMoved = func(h *Handler) {
+		h.Resume()
+		h.touched(b.c) // before the socket is there
+	}
+	c.leave(b)()
+	c.settle()
+	if n := len(c.own.list()); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	b.close()
+	a.close()
+}
+
 // A connection that stands in the line of a throttle stands there again on its
 // new core, and gets its share when others give back.
 func TestAThrottledConnectionChangesCores(t *testing.T) {
