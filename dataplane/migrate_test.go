@@ -234,6 +234,28 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 	})
 }
 
+// A message of a lossy session that is in a write is out of the queue, and has not left: our direction ends behind it.
+func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+	c.sock.Park = true
+	c.send(&Message{TID: 1})
+	ended := make(chan error, 1)
+	c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
+	for range 3 {
+		c.after(drainEvery)
+	}
+	if c.sock.Ended || len(ended) != 0 {
+		t.Error("our direction has ended before the message")
+	}
+	c.sock.Finish(0)
+	c.settle()
+	if c.after(drainEvery); !c.sock.Ended {
+		t.Error("our direction goes on behind the message")
+	}
+	c.hangUp()
+	must(t, <-ended)
+}
+
 // A drain goes on where its handler is, also after the end of the core on which it began. It ends with its
 // handler at once, as a core that is ending fires no timer.
 func TestADrainGoesWithItsHandler(t *testing.T) {

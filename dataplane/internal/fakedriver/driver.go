@@ -57,6 +57,7 @@ type Sock struct {
 	Taken      int // bytes of it that the peer has
 	SendUser   uint64
 	SendFlags  uring.SendFlags
+	Ended      bool // by EndWriting
 	Cancelled  int
 	CloseCalls int
 
@@ -203,7 +204,11 @@ func (d *Driver) Cancel(op uring.Op) {
 }
 
 // EndWriting implements uring.Driver.
-func (d *Driver) EndWriting(uring.Socket) {}
+func (d *Driver) EndWriting(s uring.Socket) {
+	if f := d.Socks[s.FD()]; f != nil {
+		f.Ended = true
+	}
+}
 
 // Detach implements uring.Driver.
 func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
