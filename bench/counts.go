@@ -11,7 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // countRound loads every server once and counts its system calls: from
@@ -160,7 +160,7 @@ func (r *runner) memoryAtRest(ctx context.Context) ([]int64, error) {
 	}
 	all := make([]int64, len(r.targets))
 	for i, t := range r.targets {
-		m, err := perf.ReadMemory(t.pid)
+		m, err := cli.ReadMemory(t.pid)
 		if err != nil {
 			return nil, err
 		}

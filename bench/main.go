@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -12,8 +11,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
@@ -28,30 +25,19 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == child.Command {
 		return child.Main(args[1:], func(s child.Spec) error { return runChild(s, stdin, stdout) }, stderr)
 	}
-	opt, err := parseOptions(args, stdout)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return cli.OK
-	case err != nil:
-		fmt.Fprintln(stderr, "bench:", err)
-		return cli.Usage
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)
-	err = withPictures(ctx, &opt, stderr, func() error {
-		if opt.show != "" {
-			return show(opt.show, stdout)
-		}
-		return measure(ctx, opt, stdout, stderr)
-	})
-	if err != nil {
-		fmt.Fprintln(stderr, "bench:", err)
-		return cli.Failed
-	}
-	return cli.OK
+	return cli.Run(ctx, command(args, func(ctx context.Context, opt *options) error {
+		return withPictures(ctx, opt, stderr, func() error {
+			if opt.show != "" {
+				return show(opt.show, stdout)
+			}
+			return measure(ctx, *opt, stdout, stderr)
+		})
+	}), stdout, stderr, args)
 }
 
 // errOrphaned ends a run after the go command has ended.

@@ -16,7 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/bench/internal/storage"
 	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // callTimeout bounds one answer of a child beyond the time that it measures.
@@ -230,7 +230,7 @@ func (r *runner) measureCell(ctx context.Context, l report.Load) (*report.Cell, 
 		}
 	}
 	for i, t := range targets {
-		cell.Results[i] = report.Result{Server: t.name, Latency: perf.NewHistogram()}
+		cell.Results[i] = report.Result{Server: t.name, Latency: cli.NewHistogram()}
 		if err := r.open(ctx, t, l); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -69,7 +69,7 @@ func (s *script) ask(_ context.Context, _ time.Duration, _ *proc.Child, method s
 		}
 		r := load.Result{
 			Bytes: 1000 * 150, PerReply: 150, Total: sliceTotal, Window: 500 * time.Millisecond, Steady: true,
-			ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond, Latency: perf.NewHistogram(),
+			ServerCPU: 40 * time.Millisecond, ClientCPU: 30 * time.Millisecond, Latency: cli.NewHistogram(),
 		}
 		for range sliceReplies {
 			took := 2 * time.Millisecond
@@ -160,7 +160,7 @@ func TestSlicesThatAreCountedAreNotTimed(t *testing.T) {
 	s := &script{t: t}
 	r := scripted(t, s, "--rounds", "3")
 	r.countOutside(s)
-	cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 1, Depth: 1})
+	cell, err := r.measureCell(t.Context(), report.Load{Size: 64, Conns: 5, Depth: 1, Active: 3, Rate: 500})
 	clitest.Must(t, err)
 	for _, res := range cell.Results {
 		if len(res.Samples) != 3 || res.Latency.Count() != 3*sliceReplies || res.Latency.Max() > 3*time.Millisecond {
@@ -170,7 +170,7 @@ func TestSlicesThatAreCountedAreNotTimed(t *testing.T) {
 	// Two servers: one count each, three rounds, one count each.
 	for i, slice := range s.slices {
 		counted := i < 2 || i >= 8
-		if short := slice.WindowMax == slice.Window; short != counted || len(s.slices) != 10 {
+		if short := slice.WindowMax == slice.Window; short != counted || len(s.slices) != 10 || slice.Rate != 500 || slice.Active != 3 {
 			t.Errorf("slice %d of %d: %+v", i, len(s.slices), slice)
 		}
 	}

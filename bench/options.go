@@ -2,9 +2,9 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
@@ -127,12 +128,16 @@ func (o *options) preset(rivals bool) preset {
 	return p
 }
 
-// parseOptions reads the command line. Help goes to stdout.
-func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{args: args}
+// command is the program as its library has it. do gets the options of a right call.
+func command(args []string, do func(ctx context.Context, o *options) error) *cobra.Command {
+	o := &options{args: args}
+	c := &cobra.Command{
+		Use: "bench", Example: "  go run ./bench --quick --sizes 64,4KiB --json results.json",
+		Long: "Compares the messenger with what else one could use.\n\nServers:\n" + serverList(),
+	}
+	fs := c.Flags()
 	var servers string
 	var rivals bool
-	fs := cli.NewFlags("bench")
 	fs.BoolVar(&o.quick, "quick", false, "fewer loads, within a minute")
 	fs.BoolVar(&rivals, "rivals", false, "compare with other libraries, gRPC-go and netpoll, too, within four minutes")
 	fs.BoolVar(&o.growth, "growth", false,
@@ -164,16 +169,17 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	cli.IntVar(fs, &o.rounds, "rounds", 0, 0, 1000,
 		fmt.Sprintf("measured `rounds` per cell, %d to judge it", report.EnoughRounds))
 	cli.DurationVar(fs, &o.slice, "slice", 0, time.Millisecond, "measured `time` per server and round")
-	rest, err := cli.Parse(fs, args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		printHelp(stdout, fs)
-		return o, err
-	case err != nil:
-		return o, err
-	case len(rest) > 0:
-		return o, fmt.Errorf("unexpected argument %q", rest[0])
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := o.complete(fs, servers, rivals); err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		return do(c.Context(), o)
 	}
+	return c
+}
+
+// complete checks the options that the flags have set, and chooses all others.
+func (o *options) complete(fs *pflag.FlagSet, servers string, rivals bool) (err error) {
 	var errs problems
 	if o.original {
 		o.releases, err = original.Find(os.Getenv("PATH"))
@@ -204,20 +210,20 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		errs.of("--storage-dir, --storage-size", errors.New("are nothing without --storage"))
 	}
 	o.check(&errs)
-	return o, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-func printHelp(stdout io.Writer, fs *pflag.FlagSet) {
-	fmt.Fprintln(stdout, "usage: go run ./bench [flags]\n\nExample: go run ./bench --quick --sizes 64,4KiB --json results.json\n\nServers:")
+// serverList is the part of the help about the servers.
+func serverList() string {
+	var list []string
 	for _, v := range append(everyVariant(), storageVariants()...) {
 		about := v.about
 		if v.storage != nil {
 			about = "(--storage) " + about
 		}
-		fmt.Fprintf(stdout, "  %-14s %s\n", v.name, about)
+		list = append(list, fmt.Sprintf("  %-14s %s", v.name, about))
 	}
-	fmt.Fprintln(stdout, "\nFlags:")
-	cli.PrintFlags(stdout, fs)
+	return strings.Join(list, "\n")
 }
 
 // problems collects everything that is wrong with a command line.
@@ -296,11 +302,7 @@ func writable(file string) error {
 	if err == nil && !dir.IsDir() {
 		err = syscall.ENOTDIR
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
+	return cli.Cause(err)
 }
 
 // cells lists the loads, the heaviest of each operation last.

@@ -54,24 +54,14 @@ func TestWithoutCapabilityLoadNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func TestOneCapabilityIsEnough(t *testing.T) {
+func TestLoadNeedsOneCapabilityAndTheRestNone(t *testing.T) {
 	mustLoad(t, Config{})
+	var s *Steering
 	var err error
-	withCapabilities(t, 1<<unix.CAP_BPF, func() {
-		var s *Steering
-		if s, err = Load(Config{MaxCores: 1}); err == nil {
-			err = s.Close()
-		}
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestOnlyLoadNeedsTheCapability(t *testing.T) {
-	s := mustLoad(t, Config{MaxCores: 1})
+	withCapabilities(t, 1<<unix.CAP_BPF, func() { s, err = Load(Config{MaxCores: 1}) })
+	must(t, err)
+	defer s.Close()
 	g := listen(t, "127.0.0.1", 1)
-	var err error
 	withCapabilities(t, 0, func() {
 		p := defaultPolicy(1)
 		err = errors.Join(s.Attach(g.fds[0]), s.Add(0, g.fds[0]), s.SetPolicy(p), s.Pin(anyPort(g.addr.Addr()), 0), s.Unpin(anyPort(g.addr.Addr())), s.Drain(0))

@@ -439,27 +439,14 @@ func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
 	})
 }
 
-// refusing is a server of cephx that counts its exchanges, and refuses all peers.
-type refusing struct {
-	auth.Server
-	begun atomic.Int32
-}
-
-func (*refusing) Methods(context.Context, wire.EntityType) []auth.Method {
-	return []auth.Method{auth.Cephx}
-}
-func (*refusing) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
-	return []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC}
-}
-func (r *refusing) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
-	r.begun.Add(1)
-	return nil, &auth.Refused{Errno: auth.EACCES}
-}
-
 // The authorizer of a peer that is refused for its features, as it knows no challenge, is not judged:
 // somebody else may have shown it before.
 func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
-	server := new(refusing)
+	var shown atomic.Int32
+	server := hookedServer{(&nodetest.Proof{Modes: crcOnly}).Server(), func(_ context.Context, _ []byte, call func() *auth.Result) {
+		shown.Add(1)
+		call()
+	}}
 	m := authMessenger(t, control.Config{Name: entity(t, "osd.1"), Auth: control.Auth{Server: server}}, echoAll())
 	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
 	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
@@ -477,9 +464,9 @@ func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
 		r, err := wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
 		want, judged := wire1.TagFeatures, int32(0)
 		if features.Has(wire1.FeatureCephxV2) {
-			want, judged = wire1.TagBadAuthorizer, 1
+			want, judged = wire1.TagChallengeAuthorizer, 1
 		}
-		if n := server.begun.Load(); err != nil || r.Tag != want || n != judged {
+		if n := shown.Load(); err != nil || r.Tag != want || n != judged {
 			t.Errorf("features %v: %v, %v, want %v; %d authorizers were judged", features, r.Tag, err, want, n)
 		}
 	}

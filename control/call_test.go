@@ -14,8 +14,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // callServer answers each request with its front, upper case, unless its type says
@@ -163,7 +165,7 @@ func TestALostSessionEndsItsCallsAndPostingsWithATypedError(t *testing.T) {
 
 // A request that was not written is withdrawn with its call, and its memory is free.
 func TestACanceledCallWithdrawsWhatWasNotSent(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
 	conn := connect(t, client, peerAddr(1), wire.OSD)
@@ -381,8 +383,12 @@ func TestARequestThatNobodyTakesIsRefused(t *testing.T) {
 			TID: 5, Message: control.NewMessage(typeLater, nil, nil), Done: func(*control.Request, *control.Message, error) {},
 		}))
 		<-arrived
-		_, err := call(ctx, conn, typeUpper, "x", control.WithTID(5))
+		refused := control.NewMessage(typeUpper, []byte("x"), nil)
+		_, err := conn.Call(ctx, refused, control.WithTID(5))
 		checkCallError(t, "an id in use", err, control.ErrRefused, control.ErrTIDInUse)
+		if o := refused.Outcome(); o != dataplane.OutcomeDropped {
+			t.Errorf("a refused request was %v", o)
+		}
 		conn.MarkDown()
 		<-conn.Closed()
 		_, err = call(ctx, conn, typeUpper, "x")

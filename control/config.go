@@ -114,8 +114,9 @@ type Timeouts struct {
 	// Idle faults a connection without traffic; 0: 900 s, negative: never.
 	Idle time.Duration
 	// KeepaliveEvery is the interval of keepalives on every connection, 0: none but
-	// Conn.Keepalive. A connection without an answer for Keepalive faults, 0: never; while a
-	// message comes, which the answer is behind, it has Keepalive from each byte on.
+	// Conn.Keepalive. A connection without an answer for Keepalive faults, 0: never. While a
+	// message comes, which the answer is behind, it has Keepalive from each byte on; so it has
+	// while the peer takes what is before the keepalive, if it keeps up with LeastRate.
 	KeepaliveEvery, Keepalive time.Duration
 	// InitialBackoff doubles up to MaxBackoff between failed attempts; 0: 0.2 s (at most
 	// MaxBackoff), and 15 s.

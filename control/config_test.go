@@ -24,6 +24,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestAConfigurationThatCannotBeIsAnErrorThatNamesTheSetting(t *testing.T) {
@@ -118,7 +119,7 @@ func TestTheFirstProgramWithAWrongNonceEndsInAnError(t *testing.T) {
 // What may mend is waited for, and the log has a line about it, not one for each
 // attempt.
 func TestAServerThatComesLaterIsWaitedForAndLogged(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	at := msgrtest.ReservePort(t) // nobody listens there
 	var log logText
@@ -195,7 +196,7 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 		defer p.Close()
 		p.Establish(7, 1)
 		p.SendMessage(frame.MessageHeader{Seq: 1, TID: 1}, make([]byte, size), nil, nil)
-		half := half(t, p, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
+		half := half(t, v, frame.MessageHeader{Seq: 2, TID: 2}, make([]byte, size))[:part]
 		p.WriteRaw(half)
 		must(t, p.Err())
 		c := first(t, ctx, server)

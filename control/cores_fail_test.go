@@ -11,35 +11,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// fragile is a driver that breaks at the test's wish.
-type fragile struct {
-	uring.Driver
-	broken *atomic.Bool
-}
-
-var errBroken = errors.New("the ring is gone")
-
-func (d fragile) Wait(timeout time.Duration) ([]uring.Completion, error) {
-	if d.broken.Load() {
-		return nil, errBroken
-	}
-	got, err := d.Driver.Wait(timeout)
-	if d.broken.Load() {
-		return nil, errBroken
-	}
-	return got, err
-}
+const errBroken = unix.EOWNERDEAD
 
 // breakable is a plane the cores of which can be broken by their number, once.
 func breakable(backend uring.Backend, cores int) (loop.Config, func(m *control.Messenger, core int)) {
@@ -49,7 +32,12 @@ func breakable(backend uring.Backend, cores int) (loop.Config, func(m *control.M
 		if err != nil || flags[core].Load() {
 			return d, err // the one that takes its place
 		}
-		return fragile{d, &flags[core]}, nil
+		return faulty.New(d, func(r faulty.Request) (f faulty.Fault) {
+			if r == faulty.Wait && flags[core].Load() {
+				f.Errno = errBroken
+			}
+			return f
+		}), nil
 	}}
 	return cfg, func(m *control.Messenger, core int) {
 		c := m.RawPlane().Core(core)
@@ -229,7 +217,7 @@ func TestAConnectionGoesOnFromACoreThatIsRemovedBeforeItArrives(t *testing.T) {
 // before; steering goes on, here and with successors that have other numbers of cores.
 func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 	needSteering(t)
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	b := newCoreBench(t, control.Config{Steer: control.SteerTable, Plane: loop.Config{Cores: 2}}, uring.Auto)
 	check := func(m *control.Messenger, when string) {
 		t.Helper()
@@ -271,43 +259,39 @@ func TestCoresThatCameAndWentAreSteered(t *testing.T) {
 
 const childEnv = "RINGMSGR_TEST_CHILD"
 
-// child runs the test once more, in a process of its own that begins on the
-// given CPUs, all if there are none. procs is its GOMAXPROCS.
-func child(t *testing.T, procs int, cpus ...int) (string, error) {
+// child runs the test once more, in a process of its own. procs is its GOMAXPROCS. prepare, if
+// not nil, changes the thread that starts it, and with it the process that begins; that thread ends.
+func child(t *testing.T, procs int, prepare func() error) error {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), fmt.Sprintf("GOMAXPROCS=%d", procs))
-	return runPrepared(cmd, func() error {
-		if len(cpus) == 0 {
-			return nil
+	return <-async(func() error {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if prepare != nil {
+			if err := prepare(); err != nil {
+				return err
+			}
 		}
+		out, err := cmd.CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+			err = errors.New("it has not passed")
+		}
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	})
+}
+
+// onCPUs has a thread run on the given CPUs.
+func onCPUs(cpus []int) func() error {
+	return func() error {
 		var set unix.CPUSet
 		for _, c := range cpus {
 			set.Set(c)
 		}
 		return unix.SchedSetaffinity(0, &set)
-	})
-}
-
-// runPrepared runs a command and returns what it wrote. prepare changes the thread
-// that starts it, and with it the process that begins; that thread ends.
-func runPrepared(cmd *exec.Cmd, prepare func() error) (string, error) {
-	type result struct {
-		out []byte
-		err error
 	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := prepare(); err != nil {
-			done <- result{err: err}
-			return
-		}
-		out, err := cmd.CombinedOutput()
-		done <- result{out, err}
-	}()
-	r := <-done
-	return string(r.out), r.err
 }
 
 func isChild(t *testing.T) bool { return os.Getenv(childEnv) == t.Name() }
@@ -324,9 +308,9 @@ func TestAnyNumberOfCoresWorksOnAnyPartOfTheMachine(t *testing.T) {
 		for _, one := range []struct {
 			procs int
 			cpus  []int
-		}{{1, nil}, {2*len(cpus) + 1, nil}, {1, []int{last}}, {4, []int{last}}} {
-			if out, err := child(t, one.procs, one.cpus...); err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
-				t.Errorf("GOMAXPROCS=%d, CPUs %v: %v\n%s", one.procs, one.cpus, err, out)
+		}{{1, cpus}, {2*len(cpus) + 1, cpus}, {1, []int{last}}, {4, []int{last}}} {
+			if err := child(t, one.procs, onCPUs(one.cpus)); err != nil {
+				t.Errorf("GOMAXPROCS=%d, CPUs %v: %v", one.procs, one.cpus, err)
 			}
 		}
 		return
@@ -374,14 +358,14 @@ func expectPinned(t *testing.T, m *control.Messenger, cpus []int, pin bool) {
 // Matrix: XC-16, INV-08
 func TestAPanicOfADispatcherEndsTheProcess(t *testing.T) {
 	if !isChild(t) {
-		out, err := child(t, runtime.GOMAXPROCS(0))
+		err := child(t, runtime.GOMAXPROCS(0), nil)
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
-			t.Fatalf("the process ended with %v\n%s", err, out)
+			t.Fatalf("the process ended with %v", err)
 		}
 		for _, want := range []string{"panic: a bug of the user's", "panickingDispatcher", "goroutine"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("no %q in\n%s", want, out)
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("no %q in\n%v", want, err)
 			}
 		}
 		return

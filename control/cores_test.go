@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // coreEvents counts what no test of cores that come and go may see, and what it must.
@@ -209,7 +210,7 @@ func (b *coreBench) unbroken() {
 func overCoreBackends(t *testing.T, f func(t *testing.T, backend uring.Backend)) {
 	for _, backend := range engines {
 		t.Run(string(backend), func(t *testing.T) {
-			nodetest.CheckLeaks(t)
+			drivertest.LeavesNothing(t)
 			f(t, backend)
 		})
 	}

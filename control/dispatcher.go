@@ -103,11 +103,20 @@ func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	if u.c.over.Load() || u.c.draining.Load() || u.c.Info().Lossy {
 		return
 	}
-	u.c.m.s.EnterCore()
-	defer u.c.m.s.LeaveCore()
-	for _, d := range u.c.m.chain.list {
-		if d.Fault != nil && !u.c.s.MarkedDown() {
+	u.each(func(d *Dispatcher) {
+		if d.Fault != nil {
 			d.Fault(u.c, err)
+		}
+	})
+}
+
+// each calls f, which calls the embedder's code, for each dispatcher until the connection is marked down.
+func (u user) each(f func(d *Dispatcher)) {
+	u.c.m.s.Check().EnterCore()
+	defer u.c.m.s.Check().LeaveCore()
+	for _, d := range u.c.m.chain.list {
+		if !u.c.s.MarkedDown() {
+			f(d)
 		}
 	}
 }
@@ -115,9 +124,9 @@ func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 func (u user) Queued(n uint64) { u.c.s.Queued(n) }
 
 func (u user) Dispatch(_ *dataplane.Handler, m *Message) {
-	u.c.m.s.EnterCore()
+	u.c.m.s.Check().EnterCore()
 	u.c.m.dispatch(u.c, m)
-	u.c.m.s.LeaveCore()
+	u.c.m.s.Check().LeaveCore()
 }
 
 // dispatch gives a message to the call that waits for it, or to the chain, on the
@@ -133,21 +142,16 @@ func (m *Messenger) dispatch(c *Conn, msg *Message) {
 }
 
 func (u user) Moving(_ *dataplane.Handler, to *loop.Core) {
-	u.c.m.s.EnterCore()
-	defer u.c.m.s.LeaveCore()
-	for _, d := range u.c.m.chain.list {
-		if d.Move != nil && !u.c.s.MarkedDown() {
+	u.each(func(d *Dispatcher) {
+		if d.Move != nil {
 			d.Move(u.c, to.ID())
 		}
-	}
+	})
 }
 
 func (u user) Moved(_ *dataplane.Handler, from *loop.Core, ev dataplane.MoveCause) {
-	u.c.m.s.EnterCore()
-	defer u.c.m.s.LeaveCore()
-	for _, d := range u.c.m.chain.list {
+	u.each(func(d *Dispatcher) {
 		switch {
-		case u.c.s.MarkedDown():
 		case ev.Migrated:
 			if d.Moved != nil {
 				d.Moved(u.c, from.ID())
@@ -157,40 +161,37 @@ func (u user) Moved(_ *dataplane.Handler, from *loop.Core, ev dataplane.MoveCaus
 		case !ev.Accepted && d.Connect != nil:
 			d.Connect(u.c, from.ID())
 		}
-	}
+	})
 }
 
 func (u user) Happened(_ *dataplane.Handler, what any) {
-	u.c.m.s.EnterCore()
-	defer u.c.m.s.LeaveCore()
+	u.c.m.s.Check().EnterCore() // up to the end of each
 	_, goesOn := what.(sessions.RemoteReset)
 	if goesOn {
 		u.c.queue.discard(u.c)
 	}
 	u.c.calls.lose(u.c, goesOn)
 	u.c.postings.lose(u.c)
-	for _, d := range u.c.m.chain.list {
+	u.each(func(d *Dispatcher) {
 		switch ev := what.(type) {
 		case sessions.Reset:
-			if d.Reset != nil && !u.c.s.MarkedDown() && !u.c.draining.Load() {
+			if d.Reset != nil && !u.c.draining.Load() {
 				d.Reset(u.c, ev.Replace)
 			}
 		case sessions.RemoteReset:
-			if d.RemoteReset != nil && !u.c.s.MarkedDown() {
+			if d.RemoteReset != nil {
 				d.RemoteReset(u.c)
 			}
 		}
-	}
+	})
 }
 
 func (u user) KeepaliveAck(_ *dataplane.Handler, sent dataplane.Timestamp) {
-	u.c.m.s.EnterCore()
-	defer u.c.m.s.LeaveCore()
-	for _, d := range u.c.m.chain.list {
+	u.each(func(d *Dispatcher) {
 		if d.KeepaliveAck != nil && !u.c.over.Load() {
 			d.KeepaliveAck(u.c, sent.Time())
 		}
-	}
+	})
 }
 
 // chain are the dispatchers of a messenger.
@@ -316,7 +317,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 				e.drop(c)
 				continue
 			}
-			m.s.MustBeFree("a dispatcher")
+			m.s.Check().MustBeFree("a dispatcher")
 			if c.local { // before the dispatcher can send it on
 				dataplane.Settle(e.m, dataplane.OutcomeAcknowledged)
 			}

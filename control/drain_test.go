@@ -124,7 +124,7 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 // names the replies for which it has waited in vain.
 func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, way := range []string{"given", "given up", "not given"} {
+		for _, way := range []string{"given", "given up", "refused", "not given"} {
 			pending := make(chan control.PendingReply, 1)
 			server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
 			faults := make(chan error, 1)
@@ -155,6 +155,10 @@ func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 				must(t, p.Send(control.NewMessage(1, []byte("x"), nil)))
 			case "given up":
 				must(t, p.Send(nil))
+			case "refused":
+				elsewhere := control.NewMessage(1, nil, nil)
+				must(t, connect(t, client, peerAddr(1), wire.OSD).Send(elsewhere))
+				wantError(t, "a message in another queue", p.Send(elsewhere), control.ErrInUse)
 			default:
 				giveUp()
 				want = context.Canceled

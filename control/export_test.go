@@ -10,9 +10,6 @@ import (
 // claimed by its peer.
 func IsDialled(c *Conn) bool { return c.s.Peer().Dialled }
 
-// MachineClock is the Clock of the machine.
-type MachineClock = machineClock
-
 // StageOf is the stage at which err happened, empty if it is not known.
 func StageOf(err error) Stage {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -14,12 +14,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func serverConfig(backend uring.Backend, cores int) control.Config {
@@ -59,7 +60,7 @@ func succeed(t *testing.T, ctx context.Context, m *control.Messenger, cfg contro
 
 // Matrix: IN-07, V1-12
 func TestHandOverUnderLoadLosesNothing(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	for _, c := range []struct {
 		backend uring.Backend
 		cores   []int // of the generations
@@ -128,7 +129,7 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 // A message for which Send returned nil arrives, also if it was sent while the
 // hand-over began.
 func TestSendDuringAHandOverIsKeptOrRefused(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	var mu sync.Mutex
 	seen := make(map[uint64]bool) // guarded by mu
@@ -218,10 +219,44 @@ func failToSucceed(t *testing.T, ctx context.Context, m *control.Messenger) {
 	}
 }
 
+// The successor sends the messages that the peer has not acknowledged: for their sender they are neither lost nor not sent.
+func TestMessagesThatTheSuccessorSendsHaveThatOutcome(t *testing.T) {
+	drivertest.LeavesNothing(t)
+	ctx := deadline(t)
+	m := serveEcho(t, serverConfig(uring.Auto, 1))
+	came := make(chan uint64, 2)
+	client := startMessenger(t, clientOf(uring.Auto, wire.EntityName{Type: wire.MDS, ID: "8"}, control.LosslessClient()),
+		&control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool { came <- m.TID; return true }})
+	to, err := client.Connect(m.Addrs()[0], wire.OSD)
+	must(t, err)
+	must(t, to.WaitReady(ctx))
+	to.Pause()
+	must(t, onlyError(to.Stats())) // it does not read from here on
+	c, outcome, ended := m.Conns()[0], make(chan dataplane.Outcome, 1), make(chan error, 1)
+	msg := numbered(5, control.NewMessage(9, nil, nil))
+	msg.Free = func(m *control.Message) { outcome <- m.Outcome() }
+	must(t, c.Send(msg))
+	must(t, c.Start(&control.Request{
+		TID: 6, Message: control.NewMessage(9, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) { ended <- err },
+	}))
+	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1), echoAll())
+	defer end(t, next)
+	if o := <-outcome; o != dataplane.OutcomeHandedOver {
+		t.Errorf("the message was %v", o)
+	}
+	wantError(t, "the request", <-ended, control.ErrSessionLost, control.ErrHandedOver)
+	to.Resume()
+	for want := range uint64(2) {
+		if tid := <-came; tid != 5+want {
+			t.Errorf("message %d has come, want %d", tid, 5+want)
+		}
+	}
+}
+
 // Behind a hand-over that failed everything goes on. The next successor gets the address of the last
 // Rebind, and can be bound anew itself.
 func TestMessengerThatIsHandedOver(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	ctx := deadline(t)
 	m := serveEcho(t, serverConfig(uring.Auto, 1))
 	addrs, err := m.Rebind(ctx)

@@ -82,13 +82,7 @@ func (m *Messenger) Addrs() wire.AddrVec { return m.s.Addrs() }
 
 // SetPolicy changes the policy for new connections with peers of type t. wire.Any changes
 // Config.Default.
-func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) {
-	if t == wire.Any {
-		m.s.SetDefaultPolicy(p)
-		return
-	}
-	m.s.SetPolicy(t, p)
-}
+func (m *Messenger) SetPolicy(t wire.EntityType, p Policy) { m.s.SetPolicy(t, p) }
 
 // SetNumber sets the number that a monitor has given a client in messages, as in msgr1; the
 // handshake of msgr2 sets it by itself. A known number stays.

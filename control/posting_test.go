@@ -9,9 +9,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -122,6 +124,30 @@ func TestACallThatEndsGivesItsBufferBack(t *testing.T) {
 			if !<-late || !isOurs(buffer) {
 				t.Error("the late reply did not come whole into memory of its own")
 			}
+		}
+	})
+}
+
+// Whose context has ended still waits for the core, which may be reading into the memory; without memory nobody waits.
+func TestACallThatEndsWaitsForTheCoreOnlyIfThatHasItsBuffer(t *testing.T) {
+	silent := &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { return true }}
+	pair.Test(t, pair.Config{Serve: silent}, func(t *testing.T, p *pair.Pair) {
+		for _, opts := range [][]control.CallOption{nil, {control.WithBuffer(make([]byte, 100))}} {
+			ctx, cancel := context.WithCancel(p.Context)
+			over := make(chan error, 1)
+			go func() {
+				_, err := p.Conn.Call(ctx, control.NewMessage(typeUpper, nil, nil), opts...)
+				over <- err
+			}()
+			p.Settle()
+			p.Do(func() { // no core has a turn meanwhile
+				cancel()
+				synctest.Wait()
+				if ended := len(over) > 0; ended != (opts == nil) {
+					t.Errorf("with %d options it has ended before the core knows: %v", len(opts), ended)
+				}
+			})
+			wantError(t, "the call", <-over, context.Canceled)
 		}
 	})
 }

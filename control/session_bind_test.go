@@ -152,9 +152,8 @@ func TestAWildcardIsReachedByAnyAddressAndLearnsNoneFromAPeer(t *testing.T) {
 		for i, c := range []struct{ reaches, says string }{
 			{"127.0.0.1", "6.6.6.6"}, {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"127.0.0.1", "198.51.100.1"},
 		} {
-			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(uint32(20 + i)), Rev0: v.rev0}, at(c.reaches))
+			p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: peerAddr(uint32(20 + i)), Reached: at(c.says), Rev0: v.rev0}, at(c.reaches))
 			defer p.Close()
-			p.Claim(at(c.says))
 			if si := p.Establish(7, 1); p.Err() != nil || !si.Addrs.Contains(at(c.says)) || si.Addrs[0] != own {
 				t.Errorf("%+v: told %v, %v", c, si.Addrs, p.Err())
 			}

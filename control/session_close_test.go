@@ -27,6 +27,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // pour sends until the connection is over, and returns how that ends.
@@ -37,14 +38,6 @@ func pour(conn *control.Conn, size int) error {
 			m.Release()
 			return err
 		}
-	}
-}
-
-// shutsDown must end, and not by the limit of a handshake, which is longer.
-func shutsDown(t *testing.T, n *nodetest.Node) {
-	t.Helper()
-	if err := n.Shutdown(deadline(t)); err != nil {
-		t.Errorf("%s: %v", n.Name(), err)
 	}
 }
 
@@ -95,7 +88,7 @@ func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 		if s := conn.State(); s != control.StateConnecting {
 			t.Errorf("state %v", s)
 		}
-		shutsDown(t, us)
+		end(t, us.Messenger) // and not by the limit of a handshake, which is longer
 		wantError(t, "WaitReady", conn.WaitReady(ctx), control.ErrShutdown)
 	})
 }
@@ -123,7 +116,7 @@ func TestShutdownEndsAThrottledReaderAndAFullQueue(t *testing.T) {
 				slices.Reverse(nodes)
 			}
 			for _, n := range nodes {
-				shutsDown(t, n)
+				end(t, n.Messenger)
 			}
 			wantError(t, "SendContext", <-ended, net.ErrClosed)
 			for k.letGo() {
@@ -333,7 +326,7 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(ending.name, func(t *testing.T) {
-			nodetest.CheckLeaks(t)
+			drivertest.LeavesNothing(t)
 			for _, v := range newest {
 				t.Run(v.String(), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 40*sessionTime)

@@ -394,6 +394,7 @@ func connStats(t testing.TB, c *control.Conn) control.ConnStats {
 // patience for a long one. With still it stands still until the test moves it.
 type testClock struct {
 	still bool
+	hasty time.Duration // timers up to this go off at once
 
 	mu    sync.Mutex
 	ahead time.Duration   // of the machine's time, or of the begin; guarded by mu
@@ -430,6 +431,10 @@ func (c *testClock) AfterFunc(d time.Duration, f func()) func() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := &testTimer{d: d, at: c.nowLocked().Add(d), f: f}
+	if d <= c.hasty {
+		c.past = append(c.past, d)
+		d = 0
+	}
 	if !c.still {
 		t.real = time.AfterFunc(d, func() {
 			if c.take(t) {

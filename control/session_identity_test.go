@@ -23,7 +23,8 @@ var crcOnly = []auth.Mode{auth.CRC}
 // proves has a node ask for the proof of names, and prove its own.
 func proves(c *nodetest.NodeConfig) {
 	c.Auth.Modes = crcOnly
-	c.Auth.Client, c.Auth.Server = chatty{c.Name, crcOnly}, &chattyServer{modes: crcOnly}
+	p := &nodetest.Proof{Name: c.Name, Modes: crcOnly}
+	c.Auth.Client, c.Auth.Server = p.Client(), p.Server()
 }
 
 // osd is the name of an OSD.
@@ -34,7 +35,7 @@ func osd(id string) wire.EntityName { return wire.EntityName{Type: wire.OSD, ID:
 func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
-		Name: osd(id), Number: number, Addr: addr, From: s.from, Rev0: s.v.rev0, AuthClient: chatty{osd(id), crcOnly},
+		Name: osd(id), Number: number, Addr: addr, From: s.from, Rev0: s.v.rev0, AuthClient: (&nodetest.Proof{Name: osd(id), Modes: crcOnly}).Client(),
 	}, s.node.Addr)
 	s.t.Cleanup(p.Close)
 	p.Handshake()
@@ -184,7 +185,7 @@ func TestTheLastAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 			var clock testClock
-			s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens(&chattyServer{modes: crcOnly})
+			s := playTo(t, ctx, v, "LP", false, proves, clock.young).listens((&nodetest.Proof{Modes: crcOnly}).Server())
 			p, si := s.claims("2", 2, s.addr, 21, 5)
 			conn := s.connects(s.addr, osd("2"))
 			for i, knows := range []bool{false, known} {

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // variant is what every session test runs over: the protocol above must not
@@ -133,7 +134,7 @@ func everyModeAndProtocol(t *testing.T, run func(t *testing.T, ctx context.Conte
 }
 
 func overVariants(t *testing.T, list []variant, run func(t *testing.T, ctx context.Context, v variant)) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	spread(t, len(list), len(list), func(i int) string { return list[i].String() }, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i])
 	})
@@ -151,7 +152,8 @@ func (v variant) configure(cfg *control.Config) {
 	cfg.Plane.Driver.Backend = v.backend
 	if v.secure {
 		cfg.Auth.Modes = []auth.Mode{auth.Secure}
-		cfg.Auth.Client, cfg.Auth.Server = chatty{cfg.Name, cfg.Auth.Modes}, &chattyServer{modes: cfg.Auth.Modes}
+		p := &nodetest.Proof{Name: cfg.Name, Modes: cfg.Auth.Modes, Shy: true}
+		cfg.Auth.Client, cfg.Auth.Server = p.Client(), p.Server()
 	}
 	if v.compressed {
 		cfg.Protocol.Compression = control.Compression{
@@ -160,20 +162,24 @@ func (v variant) configure(cfg *control.Config) {
 	}
 }
 
+// rev is the framing of msgr2.
+func (v variant) rev() frame.Revision {
+	if v.rev0 {
+		return frame.Rev0
+	}
+	return frame.Rev1
+}
+
 // check says whether a connection is what the variant asks for.
 func (v variant) check(t *testing.T, c *control.Conn) {
 	t.Helper()
-	rev, mode, method := frame.Rev1, auth.CRC, wire.CompressionNone
-	if v.rev0 {
-		rev = frame.Rev0
-	}
+	protocol, mode, method := v.rev().String(), auth.CRC, wire.CompressionNone
 	if v.secure {
 		mode = auth.Secure
 	}
 	if v.compressed {
 		method = wire.CompressionSnappy
 	}
-	protocol := rev.String()
 	if v.msgr1 {
 		protocol = control.Msgr1
 	}

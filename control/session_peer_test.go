@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"context"
+	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // The acceptor's answers, frame by frame, to a peer that plays some rows of
@@ -42,9 +45,10 @@ type stage struct {
 	node *nodetest.Node
 	addr wire.Addr
 	name string
-	from netip.Addr             // of peers with proven names; zero: 127.0.0.1
-	l    *msgrtest.PeerListener // of a peer that is dialled; nil: none
-	conn *control.Conn          // by which it is dialled
+	from netip.Addr    // of peers with proven names; zero: 127.0.0.1
+	by   auth.Server   // of peers that are dialled; nil: none
+	l    net.Listener  // of a peer that is dialled; nil: none
+	conn *control.Conn // by which it is dialled
 }
 
 // playTo makes a stage with a node that is dialled. With peerWins the node has
@@ -82,12 +86,18 @@ func (s *stage) establish(cookie, globalSeq uint64) (*msgrtest.Peer, wire2.Serve
 	s.t.Helper()
 	p := s.dial()
 	si := p.Establish(cookie, globalSeq)
+	s.ready(p)
+	return p, si
+}
+
+// ready waits until the node is ready, too: before, another socket that comes is told to wait, or to try again.
+func (s *stage) ready(p *msgrtest.Peer) {
+	s.t.Helper()
 	s.must(p)
 	eventually(s.t, s.ctx, "the session", func() bool {
 		c := s.node.Lookup(s.addr)
 		return c == nil || c.State() == control.StateReady
 	})
-	return p, si
 }
 
 // talks checks that the session moves messages both ways; seq is the number of
@@ -221,11 +231,11 @@ func (s *stage) comeBack(si wire2.ServerIdent, nth, got uint64) *msgrtest.Peer {
 }
 
 // half is the first part of a message's frame, in mode crc.
-func half(t *testing.T, p *msgrtest.Peer, hd frame.MessageHeader, front []byte) []byte {
+func half(t *testing.T, v variant, hd frame.MessageHeader, front []byte) []byte {
 	t.Helper()
 	var b [frame.MessageHeaderSize]byte
 	hd.Put(&b)
-	f, err := frame.NewEncoder(p.Revision()).AppendFrame(nil, frame.TagMessage, b[:], front)
+	f, err := frame.NewEncoder(v.rev()).AppendFrame(nil, frame.TagMessage, b[:], front)
 	must(t, err)
 	return f[:len(f)-len(front)/2]
 }
@@ -286,11 +296,11 @@ func TestHighNumbersInAnothersNameLockNobodyOut(t *testing.T) {
 		_, si := s.establish(clientCookie, 5)
 		attack := s.reconnect(clientCookie, si.Cookie, 1<<62, 1<<62, 0)
 		attack.ExpectReconnectOK()
-		s.must(attack)
+		s.ready(attack)
 		clock.pass(handshakeLimit + time.Second)
 		owner := s.reconnect(clientCookie, si.Cookie, 6, 1, 0)
 		owner.ExpectReconnectOK()
-		s.must(owner)
+		s.ready(owner)
 		s.establish(clientCookie, 1<<62)
 		clock.pass(handshakeLimit + time.Second)
 		s.establish(clientCookie, 7)
@@ -314,21 +324,35 @@ func stageFor(t *testing.T, ctx context.Context, v variant, policy string,
 // listens has osd.2 be at the address that its peers say is theirs.
 func (s *stage) listens(by auth.Server) *stage {
 	s.t.Helper()
-	l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: wire.Addr{Nonce: 2},
-		Rev0: s.v.rev0, AuthServer: by})
-	must(s.t, err)
-	s.t.Cleanup(func() { check(s.t, l.Close()) })
-	s.l, s.addr = l, l.Addr
+	s.by, s.l = by, hold(s.t, loopback(0))
+	s.addr = wire.Addr{Type: wire.AddrMsgr2, Nonce: 2, AddrPort: s.l.Addr().(*net.TCPAddr).AddrPort()}
 	return s
 }
 
 // accept takes the node's next socket through the handshake.
 func (s *stage) accept() *msgrtest.Peer {
 	s.t.Helper()
-	p := s.l.Accept(s.ctx)
-	s.t.Cleanup(p.Close)
+	p := s.accepted()
 	p.Handshake()
 	s.must(p)
+	return p
+}
+
+// accepted is the node's next socket.
+func (s *stage) accepted() *msgrtest.Peer {
+	s.t.Helper()
+	return acceptPeer(s.t, s.ctx, s.l, msgrtest.PeerConfig{Name: osd("2"), Number: 2, Addr: s.addr, Rev0: s.v.rev0, AuthServer: s.by})
+}
+
+// acceptPeer accepts a connection, for a script that ends with the test at the latest.
+func acceptPeer(t *testing.T, ctx context.Context, l net.Listener, cfg msgrtest.PeerConfig) *msgrtest.Peer {
+	t.Helper()
+	patience, _ := ctx.Deadline()
+	must(t, l.(*net.TCPListener).SetDeadline(patience))
+	c, err := l.Accept()
+	must(t, err)
+	p := msgrtest.PeerOn(ctx, cfg, c, wire.Addr{})
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -383,7 +407,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 		p.ExpectReconnect()
 		p.SendPayload(frame.TagSessionReconnectOK, wire2.SessionReconnectOK{})
 		p.ExpectMessage()
-		p.SendPayload(frame.TagAck, msgrtest.Ack{Seq: 1})
+		p.Send(frame.TagAck, binary.LittleEndian.AppendUint64(nil, 1))
 		s.must(p)
 		eventually(t, ctx, "the ack", func() bool { st := connStats(t, s.conn); return st.IO.Sent+st.IO.Queued == 0 })
 		send(t, s.conn, 2)
@@ -398,7 +422,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 
 // everyPoint runs a test for each break point and variant.
 func everyPoint(t *testing.T, at []nodetest.Point, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	list := variants
 	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
@@ -448,8 +472,7 @@ func TestATakeOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 			c.Auth.Client = late.client(none.NewClient(c.Name), wire.OSD, func(*auth.Result) {})
 		}).listens(nil)
 		s.conn = connect(t, s.node, s.addr, wire.OSD)
-		dialled := s.l.Accept(ctx)
-		t.Cleanup(dialled.Close)
+		dialled := s.accepted()
 		go dialled.Handshake()
 		arrives(t, "the callback", late.entered)
 		p := s.dial()

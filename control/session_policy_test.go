@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // settled waits until everything that was sent is acknowledged.
@@ -109,7 +110,7 @@ func policyRuns(list []variant) (out []policyRun) {
 // protocol.
 // Matrix: SE-37, SE-38, PO-01, PO-02, PO-03, PO-04, PO-05, PO-06, PO-07, PO-08, PO-10, PO-16
 func TestEveryPairOfPoliciesHasADefinedOutcome(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	for _, name := range []string{"SFS", "SLS", "SLR"} {
 		n := nodeOf(t, newest[len(newest)-1], "osd.1", name, 1)
 		to := wire.Addr{Type: wire.AddrMsgr2, AddrPort: n.Addr.AddrPort, Nonce: 77}

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Every break point with every way to lose a connection, under every policy and
@@ -172,7 +173,7 @@ func (c trial) earlyOutlook() []outlook {
 // Matrix: FT-15, FT-16, FT-17, FT-18, FT-19, FT-20, FT-21, FT-22, FT-23, FT-24, FT-25, FT-28, INV-01, INV-02
 // Matrix: V1-10, V1-11
 func TestEveryFaultEverywhereEndsByTheRules(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	// Plain frames in both revisions, all other modes and msgr1 more thinly; half under the race detector.
 	all := productOf(allVariants)
 	plain := slices.IndexFunc(all, func(c trial) bool { return c.v == allVariants[len(variants)] })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
 // Limits of time: of a handshake, of the pauses between attempts, of a peer
@@ -59,6 +62,33 @@ func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	})
 }
 
+// The keepalive behind a large message leaves when the link has taken that. The peer is not silent meanwhile: a session
+// would send the message again without end.
+// Matrix: KA-05, KA-12
+func TestAMessageThatTakesLongerThanTheKeepaliveLimitArrives(t *testing.T) {
+	arrived := 0
+	cfg := pair.Config{Serve: &control.Dispatcher{Fast: func(*control.Conn, *control.Message) bool { arrived++; return true }}}
+	cfg.Network.Latency, cfg.Network.Window, cfg.Network.Segment = 100*time.Millisecond, 8<<10, 2<<10
+	cfg.Client.Timeouts.KeepaliveEvery, cfg.Client.Timeouts.Keepalive = 5*time.Second, 15*time.Second
+	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
+		freed := make(chan dataplane.Outcome, 1)
+		m := control.NewMessage(1, nil, make([]byte, 4<<20))
+		m.Free = func(m *control.Message) { freed <- m.Outcome() }
+		must(t, p.Conn.Send(m))
+		select {
+		case o := <-freed:
+			if o != dataplane.OutcomeAcknowledged || arrived != 1 {
+				t.Errorf("outcome %v, %d messages have come", o, arrived)
+			}
+		case <-time.After(10 * time.Minute):
+			t.Error("the message has not arrived")
+		}
+		if n := connStats(t, p.Conn).Counters.Faults; n != 0 {
+			t.Errorf("%d faults", n)
+		}
+	})
+}
+
 func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 
 // KA-04, the connector's side, and KA-07: the limit ends an attempt wherever the
@@ -71,13 +101,9 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 		var clock testClock
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
-			l, err := msgrtest.ListenPeer(msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.OSD, ID: "2"},
-				Rev0: v.rev0})
-			must(t, err)
-			defer func() { _ = l.Close() }() // the test is over
-			to, stop = l.Addr, func() {
-				p := l.Accept(ctx)
-				t.Cleanup(p.Close)
+			l := hold(t, loopback(0))
+			to, stop = wire.Addr{Type: wire.AddrMsgr2, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}, func() {
+				p := acceptPeer(t, ctx, l, msgrtest.PeerConfig{Name: osd("2"), Rev0: v.rev0})
 				p.HandshakeUntil(at)
 				check(t, p.Err())
 			}

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,13 +23,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // steerPatience bounds what must happen.
@@ -193,19 +193,12 @@ func TestAutoSteersByTableAndHintAndByCPUIfPinned(t *testing.T) {
 	}
 }
 
-const unprivilegedEnv = "RINGMSGR_TEST_UNPRIVILEGED"
-
 // The test runs itself once more, in a process that cannot get the capability.
 func TestWithoutThePrivilegeEverythingWorksAndStatsSayWhy(t *testing.T) {
-	if _, err := bpf.Probe(); err == nil && os.Getenv(unprivilegedEnv) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), unprivilegedEnv+"=1")
-		out, err := runPrepared(cmd, func() error { // the bounding set is a thread's
+	if _, err := bpf.Probe(); err == nil && !isChild(t) {
+		check(t, child(t, runtime.GOMAXPROCS(0), func() error { // the bounding set is a thread's
 			return errors.Join(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_BPF, 0, 0, 0), unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0))
-		})
-		if err != nil || !strings.Contains(out, "--- PASS: "+t.Name()) {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		}))
 		return
 	}
 	if _, err := bpf.Probe(); !errors.Is(err, bpf.ErrPermission) {
@@ -409,7 +402,7 @@ func TestThePinGoesBeforeTheSession(t *testing.T) {
 // a removed one has none of its pins.
 func TestPinsLastOverARebindAndUntilTheirCoreEnds(t *testing.T) {
 	needSteering(t)
-	nodetest.CheckLeaks(t) // of programs and maps, too
+	drivertest.LeavesNothing(t) // of programs and maps, too
 	m, at := steered(t, control.SteerTable, nil)
 	from, ctx := netip.AddrPortFrom(source(1), 0), deadline(t)
 	must(t, m.PinPeer(from, 2))

@@ -27,7 +27,8 @@ type stream struct {
 	room chan struct{} // one for each message that may be sent
 	sent uint64        // owner: who sends
 	came atomic.Uint64
-	weak bool // it may end
+	size func(n uint64) int // of the nth message
+	weak bool               // it may end
 	over chan struct{}
 	once sync.Once // over is closed
 	done sync.WaitGroup
@@ -55,7 +56,7 @@ func clientOf(backend uring.Backend, name wire.EntityName, policy control.Policy
 
 // openStream asks for a connection. Nothing is sent yet.
 func openStream(t *testing.T, m *control.Messenger, to wire.Addr, opts ...control.ConnectOption) (*stream, error) {
-	s := &stream{t: t, m: m, room: make(chan struct{}, streamWindow), over: make(chan struct{})}
+	s := &stream{t: t, m: m, size: usualSize, room: make(chan struct{}, streamWindow), over: make(chan struct{})}
 	for range streamWindow {
 		s.room <- struct{}{}
 	}
@@ -97,6 +98,14 @@ func (s *stream) echoed(m *control.Message) {
 	s.room <- struct{}{}
 }
 
+// usualSize is small, but now and then beyond what is parsed in place.
+func usualSize(n uint64) int {
+	if n%64 == 7 {
+		return 100 << 10
+	}
+	return 100
+}
+
 // push sends one message, once the window has room.
 func (s *stream) push() error {
 	select {
@@ -106,11 +115,7 @@ func (s *stream) push() error {
 	case <-s.c.Closed():
 		return s.c.Err()
 	}
-	size := 100
-	if s.sent%64 == 7 {
-		size = 100 << 10 // beyond what is parsed in place
-	}
-	m := numbered(s.sent, control.NewMessage(9, fmt.Append(nil, s.sent), make([]byte, size)))
+	m := numbered(s.sent, control.NewMessage(9, fmt.Append(nil, s.sent), make([]byte, s.size(s.sent))))
 	s.sent++
 	return s.c.Send(m)
 }
@@ -287,31 +292,6 @@ func holdsNothing(t *testing.T, ctx context.Context, n *nodetest.Node) {
 	})
 }
 
-// A test that waits for the chance of a delay would take long: this clock has every
-// timer that could be one fire at once, and keeps how long it would have been.
-type hastyClock struct {
-	control.MachineClock
-	most time.Duration
-	mu   sync.Mutex
-	took []time.Duration // guarded by mu
-}
-
-func (c *hastyClock) AfterFunc(d time.Duration, f func()) func() bool {
-	if d > c.most {
-		return c.MachineClock.AfterFunc(d, f)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.took = append(c.took, d)
-	return c.MachineClock.AfterFunc(0, f)
-}
-
-func (c *hastyClock) delays() []time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.took)
-}
-
 func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 	const n = 20
 	half := control.Delay{Probability: 0.5, Max: time.Millisecond}
@@ -319,9 +299,9 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				delays := func(seed uint64) []time.Duration {
-					clock, inject := &hastyClock{most: half.Max}, inject
+					clock, inject := &testClock{hasty: half.Max}, inject
 					inject.Seed = seed
-					server := nodeOf(t, v, "osd.1", "LP", 1, injects(inject), func(c *nodetest.NodeConfig) { c.Clock = clock })
+					server := nodeOf(t, v, "osd.1", "LP", 1, injects(inject), clock.of)
 					conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 					var want []uint64
 					for tid := range uint64(n) {
@@ -329,7 +309,7 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 						want = append(want, tid)
 						receives(t, ctx, server, want...)
 					}
-					return clock.delays()
+					return clock.pressed()
 				}
 				one, again, other := delays(1), delays(1), delays(3)
 				if len(one) == 0 || len(one) == n || !slices.Equal(one, again) || slices.Equal(one, other) {
@@ -342,10 +322,8 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 
 func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		clock := &hastyClock{most: time.Millisecond}
-		server := nodeOf(t, v, "osd.1", "LP", 1, func(c *nodetest.NodeConfig) {
-			c.Clock, c.Diagnostics.Inject = clock, control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.most}}
-		})
+		clock := &testClock{hasty: time.Millisecond}
+		server := nodeOf(t, v, "osd.1", "LP", 1, injects(control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.hasty}}), clock.of)
 		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 		send(t, conn, 1)
 		receives(t, ctx, server, 1)

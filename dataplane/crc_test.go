@@ -363,25 +363,3 @@ func TestAnEncoderThatRefusesIsAFault(t *testing.T) {
 		}
 	})
 }
-
-// What is sent encrypted stays in clear where it is: it may have to be sent
-// again, under other keys.
-func TestEncryptionLeavesThePayloadAlone(t *testing.T) {
-	overSecureModes(t, func(t *testing.T, m wireMode) {
-		c := newBed(t, nil).conn(OpenOptions{}, m)
-		msg := &Message{TID: 3, Front: payload(1, 100), Data: payload(2, 100<<10)}
-		c.send(msg)
-		first := c.take()
-		c.sock.Arrive([]byte("no frame of ours: the connection is lost, and so are its keys. " +
-			"This is longer than any head that a receiver waits for."))
-		c.settle()
-		c.h.RequeueSentUpTo(0)
-		c.open(OpenOptions{})
-		second := c.take()
-		for _, frames := range [][]parsed{first, second} {
-			if len(frames) != 1 || !bytes.Equal(frames[0].seg[3], payload(2, 100<<10)) || !bytes.Equal(frames[0].seg[1], payload(1, 100)) {
-				t.Fatalf("%d frames, or other payload", len(frames))
-			}
-		}
-	})
-}

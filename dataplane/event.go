@@ -65,9 +65,10 @@ type OpenOptions struct {
 	IdleAfter time.Duration
 	// KeepaliveEvery sends a KEEPALIVE2 in this interval; 0: never.
 	// KeepaliveTimeout ends the connection when the last one was not answered
-	// for so long, or since the last byte of a message that is still coming; 0: never. A peer of
-	// msgr1 that lacks KEEPALIVE2 is sent a KEEPALIVE, which has no answer, so that
-	// KeepaliveTimeout does not end it.
+	// for so long, or since the last byte of a message that is still coming, or since the peer
+	// took bytes that are before it, at LeastRate as a whole; 0: never. A peer of msgr1 that
+	// lacks KEEPALIVE2 is sent a KEEPALIVE, which has no answer, so that KeepaliveTimeout does
+	// not end it.
 	KeepaliveEvery   time.Duration
 	KeepaliveTimeout time.Duration
 	// LeastRate is the least number of bytes per second of an unfinished message, after
@@ -77,11 +78,6 @@ type OpenOptions struct {
 	// grace.
 	LeastRate    int64
 	MessageGrace time.Duration
-	// ControlRate bounds the frames without use in a second: keepalives, acks that free
-	// nothing, duplicates, aborted frames. A second's worth of them may come at once, and a
-	// message allows as many again; above that the connection is read more rarely. 0: 1000,
-	// negative: any number.
-	ControlRate int
 	// AlignFrom is the size of a received data segment, in bytes, from which it begins
 	// on a page (Message.Data); 0: that of Config.LargeFrom, which holds in any case.
 	AlignFrom int
@@ -118,11 +114,9 @@ func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	if s == nil {
 		// The peer has closed the socket already.
 		opt.Codec.wipe()
-		h.state = stateDelay
-		h.out++
 		why := link.Cause()
 		h.tellTap(why)
-		h.owner.Faulted(h.out, why, h.takeSnapshot())
+		h.fault(why)
 		return
 	}
 	h.sock, h.unanswered = s, h.unanswered[:0]
@@ -153,6 +147,7 @@ func (h *Handler) Delay(notify bool, answer func(Snapshot)) {
 		if answer != nil {
 			answer(h.takeSnapshot())
 		}
+		h.useful = false
 	})
 }
 

@@ -115,6 +115,34 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 	}
 }
 
+// A socket that brought nothing is of no use, whatever the sockets before it have brought: also if it does not end by a fault.
+// Matrix: SE-25
+func TestASocketIsOfUseByWhatItBringsItself(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{})
+	suspended := func(want bool) {
+		t.Helper()
+		c.h.Delay(false, func(s Snapshot) {
+			if s.Useful != want {
+				t.Errorf("of use: %v, want %v", s.Useful, want)
+			}
+		})
+		c.settle()
+	}
+	for range 2 {
+		c.arrive(c.peer.message(1, 0, &Message{}))
+		suspended(true)
+		c.open(OpenOptions{})
+		suspended(false)
+		c.h.ResetPeerState()
+		c.open(OpenOptions{})
+	}
+	c.send(&Message{})
+	c.hangUp()
+	c.h.RequeueSentUpTo(1) // the next socket brings the ack
+	c.open(OpenOptions{})
+	suspended(true)
+}
+
 // What is sent for the first time has numbers above those that the peer has.
 func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
 	for queued := range uint64(3) { // before the reconnect
@@ -129,19 +157,6 @@ func TestAReconnectTakesOverThePeersNumber(t *testing.T) {
 		if got := seqs(c.take()); !slices.Equal(got, span(42, 42+queued)) {
 			t.Errorf("%d queued: seqs %v, want them from 42 on", queued, got)
 		}
-	}
-}
-
-func TestReplayGoesBeforeUrgentMessages(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.send(&Message{TID: 1, Priority: PriorityLow})
-	c.hangUp()
-	must(t, c.h.Send(&Message{TID: 2, Priority: PriorityHighest}))
-	c.h.RequeueSentUpTo(0)
-	c.open(OpenOptions{})
-	frames := c.take()
-	if !slices.Equal(tids(frames), []uint64{1, 2}) || !slices.Equal(seqs(frames), []uint64{1, 2}) {
-		t.Errorf("sent tids %v seqs %v", tids(frames), seqs(frames))
 	}
 }
 
@@ -190,29 +205,46 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 	}
 }
 
-func TestDelayIsNoFault(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.delay()
-	if c.own.fault() != nil || c.sock.CloseCalls != 1 {
-		t.Errorf("fault %v, socket closed %d times", c.own.fault(), c.sock.CloseCalls)
-	}
-	if st := c.h.statistics(c.c); st.State != "delay" {
-		t.Errorf("state %s", st.State)
-	}
-}
-
 func TestOpenOfALostLinkIsAFault(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	c.h.Delay(false, nil)
+	if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
+		t.Errorf("fault %v, the tap has heard of the end: %v", c.own.fault(), why)
+	}
+}
+
+// openLost gives the handler a socket that is lost already, and returns the end that its tap has heard of.
+func (c *conn) openLost() error {
+	c.t.Helper()
 	l, f := c.link()
 	f.HangUp()
-	f.Errno = 0
 	l.Socket().Fault(loop.ErrLinkClosed)
 	tap := make(endsTap, 8)
 	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
 	c.settle()
-	if !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(tap.ended(), loop.ErrLinkClosed) {
-		t.Errorf("fault %v", c.own.fault())
+	return tap.ended()
+}
+
+// A message counts for the next fault alone, whatever ends its socket: the pauses between attempts
+// that come to nothing grow.
+func TestAFaultIsUsefulOnceForWhatCameBefore(t *testing.T) {
+	for name, lose := range map[string]func(c *conn){
+		"the socket is lost": func(c *conn) { c.hangUp() },
+		"another core, to which it goes, refuses it": func(c *conn) {
+			other := newBed(t, nil)
+			c.h.Migrate(other.c, nil)
+			c.settle()
+			c.bed = other
+			c.settle()
+		},
+	} {
+		c := newBed(t, nil).conn(OpenOptions{})
+		c.arrive(c.peer.message(1, 0, &Message{}))
+		lose(c)
+		_ = c.openLost()
+		if n := len(c.own.snapshots); n != 2 || !c.own.snapshots[0].Useful || c.own.snapshots[1].Useful {
+			t.Errorf("%s: %d faults, %+v", name, n, c.own.snapshots)
+		}
 	}
 }
 
@@ -275,10 +307,10 @@ func TestAMoveTellsBothCoresInOrder(t *testing.T) {
 
 // While a handler moves between cores, and its connection is replaced each
 // time, nothing that goroutines send is lost, doubled or reordered.
-// Matrix: SE-35, XC-11
+// Matrix: SE-35, SE-44, XC-01, XC-02, XC-11
 func TestConcurrentSendsSurviveMovesAndReconnects(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		const senders, each, moves = 8, 400, 25
+		const senders, each, moves = 64, 50, 25
 		cfg.Cores = 3
 		p := newPlane(t, cfg)
 		oa, ob := &recorder{}, &recorder{discard: true}

@@ -61,6 +61,7 @@ func (b *flush) keepalives() error {
 		}
 		h.ping = false
 		h.seen.Sent = wall(b.c)
+		h.askedAt = min(h.askedAt, b.s.Written())
 		if b.f.answers() {
 			h.unanswered.add(h.seen.Sent)
 		}

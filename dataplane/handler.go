@@ -52,7 +52,7 @@ type Snapshot struct {
 	OutSeq uint64 // highest sequence sent, without messages that are queued again
 	Queued bool   // something waits to be sent
 	Sent   bool   // something was sent and not acknowledged
-	Useful bool   // something was received or acknowledged since the last fault
+	Useful bool   // something was received or acknowledged since the end of the socket before
 	// Notifications is the number of the handler's last notification. Ignore
 	// notifications numbered up to it: they are older than the snapshot.
 	Notifications uint64
@@ -133,7 +133,7 @@ type Handler struct {
 	reportQueued bool // notify the owner when a message is queued
 	lossy        bool
 	holdOut      bool  // stopped by a break point
-	useful       bool  // a message or an ack has come since the last fault
+	useful       bool  // Snapshot.Useful
 	waiting      bool  // for the answer to a keepalive
 	givenUp      uint8 // sockets since the last ack, because of a full receive budget
 	sock         *loop.Socket
@@ -159,6 +159,7 @@ type Handler struct {
 	unanswered stamps
 	// On the core's clock: the last keepalive sent, and the first one without an answer.
 	pinged, asked time.Duration
+	askedAt       uint64        // the bytes before that first one on the socket
 	controlUntil  time.Duration // frames without use occupy it up to then, see useless
 	idle          loop.Timer    // looks after an open connection
 	progress      loop.Timer    // while the socket is stopped or rests, or a frame is unfinished
@@ -408,9 +409,13 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	if h.draining != nil {
 		h.draining.lost(s)
 	}
-	if h.state != stateOpen {
-		return
+	if h.state == stateOpen {
+		h.fault(err)
 	}
+}
+
+// fault brings a handler whose socket is lost from open to delay, and tells its owner.
+func (h *Handler) fault(err error) {
 	h.state = stateDelay
 	h.takeInbox()
 	h.out++
@@ -435,7 +440,6 @@ func (h *Handler) closeSocket(err error) {
 	}
 	c := s.Core()
 	h.sock = nil
-	h.holdOut, h.shown = false, nil // break points belong to the socket
 	if err != nil {
 		h.tellTap(err)
 		s.Close(err)
@@ -448,6 +452,7 @@ func (h *Handler) closeSocket(err error) {
 // endFraming lets go of an unfinished frame and of the codec. s is nil if the socket is
 // between two cores.
 func (h *Handler) endFraming(s *loop.Socket) {
+	h.holdOut, h.shown = false, nil // break points belong to the socket
 	h.framer.end(s)
 	h.framer = &h.rx
 }
@@ -473,6 +478,9 @@ func (h *Handler) clear(keep bool) {
 	h.wants.And(askedPause | askedResume)
 }
 
+// DefaultControlRate bounds the frames without use in a second, see progress.go.
+const DefaultControlRate = 1000
+
 // Defaults of HandlerConfig and OpenOptions. A zero field stands for its default
 // here as in package control, a negative one for no bound.
 const (
@@ -481,7 +489,6 @@ const (
 	DefaultIdleAfter     = 900 * time.Second
 	DefaultLeastRate     = 64 << 10
 	DefaultMessageGrace  = 10 * time.Second
-	DefaultControlRate   = 1000
 )
 
 // pace has the times and rates of OpenOptions, with the defaults; 0 stands for no bound. It never changes.
@@ -500,7 +507,7 @@ func paceOf(o *OpenOptions) pace {
 		keepaliveEvery: o.KeepaliveEvery, keepaliveTimeout: o.KeepaliveTimeout,
 		leastRate:    bound(o.LeastRate, DefaultLeastRate),
 		messageGrace: bound(o.MessageGrace, DefaultMessageGrace),
-		controlRate:  bound(o.ControlRate, DefaultControlRate),
+		controlRate:  DefaultControlRate,
 		alignFrom:    o.AlignFrom,
 	}
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -112,6 +113,19 @@ func (h *Handler) watch(c *loop.Core) {
 	c.Arm(&h.idle, c.Now()+every)
 }
 
+// notWritten is Handler.askedAt while the keepalive waits for the end of a write.
+const notWritten = math.MaxUint64
+
+// moves reports that the peer has taken bytes since the last look which are before the first
+// keepalive without an answer, and not more slowly than the least rate. A message may take longer
+// than the keepalive limit: on a lossless session the next socket would begin it anew, again and
+// again.
+func (h *Handler) moves(s *loop.Socket) bool {
+	before, taken := s.Progress()
+	size, took := s.Writing()
+	return taken > before && before < h.askedAt && (h.pace.leastRate <= 0 || took <= h.pace.patience(size, false))
+}
+
 // check looks after a connection whose timer fired, and arms the timer for the next task.
 func (h *Handler) check(c *loop.Core, now time.Duration) {
 	s, o := h.sock, h.pace
@@ -124,6 +138,9 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 	case h.framer.frame().target != nil:
 		h.asked = max(h.asked, now-s.Quiet()) // its answer comes behind the message, whose rate is bounded
 	}
+	if h.waiting && h.moves(s) {
+		h.asked = now // its answer comes behind the bytes that it still takes
+	}
 	next := time.Duration(0)
 	due := func(at time.Duration) {
 		if next == 0 || at < next {
@@ -131,6 +148,9 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 		}
 	}
 	if o.idleAfter > 0 {
+		if h.writing() > 0 && now-s.Touched() >= o.idleAfter {
+			s.Progress() // a part of a large write may have gone
+		}
 		if now-s.Touched() >= o.idleAfter {
 			s.Fault(errIdle)
 			return
@@ -145,7 +165,8 @@ func (h *Handler) check(c *loop.Core, now time.Duration) {
 		if now-h.pinged >= o.keepaliveEvery {
 			h.pinged, h.ping = now, true
 			if !h.waiting && h.framer.answers() {
-				h.waiting, h.asked = true, now
+				h.waiting, h.asked, h.askedAt = true, now, notWritten
+				s.Progress()
 			}
 			s.Mark()
 		}

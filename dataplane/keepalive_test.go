@@ -276,3 +276,64 @@ func TestAPeerThatSendsALargeMessageNeedNotAnswerMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// A keepalive leaves behind the message that is being written, and its answer comes after that: the limit counts from
+// the last time that the peer has taken a part. A peer that takes no more, or too little, is given up, as is one that
+// has all bytes before the keepalive.
+// Matrix: KA-05, KA-12
+func TestAPeerThatTakesALargeMessageNeedNotAnswerMeanwhile(t *testing.T) {
+	const size, limit, step = 4 << 20, 2 * time.Second, time.Second / 2
+	keepalives := OpenOptions{KeepaliveEvery: time.Second, KeepaliveTimeout: limit}
+	idle := OpenOptions{IdleAfter: limit}
+	for _, one := range []struct {
+		name  string
+		opt   OpenOptions
+		each  int // bytes that the peer takes in a step
+		until int // bytes after which it takes no more
+		err   error
+		after time.Duration // from the begin, or up to two seconds later
+	}{
+		{"all of it", keepalives, 128 << 10, size, nil, 0},
+		{"all of it, and is silent then", keepalives, 128 << 10, size, errKeepaliveTimeout, 16*time.Second + limit},
+		{"a half", keepalives, 128 << 10, size / 2, errKeepaliveTimeout, 8*time.Second + limit},
+		{"nothing", keepalives, 0, 0, errKeepaliveTimeout, time.Second + limit},
+		{"less than the least rate", keepalives, 1 << 10, size, errKeepaliveTimeout, 74*time.Second + limit},
+		{"all of it, without keepalives", idle, 128 << 10, size, nil, 0},
+		{"a half, without keepalives", idle, 128 << 10, size / 2, errIdle, 8*time.Second + limit},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			c := newBed(t, nil).conn(one.opt)
+			c.sock.Park = true
+			must(t, c.h.Send(&Message{Data: make([]byte, size)}))
+			c.settle()
+			took := time.Duration(0)
+			pass := func() {
+				if c.after(step); c.own.fault() == nil {
+					took += step
+				}
+			}
+			for c.sock.Taken < one.until && c.own.fault() == nil {
+				c.sock.Taken += one.each
+				pass()
+			}
+			if c.sock.Taken >= size && c.own.fault() == nil {
+				c.sock.Park = false
+				c.sock.Finish(0)
+				c.settle()
+			}
+			for range 4 * limit / step {
+				if one.err == nil {
+					c.sock.Arrive(c.peer.stamped(frame.TagKeepalive2, Timestamp{1, 2}))
+					c.answerAll()
+				}
+				pass()
+			}
+			if err := c.own.fault(); !errors.Is(err, one.err) {
+				t.Fatalf("it ends with %v, want %v", err, one.err)
+			}
+			if one.err != nil && (took < one.after-step || took > one.after+2*time.Second) {
+				t.Errorf("given up after %v, want %v or a little more", took, one.after)
+			}
+		})
+	}
+}

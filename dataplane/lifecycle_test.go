@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,42 +59,6 @@ func TestARemovedCoreWaitsForWhatItHas(t *testing.T) {
 		t.Errorf("state %v", gone.State())
 	}
 	planetest.CheckCores(t, p, 1, 2)
-}
-
-func TestLoadCountsTheHandlersOfACore(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
-	loads := func() [2]int { return [2]int{p.Core(0).Load(), p.Core(1).Load()} }
-	expect := func(when string, want [2]int) {
-		t.Helper()
-		if got := loads(); got != want {
-			t.Errorf("%s: loads %v, want %v", when, got, want)
-		}
-	}
-	a := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	b := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	expect("two made", [2]int{2, 0})
-	a.Delay(false, nil)
-	a.Move(p.Core(1), MoveCause{}, nil)
-	over := make(chan struct{})
-	a.Close(func() { close(over) })
-	b.Move(p.Core(0), MoveCause{}, nil)
-	<-over
-	turn(t, p.Core(0))
-	expect("one moved and closed", [2]int{1, 0})
-}
-
-func TestStatsOfAHandlerDoNotHangOnACoreThatStalls(t *testing.T) {
-	p := newPlane(t, loop.Config{Cores: 1, StallAfter: 10 * time.Millisecond, Driver: uring.Config{Backend: uring.Epoll}})
-	h := NewHandler(p.Core(0), HandlerConfig{Owner: &recorder{}})
-	end := make(chan struct{})
-	must(t, p.Core(0).Do(func(*loop.Core) { <-end }))
-	defer close(end)
-	for p.Core(0).Healthy() {
-		runtime.Gosched()
-	}
-	if _, err := h.Stats(); !errors.Is(err, loop.ErrStalled) {
-		t.Errorf("stats of a handler on it: %v", err)
-	}
 }
 
 func TestStatsOfAHandlerFailAtOnceInItsDispatch(t *testing.T) {
@@ -314,30 +280,58 @@ func exchange(t *testing.T, count int, ha, hb *Handler, oa, ob *recorder, during
 	}
 }
 
-// Both ends are ours, over every engine and in both protocols: many messages of all
-// sizes both ways, acknowledged.
+// Both ends are ours, over every engine and in both protocols: many messages of all sizes both ways, acknowledged.
+// Also while the connection changes cores, again and again, with its sockets in the middle of everything: no byte is
+// lost, doubled or reordered, data begins on a page, and neither end sees a fault.
 // Matrix: FR-25, V1-06
-func TestTwoHandlersExchangeEverything(t *testing.T) {
+func TestTwoHandlersExchangeEverythingWhereverTheyAre(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg loop.Config) {
-		cfg.Cores = 2
-		cfg.Spin = 20 * time.Microsecond
-		for _, mode := range append(wireModes[1:2:2], msgr1Modes...) {
-			t.Run(mode.name, func(t *testing.T) {
-				p := newPlane(t, cfg)
-				oa, ob := &recorder{}, &recorder{}
-				ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
-				joinMode(t, ha, hb, OpenOptions{
-					Throttles:      &loop.Throttles{Frames: loop.NewThrottle(50), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
-					KeepaliveEvery: time.Millisecond,
-				}, mode)
-				exchange(t, 150, ha, hb, oa, ob, nil)
-				if st := stats(t, p.Core(0)); st.MessagesIn != 150 || st.MessagesOut != 150 || st.BytesIn == 0 || st.Handlers != 1 {
-					t.Errorf("%+v", st)
-				}
-				if log := append(oa.log(), ob.log()...); len(log) != 0 {
-					t.Errorf("events %v", log)
-				}
-			})
+		cfg.Cores, cfg.Spin = 3, 20*time.Microsecond
+		for _, mode := range slices.Concat([]wireMode{plain2}, msgr1Modes) {
+			for _, kind := range []string{"", "lossy", "moves", "moves, lossy"} {
+				t.Run(mode.name+" "+kind, func(t *testing.T) {
+					exchangeOn(t, newPlane(t, cfg), mode, strings.HasSuffix(kind, "lossy"), strings.HasPrefix(kind, "moves"))
+				})
+			}
 		}
 	})
+}
+
+func exchangeOn(t *testing.T, p *loop.Plane, mode wireMode, lossy, moves bool) {
+	oa, ob := &recorder{}, &recorder{}
+	ha, hb := NewHandler(p.Core(0), HandlerConfig{Owner: oa}), NewHandler(p.Core(1), HandlerConfig{Owner: ob})
+	checkAligned(t, oa, pageSize)
+	checkAligned(t, ob, pageSize)
+	joinMode(t, ha, hb, OpenOptions{
+		Lossy: lossy, AlignFrom: pageSize, KeepaliveEvery: time.Millisecond, IdleAfter: time.Hour,
+		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
+	}, mode)
+	exchange(t, 150, ha, hb, oa, ob, func(sent <-chan struct{}) {
+		for i, left := 0, 2; moves && left > 0; i++ {
+			select {
+			case <-sent:
+				left--
+			default:
+			}
+			migrate(t, ha, p.Core(i%3))
+			migrate(t, hb, p.Core((i/2+1)%3))
+		}
+	})
+	var in, out uint64
+	live := int64(0)
+	for _, c := range p.All() {
+		st := stats(t, c)
+		in, out, live = in+st.MessagesIn, out+st.MessagesOut, live+st.Handlers
+		if st.Handlers != st.Sockets {
+			t.Errorf("core %d: %d sockets, %d handlers", c.ID(), st.Sockets, st.Handlers)
+		}
+	}
+	if in != 300 || out != 300 || live != 2 {
+		t.Errorf("%d messages came, %d were sent, %d handlers have a socket", in, out, live)
+	}
+	for _, r := range []*recorder{oa, ob} {
+		if log := r.log(); r.fault() != nil || (len(log) > 0) != moves || moves && !slices.ContainsFunc(log, func(s string) bool { return strings.HasPrefix(s, "moved from") }) {
+			t.Errorf("fault %v, events %v", r.fault(), log)
+		}
+	}
 }

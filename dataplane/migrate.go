@@ -87,10 +87,7 @@ func (h *Handler) attachState(c *loop.Core, l *migrationState) {
 	if err := h.adopt(c, l); err != nil {
 		h.tellTap(err)
 		h.endFraming(nil)
-		h.holdOut, h.state = false, stateDelay
-		h.takeInbox()
-		h.out++
-		h.owner.Faulted(h.out, err, h.takeSnapshot())
+		h.fault(err)
 		return
 	}
 	h.sock.Continue()

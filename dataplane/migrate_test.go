@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,59 +18,6 @@ import (
 func migrate(t testing.TB, h *Handler, to *loop.Core) {
 	t.Helper()
 	await(t, func(done func()) { h.Migrate(to, done) })
-}
-
-// A connection changes cores with its socket in the middle of everything: no
-// byte is lost, doubled or reordered, data begins on a page, and neither end sees a fault.
-func TestALiveConnectionChangesCores(t *testing.T) {
-	for _, lossy := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lossy=%v", lossy), func(t *testing.T) {
-			overBackends(t, func(t *testing.T, cfg loop.Config) { changeCores(t, cfg, lossy) })
-		})
-	}
-}
-
-func changeCores(t *testing.T, cfg loop.Config, lossy bool) {
-	cfg.Cores = 3
-	p := newPlane(t, cfg)
-	oa, ob := &recorder{}, &recorder{}
-	checkAligned(t, oa, pageSize)
-	checkAligned(t, ob, pageSize)
-	ha, hb := couple(t, p.Core(0), p.Core(1), oa, ob, OpenOptions{
-		Lossy: lossy, IdleAfter: time.Hour, AlignFrom: pageSize,
-		Throttles: &loop.Throttles{Frames: loop.NewThrottle(20), Bytes: loop.NewThrottle(1 << 20), Shared: loop.NewThrottle(1 << 20)},
-	})
-	moves := 0
-	exchange(t, 300, ha, hb, oa, ob, func(sent <-chan struct{}) {
-		for left := 2; left > 0; moves++ {
-			select {
-			case <-sent:
-				left--
-			default:
-			}
-			migrate(t, ha, p.Core(moves%3))
-			migrate(t, hb, p.Core((moves/2+1)%3))
-		}
-	})
-	for _, r := range []*recorder{oa, ob} {
-		if err := r.fault(); err != nil {
-			t.Errorf("fault %v", err)
-		}
-		if !slices.ContainsFunc(r.log(), func(s string) bool { return strings.HasPrefix(s, "moved from") }) {
-			t.Errorf("events %v", r.log())
-		}
-	}
-	live := int64(0)
-	for _, c := range p.All() {
-		st := stats(t, c)
-		live += st.Handlers
-		if st.Handlers != st.Sockets {
-			t.Errorf("core %d: %d sockets, %d handlers", c.ID(), st.Sockets, st.Handlers)
-		}
-	}
-	if live != 2 {
-		t.Errorf("%d handlers with a socket, after %d rounds", live, moves)
-	}
 }
 
 // bench with two fake drivers: every step is under control.
@@ -154,6 +100,53 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 	a.close()
 }
 
+// Nor is one that came before the move, from another mailbox, and waits for its turn behind it.
+func TestAnEventThatCameBeforeTheMoveEndsTheWaitOfItsSocket(t *testing.T) {
+	a, b, c := inFlight(t)
+	before := c.h.posted
+	c.h.posted += 2 // the numbers of the move
+	closed := false
+	c.h.Close(func() { closed = true })
+	after := c.h.posted
+	a.settle()
+	c.h.posted = before
+	c.h.Migrate(b.c, nil)
+	c.h.posted = after
+	for range 5 {
+		a.settle()
+		b.settle()
+	}
+	if !closed || c.h.Core() != b.c {
+		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
+	}
+	b.close()
+	a.close()
+}
+
+// A core may look at a connection that is on its way to it before the socket is there: what was asked for is done then.
+func TestAResumeBetweenTwoCoresIsNotForgotten(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{})
+	c.h.Pause()
+	c.settle()
+	c.sock.Arrive(c.peer.message(1, 0, &Message{TID: 1}))
+	c.settle()
+	if n := len(c.own.list()); n != 0 {
+		t.Fatalf("%d messages while it is paused", n)
+	}
+	c.own.onMoved = func(h *Handler) {
+		h.Resume()
+		h.touched(b.c) // before the socket is there
+	}
+	c.leave(b)()
+	c.settle()
+	if n := len(c.own.list()); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	b.close()
+	a.close()
+}
+
 // A connection that stands in the line of a throttle stands there again on its
 // new core, and gets its share when others give back.
 func TestAThrottledConnectionChangesCores(t *testing.T) {
@@ -187,6 +180,28 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 	})
 }
 
+// A message of a lossy session that is in a write is out of the queue, and has not left: our direction ends behind it.
+func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
+	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+	c.sock.Park = true
+	c.send(&Message{TID: 1})
+	ended := make(chan error, 1)
+	c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
+	for range 3 {
+		c.after(drainEvery)
+	}
+	if c.sock.WriteEnded || len(ended) != 0 {
+		t.Error("our direction has ended before the message")
+	}
+	c.sock.Finish(0)
+	c.settle()
+	if c.after(drainEvery); !c.sock.WriteEnded {
+		t.Error("our direction goes on behind the message")
+	}
+	c.hangUp()
+	must(t, <-ended)
+}
+
 // A drain goes on where its handler is, also after the end of the core on which it began. It ends with its
 // handler at once, as a core that is ending fires no timer.
 func TestADrainGoesWithItsHandler(t *testing.T) {
@@ -201,6 +216,7 @@ func TestADrainGoesWithItsHandler(t *testing.T) {
 		ended := make(chan error, 1)
 		c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
 		c.h.Migrate(a.c, nil) // it is there
+		c.h.Move(a.c, MoveCause{}, nil)
 		a.settle()
 		move(c.h, b.c)
 		a.settle()
@@ -213,6 +229,9 @@ func TestADrainGoesWithItsHandler(t *testing.T) {
 			c.h.Delay(false, nil)
 			c.open(OpenOptions{Lossy: true})
 			b.after(drainEvery)
+			if !c.sock.WriteEnded || len(ended) > 0 {
+				t.Errorf("%s: our direction has ended: %v, the drain has: %v", name, c.sock.WriteEnded, len(ended) > 0)
+			}
 			c.hangUp()
 		}
 		if len(ended) != 1 || errors.Is(<-ended, ErrUndelivered) != (name == "close") {
@@ -254,71 +273,81 @@ func TestASocketThatArrivesAtADeadCoreIsLost(t *testing.T) {
 	})
 }
 
+// frozen freezes the handler, and returns its state.
+func (c *conn) frozen() (st HandlerState) {
+	c.t.Helper()
+	c.h.Freeze(func(got HandlerState) { st = got })
+	c.settle()
+	return st
+}
+
 func TestFrozenHandlerKeepsItsQueueAndTakesNothing(t *testing.T) {
-	overPlanes(t, 1, func(t *testing.T, p *loop.Plane) {
-		h := NewHandler(p.Core(0), HandlerConfig{Owner: nil, QueueMessages: 3})
-		freeze := func() HandlerState {
-			answer := make(chan HandlerState, 1)
-			h.Freeze(func(st HandlerState) { answer <- st })
-			return <-answer
+	c := newBed(t, nil).handler(HandlerConfig{QueueMessages: 3})
+	first, urgent, last := NewMessage(1, nil, nil), &Message{Priority: PriorityHigh}, NewMessage(3, nil, nil)
+	must(t, c.h.Send(first))
+	c.settle()
+	c.h.notified.Store(true) // the next one is in the inbox when the handler freezes
+	must(t, c.h.Send(urgent))
+	if st := c.frozen(); len(st.Sent)+len(st.Replay) != 0 || !slices.Equal(st.Queued, []*Message{urgent, first}) {
+		t.Errorf("%+v", st)
+	}
+	room := c.h.Room()
+	for range 3 { // what is refused takes no room
+		if err := c.h.Send(last); !errors.Is(err, ErrFrozen) {
+			t.Errorf("Send: %v", err)
 		}
-		a, b, c := NewMessage(1, nil, nil), NewMessage(2, nil, nil), NewMessage(3, nil, nil)
-		b.Priority = PriorityHigh
-		for _, m := range []*Message{a, b} {
-			must(t, h.Send(m))
-		}
-		st := freeze()
-		if len(st.Sent)+len(st.Replay) != 0 || len(st.Queued) != 2 || st.Queued[0] != b || st.Queued[1] != a {
-			t.Errorf("%+v", st)
-		}
-		room := h.Room()
-		for range 3 { // what is refused takes no room
-			if err := h.Send(c); !errors.Is(err, ErrFrozen) {
-				t.Errorf("Send: %v", err)
-			}
-		}
-		charged(t, h, 2, 0)
-		h.Thaw()
-		<-room
-		if err := h.Send(c); err != nil {
-			t.Errorf("Send after Thaw: %v", err)
-		}
-		if st := freeze(); len(st.Queued) != 3 || st.Queued[2] != c {
-			t.Errorf("%+v", st)
-		}
-		await(t, h.Close)
-		if err := h.Send(NewMessage(1, nil, nil)); !errors.Is(err, ErrDropped) {
-			t.Errorf("Send after Close: %v", err)
-		}
-		if st := freeze(); len(st.Queued) != 0 {
-			t.Errorf("a closed handler has %+v", st)
-		}
-	})
+	}
+	charged(t, c.h, 2, 0)
+	c.h.Thaw()
+	c.settle()
+	<-room
+	must(t, c.h.Send(last))
+	if st := c.frozen(); !slices.Equal(st.Queued, []*Message{urgent, first, last}) {
+		t.Errorf("behind a thaw: %+v", st)
+	}
+	c.closeHandler()
+	if err := c.h.Send(NewMessage(1, nil, nil)); !errors.Is(err, ErrDropped) {
+		t.Errorf("Send after Close: %v", err)
+	}
+	if st := c.frozen(); len(st.Queued) != 0 {
+		t.Errorf("a closed handler has %+v", st)
+	}
+}
+
+// A message that was sent before its handler has frozen is in the state, though the core was not told of it before.
+func TestAMessageThatIsSentWhileTheHandlerFreezesIsInItsState(t *testing.T) {
+	c := newBed(t, nil).handler(HandlerConfig{})
+	var got HandlerState
+	c.h.Freeze(func(st HandlerState) { got = st })
+	m := NewMessage(1, nil, nil)
+	must(t, c.h.Send(m)) // its task comes behind the event
+	c.settle()
+	if len(got.Queued) != 1 || got.Queued[0] != m {
+		t.Errorf("the state has %d messages", len(got.Queued))
+	}
+	if err := c.h.Send(NewMessage(1, nil, nil)); !errors.Is(err, ErrFrozen) {
+		t.Errorf("sent to a frozen handler: %v", err)
+	}
+	c.closeHandler()
 }
 
 func TestRestoredHandlerHasTheStateOfTheFrozenOne(t *testing.T) {
-	overPlanes(t, 1, func(t *testing.T, p *loop.Plane) {
-		m := make([]*Message, 6)
-		for i := range m {
-			m[i] = NewMessage(uint16(i), make([]byte, 10), nil)
-		}
-		h := NewHandler(p.Core(0), HandlerConfig{QueueMessages: 1})
-		st := HandlerState{InSeq: 4, OutSeq: 9, Sent: m[:2], Replay: m[2:4], Queued: m[4:]}
-		must(t, h.Restore(st))
-		if m[0].Seq() != 8 || m[1].Seq() != 9 {
-			t.Errorf("sequences %d and %d", m[0].Seq(), m[1].Seq())
-		}
-		charged(t, h, 6, 60)
-		answer := make(chan HandlerState, 1)
-		h.RequeueSentUpTo(8)
-		h.Freeze(func(st HandlerState) { answer <- st })
-		got := <-answer
-		if got.InSeq != 4 || got.OutSeq != 8 || len(got.Sent) != 0 || len(got.Replay) != 3 || got.Replay[0] != m[1] || len(got.Queued) != 2 {
-			t.Errorf("%+v", got)
-		}
-		h.Close(nil)
-		if err := NewHandler(p.Core(0), HandlerConfig{}).Restore(HandlerState{OutSeq: 1, Sent: []*Message{NewMessage(1, nil, nil), NewMessage(1, nil, nil)}}); err == nil {
-			t.Error("more messages than sequences are restored")
-		}
-	})
+	b := newBed(t, nil)
+	c, m := b.handler(HandlerConfig{QueueMessages: 1}), make([]*Message, 6)
+	for i := range m {
+		m[i] = NewMessage(uint16(i), make([]byte, 10), nil)
+	}
+	must(t, c.h.Restore(HandlerState{InSeq: 4, OutSeq: 9, Sent: m[:2], Replay: m[2:4], Queued: m[4:]}))
+	if m[0].Seq() != 8 || m[1].Seq() != 9 {
+		t.Errorf("sequences %d and %d", m[0].Seq(), m[1].Seq())
+	}
+	charged(t, c.h, 6, 60)
+	c.h.RequeueSentUpTo(8)
+	if got := c.frozen(); got.InSeq != 4 || got.OutSeq != 8 || len(got.Sent) != 0 || !slices.Equal(got.all(), m[1:]) || len(got.Replay) != 3 {
+		t.Errorf("%+v", got)
+	}
+	tooMany := HandlerState{OutSeq: 1, Sent: []*Message{NewMessage(1, nil, nil), NewMessage(1, nil, nil)}}
+	if b.handler(HandlerConfig{}).h.Restore(tooMany) == nil {
+		t.Error("more messages than sequences are restored")
+	}
 }

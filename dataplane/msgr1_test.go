@@ -267,35 +267,6 @@ func TestAnyWildFieldOfAHeaderOfMsgr1IsAFaultOrHarmless(t *testing.T) {
 	})
 }
 
-// The units are taken in the order of the protocol text, all before the message is
-// dispatched: the first throttle that is full is the one that is waited for.
-func TestAMessageOfMsgr1WaitsForTheFirstThrottleThatIsFull(t *testing.T) {
-	for full := range 3 {
-		ts := &loop.Throttles{Frames: loop.NewThrottle(3), Bytes: loop.NewThrottle(3000), Shared: loop.NewThrottle(3000)}
-		list := []*loop.Throttle{ts.Frames, ts.Bytes, ts.Shared}
-		list[full].SetLimit(1)
-		c := newBed(t, nil).conn(OpenOptions{Throttles: ts}, plain1)
-		kept := c.keep()
-		for seq := uint64(1); seq <= 2; seq++ {
-			c.arrive(c.peer.message(seq, 0, &Message{Front: make([]byte, 1000)}))
-		}
-		for i, th := range list {
-			if want := map[bool]int64{true: 1}[i == full]; th.Waiting() != want {
-				t.Errorf("throttle %d of the order is full: %d wait for throttle %d", full, th.Waiting(), i)
-			}
-		}
-		if ts.Frames.Used() != 1 || ts.Bytes.Used() != 1000 || ts.Shared.Used() != 1000 {
-			t.Errorf("%d, %d and %d are held by one message", ts.Frames.Used(), ts.Bytes.Used(), ts.Shared.Used())
-		}
-		(*kept)[0].Release()
-		c.settle()
-		if len(*kept) != 2 {
-			t.Errorf("throttle %d: the second message does not come", full)
-		}
-		(*kept)[1].Release()
-	}
-}
-
 // With checks that are switched off the bytes count as they came, and what is passed on
 // has the crcs of these bytes.
 // Matrix: V1-05

@@ -448,8 +448,7 @@ func TestAPostingStaysBehindWhenItsSessionIsHandedOver(t *testing.T) {
 		c, ts, _ := postBed(t, mode, loop.ReceiveReady, 0)
 		g := c.post(7, 100_000)
 		c.flow(c.peer.message(1, 0, &Message{TID: 7, Data: payload(3, 100_000)})[:60_000])
-		c.h.Freeze(func(HandlerState) {})
-		c.settle()
+		c.frozen()
 		nothingHeld(t, c, ts, mode.name)
 		g.fill()
 		if !slices.Equal(c.h.Postings(), []*Posting{&g.Posting}) || !c.h.RemovePosting(c.c, &g.Posting) || !g.untouched() {

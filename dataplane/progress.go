@@ -181,8 +181,9 @@ func (p *pace) patience(n int, contended bool) time.Duration {
 
 // Frames without a message cost their core as much as small messages, and no budget counts
 // them: keepalives, acks that free nothing, aborted frames. A peer may send a second's worth
-// of them at once (OpenOptions.ControlRate). Above that the connection is not read for a
-// while, again and again, until a message comes. Honest peers send one in some seconds.
+// of them at once (DefaultControlRate), and a message allows as many again. Above that the
+// connection is not read for a while, again and again, until a message comes. Honest peers send
+// one in some seconds.
 // Duplicates of messages do not count: a session that resumes may bring many in a row, and the
 // frames after them must not wait.
 //
@@ -195,12 +196,11 @@ const controlPause = time.Second / 8
 
 // useless counts a frame without use.
 func (h *Handler) useless(c *loop.Core) {
-	rate := h.pace.controlRate
-	if rate <= 0 || h.sock == nil || h.sock.HungUp() {
+	if h.sock == nil || h.sock.HungUp() {
 		return
 	}
 	now := c.Now()
-	h.controlUntil = max(h.controlUntil, now) + time.Second/time.Duration(rate)
+	h.controlUntil = max(h.controlUntil, now) + time.Second/time.Duration(h.pace.controlRate)
 	if h.controlUntil-now <= time.Second {
 		return
 	}

@@ -253,20 +253,6 @@ func TestAShortReadDoesNotHideTheEndThatCameWithIt(t *testing.T) {
 	}
 }
 
-func TestTheEndIsSeenBehindAThrottle(t *testing.T) {
-	th := loop.NewThrottle(1)
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true, Throttles: &loop.Throttles{Frames: th}})
-	kept := c.keep()
-	c.sock.Whole = append(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{})...)
-	c.sock.End = true
-	c.sock.Edge(unix.POLLRDHUP)
-	c.settle()
-	c.releaseEach(kept)
-	if len(c.own.list()) != 2 || !errors.Is(c.own.fault(), io.EOF) {
-		t.Fatalf("%d messages, fault %v", len(c.own.list()), c.own.fault())
-	}
-}
-
 // Matrix: V1-05
 func TestDamageEndsOnlyItsConnection(t *testing.T) {
 	for _, m := range allModes {
@@ -468,27 +454,6 @@ func TestAStreamComesWholeWhateverDisturbsIt(t *testing.T) {
 	})
 	if took < 15 || left < 40 || posted < 20 {
 		t.Errorf("it went to the buffers %d times, and back %d times; %d postings were used", took, left, posted)
-	}
-}
-
-func TestAThrottledConnectionHoldsBackABoundedAmount(t *testing.T) {
-	for _, receive := range receiveModes {
-		t.Run(string(receive), func(t *testing.T) {
-			ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
-			c := newBed(t, receiving(receive)).conn(OpenOptions{Throttles: ts})
-			kept := c.keep()
-			const total = 400
-			list := make([]*Message, total)
-			for i := range list {
-				list[i] = &Message{TID: uint64(i), Type: 3, Front: payload(i, 4000)}
-				c.arrive(c.peer.message(uint64(i+1), 0, list[i]))
-			}
-			if held := c.h.sock.Backlog(); held > loop.BacklogBytes+64<<10 {
-				t.Errorf("%d bytes are held back", held)
-			}
-			c.releaseEach(kept)
-			checkReceived(t, c.own.list(), list)
-		})
 	}
 }
 

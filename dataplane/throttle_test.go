@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -214,28 +215,32 @@ func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
 
 // Matrix: TH-08
 func TestAThrottledConnectionDoesNotReadOnAndSeesItsEndAfterTheRelease(t *testing.T) {
-	th := loop.NewThrottle(1)
-	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
-	c := tc.conns[0]
-	c.numbered(1, 3)
-	c.sock.HangUp()
-	tc.settle()
-	reads, turns := c.sock.Reads, tc.c.Counts().Turns
-	for range 10 {
-		tc.after(time.Second)
-	}
-	if c.sock.Reads != reads {
-		t.Errorf("%d reads while throttled", c.sock.Reads-reads)
-	}
-	if spins := tc.c.Counts().Turns - turns; spins > 40 {
-		t.Errorf("%d turns while throttled", spins)
-	}
-	c.alive("before the arrived messages were delivered")
-	for range 3 {
-		tc.release()
-	}
-	if len(tc.order) != 3 || c.own.fault() == nil {
-		t.Errorf("dispatched %v, fault %v", tc.order, c.own.fault())
+	for _, together := range []bool{false, true} { // the messages and the end, in one read
+		tc := newThrottledConns(t, 1, &loop.Throttles{Frames: loop.NewThrottle(1)})
+		c := tc.conns[0]
+		if together {
+			for seq := range uint64(3) {
+				c.sock.Whole = append(c.sock.Whole, c.peer.message(seq+1, 0, &Message{})...)
+			}
+		} else {
+			c.numbered(1, 3)
+		}
+		c.hangUp()
+		reads, turns := c.sock.Reads, tc.c.Counts().Turns
+		for range 10 {
+			tc.after(time.Second)
+		}
+		if c.sock.Reads != reads {
+			t.Errorf("%d reads while throttled", c.sock.Reads-reads)
+		}
+		if spins := tc.c.Counts().Turns - turns; spins > 40 {
+			t.Errorf("%d turns while throttled", spins)
+		}
+		c.alive("before the arrived messages were delivered")
+		tc.releaseEach(&tc.kept)
+		if len(tc.order) != 3 || !errors.Is(c.own.fault(), io.EOF) {
+			t.Errorf("dispatched %v, fault %v", tc.order, c.own.fault())
+		}
 	}
 }
 
@@ -393,10 +398,9 @@ func TestAMessageThatAFrozenHandlerRefusesCountsAsReceived(t *testing.T) {
 	var m *Message
 	l.own.onMessage = func(_ *Handler, got *Message) { m = got; m.Retain() }
 	l.arrive(l.peer.message(1, 0, &Message{Front: make([]byte, 1000)}))
-	frozen := l.bed.handler(HandlerConfig{})
-	frozen.h.Freeze(func(HandlerState) {})
-	l.settle()
-	if err := frozen.h.Send(m); !errors.Is(err, ErrFrozen) || l.held(1000) != 1 {
+	other := l.bed.handler(HandlerConfig{})
+	other.frozen()
+	if err := other.h.Send(m); !errors.Is(err, ErrFrozen) || l.held(1000) != 1 {
 		t.Errorf("%v, and %d messages count", err, l.held(1000))
 	}
 	m.Release()

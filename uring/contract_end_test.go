@@ -89,46 +89,46 @@ func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 	})
 }
 
+// What was sent before arrives, then the end. The other direction goes on.
 // Matrix: SH-14
-func TestShutdownEndsBothDirections(t *testing.T) {
+func TestEndWritingEndsOneDirection(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, peer, user, _ := r.clogged()
-		ready, _ := r.ready(s)
-		r.d.Shutdown(s)
-		r.expectFinal(user, unix.EPIPE, unix.ECONNRESET, unix.ECANCELED)
-		if c := r.await(ready); c.Res < 0 && c.Flags&uring.More != 0 {
-			t.Fatalf("Ready: %+v", c)
-		}
-		if _, ended := r.drain(s); !ended {
-			t.Fatal("the stream goes on")
-		}
-		reader, _ := r.ready(peer)
+		a, b := r.pair(uring.SocketOptions{})
+		r.sendAll(a, r.vec([]byte("last words")))
+		r.d.EndWriting(a)
+		ready, _ := r.ready(b)
+		var got []byte
 		for ended := false; !ended; {
-			if _, ended = r.drain(peer); !ended {
-				r.await(reader)
-			}
+			r.await(ready)
+			var p []byte
+			p, ended = r.drain(b)
+			got = append(got, p...)
+		}
+		if string(got) != "last words" {
+			t.Errorf("before the end came %q", got)
+		}
+		answer, _ := r.ready(a)
+		r.sendAll(b, r.vec([]byte("x")))
+		expectReadable(t, r.await(answer))
+		if p, ended := r.drain(a); string(p) != "x" || ended {
+			t.Errorf("the other direction brings %q, ended: %v", p, ended)
 		}
 	})
 }
 
-func TestShutdownEndsReceiveAndAccept(t *testing.T) {
+// A send in flight, or a later one, fails.
+func TestNothingIsSentBehindEndWriting(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		l := r.listen(loopback, uring.ListenOptions{})
-		user, _ := r.accept(l)
-		r.settle()
-		r.d.Shutdown(l)
-		if c := r.awaitFinal(user); c.Res >= 0 {
-			t.Fatalf("accept ended with %+v", c)
+		clogged, _, user, _ := r.clogged()
+		r.d.EndWriting(clogged)
+		r.expectFinal(user, unix.EPIPE, unix.ECONNRESET, unix.ECANCELED)
+		s, _ := r.plain()
+		r.d.EndWriting(s)
+		done, later, _ := r.send(s, r.vec([]byte("x")), 0)
+		if done {
+			t.Fatal("sent behind the end")
 		}
-		if r.d.Info().Receive {
-			s, _ := r.plain()
-			user, _ := r.receive(s)
-			r.settle()
-			r.d.Shutdown(s)
-			if c := r.awaitFinal(user); c.Res != 0 {
-				t.Fatalf("receive ended with %+v (%v), want the end of the stream", c, c.Errno())
-			}
-		}
+		r.expectFinal(later, unix.EPIPE)
 	})
 }
 
@@ -142,15 +142,25 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 				r := newRig(t, uring.Config{Backend: backend})
 				defer r.finish()
 				flights := r.inFlight()
-				// Connections that the kernel has accepted for us, and nobody took.
-				addr := r.d.LocalAddr(flights["accept"].s).String()
-				for range 3 {
-					c, err := net.Dial("tcp", addr)
+				s, _ := r.plain()
+				accept := flights["accept"]
+				dial := func() {
+					c, err := net.Dial("tcp", r.d.LocalAddr(accept.s).String())
 					must(t, err)
 					r.cleanup(func() { c.Close() })
 				}
-				s, _ := r.plain()
-				r.ready(s) // never submitted
+				dial()
+				given := r.await(accept.user) // by the last Wait
+				for range 3 {                 // no Wait gives these
+					dial()
+				}
+				r.ready(s)
+				r.d.EndWriting(s) // lets the kernel accept
+				r.ready(s)        // never submitted
+				r.closeDriver()
+				if err := unix.Close(int(given.Res)); err != nil {
+					t.Errorf("a connection that the test has: %v", err)
+				}
 			}
 			open() // what the runtime opens once is open now
 			before := drivertest.Descriptors(t)

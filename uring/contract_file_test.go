@@ -144,6 +144,12 @@ func TestATransferOfTwoGigabytesAndARequestOfAnotherKindAreRefused(t *testing.T)
 				t.Errorf("a request of kind %v: %v", kind, err)
 			}
 		}
+		socket, _ := r.plain()
+		if _, _, err := r.d.Send(socket, v, 1, 0); !errors.Is(err, unix.EMSGSIZE) {
+			t.Errorf("a send: %v", err)
+		}
+		r.d.Close(r.listener)
+		r.until("the listener is still open", func() bool { return r.unended == 0 })
 		if n := r.d.Stats().InFlight; n != 0 {
 			t.Errorf("%d operations in flight", n)
 		}

@@ -3,6 +3,7 @@ package uring_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -26,6 +27,12 @@ func TestReadyReportsWhatCameBeforeArming(t *testing.T) {
 		expectReadable(t, r.await(user))
 		if data, ended := r.drain(s); string(data) != "early" || ended {
 			t.Fatalf("read %q, end %v", data, ended)
+		}
+		if r.d.Info().Receive {
+			return
+		}
+		if _, err := r.d.Arm(uring.KindReceive, s, r.user()); !errors.Is(err, errors.ErrUnsupported) {
+			t.Fatalf("Receive: %v, want errors.ErrUnsupported", err)
 		}
 	})
 }
@@ -67,22 +74,6 @@ func TestRecvBoundaries(t *testing.T) {
 	})
 }
 
-func TestReceiveIsSupportedAsSaid(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, _ := r.plain()
-		user := r.user()
-		op, err := r.d.Arm(uring.KindReceive, s, user)
-		if want := r.d.Info().Receive; want != (err == nil) {
-			t.Fatalf("Info().Receive %v, Receive: %v", want, err)
-		}
-		if err == nil {
-			r.track(op, user, uring.KindReceive)
-		} else if !errors.Is(err, errors.ErrUnsupported) {
-			t.Fatalf("Receive: %v, want errors.ErrUnsupported", err)
-		}
-	})
-}
-
 // Matrix: FR-25, SH-14, IO-05, IO-16
 func TestALargeSendArrivesWholeAndLeavesItsListAsItWas(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -102,6 +93,37 @@ func TestALargeSendArrivesWholeAndLeavesItsListAsItWas(t *testing.T) {
 			if c, ok := r.take(user); ok && int(c.Res) != len(want) || !bytes.Equal(got, want) {
 				t.Fatalf("flags %d: %+v (%v), the peer has %d bytes of %d, or others", flags, c, c.Errno(), len(got), len(want))
 			}
+		}
+	})
+}
+
+// The peer's kernel acknowledges bytes also while the rest of their send is in flight.
+// Matrix: KA-05
+func TestThePartOfASendThatThePeerHasIsKnown(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		r.slice = time.Millisecond // no completion comes
+		s, conn := r.plain()
+		if n := r.d.Acknowledged(s); n > 1 {
+			t.Fatalf("%d bytes are acknowledged before one is sent", n)
+		}
+		const size = 64 << 20 // more than the kernel has room for
+		done, _, _ := r.send(s, r.vec(make([]byte, size)), 0)
+		if done {
+			t.Fatal("the kernel has taken 64 MiB")
+		}
+		last := uint64(0)
+		for range 3 { // each time as much as has come, and was acknowledged
+			r.until("no more bytes are acknowledged", func() bool { return r.d.Acknowledged(s) > last })
+			if last = r.d.Acknowledged(s); last >= size {
+				t.Fatalf("%d bytes are acknowledged of those that nobody has read", last)
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(last)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.d.Close(s)
+		if n := r.d.Acknowledged(s); n != 0 {
+			t.Errorf("%d bytes of a closed socket", n)
 		}
 	})
 }

@@ -18,7 +18,7 @@
 // Requests are queued, and Wait gives them to the kernel and fetches the
 // answers in one system call. Only three things cost calls of their own: Recv
 // reads at once, a full queue is submitted when the next request does
-// not fit, and Close and Shutdown first submit what was queued before them.
+// not fit, and Close and EndWriting first submit what was queued before them.
 // Wait tells the Go scheduler only when it may sleep.
 //
 // A receive (KindReceive) needs no call of its own: the kernel fills buffers that all sockets of the
@@ -30,7 +30,8 @@
 // Memory that the kernel uses while a request is in flight lies outside the Go heap:
 // queues, message headers, gather lists, receive buffers. The one exception is the
 // payload of a Vec, which may be Go memory: heap objects do not move, and the Vec keeps
-// them alive. The kernel owns the memory of a request until the final completion of its
+// them alive. The same holds for small arguments that the kernel reads within a system call,
+// which are fields of the driver. The kernel owns the memory of a request until the final completion of its
 // Op. CloseDriver waits for all completions before it unmaps memory.
 //
 // # Files

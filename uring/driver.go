@@ -73,8 +73,10 @@ type Driver interface {
 	// ignored.
 	Cancel(op Op)
 
-	// Shutdown ends both directions at once; operations in flight end.
-	Shutdown(s Socket)
+	// EndWriting ends our direction of s, behind all sends that have ended: the peer reads the
+	// end of the stream there. A send in flight, or a later one, fails; what the peer sends is
+	// received as before.
+	EndWriting(s Socket)
 
 	// Close cancels everything in flight on s and closes it. Final
 	// completions of its operations still follow.
@@ -89,6 +91,10 @@ type Driver interface {
 	// LocalAddr and PeerAddr ask the kernel; invalid if it does not know.
 	LocalAddr(s Socket) netip.AddrPort
 	PeerAddr(s Socket) netip.AddrPort
+
+	// Acknowledged asks the kernel for the number of bytes sent on s that the peer's kernel
+	// has; 0 if it does not know. It may be one too many, for the byte that opens a connection.
+	Acknowledged(s Socket) uint64
 
 	// Wait submits the queued requests and returns completions: with timeout 0 at
 	// once, else after a completion, a Wake or the timeout; a negative timeout never

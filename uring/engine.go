@@ -6,12 +6,13 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// engine is the part that both engines share: the open descriptors, the operations on them, and
-// the calls that need no queue. Owner: the driver.
+// engine is the part that both engines share: the open descriptors, the operations on them and
+// their completions, the course of a Wait and of the end. Owner: the driver.
 type engine struct {
 	name  string // in errors
 	rest  engineRest
@@ -19,6 +20,9 @@ type engine struct {
 	socks []Socket     // by descriptor: the open sockets and files
 	shut  map[int]bool // files that close when their last operation has ended
 	wake  waker
+	woken bool         // since Wait began
+	out   []Completion // of the last Wait, or of the present one
+	early []Completion // collected between two Waits
 	info  Info
 	stats Stats
 	err   error // final error
@@ -38,11 +42,32 @@ type engineRest interface {
 	Cancel(op Op)
 	// beginFile begins a request on a file.
 	beginFile(op Op, o *operation) error
-	// finish ends op outside Wait: the next Wait delivers the completion.
-	finish(op Op, res int32)
-	// shed closes a descriptor that no request names any more.
-	shed(s Socket)
+	// admit makes a descriptor known to the kernel's side of the engine.
+	admit(fd int, as use) (Socket, error)
+	// leave undoes admit. closes says that the descriptor is closed next.
+	leave(s Socket, closes bool) unix.Errno
+	// flush has the kernel take the requests that were made before.
+	flush()
+	// turn is one system call that waits for timeout at most (negative: for ever), and what
+	// came of it, in out and woken. It says whether the timeout passed. Its failure is err.
+	turn(timeout time.Duration) (expired bool)
+	// stop ends the engine's own requests, before the sockets are closed.
+	stop()
+	// idle says that none of these is in flight.
+	idle() bool
+	// release frees everything, but for memory that operations in flight may use (kept).
+	release(kept bool) error
 }
+
+// use is the use of a descriptor.
+type use uint8
+
+const (
+	asSocket     use = iota // also a listener that was adopted
+	asListener              // of the engine's own
+	asFile                  // through the page cache
+	asDirectFile            // with direct I/O
+)
 
 var (
 	errTooMany      = fmt.Errorf("too many operations in flight: %w", unix.ENOMEM)
@@ -53,6 +78,135 @@ var (
 // Info implements Driver.
 func (e *engine) Info() Info { return e.info }
 func (e *engine) Wake()      { e.wake.wake() }
+
+// Stats implements Driver. An operation is in flight until its final completion is delivered.
+func (e *engine) Stats() Stats {
+	s := e.stats
+	s.Syscalls += e.wake.writes.Load()
+	s.InFlight = uint64(e.ops.inFlight)
+	for i := range e.early {
+		if e.early[i].Flags&More == 0 {
+			s.InFlight++
+		}
+	}
+	return s
+}
+
+// Wait implements Driver. It goes on after a turn of which nothing came.
+func (e *engine) Wait(timeout time.Duration) ([]Completion, error) {
+	if e.state != stateOpen {
+		return nil, fmt.Errorf("%s: wait: %w", e.name, net.ErrClosed)
+	}
+	e.out, e.early = e.early, e.out[:0]
+	var deadline time.Time
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	for left := timeout; ; {
+		if len(e.out) > 0 || e.woken {
+			left = 0 // it came before
+		}
+		expired := e.rest.turn(left)
+		if len(e.out) > 0 || e.woken || expired || e.err != nil || timeout == 0 {
+			break
+		}
+		if left = timeout; timeout > 0 {
+			if left = time.Until(deadline); left <= 0 {
+				break
+			}
+		}
+	}
+	e.woken = false
+	e.stats.Completions += uint64(len(e.out))
+	if len(e.out) == 0 && e.err != nil {
+		return nil, e.err
+	}
+	return e.out, nil
+}
+
+// complete delivers the final completion of op.
+func (e *engine) complete(to *[]Completion, op Op, o *operation, res int32) {
+	var flags Flags
+	if o.bits&opCopied != 0 {
+		flags = Copied
+	}
+	if o.vec != nil {
+		o.vec.rewind()
+	}
+	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
+	sock := o.sock
+	e.ops.end(op)
+	if len(e.shut) > 0 {
+		e.fileEnded(sock)
+	}
+}
+
+// finish ends op, if it has not ended, outside Wait: the next Wait delivers the completion.
+func (e *engine) finish(op Op, res int32) {
+	if o := e.ops.get(op); o != nil {
+		e.complete(&e.early, op, o, res)
+	}
+}
+
+// closeStep and closeTime bound the time for which CloseDriver waits for the kernel. The
+// kernel cancels some requests at once; the others wait for the network or a device.
+const (
+	closeStep = 100 * time.Millisecond
+	closeTime = 10 * time.Second
+)
+
+// CloseDriver implements Driver.
+func (e *engine) CloseDriver() error {
+	if e.state != stateOpen {
+		return nil
+	}
+	e.rest.stop()
+	for op, i := e.ops.live(0); op != 0; op, i = e.ops.live(i) {
+		e.rest.Cancel(op)
+	}
+	e.rest.flush()
+	for fd, s := range e.socks {
+		switch o := e.ops.get(e.ops.first(fd)); {
+		case !s.Valid():
+		case o != nil && o.kind.isFile():
+			e.closeFile(s)
+		default:
+			e.Close(s)
+		}
+	}
+	e.state = stateClosing
+	kept := !e.drain()
+	e.state = stateClosed
+	e.wake.close()
+	err := e.rest.release(kept)
+	if kept {
+		return errors.Join(err, fmt.Errorf("close %s: the kernel still holds %d operations; their memory is not freed: %w",
+			e.name, e.ops.inFlight, unix.EBUSY))
+	}
+	return err
+}
+
+// drain waits until no operation is in flight. It returns false if some stay.
+func (e *engine) drain() bool {
+	e.out = e.out[:0] // their receiver has them
+	for end := time.Now().Add(closeTime); ; {
+		for _, list := range [...][]Completion{e.out, e.early} {
+			for i := range list { // connections that were not delivered
+				if c := &list[i]; c.Kind == KindAccept && c.Res >= 0 {
+					e.closeFD(int(c.Res))
+				}
+			}
+		}
+		e.out, e.early = e.out[:0], e.early[:0]
+		if e.ops.inFlight == 0 && e.rest.idle() {
+			return true
+		}
+		if e.err != nil || time.Now().After(end) {
+			return false
+		}
+		e.rest.turn(closeStep)
+	}
+}
 
 func (e *engine) isOpen(s Socket) bool {
 	fd := s.FD()
@@ -72,52 +226,143 @@ func (e *engine) usable(s Socket) error {
 	return nil
 }
 
-// adoptable says why the driver cannot take over a descriptor.
-func (e *engine) adoptable(fd int) error {
+// adopt takes over a descriptor.
+func (e *engine) adopt(fd int, as use) (s Socket, err error) {
 	switch {
 	case e.state != stateOpen:
-		return fmt.Errorf("%s: adopt: %w", e.name, net.ErrClosed)
+		err = net.ErrClosed
 	case fd < 0 || fd >= math.MaxInt32:
-		return fmt.Errorf("%s: adopt descriptor %d: %w", e.name, fd, unix.EBADF)
+		err = unix.EBADF
 	case fd < len(e.socks) && e.socks[fd].Valid():
-		return fmt.Errorf("%s: adopt descriptor %d: %w", e.name, fd, unix.EEXIST)
+		err = unix.EEXIST
+	default:
+		s, err = e.rest.admit(fd, as)
 	}
-	return nil
-}
-
-// track notes that s is open.
-func (e *engine) track(s Socket) {
-	for s.FD() >= len(e.socks) {
+	if err != nil {
+		return Socket{}, fmt.Errorf("%s: adopt descriptor %d: %w", e.name, fd, err)
+	}
+	for fd >= len(e.socks) {
 		e.socks = append(e.socks, Socket{})
 	}
-	e.socks[s.FD()] = s
+	e.socks[fd] = s
+	return s, nil
 }
 
-// detachable says why a socket cannot leave.
-func (e *engine) detachable(s Socket) error {
+// own is adopt for a descriptor that only the driver has.
+func (e *engine) own(fd int, as use) (Socket, error) {
+	s, err := e.adopt(fd, as)
+	if err != nil {
+		e.closeFD(fd)
+	}
+	return s, err
+}
+
+// Adopt implements Driver.
+func (e *engine) Adopt(fd int) (Socket, error) { return e.adopt(fd, asSocket) }
+
+// AdoptFile implements FileDriver.
+func (e *engine) AdoptFile(fd int) (File, error) {
+	a, err := alignmentOf(fd)
+	if err != nil {
+		return File{}, fmt.Errorf("%s: adopt file %d: %w", e.name, fd, err)
+	}
+	as := asFile
+	if a.Direct() {
+		as = asDirectFile
+	}
+	s, err := e.adopt(fd, as)
+	return File{sock: s, align: a}, err
+}
+
+// Detach implements Driver.
+func (e *engine) Detach(s Socket) (int, error) {
+	errno := unix.Errno(0)
 	switch {
 	case !e.isOpen(s):
-		return fmt.Errorf("%s: detach: descriptor %d is not open: %w", e.name, s.FD(), unix.EBADF)
+		errno = unix.EBADF
 	case e.ops.first(s.FD()) != 0:
-		return fmt.Errorf("%s: detach descriptor %d: %w", e.name, s.FD(), unix.EBUSY)
+		errno = unix.EBUSY
+	default:
+		errno = e.rest.leave(s, false)
 	}
-	return nil
+	if errno != 0 {
+		return -1, fmt.Errorf("%s: detach descriptor %d: %w", e.name, s.FD(), errno)
+	}
+	e.socks[s.FD()] = Socket{}
+	return s.FD(), nil
 }
 
-// listen opens the descriptor of a listener.
-func (e *engine) listen(addr netip.AddrPort, opt ListenOptions) (int, error) {
+// EndWriting implements Driver. Requests made before go first.
+func (e *engine) EndWriting(s Socket) {
+	if e.isOpen(s) {
+		e.rest.flush()
+		e.stats.Syscalls++
+		_ = unix.Shutdown(s.FD(), unix.SHUT_WR) // ENOTCONN: ended already
+	}
+}
+
+// Close implements Driver. Requests name the file by number: the kernel takes them before the
+// number is free for another file.
+func (e *engine) Close(s Socket) {
+	if e.isOpen(s) {
+		e.cancelOn(s.FD())
+		e.rest.flush()
+		e.shed(s)
+	}
+}
+
+// shed closes a descriptor that no request names any more.
+func (e *engine) shed(s Socket) {
+	_ = e.rest.leave(s, true)
+	e.socks[s.FD()] = Socket{}
+	e.closeFD(s.FD())
+}
+
+func (e *engine) closeFD(fd int) {
+	e.stats.Syscalls++
+	_ = unix.Close(fd)
+}
+
+// Listen implements Driver.
+func (e *engine) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
 	if e.state != stateOpen {
-		return -1, fmt.Errorf("%s: listen: %w", e.name, net.ErrClosed)
+		return Socket{}, fmt.Errorf("%s: listen: %w", e.name, net.ErrClosed)
 	}
 	fd, err := listenTCP(addr, opt)
 	if err != nil {
-		return -1, fmt.Errorf("%s: %w", e.name, err)
+		return Socket{}, fmt.Errorf("%s: %w", e.name, err)
 	}
 	e.stats.Syscalls += socketCalls(opt.SocketOptions) + 3 // SO_REUSEADDR, bind, listen
 	if opt.ReusePort || opt.Exclusive {
 		e.stats.Syscalls++
 	}
-	return fd, nil
+	return e.own(fd, asListener)
+}
+
+// start takes a slot for an operation on s.
+func (e *engine) start(kind Kind, s Socket, user uint64, v *Vec) (Op, error) {
+	if kind == KindReceive && !e.info.Receive {
+		return 0, errNoReceive
+	}
+	if err := e.usable(s); err != nil {
+		return 0, err
+	}
+	op, ok := e.ops.add(kind, s, user, v)
+	if !ok {
+		return 0, errTooMany
+	}
+	return op, nil
+}
+
+// sendable says why v cannot be sent at once on s.
+func (e *engine) sendable(s Socket, v *Vec) error {
+	if err := e.usable(s); err != nil {
+		return err
+	}
+	if v.Size() > math.MaxInt32 {
+		return fmt.Errorf("%s: send %d bytes at once: %w", e.name, v.Size(), unix.EMSGSIZE)
+	}
+	return nil
 }
 
 // dial opens and binds a socket, and returns the kernel's form of the address to connect to.
@@ -159,6 +404,15 @@ func (e *engine) address(s Socket, ask func(int) netip.AddrPort) netip.AddrPort 
 	}
 	e.stats.Syscalls++
 	return ask(s.FD())
+}
+
+// Acknowledged implements Driver.
+func (e *engine) Acknowledged(s Socket) uint64 {
+	if !e.isOpen(s) {
+		return 0
+	}
+	e.stats.Syscalls++
+	return acknowledged(s.FD())
 }
 
 // Recv implements Driver. A read into one place costs less than one into a list.
@@ -209,7 +463,7 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 		o.file.flags = unix.RWF_DSYNC
 	}
 	if r.Kind.transfers() && r.Vec.Size() == 0 {
-		e.rest.finish(op, 0)
+		e.finish(op, 0)
 		return op, nil
 	}
 	if err := e.rest.beginFile(op, o); err != nil {
@@ -241,6 +495,6 @@ func (e *engine) closeFile(s Socket) {
 func (e *engine) fileEnded(s Socket) {
 	if fd := s.FD(); e.shut[fd] && e.ops.first(fd) == 0 {
 		delete(e.shut, fd)
-		e.rest.shed(s)
+		e.shed(s)
 	}
 }

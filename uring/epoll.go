@@ -2,9 +2,7 @@ package uring
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -45,12 +43,6 @@ type epollDriver struct {
 	states []epollState // by descriptor
 	epfd   int
 
-	// out has the completions of the last Wait. pending collects the final
-	// completions that did not come from an event (cancelled, closed, failed
-	// at once) until the next Wait, which swaps the two.
-	out     []Completion
-	pending []Completion
-
 	// accepting are the accepts to try in the next Wait: just armed, or cut
 	// off by the budget. Wait does not sleep while there are any.
 	accepting []Op
@@ -70,8 +62,6 @@ type epollState struct {
 	// seen: the first event since registration has been taken. Before that, the kernel still
 	// holds an event for each ready direction.
 	seen bool
-	// sending: a Send is in flight.
-	sending bool
 	// refused: a file has no RWF_NOWAIT for reads, and for writes.
 	refused [2]bool
 }
@@ -84,11 +74,9 @@ func openEpoll(cfg Config, fallback string) (Driver, error) {
 		return nil, fmt.Errorf("epoll: create: %w", err)
 	}
 	d := &epollDriver{
-		engine:  engine{name: "epoll", info: Info{Backend: Epoll, Fallback: fallback}},
-		epfd:    epfd,
-		out:     make([]Completion, 0, 2*epollEvents),
-		pending: make([]Completion, 0, 2*epollEvents),
-		events:  make([]unix.EpollEvent, epollEvents),
+		engine: engine{name: "epoll", info: Info{Backend: Epoll, Fallback: fallback}},
+		epfd:   epfd,
+		events: make([]unix.EpollEvent, epollEvents),
 	}
 	d.rest = d
 	d.stats.Syscalls++
@@ -121,7 +109,6 @@ func (d *epollDriver) watch(w *waker, gen int32) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET&(1<<32-1), Fd: int32(fd), Pad: gen}
 	if err := unix.EpollCtl(d.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		w.close()
-		w.closed = false // for the next attempt
 		return fmt.Errorf("epoll: register eventfd: %w", err)
 	}
 	d.stats.Syscalls += 2
@@ -146,101 +133,69 @@ func (d *epollDriver) probePwait2(off []string) Feature {
 	return f
 }
 
+// Stats implements Driver.
 func (d *epollDriver) Stats() Stats {
-	s := d.stats
-	s.Syscalls += d.wake.writes.Load()
+	s := d.engine.Stats()
 	s.Syscalls += d.disk.ended.writes.Load()
-	s.InFlight = uint64(d.ops.inFlight + len(d.pending))
 	return s
 }
 
-// Wait takes one turn: events, then accepts. It goes back to sleep after an event
-// without a completion, such as the first EPOLLOUT of a socket.
-func (d *epollDriver) Wait(timeout time.Duration) ([]Completion, error) {
-	if d.state != stateOpen {
-		return nil, fmt.Errorf("epoll: wait: %w", net.ErrClosed)
+// turn implements engineRest: events, then accepts.
+func (d *epollDriver) turn(timeout time.Duration) (expired bool) {
+	if len(d.accepting) > 0 {
+		timeout = 0
 	}
-	d.out, d.pending = d.pending, d.out[:0]
-	var start time.Time
-	if timeout > 0 {
-		start = time.Now()
+	d.submitAIO()
+	n, errno := d.epollWait(timeout)
+	if errno != 0 && errno != unix.EINTR {
+		d.err = fmt.Errorf("epoll: wait: %w", errno)
+		return false
 	}
-	woken := false
-	for left := timeout; ; {
-		if len(d.out) > 0 || len(d.accepting) > 0 {
-			left = 0
-		}
-		d.submitAIO()
-		n, errno := d.epollWait(left)
-		if errno != 0 && errno != unix.EINTR {
-			return nil, fmt.Errorf("epoll: wait: %w", errno)
-		}
-		for i := range n {
-			if d.dispatch(&d.events[i]) {
-				woken = true
-			}
-		}
-		d.acceptTurn()
-		if len(d.out) > 0 || woken || timeout == 0 {
-			break
-		}
-		if left = timeout; timeout > 0 {
-			if left -= time.Since(start); left <= 0 {
-				break
-			}
-		}
+	for i := range n {
+		d.dispatch(&d.events[i])
 	}
-	d.stats.Completions += uint64(len(d.out))
-	return d.out, nil
+	d.acceptTurn()
+	return false // the caller looks at the time, as a wait may end early
 }
 
-func (d *epollDriver) CloseDriver() error {
-	if d.state != stateOpen {
-		return nil
-	}
-	filesErr := d.endFiles()
-	d.state = stateClosed
-	for fd, s := range d.socks {
-		if o := d.ops.get(d.ops.first(fd)); s.Valid() && (o == nil || !o.kind.isFile()) {
-			d.closeFD(fd)
+// flush, stop and idle implement engineRest: the reactor makes each request at once, and has
+// none of its own.
+func (d *epollDriver) flush()     {}
+func (d *epollDriver) stop()      {}
+func (d *epollDriver) idle() bool { return true }
+
+// release implements engineRest.
+func (d *epollDriver) release(kept bool) error {
+	d.disk.pool.stop(!kept)
+	if !kept {
+		if d.disk.aio != nil {
+			d.disk.aio.close()
 		}
+		d.disk.ended.close()
 	}
-	for i := 0; ; {
-		var op Op
-		if op, i = d.ops.live(i); op == 0 {
-			break
-		}
-		if d.ops.get(op).kind.isFile() {
-			continue // the kernel still has its memory
-		}
-		d.finish(op, -int32(unix.ECANCELED))
+	d.stats.Syscalls++
+	if err := unix.Close(d.epfd); err != nil {
+		return fmt.Errorf("epoll: close: %w", err)
 	}
-	d.socks, d.pending, d.accepting = nil, nil, nil
-	d.wake.close()
-	err := unix.Close(d.epfd)
-	d.epfd = -1
-	d.stats.Syscalls += 2
-	if err != nil {
-		return errors.Join(filesErr, fmt.Errorf("epoll: close: %w", err))
-	}
-	return filesErr
+	return nil
 }
 
-// dispatch serves one event and says whether it was the wake-up.
-func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
+// dispatch serves one event.
+func (d *epollDriver) dispatch(ev *unix.EpollEvent) {
 	if ev.Pad == wakeGen {
 		d.wake.lower()
 		d.stats.Wakes++
-		return true
+		d.woken = true
+		return
 	}
 	if ev.Pad == fileGen {
-		d.collectFiles(&d.out)
-		return false
+		d.collectFiles()
+		return
 	}
 	fd := int(ev.Fd)
 	if !d.isOpen(Socket{fd: ev.Fd + 1, fixed: ev.Pad}) {
 		d.stats.Stale++
-		return false
+		return
 	}
 	d.states[fd].seen = true
 	for op := d.ops.first(fd); op != 0; {
@@ -260,12 +215,11 @@ func (d *epollDriver) dispatch(ev *unix.EpollEvent) (woken bool) {
 			}
 		case KindConnect:
 			if ev.Events&epollWritable != 0 {
-				d.out = append(d.out, d.end(op, o, -int32(d.connectResult(fd))))
+				d.complete(&d.out, op, o, -int32(d.connectResult(fd)))
 			}
 		}
 		op = next
 	}
-	return false
 }
 
 func (d *epollDriver) resumeSend(op Op, o *operation) {
@@ -274,9 +228,9 @@ func (d *epollDriver) resumeSend(op Op, o *operation) {
 	switch {
 	case errno == unix.EAGAIN, errno == 0 && o.sent < o.vec.Size():
 	case errno == 0:
-		d.out = append(d.out, d.end(op, o, int32(o.sent)))
+		d.complete(&d.out, op, o, int32(o.sent))
 	default:
-		d.out = append(d.out, d.end(op, o, -int32(errno)))
+		d.complete(&d.out, op, o, -int32(errno))
 	}
 }
 
@@ -318,7 +272,7 @@ func (d *epollDriver) acceptSome(op Op) bool {
 		default:
 			// Out of descriptors, or the listener is shut down. The caller
 			// decides when to try again: repeating it here would spin.
-			d.out = append(d.out, d.end(op, o, -int32(errno)))
+			d.complete(&d.out, op, o, -int32(errno))
 			return false
 		}
 	}

@@ -170,7 +170,7 @@ func (a *aio) fill(op Op, o *operation) iocb {
 }
 
 // collectAIO takes the answers that are there.
-func (d *epollDriver) collectAIO(to *[]Completion) {
+func (d *epollDriver) collectAIO() {
 	a := d.disk.aio
 	for a.busy > 0 {
 		var now unix.Timespec
@@ -185,7 +185,7 @@ func (d *epollDriver) collectAIO(to *[]Completion) {
 		}
 		a.busy -= int(n)
 		for i := range a.events[:n] {
-			d.fileAnswer(to, Op(a.events[i].data), a.events[i].res)
+			d.fileAnswer(Op(a.events[i].data), a.events[i].res)
 		}
 	}
 }

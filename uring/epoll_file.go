@@ -1,11 +1,6 @@
 package uring
 
-import (
-	"fmt"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // A reactor does file I/O in three ways. It moves bytes of the page cache at once
 // (RWF_NOWAIT). Direct I/O, and syncs of its files, go to Linux AIO (epoll_aio.go), in
@@ -13,51 +8,26 @@ import (
 // waits (epoll_pool.go): reads that miss the cache, writes and syncs of buffered files,
 // and requests that AIO refuses. One eventfd reports the ends.
 
-// closeStep and closeSteps bound the time for which CloseDriver waits for the kernel. The
-// kernel cancels some requests at once; the others wait for the network or a device.
-const (
-	closeStep  = 100 * time.Millisecond
-	closeSteps = 100
-)
-
 // diskEngine is the part of a reactor for files. Owner: the driver.
 type diskEngine struct {
-	ended waker // raised when a request has ended
-	open  bool  // ended is
+	ended waker // raised when a request has ended; open from the first file on
 	aio   *aio  // nil: none
 	tried bool  // whether there is one is known
 	pool  filePool
 }
 
-// AdoptFile implements FileDriver.
-func (d *epollDriver) AdoptFile(fd int) (File, error) {
-	if err := d.adoptable(fd); err != nil {
-		return File{}, err
+// openFiles opens the facilities for a file.
+func (d *epollDriver) openFiles(fd int, direct bool) error {
+	if !d.disk.ended.isOpen {
+		if err := d.watch(&d.disk.ended, fileGen); err != nil {
+			return err
+		}
 	}
-	a, err := alignmentOf(fd)
-	if err != nil {
-		return File{}, fmt.Errorf("epoll: adopt file %d: %w", fd, err)
-	}
-	if err := d.openFiles(); err != nil {
-		return File{}, err
-	}
-	if a.Direct() {
+	if direct {
 		d.openAIO()
 	}
 	d.disk.pool.adopt(fd)
-	f := File{sock: d.named(fd), align: a}
-	d.track(f.sock)
-	return f, nil
-}
-
-// openFiles opens the eventfd of the ends, for the first file.
-func (d *epollDriver) openFiles() error {
-	if d.disk.open {
-		return nil
-	}
-	err := d.watch(&d.disk.ended, fileGen)
-	d.disk.open = err == nil
-	return err
+	return nil
 }
 
 // beginFile implements engineRest.
@@ -108,7 +78,7 @@ func (d *epollDriver) goOn(op Op, o *operation) {
 }
 
 // fileAnswer takes an answer to op from AIO or a thread.
-func (d *epollDriver) fileAnswer(to *[]Completion, op Op, res int64) {
+func (d *epollDriver) fileAnswer(op Op, res int64) {
 	o := d.ops.get(op)
 	if o == nil {
 		d.stats.Stale++
@@ -118,21 +88,21 @@ func (d *epollDriver) fileAnswer(to *[]Completion, op Op, res int64) {
 	if final, again := o.progress(res); again {
 		d.goOn(op, o)
 	} else {
-		*to = append(*to, d.end(op, o, final))
+		d.complete(&d.out, op, o, final)
 	}
 }
 
 // collectFiles takes the completions of requests that have ended.
-func (d *epollDriver) collectFiles(to *[]Completion) {
+func (d *epollDriver) collectFiles() {
 	k := &d.disk
 	k.ended.lower()
 	if k.aio != nil {
-		d.collectAIO(to)
+		d.collectAIO()
 	}
 	for j := k.pool.ended(); j != nil; {
 		next := j.next
 		if j.state.Load() != jobCancelled {
-			d.fileAnswer(to, j.op, j.res)
+			d.fileAnswer(j.op, j.res)
 		}
 		k.pool.recycle(j)
 		j = next
@@ -147,55 +117,4 @@ func (d *epollDriver) cancelFile(op Op, o *operation) {
 	if o.bits&opParked != 0 || j != nil && j.state.CompareAndSwap(jobWaiting, jobCancelled) {
 		d.finish(op, -int32(unix.ECANCELED))
 	}
-}
-
-// endFiles waits until no request on a file uses memory.
-func (d *epollDriver) endFiles() error {
-	k := &d.disk
-	if !k.open {
-		return nil
-	}
-	k.open = false
-	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		if o := d.ops.get(op); o.kind.isFile() {
-			d.cancelFile(op, o)
-		}
-	}
-	for step := 0; d.filesInFlight() > 0; {
-		if step == closeSteps {
-			k.pool.stop(false)
-			return fmt.Errorf("close epoll: the kernel still holds %d operations on files; their memory is not freed: %w",
-				d.filesInFlight(), unix.EBUSY)
-		}
-		if !d.awaitFiles() {
-			step++
-		}
-		d.collectFiles(&d.pending)
-	}
-	k.pool.stop(true)
-	if k.aio != nil {
-		k.aio.close()
-	}
-	k.ended.close()
-	return nil
-}
-
-func (d *epollDriver) filesInFlight() (n int) {
-	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		if d.ops.get(op).kind.isFile() {
-			n++
-		}
-	}
-	return n
-}
-
-// awaitFiles waits for an end, for closeStep at most, and says whether there was
-// one.
-func (d *epollDriver) awaitFiles() bool {
-	d.stats.Syscalls += 2
-	events := []unix.PollFd{{Fd: int32(d.disk.ended.fd), Events: unix.POLLIN}}
-	n, _ := unix.Poll(events, int(closeStep/time.Millisecond)) // an error counts as none
-	var count [8]byte
-	_, _ = unix.Read(d.disk.ended.fd, count[:]) // so that the next poll waits; EAGAIN: no request has ended
-	return n > 0
 }

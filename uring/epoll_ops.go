@@ -7,49 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start takes an operation slot on an open socket.
-func (d *epollDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, error) {
-	if err := d.usable(s); err != nil {
-		return 0, err
+// begin takes a slot for an operation on s.
+func (d *epollDriver) begin(kind Kind, s Socket, user uint64, v *Vec) (Op, error) {
+	op, err := d.start(kind, s, user, v)
+	if err == nil {
+		d.stats.Submitted++
 	}
-	op, ok := d.ops.add(kind, s, user, v)
-	if !ok {
-		return 0, errTooMany
-	}
-	d.stats.Submitted++
-	return op, nil
+	return op, err
 }
 
-// end frees the slot of op, which get found, and makes its final completion.
-func (d *epollDriver) end(op Op, o *operation, res int32) Completion {
-	c := Completion{User: o.user, Op: op, Kind: o.kind, Res: res}
-	if o.vec != nil {
-		o.vec.rewind()
-	}
-	if sock := d.sock(o.sock); sock != nil && o.kind == KindSend {
-		sock.sending = false
-	}
-	sock := o.sock
-	d.ops.end(op)
-	if len(d.shut) > 0 {
-		d.fileEnded(sock)
-	}
-	return c
-}
-
-// finish implements engineRest.
-func (d *epollDriver) finish(op Op, res int32) {
-	if o := d.ops.get(op); o != nil {
-		d.pending = append(d.pending, d.end(op, o, res))
-	}
-}
-
-// Arm implements Driver. A reactor has no buffers to receive into.
+// Arm implements Driver.
 func (d *epollDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
-	if k == KindReceive {
-		return 0, errNoReceive
-	}
-	op, err := d.start(k, s, user, nil)
+	op, err := d.begin(k, s, user, nil)
 	switch {
 	case err != nil:
 		return 0, err
@@ -75,11 +44,11 @@ func (d *epollDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user 
 	}
 	d.stats.Syscalls++
 	connectErrno := rawConnect(fd, sa[:size]) // before it is watched, as it would be said to have hung up
-	s, err := d.adoptOrClose(fd)
+	s, err := d.own(fd, asSocket)
 	if err != nil {
 		return Socket{}, 0, err
 	}
-	op, err := d.start(KindConnect, s, user, nil)
+	op, err := d.begin(KindConnect, s, user, nil)
 	if err != nil {
 		d.Close(s)
 		return Socket{}, 0, err
@@ -91,12 +60,13 @@ func (d *epollDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user 
 }
 
 func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op, error) {
-	if err := d.usable(s); err != nil {
+	if err := d.sendable(s, v); err != nil {
 		return false, 0, err
 	}
-	sock := &d.states[s.FD()]
-	if sock.sending {
-		return false, 0, fmt.Errorf("epoll: a send is in flight on this socket: %w", unix.EBUSY)
+	for op := d.ops.first(s.FD()); op != 0; op = d.ops.after(op) {
+		if d.ops.get(op).kind == KindSend {
+			return false, 0, fmt.Errorf("epoll: a send is in flight on this socket: %w", unix.EBUSY)
+		}
 	}
 	sent, errno := d.transmit(s.FD(), v)
 	if errno == 0 && sent == v.Size() {
@@ -104,12 +74,11 @@ func (d *epollDriver) Send(s Socket, v *Vec, user uint64, _ SendFlags) (bool, Op
 		v.rewind()
 		return true, 0, nil
 	}
-	op, err := d.start(KindSend, s, user, v)
+	op, err := d.begin(KindSend, s, user, v)
 	if err != nil {
 		v.rewind()
 		return false, 0, err
 	}
-	sock.sending = true
 	d.ops.get(op).sent = sent
 	if errno != 0 && errno != unix.EAGAIN {
 		d.finish(op, -int32(errno))
@@ -144,43 +113,27 @@ func (d *epollDriver) Cancel(op Op) {
 	d.finish(op, -int32(unix.ECANCELED))
 }
 
-// sock is the state behind s, or nil if s is not open here (any more).
-func (d *epollDriver) sock(s Socket) *epollState {
-	if !d.isOpen(s) {
-		return nil
-	}
-	return &d.states[s.FD()]
-}
-
-// Listen implements Driver.
-func (d *epollDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	fd, err := d.listen(addr, opt)
-	if err != nil {
-		return Socket{}, err
-	}
-	return d.adoptOrClose(fd)
-}
-
-// adoptOrClose is Adopt for a descriptor that only this driver has.
-func (d *epollDriver) adoptOrClose(fd int) (Socket, error) {
-	s, err := d.Adopt(fd)
-	if err != nil {
-		d.closeFD(fd)
-	}
-	return s, err
-}
-
-// Adopt implements Driver.
-func (d *epollDriver) Adopt(fd int) (Socket, error) {
-	if err := d.adoptable(fd); err != nil {
-		return Socket{}, err
+// admit implements engineRest. Files are no part of the epoll set.
+func (d *epollDriver) admit(fd int, as use) (Socket, error) {
+	if as == asFile || as == asDirectFile {
+		if err := d.openFiles(fd, as == asDirectFile); err != nil {
+			return Socket{}, err
+		}
+		return d.named(fd), nil
 	}
 	s := d.named(fd)
 	if errno := d.register(unix.EPOLL_CTL_ADD, s); errno != 0 {
-		return Socket{}, fmt.Errorf("epoll: adopt descriptor %d: %w", fd, errno)
+		return Socket{}, errno
 	}
-	d.track(s)
 	return s, nil
+}
+
+// leave implements engineRest. The epoll set loses a descriptor that is closed by itself.
+func (d *epollDriver) leave(s Socket, closes bool) unix.Errno {
+	if closes {
+		return 0
+	}
+	return d.register(unix.EPOLL_CTL_DEL, s)
 }
 
 // named begins the state of a descriptor, and gives it a generation of its own.
@@ -217,42 +170,3 @@ func (d *epollDriver) connectResult(fd int) unix.Errno {
 
 // Release has no effect: Arm lends no buffers.
 func (d *epollDriver) Release(Buffer) {}
-
-func (d *epollDriver) Shutdown(s Socket) {
-	if d.sock(s) != nil {
-		d.stats.Syscalls++
-		_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // fails only without a peer, where no direction is left to end
-	}
-}
-
-// Close implements Driver.
-func (d *epollDriver) Close(s Socket) {
-	if d.isOpen(s) {
-		d.cancelOn(s.FD())
-		d.shed(s)
-	}
-}
-
-// shed implements engineRest. The epoll set loses the descriptor as well.
-func (d *epollDriver) shed(s Socket) {
-	d.socks[s.FD()] = Socket{}
-	d.closeFD(s.FD())
-}
-
-func (d *epollDriver) closeFD(fd int) {
-	d.stats.Syscalls++
-	unix.Close(fd)
-}
-
-// Detach implements Driver. The descriptor lives on, so that it has to be taken
-// out of the epoll set by name.
-func (d *epollDriver) Detach(s Socket) (int, error) {
-	if err := d.detachable(s); err != nil {
-		return -1, err
-	}
-	if errno := d.register(unix.EPOLL_CTL_DEL, s); errno != 0 {
-		return -1, fmt.Errorf("epoll: detach descriptor %d: %w", s.FD(), errno)
-	}
-	d.socks[s.FD()] = Socket{}
-	return s.FD(), nil
-}

@@ -3,7 +3,6 @@ package uring_test
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,7 +51,7 @@ func TestEpollRejectsHandlesOfAnEarlierSocket(t *testing.T) {
 		t.Fatalf("descriptor %d was not reused, got %d", old.FD(), fresh.FD())
 	}
 	r.d.Close(old)
-	r.d.Shutdown(old)
+	r.d.EndWriting(old)
 	if _, err := r.d.Arm(uring.KindReady, old, 1); err == nil {
 		t.Fatal("Ready on a closed socket")
 	}
@@ -69,33 +68,5 @@ func TestEpollRefusesASecondSendInFlight(t *testing.T) {
 	s, _, _, _ := r.clogged()
 	if _, _, err := r.d.Send(s, r.vec([]byte("x")), 1, 0); err == nil {
 		t.Fatal("two sends in flight on one socket")
-	}
-}
-
-func TestEpollWaitsInMillisecondsWithoutPwait2(t *testing.T) {
-	r := epollRig(t, uring.Without(uring.Config{}, "epoll_pwait2"))
-	for _, f := range r.d.Info().Features {
-		if f.Name == "epoll_pwait2" && (f.Have || f.Why == "") {
-			t.Fatalf("feature %+v is switched off", f)
-		}
-	}
-	enters := r.d.Stats().Enters
-	for _, timeout := range []time.Duration{time.Microsecond, 1500 * time.Microsecond, 3 * time.Millisecond} {
-		start := time.Now()
-		if n := r.step(timeout); n != 0 {
-			t.Fatalf("%d completions", n)
-		}
-		if took := time.Since(start); took < timeout {
-			t.Fatalf("Wait(%v) returned after %v", timeout, took)
-		}
-	}
-	// Rounded up, each of them is one sleep, or a few if signals of the Go
-	// scheduler cut it short; rounded down it would spin.
-	if n := r.d.Stats().Enters - enters; n < 3 || n > 30 {
-		t.Fatalf("%d waits of the kernel for three timeouts", n)
-	}
-	e := newEcho(r)
-	for range 100 {
-		e.round()
 	}
 }

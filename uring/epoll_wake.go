@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waker is the only part of a reactor that other goroutines use: an eventfd whose number is
-// guarded against use after it was closed.
+// waker is the only part of a driver that other goroutines use: an eventfd whose number is
+// guarded against use after it was closed. The zero waker is not open.
 type waker struct {
 	// raised: a wake-up is on its way that Wait has not seen yet. Further ones cost no system
 	// call.
@@ -18,19 +18,15 @@ type waker struct {
 
 	mu     sync.RWMutex // guards closing against writing; writers share it
 	fd     int
-	closed bool
+	isOpen bool
 
 	writes atomic.Uint64
 }
 
 func (w *waker) open() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		w.closed = true
-		return -1, err
-	}
-	w.fd = fd
-	return fd, nil
+	w.fd, w.isOpen = fd, err == nil
+	return fd, err
 }
 
 func (w *waker) wake() {
@@ -39,7 +35,7 @@ func (w *waker) wake() {
 	}
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	if w.closed {
+	if !w.isOpen {
 		return
 	}
 	w.writes.Add(1)
@@ -53,8 +49,8 @@ func (w *waker) lower() { w.raised.Store(false) }
 func (w *waker) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed {
-		w.closed = true
+	if w.isOpen {
+		w.isOpen = false
 		unix.Close(w.fd)
 	}
 }

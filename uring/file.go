@@ -28,7 +28,8 @@ type FileDriver interface {
 	//	              ends there.
 	//	KindWrite     writes all of Vec from Off on. Res is Vec.Size, or a negative errno: then any part of it may have
 	//	              been written. If Durable, the completion says that the bytes are durable, with the metadata of
-	//	              the file that is needed to read them (RWF_DSYNC).
+	//	              the file that is needed to read them (RWF_DSYNC). Through the page cache the kernel tells of a
+	//	              failed write-back once, to any sync of the file: with one beside it a success means nothing.
 	//	KindSync      makes earlier writes durable, without metadata that reads do not need (fdatasync). Res is 0 or a
 	//	              negative errno. After an error these writes may be lost although a later sync succeeds: the
 	//	              kernel reports the error once.

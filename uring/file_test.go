@@ -16,28 +16,6 @@ func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation
 	return o
 }
 
-// Whatever errno the kernel answers to a request on a file, the request ends with it,
-// or begins again where that helps. A sync never does: it may have told of an error.
-// Matrix: ST-05
-func TestEveryErrnoEndsAFileRequestOrHasItBeginAgain(t *testing.T) {
-	for _, kind := range []Kind{KindRead, KindWrite, KindSync, KindAllocate} {
-		for _, bits := range []opBits{0, opCancel, opThenSync, opThenSync | opSyncing} {
-			for errno := unix.Errno(1); errno < 134; errno++ {
-				o := asked(t, kind, 4096, bits, 512)
-				interrupted := errno == unix.EINTR || errno == unix.EAGAIN
-				wantAgain := interrupted && bits&opCancel == 0 && o.step() != stepSync
-				want := -int32(errno)
-				if interrupted && bits&opCancel != 0 {
-					want = -int32(unix.ECANCELED)
-				}
-				if final, again := o.progress(-int64(errno)); again != wantAgain || !again && final != want {
-					t.Errorf("kind %d, %b, %v: %d, again %v", kind, bits, errno, final, again)
-				}
-			}
-		}
-	}
-}
-
 // What the kernel moves in part is gone on with behind that part, until the file ends
 // or nothing is left.
 // Matrix: ST-05

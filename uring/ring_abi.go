@@ -28,7 +28,6 @@ const (
 )
 
 const (
-	opcodeNop         = 0
 	opcodeReadv       = 1
 	opcodeWritev      = 2
 	opcodeFsync       = 3

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 	"unsafe"
 
@@ -21,15 +20,12 @@ type ringDriver struct {
 	fixed   *registered // nil: memory is pinned by each request
 	buffers *bufferRing // nil: no Receive
 
-	out   []Completion // of the last Wait, or of the present one
-	early []Completion // collected between two Waits
-	again []Op         // operations to be queued again
-	quiet []quietSend  // sends whose success is not reported, in order
+	again []Op        // operations to be queued again
+	quiet []quietSend // sends whose success is not reported, in order
 
-	addrs *Memory // one socket address per place in the submission queue
+	addrs [][sockaddrSize]byte // by place in the submission queue, for the kernel to read
 
 	wakeArmed   bool // the poll of the wake-up is in flight
-	woken       bool // since Wait began
 	reportUsage bool // zero-copy sends say whether the kernel copied
 }
 
@@ -51,7 +47,8 @@ func openRing(cfg Config) (Driver, error) {
 	d := &ringDriver{engine: engine{name: "ring"}}
 	d.rest = d
 	if err := d.open(&cfg); err != nil {
-		_ = d.release() // the first error is returned
+		d.wake.close()
+		_ = d.release(false) // the first error is returned
 		return nil, err
 	}
 	return d, nil
@@ -59,14 +56,10 @@ func openRing(cfg Config) (Driver, error) {
 
 func (d *ringDriver) open(cfg *Config) (err error) {
 	set := newFeatureSet(cfg.tests.Off)
-	d.wake.closed = true // until it is open: release closes it
 	if d.ring, err = setupRing(cfg.Entries, set); err != nil {
 		return err
 	}
-	if d.addrs, err = Map(int(d.ring.entries()) * sockaddrSize); err != nil {
-		return err
-	}
-	d.wake.closed = false
+	d.addrs = make([][sockaddrSize]byte, d.ring.entries())
 	if _, err = d.wake.open(); err != nil {
 		return fmt.Errorf("open wake-up event: %w", err)
 	}
@@ -118,74 +111,37 @@ func (d *ringDriver) openReports(*Config) error {
 	return nil
 }
 
-// release frees everything. No operation may be in flight.
-func (d *ringDriver) release() error {
-	var errs []error
-	d.wake.close()
+// release implements engineRest. To unmap memory of operations in flight would let the kernel
+// write where others allocate.
+func (d *ringDriver) release(kept bool) error {
+	if kept {
+		return nil
+	}
+	var err error
 	if d.ring != nil {
 		if d.buffers != nil {
-			errs = append(errs, d.buffers.unregister(d.ring))
+			err = d.buffers.unregister(d.ring)
 		}
 		if d.fixed != nil { // closing lets go of it some time later
 			_ = d.ring.register(unregisterBuffers, nil, 0)
 		}
 		d.ring.close()
 	}
-	errs = append(errs, d.fixed.forget(), d.files.unmap(), d.addrs.Unmap())
-	d.state = stateClosed
-	return errors.Join(errs...)
+	d.fixed.forget()
+	return err
 }
 
-// Stats implements Driver.
-func (d *ringDriver) Stats() Stats {
-	s := d.stats
-	s.InFlight = uint64(d.ops.inFlight)
-	return s
-}
-
-// Wait implements Driver.
-func (d *ringDriver) Wait(timeout time.Duration) ([]Completion, error) {
-	if d.state != stateOpen {
-		return nil, fmt.Errorf("ring: wait: %w", net.ErrClosed)
-	}
-	if !d.wakeArmed {
+// turn implements engineRest.
+func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
+	if !d.wakeArmed && d.state == stateOpen {
 		// The kernel ends a multishot poll whose answer finds the completion
 		// queue full. A new poll reports missed events at once. d.err has its
 		// failure.
 		_ = d.armWake()
 	}
-	d.out = append(d.out[:0], d.early...)
-	d.early = d.early[:0]
-	if len(d.out) > 0 || d.woken {
-		timeout = 0 // it came while room was made for requests
+	if len(d.early) > 0 {
+		timeout = 0 // they came while room was made for the poll
 	}
-	var deadline time.Time
-	if timeout > 0 {
-		deadline = time.Now().Add(timeout)
-	}
-	left := timeout
-	for {
-		expired := d.turn(left)
-		if len(d.out) > 0 || d.woken || expired || d.err != nil || timeout == 0 {
-			break
-		}
-		if timeout > 0 {
-			if left = time.Until(deadline); left <= 0 {
-				break
-			}
-		}
-	}
-	d.woken = false
-	d.stats.Completions += uint64(len(d.out))
-	if len(d.out) == 0 && d.err != nil {
-		return nil, d.err
-	}
-	return d.out, nil
-}
-
-// turn is one system call and everything that came of it. It says whether the
-// timeout passed.
-func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
 	errno := d.enter(timeout)
 	d.reap(&d.out)
 	d.settle(&d.out)
@@ -219,88 +175,22 @@ func (d *ringDriver) fail(errno unix.Errno) {
 	d.err = fmt.Errorf("io_uring_enter: %s: %w", what, errno)
 }
 
-// CloseDriver implements Driver.
-func (d *ringDriver) CloseDriver() error {
-	if d.state != stateOpen {
-		return nil
-	}
-	d.cancelAll()
-	d.closeSockets()
-	d.state = stateClosing
-	if !d.drain() {
-		// Unmapping now would let the kernel write where others allocate.
-		d.wake.close()
-		d.state = stateClosed
-		return fmt.Errorf("close ring: the kernel still holds %d operations; their memory is not freed: %w",
-			d.ops.inFlight, unix.EBUSY)
-	}
-	return d.release()
-}
-
-func (d *ringDriver) cancelAll() {
-	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		d.Cancel(op)
-	}
+// stop implements engineRest.
+func (d *ringDriver) stop() {
 	if d.wakeArmed {
 		d.queueCancel(ownWake)
 	}
-	d.flushAll()
-}
-
-func (d *ringDriver) closeSockets() {
 	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		o := d.ops.get(op)
-		if o.bits&opZero != 0 && d.isOpen(o.sock) {
+		if o := d.ops.get(op); o.bits&opZero != 0 && d.isOpen(o.sock) {
 			// No caller waits for this send: reset, or its memory stays pinned
 			// while the peer is silent.
 			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
 	}
-	for fd, s := range d.socks {
-		switch o := d.ops.get(d.ops.first(fd)); {
-		case !s.Valid():
-		case o != nil && o.kind.isFile():
-			d.closeFile(s)
-		default:
-			d.Close(s)
-		}
-	}
 }
 
-// drain waits until no operation is in flight. It returns false if some stay.
-func (d *ringDriver) drain() bool {
-	for step := 0; ; {
-		d.out = d.out[:0]
-		d.reap(&d.out)
-		d.settle(&d.out)
-		d.requeue(&d.out)
-		closeAccepted(d.out)
-		closeAccepted(d.early)
-		d.early = d.early[:0]
-		if d.ops.inFlight == 0 && !d.wakeArmed {
-			return true
-		}
-		if d.err != nil || step == closeSteps {
-			return false
-		}
-		switch errno := d.enter(closeStep); errno {
-		case 0, unix.EINTR: // an operation has ended, and others go on
-		case unix.ETIME, unix.EAGAIN, unix.EBUSY:
-			step++
-		default:
-			d.fail(errno)
-		}
-	}
-}
-
-// closeAccepted closes accepted connections that were not delivered.
-func closeAccepted(list []Completion) {
-	for i := range list {
-		if c := &list[i]; c.Kind == KindAccept && c.Res >= 0 {
-			_ = unix.Close(int(c.Res))
-		}
-	}
-}
+// idle implements engineRest.
+func (d *ringDriver) idle() bool { return !d.wakeArmed }
 
 const (
 	defaultEntries = 256

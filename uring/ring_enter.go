@@ -47,9 +47,11 @@ func (d *ringDriver) flushUntil(enough func() bool) {
 	d.fail(unix.EBUSY)
 }
 
-// flushAll empties the queue, for calls that must come after every earlier request.
-func (d *ringDriver) flushAll() {
-	d.flushUntil(func() bool { return d.ring.unsubmitted() == 0 })
+// flush implements engineRest: it empties the queue.
+func (d *ringDriver) flush() {
+	if d.ring.unsubmitted() > 0 {
+		d.flushUntil(func() bool { return d.ring.unsubmitted() == 0 })
+	}
 }
 
 // request returns the next free request; it flushes a full queue. nil means
@@ -267,21 +269,4 @@ func (d *ringDriver) sendEnded(to *[]Completion, op Op, o *operation, res int32)
 		return
 	}
 	d.complete(to, op, o, res)
-}
-
-// complete delivers the final completion of op.
-func (d *ringDriver) complete(to *[]Completion, op Op, o *operation, res int32) {
-	var flags Flags
-	if o.bits&opCopied != 0 {
-		flags = Copied
-	}
-	if o.vec != nil {
-		o.vec.rewind()
-	}
-	*to = append(*to, Completion{User: o.user, Op: op, Res: res, Kind: o.kind, Flags: flags})
-	sock := o.sock
-	d.ops.end(op)
-	if len(d.shut) > 0 {
-		d.fileEnded(sock)
-	}
 }

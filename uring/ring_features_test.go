@@ -162,7 +162,7 @@ func TestSubmissionQueueFull(t *testing.T) {
 			_, user, _ := r.send(s, r.vec([]byte{byte(i)}), uring.SendFlags(i%2)) // every second one quiet
 			users, peers = append(users, user), append(peers, pair[1])
 			if i%5 == 0 {
-				r.d.Shutdown(s) // behind the send
+				r.d.EndWriting(s) // behind the send
 			}
 		}
 		for i, user := range users {

@@ -16,16 +16,6 @@ import (
 // turn. The kernel does direct I/O by the device's completion, and in threads of its own
 // other requests that it cannot do at once.
 
-// AdoptFile implements FileDriver. The file gets a place in the file table.
-func (d *ringDriver) AdoptFile(fd int) (File, error) {
-	a, err := alignmentOf(fd)
-	if err != nil {
-		return File{}, fmt.Errorf("ring: adopt file %d: %w", fd, err)
-	}
-	s, err := d.Adopt(fd)
-	return File{sock: s, align: a}, err
-}
-
 // beginFile implements engineRest. One thread of the kernel does all writes to a file through
 // the page cache, and would wait for the durability of each before the next. So a durable
 // write becomes a write and a sync of its range, which is what the kernel does inside, if the
@@ -40,9 +30,6 @@ func (d *ringDriver) beginFile(op Op, o *operation) error {
 	}
 	return nil
 }
-
-// finish implements engineRest.
-func (d *ringDriver) finish(op Op, res int32) { d.complete(&d.early, op, d.ops.get(op), res) }
 
 // queueFile queues a request for the rest of o; false if the ring is broken.
 func (d *ringDriver) queueFile(op Op, o *operation) bool {
@@ -130,9 +117,8 @@ type registered struct {
 	free  []uint16    // places of the kernel's table that are not in use
 	bytes int64       // of all areas
 	most  int64
-	full  bool // the kernel has refused more; until a piece is unregistered
-	mem   *Memory
-	arg   *iovec // in mem: the memory of one update
+	full  bool  // the kernel has refused more; until a piece is unregistered
+	arg   iovec // the memory of one update, for the kernel to read
 }
 
 // fixedArea is one piece of memory.
@@ -144,17 +130,11 @@ type fixedArea struct {
 
 // openRegistered registers an empty table.
 func (d *ringDriver) openRegistered(cfg *Config) error {
-	mem, err := Map(int(unsafe.Sizeof(iovec{})))
-	if err != nil {
-		return err
-	}
 	reg := resourceTable{n: fixedPlaces, flags: resourceSparse}
 	if errno := d.ring.register(registerBuffers2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
-		_ = mem.Unmap()
 		return errno
 	}
-	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes, mem: mem}
-	t.arg = (*iovec)(unsafe.Pointer(&mem.Bytes()[0]))
+	t := &registered{free: make([]uint16, fixedPlaces), most: cfg.tests.RegisteredBytes}
 	if t.most == 0 {
 		t.most = fixedByDefault()
 	}
@@ -231,8 +211,8 @@ func (d *ringDriver) UnregisterMemory(m *Memory) {
 // updateFixed has the kernel pin p in a place of its table, or free that place.
 func (d *ringDriver) updateFixed(place uint16, p []byte) unix.Errno {
 	t := d.fixed
-	*t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
-	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(t.arg))), n: 1}
+	t.arg = iovec{base: addressOf(p), len: uintptr(len(p))}
+	up := resourceUpdate{offset: uint32(place), data: uint64(uintptr(unsafe.Pointer(&t.arg))), n: 1}
 	d.stats.Syscalls++
 	return d.ring.register(registerBuffersUpdate, unsafe.Pointer(&up), uint32(unsafe.Sizeof(up)))
 }
@@ -257,15 +237,14 @@ func (t *registered) place(v *iovec) (place uint16, ok bool) {
 
 // forget is called after the ring was closed, with no request in flight: the kernel has
 // released all pages.
-func (t *registered) forget() error {
+func (t *registered) forget() {
 	if t == nil {
-		return nil
+		return
 	}
 	for i := range t.areas {
 		t.areas[i].mem.pins.Add(-1)
 	}
 	t.areas = nil
-	return t.mem.Unmap()
 }
 
 func addressOf(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

@@ -251,34 +251,6 @@ func withoutCapability(bit int) error {
 	return unix.Capset(&h, &data[0])
 }
 
-// A file system that cannot move registered memory is asked again for the same without.
-// Matrix: ST-06
-func TestARequestThatRegisteredMemoryIsRefusedToGoesOnPlain(t *testing.T) {
-	for errno := unix.Errno(1); errno < lastErrno; errno++ {
-		d := &ringDriver{}
-		o := asked(t, KindRead, 4096, opLive|opFixed, 512)
-		op, _ := d.ops.add(KindRead, MakeSocket(7), 42, o.vec)
-		slot := d.ops.get(op)
-		slot.bits, slot.file = o.bits, o.file
-		var out []Completion
-		d.answer(&out, uint64(op), -int32(errno), 0)
-		interrupted := errno == unix.EINTR || errno == unix.EAGAIN
-		if again := fixedRefused(errno) || interrupted; again != (len(d.again) == 1) || again == (len(out) == 1) {
-			t.Errorf("%v: %+v, %d queued again", errno, out, len(d.again))
-		}
-		if plain := slot.bits&opPlain != 0; len(d.again) == 1 && plain == interrupted {
-			t.Errorf("%v: plain %v", errno, plain)
-		}
-		if !fixedRefused(errno) {
-			continue
-		}
-		slot.bits &^= opFixed // as the next request has it
-		if d.answer(&out, uint64(op), -int32(errno), 0); len(out) != 1 || out[0].Errno() != errno {
-			t.Errorf("%v, plain: %+v", errno, out)
-		}
-	}
-}
-
 // The kernel has one thread for the writes to a file through the page cache. A durable one
 // that is not alone does not hold it while it waits for the disk.
 // Matrix: ST-14

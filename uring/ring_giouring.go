@@ -25,8 +25,7 @@ type ring struct {
 	features uint32
 	size     uint32
 	tail     uint32
-	scratch  *Memory // the timespec: must not move while the kernel waits
-	until    *unix.Timespec
+	until    unix.Timespec // for the kernel to read
 }
 
 // newRing makes one attempt with exactly these flags.
@@ -40,14 +39,7 @@ func newRing(entries, completions, flags uint32) (*ring, error) {
 	if err := g.QueueInitParams(entries, (*giouring.Params)(unsafe.Pointer(&p))); err != nil {
 		return nil, err
 	}
-	r := &ring{g: g, fd: g.RingFd(), features: p.features, size: p.sqEntries}
-	var err error
-	if r.scratch, err = Map(int(unsafe.Sizeof(unix.Timespec{}))); err != nil {
-		r.close()
-		return nil, err
-	}
-	r.until = (*unix.Timespec)(unsafe.Pointer(&r.scratch.Bytes()[0]))
-	return r, nil
+	return &ring{g: g, fd: g.RingFd(), features: p.features, size: p.sqEntries}, nil
 }
 
 // close gives everything back. Requests in flight are cancelled by the kernel
@@ -57,7 +49,6 @@ func (r *ring) close() {
 		r.g.QueueExit()
 		r.g = nil
 	}
-	_ = r.scratch.Unmap()
 }
 
 // entries is the size of the submission queue.
@@ -101,8 +92,8 @@ func (r *ring) sleep(timeout time.Duration) unix.Errno {
 		_, err := r.g.SubmitAndWait(1)
 		return errnoOf(err)
 	}
-	*r.until = unix.NsecToTimespec(int64(timeout))
-	_, err := r.g.SubmitAndWaitTimeout(1, (*syscall.Timespec)(unsafe.Pointer(r.until)), nil)
+	r.until = unix.NsecToTimespec(int64(timeout))
+	_, err := r.g.SubmitAndWaitTimeout(1, (*syscall.Timespec)(unsafe.Pointer(&r.until)), nil)
 	return errnoOf(err)
 }
 

@@ -3,7 +3,6 @@
 package uring
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"net/netip"
@@ -20,19 +19,16 @@ func pollWord(mask uint32) uint32 {
 	return bits.RotateLeft32(mask, 16)
 }
 
-// start takes a slot and a request for an operation on s.
-func (d *ringDriver) start(kind Kind, s Socket, user uint64, v *Vec) (Op, *sqe, uint32, error) {
-	if err := d.usable(s); err != nil {
+// begin takes a slot and a request for an operation on s.
+func (d *ringDriver) begin(kind Kind, s Socket, user uint64) (Op, *sqe, uint32, error) {
+	op, err := d.start(kind, s, user, nil)
+	if err != nil {
 		return 0, nil, 0, err
 	}
 	e, i := d.request()
 	if e == nil {
+		d.ops.end(op)
 		return 0, nil, 0, d.err
-	}
-	op, ok := d.ops.add(kind, s, user, v)
-	if !ok { // leave a request without effect
-		e.opcode, e.user = opcodeNop, ownNone
-		return 0, nil, 0, errTooMany
 	}
 	e.user = uint64(op)
 	aim(e, s)
@@ -50,10 +46,7 @@ func aim(e *sqe, s Socket) {
 
 // Arm implements Driver.
 func (d *ringDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
-	if k == KindReceive && !d.info.Receive {
-		return 0, errNoReceive
-	}
-	op, e, _, err := d.start(k, s, user, nil)
+	op, e, _, err := d.begin(k, s, user)
 	if err != nil {
 		return 0, err
 	}
@@ -77,22 +70,20 @@ func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user u
 	if err != nil {
 		return Socket{}, 0, err
 	}
-	s, err := d.Adopt(fd)
+	s, err := d.own(fd, asSocket)
 	if err != nil {
-		_ = unix.Close(fd)
 		return Socket{}, 0, err
 	}
-	op, e, i, err := d.start(KindConnect, s, user, nil)
+	op, e, i, err := d.begin(KindConnect, s, user)
 	if err != nil {
 		d.Close(s)
 		return Socket{}, 0, err
 	}
 	// The kernel copies the address when it takes the request; until then the
 	// place belonging to this place in the queue holds it.
-	room := d.addrs.Bytes()[int(i)*sockaddrSize:][:sockaddrSize]
-	copy(room, sa[:])
+	d.addrs[i] = sa
 	e.opcode = opcodeConnect
-	e.addr = uint64(uintptr(unsafe.Pointer(&room[0])))
+	e.addr = uint64(uintptr(unsafe.Pointer(&d.addrs[i])))
 	e.off = uint64(size)
 	return s, op, nil
 }
@@ -106,14 +97,8 @@ func (d *ringDriver) Release(b Buffer) {
 
 // Send implements Driver.
 func (d *ringDriver) Send(s Socket, v *Vec, user uint64, flags SendFlags) (bool, Op, error) {
-	if err := d.usable(s); err != nil {
-		return false, 0, err
-	}
-	if v.Size() == 0 {
-		return true, 0, nil
-	}
-	if v.Size() > math.MaxInt32 {
-		return false, 0, fmt.Errorf("ring: send %d bytes at once: %w", v.Size(), unix.EMSGSIZE)
+	if err := d.sendable(s, v); err != nil || v.Size() == 0 {
+		return err == nil, 0, err
 	}
 	op, ok := d.ops.add(KindSend, s, user, v)
 	if !ok {
@@ -171,82 +156,25 @@ func (d *ringDriver) Cancel(op Op) {
 	d.queueCancel(uint64(op))
 }
 
-// Listen implements Driver. A listener has no place in the file table: its one
-// request lives for long.
-func (d *ringDriver) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	fd, err := d.listen(addr, opt)
-	if err != nil {
-		return Socket{}, err
-	}
+// admit implements engineRest. A listener has no place in the file table: its one request
+// lives for long.
+func (d *ringDriver) admit(fd int, as use) (Socket, error) {
 	s := MakeSocket(fd)
-	d.track(s)
-	return s, nil
-}
-
-// Adopt implements Driver.
-func (d *ringDriver) Adopt(fd int) (Socket, error) {
-	if err := d.adoptable(fd); err != nil {
-		return Socket{}, err
-	}
-	s := MakeSocket(fd)
-	if d.files != nil {
+	if d.files != nil && as != asListener {
 		d.stats.Syscalls++
 		s.fixed = d.files.add(d.ring, fd)
 	}
-	d.track(s)
 	return s, nil
 }
 
-// Shutdown implements Driver. Requests made before go first.
-func (d *ringDriver) Shutdown(s Socket) {
-	if !d.isOpen(s) {
-		return
-	}
-	if d.ring.unsubmitted() > 0 {
-		d.flushAll()
-	}
-	d.stats.Syscalls++
-	_ = unix.Shutdown(s.FD(), unix.SHUT_RDWR) // ENOTCONN: ended already
-}
-
-// Close implements Driver.
-func (d *ringDriver) Close(s Socket) {
-	if !d.isOpen(s) {
-		return
-	}
-	d.cancelOn(s.FD())
-	// Requests name the file by number: the kernel takes them before the number is free for
-	// another file. It also releases the file now, so that the peer sees the close at once.
-	if d.ring.unsubmitted() > 0 {
-		d.flushAll()
-	}
-	d.shed(s)
-}
-
-// shed closes a descriptor that no request names any more.
-func (d *ringDriver) shed(s Socket) {
-	d.forget(s)
-	d.stats.Syscalls++
-	_ = unix.Close(s.FD())
-}
-
-// forget lets go of a descriptor that no request names any more, and frees its place in
-// the file table.
-func (d *ringDriver) forget(s Socket) {
-	d.socks[s.FD()] = Socket{}
+// leave implements engineRest. It frees the place in the file table, which would keep a closed
+// file: the peer sees a close at once.
+func (d *ringDriver) leave(s Socket, _ bool) unix.Errno {
 	if s.fixed > 0 {
 		d.stats.Syscalls++
 		d.files.remove(d.ring, s.fixed)
 	}
-}
-
-// Detach implements Driver.
-func (d *ringDriver) Detach(s Socket) (int, error) {
-	if err := d.detachable(s); err != nil {
-		return -1, err
-	}
-	d.forget(s)
-	return s.FD(), nil
+	return 0
 }
 
 // defaultFiles is the size of the ring's table. Sockets beyond use plain descriptors.
@@ -256,8 +184,7 @@ const defaultFiles = 4096
 // place in it spare the kernel the look-up and the reference count.
 type files struct {
 	free []int32 // places not in use
-	mem  *Memory
-	arg  *int32 // in mem: the descriptor of one update
+	arg  int32   // the descriptor of one update, for the kernel to read
 }
 
 // newFiles registers a sparse table of n places, fewer if the limit on
@@ -267,16 +194,11 @@ func newFiles(r *ring, n int) (*files, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(n) > limit.Cur {
 		n = int(limit.Cur)
 	}
-	mem, err := Map(int(unsafe.Sizeof(int32(0))))
-	if err != nil {
-		return nil, err
-	}
 	reg := resourceTable{n: uint32(n), flags: resourceSparse}
 	if errno := r.register(registerFiles2, unsafe.Pointer(&reg), uint32(unsafe.Sizeof(reg))); errno != 0 {
-		_ = mem.Unmap()
 		return nil, errno
 	}
-	f := &files{free: make([]int32, n), mem: mem, arg: (*int32)(unsafe.Pointer(&mem.Bytes()[0]))}
+	f := &files{free: make([]int32, n)}
 	for i := range f.free {
 		f.free[i] = int32(n - 1 - i)
 	}
@@ -305,15 +227,7 @@ func (f *files) remove(r *ring, fixed int32) {
 }
 
 func (f *files) update(r *ring, i, fd int32) unix.Errno {
-	*f.arg = fd
-	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(f.arg)))}
+	f.arg = fd
+	up := slotUpdate{offset: uint32(i), data: uint64(uintptr(unsafe.Pointer(&f.arg)))}
 	return r.register(registerFilesUpdate, unsafe.Pointer(&up), 1)
-}
-
-// unmap is for the moment after the ring was closed.
-func (f *files) unmap() error {
-	if f == nil {
-		return nil
-	}
-	return f.mem.Unmap()
 }

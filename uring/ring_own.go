@@ -32,10 +32,9 @@ type ring struct {
 	head           uint32 // answers read so far
 	seen           uint32 // value of cqTail when last looked at
 
-	maps    [2][]byte
-	scratch *Memory // waitArg, then the timespec
-	arg     *waitArg
-	until   *kernelTimespec
+	maps  [2][]byte
+	arg   waitArg // for the kernel to read, which names until
+	until kernelTimespec
 }
 
 // newRing makes one attempt with exactly these flags.
@@ -50,15 +49,7 @@ func newRing(entries, completions, flags uint32) (*ring, error) {
 		r.close()
 		return nil, err
 	}
-	var err error
-	if r.scratch, err = Map(int(unsafe.Sizeof(waitArg{}) + unsafe.Sizeof(kernelTimespec{}))); err != nil {
-		r.close()
-		return nil, err
-	}
-	data := r.scratch.Bytes()
-	r.arg = (*waitArg)(unsafe.Pointer(&data[0]))
-	r.until = (*kernelTimespec)(unsafe.Pointer(&data[unsafe.Sizeof(waitArg{})]))
-	r.arg.timespec = uint64(uintptr(unsafe.Pointer(r.until)))
+	r.arg.timespec = uint64(uintptr(unsafe.Pointer(&r.until)))
 	return r, nil
 }
 
@@ -114,7 +105,6 @@ func (r *ring) close() {
 			r.maps[i] = nil
 		}
 	}
-	_ = r.scratch.Unmap()
 	if r.fd >= 0 {
 		_ = unix.Close(r.fd)
 		r.fd = -1
@@ -164,9 +154,9 @@ func (r *ring) sleep(timeout time.Duration) unix.Errno {
 		_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFD, r.show(), 1, enterGetEvents|r.enterBit, 0, 0)
 		return errno
 	}
-	*r.until = kernelTimespec{int64(timeout / time.Second), int64(timeout % time.Second)}
+	r.until = kernelTimespec{int64(timeout / time.Second), int64(timeout % time.Second)}
 	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFD, r.show(), 1, enterGetEvents|enterExtArg|r.enterBit,
-		uintptr(unsafe.Pointer(r.arg)), unsafe.Sizeof(waitArg{}))
+		uintptr(unsafe.Pointer(&r.arg)), unsafe.Sizeof(waitArg{}))
 	return errno
 }
 

@@ -54,6 +54,15 @@ func setOptions(fd int, opt SocketOptions) error {
 	return nil
 }
 
+// acknowledged is Driver.Acknowledged.
+func acknowledged(fd int) uint64 {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return info.Bytes_acked
+}
+
 // listenTCP is Driver.Listen up to the descriptor. Accepted sockets inherit
 // the options.
 func listenTCP(addr netip.AddrPort, opt ListenOptions) (int, error) {

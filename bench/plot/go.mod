@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/ringmsgr/ringmsgr v0.0.0
-	github.com/spf13/pflag v1.0.10
+	github.com/spf13/cobra v1.10.2
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -18,7 +18,7 @@ require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.28.0 // indirect

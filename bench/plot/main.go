@@ -10,6 +10,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -27,30 +28,20 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program; it returns its exit status.
 func run(args []string, stdout, stderr io.Writer) int {
-	return cli.Status(stderr, "plot", execute(args, stdout))
+	c := &cobra.Command{Use: "plot FILE.json", Short: "draws what \"go run ./bench --json FILE.json\" has measured"}
+	dir := c.Flags().String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
+	c.RunE = func(_ *cobra.Command, args []string) error { return drawAll(args[0], *dir, stdout) }
+	return cli.Run(context.Background(), c, stdout, stderr, args)
 }
 
-func execute(args []string, stdout io.Writer) error {
-	fs := cli.NewFlags("plot")
-	dir := fs.String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
-	rest, err := cli.Parse(fs, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, "usage: go run . [flags] FILE.json\n\nDraws what \"go run ./bench --json FILE.json\" has measured.\n\nflags:\n")
-		cli.PrintFlags(stdout, fs)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if len(rest) != 1 {
-		return cli.Usagef("want one file, got %d arguments", len(rest))
-	}
-	f, err := read(rest[0])
+// drawAll draws the pictures of a file into a directory.
+func drawAll(file, dir string, stdout io.Writer) error {
+	f, err := read(file)
 	if err != nil {
 		return err
 	}
 	if len(f.Cells) == 0 {
-		return fmt.Errorf("%s: %w", rest[0], errNothing)
+		return fmt.Errorf("%s: %w", file, errNothing)
 	}
 	d := drawing{f}
 	load, cell := d.choose()
@@ -72,8 +63,8 @@ func execute(args []string, stdout io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", picture.name, err)
 		}
-		if err := write(filepath.Join(*dir, picture.name), svg); err != nil {
-			return fmt.Errorf("--dir %s: %w", *dir, err)
+		if err := write(filepath.Join(dir, picture.name), svg); err != nil {
+			return fmt.Errorf("--dir %s: %w", dir, err)
 		}
 	}
 	return nil

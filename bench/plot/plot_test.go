@@ -15,7 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // measured are results as the benchmark has them, of two servers and three cells.
@@ -27,7 +26,7 @@ func measured() *report.File {
 	for i, size := range []int{64, 4096, 65536} {
 		c := report.Cell{Load: report.Load{Size: size, Conns: 64, Depth: 1}}
 		for j, s := range f.Servers {
-			h := perf.NewHistogram()
+			h := cli.NewHistogram()
 			for n := range 1000 {
 				h.Record(time.Duration(n*(j+1)) * time.Microsecond)
 			}
@@ -124,7 +123,7 @@ func TestTheBenchmarkDraws(t *testing.T) {
 func TestWhatCannotBeDrawnIsSaid(t *testing.T) {
 	file := written(t, measured())
 	for args, want := range map[string]string{
-		"":                             "want one file",
+		"":                             "usage: plot FILE.json",
 		"--dir /nonexistent/x " + file: "--dir /nonexistent/x",
 		"/nonexistent":                 "no such file",
 		"--size 1 " + file:             "no flag --size",

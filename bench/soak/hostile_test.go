@@ -102,7 +102,7 @@ func (h *hostile) announce(ctx context.Context) {
 	defer p.Close()
 	if p.Err() == nil {
 		hd := frame.MessageHeader{Seq: 1, Type: 1000}
-		p.WriteRaw(frame.NewEncoder(p.Revision()).AppendMessage(nil, &hd, 64, 0, 8<<20))
+		p.WriteRaw(frame.NewEncoder(frame.Rev1).AppendMessage(nil, &hd, 64, 0, 8<<20))
 	}
 	p.WriteRaw(make([]byte, h.rng.IntN(64<<10)))
 	p.ExpectEnd()

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/proc"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
@@ -215,7 +215,7 @@ func (s *server) fail(err error) {
 
 func (s *server) sample() (Sample, error) {
 	var out Sample
-	mem, err := perf.ReadMemory(0)
+	mem, err := cli.ReadMemory(0)
 	if err != nil {
 		return out, err
 	}

@@ -52,7 +52,7 @@ type world struct {
 	t        *testing.T
 	plan     plan
 	server   *process
-	proxies  [2]*msgrtest.HostileProxy // of msgr2, of msgr1
+	proxies  [2]*hostileProxy // of msgr2, of msgr1
 	sessions []*session
 	keepers  []*keeper
 	acts     atomic.Int64
@@ -99,8 +99,8 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w.awaitStorage(ctx)
 	stopHostile()
 	others.Wait()
-	w.proxies[0].Calm()
-	w.proxies[1].Calm()
+	w.proxies[0].calm.Store(true)
+	w.proxies[1].calm.Store(true)
 	stopSending()
 	senders.Wait()
 
@@ -122,8 +122,7 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 // open makes all sessions, and the keepers.
 func (w *world) open() {
 	for i, to := range []wire.Addr{w.server.addr, w.server.msgr1} {
-		w.proxies[i] = msgrtest.NewHostileProxy(w.t, msgrtest.HostileConfig{Reach: 4 << 20, Stall: 2 * time.Second})
-		w.proxies[i].Lead(to.AddrPort)
+		w.proxies[i] = newHostileProxy(w.t, to.AddrPort, 0, 4<<20, 2*time.Second)
 	}
 	for j, k := range kinds {
 		for n := range k.number {
@@ -133,7 +132,7 @@ func (w *world) open() {
 			}
 			var through netip.AddrPort
 			if k.proxy {
-				through = proxy.Addr()
+				through = proxy.addr()
 			}
 			s, err := openSession(k, 1+10*j+n, to, through)
 			if err != nil {
@@ -145,7 +144,7 @@ func (w *world) open() {
 	for n := range keepers {
 		var through netip.AddrPort
 		if n%2 == 0 {
-			through = w.proxies[0].Addr()
+			through = w.proxies[0].addr()
 		}
 		k, err := openKeeper(n, w.server.addr, through)
 		if err != nil {
@@ -208,8 +207,8 @@ func (w *world) disturb(ctx context.Context, wg *sync.WaitGroup) {
 		})
 	}
 	every(w.plan.storm, &w.storms, func() error {
-		w.proxies[0].CutAll()
-		w.proxies[1].CutAll()
+		w.proxies[0].cutAll()
+		w.proxies[1].cutAll()
 		return nil
 	})
 	rng := rand.New(rand.NewPCG(3, 5))

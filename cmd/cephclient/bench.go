@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
@@ -36,9 +36,9 @@ type benchResult struct {
 	PerSecond  float64 `json:"operations_per_second"`
 	MBytes     float64 `json:"megabytes_per_second"`
 	// CPU is the time of this process, by user and kernel, in microseconds per operation.
-	CPU     float64      `json:"cpu_us_per_operation"`
-	Latency perf.Summary `json:"latency_us"`
-	Buckets []histogram  `json:"histogram"`
+	CPU     float64     `json:"cpu_us_per_operation"`
+	Latency cli.Summary `json:"latency_us"`
+	Buckets []histogram `json:"histogram"`
 }
 
 // histogram counts the operations that took at most Below microseconds, but longer than the bucket before.
@@ -94,17 +94,17 @@ func bench(ctx context.Context, e env, p rados.Pool, args []string) (err error) 
 	for i := range data {
 		data[i] = make([]byte, state.Size)
 	}
-	before, err := perf.ReadCPU(os.Getpid())
+	before, err := cli.ReadCPU(os.Getpid())
 	if err != nil {
 		return err
 	}
-	calls, failed := perf.Loop(o.threads, o.seconds, func(chain int, done func(string, error)) {
+	calls, failed := cli.Loop(o.threads, math.MaxUint64, o.seconds, func(chain int, done func(string, error)) {
 		ended := func(err error) { done(mode, err) }
 		if err := begin(index(), data[chain], ended); err != nil {
 			ended(err)
 		}
 	})
-	after, err := perf.ReadCPU(os.Getpid())
+	after, err := cli.ReadCPU(os.Getpid())
 	if mode == "write" {
 		text, _ := json.Marshal(left{int(next.Load()), state.Size}) // of two numbers: cannot fail
 		err = errors.Join(err, e.within(whole, func(ctx context.Context) error { return p.Object(benchObject).WriteFull(ctx, text) }))
@@ -127,7 +127,7 @@ func cleanup(ctx context.Context, e env, p rados.Pool) error {
 	return errors.Join(err, e.each(ctx, len(found), func(ctx context.Context, i int) error { return found[i].Remove(ctx) }))
 }
 
-func result(mode string, threads, size int, calls *perf.Calls, cpu time.Duration) benchResult {
+func result(mode string, threads, size int, calls *cli.Calls, cpu time.Duration) benchResult {
 	h, rate := calls.Of(mode), calls.Rate(mode)
 	r := benchResult{
 		Mode: mode, Threads: threads, Size: size, Seconds: calls.Took.Seconds(), Operations: int(h.Count()), PerSecond: rate,

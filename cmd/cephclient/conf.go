@@ -224,14 +224,10 @@ func (s *settings) key() (key cephx.Key, where string, err error) {
 }
 
 func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	ring, err := scope.Keyring(file)
+	ring, own, err := scope.Keyring(file, name)
 	if err != nil {
 		return cephx.Key{}, err
 	}
 	defer ring.Wipe()
-	e, ok := ring.Lookup(name)
-	if !ok {
-		return cephx.Key{}, cli.Usagef("--keyring %s has no key of %v", file, name)
-	}
-	return e.Key.Clone(), nil
+	return own.Clone(), nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -131,10 +133,10 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 			return ""
 		}
 		var o options
-		p := cli.Program{Name: "x", Flags: cli.NewFlags(""), Letters: letters}
-		o.register(p.Flags, getenv)
-		p.Commands = []cli.Command{{Name: "x", Run: func(ctx context.Context, _ []string) error {
-			cfg, err := o.config(ctx, env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
+		root := &cobra.Command{Use: "x"}
+		o.register(root.Flags(), getenv)
+		root.RunE = func(*cobra.Command, []string) error {
+			cfg, err := o.config(t.Context(), env{stderr: io.Discard, getenv: getenv, lookupSRV: noDNS})
 			all := ""
 			for _, m := range cfg.Mons {
 				all += " " + m.AddrPort.Addr().String()
@@ -146,9 +148,9 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 				t.Errorf("%s: reads %s from %s", c.env, o.reads, at)
 			}
 			return err
-		}}}
+		}
 		var stderr strings.Builder
-		status := p.Run(t.Context(), io.Discard, &stderr, append(strings.Fields(c.args), "x"))
+		status := cli.Run(t.Context(), root, io.Discard, &stderr, strings.Fields(c.args))
 		if (status == cli.OK) != (c.mon != "") || !strings.Contains(stderr.String()+o.sought, c.says) {
 			t.Errorf("%s, %s: status %d, %s; sought in %q", c.env, c.args, status, stderr.String(), o.sought)
 		}

@@ -17,7 +17,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -79,17 +82,22 @@ func commands() []command {
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	var o options
-	p := cli.Program{Name: "cephclient", About: "a client of a Ceph cluster", Flags: cli.NewFlags("cephclient"), Letters: letters}
-	o.register(p.Flags, e.getenv)
+	root := &cobra.Command{Use: "cephclient", Short: "a client of a Ceph cluster"}
+	o.register(root.PersistentFlags(), e.getenv)
 	for _, c := range commands() {
-		var given func() []string
-		if strings.HasPrefix(c.args, "POOL") {
-			given = func() []string { return o.pool }
+		all := func(args []string) []string {
+			if strings.HasPrefix(c.args, "POOL") {
+				return slices.Concat(o.pool, args)
+			}
+			return args
 		}
-		run := func(ctx context.Context, args []string) error { return e.dialled(ctx, &o, c, args) }
-		p.Commands = append(p.Commands, cli.Command{Name: c.name, Args: c.args, Help: c.help, Given: given, Run: run})
+		root.AddCommand(&cobra.Command{
+			Use: strings.TrimSpace(c.name + " " + c.args), Short: c.help,
+			Args: func(cmd *cobra.Command, args []string) error { return cli.Arguments(cmd, all(args)) },
+			RunE: func(cmd *cobra.Command, args []string) error { return e.dialled(cmd.Context(), &o, c, all(args)) },
+		})
 	}
-	return p.Run(ctx, e.stdout, e.stderr, args)
+	return cli.Run(ctx, root, e.stdout, e.stderr, args)
 }
 
 // dialled runs a command with a connection to the cluster.

@@ -3,14 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -43,7 +41,8 @@ type options struct {
 var letters = map[string]string{"conf": "c", "keyring": "k", "mon": "m", "name": "n", "namespace": "N", "pool": "p"}
 
 // register makes the flags. Their defaults come from the environment.
-func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
+func (o *options) register(to *pflag.FlagSet, getenv func(string) string) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError) // a flag gets its letter before it is added
 	args := readArgs(getenv("CEPH_ARGS"))
 	args["keyring"] = cmp.Or(args["keyring"], getenv("CEPH_KEYRING"))
 	o.known.args = args
@@ -77,6 +76,8 @@ func (o *options) register(fs *pflag.FlagSet, getenv func(string) string) {
 	o.Session.Register(fs, &o.cfg, cmp.Or(args["name"], "client."+cmp.Or(args["id"], "admin")), 30*time.Second,
 		"bound of the whole command, or of each step of a command that moves data")
 	o.engine.Register(fs)
+	fs.VisitAll(func(f *pflag.Flag) { f.Shorthand = letters[f.Name] })
+	to.AddFlagSet(fs)
 }
 
 // policies are the values of --reads, as Ceph has them.
@@ -121,11 +122,8 @@ func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err erro
 		}
 	}
 	for _, text := range mons {
-		a, err := address.Reader{}.For(o.Proto, text).Parse(ctx, text)
-		switch {
-		case errors.Is(err, address.ErrSyntax):
-			return cfg, cli.Usagef("%s: %w", what, err)
-		case err != nil:
+		a, err := scope.AddressReader{Proto: o.Proto}.Parse(ctx, text)
+		if err != nil {
 			return cfg, fmt.Errorf("%s: %w", what, err)
 		}
 		cfg.Mons = append(cfg.Mons, a)

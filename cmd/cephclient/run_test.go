@@ -18,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -69,6 +68,17 @@ func TestWrongCallsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestThePoolMayBeAFlag(t *testing.T) {
+	for args, want := range map[string]int{
+		"ls -p a": cli.Failed, "stat -p a b": cli.Failed, "status -p a": cli.Failed, "stat -p a b c": cli.Usage, "ls -p a b": cli.Usage, "rm -p a": cli.Usage,
+	} {
+		words := append([]string{"--mon", "v2:127.0.0.1:1", "--timeout", "1ns"}, strings.Fields(args)...)
+		if status, stdout, stderr := call(t, words...); status != want || stdout != "" {
+			t.Errorf("%s: status %d, %q %q", args, status, stdout, stderr)
+		}
+	}
+}
+
 func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -89,7 +99,7 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	mon := monitor(t, nil, nil)
 	for _, long := range []bool{false, true} {
 		o := options{mons: mon, engine: scope.Engine{Level: math.MaxInt}}
-		o.Session.Register(cli.NewFlags("cephclient"), &o.cfg, "client.admin", 10*time.Second, "")
+		o.Session.Register(new(pflag.FlagSet), &o.cfg, "client.admin", 10*time.Second, "")
 		bounded := long
 		err := env{getenv: bare}.dialled(t.Context(), &o, command{long: long, run: func(ctx context.Context, _ env, _ *rados.Cluster, _ []string) error {
 			_, bounded = ctx.Deadline()
@@ -103,7 +113,7 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
-	calls, _ := perf.Loop(1, time.Hour, func(_ int, done func(string, error)) {
+	calls, _ := cli.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
 		if n++; n == 3000 {
 			done("write", io.EOF)
 		} else {
@@ -132,7 +142,7 @@ var badValues = map[string]string{
 // alone, in one line and without the words of packages.
 // Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
-	fs := cli.NewFlags("cephclient")
+	fs := new(pflag.FlagSet)
 	new(options).register(fs, bare)
 	fs.VisitAll(func(f *pflag.Flag) {
 		bad, ok := badValues[f.Name]

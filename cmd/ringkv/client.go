@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -31,9 +32,9 @@ const patience = time.Minute
 
 // dial calls f with n connections to a server.
 func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*control.Conn) error) error {
-	at, err := address.Reader{}.Parse(ctx, to)
+	at, err := scope.AddressReader{Proto: "v2"}.Parse(ctx, to)
 	if err != nil {
-		return cli.Usagef("%w", err)
+		return err
 	}
 	policy := control.LossyClient()
 	policy.GiveUpAfter = 5 * time.Second // time enough to dial, if a server listens there
@@ -51,7 +52,7 @@ func (e *env) dial(ctx context.Context, to string, n int, f func(conns []*contro
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", to, scope.Cause(err))
+			return fmt.Errorf("%s: %w", to, cli.Cause(err))
 		}
 		return f(conns)
 	})
@@ -91,42 +92,42 @@ func scan(ctx context.Context, c *control.Conn, prefix string, f func(key string
 }
 
 // ask is a command that makes one request, or some.
-func (e *env) ask(verb string) func(ctx context.Context, args []string) error {
-	return func(ctx context.Context, args []string) error {
-		return e.dial(ctx, args[0], 1, func(conns []*control.Conn) (err error) {
-			c, key, value := conns[0], append(args, "")[1], []byte(nil)
-			switch verb {
-			case "put":
-				value, err = io.ReadAll(io.LimitReader(e.stdin, kvformat.MaxValue+1)) // one more is refused
-				if err == nil {
-					_, err = do(ctx, c, kvformat.Put, key, value)
-				}
-			case "get":
-				if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
-					_, err = e.stdout.Write(value)
-				}
-			case "delete":
-				for i := 1; i < len(args) && err == nil; i++ {
-					_, err = do(ctx, c, kvformat.Delete, args[i], nil)
-				}
-			case "scan":
-				err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
+func (e *env) ask(verb *cobra.Command, args []string) error {
+	ctx := verb.Context()
+	return e.dial(ctx, args[0], 1, func(conns []*control.Conn) (err error) {
+		c, key, value := conns[0], append(args, "")[1], []byte(nil)
+		switch verb.Name() {
+		case "put":
+			value, err = io.ReadAll(io.LimitReader(e.stdin, kvformat.MaxValue+1)) // one more is refused
+			if err == nil {
+				_, err = do(ctx, c, kvformat.Put, key, value)
 			}
-			return err
-		})
-	}
+		case "get":
+			if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
+				_, err = e.stdout.Write(value)
+			}
+		case "delete":
+			for i := 1; i < len(args) && err == nil; i++ {
+				_, err = do(ctx, c, kvformat.Delete, args[i], nil)
+			}
+		case "scan":
+			err = scan(ctx, c, key, func(key string) { fmt.Fprintln(e.stdout, key) })
+		}
+		return err
+	})
 }
 
 // load puts and gets random keys, --depth at a time on each connection, and checks the values:
 // all begin alike. A missing key is no error: --puts 100 puts it.
-func (e *env) load(ctx context.Context, args []string) error {
+func (e *env) load(c *cobra.Command, args []string) error {
+	ctx := c.Context()
 	if e.puts < 0 || e.puts > 100 {
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
 	longest := make([]byte, kvformat.MaxValue)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(longest) // never fails
 	return e.dial(ctx, args[0], e.conns, func(conns []*control.Conn) error {
-		calls, failed := perf.Loop(e.conns*e.depth, e.duration, func(i int, done func(string, error)) {
+		calls, failed := cli.Loop(e.conns*e.depth, math.MaxUint64, e.duration, func(i int, done func(string, error)) {
 			kind, typ, value := "gets", kvformat.Get, []byte(nil)
 			if rand.Float64()*100 < e.puts {
 				kind, typ, value = "puts", kvformat.Put, longest[:e.size]

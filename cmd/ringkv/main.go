@@ -11,7 +11,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/ringkv/kvformat"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -40,7 +41,8 @@ type env struct {
 
 // run is the whole program. It ends early when ctx does.
 func (e *env) run(ctx context.Context, args []string) int {
-	fs := cli.NewFlags("ringkv")
+	root := &cobra.Command{Use: "ringkv", Short: "a durable key-value store, an example of a server on this library"}
+	fs := root.PersistentFlags()
 	e.engine.Register(fs)
 	fs.StringVar(&e.listen, "listen", "v2:127.0.0.1:7777", "serve: `ADDRESS` to listen on")
 	fs.StringVar(&e.dir, "dir", "", "serve: `DIRECTORY` of the values; made if it is missing")
@@ -53,15 +55,15 @@ func (e *env) run(ctx context.Context, args []string) int {
 	cli.BytesVar(fs, &e.size, "size", 4<<10, 1, kvformat.MaxValue, "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
 	cli.DurationVar(fs, &e.duration, "duration", 10*time.Second, 1, "load: `DURATION` of it")
-	p := cli.Program{Name: "ringkv", Flags: fs, Commands: []cli.Command{
-		{Name: "serve", Help: "serve the values in a directory", Run: e.serve},
-		{Name: "put", Args: "ADDRESS KEY", Help: "store standard input as a value", Run: e.ask("put")},
-		{Name: "get", Args: "ADDRESS KEY", Help: "write a value to standard output", Run: e.ask("get")},
-		{Name: "delete", Args: "ADDRESS KEY...", Help: "remove values", Run: e.ask("delete")},
-		{Name: "scan", Args: "ADDRESS [PREFIX]", Help: "list keys, in order", Run: e.ask("scan")},
-		{Name: "load", Args: "ADDRESS", Help: "put and get, and print rates and latencies", Run: e.load},
-	}, About: "a durable key-value store, an example of a server on this library"}
-	return p.Run(ctx, e.stdout, e.stderr, args)
+	root.AddCommand(
+		&cobra.Command{Use: "serve", Short: "serve the values in a directory", RunE: e.serve},
+		&cobra.Command{Use: "put ADDRESS KEY", Short: "store standard input as a value", RunE: e.ask},
+		&cobra.Command{Use: "get ADDRESS KEY", Short: "write a value to standard output", RunE: e.ask},
+		&cobra.Command{Use: "delete ADDRESS KEY...", Short: "remove values", RunE: e.ask},
+		&cobra.Command{Use: "scan ADDRESS [PREFIX]", Short: "list keys, in order", RunE: e.ask},
+		&cobra.Command{Use: "load ADDRESS", Short: "put and get, and print rates and latencies", RunE: e.load},
+	)
+	return cli.Run(ctx, root, e.stdout, e.stderr, args)
 }
 
 // with calls f with a messenger of the cores, the engine and the log that the flags say.
@@ -72,11 +74,12 @@ func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) error
 }
 
 // serve serves until ctx ends, or a core breaks.
-func (e *env) serve(ctx context.Context, _ []string) error {
-	at, err := address.Reader{AnyPort: true}.Parse(ctx, e.listen)
+func (e *env) serve(c *cobra.Command, _ []string) error {
+	ctx := c.Context()
+	at, err := scope.AddressReader{Proto: "v2", AnyPort: true}.Parse(ctx, e.listen)
 	switch {
 	case err != nil:
-		return cli.Usagef("--listen: %w", err)
+		return fmt.Errorf("--listen: %w", err)
 	case e.dir == "":
 		return cli.Usagef("--dir is missing")
 	}
@@ -98,7 +101,7 @@ func (e *env) serve(ctx context.Context, _ []string) error {
 		}
 		addrs, err := m.Bind(at)
 		if err != nil {
-			return fmt.Errorf("--listen %s: %w", e.listen, scope.Cause(err))
+			return fmt.Errorf("--listen %s: %w", e.listen, cli.Cause(err))
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Driver().Backend)
 		return scope.Stats(m, e.stats, func() error {

@@ -6,10 +6,11 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/ringmsgr/ringmsgr v0.0.0
 	github.com/ringmsgr/ringmsgr/control/prom v0.0.0
-	github.com/spf13/pflag v1.0.10
+	github.com/spf13/cobra v1.10.2
 )
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cilium/ebpf v0.22.0 // indirect
@@ -22,7 +23,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

@@ -16,17 +16,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/prom"
 )
 
@@ -34,62 +32,35 @@ func main() {
 	cli.Main(func(ctx context.Context, args []string) int { return run(ctx, os.Stdout, os.Stderr, args) })
 }
 
-const help = `usage: ringmsgr-exporter [flags] PID|SOCKET
-
-Serves the statistics of a process at http://ADDRESS/metrics, for Prometheus. The
+// run is the whole program. It ends when ctx does.
+func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
+	c := &cobra.Command{
+		Use: "ringmsgr-exporter PID|SOCKET", Short: "metrics of a process for Prometheus",
+		Example: "  ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)",
+		Long: `Serves the statistics of a process at http://ADDRESS/metrics, for Prometheus. The
 process serves them at a Unix socket, as "ringmsgr serve --stats auto" does: a PID finds
 @ringmsgr-stats-PID, anything else is the path of the socket, or an abstract name that
 begins with @. It has to be a process of the same user, or this one runs as root.
 
-The process may come later, and may be replaced: each scrape asks the one that is there.
-
-example:
-  ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)
-
-flags:
-`
-
-// run is the whole program. It ends when ctx does.
-func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
-	return cli.Status(stderr, "ringmsgr-exporter", execute(ctx, stdout, args))
+The process may come later, and may be replaced: each scrape asks the one that is there.`,
+	}
+	listen := c.Flags().String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT, without authentication")
+	conns := c.Flags().Bool("conns", true, "also sums over the connections, by the type of the peer and the state")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		return export(ctx, stdout, scope.StatsPath(args[0]), *listen, *conns)
+	}
+	return cli.Run(ctx, c, stdout, stderr, args)
 }
 
-func execute(ctx context.Context, stdout io.Writer, args []string) error {
-	fs := cli.NewFlags("ringmsgr-exporter")
-	listen := fs.String("listen", "127.0.0.1:9720", "`ADDRESS` to serve at: HOST:PORT, without authentication")
-	conns := fs.Bool("conns", true, "also sums over the connections, by the type of the peer and the state")
-	version := fs.Bool("version", false, "print the sources of this program")
-	rest, err := cli.Parse(fs, args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(stdout, help)
-		cli.PrintFlags(stdout, fs)
-		return nil
-	case err != nil:
-		return err
-	case *version || len(rest) == 1 && rest[0] == "version": // as the other programs have it; ./version is a socket
-		return cli.PrintVersion(stdout, "ringmsgr-exporter", false)
-	case len(rest) != 1:
-		return cli.Usagef("want one PID or socket, got %d arguments", len(rest))
-	}
-	path := rest[0]
-	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
-		path = control.StatsSocket(int(pid))
-	}
-	l, err := net.Listen("tcp", *listen)
-	if err != nil {
-		var errno syscall.Errno
-		var form *net.AddrError
-		switch {
-		case errors.As(err, &errno):
-			err = errno
-		case errors.As(err, &form):
-			return cli.Usagef("--listen %q: %s; want HOST:PORT", *listen, form.Err)
-		}
-		return fmt.Errorf("--listen %s: %w", *listen, err)
+func export(ctx context.Context, stdout io.Writer, path, listen string, conns bool) error {
+	l, err := net.Listen("tcp", listen)
+	if form, ok := errors.AsType[*net.AddrError](err); ok {
+		return cli.Usagef("--listen %q: %s; want HOST:PORT", listen, form.Err)
+	} else if err != nil {
+		return fmt.Errorf("--listen %s: %w", listen, cli.Cause(err))
 	}
 	fmt.Fprintf(stdout, "serving %s at http://%v/metrics\n", path, l.Addr())
-	return serve(ctx, l, handler(path, *conns))
+	return serve(ctx, l, handler(path, conns))
 }
 
 // handler serves the metrics of the messenger at a socket, and of its process.

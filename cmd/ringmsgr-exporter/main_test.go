@@ -23,8 +23,8 @@ import (
 
 func TestWrongCallsNameTheFlag(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                       "want one PID or socket, got 0 arguments",
-		"1 2":                    "want one PID or socket, got 2 arguments",
+		"":                       "usage: ringmsgr-exporter PID|SOCKET",
+		"1 2":                    "usage: ringmsgr-exporter PID|SOCKET",
 		"--listen here 1":        `--listen "here": missing port in address; want HOST:PORT`,
 		"--listen 192.0.2.1:0 1": "--listen 192.0.2.1:0: cannot assign requested address",
 		"--listen":               "--listen needs a value",

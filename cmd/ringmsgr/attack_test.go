@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -43,7 +43,7 @@ var attacks = map[string]func(ctx context.Context, from netip.Addr, at wire.Addr
 		defer p.Close()
 		p.Establish(0, 1)
 		for p.Err() == nil && ctx.Err() == nil {
-			p.SendPayload(frame.TagKeepalive2, msgrtest.Keepalive{})
+			p.Send(frame.TagKeepalive2, make([]byte, 8))
 		}
 	},
 	"unfinished messages": func(ctx context.Context, from netip.Addr, at wire.Addr) {
@@ -156,7 +156,7 @@ func TestHonestMessagesPassInEveryAttack(t *testing.T) {
 			const patience = " --timeout 4m"
 			server, at := underAttack(t, name, from, patience)
 			report := reported(t, spawnSend(t, at, "--messages 500 --depth 4 --size 512"+patience))
-			m, err := perf.ReadMemory(server.PID())
+			m, err := cli.ReadMemory(server.PID())
 			if err != nil || m.Peak > most || report.Verified != 500 {
 				t.Errorf("%+v, %d MiB, %v", report, m.Peak>>20, err)
 			}
@@ -174,17 +174,17 @@ func BenchmarkAttacks(b *testing.B) {
 			server, at := underAttack(b, name, theirs, "")
 			pid := server.PID()
 			for b.Loop() {
-				before, err := perf.ReadCPU(pid)
+				before, err := cli.ReadCPU(pid)
 				clitest.Must(b, err)
 				const span = 3 * time.Second
 				ctx, cancel := context.WithTimeout(b.Context(), span)
 				<-ctx.Done()
 				cancel()
-				after, err := perf.ReadCPU(pid)
+				after, err := cli.ReadCPU(pid)
 				clitest.Must(b, err)
 				b.ReportMetric(100*(after-before).Seconds()/span.Seconds(), "%CPU")
 				report := reported(b, spawnSend(b, at, "--duration 3s --depth 1 --size 512 --timeout 60s"))
-				m, err := perf.ReadMemory(pid)
+				m, err := cli.ReadMemory(pid)
 				clitest.Must(b, err)
 				b.ReportMetric(float64(report.Latency.P99), "p99-us")
 				b.ReportMetric(float64(m.Peak>>20), "MiB")

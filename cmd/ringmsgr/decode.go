@@ -13,25 +13,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
+	"github.com/ringmsgr/ringmsgr/cmd/ringmsgr/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/trace"
 )
 
-func decodeCommand(e env) cli.Command {
-	fs := cli.NewFlags("decode")
+func decodeCommand(e env) *cobra.Command {
 	d := &decoding{}
-	fs.BoolVar(&d.json, "json", false, "write JSON")
-	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
-	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
-		"payload to print of each part of a message: `BYTES`")
-	return cli.Command{
-		Name: "decode", Args: "FILE", Help: "print the frames of a recording or a trace, and their errors", Flags: fs,
+	c := &cobra.Command{
+		Use: "decode FILE", Short: "print the frames of a recording or a trace, and their errors",
 		Example: "  ringmsgr decode --brief FILE.pcap",
-		Text: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
+		Long: `Reads a recording of tcpdump or Wireshark (pcap or pcapng), or a trace of --trace,
 and prints every frame of msgr2.0, msgr2.1 and msgr1 in it, the states of each
 connection, and errors: refusals, damaged frames, sequence numbers that are missing
 or come twice, acks of messages that were not sent, frames out of place, keepalives
@@ -50,8 +45,15 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300` + shapes(`one record for
  "protocol":"msgr2.1|msgr2.0|msgr2|msgr1","tag":"...","segments":[N,...],"fields":{...},
  "payload":["hex",...],"compressed":true,"aborted":true,"text":"...","count":N,
  "error":"..."}`),
-		Run: func(ctx context.Context, args []string) error { return d.run(ctx, e, args) },
+		RunE: func(c *cobra.Command, args []string) error { return d.run(c.Context(), e, args) },
 	}
+	fs := c.Flags()
+	fs.BoolVar(&d.json, "json", false, "write JSON")
+	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
+	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+		"payload to print of each part of a message: `BYTES`")
+	return c
 }
 
 // decoding is one run of the command.
@@ -61,7 +63,7 @@ type decoding struct {
 	brief bool
 	cut   int64
 
-	judge *judge.Judge
+	judge *traffic.Judge
 	out   *bufio.Writer
 	err   error     // of out
 	zero  time.Time // of the first record
@@ -82,19 +84,22 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return fmt.Errorf("%s: %s", args[0], scope.Cause(err))
+			return fmt.Errorf("%s: %s", args[0], cli.Cause(err))
 		}
 		defer f.Close()
 		in = f
 	}
-	d.judge, d.out = judge.New(), bufio.NewWriter(e.stdout)
+	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
 	r := bufio.NewReaderSize(in, 64<<10)
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
 	case len(head) == 0 && errors.Is(err, io.EOF):
 		err = errors.New("it is empty: neither a recording nor a trace")
-	case capture.Is(head):
-		err = d.recording(ctx, r, keys)
+	case traffic.Is(head):
+		opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
+		var whole bool
+		whole, err = traffic.Read(r, opt, func() bool { return ctx.Err() == nil && d.err == nil })
+		d.truncated = !whole
 	default:
 		err = d.trace(ctx, r)
 	}
@@ -117,33 +122,6 @@ func (d *decoding) doubt() error {
 		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
 	case d.count.conns+d.count.frames == 0:
 		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
-	}
-	return nil
-}
-
-func (d *decoding) recording(ctx context.Context, r io.Reader, keys *trace.Keys) error {
-	segments, err := capture.NewReader(r)
-	if err != nil {
-		return err
-	}
-	var last uint64
-	number := func() uint64 { last++; return last }
-	opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
-	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
-	defer streams.Close()
-	for n := 0; ctx.Err() == nil && d.err == nil; n++ {
-		segment, err := segments.Next()
-		switch {
-		case !errors.Is(err, io.EOF) && err != nil:
-			return err
-		case err == nil:
-			streams.Add(segment)
-		case n == 0 && !segments.Truncated:
-			return errors.New("the recording has no TCP packets: look at the filter of tcpdump, and end it before you read")
-		default:
-			d.truncated = segments.Truncated
-			return nil
-		}
 	}
 	return nil
 }

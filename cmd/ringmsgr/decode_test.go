@@ -10,10 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/capture"
-	"github.com/ringmsgr/ringmsgr/cmd/internal/judge"
+	"github.com/ringmsgr/ringmsgr/cmd/ringmsgr/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control/trace"
@@ -202,23 +200,9 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 
 // records are the records of a recording, as far as it can be read.
 func records(p []byte, keys *trace.Keys) (all []trace.Record) {
-	packets, err := capture.NewReader(bytes.NewReader(p))
-	if err != nil {
-		return nil
-	}
-	j := judge.New()
-	var last uint64
-	number := func() uint64 { last++; return last }
+	j := traffic.NewJudge()
 	opt := trace.StreamOptions{Keys: keys, Cut: 16, Emit: func(r trace.Record) { all = append(append(all, r), j.Look(&r)...) }}
-	streams := capture.NewAssembler(func(at time.Time, c trace.TCP) capture.Handler { return trace.NewStreams(at, c, number, opt) })
-	for {
-		s, err := packets.Next()
-		if err != nil {
-			break
-		}
-		streams.Add(s)
-	}
-	streams.Close()
+	_, _ = traffic.Read(bytes.NewReader(p), opt, func() bool { return true })
 	return all
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -163,7 +162,7 @@ func (l *listenFlag) read(proto string) error {
 		if !strings.HasPrefix(text, "v") {
 			own = proto
 		}
-		a, err := address.Reader{AnyPort: true}.For(own, text).Parse(ctx, text)
+		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
 		if err != nil {
 			return err
 		}
@@ -226,7 +225,7 @@ func (l *listenFlag) bindError(err error) error {
 	if len(l.addrs) == 1 {
 		where = l.addrs[0].String()
 	}
-	text := fmt.Sprintf("--listen %s: %s", where, scope.Cause(err))
+	text := fmt.Sprintf("--listen %s: %s", where, cli.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
@@ -251,11 +250,11 @@ func (o *machineOptions) startError(err error) error {
 func statsError(path string, err error) error {
 	switch {
 	case gone(err):
-		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, scope.Cause(err))
+		return fmt.Errorf("no statistics at %s: %s: does the process serve statistics, as by serve --stats?", path, cli.Cause(err))
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
 	}
-	return fmt.Errorf("no statistics at %s: %s", path, scope.Cause(err))
+	return fmt.Errorf("no statistics at %s: %s", path, cli.Cause(err))
 }
 
 // gone says whether no process serves a Unix socket any more.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -22,15 +22,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func doctorCommand(e env) cli.Command {
-	fs := cli.NewFlags("doctor")
+func doctorCommand(e env) *cobra.Command {
 	d := &doctor{}
-	d.machineOptions.register(fs, 0)
-	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
-	return cli.Command{
-		Name: "doctor", Help: "the features of this machine, their use, and remedies", Flags: fs,
+	c := &cobra.Command{
+		Use: "doctor", Short: "the features of this machine, their use, and remedies",
 		Example: "  ringmsgr doctor --cores 4 --pin",
-		Text: `Starts cores as the flags say, and stops them again; tries the features of the
+		Long: `Starts cores as the flags say, and stops them again; tries the features of the
 kernel; and reports which are used, which are not and why, and the remedies.
 Status 0 means that a messenger can run. With --limits it prints the bounds of a
 messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"...","receive":"auto|buffers|ready",
@@ -39,8 +36,12 @@ messenger instead.` + shapes(`{"ok":true,"backend":"io_uring|epoll","fallback":"
  "machine":{...}}
 {"limits":[{"name":"...","value":N,"unit":"bytes|bytes/s|ns|messages|connections|peers|lines",
   "per":"...","of":"..."}]}`),
-		Run: func(context.Context, []string) error { return d.run(e) },
+		RunE: func(*cobra.Command, []string) error { return d.run(e) },
 	}
+	fs := c.Flags()
+	d.machineOptions.register(fs, 0)
+	fs.BoolVar(&d.limits, "limits", false, "print the bounds in force, and nothing else")
+	return c
 }
 
 type doctor struct {
@@ -223,9 +224,20 @@ func (f *findings) assess() *diagnosis {
 	if r.OK {
 		r.Backend, r.Fallback, r.Receive, r.ReceiveWhy = string(f.info.Backend), f.info.Fallback, f.receive, f.why
 	}
+	cores, m, somaxconn := f.cfg.Cores+2, &f.machine, f.machine.Sysctls["net.core.somaxconn"]
+	backlog, err := strconv.Atoi(somaxconn)
 	r.Checks = []check{
-		f.engine(), f.ring(), f.features(), f.steer(), f.cpus(), f.scheduler(),
-		f.files(), f.memlock(), f.backlog(), f.capabilities(), f.seccomp(),
+		f.engine(), f.ring(), f.features(), f.steer(), f.cpus(),
+		note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, cores), f.procs < cores,
+			fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", cores)),
+		note("open files", limits(m.Files, func(n uint64) string { return fmt.Sprint(n) }), m.Files.Soft < enoughFiles,
+			fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles)),
+		f.memlock(),
+		note("backlog", "net.core.somaxconn is "+cmp.Or(somaxconn, "unknown"), err == nil && backlog < enoughBacklog,
+			fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog)),
+		f.capabilities(),
+		note("seccomp", m.Seccomp, m.Seccomp == "filter" && !m.Ring,
+			"have the filter allow io_uring_setup, io_uring_enter and io_uring_register"),
 	}
 	return r
 }
@@ -309,18 +321,6 @@ func (f *findings) cpus() check {
 	return note("CPUs", fmt.Sprintf("%d usable %v, %d cores", n, f.machine.CPUs, f.cfg.Cores), remedy != "", remedy)
 }
 
-func (f *findings) scheduler() check {
-	want := f.cfg.Cores + 2
-	return note("scheduler", fmt.Sprintf("GOMAXPROCS is %d, wanted is %d (cores + 2)", f.procs, want), f.procs < want,
-		fmt.Sprintf("set GOMAXPROCS=%d in programs that embed the library; this one raises it unless it is set", want))
-}
-
-func (f *findings) files() check {
-	found := limits(f.machine.Files, func(n uint64) string { return fmt.Sprint(n) })
-	return note("open files", found, f.machine.Files.Soft < enoughFiles,
-		fmt.Sprintf("raise RLIMIT_NOFILE (ulimit -n) to %d or more: a connection takes one", enoughFiles))
-}
-
 func (f *findings) memlock() check {
 	found, remedy := limits(f.machine.Memlock, func(n uint64) string { return cli.Bytes(int64(n)) }), ""
 	locks := slices.ContainsFunc(f.machine.Capabilities, func(c uring.Capability) bool { return c.Name == "CAP_IPC_LOCK" && c.Have })
@@ -334,13 +334,6 @@ func (f *findings) memlock() check {
 	return note("memlock", found, remedy != "", remedy)
 }
 
-func (f *findings) backlog() check {
-	value := f.machine.Sysctls["net.core.somaxconn"]
-	n, err := strconv.Atoi(value)
-	return note("backlog", "net.core.somaxconn is "+cmp.Or(value, "unknown"), err == nil && n < enoughBacklog,
-		fmt.Sprintf("sysctl net.core.somaxconn=%d, so that many peers can come back at once", enoughBacklog))
-}
-
 func (f *findings) capabilities() check {
 	var have, lack []string
 	for _, c := range f.machine.Capabilities {
@@ -352,11 +345,6 @@ func (f *findings) capabilities() check {
 	}
 	return note("capabilities", cmp.Or(strings.Join(have, ", "), "none that matter"), len(lack) > 0,
 		"only if you want it: "+strings.Join(lack, ", "))
-}
-
-func (f *findings) seccomp() check {
-	return note("seccomp", f.machine.Seccomp, f.machine.Seccomp == "filter" && !f.machine.Ring,
-		"have the filter allow io_uring_setup, io_uring_enter and io_uring_register")
 }
 
 // limits writes the soft limit, and the hard limit if it differs.

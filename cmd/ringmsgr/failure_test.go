@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -226,6 +227,21 @@ func TestEchoesThatWaitForRoomKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// Messages that find the sending queue full wait for room, and are sent in order.
+func TestSendGoesOnWhereItsQueueWasFull(t *testing.T) {
+	to, err := wire.ParseAddr(serve(t, "--policy", "stateful-server").addr)
+	clitest.Must(t, err)
+	policy := control.LosslessClient()
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Default: &policy, Sending: control.Sending{QueueMessages: 2}}
+	s := &sender{peer: wire.Mon, messages: 2000, depth: 64, conns: 1, size: 100}
+	s.json, s.Timeout, cfg.Plane.Cores = true, time.Minute, 1
+	var out, errs clitest.Buffer
+	clitest.Must(t, s.run(t.Context(), env{stdout: &out, stderr: &errs}, cfg, to))
+	if x := decode[sent](t, result{stdout: out.String()}); x.Verified != 2000 || errs.String() != "" {
+		t.Errorf("send says %s%s", out.String(), errs.String())
+	}
+}
+
 func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	addr := messenger(t, control.Config{}, &control.Dispatcher{})
 	noEcho := func(r result, limit string) bool { return strings.Contains(r.stdout, "no echo came for "+limit) }
@@ -247,7 +263,7 @@ func TestPingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
 	var out, errs clitest.Buffer
-	status := run(ctx, env{strings.NewReader(""), &out, &errs, time.Now, nil}, []string{"ping", addr})
+	status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", addr})
 	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
 		t.Errorf("status %d, stderr %s", status, errs.String())
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 )
@@ -40,7 +39,7 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "unix", o.from)
 	if err != nil {
-		return nil, fmt.Errorf("--take-over %s: %s", o.from, scope.Cause(err))
+		return nil, fmt.Errorf("--take-over %s: %s", o.from, cli.Cause(err))
 	}
 	defer c.Close()
 	m, err := control.TakeOver(ctx, cfg, c.(*net.UnixConn), d)
@@ -69,7 +68,7 @@ func (o *succession) offer(ctx context.Context, m *control.Messenger, log *slog.
 	}
 	var err error
 	if t.l, err = control.ListenPrivate(o.path); err != nil {
-		return nil, fmt.Errorf("--handover %s: %s", o.path, scope.Cause(err))
+		return nil, fmt.Errorf("--handover %s: %s", o.path, cli.Cause(err))
 	}
 	t.all.Go(func() { t.accept(ctx) })
 	return t, nil
@@ -113,11 +112,11 @@ func (t *successorListener) accept(ctx context.Context) {
 const lingerPoll = 5 * time.Millisecond
 
 // lingers waits until the lossy connections have ended, at most --linger.
-func (o *succession) lingers(ctx context.Context, e env, m *control.Messenger) {
-	end := e.now().Add(o.linger)
+func (o *succession) lingers(ctx context.Context, m *control.Messenger) {
+	end := time.Now().Add(o.linger)
 	poll := time.NewTicker(lingerPoll)
 	defer poll.Stop()
-	for e.now().Before(end) {
+	for time.Now().Before(end) {
 		if st, err := m.Stats(); err != nil || st.Open+st.HalfOpen == 0 {
 			return
 		}

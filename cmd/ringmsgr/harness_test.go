@@ -49,7 +49,7 @@ func ringmsgrWith(t testing.TB, stdin string, args ...string) result {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	var out, errs clitest.Buffer
-	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: time.Now, lookup: hosts}
+	e := env{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, lookup: hosts}
 	status := run(ctx, e, args)
 	return result{status, out.String(), errs.String()}
 }
@@ -95,7 +95,7 @@ func serve(t testing.TB, args ...string) *running {
 	r, w := io.Pipe()
 	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &clitest.Buffer{}, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, env{strings.NewReader(""), w, s.errs, time.Now, nil}, append([]string{"serve"}, args...))
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, nil}, append([]string{"serve"}, args...))
 		_ = w.Close()
 		s.status <- status
 	}()

@@ -2,17 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -28,9 +28,7 @@ type load struct {
 	messengers []*control.Messenger
 	conns      []*control.Conn
 	lanes      []*lane
-	running    atomic.Int64  // lanes that have not ended
-	stopped    atomic.Bool   // finished is closed
-	finished   chan struct{} // closed when all lanes are done, or one has failed
+	stop       context.CancelCauseFunc // ends the run with the first error
 	elapsed    time.Duration
 }
 
@@ -70,9 +68,12 @@ func (l *load) open(cfg control.Config) error {
 // errForgotten ends a run whose lossless session the peer has lost.
 var errForgotten = errors.New("the peer has lost the session")
 
+// lost ends the run, unless the connection has nothing under way: then its next message fails.
 func lost(c *control.Conn, err error) {
 	if lane, ok := c.UserData().(*lane); ok {
-		lane.fail(err)
+		if sent, got := lane.progress(); got < sent {
+			lane.fail(err)
+		}
 	}
 }
 
@@ -104,71 +105,54 @@ func (l *load) connect(ctx context.Context) error {
 	return nil
 }
 
-func (l *load) transfer(ctx context.Context) error {
+func (l *load) transfer(ctx context.Context) (err error) {
 	s := l.s
-	l.running.Store(int64(s.conns))
-	for i := range l.conns {
+	ctx, l.stop = context.WithCancelCause(ctx)
+	defer l.stop(nil)
+	for i, c := range l.conns {
+		lane := &lane{load: l, id: uint64(i), conn: c, answered: make([]func(string, error), s.depth)}
+		l.lanes = append(l.lanes, lane)
+		c.SetUserData(lane)
+	}
+	context.AfterFunc(ctx, func() {
+		for _, lane := range l.lanes {
+			lane.fail(context.Cause(ctx))
+		}
+	})
+	go l.watch(ctx)
+	begin := time.Now()
+	var all sync.WaitGroup
+	for _, lane := range l.lanes {
 		total := s.messages / uint64(s.conns)
-		if uint64(i) < s.messages%uint64(s.conns) {
+		if lane.id < s.messages%uint64(s.conns) {
 			total++
 		}
-		l.lanes = append(l.lanes, newLane(l, i, total))
+		all.Go(func() { lane.calls, lane.err = cli.Loop(s.depth, total, s.duration, lane.begin) })
 	}
-	begin := l.e.now()
-	for i, lane := range l.lanes {
-		lane.start(l.conns[i])
-		// The reset of a connection that ended before this line found no lane.
-		if l.conns[i].State() == control.StateClosing {
-			lane.fail(l.conns[i].Err())
-		}
-	}
-	err := l.watch(ctx, begin)
-	l.elapsed = l.e.now().Sub(begin)
+	all.Wait()
+	l.elapsed = time.Since(begin)
 	for _, lane := range l.lanes {
-		lane.fail(err) // ends the running lanes; nil: none runs
-		if err == nil {
-			err = lane.err
-		}
+		err = cmp.Or(err, lane.err)
 	}
 	return err
 }
 
-// laneEndedLocked ends the run with its last lane, or with the first that fails. Caller holds lane.mu.
-func (l *load) laneEndedLocked(lane *lane) {
-	if (lane.err != nil || l.running.Add(-1) == 0) && !l.stopped.Swap(true) {
-		close(l.finished)
-	}
-}
-
-// watch waits for the end, and notices when no echo comes.
-func (l *load) watch(ctx context.Context, begin time.Time) error {
+// watch ends the run when no echo comes.
+func (l *load) watch(ctx context.Context) {
 	tick := time.NewTicker(min(time.Second, l.s.Timeout))
 	defer tick.Stop()
-	var enough <-chan time.Time
-	if l.s.duration > 0 {
-		timer := time.NewTimer(l.s.duration)
-		defer timer.Stop()
-		enough = timer.C
-	}
-	seen, moved := uint64(0), begin
+	seen, moved := uint64(0), time.Now()
 	for {
 		select {
-		case <-l.finished:
-			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-enough:
-			for _, lane := range l.lanes {
-				lane.stop()
-			}
-			continue
+			return
 		case <-tick.C:
 		}
-		switch now, got := l.e.now(), l.verified(); {
+		switch got := l.verified(); {
 		case got > seen:
-			seen, moved = got, now
-		case now.Sub(moved) >= l.s.Timeout:
-			return l.stalled()
+			seen, moved = got, time.Now()
+		case time.Since(moved) >= l.s.Timeout:
+			l.stop(l.stalled())
 		}
 	}
 }
@@ -186,7 +170,8 @@ func (l *load) stalled() error {
 
 func (l *load) verified() (n uint64) {
 	for _, lane := range l.lanes {
-		n += lane.progress()
+		_, got := lane.progress()
+		n += got
 	}
 	return n
 }
@@ -201,7 +186,7 @@ func (l *load) report(failed error) *sent {
 	if l.s.duration == 0 {
 		r.Messages = l.s.messages
 	}
-	times := perf.NewHistogram()
+	times := cli.NewHistogram()
 	for i, lane := range l.lanes {
 		lane.mu.Lock()
 		if l.s.duration > 0 {
@@ -211,7 +196,7 @@ func (l *load) report(failed error) *sent {
 		r.Duplicates += lane.duplicates
 		r.Losses += lane.losses
 		r.Corrupt += lane.corrupt
-		times.Add(lane.times)
+		times.Add(lane.calls.Of(echoed))
 		lane.mu.Unlock()
 		if st, err := l.conns[i].Stats(); err == nil && st.Counters.Ready > 0 {
 			r.Reconnects += st.Counters.Ready - 1
@@ -223,7 +208,7 @@ func (l *load) report(failed error) *sent {
 		summary := times.Summary()
 		r.Latency = &summary
 	}
-	if memory, err := perf.ReadMemory(0); err == nil {
+	if memory, err := cli.ReadMemory(0); err == nil {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
@@ -241,51 +226,48 @@ const acknowledgeTime = 2 * time.Second
 func (l *load) part() {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeTime)
 	defer cancel()
+	_ = l.each(func(m *control.Messenger) error { return m.Drain(ctx) }) // every echo has come: a peer that does not hang up does no harm
+}
+
+func (l *load) close() error { return l.each(scope.Close) }
+
+// each calls f with all messengers at once, as each takes its time.
+func (l *load) each(f func(m *control.Messenger) error) error {
+	errs := make([]error, len(l.messengers))
 	var all sync.WaitGroup
-	for _, m := range l.messengers {
-		all.Go(func() { _ = m.Drain(ctx) }) // every echo has come: a peer that does not hang up does no harm
+	for i, m := range l.messengers {
+		all.Go(func() { errs[i] = f(m) })
 	}
 	all.Wait()
+	return errors.Join(errs...)
 }
 
-// close ends all messengers at once, as each takes its time.
-func (l *load) close() error {
-	errs := make(chan error)
-	for _, m := range l.messengers {
-		go func() { errs <- scope.Close(m) }()
-	}
-	var all []error
-	for range l.messengers {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
-}
-
-// lane is one connection of send: it keeps depth messages under way and checks
-// the echoes. Message n lives in slot n modulo depth; a slot is used again when
-// its echo has come and the messenger has released the message.
+// lane is one connection of send: it sends messages, depth of them under way (cli.Loop), and
+// checks the echoes.
 type lane struct {
-	load *load
-	id   int
-
-	mu    sync.Mutex
+	load  *load
+	id    uint64
 	conn  *control.Conn
-	slots []slot
-	total uint64 // messages to send
-	next  uint64 // number of the next one
-	got   uint64 // echoes, which come in order
-	full  bool   // the sending queue had no room: a goroutine waits for it
-	over  bool
+	calls cli.Calls // once it has ended, as err
 	err   error
-	times *perf.Histogram
+
+	mu       sync.Mutex
+	spare    []*slot
+	next     uint64                // number of the next message
+	got      uint64                // echoes, which come in order
+	answered []func(string, error) // of the messages under way, by number modulo depth
+	waiting  []func(string, error) // of messages that wait for room in the sending queue
+	failed   error
 
 	duplicates, losses, corrupt uint64
 }
 
+// echoed is the kind of the messages that have come back.
+const echoed = "echo"
+
+// slot is a message that is used again when the messenger has released it.
 type slot struct {
 	msg  control.Message
-	used bool // the messenger has it
-	sent time.Time
 	head [headSize]byte
 }
 
@@ -299,76 +281,60 @@ var (
 	errLost      = errors.New("an echo is missing")
 )
 
-func newLane(of *load, id int, total uint64) *lane {
-	l := &lane{load: of, id: id, total: total, slots: make([]slot, of.s.depth), times: perf.NewHistogram()}
-	for i := range l.slots {
-		s := &l.slots[i]
-		s.msg.Type, s.msg.Front, s.msg.Context = ping, s.head[:], s
-		s.msg.Free = l.freed
-	}
-	return l
-}
+func (l *lane) payload(n uint64) []byte { return l.load.pattern.payload(l.id, n, int(l.load.s.size)) }
 
-func (l *lane) payload(n uint64) []byte {
-	return l.load.pattern.payload(uint64(l.id), n, int(l.load.s.size))
-}
-
-func (l *lane) start(c *control.Conn) {
-	c.SetUserData(l)
+// begin sends a message (cli.Loop). answered is called once with its fate.
+func (l *lane) begin(_ int, answered func(string, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn = c
-	l.pumpLocked(l.load.e.now())
-	if l.total == 0 {
-		l.endLocked(nil)
-	}
+	l.beginLocked(answered)
 }
 
-// pumpLocked sends as much as the depth allows. Caller holds mu.
-func (l *lane) pumpLocked(now time.Time) {
-	depth := uint64(len(l.slots))
-	for !l.over && !l.full && l.next < l.total && l.next-l.got < depth {
-		s := &l.slots[l.next%depth]
-		if s.used {
-			return // freed goes on
-		}
-		s.used, s.sent = true, now
-		binary.LittleEndian.PutUint64(s.head[:], uint64(l.id))
-		binary.LittleEndian.PutUint64(s.head[8:], l.next)
-		s.msg.Data = l.payload(l.next)
-		s.msg.TID = l.next
-		err := l.conn.Send(&s.msg)
-		if errors.Is(err, control.ErrQueueFull) {
-			room := l.conn.Room()
-			if err = l.conn.Send(&s.msg); errors.Is(err, control.ErrQueueFull) {
-				s.used, l.full = false, true
-				go l.resume(room)
-				return
-			}
-		}
-		if err != nil {
-			l.endLocked(err)
+func (l *lane) beginLocked(answered func(string, error)) {
+	switch {
+	case l.failed != nil:
+		answered("", l.failed)
+		return
+	case len(l.waiting) > 0:
+		l.waiting = append(l.waiting, answered)
+		return
+	case len(l.spare) == 0:
+		s := &slot{}
+		s.msg.Type, s.msg.Front, s.msg.Context, s.msg.Free = ping, s.head[:], s, l.freed
+		l.spare = append(l.spare, s)
+	}
+	last := len(l.spare) - 1
+	s := l.spare[last]
+	binary.LittleEndian.PutUint64(s.head[:], l.id)
+	binary.LittleEndian.PutUint64(s.head[8:], l.next)
+	s.msg.Data, s.msg.TID = l.payload(l.next), l.next
+	err := l.conn.Send(&s.msg)
+	if errors.Is(err, control.ErrQueueFull) {
+		room := l.conn.Room()
+		if err = l.conn.Send(&s.msg); errors.Is(err, control.ErrQueueFull) {
+			l.waiting = append(l.waiting, answered)
+			go l.resume(room)
 			return
 		}
-		l.next++
 	}
+	if err != nil {
+		answered("", err)
+		l.load.stop(err)
+		return
+	}
+	l.spare = l.spare[:last]
+	l.answered[l.next%uint64(len(l.answered))] = answered
+	l.next++
 }
 
 func (l *lane) resume(room <-chan struct{}) {
 	<-room
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.full = false
-	l.pumpLocked(l.load.e.now())
-}
-
-// stop sends no more messages: the lane ends with the echoes that are due.
-func (l *lane) stop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.total = l.next
-	if l.got == l.total {
-		l.endLocked(nil)
+	waiting := l.waiting
+	l.waiting = nil
+	for _, answered := range waiting {
+		l.beginLocked(answered)
 	}
 }
 
@@ -377,74 +343,76 @@ func (l *lane) freed(m *control.Message) {
 	s, _ := m.Context.(*slot)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.used = false
-	// Usually the echo is still under way, and no message can be sent before it comes.
-	if l.next-l.got < uint64(len(l.slots)) {
-		l.pumpLocked(l.load.e.now())
-	}
+	l.spare = append(l.spare, s)
 }
 
 // echo takes an echo, on the core of the connection.
 func (l *lane) echo(m *control.Message) {
-	now := l.load.e.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over || m.Type != ping {
+	if m.Type != ping {
 		return
 	}
+	l.mu.Lock()
+	answered, err := l.checkLocked(m)
+	l.mu.Unlock()
 	switch {
+	case err != nil:
+		l.fail(err)
+	case answered != nil:
+		answered(echoed, nil)
+	}
+}
+
+// checkLocked returns the function of the message that has come back. It is nil after a failure.
+func (l *lane) checkLocked(m *control.Message) (answered func(string, error), err error) {
+	switch {
+	case l.failed != nil:
+		return nil, nil
 	case m.TID < l.got:
 		l.duplicates++
-		l.endLocked(fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got))
-		return
-	case m.TID > l.got:
+		return nil, fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got)
+	case m.TID > l.got || l.got == l.next:
 		l.losses += m.TID - l.got
-		l.endLocked(fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got))
-		return
+		return nil, fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got)
 	case !l.intact(m):
 		l.corrupt++
-		l.endLocked(fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size()))
-		return
+		return nil, fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size())
 	}
-	l.times.Record(now.Sub(l.slots[l.got%uint64(len(l.slots))].sent))
+	answered = l.answered[l.got%uint64(len(l.answered))]
 	l.got++
-	if l.got == l.total {
-		l.endLocked(nil)
-		return
-	}
-	l.pumpLocked(now)
+	return answered, nil
 }
 
 // intact checks every byte of the echo that is due.
 func (l *lane) intact(m *control.Message) bool {
 	return len(m.Front) == headSize && len(m.Middle) == 0 &&
-		binary.LittleEndian.Uint64(m.Front) == uint64(l.id) && binary.LittleEndian.Uint64(m.Front[8:]) == l.got &&
+		binary.LittleEndian.Uint64(m.Front) == l.id && binary.LittleEndian.Uint64(m.Front[8:]) == l.got &&
 		bytes.Equal(m.Data, l.payload(l.got))
 }
 
-// fail ends the lane from outside.
+// fail ends the messages that are under way, and then the run.
 func (l *lane) fail(err error) {
+	defer l.load.stop(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.endLocked(err)
-}
-
-// endLocked ends the lane, once. Caller holds mu.
-func (l *lane) endLocked(err error) {
-	if l.over {
+	if l.failed != nil {
 		return
 	}
-	l.over, l.err = true, err
-	if err != nil && l.losses == 0 {
+	if l.failed = err; l.losses == 0 {
 		l.losses = l.next - l.got - min(l.corrupt, l.next-l.got)
 	}
-	l.load.laneEndedLocked(l)
+	for n := l.got; n < l.next; n++ {
+		l.answered[n%uint64(len(l.answered))]("", err)
+	}
+	for _, answered := range l.waiting {
+		answered("", err)
+	}
+	l.waiting = nil
 }
 
-func (l *lane) progress() uint64 {
+func (l *lane) progress() (sent, got uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.got
+	return l.next, l.got
 }
 
 // pattern is random bytes, which are read-only. A payload is a part of them, at an offset

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -138,11 +137,8 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	a, err := address.Reader{Lookup: e.lookup}.For(o.Proto, args[0]).Parse(ctx, args[0])
-	switch {
-	case errors.Is(err, address.ErrSyntax):
-		err = &cli.UsageError{Err: err}
-	case err != nil:
+	a, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(ctx, args[0])
+	if err != nil && !cli.IsUsage(err) {
 		err = &control.Error{Stage: control.StageConnect, Err: err}
 	}
 	return a, err
@@ -215,11 +211,11 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	case o.keyring == "":
 		return cli.Usagef("--auth cephx needs --keyring")
 	}
-	ring, err := scope.Keyring(o.keyring)
+	ring, own, err := scope.Keyring(o.keyring, keyName(cfg.Name))
 	if err != nil {
 		return err
 	}
-	return o.cephx(cfg, ring)
+	return o.cephx(cfg, ring, own)
 }
 
 // keyName is the entity whose key we have: monitors share the key of "mon.".
@@ -232,17 +228,12 @@ func keyName(name wire.EntityName) wire.EntityName {
 
 // cephx makes our ends of the authentication. Only a mon can accept on its
 // own: other daemons get the secrets for that from a cluster.
-func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
-	own, ok := ring.Lookup(keyName(cfg.Name))
-	if !ok {
-		return cli.Usagef("--keyring %s has no key of %v", o.keyring, keyName(cfg.Name))
-	}
+func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring, own cephx.Key) (err error) {
 	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
 	if list := cfg.Auth.Modes; len(list) > 0 {
 		offer = func(wire.EntityType) []auth.Mode { return list }
 	}
 	var authority *cephx.Authority
-	var err error
 	if cfg.Name.Type == wire.Mon {
 		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: o.kinds, ServiceTTL: o.ticketLife}
 		if authority, err = cephx.NewAuthority(mon); err != nil {
@@ -252,7 +243,7 @@ func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring) error {
 			return cli.Usagef("--auth cephx: %w", err)
 		}
 	}
-	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own.Key, Modes: offer, Authority: authority})
+	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own, Modes: offer, Authority: authority})
 	if err != nil {
 		return cli.Usagef("--auth cephx: %w", err)
 	}

@@ -6,25 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func pingCommand(e env) cli.Command {
-	fs := cli.NewFlags("ping")
+func pingCommand(e env) *cobra.Command {
 	p := &pinger{}
-	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
-	peerVar(fs, &p.peer)
-	cli.IntVar(fs, &p.count, "count", 10, 1, math.MaxInt, "`NUMBER` of round trips")
-	return cli.Command{
-		Name: "ping", Args: "ADDR", Help: "connect, print the result of the handshake, measure round trips", Flags: fs,
+	c := &cobra.Command{
+		Use: "ping ADDR", Short: "connect, print the result of the handshake, measure round trips",
 		Example: "  ringmsgr ping --count 100 v2:127.0.0.1:3300",
-		Text: `Connects to ADDR, goes through the handshake and measures round trips of
+		Long: `Connects to ADDR, goes through the handshake and measures round trips of
 keepalives, each from its send on the core until the answer.
 Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2:...]","gid":0,"features":"0x..."},
  "protocol":"msgr2.1|msgr2.0|msgr1","auth":"none|cephx","mode":"crc|secure",
@@ -32,8 +30,13 @@ Ends within --timeout in any case.` + shapes(`{"peer":{"type":"mon","addrs":"[v2
  "rtt_us":{"min":N,"mean":N,"p50":N,"p90":N,"p99":N,"p999":N,"max":N},"count":N}
 on failure:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session|keepalive"}`),
-		Run: func(ctx context.Context, args []string) error { return p.client(ctx, e, "ping", args, p.run) },
+		RunE: func(c *cobra.Command, args []string) error { return p.client(c.Context(), e, "ping", args, p.run) },
 	}
+	fs := c.Flags()
+	p.sessionOptions.register(fs, "client.admin", 1, 10*time.Second, "bound of the whole command")
+	peerVar(fs, &p.peer)
+	cli.IntVar(fs, &p.count, "count", 10, 1, math.MaxInt, "`NUMBER` of round trips")
+	return c
 }
 
 type pinger struct {
@@ -45,9 +48,9 @@ type pinger struct {
 // pong is the JSON of a ping.
 type pong struct {
 	negotiated
-	Handshake float64      `json:"handshake_us"`
-	RTT       perf.Summary `json:"rtt_us"`
-	Count     int          `json:"count"`
+	Handshake float64     `json:"handshake_us"`
+	RTT       cli.Summary `json:"rtt_us"`
+	Count     int         `json:"count"`
 }
 
 func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
@@ -66,15 +69,13 @@ func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 }
 
 func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
-	trips := &trips{
-		now: e.now, left: p.count, times: perf.NewHistogram(), done: make(chan struct{}), ended: make(chan struct{}, 1),
-	}
+	trips := &trips{}
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
 		// here.
 		Fast:         func(*control.Conn, *control.Message) bool { return true },
-		KeepaliveAck: func(c *control.Conn, _ time.Time) { trips.acked(c) },
-		Reset:        func(c *control.Conn, _ bool) { trips.end() },
+		KeepaliveAck: func(*control.Conn, time.Time) { trips.end(nil) },
+		Reset:        func(*control.Conn, bool) { trips.end(control.ErrClosed) },
 	})
 	if err != nil {
 		return nil, err
@@ -94,8 +95,19 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		return nil, err
 	}
 	info := conn.Info()
-	conn.Keepalive() // warms up, and starts the chain
-	if err := trips.wait(ctx); err != nil {
+	defer context.AfterFunc(ctx, func() { trips.end(ctx.Err()) })()
+	kind := "first" // is started from outside, and does not count
+	calls, err := cli.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
+		of := kind
+		ended := func(err error) { done(of, err) }
+		kind = "trip"
+		trips.due.Store(&ended)
+		conn.Keepalive()
+		if ctx.Err() != nil || conn.State() == control.StateClosing { // it found none under way
+			trips.end(cmp.Or(ctx.Err(), control.ErrClosed))
+		}
+	})
+	if err != nil {
 		failed := control.Error{Err: cmp.Or(conn.Err(), err)}
 		if ce, ok := errors.AsType[*control.Error](failed.Err); ok {
 			failed = *ce
@@ -105,7 +117,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	}
 	n := negotiatedBy(m, info)
 	n.Compression = info.Compression
-	return &pong{negotiated: n, Handshake: perf.Micros(info.Handshake), Count: p.count, RTT: trips.times.Summary()}, nil
+	return &pong{negotiated: n, Handshake: cli.Microseconds(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }
 
 func (a *pong) print(t *table) {
@@ -116,49 +128,13 @@ func (a *pong) print(t *table) {
 	t.latency("round trip", &a.RTT, fmt.Sprintf(", of %d", a.Count))
 }
 
-// trips measures round trips one after the other, on the core of the
-// connection: no hand-over to a goroutine is part of them. The first one, which
-// is started from outside, does not count.
-type trips struct {
-	now   func() time.Time
-	left  int // of the core, until done
-	warm  bool
-	sent  time.Time
-	times *perf.Histogram
-	done  chan struct{}
-	ended chan struct{}
-}
+// trips are round trips, one after the other on the core of the connection: no hand-over to a
+// goroutine is part of them.
+type trips struct{ due atomic.Pointer[func(error)] }
 
-func (t *trips) acked(c *control.Conn) {
-	now := t.now()
-	if t.left == 0 {
-		return
-	}
-	if t.warm {
-		t.times.Record(now.Sub(t.sent))
-		if t.left--; t.left == 0 {
-			close(t.done)
-			return
-		}
-	}
-	t.warm, t.sent = true, now
-	c.Keepalive()
-}
-
-func (t *trips) end() {
-	select {
-	case t.ended <- struct{}{}:
-	default:
-	}
-}
-
-func (t *trips) wait(ctx context.Context) error {
-	select {
-	case <-t.done:
-		return nil
-	case <-t.ended:
-		return control.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
+// end ends the one that is under way, if there is one.
+func (t *trips) end(err error) {
+	if done := t.due.Swap(nil); done != nil {
+		(*done)(err)
 	}
 }

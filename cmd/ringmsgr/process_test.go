@@ -15,7 +15,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -39,7 +38,9 @@ func spawnSend(t testing.TB, to wire.Addr, flags string) *clitest.Process {
 func reported(t testing.TB, client *clitest.Process) sent {
 	t.Helper()
 	r := decode[sent](t, result{stdout: client.Line() + "\n"})
-	client.Want(cli.OK)
+	if client.Want(cli.OK); r.Error != "" {
+		t.Errorf("send says %+v", r)
+	}
 	return r
 }
 
@@ -91,13 +92,20 @@ func TestLargeMessagesOnManyConnectionsStayBelowHalfAGigabyte(t *testing.T) {
 	for _, backend := range []uring.Backend{uring.Auto, uring.Epoll} {
 		t.Run(string(backend), func(t *testing.T) {
 			server, at := spawnServe(t, "--cores 2 --backend "+string(backend))
-			report := reported(t, spawnSend(t, at, "--messages 96 --conns 64 --depth 1 --size 4MiB"))
-			m, err := perf.ReadMemory(server.PID())
-			clitest.Must(t, err)
-			if report.Verified == 0 || m.Peak == 0 || m.Peak > 512<<20 {
-				t.Errorf("%d messages, %d MiB", report.Verified, m.Peak>>20)
+			// On a busy machine a message may come at less than the least rate (Receiving.LeastRate).
+			for tries := 0; tries < 10; tries++ {
+				client := spawnSend(t, at, "--messages 96 --conns 64 --depth 1 --size 4MiB --timeout 4m")
+				report := decode[sent](t, result{stdout: client.Line() + "\n"})
+				m, err := cli.ReadMemory(server.PID())
+				clitest.Must(t, err)
+				slow := strings.Contains(report.Error, "the peer is too slow")
+				if m.Peak == 0 || m.Peak > 512<<20 || report.Error != "" && !slow || slow && tries == 9 {
+					t.Errorf("%d MiB, send says %+v", m.Peak>>20, report)
+				}
+				if t.Logf("%d messages, %d MiB at most", report.Verified, m.Peak>>20); !slow {
+					break
+				}
 			}
-			t.Logf("%d messages, %d MiB at most", report.Verified, m.Peak>>20)
 		})
 	}
 }

@@ -7,24 +7,23 @@ import (
 	"math"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/ringmsgr/ringmsgr/cmd/internal/address"
+	"github.com/spf13/cobra"
+
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // env are the inputs and outputs of the program.
 type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	now            func() time.Time
 	// lookup finds the addresses of a host; nil: as the system does.
-	lookup address.Lookup
+	lookup scope.Lookup
 }
 
-func commands(e env) []cli.Command {
-	return []cli.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e)}
+func commands(e env) []*cobra.Command {
+	return []*cobra.Command{pingCommand(e), serveCommand(e), sendCommand(e), topCommand(e), decodeCommand(e), doctorCommand(e)}
 }
 
 // shapes is the part of a help text about the JSON of a command.
@@ -34,13 +33,14 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
-	p := cli.Program{Name: "ringmsgr", About: "a messenger for the Ceph protocols msgr2 and msgr1", Commands: commands(e)}
-	return p.Run(ctx, e.stdout, e.stderr, args)
+	root := &cobra.Command{Use: "ringmsgr", Short: "a messenger for the Ceph protocols msgr2 and msgr1"}
+	root.AddCommand(commands(e)...)
+	return cli.Run(ctx, root, e.stdout, e.stderr, args)
 }
 
 func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
-		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, nil}, args)
+		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, nil}, args)
 	})
 }
 
@@ -52,7 +52,7 @@ func (t *table) row(name, format string, args ...any) {
 }
 
 // latency is a row of durations; nil: there are none.
-func (t *table) latency(name string, s *perf.Summary, more string) {
+func (t *table) latency(name string, s *cli.Summary, more string) {
 	if s == nil {
 		t.row(name, "not known, no echo came")
 		return

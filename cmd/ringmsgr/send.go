@@ -8,35 +8,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-func sendCommand(e env) cli.Command {
-	fs := cli.NewFlags("send")
+func sendCommand(e env) *cobra.Command {
 	s := &sender{}
-	s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
-		"bound of getting connected, and of a time without any echo")
-	peerVar(fs, &s.peer)
-	cli.DurationVar(fs, &s.duration, "duration", 0, 0, "`DURATION` to send for; --messages, if given, is a limit then")
-	cli.Var(fs, &s.messages, "messages", "",
-		"`NUMBER` of messages, over all connections (default 10000, or with --duration without end)",
-		func(text string) (uint64, error) {
-			n, err := strconv.ParseUint(text, 10, 64)
-			if err != nil || n == 0 {
-				err = errors.New("want a number, at least 1")
-			}
-			return n, err
-		})
-	cli.BytesVar(fs, &s.size, "size", 64, 0, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
-	cli.IntVar(fs, &s.depth, "depth", 16, 1, maxDepth, "`NUMBER` of messages under way on each connection")
-	cli.IntVar(fs, &s.conns, "conns", 1, 1, maxConns, "`NUMBER` of connections")
-	return cli.Command{
-		Name: "send", Args: "ADDR", Help: "send messages to an echo, verify and measure them", Flags: fs,
+	c := &cobra.Command{
+		Use: "send ADDR", Short: "send messages to an echo, verify and measure them",
 		Example: "  ringmsgr send --messages 1000000 --size 4KiB --depth 64 --policy lossless-client v2:127.0.0.1:3300",
-		Text: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
+		Long: `Sends messages to a peer that echoes them, such as "ringmsgr serve", and checks
 every byte of every echo and their order. All messages share the memory of one
 payload; each connection takes 35 KiB for latencies, whatever the number of messages.
 
@@ -59,8 +43,26 @@ with "latency_us":null if no echo came;
 with "error" and "stage" as well if it failed while messages were under way;
 if it could not connect:
 {"error":"...","stage":"connect|banner|hello|auth|ident|session"}`),
-		Run: func(ctx context.Context, args []string) error { return s.client(ctx, e, "send", args, s.run) },
+		RunE: func(c *cobra.Command, args []string) error { return s.client(c.Context(), e, "send", args, s.run) },
 	}
+	fs := c.Flags()
+	s.sessionOptions.register(fs, "client.admin", 1, 30*time.Second,
+		"bound of getting connected, and of a time without any echo")
+	peerVar(fs, &s.peer)
+	cli.DurationVar(fs, &s.duration, "duration", 0, 0, "`DURATION` to send for; --messages, if given, is a limit then")
+	cli.Var(fs, &s.messages, "messages", "",
+		"`NUMBER` of messages, over all connections (default 10000, or with --duration without end)",
+		func(text string) (uint64, error) {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil || n == 0 {
+				err = errors.New("want a number, at least 1")
+			}
+			return n, err
+		})
+	cli.BytesVar(fs, &s.size, "size", 64, 0, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	cli.IntVar(fs, &s.depth, "depth", 16, 1, maxDepth, "`NUMBER` of messages under way on each connection")
+	cli.IntVar(fs, &s.conns, "conns", 1, 1, maxConns, "`NUMBER` of connections")
+	return c
 }
 
 type sender struct {
@@ -93,7 +95,7 @@ type sent struct {
 	Seconds    float64       `json:"seconds"`
 	Rate       float64       `json:"messages_per_s"`
 	Bandwidth  float64       `json:"mb_per_s"`       // 10^6 bytes of payload, one way
-	Latency    *perf.Summary `json:"latency_us"`     // nil: no echo came
+	Latency    *cli.Summary  `json:"latency_us"`     // nil: no echo came
 	Memory     int64         `json:"resident_bytes"` // of this process, at the end
 	Peak       int64         `json:"resident_peak_bytes"`
 	Reconnects uint64        `json:"reconnects"`
@@ -130,7 +132,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
 
-	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size)), finished: make(chan struct{})}
+	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
 	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
 	err := l.open(cfg)
 	if err == nil {
@@ -146,7 +148,9 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		}
 		return errors.Join(fail(e, "send", s.json, f), l.close())
 	}
-	l.warn()
+	if l.conns[0].Info().Lossy && !l.policy.Lossy {
+		fmt.Fprintln(e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure")
+	}
 	err = l.transfer(ctx)
 	r := l.report(err)
 	if err == nil {
@@ -189,13 +193,6 @@ func (r *sent) print(t *table) {
 	t.latency("latency", r.Latency, "")
 	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
-}
-
-// warn says if the server has made our connections lossy.
-func (l *load) warn() {
-	if c := l.conns[0]; c.Info().Lossy && !l.policy.Lossy {
-		fmt.Fprintf(l.e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure\n")
-	}
 }
 
 func (l *load) failure(err error) failure {

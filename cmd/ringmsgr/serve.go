@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -16,22 +18,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-func serveCommand(e env) cli.Command {
-	fs := cli.NewFlags("serve")
+func serveCommand(e env) *cobra.Command {
 	s := &server{}
-	s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
-	s.succession.register(fs)
-	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
-	cli.DurationVar(fs, &s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, 1,
-		"cephx, as a mon: `DURATION` that the tickets for services live")
-	cli.Var(fs, &s.authOptions.kinds, "ciphers", "aes256k,aes",
-		"cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of "+
-			"aes256k and aes", ciphers, "aes256k", "aes", "aes256k,aes")
-	cli.DurationVar(fs, &s.drain, "drain", 2*time.Second, 0, "`DURATION` that queued replies get at the end")
-	return cli.Command{
-		Name: "serve", Help: "echo every message back", Flags: fs,
+	c := &cobra.Command{
+		Use: "serve", Short: "echo every message back",
 		Example: "  ringmsgr serve --name mon.a --listen v2:127.0.0.1:3300",
-		Text: `Accepts connections and sends every message back with its type, transaction
+		Long: `Accepts connections and sends every message back with its type, transaction
 id, front, middle and data. CEPH_MSG_PING is a message like any other, so that
 "ceph ping mon.a" gets its answer from "serve --name mon.a".
 
@@ -56,8 +48,19 @@ and at the end:
 {"messages_in":N,"messages_out":N,"bytes_in":N,"bytes_out":N,"accepted":N,"accept_failures":N,
  "drained":true}
 with "handed_over":true as well if a successor goes on.`),
-		Run: func(ctx context.Context, _ []string) error { return s.run(ctx, e) },
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context(), e) },
 	}
+	fs := c.Flags()
+	s.sessionOptions.register(fs, "mon.a", 0, 10*time.Second, "bound of the handshake of a peer")
+	s.succession.register(fs)
+	fs.StringVar(&s.stats, "stats", "", "`PATH` of a Unix socket that serves statistics, or auto for @ringmsgr-stats-PID")
+	cli.DurationVar(fs, &s.ticketLife, "ticket-life", cephx.DefaultServiceTTL, 1,
+		"cephx, as a mon: `DURATION` that the tickets for services live")
+	cli.Var(fs, &s.authOptions.kinds, "ciphers", "aes256k,aes",
+		"cephx, as a mon: kinds of keys that may log in; secrets for services are of the first: `LIST` of "+
+			"aes256k and aes", ciphers, "aes256k", "aes", "aes256k,aes")
+	cli.DurationVar(fs, &s.drain, "drain", 2*time.Second, 0, "`DURATION` that queued replies get at the end")
+	return c
 }
 
 type server struct {
@@ -104,7 +107,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		cfg.Default = &p
 	}
 	cli.GrowProcs(cfg.Plane.Cores)
-	s.monitor.since, s.monitor.kinds = e.now(), s.authOptions.kinds
+	s.monitor.since, s.monitor.kinds = time.Now(), s.authOptions.kinds
 	m, err := s.begin(ctx, cfg)
 	if err != nil {
 		return err
@@ -141,7 +144,7 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	case <-ctx.Done():
 	case <-successors.handed:
 		end.HandedOver = true
-		s.lingers(ctx, e, m)
+		s.lingers(ctx, m)
 	case err = <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}

@@ -8,30 +8,25 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-func topCommand(e env) cli.Command {
-	fs := cli.NewFlags("top")
+func topCommand(e env) *cobra.Command {
 	t := &top{}
-	fs.BoolVar(&t.json, "json", false, "write JSON")
-	fs.BoolVar(&t.once, "once", false, "show one interval and end")
-	cli.DurationVar(fs, &t.every, "every", time.Second, 10*time.Millisecond, "`DURATION` of an interval")
-	cli.ChoiceVar(fs, &t.order, "sort", "rate", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id",
-		"rate", "bytes", "queue", "lag", "core", "peer", "id")
-	return cli.Command{
-		Name: "top", Args: "PID|SOCKET", Help: "watch the cores and connections of a running process", Flags: fs,
+	c := &cobra.Command{
+		Use: "top PID|SOCKET", Short: "watch the cores and connections of a running process",
 		Example: "  ringmsgr top --once $(pidof ringmsgr)",
-		Text: `Shows what a process that serves statistics is doing, such as "ringmsgr serve
+		Long: `Shows what a process that serves statistics is doing, such as "ringmsgr serve
 --stats auto": its cores and its connections, with rates per second. A PID finds
 the socket @ringmsgr-stats-PID; anything else is the path of the socket, or an
 abstract name that begins with @.
@@ -41,8 +36,15 @@ for; otherwise use --once or --json. A process that hands over to a successor is
 followed if it was named by path.` + shapes(`{"time":"...","pid":N,"messenger":{...},"conns":[{...}]}
 one for each interval: the statistics as the process serves them, with all counters and no
 rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example)`),
-		Run: func(ctx context.Context, args []string) error { return t.run(ctx, e, args) },
+		RunE: func(c *cobra.Command, args []string) error { return t.run(c.Context(), e, args) },
 	}
+	fs := c.Flags()
+	fs.BoolVar(&t.json, "json", false, "write JSON")
+	fs.BoolVar(&t.once, "once", false, "show one interval and end")
+	cli.DurationVar(fs, &t.every, "every", time.Second, 10*time.Millisecond, "`DURATION` of an interval")
+	cli.ChoiceVar(fs, &t.order, "sort", "rate", "`ORDER` of connections: rate, bytes, queue, lag, core, peer or id",
+		"rate", "bytes", "queue", "lag", "core", "peer", "id")
+	return c
 }
 
 type top struct {
@@ -60,10 +62,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
-	path := args[0]
-	if pid, err := strconv.ParseUint(path, 10, 31); err == nil {
-		path = control.StatsSocket(int(pid))
-	}
+	path := scope.StatsPath(args[0])
 	before, err := control.ReadStats(ctx, path)
 	if err != nil {
 		return statsError(path, err)

@@ -111,13 +111,13 @@ func TestFlagsAreSpelledAlike(t *testing.T) {
 	kinds := map[string]string{"timeout": "DURATION", "keyring": "FILE", "trace": "FILE", "keylog": "FILE", "name": "ENTITY", "backend": "ENGINE",
 		"mode": "LIST", "rev": "REVISION", "log-level": "LEVEL", "json": ""}
 	for _, c := range commands(env{}) {
-		c.Flags.VisitAll(func(f *pflag.Flag) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
 			value, usage := pflag.UnquoteUsage(f)
 			if want, ok := kinds[f.Name]; ok && value != want || strings.ToLower(f.Name) != f.Name || strings.Contains(f.Name, "_") || usage == "" {
-				t.Errorf("%s --%s %s: %s", c.Name, f.Name, value, usage)
+				t.Errorf("%s --%s %s: %s", c.Name(), f.Name, value, usage)
 			}
 			if value != strings.ToUpper(value) {
-				t.Errorf("%s --%s: its value is %q", c.Name, f.Name, value)
+				t.Errorf("%s --%s: its value is %q", c.Name(), f.Name, value)
 			}
 		})
 	}
@@ -144,14 +144,14 @@ var operands = map[string]string{"ping": somewhere, "send": somewhere, "top": "-
 // Matrix: OB-08
 func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	for _, c := range commands(env{}) {
-		c.Flags.VisitAll(func(f *pflag.Flag) {
-			bad := cmp.Or(badValues[c.Name+" "+f.Name], badValues[f.Name], "--"+f.Name+"=?")
-			args := strings.Fields(c.Name + " " + operands[c.Name] + " " + bad)
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			bad := cmp.Or(badValues[c.Name()+" "+f.Name], badValues[f.Name], "--"+f.Name+"=?")
+			args := strings.Fields(c.Name() + " " + operands[c.Name()] + " " + bad)
 			t.Run(strings.Join(args, " "), func(t *testing.T) {
 				refused(t, ringmsgr(t, args...), f.Name)
 			})
 			if value, _ := pflag.UnquoteUsage(f); value != "" {
-				args := []string{c.Name, "--" + f.Name}
+				args := []string{c.Name(), "--" + f.Name}
 				t.Run(strings.Join(args, " "), func(t *testing.T) {
 					refused(t, ringmsgr(t, args...), f.Name)
 				})

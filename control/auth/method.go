@@ -20,21 +20,12 @@ var methodNames = map[Method]string{None: "none", Cephx: "cephx"}
 // String returns "none", "cephx", or "method(n)".
 func (m Method) String() string { return nameOf(methodNames, m, "method") }
 
-// ParseMethod parses "none" or "cephx".
-func ParseMethod(s string) (Method, error) {
-	return parse(methodNames, s, "authentication method")
-}
-
 // MarshalText implements [encoding.TextMarshaler].
 func (m Method) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *Method) UnmarshalText(text []byte) error {
-	v, err := ParseMethod(string(text))
-	if err == nil {
-		*m = v
-	}
-	return err
+	return parse(m, methodNames, text, "authentication method")
 }
 
 // Mode is a connection mode: the protection of the frames after the handshake (Ceph's
@@ -61,13 +52,14 @@ func nameOf[T ~uint32](names map[T]string, v T, kind string) string {
 }
 
 // parse is the opposite of nameOf, for values with a name.
-func parse[T ~uint32](names map[T]string, s, kind string) (T, error) {
+func parse[T ~uint32](m *T, names map[T]string, text []byte, kind string) error {
 	for v, name := range names {
-		if name == s {
-			return v, nil
+		if name == string(text) {
+			*m = v
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("%w: unknown %s %q", errSyntax, kind, s)
+	return fmt.Errorf("%w: unknown %s %q", errSyntax, kind, text)
 }
 
 // ParseModes parses a list of modes, most preferred first, separated by commas or spaces, for
@@ -75,14 +67,12 @@ func parse[T ~uint32](names map[T]string, s, kind string) (T, error) {
 func ParseModes(s string) ([]Mode, error) {
 	var modes []Mode
 	for _, f := range fields(s) {
-		m, err := parse(modeNames, f, "connection mode")
-		if err != nil {
+		var m Mode
+		if err := m.UnmarshalText([]byte(f)); err != nil {
 			return nil, err
 		}
-		for _, seen := range modes {
-			if seen == m {
-				return nil, fmt.Errorf("%w: connection mode %q is listed twice", errSyntax, f)
-			}
+		if slices.Contains(modes, m) {
+			return nil, fmt.Errorf("%w: connection mode %q is listed twice", errSyntax, f)
 		}
 		modes = append(modes, m)
 	}
@@ -97,11 +87,7 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *Mode) UnmarshalText(text []byte) error {
-	v, err := parse(modeNames, string(text), "connection mode")
-	if err == nil {
-		*m = v
-	}
-	return err
+	return parse(m, modeNames, text, "connection mode")
 }
 
 func fields(s string) []string {

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,11 +60,14 @@ type cluster struct {
 	osds    []*daemon
 }
 
+// wanted says whether interop tests are asked for.
+func wanted() bool { return os.Getenv("RINGMSGR_INTEROP") == "1" || os.Getenv("CI") == "true" }
+
 // enabled skips where interop tests were not asked for, and fails where they
 // were but cannot run.
 func enabled(t *testing.T) {
 	t.Helper()
-	if os.Getenv("RINGMSGR_INTEROP") != "1" && os.Getenv("CI") != "true" {
+	if !wanted() {
 		t.Skip("needs real Ceph daemons: set RINGMSGR_INTEROP=1 to start some")
 	}
 	for _, p := range []string{"ceph", "ceph-mon", "ceph-osd", "ceph-mgr", "ceph-authtool", "monmaptool"} {
@@ -99,7 +100,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	t.Helper()
 	c := &cluster{clusterConfig: cfg, t: t, dir: clusterDir(t), fsid: uuid(t)}
 	for range max(cfg.mons, 1) {
-		free := freePorts(t, 2)
+		free := freePorts(2)
 		addrs := wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: free[0]}, {Type: wire.AddrLegacy, AddrPort: free[1]}}
 		if cfg.v1only {
 			addrs = addrs[1:]
@@ -108,7 +109,7 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	}
 	c.monAddr = c.allMons[0]
 	if cfg.osds > 0 {
-		c.ports = ports.stretch(t, uint16((cfg.osds+cfg.later)*portsPerOSD+sparePorts))
+		c.ports = takePorts((cfg.osds+cfg.later)*portsPerOSD + sparePorts)
 	}
 	check(t, os.WriteFile(c.file("ceph.conf"), []byte(c.conf()), 0o644))
 	service, admin, allowed := c.keyTypes()
@@ -419,143 +420,6 @@ func clusterDir(t *testing.T) string {
 		check(t, os.RemoveAll(dir))
 	})
 	return dir
-}
-
-// portPool hands out free ports. They lie below the
-// ephemeral ones, so that no outgoing connection takes one before its daemon
-// does, and above those of OSDs. A port may be bound later, and again after a
-// restart: so that no other test process has it meanwhile, each has a block of ports,
-// and listens on the first port of it as long as it lives.
-type portPool struct {
-	mu    sync.Mutex
-	block net.Listener // nil: none is taken yet
-	next  uint16       // of the block, from its start
-	lent  []portRange  // of the block, from its end
-}
-
-const firstPort, portBlock, portBlocks = 20000, 600, 20
-
-var ports portPool
-
-// portRange are ports in a row.
-type portRange struct{ first, last uint16 }
-
-// An OSD binds eight ports. After a restart it takes spare ports while its old ports are not free.
-const portsPerOSD, sparePorts = 8, 24
-
-// base is the first port of the block. The lock is held.
-func (p *portPool) base(t *testing.T) uint16 {
-	t.Helper()
-	for i := uint16(0); p.block == nil && i < portBlocks; i++ {
-		if l, err := net.Listen("tcp4", onLoopback(firstPort+i*portBlock).String()); err == nil {
-			p.block = l
-		}
-	}
-	if p.block == nil {
-		t.Fatal("every block of ports has its process")
-	}
-	return uint16(p.block.Addr().(*net.TCPAddr).Port)
-}
-
-func (p *portPool) take(t *testing.T) netip.AddrPort {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first := p.base(t)
-	end := first + portBlock
-	if len(p.lent) > 0 {
-		end = p.lent[len(p.lent)-1].first
-	}
-	for p.next++; first+p.next < end; p.next++ {
-		if at := onLoopback(first + p.next); isFree(t, at) {
-			return at
-		}
-	}
-	t.Fatal("no port is free")
-	return netip.AddrPort{}
-}
-
-// stretch hands out n ports in a row until the test ends, from the end of the block, of which
-// an OSD takes those that are free. No two clusters share them: a client of one would
-// dial the other's OSD where its own was killed.
-func (p *portPool) stretch(t *testing.T, n uint16) portRange {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first := p.base(t)
-	r := portRange{last: first + portBlock - 1}
-	for i := 0; i < len(p.lent); i++ { // from the last to the first
-		if r.last-p.lent[i].last >= n {
-			break
-		}
-		r.last = p.lent[i].first - 1
-	}
-	r.first = r.last - n + 1
-	if r.first <= first+p.next {
-		t.Fatal("no ports are left")
-	}
-	p.lent = append(p.lent, r)
-	slices.SortFunc(p.lent, func(a, b portRange) int { return int(b.last) - int(a.last) })
-	t.Cleanup(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.lent = slices.DeleteFunc(p.lent, func(x portRange) bool { return x == r })
-	})
-	return r
-}
-
-// isFree says whether a socket can listen at an address. No process is forked meanwhile: until
-// its exec it would have our socket, too, and the next bind of the port would fail.
-func isFree(t *testing.T, at netip.AddrPort) bool {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp4", at.String())
-	if err == nil {
-		check(t, l.Close())
-	}
-	return err == nil
-}
-
-// A port can be bound at once, also while other processes start.
-func TestAFreePortCanBeBoundWhileProcessesStart(t *testing.T) {
-	enabled(t)
-	var pool portPool
-	defer func() { check(t, pool.block.Close()) }()
-	stop := make(chan struct{})
-	var starts sync.WaitGroup
-	defer starts.Wait()
-	defer close(stop)
-	for range 4 {
-		starts.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					_ = exec.Command("true").Run() // that it is forked is what matters
-				}
-			}
-		})
-	}
-	for range portBlock - 100 {
-		l, err := net.Listen("tcp4", pool.take(t).String())
-		check(t, err)
-		check(t, l.Close())
-	}
-}
-
-func onLoopback(n uint16) netip.AddrPort {
-	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), n)
-}
-
-// freePorts are free loopback addresses.
-func freePorts(t *testing.T, n int) (addrs []netip.AddrPort) {
-	t.Helper()
-	for range n {
-		addrs = append(addrs, ports.take(t))
-	}
-	return addrs
 }
 
 func uuid(t *testing.T) string {

@@ -1,9 +1,11 @@
 // Package interop holds tests against real Ceph daemons and tools, and nothing
-// else. They start their own small clusters on loopback.
+// else. They start their own small clusters on loopback, in a network namespace that
+// the tests of one process have for themselves: no other process has their ports.
 //
 // They run where RINGMSGR_INTEROP is 1 or CI is true, and need ceph-mon, ceph-osd,
 // ceph-mgr, ceph-common, monmaptool and tcpdump in the path; where they are enabled and
-// something is missing they fail. RINGMSGR_INTEROP_KEEP=1 keeps the daemons'
+// something is missing they fail. They build programs of cmd, whose modules must be there
+// (go mod download). RINGMSGR_INTEROP_KEEP=1 keeps the daemons'
 // directories, logs at debug ms = 20 included.
 //
 // ".ci/run long-interop" has the long forms: 20 000 operations beside librados

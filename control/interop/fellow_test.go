@@ -1,14 +1,12 @@
 package interop_test
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -17,28 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
-
-// atATime is how many tests run together.
-const atATime = "4"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		// Most of the time they wait for daemons.
-		if err := flag.Set("test.parallel", atATime); err != nil {
-			panic(err)
-		}
-	}
-	var err error
-	if programs, err = os.MkdirTemp("", "ringmsgr-programs-"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(programs) // in the directory for such
-	os.Exit(code)
-}
 
 // fellowConfig has the name of a fellow and the way to its peer.
 type fellowConfig struct {
@@ -52,6 +28,7 @@ type fellowConfig struct {
 	Peer    wire.Addr
 	Via     netip.AddrPort // a proxy that leads to the peer
 	FSID    string
+	Auth    control.Auth
 }
 
 // fellowReport is how a fellow fares.
@@ -59,7 +36,7 @@ type fellowReport struct {
 	State    string
 	Sent     uint64 // requests
 	Answers  uint64 // that came in their order
-	Wrong    string // the first answer that did not
+	Wrong    string // about the first answer that did not, or was not the right one
 	Strange  int    // answers to nothing that it has asked
 	Resets   int
 	Remote   int // remote resets
@@ -75,19 +52,20 @@ type fellow struct {
 
 	mu   sync.Mutex
 	said fellowReport
-	last uint64 // tid of the last answer
-	jump bool   // the next answer may be to any later request
+	want map[uint64][]byte // the data of answers to come, by tid
+	last uint64            // tid of the last answer
+	jump bool              // the next answer may be to any later request
 }
 
 func startFellow(cfg fellowConfig) (*fellow, error) {
-	f := &fellow{cfg: cfg, gate: make(chan struct{}, 1)}
+	f := &fellow{cfg: cfg, gate: make(chan struct{}, 1), want: map[uint64][]byte{}}
 	f.gate <- struct{}{}
 	name, err := wire.ParseEntityName(cfg.Name)
 	if err != nil {
 		return nil, err
 	}
 	f.m, err = control.New(control.Config{
-		Name: name, Number: cfg.Number, Nonce: &cfg.Nonce, Default: &cfg.Policy, Steer: control.SteerNone,
+		Name: name, Auth: cfg.Auth, Number: cfg.Number, Nonce: &cfg.Nonce, Default: &cfg.Policy, Steer: control.SteerNone,
 		Plane: loop.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{Backend: cfg.Backend})
 			return &detour{Driver: d, fellow: f}, err
@@ -109,7 +87,7 @@ func startFellow(cfg fellowConfig) (*fellow, error) {
 		RemoteReset: func(*control.Conn) { count(&f.said.Remote) },
 	})
 	if err == nil {
-		_, err = f.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: cfg.Public})
+		_, err = f.m.Bind(wire.Addr{Type: cfg.Peer.Type, AddrPort: cfg.Public})
 	}
 	return f, errors.Join(err, f.meet(cfg.Peer))
 }
@@ -137,25 +115,35 @@ func (f *fellow) report() (fellowReport, error) {
 	return f.said, err
 }
 
-// send queues a request that costs the peer little: it numbers them by their
-// tid, which its answer has as well.
+// send queues a request that costs the peer little.
 func (f *fellow) send() error {
+	prefix := "version"
+	if f.peerType() == wire.Mon {
+		prefix = "fsid"
+	}
+	return f.ask(map[string]string{"prefix": prefix, "format": "json"}, nil, nil)
+}
+
+// ask queues a request with data. It numbers requests by their tid, which the answer has as well. The answer has to have the data want;
+// nil: any.
+func (f *fellow) ask(args map[string]string, data, want []byte) error {
 	f.mu.Lock()
 	f.said.Sent++
 	tid := f.said.Sent
+	f.want[tid] = want
 	f.mu.Unlock()
-	typ, prefix := uint16(msgCommand), "version"
+	typ := uint16(msgCommand)
 	if f.peerType() == wire.Mon {
-		typ, prefix = msgMonCommand, "fsid"
+		typ = msgMonCommand
 	}
-	m, err := command(typ, f.cfg.FSID, map[string]string{"prefix": prefix, "format": "json"}, nil, tid)
+	m, err := command(typ, f.cfg.FSID, args, data, tid)
 	if err != nil {
 		return err
 	}
 	return f.conn.Send(m)
 }
 
-// receive checks that answers come once each and in order.
+// receive checks that answers come once each, in order and whole.
 func (f *fellow) receive(m *control.Message) {
 	if m.Type != msgMonCommandAck && m.Type != msgCommandReply {
 		return
@@ -166,12 +154,22 @@ func (f *fellow) receive(m *control.Message) {
 		f.said.Strange++
 		return
 	}
-	if m.TID != f.last+1 && (!f.jump || m.TID <= f.last) {
-		if f.said.Wrong == "" {
-			f.said.Wrong = fmt.Sprintf("answer %d, after %d", m.TID, f.last)
-		}
+	var err error
+	want := f.want[m.TID]
+	if m.Type == msgMonCommandAck {
+		err = monCommandResult(m.Front)
+	}
+	switch {
+	case m.TID != f.last+1 && (!f.jump || m.TID <= f.last):
+		err = fmt.Errorf("answer %d, after %d", m.TID, f.last)
+	case err == nil && want != nil && !bytes.Equal(m.Data, want):
+		err = fmt.Errorf("answer %d has %d bytes that are not the %d that it should have", m.TID, len(m.Data), len(want))
+	}
+	if err != nil {
+		f.said.Wrong = cmp.Or(f.said.Wrong, err.Error())
 		return
 	}
+	delete(f.want, m.TID)
 	f.last, f.jump = m.TID, false
 	f.said.Answers++
 }
@@ -180,7 +178,6 @@ func (f *fellow) receive(m *control.Message) {
 type detour struct {
 	uring.Driver
 	*fellow
-	listeners []uring.Socket
 }
 
 func (d *detour) Wait(timeout time.Duration) ([]uring.Completion, error) {
@@ -194,17 +191,13 @@ func (d *detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user 
 }
 
 func (d *detour) Listen(_ netip.AddrPort, opt uring.ListenOptions) (uring.Socket, error) {
-	s, err := d.Driver.Listen(d.cfg.Behind, opt)
-	if err == nil {
-		d.listeners = append(d.listeners, s)
-	}
-	return s, err
+	return d.Driver.Listen(d.cfg.Behind, opt)
 }
 
-// LocalAddr of a listener is the address that peers dial.
+// LocalAddr of a listener, and of an accepted socket, is the address that peers dial.
 func (d *detour) LocalAddr(s uring.Socket) netip.AddrPort {
-	if slices.Contains(d.listeners, s) {
-		return d.cfg.Public
+	if a := d.Driver.LocalAddr(s); a != d.cfg.Behind {
+		return a
 	}
-	return d.Driver.LocalAddr(s)
+	return d.cfg.Public
 }

@@ -42,12 +42,12 @@ func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
 	case "write":
 		w.SetTime(time.Unix(a.Time, 0))
 		for i := range a.Steps {
-			a.Steps[i].change(&w)
+			add(&w, &a.Steps[i], changes)
 		}
 		op = &w
 	case "read":
 		for i := range a.Steps {
-			r.add(&a.Steps[i])
+			add(&r, &a.Steps[i], reads)
 		}
 	case "data":
 		data, err := o.Read(ctx, a.Offset, int(a.Number))
@@ -144,6 +144,13 @@ func pairs(values map[string][]byte) (list [][]byte) {
 	return list
 }
 
+// way is how a kind of step is added to an operation of type T, and how often the generator chooses it.
+type way[T any] struct {
+	kind   string
+	weight int
+	add    func(op T, s *step)
+}
+
 // asserting are the steps that reads and writes have.
 type asserting interface {
 	AssertExists()
@@ -153,49 +160,25 @@ type asserting interface {
 	CompareOmap(key string, c rados.Comparison, value []byte)
 }
 
-// assert adds a step that reads and writes have in common.
-func (s *step) assert(op asserting) bool {
-	switch s.Kind {
-	case "assert exists":
-		op.AssertExists()
-	case "assert version":
-		op.AssertVersion(s.Number)
-	case "compare extent":
-		op.CompareExtent(s.Offset, s.Data)
-	case "compare xattr":
-		op.CompareXattr(string(s.Key), rados.Comparison(s.Number), s.Data)
-	case "compare omap":
-		op.CompareOmap(string(s.Key), rados.Comparison(s.Number), s.Data)
-	default:
-		return false
-	}
-	return true
+var asserts = []way[asserting]{
+	{"assert exists", 1, func(op asserting, _ *step) { op.AssertExists() }},
+	{"assert version", 1, func(op asserting, s *step) { op.AssertVersion(s.Number) }},
+	{"compare extent", 1, func(op asserting, s *step) { op.CompareExtent(s.Offset, s.Data) }},
+	{"compare xattr", 1, func(op asserting, s *step) { op.CompareXattr(string(s.Key), rados.Comparison(s.Number), s.Data) }},
+	{"compare omap", 1, func(op asserting, s *step) { op.CompareOmap(string(s.Key), rados.Comparison(s.Number), s.Data) }},
 }
 
-func (r *results) add(s *step) {
-	page := func(values bool) func(p rados.Page) [][]byte {
-		return func(p rados.Page) (list [][]byte) {
-			for _, pair := range p.Pairs {
-				if list = append(list, []byte(pair.Key)); values {
-					list = append(list, pair.Value)
-				}
-			}
-			return append(list, map[bool][]byte{true: []byte("more"), false: []byte("end")}[p.More])
-		}
-	}
-	key, to := string(s.Key), string(s.To)
-	switch s.Kind {
-	case "read":
-		one(r, r.Read(s.Offset, s.Number), raw)
-	case "stat":
+var reads = []way[*results]{
+	{"read", 2, func(r *results, s *step) { one(r, r.Read(s.Offset, s.Number), raw) }},
+	{"stat", 1, func(r *results, _ *step) {
 		one(r, r.Stat(), func(i rados.Info) [][]byte {
 			return raw(fmt.Appendf(nil, "%d at %d", i.Size, min(i.ModTime.Unix(), latest)))
 		})
-	case "xattrs":
-		one(r, r.Xattrs(), pairs)
-	case "checksum":
+	}},
+	{"xattrs", 1, func(r *results, _ *step) { one(r, r.Xattrs(), pairs) }},
+	{"checksum", 1, func(r *results, s *step) {
 		kind, seed := rados.XXH64, binary.LittleEndian.Uint64(s.Data)
-		if to != "Q" {
+		if string(s.To) != "Q" {
 			kind, seed = rados.CRC32C, seed&math.MaxUint32
 		}
 		one(r, r.Checksum(kind, seed, s.Offset, s.Number, 0), func(sums []uint64) (list [][]byte) {
@@ -204,56 +187,61 @@ func (r *results) add(s *step) {
 			}
 			return list
 		})
-	case "call":
-		one(r, r.Exec("hello", key, s.Data), raw)
-	case "omap":
-		one(r, r.Omap(key, to, s.Number), page(true))
-	case "omap keys":
-		one(r, r.OmapKeys(key, s.Number), page(false))
-	case "omap by keys":
-		one(r, r.OmapByKeys(key, to), pairs)
-	default:
-		s.assert(r)
+	}},
+	{"call", 1, func(r *results, s *step) { one(r, r.Exec("hello", string(s.Key), s.Data), raw) }},
+	{"omap", 2, func(r *results, s *step) { one(r, r.Omap(string(s.Key), string(s.To), s.Number), page(true)) }},
+	{"omap keys", 1, func(r *results, s *step) { one(r, r.OmapKeys(string(s.Key), s.Number), page(false)) }},
+	{"omap by keys", 1, func(r *results, s *step) { one(r, r.OmapByKeys(string(s.Key), string(s.To)), pairs) }},
+}
+
+// page has the keys, and the values, of a page of an omap, and whether it was cut.
+func page(values bool) func(p rados.Page) [][]byte {
+	return func(p rados.Page) (list [][]byte) {
+		for _, pair := range p.Pairs {
+			if list = append(list, []byte(pair.Key)); values {
+				list = append(list, pair.Value)
+			}
+		}
+		return append(list, map[bool][]byte{true: []byte("more"), false: []byte("end")}[p.More])
 	}
 }
 
-func (s *step) change(op *rados.WriteOp) {
-	key, to := string(s.Key), string(s.To)
-	switch s.Kind {
-	case "create":
-		op.Create(s.Number != 0)
-	case "write":
-		op.Write(s.Offset, s.Data)
-	case "write full":
-		op.WriteFull(s.Data)
-	case "append":
-		op.Append(s.Data)
-	case "write same":
-		op.WriteSame(s.Offset, s.Number, s.Data)
-	case "zero":
-		op.Zero(s.Offset, s.Number)
-	case "truncate":
-		op.Truncate(s.Offset)
-	case "remove":
-		op.Remove()
-	case "set xattr":
-		op.SetXattr(key, s.Data)
-	case "remove xattr":
-		op.RemoveXattr(key)
-	case "set omap":
-		op.SetOmap(map[string][]byte{key: s.Data, to: append(slices.Clone(s.Data), '2')})
-	case "remove omap":
-		op.RemoveOmap(key, to)
-	case "remove omap range":
-		op.RemoveOmapRange(key, to)
-	case "clear omap":
-		op.ClearOmap()
-	case "hint":
-		op.AllocHint(s.Number, s.Number)
-	case "call":
-		op.Exec("hello", key, s.Data)
-	default:
-		s.assert(op)
+// resizes are the changes that change the data of an object.
+var resizes = []way[*rados.WriteOp]{
+	{"write", 2, func(op *rados.WriteOp, s *step) { op.Write(s.Offset, s.Data) }},
+	{"write full", 2, func(op *rados.WriteOp, s *step) { op.WriteFull(s.Data) }},
+	{"append", 2, func(op *rados.WriteOp, s *step) { op.Append(s.Data) }},
+	{"write same", 1, func(op *rados.WriteOp, s *step) { op.WriteSame(s.Offset, s.Number, s.Data) }},
+	{"zero", 1, func(op *rados.WriteOp, s *step) { op.Zero(s.Offset, s.Number) }},
+	{"truncate", 1, func(op *rados.WriteOp, s *step) { op.Truncate(s.Offset) }},
+	{"remove", 1, func(op *rados.WriteOp, _ *step) { op.Remove() }},
+	{"create", 1, func(op *rados.WriteOp, s *step) { op.Create(s.Number != 0) }},
+	{"call", 1, func(op *rados.WriteOp, s *step) { op.Exec("hello", string(s.Key), s.Data) }},
+}
+
+var changes = append(resizes[:len(resizes):len(resizes)], []way[*rados.WriteOp]{
+	{"set xattr", 2, func(op *rados.WriteOp, s *step) { op.SetXattr(string(s.Key), s.Data) }},
+	{"remove xattr", 1, func(op *rados.WriteOp, s *step) { op.RemoveXattr(string(s.Key)) }},
+	{"set omap", 2, func(op *rados.WriteOp, s *step) {
+		op.SetOmap(map[string][]byte{string(s.Key): s.Data, string(s.To): append(slices.Clone(s.Data), '2')})
+	}},
+	{"remove omap", 1, func(op *rados.WriteOp, s *step) { op.RemoveOmap(string(s.Key), string(s.To)) }},
+	{"remove omap range", 1, func(op *rados.WriteOp, s *step) { op.RemoveOmapRange(string(s.Key), string(s.To)) }},
+	{"clear omap", 1, func(op *rados.WriteOp, _ *step) { op.ClearOmap() }},
+	{"hint", 1, func(op *rados.WriteOp, s *step) { op.AllocHint(s.Number, s.Number) }},
+}...)
+
+// find is the place of a kind; negative: it is not among them.
+func find[T any](ways []way[T], kind string) int {
+	return slices.IndexFunc(ways, func(w way[T]) bool { return w.kind == kind })
+}
+
+// add adds a step that reads or changes have, or both.
+func add[T asserting](op T, s *step, ways []way[T]) {
+	if i := find(ways, s.Kind); i >= 0 {
+		ways[i].add(op, s)
+	} else {
+		asserts[find(asserts, s.Kind)].add(op, s)
 	}
 }
 
@@ -270,21 +258,17 @@ func newGenerator(seed, stream uint64, kind string) *generator {
 
 func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 
-// The kinds of steps. Those that change data come first among the changes.
-var (
-	asserts = []string{"assert exists", "assert version", "compare extent", "compare xattr", "compare omap"}
-	reads   = []string{"read", "read", "stat", "xattrs", "checksum", "call", "omap", "omap", "omap keys", "omap by keys"}
-	changes = []string{
-		"write", "write", "write full", "write full", "append", "append", "write same", "zero", "truncate", "remove", "create", "call",
-		"set xattr", "set xattr", "remove xattr", "set omap", "set omap", "remove omap", "remove omap range", "clear omap", "hint",
+// pickKind chooses a kind, by the weights.
+func pickKind[T any](g *generator, ways []way[T]) string {
+	var all []string
+	for _, w := range ways {
+		all = append(all, slices.Repeat([]string{w.kind}, w.weight)...)
 	}
-)
+	return pick(g, all...)
+}
 
 // latest bounds the times that writes set. A later time is that of a rollback, which each client takes from its clock.
 const latest = 1e9 + 1e6
-
-// sizing is how many of changes come first that change data.
-const sizing = 12
 
 func (g *generator) action(snaps int) action {
 	a := action{step: g.step("write"), Snap: -1, Time: 1e9 + g.Int64N(latest-1e9), Namespace: pick(g, "", "", "a namespace", "another/one")}
@@ -315,9 +299,9 @@ func (g *generator) action(snaps int) action {
 		a.Key, a.Number = []byte(pick(g, "1", "2")), uint64(g.IntN(2))
 	case k < 520:
 		a.Kind = "read"
-		a.Steps = g.steps(&a, reads)
+		a.Steps = g.steps(&a, func() string { return pickKind(g, reads) })
 	default:
-		a.Steps = g.steps(&a, changes)
+		a.Steps = g.steps(&a, func() string { return pickKind(g, changes) })
 		if g.IntN(20) > 0 {
 			a.Snap = -1
 		}
@@ -328,14 +312,14 @@ func (g *generator) action(snaps int) action {
 // steps makes the steps of a compound operation. On erasure-coded objects it avoids those at which OSDs abort, whoever sends
 // them: two changes of the size (16.2 and 18.2: ECTransaction.cc), and a comparison of bytes beyond the end (20.2, too:
 // ECCommonL.cc).
-func (g *generator) steps(a *action, kinds []string) (list []step) {
+func (g *generator) steps(a *action, next func() string) (list []step) {
 	sized := false
 	for range 1 + g.IntN(4) {
-		kind := pick(g, kinds...)
+		kind := next()
 		if g.IntN(10) == 0 {
-			kind = pick(g, asserts...)
+			kind = pickKind(g, asserts)
 		}
-		if changesSize := slices.Contains(changes[:sizing], kind) && a.Kind == "write"; g.coded && (kind == "compare extent" || changesSize && sized) {
+		if changesSize := find(resizes, kind) >= 0 && a.Kind == "write"; g.coded && (kind == "compare extent" || changesSize && sized) {
 			continue
 		} else if changesSize {
 			sized = true

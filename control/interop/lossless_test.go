@@ -1,11 +1,14 @@
 package interop_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -24,7 +27,11 @@ var allTroubles = []trouble{
 		if c := r.Counters; c.Idents != 1 || c.Reconnects != 0 || c.Ready != 1 {
 			x.t.Errorf("first connection: %+v", r)
 		}
-		x.says("handle_client_ident", "send_server_ident")
+		i, msgr1 := x.f.conn.Info(), x.cfg.Peer.Type == wire.AddrLegacy
+		if (i.Protocol == control.Msgr1) != msgr1 || i.Auth.String() != x.c.auth || msgr1 && !i.Features.Has(wire1.FeatureMsgAuth) {
+			x.t.Errorf("negotiated %+v", i)
+		}
+		x.says("a new session")
 	}},
 	{"the idle link is closed", func(x *duel) {
 		for _, l := range x.links() {
@@ -34,7 +41,7 @@ var allTroubles = []trouble{
 		x.until("standby", func(r *fellowReport) bool { return r.State == control.StateStandby.String() })
 		x.send(20)
 		x.resumed()
-		x.says("going to standby", "handle_reconnect", "send_reconnect_ok")
+		x.says("going to standby", "we come back")
 	}},
 	{"the busy link is reset", func(x *duel) {
 		for range 3 {
@@ -56,8 +63,7 @@ var allTroubles = []trouble{
 		}
 		x.resumed()
 		x.there.close(false)
-		// A slow daemon has no answer to send yet: it stands by until it has an answer.
-		x.says("initiating reconnect|going to standby", "send_reconnect", "reconnect success")
+		x.says("the daemon comes back")
 	}},
 	{"the link is a black hole", func(x *duel) {
 		x.hole(true)
@@ -77,24 +83,24 @@ var allTroubles = []trouble{
 	}},
 	{"we are frozen", func(x *duel) {
 		x.send(200)
-		x.frozen(func() { x.says(` idle \(`, `_fault`) })
+		x.frozen(func() { x.says(` idle \(`, "fault") })
 		x.send(20)
 		x.resumed()
 	}},
 	{"we are killed, and back with another nonce", func(x *duel) {
 		x.kill()
-		x.says(`_fault (with nothing to send, going to standby|initiating reconnect)`)
+		x.says(`fault (with nothing to send, going to standby|initiating reconnect)`)
 		x.cfg.Nonce++
 		x.start()
 		x.send(20)
 		x.began()
-		x.says(`handle_client_ident received client identification`, `send_server_ident`)
-		x.silent("found previous session")
+		x.says("a new session")
+		x.silent("it finds our predecessor")
 	}},
 	{"we are killed, and back as we were", func(x *duel) {
 		x.unanswered(5)
 		x.kill()
-		x.says(`_fault`)
+		x.says("fault")
 		x.start()
 		x.send(20)
 		x.began()
@@ -120,7 +126,7 @@ func (x *duel) inherits(n map[string]int) {
 		x.says(`found previous session|received session reset full=0`)
 		x.silent("reset_session", "received session reset full=1")
 	} else {
-		x.says(`reset_session|received session reset full=1`)
+		x.says("we are another")
 	}
 }
 
@@ -147,10 +153,28 @@ var osdTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 		if r.Resets+r.Remote != 0 {
 			x.t.Errorf("resets: %+v", r)
 		}
-		x.says(`handle_client_ident received client identification`, `send_server_ident`)
+		x.says("a new session")
 	}})
 
 var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
+	trouble{"values are lost on their way, and come whole at last", func(x *duel) {
+		for _, size := range []int{4 << 10, 4 << 20} {
+			key, value := fmt.Sprint("value of ", size), noise(size)
+			x.lose(true)
+			x.ask("config-key set", key, value, nil)
+			x.cut()
+			x.answered()
+			for _, theirs := range []bool{false, true} { // the daemon alone can dial
+				x.lose(false)
+				x.deliver(1, func() { x.ask("config-key get", key, nil, value) })
+				x.there.close(theirs)
+				x.cut()
+				x.answered()
+				x.there.close(false)
+			}
+		}
+		x.resumed()
+	}},
 	trouble{"the daemon is killed, and back as it was", func(x *duel) {
 		x.daemon.kill()
 		x.send(20) // for the session that is gone
@@ -163,17 +187,17 @@ var monTroubles = append(allTroubles[:len(allTroubles):len(allTroubles)],
 		if r.Resets != 0 || r.Remote != 1 {
 			x.t.Errorf("resets: %+v", r)
 		}
-		x.says(`no existing connection exists, reseting client`, `handle_client_ident received client identification`, `send_server_ident`)
+		x.says("it knows no session", "a new session")
 	}})
 
-// A real OSD and a real monitor, each as a lossless peer of a messenger of ours. All
-// messages arrive exactly once and in order, in both directions, as long as
+// A real OSD and a real monitor, each as a lossless peer of a messenger of ours, by msgr2 and by msgr1, where all messages are signed
+// with cephx. All messages arrive exactly once and in order, in both directions, as long as
 // both live; the logs say that the daemons see it as we do.
-// Matrix: IN-02
+// Matrix: IN-02, V1-06
 func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 	enabled(t)
 	t.Parallel()
-	tb := table{header: "we are\ttheir policy\tbackend\twhat happens\toutcome"}
+	tb := table{header: "we are\ttheir policy\taddress\tauth\tbackend\twhat happens\toutcome"}
 	t.Run("peers", func(t *testing.T) {
 		for _, backend := range backends {
 			t.Run("osd/"+string(backend), func(t *testing.T) {
@@ -181,11 +205,17 @@ func TestRealDaemonsKeepTheirSessionsWithUs(t *testing.T) {
 				c := startCluster(t, clusterConfig{auth: "none", mode: "crc", osds: 1})
 				fight(t, &tb, c, c.osds[0], control.LosslessPeer(), c.clusterAddr(0), backend, osdTroubles)
 			})
-			t.Run("mon/"+string(backend), func(t *testing.T) {
-				t.Parallel()
-				c := startCluster(t, clusterConfig{auth: "none", mode: "crc"})
-				fight(t, &tb, c, c.mons[0], control.LosslessPeerReuse(), c.monAddr[0], backend, monTroubles)
-			})
+			for _, as := range []struct {
+				auth string
+				typ  wire.AddrType
+			}{{"cephx", wire.AddrMsgr2}, {"none", wire.AddrLegacy}, {"cephx", wire.AddrLegacy}} {
+				t.Run(fmt.Sprintf("mon/%v/%s/%s", as.typ, as.auth, backend), func(t *testing.T) {
+					t.Parallel()
+					c := startCluster(t, clusterConfig{auth: as.auth, mode: "crc"})
+					at := slices.IndexFunc(c.monAddr, func(a wire.Addr) bool { return a.Type == as.typ })
+					fight(t, &tb, c, c.mons[0], control.LosslessPeerReuse(), c.monAddr[at], backend, monTroubles)
+				})
+			}
 		}
 	})
 	tb.log(t)
@@ -209,11 +239,11 @@ func fight(t *testing.T, tb *table, c *cluster, d *daemon, policy control.Policy
 			wantNone(t, found)
 			x.mark() // for the next trouble; the first one sees all since our start, as we connect at once
 		})
-		if !ok {
-			tb.add(x.cfg.Name, policy.Name, string(backend), tr.name, "FAILED")
+		outcome := map[bool]string{true: "ok", false: "FAILED"}[ok]
+		at, _, _ := strings.Cut(peer.String(), ":")
+		if tb.add(x.cfg.Name, policy.Name, at, c.auth, string(backend), tr.name, outcome); !ok {
 			return // what follows builds on it
 		}
-		tb.add(x.cfg.Name, policy.Name, string(backend), tr.name, "ok")
 	}
 	t.Logf("%+v", x.report())
 }

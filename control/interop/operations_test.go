@@ -43,33 +43,43 @@ func refused(t *testing.T, err error, why error) {
 
 func useContent(ctx context.Context, t *testing.T, p rados.Pool) {
 	o := p.Object("content")
+	operate := func(o rados.Object, op rados.Op) {
+		t.Helper()
+		_, err := o.Operate(ctx, op)
+		check(t, err)
+	}
 	check(t, o.Create(ctx, true))
 	refused(t, o.Create(ctx, true), fs.ErrExist)
 	check(t, o.Write(ctx, 4, []byte("456")))
 	check(t, o.Append(ctx, []byte("789")))
-	check(t, o.WriteSame(ctx, 10, 4, []byte("xy")))
-	check(t, o.Zero(ctx, 11, 2))
-	check(t, o.Zero(ctx, 11, 0)) // an OSD would abort
+	var change, rest, copied rados.WriteOp
+	change.WriteSame(10, 4, []byte("xy"))
+	change.Zero(11, 2)
+	change.Zero(11, 0) // an OSD would abort
+	operate(o, &change)
 	check(t, o.Truncate(ctx, 20))
 	want := "\x00\x00\x00\x00456789x\x00\x00y\x00\x00\x00\x00\x00\x00"
 	got, err := o.ReadAll(ctx)
 	if string(got) != want || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	whole, err := o.Checksum(ctx, rados.CRC32C, 0, 10, 10, 0)
-	check(t, err)
-	if sums, err := o.Checksum(ctx, rados.CRC32C, 0, 0, 20, 10); err != nil || len(sums) != 2 || sums[1] != whole[0] || sums[0] == sums[1] {
-		t.Errorf("%x, %v, of the second half %x", sums, err, whole)
+	var look rados.ReadOp
+	whole, sums := look.Checksum(rados.CRC32C, 0, 10, 10, 0), look.Checksum(rados.CRC32C, 0, 0, 20, 10)
+	sparse := look.SparseRead(2, 9)
+	operate(o, &look)
+	if s := sums.Value; len(s) != 2 || s[1] != whole.Value[0] || s[0] == s[1] {
+		t.Errorf("%x, of the second half %x", s, whole.Value)
 	}
-	sparse, err := o.SparseRead(ctx, 2, 9)
-	if err != nil || len(sparse.Extents) == 0 || !bytes.Contains(sparse.Data, []byte("456789x")) {
-		t.Errorf("%+v, %v", sparse, err)
+	if s := sparse.Value; len(s.Extents) == 0 || !bytes.Contains(s.Data, []byte("456789x")) {
+		t.Errorf("%+v", s)
 	}
-	check(t, p.Object("copy").CopyFrom(ctx, o))
+	copied.CopyFrom(o, 0)
+	operate(p.Object("copy"), &copied)
 	if got, err = p.Object("copy").ReadAll(ctx); string(got) != want || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	check(t, o.Zero(ctx, 15, 100)) // to the end: the OSD answers that it truncated
+	rest.Zero(15, 100) // to the end: the OSD answers that it truncated
+	operate(o, &rest)
 	check(t, o.WriteFull(ctx, nil))
 	if got, err = o.ReadAll(ctx); len(got) != 0 || err != nil {
 		t.Errorf("%q, %v", got, err)

@@ -41,8 +41,9 @@ func renewingClient(t *testing.T, conf, log string, renewals int) string {
 	if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	// It waits for an osdmap, which does not come, and so does not end.
-	cmd := exec.Command("rados", "--conf", conf, "-p", "none", "ls")
+	// It waits for an osdmap, which does not come, and so does not end. It looks at its tickets for the first
+	// time after the interval in which it looks for a monitor.
+	cmd := exec.Command("rados", "--conf", conf, "--mon-client-hunt-interval=3", "-p", "none", "ls")
 	cmd.Env = cephEnv()
 	check(t, startTied(cmd, func(error) {}))
 	defer func() { check(t, cmd.Process.Kill()) }()

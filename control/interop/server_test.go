@@ -228,7 +228,8 @@ func (u *monitor) conf() string { return filepath.Join(u.dir, "ceph.conf") }
 func (u *monitor) configure() {
 	u.t.Helper()
 	writeConf(u.t, u.conf(), u.auth, u.keyring, filepath.Join(u.dir, "client.log"), fmt.Sprintf("mon host = %v", u.m.Addrs()),
-		"ms client mode = "+u.modes, "ms mon client mode = "+u.modes, "debug ms = 20", "debug auth = 20", "debug monc = 20")
+		"ms client mode = "+u.modes, "ms mon client mode = "+u.modes, "debug ms = 20", "debug auth = 20", "debug monc = 20",
+		"mon client hunt interval = 60") // on a busy machine it gave a handshake up after 3 s, and began another one
 }
 
 // writeConf writes the configuration of a tool whose servers are ours.

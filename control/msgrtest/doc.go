@@ -1,7 +1,6 @@
 // Package msgrtest plays the other side of a messenger under test. A Peer is the other end
-// as a script, frame by frame, over a real TCP connection; Ack and Keepalive are payloads
-// that it can send in the data phase. A HostileProxy is the network in between that lets no
-// connection live. Until waits for a condition that has no event.
+// as a script, frame by frame, over a real TCP connection. Until waits for a condition that
+// has no event.
 //
 // Package pair joins two messengers in memory.
 package msgrtest

@@ -1,8 +1,8 @@
 package msgrtest
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -28,8 +27,10 @@ type PeerConfig struct {
 	// Number is its gid.
 	Number int64
 	// Addr is the address that it claims in ident and reconnect frames; it
-	// need not be a real one. The peers of a PeerListener claim its address.
+	// need not be a real one.
 	Addr wire.Addr
+	// Reached is the address that it says it has reached; zero: that of the other side.
+	Reached wire.Addr
 	// From is the IP that it dials from; zero: the system chooses.
 	From netip.Addr
 	// Rev0 makes it speak msgr2.0.
@@ -51,7 +52,6 @@ type Peer struct {
 	conn     net.Conn
 	accepted bool
 	target   wire.Addr // of the other side; zero if accepted
-	rev      frame.Revision
 	enc      *frame.Encoder
 	dec      *frame.Decoder
 	ignored  []frame.Tag
@@ -76,7 +76,7 @@ func PeerOn(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) *P
 }
 
 func newPeer(ctx context.Context, cfg PeerConfig, conn net.Conn, err error, to wire.Addr, accepted bool) *Peer {
-	p := &Peer{cfg: cfg, ctx: ctx, accepted: accepted, target: to}
+	p := &Peer{cfg: cfg, ctx: ctx, accepted: accepted, target: cmp.Or(cfg.Reached, to)}
 	if err != nil {
 		p.err = fmt.Errorf("msgrtest: %w", err)
 		return p
@@ -85,41 +85,6 @@ func newPeer(ctx context.Context, cfg PeerConfig, conn net.Conn, err error, to w
 	deadline, _ := ctx.Deadline()
 	p.fail(conn.SetDeadline(deadline))
 	return p
-}
-
-// PeerListener accepts connections for scripts.
-type PeerListener struct {
-	// Addr is the address of the listener.
-	Addr wire.Addr
-	// Config configures the peers that are accepted from now on.
-	Config PeerConfig
-	l      *net.TCPListener
-}
-
-// ListenPeer listens on a port of 127.0.0.1. The nonce of its address is that
-// of cfg.Addr.
-func ListenPeer(cfg PeerConfig) (*PeerListener, error) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return nil, fmt.Errorf("msgrtest: %w", err)
-	}
-	ap := l.Addr().(*net.TCPAddr).AddrPort()
-	cfg.Addr = wire.Addr{Type: wire.AddrMsgr2, Nonce: cfg.Addr.Nonce, AddrPort: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
-	return &PeerListener{Addr: cfg.Addr, Config: cfg, l: l}, nil
-}
-
-// Close stops listening. Peers that were accepted stay.
-func (l *PeerListener) Close() error { return l.l.Close() }
-
-// Accept waits for a connection. ctx bounds the whole script.
-func (l *PeerListener) Accept(ctx context.Context) *Peer {
-	deadline, _ := ctx.Deadline()
-	err := l.l.SetDeadline(deadline)
-	var conn net.Conn
-	if err == nil {
-		conn, err = l.l.Accept()
-	}
-	return newPeer(ctx, l.Config, conn, err, wire.Addr{}, true)
 }
 
 // Err is the first error of the script.
@@ -145,10 +110,6 @@ func stopAt(at probe.Point) probe.Probe {
 		return nil
 	})
 }
-
-// Claim has a Peer that dialled say that this is the address that it has reached.
-// It takes effect if it is called before Handshake.
-func (p *Peer) Claim(target wire.Addr) { p.target = target }
 
 // Handshake runs from the banner to the signatures. The next frame is
 // CLIENT_IDENT or SESSION_RECONNECT.
@@ -188,7 +149,6 @@ func (p *Peer) handshake(by probe.Probe) {
 		p.fail(errors.New("the handshake ended before the point was reached"))
 	case !p.fail(err):
 		p.enc, p.dec = s.Release()
-		p.rev = p.enc.Rev()
 	}
 }
 
@@ -208,9 +168,6 @@ func (l netLink) Write(_ context.Context, b []byte) error {
 // Codecs are the codecs of the frames that follow. The caller owns them from now on: the Peer
 // reads and sends no more frames.
 func (p *Peer) Codecs() (*frame.Encoder, *frame.Decoder, error) { return p.enc, p.dec, p.err }
-
-// Revision is the framing that was negotiated.
-func (p *Peer) Revision() frame.Revision { return p.rev }
 
 // Send sends one frame.
 func (p *Peer) Send(tag frame.Tag, segments ...[]byte) {
@@ -356,7 +313,7 @@ func (p *Peer) SessionReconnect(clientCookie, serverCookie, globalSeq, connectSe
 	}
 }
 
-// payload is a payload type of package wire2, or of this package.
+// payload is a payload type of package wire2.
 type payload interface{ AppendTo(dst []byte) []byte }
 
 // SendPayload sends a control frame.
@@ -428,24 +385,4 @@ func (p *Peer) ExpectMessage() (frame.MessageHeader, []byte) {
 	hd, err := frame.ParseMessageHeader(f.Seg[0])
 	p.fail(err)
 	return hd, f.Seg[1]
-}
-
-// Ack is the payload of ACK.
-type Ack struct {
-	Seq uint64 // every message up to this one has arrived
-}
-
-// AppendTo appends the payload.
-func (a Ack) AppendTo(dst []byte) []byte { return binary.LittleEndian.AppendUint64(dst, a.Seq) }
-
-// Keepalive is the payload of KEEPALIVE2, and of KEEPALIVE2_ACK.
-type Keepalive struct {
-	// Stamp is the clock of the sender of KEEPALIVE2. The ack has it unchanged.
-	Stamp dataplane.Timestamp
-}
-
-// AppendTo appends the payload.
-func (k Keepalive) AppendTo(dst []byte) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, k.Stamp.Sec)
-	return binary.LittleEndian.AppendUint32(dst, k.Stamp.Nsec)
 }

@@ -60,10 +60,12 @@ type Pair struct {
 	t     *testing.T
 	cfg   Config
 	began time.Time
+	timer *time.Timer   // until work is due
 	woken chan struct{} // there is work
 	acts  chan func()   // of Do
 	stop  chan struct{}
 	ended chan struct{}
+	ready []*simnet.Core // of the last step; nil stands for the network
 
 	mu    sync.Mutex
 	cores []*simnet.Core // guarded by mu
@@ -90,7 +92,7 @@ func Test(t *testing.T, cfg Config, f func(t *testing.T, p *Pair)) {
 
 func newPair(t *testing.T, ctx context.Context, cfg Config) *Pair {
 	p := &Pair{
-		Context: ctx, t: t, cfg: cfg, began: time.Now(),
+		Context: ctx, t: t, cfg: cfg, began: time.Now(), timer: time.NewTimer(0),
 		woken: make(chan struct{}, 1), acts: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if cfg.Network.Latency == 0 {
@@ -260,9 +262,9 @@ func (p *Pair) run() {
 func (p *Pair) sleep() bool {
 	var due <-chan time.Time
 	if at, ok := p.next(); ok {
-		timer := time.NewTimer(at - time.Since(p.began))
-		defer timer.Stop()
-		due = timer.C
+		p.timer.Reset(at - time.Since(p.began))
+		defer p.timer.Stop()
+		due = p.timer.C
 	}
 	select {
 	case <-p.woken:
@@ -275,19 +277,19 @@ func (p *Pair) sleep() bool {
 	return true
 }
 
-// running are the cores that have not ended.
+// running are the cores that have not ended. Nobody else takes any out.
 func (p *Pair) running() []*simnet.Core {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cores = slices.DeleteFunc(p.cores, (*simnet.Core).Gone)
-	return slices.Clone(p.cores)
+	return p.cores
 }
 
 // step does one event or turn that is due now, and says whether there was one.
 func (p *Pair) step() bool {
 	p.Network.Advance(time.Since(p.began))
 	now := p.Network.Now()
-	var ready []*simnet.Core // nil stands for the network
+	ready := p.ready[:0]
 	if at, ok := p.Network.Next(); ok && at <= now {
 		ready = append(ready, nil)
 	}
@@ -296,7 +298,7 @@ func (p *Pair) step() bool {
 			ready = append(ready, c)
 		}
 	}
-	if len(ready) == 0 {
+	if p.ready = ready; len(ready) == 0 {
 		return false
 	}
 	c := ready[p.Network.Rand().IntN(len(ready))]
@@ -306,6 +308,7 @@ func (p *Pair) step() bool {
 	if err := c.Turn(); err != nil {
 		p.t.Errorf("core %d: %v", c.ID(), err)
 	}
+	c.Busy() // else it sleeps from now on: who gives it work wakes it, which is counted
 	return true
 }
 

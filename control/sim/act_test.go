@@ -147,6 +147,10 @@ func (w *world) settleIn(n *node, states ...control.State) (found *control.Conn)
 // down marks a connection down: a connection that the user knows, in any state, or one in the
 // middle of a handshake or of a replacement.
 func (w *world) down(n *node) {
+	if list := n.m.Conns(); w.plan.drains && len(list) > 0 && w.rng.IntN(3) > 0 {
+		n.drain(list[w.rng.IntN(len(list))])
+		return
+	}
 	if w.rng.IntN(3) == 0 {
 		if c := w.settleIn(n, control.StateReplacing, control.StateConnecting, control.StateEstablishing, control.StateWait); c != nil {
 			if c.State() == control.StateReplacing {
@@ -168,6 +172,88 @@ func (n *node) markDown(c *control.Conn) {
 	w.woken = true
 	n.watch(c).down = true
 	c.MarkDown()
+}
+
+// drain is a Drain under way. One in eleven seeds has some.
+type drain struct {
+	process int
+	conn    *control.Conn
+	cancel  context.CancelFunc
+	err     error
+}
+
+// drain ends a connection in good order, or not, while everything goes on.
+func (n *node) drain(c *control.Conn) {
+	w, v := n.w, n.watch(c)
+	if v.drains || v.down {
+		return
+	}
+	w.net.Note("node %d drains conn %d in state %v", n.id, c.ID(), c.State())
+	w.cover.Drains++
+	v.drains = true
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &drain{process: n.process, conn: c, cancel: cancel}
+	n.draining = append(n.draining, d)
+	w.net.After(w.span(20*time.Second), func() { cancel(); w.woken = true })
+	go func() {
+		d.err = c.Drain(ctx)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.drained = append(n.drained, d)
+	}()
+	w.still() // from here on there is no reset event
+}
+
+// collectDrains takes the results of Drain: with nil everything has arrived that Send took.
+func (n *node) collectDrains() {
+	n.mu.Lock()
+	drained := n.drained
+	n.drained = nil
+	n.mu.Unlock()
+	for _, d := range drained {
+		w := n.w
+		d.cancel()
+		if d.process != n.process || n.ending {
+			continue
+		}
+		w.net.Note("node %d conn %d: drained: %v", n.id, d.conn.ID(), d.err)
+		switch {
+		case d.err == nil:
+			w.cover.Drained++
+			n.checkDrained(d.conn)
+		case !errors.Is(d.err, control.ErrUndelivered) && !errors.Is(d.err, control.ErrClosed) && !errors.Is(d.err, context.Canceled):
+			w.fail("node %d conn %d: drain: %v", n.id, d.conn.ID(), d.err)
+		}
+		n.watch(d.conn).down = true
+	}
+}
+
+// endDrains gives up those under way: a peer comes back by another connection then.
+func (w *world) endDrains() {
+	if !w.plan.drains {
+		return
+	}
+	for _, n := range w.nodes {
+		for _, d := range n.draining {
+			d.cancel()
+		}
+		n.draining = nil
+	}
+	w.run(time.Second)
+}
+
+// checkDrained fails for a message that a drained connection has not delivered.
+func (n *node) checkDrained(c *control.Conn) {
+	for _, ch := range n.channels {
+		if ch.conn != c || !n.w.plan.kind.lossless {
+			continue
+		}
+		for _, l := range ch.lanes {
+			if number := l.missing(); number != 0 {
+				n.w.fail("node %d conn %d: drained without an error, and message %d of %d of stream %d has not arrived", n.id, c.ID(), number, l.next, l.stream)
+			}
+		}
+	}
 }
 
 // death ends a process, at a bad moment if one comes.

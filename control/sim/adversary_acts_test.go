@@ -11,9 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
@@ -106,7 +104,7 @@ type foeAct struct {
 
 // foeActs are possible at any time.
 var foeActs = []foeAct{
-	{name: "half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
+	{name: "half-close", do: func(s *foeSocket) { s.on.drv.EndWriting(s.s) }},
 	{name: "close", do: (*foeSocket).close},
 	{name: "speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 	{name: "banner that requires anything", do: func(s *foeSocket) {
@@ -232,14 +230,14 @@ var foeDataActs = append(slices.Clone(messageActs), []foeAct{
 		b[late] = 1 // the late status: aborted, in both revisions
 		s.write(b)
 	}},
-	{name: "acknowledge", do: func(s *foeSocket) { s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq}) }},
-	{name: "acknowledge anything", do: func(s *foeSocket) { s.say(frame.TagAck, msgrtest.Ack{Seq: s.a.number()}) }},
+	{name: "acknowledge", do: func(s *foeSocket) { s.acknowledge(s.inSeq) }},
+	{name: "acknowledge anything", do: func(s *foeSocket) { s.acknowledge(s.a.number()) }},
 	{name: "keepalives", do: func(s *foeSocket) {
 		for range 1 + s.a.rng.IntN(50) {
-			s.say(frame.TagKeepalive2, msgrtest.Keepalive{Stamp: s.a.stamp()})
+			s.send(frame.TagKeepalive2, s.a.stamp())
 		}
 	}},
-	{name: "keepalive ack unasked", do: func(s *foeSocket) { s.say(frame.TagKeepalive2Ack, msgrtest.Keepalive{Stamp: s.a.stamp()}) }},
+	{name: "keepalive ack unasked", do: func(s *foeSocket) { s.send(frame.TagKeepalive2Ack, s.a.stamp()) }},
 }...)
 
 // preamble sends a header in clear, and no bytes after it. No encoder would announce some of
@@ -438,12 +436,14 @@ func (a *adversary) size() int {
 	return a.rng.IntN(300)
 }
 
-func (a *adversary) stamp() dataplane.Timestamp {
-	if a.rng.IntN(2) == 0 {
-		return dataplane.Timestamp{Sec: math.MaxUint32, Nsec: math.MaxUint32}
+// stamp is the time of a keepalive: seconds and nanoseconds.
+func (a *adversary) stamp() []byte {
+	sec, nsec := uint32(math.MaxUint32), uint32(math.MaxUint32)
+	if a.rng.IntN(2) > 0 {
+		now := time.Unix(1_700_000_000, 0).Add(a.w.net.Now())
+		sec, nsec = uint32(now.Unix()), uint32(now.Nanosecond())
 	}
-	now := time.Unix(1_700_000_000, 0).Add(a.w.net.Now())
-	return dataplane.Timestamp{Sec: uint32(now.Unix()), Nsec: uint32(now.Nanosecond())}
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, sec), nsec)
 }
 
 // ownAddr is one at which it listens, or could.

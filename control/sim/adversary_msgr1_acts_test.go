@@ -15,7 +15,7 @@ import (
 
 // foeActs1 are possible at any time.
 var foeActs1 = []foeAct{
-	{name: "half-close", do: func(s *foeSocket) { s.on.drv.Shutdown(s.s) }},
+	{name: "half-close", do: func(s *foeSocket) { s.on.drv.EndWriting(s.s) }},
 	{name: "close", do: (*foeSocket).close},
 	{name: "speak another protocol", do: func(s *foeSocket) { s.write([]byte("GET / HTTP/1.1\r\n\r\n")) }},
 	{name: "speak msgr2", do: func(s *foeSocket) { s.write(wire2.Banner{Supported: 1}.AppendTo(nil)) }},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -236,8 +237,8 @@ func (s *foeSocket) heardReply1(r wire1.Reply, rest []byte) {
 	c := s.old.asked
 	switch r.Tag {
 	case wire1.TagChallengeAuthorizer:
-		s.key = proofKey(s.name, rest)
-		answer := proofOf(s.key)
+		s.key = nodetest.ProofKey(s.name, rest)
+		answer := nodetest.ProofOf(s.key)
 		if s.claim != s.name {
 			answer = s.a.bytes(32)
 		}
@@ -276,7 +277,7 @@ func (s *foeSocket) heardConnect1(c wire1.Connect, authorizer []byte) {
 	s.old.asked = c
 	if auth.Method(c.AuthMethod) == auth.Cephx && s.old.challenge == nil && a.rng.IntN(16) > 0 {
 		s.old.challenge = a.bytes(32)
-		s.key = proofKey(wire.NewReader(authorizer).EntityName(), s.old.challenge)
+		s.key = nodetest.ProofKey(wire.NewReader(authorizer).EntityName(), s.old.challenge)
 		s.reply1(wire1.Reply{Tag: wire1.TagChallengeAuthorizer}, s.old.challenge)
 		return
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
-	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
@@ -209,6 +209,10 @@ type framePayload interface{ AppendTo(dst []byte) []byte }
 
 func (s *foeSocket) say(tag frame.Tag, p framePayload) { s.send(tag, p.AppendTo(nil)) }
 
+func (s *foeSocket) acknowledge(seq uint64) {
+	s.send(frame.TagAck, binary.LittleEndian.AppendUint64(nil, seq))
+}
+
 func (s *foeSocket) sendHello() {
 	typ := s.claim.Type
 	if s.a.rng.IntN(8) == 0 && !s.feigns {
@@ -239,8 +243,8 @@ func (s *foeSocket) heard(f *frame.Frame) {
 		}
 	case frame.TagAuthReplyMore:
 		more, _ := wire2.DecodeAuthMore(f.Seg[0])
-		s.key = proofKey(s.name, more.Payload)
-		answer := proofOf(s.key)
+		s.key = nodetest.ProofKey(s.name, more.Payload)
+		answer := nodetest.ProofOf(s.key)
 		if s.claim != s.name {
 			answer = s.a.bytes(32)
 		}
@@ -296,7 +300,7 @@ func (s *foeSocket) authRequested(f *frame.Frame) {
 		return
 	}
 	challenge := s.a.bytes(32)
-	s.key = proofKey(wire.NewReader(req.Payload).EntityName(), challenge)
+	s.key = nodetest.ProofKey(wire.NewReader(req.Payload).EntityName(), challenge)
 	s.say(frame.TagAuthReplyMore, wire2.AuthMore{Payload: challenge})
 }
 
@@ -309,7 +313,7 @@ func (s *foeSocket) doneAuth() {
 func (s *foeSocket) sign() {
 	var sig wire2.AuthSignature
 	if len(s.key) > 0 {
-		copy(sig[:], mac(s.key, s.sum.rx))
+		copy(sig[:], nodetest.MAC(s.key, s.sum.rx))
 	}
 	s.say(frame.TagAuthSignature, sig)
 }
@@ -394,7 +398,7 @@ func (s *foeSocket) gotMessage(seq uint64, front []byte) {
 		if s.v1 {
 			s.write(frame1.AppendAck(nil, s.inSeq))
 		} else {
-			s.say(frame.TagAck, msgrtest.Ack{Seq: s.inSeq})
+			s.acknowledge(s.inSeq)
 		}
 	}
 }

@@ -4,20 +4,16 @@ package sim_test
 
 import (
 	"cmp"
-	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -35,7 +31,7 @@ import (
 //   - Method none believes every name: a peer with the name and the address of another can
 //     take over its session, as with the real daemons. So in these seeds the adversary has
 //     names and addresses of its own.
-//   - In the other seeds names are proven (proof). The adversary proves names of its own,
+//   - In the other seeds names are proven (nodetest.Proof). The adversary proves names of its own,
 //     claims the names of honest nodes without proof, and their addresses, cookies and
 //     numbers in both cases. Honest users name the peer that they connect to
 //     (control.WithEntity), as an address proves no name.
@@ -188,8 +184,8 @@ func (a *adversary) configure(n *node, cfg *control.Config) {
 	cfg.Receiving.Limits, cfg.Door.HalfOpen, cfg.Sending.Bytes, cfg.Receiving.LeastRate, cfg.Receiving.Grace = p.limits, p.halfOpen, p.sendBytes, p.leastRate, p.grace
 	cfg.Timeouts.Handshake, cfg.Logger = p.handshake, a.logger(n)
 	if p.proven {
-		one := &proof{name: cfg.Name, seed: a.w.seed<<8 + uint64(n.process)}
-		cfg.Auth.Client, cfg.Auth.Server = proofClient{one}, proofServer{one}
+		one := &nodetest.Proof{Name: cfg.Name, Modes: []auth.Mode{auth.CRC}, Seed: a.w.seed<<8 + uint64(n.process)}
+		cfg.Auth.Client, cfg.Auth.Server = one.Client(), one.Server()
 	}
 }
 
@@ -232,101 +228,3 @@ var adversaryRegressions = []regression{
 
 // Matrix: V1-11
 func TestAdversaryFindsOldBugs(t *testing.T) { findOldBugs(t, adversaryRegressions, runAdversary) }
-
-// proof is an authentication method that proves names: the acceptor sends a
-// challenge, and each name has a secret. It stands for cephx, whose number it has,
-// without its tickets.
-type proof struct {
-	name wire.EntityName // whose
-	seed uint64
-	made atomic.Uint64 // challenges
-}
-
-// proofKey signs the handshake of a name that was challenged: who accepts knows
-// it, as a service knows the session key in a ticket for it.
-//
-// It has the size of the keys of cephx, which sign messages in msgr1.
-func proofKey(name wire.EntityName, challenge []byte) []byte {
-	return mac(mac([]byte("secret"), []byte(name.String())), challenge)[:16]
-}
-
-// proofOf answers the challenge.
-func proofOf(key []byte) []byte { return mac(key, []byte("proof")) }
-
-func mac(key, text []byte) []byte {
-	m := hmac.New(sha256.New, key)
-	m.Write(text)
-	return m.Sum(nil)
-}
-
-// proofServer and proofClient are the two sides of it.
-type (
-	proofServer struct{ *proof }
-	proofClient struct{ *proof }
-)
-
-func (proofServer) Methods(context.Context, wire.EntityType) []auth.Method {
-	return []auth.Method{auth.Cephx}
-}
-
-func (proofServer) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
-	return []auth.Mode{auth.CRC}, []auth.Mode{auth.CRC}
-}
-
-func (p proofServer) Start(context.Context, wire.EntityType, auth.Method, auth.Mode) (auth.ServerExchange, error) {
-	return &proofServing{proof: p.proof}, nil
-}
-
-type proofServing struct {
-	*proof
-	name      wire.EntityName
-	challenge []byte
-}
-
-func (x *proofServing) Handle(_ context.Context, payload []byte) ([]byte, *auth.Result, error) {
-	if x.challenge == nil {
-		r := wire.NewReader(payload)
-		x.name = r.EntityName()
-		if err := r.Err(); err != nil {
-			return nil, nil, &auth.Refused{Errno: auth.EACCES, Reason: err.Error()}
-		}
-		text := binary.LittleEndian.AppendUint64(nil, x.made.Add(1))
-		x.challenge = mac(binary.LittleEndian.AppendUint64(nil, x.seed), text)
-		return x.challenge, nil, nil
-	}
-	key := proofKey(x.name, x.challenge)
-	if !hmac.Equal(payload, proofOf(key)) {
-		return nil, nil, &auth.Refused{Errno: auth.EACCES, Reason: "wrong proof"}
-	}
-	return nil, &auth.Result{Entity: x.name, SessionKey: key}, nil
-}
-
-func (p proofClient) Start(context.Context, wire.EntityType) (auth.ClientExchange, error) {
-	return &proofDialling{proof: p.proof}, nil
-}
-
-type proofDialling struct {
-	*proof
-	key []byte
-}
-
-func (x *proofDialling) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
-	return auth.Cephx, []auth.Mode{auth.CRC}, x.name.AppendTo(nil), nil
-}
-
-func (x *proofDialling) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
-	return auth.BadMethod(m, result, methods, modes)
-}
-
-func (x *proofDialling) ReplyMore(_ context.Context, challenge []byte) ([]byte, error) {
-	x.key = proofKey(x.name, challenge)
-	return proofOf(x.key), nil
-}
-
-func (x *proofDialling) Done(context.Context, uint64, auth.Mode, []byte) (*auth.Result, error) {
-	key := x.key
-	if key == nil {
-		key = []byte("none was agreed.") // nobody can sign with it
-	}
-	return &auth.Result{Entity: x.name, SessionKey: append([]byte(nil), key...)}, nil
-}

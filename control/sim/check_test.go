@@ -113,6 +113,7 @@ func (w *world) finish() {
 		n.frozen = 0
 	}
 	w.births(true)
+	w.endDrains()
 	for _, n := range w.nodes {
 		for len(n.kept) > 0 {
 			n.let(n.kept[0])

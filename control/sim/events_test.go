@@ -18,6 +18,7 @@ type watch struct {
 	live    bool   // accept or connect event
 	moving  int    // core it is on its way to, + 1
 	down    bool   // we marked it down
+	drains  bool   // Drain was called
 	refused bool   // Send said that it is over
 	resets  int    // reset events
 	seq     uint64 // of the last message
@@ -136,6 +137,8 @@ func (n *node) called(c *control.Conn, what string) *watch {
 		w.fail("node %d: %s of conn %d between move and arrival", n.id, what, c.ID())
 	case v.resets > 0:
 		w.fail("node %d: %s of conn %d after its reset", n.id, what, c.ID())
+	case v.drains && what == "reset":
+		w.fail("node %d: %s of conn %d after its Drain", n.id, what, c.ID())
 	case (v.down || n.rebinding && errors.Is(c.Err(), control.ErrRebound)) && (what == "message" || what == "reset" || what == "remote reset"):
 		w.fail("node %d: %s of conn %d after it was marked down", n.id, what, c.ID())
 	}

@@ -55,7 +55,7 @@ func TestSimulationNoticesBugs(t *testing.T) {
 		if strings.HasPrefix(strings.TrimPrefix(mutant, "adversary-"), "msgr1-") {
 			protocol = simMsgr1
 		}
-		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+test+"$", "-sim.parallel=1", "-sim.child", "-sim.protocol="+string(protocol),
+		cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+test+"$", "-sim.child", "-sim.protocol="+string(protocol),
 			fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", seeds))
 		cmd.Env = append(os.Environ(), mutantEnv+"="+chosen, "GOMAXPROCS=1")
 		return cmd.CombinedOutput()

@@ -41,6 +41,7 @@ type node struct {
 	plane     *plane                // its cores
 	broken    map[int]faulty.Driver // drivers that fail, by core
 	resizing  *resize               // under way
+	draining  []*drain              // likewise
 	policy    control.Policy
 	addr      wire.Addr    // the first one
 	addrs     wire.AddrVec // all, of a server
@@ -54,6 +55,7 @@ type node struct {
 	mu       sync.Mutex
 	finished []*blockedSend // of SendContext; guarded by mu
 	changed  []*resize      // ended; guarded by mu
+	drained  []*drain       // ended; guarded by mu
 }
 
 // server says whether other nodes can connect to it.
@@ -69,7 +71,7 @@ func (n *node) start() {
 	n.process++
 	n.host.Revive()
 	n.ending, n.lowered, n.frozen, n.accepted, n.freed = false, false, 0, 0, 0
-	n.resizing, n.channels, n.kept = nil, nil, nil
+	n.resizing, n.draining, n.channels, n.kept = nil, nil, nil, nil
 	n.plane = new(plane)
 	n.streams = make(map[uint64]*incoming)
 	n.conns = make(map[*control.Conn]*watch)

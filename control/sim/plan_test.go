@@ -50,6 +50,7 @@ type simPlan struct {
 	slow       bool // some messages are kept for a while
 	silent     bool // connections and machines die without a word
 	resizes    bool // cores come and go
+	drains     bool // connections end in good order, too
 	rebinds    bool // servers move to other addresses
 	breakEvery int  // a break point in so many disturbs; 0: none does
 

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -30,10 +29,9 @@ import (
 )
 
 var (
-	simSeeds    = flag.Int("sim.seeds", 1000, "seeds that the simulator runs")
-	simFirst    = flag.Uint64("sim.first", 1, "first seed")
-	simTrace    = flag.Bool("sim.trace", false, "print the trace of every seed")
-	simParallel = flag.Int("sim.parallel", runtime.NumCPU(), "processes that share the seeds")
+	simSeeds = flag.Int("sim.seeds", 1000, "seeds that the simulator runs")
+	simFirst = flag.Uint64("sim.first", 1, "first seed")
+	simTrace = flag.Bool("sim.trace", false, "print the trace of every seed")
 )
 
 // regression is a seed that once found a bug.
@@ -62,7 +60,7 @@ type runs func(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer)
 func runSeed(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *world {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	plan := newPlan(rng)
-	plan.resizes, plan.rebinds = seed%2 == 0, seed%3 == 1
+	plan.resizes, plan.rebinds, plan.drains = seed%2 == 0, seed%3 == 1, seed%11 == 5
 	plan.protocol = cmp.Or(protocol, protocolOf(seed, false))
 	w := newWorld(t, seed, plan, rng, trace, nil)
 	for range w.plan.actions {
@@ -101,11 +99,25 @@ func TestSimulation(t *testing.T) {
 func runSeeds(t *testing.T, seeds int, run runs) *simCover {
 	t.Helper()
 	cover := new(simCover)
-	if *simParallel > 1 && seeds >= 100 && !*simTrace {
-		simProcesses(t, seeds, cover)
-	} else {
+	if *simChild || *simTrace || seeds < simChunk {
 		simHere(t, seeds, cover, run)
+		return cover
 	}
+	test, end := t.Name(), *simFirst+uint64(seeds)
+	t.Run("processes", func(t *testing.T) { // of one CPU each
+		for first := *simFirst; first < end; first += simChunk {
+			t.Run(fmt.Sprint(first), func(one *testing.T) {
+				if one.Parallel(); t.Failed() {
+					return // one seed is enough
+				}
+				c, err := simProcess(test, first, min(end-first, simChunk))
+				must(one, err)
+				cover.mu.Lock()
+				defer cover.mu.Unlock()
+				cover.add(c)
+			})
+		}
+	})
 	return cover
 }
 
@@ -159,45 +171,9 @@ const simChunk = 100
 // simReportPrefix begins the report of a child whose seeds all passed.
 const simReportPrefix = "simulation covered "
 
-// simProcesses shares the seeds out to processes of one CPU each.
-func simProcesses(t *testing.T, seeds int, cover *simCover) {
-	var mu sync.Mutex
-	next, end := *simFirst, *simFirst+uint64(seeds)
-	take := func() (first, n uint64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if t.Failed() {
-			return 0, 0
-		}
-		first, n = next, min(end-next, simChunk)
-		next += n
-		return first, n
-	}
-	var all sync.WaitGroup
-	for range *simParallel {
-		all.Go(func() {
-			for {
-				first, n := take()
-				if n == 0 {
-					return
-				}
-				c, err := simProcess(t.Name(), first, n)
-				mu.Lock()
-				if err != nil {
-					t.Error(err)
-				} else {
-					cover.add(c)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-}
-
 // simProcess runs a part of the seeds of a test in a process of its own.
 func simProcess(test string, first, n uint64) (*simCover, error) {
-	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-sim.child", "-sim.parallel=1",
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-sim.child",
 		fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.seeds=%d", n), "-sim.protocol="+*simOneProtocol)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	out, err := cmd.CombinedOutput()
@@ -236,6 +212,7 @@ type simCover struct {
 	KeepaliveAcks, Breaks, NetResets, Paused             int
 	Added, Removed, Migrated, MovedLive                  int
 	Rebinds, RebindsDown                                 int
+	Drains, Drained                                      int
 	DriverFaults                                         int
 	TookBuffers, LeftBuffers, NoBuffers                  int // of receiving
 	Opens1, Resumes1                                     int // of msgr1
@@ -244,7 +221,7 @@ type simCover struct {
 
 	Acts map[string]int `json:",omitempty"` // of an adversary
 
-	mu sync.Mutex // guards the counts of handshakes
+	mu sync.Mutex // guards the counts of handshakes, and those of several processes
 }
 
 // count is how often an event happened, or an act of an adversary.

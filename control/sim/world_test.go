@@ -101,6 +101,7 @@ func (w *world) still() {
 	for _, n := range w.nodes {
 		n.collectSends()
 		n.collectResizes()
+		n.collectDrains()
 	}
 	if w.live != nil {
 		w.live.collect()

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
@@ -66,8 +66,13 @@ func Create(path string, opt Options) (*Log, error) {
 	}
 	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{})}
 	l.out = rotating{path: path, most: opt.MaxBytes}
-	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() && st.Size() > 0 {
-		if err := os.Rename(path, path+".1"); err != nil {
+	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
+		if st.Size() > 0 {
+			err = os.Rename(path, path+".1")
+		} else {
+			err = os.Remove(path) // others may read it
+		}
+		if err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
 		}
 	}
@@ -120,18 +125,20 @@ func (l *Log) put(r Record) {
 func (l *Log) write() {
 	defer close(l.done)
 	for r := range l.queue {
-		if n := l.dropped.Swap(0); n > 0 {
-			l.out.record(&Record{Time: r.Time, Event: Lost, Count: n, Error: "the queue for the file was full"})
-		}
+		l.writeLost(r.Time)
 		l.out.record(&r)
 		if len(l.queue) == 0 {
 			l.out.flush()
 		}
 	}
-	if n := l.dropped.Swap(0); n > 0 {
-		l.out.record(&Record{Time: l.opt.Now(), Event: Lost, Count: n, Error: "the queue for the file was full"})
-	}
+	l.writeLost(l.opt.Now())
 	l.out.close()
+}
+
+func (l *Log) writeLost(at time.Time) {
+	if n := l.dropped.Swap(0); n > 0 {
+		l.out.record(&Record{Time: at, Event: Lost, Count: n, Error: "the queue for the file was full"})
+	}
 }
 
 // socket is the tap of one TCP connection.
@@ -140,7 +147,7 @@ type socket struct {
 	id       uint64
 	own      Side
 	protocol atomic.Pointer[string]
-	own1     bool // our banner offers msgr2.1; of the goroutine of the handshake
+	offers   uint64 // of our banner; of the goroutine of the handshake
 	ended    atomic.Bool
 }
 
@@ -158,14 +165,10 @@ func (t *socket) from(sent bool) Side {
 
 // Banner implements probe.Tap.
 func (t *socket) Banner(sent bool, supported, required uint64) {
-	rev := supported&wire.BannerRevision1 != 0
 	if sent {
-		t.own1 = rev
+		t.offers = supported
 	} else {
-		name := frame.Rev0.String()
-		if rev && t.own1 {
-			name = frame.Rev1.String()
-		}
+		name := wire2.RevisionOf(supported & t.offers).String()
 		t.protocol.Store(&name)
 	}
 	f := &Fields{Supported: wire.Features(supported), Required: wire.Features(required)}

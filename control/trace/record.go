@@ -153,14 +153,8 @@ type segments = [frame.MaxSegments][]byte
 // Error.
 func (r *Record) describe2(tag frame.Tag, seg *segments, cut int) {
 	r.Event, r.Tag = Frame, tag.String()
-	n := 1
-	for i := range seg {
-		if len(seg[i]) > 0 {
-			n = i + 1
-		}
-	}
-	r.Segments = make([]int, n)
-	for i := range n {
+	r.Segments = make([]int, max(1, len(used(seg[:]))))
+	for i := range r.Segments {
 		r.Segments[i] = len(seg[i])
 	}
 	if r.Aborted {
@@ -180,20 +174,22 @@ func (r *Record) describe2(tag frame.Tag, seg *segments, cut int) {
 
 // cutAll is the beginning of each segment in hex.
 func cutAll(segs [][]byte, cut int) []string {
-	n := 0
-	for i, s := range segs {
-		if len(s) > 0 {
-			n = i + 1
-		}
-	}
-	if n == 0 || cut <= 0 {
+	if segs = used(segs); len(segs) == 0 || cut <= 0 {
 		return nil
 	}
-	out := make([]string, n)
-	for i := range out {
-		out[i] = hex.EncodeToString(segs[i][:min(cut, len(segs[i]))])
+	out := make([]string, len(segs))
+	for i, s := range segs {
+		out[i] = hex.EncodeToString(s[:min(cut, len(s))])
 	}
 	return out
+}
+
+// used are the segments up to the last that is not empty.
+func used(segs [][]byte) [][]byte {
+	for len(segs) > 0 && len(segs[len(segs)-1]) == 0 {
+		segs = segs[:len(segs)-1]
+	}
+	return segs
 }
 
 // says has a payload read by decode, and makes fields of its content.

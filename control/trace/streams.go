@@ -113,7 +113,7 @@ func (c *Streams) Gap(at time.Time, from Side, n uint64) {
 	d.gap = n
 	c.run(d)
 	if c.proto == nil {
-		d.buf = nil
+		d.buf, d.stuck = nil, 0
 	} else if !d.dead {
 		c.emit(Record{Event: Lost, From: d.side, Count: n, Error: "bytes were not recorded"})
 		c.proto.lost(d)
@@ -179,7 +179,7 @@ func (c *Streams) detect(d *direction) bool {
 	case p != nil:
 		c.speak(p)
 		return true
-	case len(d.buf) > maxUnknown:
+	case d.unknown() > maxUnknown:
 		c.giveUp()
 	}
 	return false
@@ -221,6 +221,14 @@ func (d *direction) take(n int) []byte {
 		d.buf = nil
 	}
 	return p
+}
+
+// pass passes over n bytes.
+func (d *direction) pass(n int) {
+	d.stuck += uint64(n)
+	if n > 0 {
+		d.take(n)
+	}
 }
 
 // patient reports whether a direction can wait for the other.
@@ -270,10 +278,7 @@ func headerAt(p []byte, dec *frame1.Decoder) (at int, ok bool) {
 
 // found passes over the bytes before a frame. Once a frame is found it reports their number.
 func (c *Streams) found(d *direction, at int, ok bool) bool {
-	d.stuck += uint64(at)
-	if at > 0 {
-		d.take(at)
-	}
+	d.pass(at)
 	d.search = !ok
 	if ok && d.stuck > 0 {
 		c.emit(Record{Event: Lost, From: d.side, Count: d.stuck, Error: "bytes that belong to no frame"})
@@ -283,20 +288,28 @@ func (c *Streams) found(d *direction, at int, ok bool) bool {
 }
 
 // search finds the protocol of a connection that had begun before the recording. It returns
-// nil as long as the protocol is not known.
+// nil as long as the protocol is not known. It passes over bytes in which no frame begins, so that no later search
+// looks at them.
 func (c *Streams) search(d *direction) protocol {
-	if at, ok := preambleAt(d.buf); ok {
-		rev, known := revisionAt(d.buf[at:])
-		if !known && !c.ends && len(d.buf) <= maxUnknown {
+	at2, ok := preambleAt(d.buf)
+	if ok {
+		d.pass(at2)
+		rev, known := revisionAt(d.buf)
+		if !known && !c.ends && d.unknown() <= maxUnknown {
 			return nil
 		}
 		return joined(c, rev)
 	}
-	if _, ok := headerAt(d.buf, frame1.NewDecoder(frame1.Config{}, nil, frame.DefaultLimits())); ok {
+	at1, ok := headerAt(d.buf, frame1.NewDecoder(frame1.Config{}, nil, frame.DefaultLimits()))
+	if ok {
 		return joined1(c)
 	}
+	d.pass(min(at1, at2))
 	return nil
 }
+
+// unknown is the number of bytes of a direction whose protocol is not known.
+func (d *direction) unknown() int { return int(d.stuck) + len(d.buf) }
 
 // revisionAt is the revision of the frame at the start of p, known once the frame is complete.
 func revisionAt(p []byte) (rev frame.Revision, known bool) {

@@ -213,8 +213,7 @@ func (m *msgr1) message(d *direction, p *parts, header []byte) bool {
 
 func (m *msgr1) damaged(d *direction, tag frame1.Tag, err error) bool {
 	m.c.bad(d, Msgr1, tag.String(), err)
-	d.take(1)
-	d.stuck++
+	d.pass(1)
 	d.search = true
 	return true
 }

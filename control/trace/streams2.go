@@ -58,7 +58,7 @@ func (m *msgr2) step(d *direction) bool {
 		if m.c.patient(d) {
 			return false
 		}
-		m.begin(revisionOf(f.banner.Supported))
+		m.begin(wire2.RevisionOf(f.banner.Supported))
 		return true
 	case f.waits && m.c.patient(d):
 		return false
@@ -87,13 +87,6 @@ func (m *msgr2) lost(d *direction) {
 	}
 }
 
-func revisionOf(features uint64) frame.Revision {
-	if features&wire.BannerRevision1 != 0 {
-		return frame.Rev1
-	}
-	return frame.Rev0
-}
-
 func (m *msgr2) readBanner(d *direction, f *frames) bool {
 	if len(d.buf) < wire2.BannerPrefixSize {
 		return false
@@ -115,7 +108,7 @@ func (m *msgr2) readBanner(d *direction, f *frames) bool {
 	fields := &Fields{Supported: wire.Features(b.Supported), Required: wire.Features(b.Required)}
 	m.c.emit(Record{Event: Banner, From: d.side, Protocol: "msgr2", Fields: fields})
 	if other := m.dirs[d.side.Other().index()].banner; other != nil && f.dec == nil {
-		m.begin(revisionOf(b.Supported & other.Supported))
+		m.begin(wire2.RevisionOf(b.Supported & other.Supported))
 	}
 	return true
 }
@@ -166,10 +159,7 @@ func (m *msgr2) damaged(d *direction, f *frames, tag string, err error) bool {
 		return false
 	}
 	d.search, f.opened = true, false
-	if len(d.buf) > 0 {
-		d.take(1)
-		d.stuck++
-	}
+	d.pass(min(len(d.buf), 1))
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -25,12 +26,7 @@ var (
 	addrs = wire.AddrVec{addr}
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // samples are one frame of each tag.
 var samples = map[frame.Tag][]byte{
@@ -202,6 +198,24 @@ func TestATraceKeepsTheOneBefore(t *testing.T) {
 	}
 }
 
+// Nor can they read one whose file was there and empty, as one that mktemp or a shell has made.
+func TestOthersCannotReadATrace(t *testing.T) {
+	for _, before := range []string{"", "something", "no file"} {
+		path := filepath.Join(t.TempDir(), "trace")
+		if before != "no file" {
+			must(t, os.WriteFile(path, []byte(before), 0o644))
+		}
+		l, err := Create(path, Options{})
+		must(t, errors.Join(err, l.Close()))
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%q: %v, %v", before, st.Mode(), err)
+		}
+		if _, err := os.Stat(path + ".1"); (err == nil) != (before == "something") {
+			t.Errorf("%q: the one before: %v", before, err)
+		}
+	}
+}
+
 func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skipf("no /dev/full: %v", err)
@@ -237,6 +251,43 @@ func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
 		}
 		if at, ok := c.find(p[:2*c.head-1]); at != c.head || ok {
 			t.Errorf("%s: with a byte missing %d bytes are passed over, %t; want %d", name, at, ok, c.head)
+		}
+	}
+}
+
+// Noise before the first frame of a connection that was joined is looked at once, however small its pieces are, and is
+// counted. A search that finds nothing ends.
+func TestTheFirstFrameIsSearchedInNewBytesAlone(t *testing.T) {
+	two, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagAck, make([]byte, 8))
+	must(t, err)
+	one := frame1.NewEncoder(frame1.Config{}, nil, [136]byte{}).AppendMessage(nil, &frame1.Header{}, nil, nil, nil)
+	for name, begins := range map[string][]byte{"msgr2": two, "msgr1": one, "nothing": nil} {
+		var got []Record
+		c := NewStreams(time.Unix(1, 0), TCP{}, func() uint64 { return 1 }, StreamOptions{Emit: func(r Record) { got = append(got, r) }})
+		const noise = 64 << 10
+		feed := func(b byte) {
+			c.Data(time.Unix(1, 0), Acceptor, []byte{b})
+			if d := c.dirs[1]; c.proto == nil && len(d.buf) > 1+frame1.OldHeaderSize+len(begins) {
+				t.Fatalf("%s: %d bytes are looked at again", name, len(d.buf))
+			}
+		}
+		for range noise {
+			feed(0xee)
+		}
+		for _, b := range begins {
+			feed(b)
+		}
+		if begins == nil {
+			for range maxUnknown {
+				feed(0xee)
+			}
+			if d := c.dirs[1]; !d.dead || len(got) > 0 {
+				t.Errorf("%s: it is searched for: %v, %+v", name, !d.dead, got)
+			}
+			continue
+		}
+		if len(got) != 3 || got[1].Event != Lost || got[1].Count != noise || got[2].Event != Frame || got[2].Error != "" {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

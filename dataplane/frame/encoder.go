@@ -155,6 +155,5 @@ func (h *Header) fill(tag Tag, lens *[MaxSegments]int) error {
 			h.Num = i + 1
 		}
 	}
-	copy(h.Align[:h.Num], alignments[:])
 	return nil
 }

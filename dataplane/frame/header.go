@@ -16,7 +16,8 @@ const (
 
 const preambleCRCOffset = PreambleSize - 4
 
-// alignments are the receive-buffer hints that every known peer sends.
+// alignments are the receive-buffer hints that every known peer sends. Those of a peer are ignored: they must not
+// drive an allocation.
 var alignments = [MaxSegments]uint16{8, 8, 8, 4096}
 
 // Header is a decoded preamble (Ceph's frames_v2.h).
@@ -27,9 +28,6 @@ type Header struct {
 	// Len are the lengths of the segments in bytes, without padding,
 	// compressed if the frame is. 0 from Num on.
 	Len [MaxSegments]uint32
-	// Align are the sender's alignment hints. They have no meaning for
-	// parsing, and must not drive an allocation. 0 from Num on.
-	Align [MaxSegments]uint16
 	// Flags as received: undefined bits are kept, and to be ignored.
 	Flags uint8
 }
@@ -46,7 +44,7 @@ func putPreamble(dst *[PreambleSize]byte, h *Header) {
 	for i := range min(max(h.Num, 0), MaxSegments) {
 		at := 2 + 6*i
 		binary.LittleEndian.PutUint32(dst[at:], h.Len[i])
-		binary.LittleEndian.PutUint16(dst[at+4:], h.Align[i])
+		binary.LittleEndian.PutUint16(dst[at+4:], alignments[i])
 	}
 	dst[26] = h.Flags
 	binary.LittleEndian.PutUint32(dst[preambleCRCOffset:], preambleCRC(dst[:preambleCRCOffset]))
@@ -72,9 +70,7 @@ func ParsePreamble(p []byte) (Header, error) {
 	}
 	h = Header{Tag: Tag(p[0]), Num: num, Flags: p[26]}
 	for i := range num {
-		at := 2 + 6*i
-		h.Len[i] = binary.LittleEndian.Uint32(p[at:])
-		h.Align[i] = binary.LittleEndian.Uint16(p[at+4:])
+		h.Len[i] = binary.LittleEndian.Uint32(p[2+6*i:])
 	}
 	if num > 1 && h.Len[num-1] == 0 {
 		return Header{}, fmt.Errorf("%w: the last of %d is empty", errSegmentCount, num)

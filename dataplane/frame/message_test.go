@@ -33,13 +33,13 @@ func TestMessageHeaderLayout(t *testing.T) {
 // Matrix: FR-01
 func TestParsePreambleLengths(t *testing.T) {
 	var b [PreambleSize]byte
-	h := Header{Tag: TagAck, Num: 1, Len: [4]uint32{8, 9}, Align: [4]uint16{8, 8}}
+	h := Header{Tag: TagAck, Num: 1, Len: [4]uint32{8, 9}}
 	putPreamble(&b, &h)
 	for n := range PreambleSize {
 		wantErr(t, errOf(ParsePreamble(b[:n])), ErrTruncated)
 	}
 	got, err := ParsePreamble(b[:])
-	if want := (Header{Tag: TagAck, Num: 1, Len: [4]uint32{8}, Align: [4]uint16{8}}); err != nil || got != want {
+	if want := (Header{Tag: TagAck, Num: 1, Len: [4]uint32{8}}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }

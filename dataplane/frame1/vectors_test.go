@@ -224,24 +224,6 @@ func TestRecordedHeaderMeansWhatItSays(t *testing.T) {
 	}
 }
 
-func TestCRCHasNoInversion(t *testing.T) {
-	for _, c := range []struct {
-		crc, want uint32
-		data      string
-	}{
-		{0, 0, ""},
-		{0, 0x58e3fa20, "123456789"},
-		{0, 0, string(make([]byte, 32))},
-	} {
-		if got := frame.SegmentCRC(c.crc, []byte(c.data)); got != c.want {
-			t.Errorf("%q: %#x, want %#x", c.data, got, c.want)
-		}
-	}
-	if got := frame.SegmentCRC(frame.SegmentCRC(0, []byte("1234")), []byte("56789")); got != 0x58e3fa20 {
-		t.Errorf("in two pieces: %#x", got)
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

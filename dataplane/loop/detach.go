@@ -36,6 +36,8 @@ type stream struct {
 	backlog []byte        // received, not taken yet; comes after part
 	touched time.Duration // last bytes either way
 	heard   time.Duration // last bytes received
+	written uint64        // bytes of the writes that have ended
+	taken   uint64        // bytes that the peer's kernel had at the last look
 }
 
 // Detach brings the socket to rest and takes it off its core: no further write

@@ -48,7 +48,7 @@
 //	File.ReadAt     into memory of the caller's
 //	File.ReadBuffer into a buffer of the core's, to be sent without a copy (Write.Hold)
 //	File.WriteAt    Written: in the page cache; Committed: durable by a sync that
-//	                it shares; Through: durable by itself
+//	                it shares; Through: durable by itself, with direct I/O
 //	File.Sync       writes that have ended before are durable
 //	File.Allocate   reserve, so that later writes neither grow the file nor find it full
 //

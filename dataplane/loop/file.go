@@ -84,9 +84,6 @@ func openFile(disk uring.Disk, path string, opt FileOptions) (*DetachedFile, err
 	return &DetachedFile{name: path, fd: fd, opt: opt, info: info, disk: disk}, nil
 }
 
-// Name is the path that the file was opened by.
-func (d *DetachedFile) Name() string { return d.name }
-
 // Size is the length of the file when it was opened, in bytes.
 func (d *DetachedFile) Size() int64 { return d.info.Size }
 

@@ -42,6 +42,7 @@ type commit struct {
 	file    *File
 	waiting opLine        // not covered by a sync
 	bytes   int64         // their bytes
+	hurries bool          // one of them waits for no others (Through)
 	since   time.Duration // the time of the first of them
 	batch   opLine        // covered by the sync under way
 	syncing bool
@@ -62,6 +63,7 @@ func (m *commit) add(op *FileOp) {
 	}
 	m.waiting.push(op)
 	m.bytes += op.length
+	m.hurries = m.hurries || op.how == Through
 	c.stats.Files.Uncommitted++
 	m.mark()
 }
@@ -89,12 +91,12 @@ func (m *commit) due() {
 	if m.syncing || m.waiting.first == nil {
 		return
 	}
-	if at := m.since + f.opt.CommitDelay; f.opt.CommitDelay > 0 && c.now < at && m.bytes < f.opt.commitBytes {
+	if at := m.since + f.opt.CommitDelay; f.opt.CommitDelay > 0 && c.now < at && m.bytes < f.opt.commitBytes && !m.hurries {
 		c.timers.arm(&m.timer, at)
 		return
 	}
 	c.timers.stop(&m.timer)
-	m.batch, m.waiting, m.bytes = m.waiting, opLine{}, 0
+	m.batch, m.waiting, m.bytes, m.hurries = m.waiting, opLine{}, 0, false
 	c.stats.Files.Uncommitted -= int64(m.batch.n)
 	if _, err := c.drv.AskFile(f.sock, uring.FileRequest{Kind: uring.KindSync, User: f.user}); err != nil {
 		// The kernel has not been asked, so that nothing is lost by this.
@@ -110,8 +112,6 @@ func (f *File) complete(c *Core, cp *uring.Completion) {
 	m := &f.commit
 	m.syncing = false
 	switch errno := cp.Errno(); {
-	case f.wrong != nil: // by a write through, which may have taken the error of this sync
-		m.failBatch(f.wrong)
 	case errno == 0:
 		c.stats.Files.Commits += uint64(m.batch.n)
 		batch := m.batch
@@ -163,14 +163,11 @@ func (m *commit) fail(err error) {
 	for op := m.waiting.pop(); op != nil; op = m.waiting.pop() {
 		op.endLater(err)
 	}
-	m.bytes = 0
+	m.bytes, m.hurries = 0, false
 }
 
 // failBatch ends the requests that the ended sync covered.
 func (m *commit) failBatch(err error) {
-	if m.syncing {
-		return // it has not: a write through has failed meanwhile
-	}
 	for op := m.batch.pop(); op != nil; op = m.batch.pop() {
 		op.endLater(err)
 	}

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -141,7 +140,7 @@ func TestASyncThatFailsPoisonsWhatWasNotDurable(t *testing.T) {
 			b.answer(uring.KindRead, 0)
 			b.answer(uring.KindRead, 0)
 			b.ended(flying, ErrNotDurable)
-			b.ended(through, nil)
+			b.ended(through, ErrNotDurable)
 			b.ended(read, nil)
 			b.ended(readInLine, nil)
 			var poison *PoisonError
@@ -187,52 +186,57 @@ func TestARequestThatIsRefusedForEverHoldsUpNobody(t *testing.T) {
 	b.settle()
 }
 
-// A write through the page cache that is durable by itself waits for what others have
-// written, and the kernel tells of an error once: nothing of the file is durable then,
-// whatever a sync says that was under way.
+// The kernel tells of a failed write-back once: to the sync of whichever write asks first. So writes through the page
+// cache have one sync at a time, which they share; one that would have its own waits for no others. With direct I/O each
+// write hears of its own error.
 // Matrix: ST-07
-func TestADurableWriteThroughTheCacheThatFailsPoisons(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC} {
-		for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
-			t.Run(fmt.Sprint(errno, direct), func(t *testing.T) {
-				b := newFileBed(t, FileOptions{Direct: direct}, nil)
-				ask := func(how Durability) *noted {
-					buf, err := b.c.Lend(unit)
-					must(t, err)
-					r := newRequest()
-					r.Done = func(c *Core, _ *FileOp) { r.done++; c.TakeBack(buf) }
-					must(t, b.f.WriteAt(&r.FileOp, buf.Bytes()[:unit], 0, how))
-					return r
-				}
-				covered := ask(Committed)
-				b.answer(uring.KindWrite, 0) // its sync is under way
-				waiting := ask(Committed)
-				b.answer(uring.KindWrite, 0)
-				through := ask(Through)
-				b.answer(uring.KindWrite, errno)
-				b.ended(through, errno)
-				poisoned := errno == unix.EIO && direct == uring.Buffered
-				if poisoned {
-					b.ended(waiting, ErrNotDurable)
-				} else {
-					b.pending(waiting)
-				}
-				b.pending(covered) // the kernel still syncs
-				b.answer(uring.KindSync, 0)
-				b.answer(uring.KindSync, 0)
-				if !poisoned {
-					b.ended(covered, nil)
-					b.ended(waiting, nil)
-				} else {
-					b.ended(covered, ErrNotDurable)
-				}
-				if (b.f.Poisoned() != nil) != poisoned {
-					t.Errorf("poisoned: %v", b.f.Poisoned())
-				}
-				if st := b.c.Counts().Files; st.Ops != 0 || st.Uncommitted != 0 || st.Waiting != 0 {
-					t.Errorf("%+v", st)
-				}
-			})
+func TestDurableWritesThroughTheCacheHaveOneSyncAtATime(t *testing.T) {
+	for _, direct := range []uring.DirectMode{uring.Buffered, uring.Direct} {
+		b := newFileBed(t, FileOptions{Direct: direct, CommitDelay: time.Hour}, nil)
+		var all []*noted
+		ask := func(how Durability) {
+			buf, err := b.c.Lend(unit)
+			must(t, err)
+			r := newRequest()
+			r.Done = func(c *Core, _ *FileOp) { r.done++; c.TakeBack(buf) }
+			must(t, b.f.WriteAt(&r.FileOp, buf.Bytes()[:unit], 0, how))
+			all = append(all, r)
+		}
+		ask(Committed)
+		b.answer(uring.KindWrite, 0)
+		if n := len(b.parked(uring.KindSync)); n != 0 {
+			t.Fatalf("%d syncs, though a write waits for others", n)
+		}
+		ask(Through)
+		if durable := b.parked(uring.KindWrite)[0].Durable; durable != (direct == uring.Direct) {
+			t.Errorf("direct %v: the write has a sync of its own: %v", direct, durable)
+		}
+		b.answer(uring.KindWrite, 0)
+		if direct == uring.Direct {
+			b.ended(all[1], nil)
+			ask(Through)
+			b.answer(uring.KindWrite, unix.EIO)
+			b.ended(all[2], unix.EIO)
+			b.pending(all[0])
+			if b.f.Poisoned() != nil {
+				t.Errorf("direct I/O: %v", b.f.Poisoned())
+			}
+			continue
+		}
+		for range 3 { // for the next sync
+			ask(Through)
+		}
+		b.answer(uring.KindWrite, 0)
+		if n := len(b.parked(uring.KindSync)); n != 1 {
+			t.Errorf("%d syncs", n)
+		}
+		b.pending(all...)
+		ask(Through) // in the kernel when the sync fails
+		b.answer(uring.KindSync, unix.ENOSPC)
+		b.answer(uring.KindWrite, 0)
+		for _, r := range all {
+			b.ended(r, unix.ENOSPC)
+			b.ended(r, ErrNotDurable)
 		}
 	}
 }

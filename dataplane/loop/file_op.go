@@ -22,7 +22,9 @@ const (
 	// other writes (group commit).
 	Committed
 	// Through: when the bytes are durable by a sync of their own (RWF_DSYNC). For direct
-	// I/O that overwrites on devices that need no flush, this is the fastest.
+	// I/O that overwrites on devices that need no flush, this is the fastest. Through the page
+	// cache it is Committed, without FileOptions.CommitDelay: the kernel tells of a failed
+	// write-back once, so that of two syncs beside each other one could succeed in vain.
 	Through
 )
 
@@ -69,6 +71,11 @@ type FileOp struct {
 	skip    int      // bytes in own before the requested ones
 	vec     *uring.Vec
 	next    *FileOp
+}
+
+// shares says that the write is durable by a sync that it shares.
+func (op *FileOp) shares() bool {
+	return op.how == Committed || op.how == Through && !op.file.align.Direct()
 }
 
 // maxTransfer bounds the bytes of one read or write: with whole blocks around them they
@@ -269,7 +276,7 @@ func (op *FileOp) start() (err error) {
 	}
 	user := c.slot(op)
 	ask := uring.FileRequest{
-		Kind: op.kind, Durable: op.how == Through, Vec: op.vec, Off: op.off - int64(op.skip), User: user,
+		Kind: op.kind, Durable: op.how == Through && !op.shares(), Vec: op.vec, Off: op.off - int64(op.skip), User: user,
 	}
 	if op.kind == uring.KindAllocate {
 		ask.Length = op.length
@@ -307,7 +314,7 @@ func (op *FileOp) complete(c *Core, cp *uring.Completion) {
 		err = op.moved(int(cp.Res), moved)
 	}
 	f.takeTurn()
-	if err == nil && op.kind == uring.KindWrite && op.how == Committed {
+	if err == nil && op.kind == uring.KindWrite && op.shares() {
 		f.commit.add(op)
 	} else {
 		op.end(err)
@@ -337,13 +344,10 @@ func (f *File) verdict(op *FileOp, errno unix.Errno) error {
 	case errno == unix.ECANCELED && f.ended != nil:
 		return fmt.Errorf("%s: %w", f.name, f.ended)
 	case errno != 0:
-		if errno == unix.EIO && op.how == Through && !f.align.Direct() {
-			f.poison(errno) // the error may be that of another write
-		}
 		return fmt.Errorf("%s: %s %d bytes at %d: %w", f.name, kindName(op.kind), op.length, op.off, errno)
-	case f.wrong != nil && op.how == Committed:
+	case f.wrong != nil && op.shares():
 		return f.wrong
-	case f.ended != nil && op.how == Committed:
+	case f.ended != nil && op.shares():
 		return fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, f.ended)
 	}
 	return nil

@@ -305,6 +305,9 @@ func TestTheEndOfACoreEndsItsRequests(t *testing.T) {
 		"closed": func(b *fileBed) { b.p.Close() },
 		"failed": func(b *fileBed) {
 			b.c.fail(unix.EBADR)
+			if st, err := b.c.Stats(); err != nil || st.Failed != unix.EBADR.Error() { // it has failed, and has not ended
+				b.t.Errorf("%+v, %v", st, err)
+			}
 			b.p.Close()
 		},
 	} {

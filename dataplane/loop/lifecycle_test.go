@@ -65,20 +65,6 @@ func TestCoresComeAndGo(t *testing.T) {
 	})
 }
 
-func TestACoreThatCannotOpenIsNotAdded(t *testing.T) {
-	refused := errors.New("no more rings")
-	p := newPlane(t, Config{Cores: 1, Open: func(core int) (uring.Driver, error) {
-		if core > 0 {
-			return nil, refused
-		}
-		return uring.Open(uring.Config{Backend: uring.Epoll})
-	}})
-	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 1") {
-		t.Errorf("added: %v", err)
-	}
-	planetest.CheckCores(t, p, 0)
-}
-
 // refusedRing is a driver that was opened in place of a ring.
 type refusedRing struct{ uring.Driver }
 
@@ -217,13 +203,16 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	}
 	stop := knocking(t, l.Addr().String())
 	for range 20 {
-		must(t, l.call(func(*Core) {}))
+		must(t, l.call(func(*Core) error { return nil }))
 	}
 	if stop(); l.Core() != p.Core(1) || failed.State() != CoreFailed {
 		t.Errorf("at core %d, state %v", l.Core().ID(), failed.State())
 	}
-	if st, err := failed.Stats(); err != nil || st.State != "failed" || st.Failed == "" {
+	if st, err := failed.Stats(); err != nil || st.State != "failed" || !strings.Contains(st.Failed, cause.Error()) || st.Stalled {
 		t.Errorf("%+v, %v", st, err)
+	}
+	if failed.Healthy() || !p.Core(1).Healthy() {
+		t.Errorf("healthy: the failed core %v, the other one %v", failed.Healthy(), p.Core(1).Healthy())
 	}
 	// It is gone at once; who drained it and looks only then is not too late.
 	must(t, p.Drain(failed))
@@ -284,19 +273,25 @@ func TestConfigReportsEveryProblemAtOnce(t *testing.T) {
 
 func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 	refused := errors.New("no ring for you")
+	open := func(core int) (uring.Driver, error) {
+		if core == 2 {
+			return nil, refused
+		}
+		return uring.Open(uring.Config{Backend: uring.Epoll})
+	}
 	for _, steps := range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
 		drivertest.CheckLeaks(t, func() {
-			_, err := New(Config{Cores: 3, Stepped: steps, Open: func(core int) (uring.Driver, error) {
-				if core == 2 {
-					return nil, refused
-				}
-				return uring.Open(uring.Config{Backend: uring.Epoll})
-			}})
+			_, err := New(Config{Cores: 3, Stepped: steps, Open: open})
 			if !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
 				t.Errorf("stepped=%v: %v", steps != nil, err)
 			}
 		})
 	}
+	p := newPlane(t, Config{Cores: 2, Open: open})
+	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
+		t.Errorf("added: %v", err)
+	}
+	planetest.CheckCores(t, p, 0, 1)
 }
 
 func TestPlaneKnowsItsCores(t *testing.T) {

@@ -309,35 +309,26 @@ func (l *Link) Refuse() {
 	l.sock = nil
 }
 
-// Reset closes the link, and the peer sees a TCP reset. For tests of the other
-// end.
+// Reset closes the link, and the peer sees a TCP reset. It does not wait for that. For tests
+// of the other end.
 func (l *Link) Reset() {
 	l.do(func(s *Socket) { s.Fault(ErrReset) })
 }
 
-// HalfClose ends our direction of the stream: Write fails from here on, and bytes that
-// the peer still sends can be read. For tests of the other end.
+// HalfClose ends our direction of the stream: later calls of Write fail, and bytes that
+// the peer still sends can be read. It does not wait. For tests of the other end.
 func (l *Link) HalfClose() {
 	l.do((*Socket).EndWriting)
 }
 
-// do runs f on the core of the socket and waits for it, unless the link has lost its
-// socket. On a core nothing may wait: f runs at once on the socket's own core, and soon
-// if it is called on another.
+// do runs f on the core of the socket, before later calls of the same goroutine, unless the
+// link has lost its socket.
 func (l *Link) do(f func(s *Socket)) {
-	run := func(*Core) {
+	_ = l.core.Do(func(*Core) { // an error is its end
 		if s := l.sock; s != nil && s.link == l {
 			f(s)
 		}
-	}
-	switch {
-	case l.core.Current():
-		run(l.core)
-	case l.core.plane.OnCore():
-		_ = l.core.Do(run) // an error is its end
-	default:
-		_ = l.core.wait(run)
-	}
+	})
 }
 
 // Socket is the link's socket, nil once the link is closed or given away. On

@@ -28,7 +28,7 @@ type Listener struct {
 	op    uring.Op // the accept that is armed, 0: none
 	// outside: the driver has refused the socket so far, and its descriptor is fd.
 	outside bool
-	trouble trouble
+	trouble error         // why connections are not accepted, as it was logged last; nil: they are
 	pace    time.Duration // refusals occupy it up to then, see refusedOne
 	leaving *departure    // nil: it stays
 	// Not to be armed any more, until Resume or for ever; and the channel of the caller
@@ -43,11 +43,7 @@ type Listener struct {
 // it fails with ErrOnCore.
 func (c *Core) Listen(addr netip.AddrPort, opt uring.ListenOptions, accepted func(*Link)) (*Listener, error) {
 	l := newListener(c, addr, accepted)
-	var err error
-	if e := c.call(func(c *Core) { err = l.openOn(c, opt) }); e != nil {
-		return nil, e
-	}
-	if err != nil {
+	if err := l.call(func(c *Core) error { return l.openOn(c, opt) }); err != nil {
 		return nil, fmt.Errorf("core %d: listen %v: %w", c.id, addr, err)
 	}
 	return l, nil
@@ -81,21 +77,34 @@ func (l *Listener) Close() error {
 	return l.halt(&l.closing)
 }
 
-// call runs f on the core that has the listener and waits for it. On a core it
+// call runs f on the core that has the listener and waits for its result. On a core it
 // fails with ErrOnCore.
-func (l *Listener) call(f func(c *Core)) error {
+func (l *Listener) call(f func(c *Core) error) error {
 	for {
 		c := l.core.Load()
-		ran := false
+		ran, result := false, error(nil)
 		err := c.call(func(c *Core) {
 			if ran = l.core.Load() == c; ran {
-				f(c)
+				result = f(c)
 			}
 		})
-		if err != nil && l.core.Load() == c || err == nil && ran {
+		switch {
+		case err != nil && l.core.Load() == c:
 			return err
+		case err == nil && ran:
+			return result
 		}
 	}
+}
+
+// withSocket is call for a listener that is open; another one fails with ErrLinkClosed.
+func (l *Listener) withSocket(f func(c *Core) error) error {
+	return l.call(func(c *Core) error {
+		if !l.open {
+			return ErrLinkClosed
+		}
+		return f(c)
+	})
 }
 
 func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
@@ -125,7 +134,7 @@ func (l *Listener) setUp(c *Core) {
 }
 
 func (l *Listener) arm(c *Core) {
-	if !l.open || l.paused || l.closing || l.op != 0 || !l.enter(c) {
+	if !l.open || l.paused || l.closing || l.leaving != nil || l.op != 0 || !l.enter(c) {
 		return
 	}
 	var err error
@@ -160,7 +169,7 @@ func (l *Listener) complete(c *Core, cp *uring.Completion) {
 		return
 	}
 	l.op = 0
-	if l.awaitQuiet(c); !l.open {
+	if !l.quiet(c) {
 		return
 	}
 	switch errno := cp.Errno(); errno {
@@ -177,7 +186,7 @@ func (l *Listener) accept(c *Core, fd int) {
 	switch err {
 	case nil:
 		s := link.sock
-		l.trouble.over(c, l.addr)
+		l.over(c)
 		l.accepted(link)
 		if !s.dead {
 			s.arm() // no request is spent on one that is refused
@@ -187,7 +196,7 @@ func (l *Listener) accept(c *Core, fd int) {
 	case unix.ECONNRESET: // gone already
 	default:
 		c.stats.AcceptErrors++
-		l.trouble.note(c, l.addr, err)
+		l.note(c, err)
 	}
 }
 
@@ -236,30 +245,25 @@ func (l *Listener) again(c *Core) {
 // acceptRetry is the pause after an attempt that failed.
 const acceptRetry = 100 * time.Millisecond
 
-// trouble is why connections are not accepted. Owner: the listener's core.
-type trouble struct {
-	err error // the last cause that was logged, nil: there is none
-}
-
 // note is called for each attempt that fails.
-func (t *trouble) note(c *Core, addr netip.AddrPort, err error) {
-	if t.err == nil || t.err.Error() != err.Error() {
-		c.plane.lines.Warn("connections wait, not accepted", "core", c.id, "addr", addr, "err", err)
+func (l *Listener) note(c *Core, err error) {
+	if l.trouble == nil || l.trouble.Error() != err.Error() {
+		c.plane.lines.Warn("connections wait, not accepted", "core", c.id, "addr", l.addr, "err", err)
 	}
-	t.err = err
+	l.trouble = err
 }
 
 // over is called for each connection that is accepted.
-func (t *trouble) over(c *Core, addr netip.AddrPort) {
-	if t.err != nil {
-		t.err = nil
-		c.plane.lines.Info("connections are accepted again", "core", c.id, "addr", addr)
+func (l *Listener) over(c *Core) {
+	if l.trouble != nil {
+		l.trouble = nil
+		c.plane.lines.Info("connections are accepted again", "core", c.id, "addr", l.addr)
 	}
 }
 
 // later has the listener try again after a pause.
 func (l *Listener) later(c *Core, err error) {
-	l.trouble.note(c, l.addr, err)
+	l.note(c, err)
 	c.timers.arm(&l.retry, c.now+acceptRetry)
 }
 
@@ -302,61 +306,43 @@ func (l *Listener) Move(to *Core) error {
 	if l.core.Load() == to {
 		return nil
 	}
-	paused := false
-	if err := l.call(func(*Core) { paused = l.paused }); err != nil {
-		return err
-	}
-	if err := l.Pause(); err != nil {
-		return err
-	}
 	arrived := make(chan error, 1)
-	if err := l.call(func(c *Core) { l.leaveFor(c, to, func(err error) { arrived <- err }) }); err != nil {
-		return err
-	}
-	err := <-arrived
-	if err != nil {
-		err = fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
-	}
-	if !paused {
-		if e := l.Resume(); err == nil { // which does nothing to one that is closed
-			err = e
+	err := l.withSocket(func(c *Core) error {
+		if l.leaving != nil {
+			return fmt.Errorf("it is on its way already: %w", unix.EBUSY)
 		}
+		l.leaving = &departure{to: to, done: func(err error) { arrived <- err }}
+		l.disarm(c)
+		return nil
+	})
+	if err == nil {
+		err = <-arrived
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
+	}
+	return nil
 }
 
-// departure is a listener that is about to leave its core.
+// departure is a listener that is about to leave its core. done is called once, on either core.
 type departure struct {
 	to   *Core
 	done func(error)
 }
 
-// leaveFor has the listener go to another core. done is called once, on either core.
-func (l *Listener) leaveFor(c, to *Core, done func(error)) {
-	if l.leaving != nil {
-		done(fmt.Errorf("it is on its way already: %w", unix.EBUSY))
-		return
-	}
-	l.leaving = &departure{to: to, done: done}
-	l.depart(c)
-}
-
 // depart takes the socket away from the driver, as often as it takes: it has nowhere
-// else to stay.
-func (l *Listener) depart(c *Core) {
-	if !l.open {
-		l.departed(ErrLinkClosed)
-		return
-	}
+// else to stay. No accept is armed. It says whether the core has lost the listener.
+func (l *Listener) depart(c *Core) (gone bool) {
 	fd, err := l.takeOff(c)
 	if err != nil {
 		l.later(c, err)
-		return
+		return false
 	}
 	d := l.leaving
 	l.leaving = nil
 	l.leave(c)
 	l.hand(d.to, fd, d.done)
+	return true
 }
 
 // departed ends a departure that has become pointless.
@@ -411,14 +397,12 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	}
 	l := newListener(c, addr, accepted)
 	l.paused = true
-	if e := c.call(func(c *Core) {
+	if err := l.call(func(c *Core) (err error) {
 		if l.sock, err = c.drv.Adopt(fd); err == nil {
 			l.setUp(c)
 		}
-	}); e != nil {
-		err = e
-	}
-	if err != nil {
+		return err
+	}); err != nil {
 		c.cfg.CloseFD(fd)
 		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
 	}
@@ -460,15 +444,11 @@ func (l *Listener) Pause() error {
 func (l *Listener) halt(why *bool) error {
 	settled := make(chan struct{})
 	var on *Core
-	err := l.call(func(c *Core) {
-		on = c
-		*why = true
+	err := l.call(func(c *Core) error {
+		on, *why = c, true
 		l.settled = append(l.settled, settled)
-		if l.op == 0 {
-			l.awaitQuiet(c)
-			return
-		}
-		c.drv.Cancel(l.op)
+		l.disarm(c)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -476,40 +456,46 @@ func (l *Listener) halt(why *bool) error {
 	return on.await(settled, nil)
 }
 
-// awaitQuiet is called when no accept is armed any more.
-func (l *Listener) awaitQuiet(c *Core) {
+// disarm ends the accept that is armed.
+func (l *Listener) disarm(c *Core) {
+	if l.op != 0 {
+		c.drv.Cancel(l.op)
+	} else {
+		l.quiet(c)
+	}
+}
+
+// quiet is called when no accept is armed any more, with the work that waits for that. It
+// returns false if the core does not have the listener any more.
+func (l *Listener) quiet(c *Core) bool {
 	if l.closing {
 		l.closeOn(c)
+	} else if l.leaving != nil && l.depart(c) {
+		return false
 	}
 	l.pauseDone()
+	return l.open
 }
 
 // Resume accepts again, or for the first time after AdoptListener. On a core
 // it fails with ErrOnCore.
 func (l *Listener) Resume() error {
-	return l.call(func(c *Core) {
+	return l.call(func(c *Core) error {
 		if l.paused {
 			l.paused = false
-			if l.op == 0 {
-				l.arm(c)
-			}
+			l.arm(c)
 		}
+		return nil
 	})
 }
 
 // Descriptor duplicates the listener's descriptor, close-on-exec, to be handed
 // to another process. The caller closes it. On a core it fails with ErrOnCore.
-func (l *Listener) Descriptor() (int, error) {
-	fd, err := -1, error(nil)
-	if e := l.call(func(*Core) {
-		if !l.open {
-			err = ErrLinkClosed
-			return
-		}
+func (l *Listener) Descriptor() (fd int, err error) {
+	err = l.withSocket(func(*Core) (err error) {
 		fd, err = unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
-	}); e != nil {
-		return -1, e
-	}
+		return err
+	})
 	if err != nil {
 		return -1, fmt.Errorf("listener %v: duplicate: %w", l.addr, err)
 	}
@@ -527,18 +513,10 @@ func (l *Listener) pauseDone() {
 // Share lets other sockets of the same user listen on the address, too
 // (SO_REUSEPORT). On a core it fails with ErrOnCore.
 func (l *Listener) Share() error {
-	err := error(nil)
-	if e := l.call(func(c *Core) {
-		if !l.open {
-			err = ErrLinkClosed
-			return
-		}
+	return l.withSocket(func(c *Core) error {
 		if c.cfg.Stepped != nil {
-			return // a simulated network has no such option
+			return nil // a simulated network has no such option
 		}
-		err = unix.SetsockoptInt(l.FD(), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	}); e != nil {
-		return e
-	}
-	return err
+		return unix.SetsockoptInt(l.FD(), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
 }

@@ -47,6 +47,9 @@ func (d *doorDriver) Adopt(fd int) (uring.Socket, error) {
 }
 
 func (d *doorDriver) Detach(s uring.Socket) (int, error) {
+	if d.armed {
+		return -1, unix.EBUSY
+	}
 	if d.detach != nil {
 		return -1, d.detach
 	}

@@ -58,11 +58,6 @@ func (c *Core) call(f func(c *Core)) error {
 	if c.plane.OnCore() {
 		return ErrOnCore
 	}
-	return c.wait(f)
-}
-
-// wait is call for a caller that is not on a core.
-func (c *Core) wait(f func(c *Core)) error {
 	ran := make(chan struct{})
 	if err := c.Do(func(c *Core) { f(c); close(ran) }); err != nil {
 		<-c.done // the core uses no memory of the caller any more

@@ -24,13 +24,16 @@ type Socket struct {
 	core *Core
 	sock uring.Socket
 	user uint64 // names it in completions
-	ops  int    // operations in flight; the slot is free when there is none
+	ops  int32  // operations in flight; the slot is free when there is none
+
+	dead     bool // faulted or closed: it reads and delivers nothing
+	dirty    bool // in core.pending
+	writing  bool // a write is in flight: there is one at most
+	building bool // the framer makes the next write
 
 	link   *Link
 	framer Framer
 	placer Placer // framer, if it is one
-	dead   bool   // faulted or closed: it reads and delivers nothing
-	dirty  bool   // in core.pending
 
 	// Receiving.
 	stream
@@ -52,10 +55,7 @@ type Socket struct {
 	call   *linkCall // under way
 	unsent []byte    // to be sent after the write in flight; none without one
 
-	// Sending: one write in flight.
-	writing  bool
-	building bool // the framer makes the next write
-	tx       Write
+	tx Write // in flight, or the next one
 
 	detach *detachment // the socket is about to go to another core
 }
@@ -88,6 +88,23 @@ func (s *Socket) Writing() (size int, took time.Duration) {
 		return 0, 0
 	}
 	return s.tx.size, max(s.core.now-s.tx.began, 0)
+}
+
+// Written is the number of bytes of the writes that have ended.
+func (s *Socket) Written() uint64 {
+	s.core.assertOwner()
+	return s.written
+}
+
+// Progress asks the kernel for the number of written bytes that the peer's kernel has, those of
+// the write in flight included. before is the number at the last call; more counts for Touched.
+func (s *Socket) Progress() (before, taken uint64) {
+	s.core.assertOwner()
+	before = s.taken
+	if n := s.core.drv.Acknowledged(s.sock); n > before {
+		s.taken, s.touched = n, s.core.now
+	}
+	return before, s.taken
 }
 
 // Quiet is the time since the last received byte.
@@ -291,7 +308,7 @@ func (s *Socket) Close(err error) {
 func (s *Socket) EndWriting() {
 	s.core.assertOwner()
 	if s.sock.Valid() {
-		_ = unix.Shutdown(s.sock.FD(), unix.SHUT_WR) // fails only if it has ended already
+		s.core.drv.EndWriting(s.sock)
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -227,24 +225,6 @@ func TestStatsDoNotHangOnACoreThatStalls(t *testing.T) {
 	w.look(time.Unix(2, 0), false)
 	if st := await(t, answer); !st.Stalled {
 		t.Errorf("got %+v", st)
-	}
-}
-
-func TestAFailedCoreSaysSoInItsStats(t *testing.T) {
-	broken := errors.New("the ring broke")
-	d := fakedriver.New()
-	p := newPlane(t, Config{Cores: 1, Stepped: func(*Core, stepped.Stepper) {}, Open: func(int) (uring.Driver, error) { return d, nil }})
-	c := p.Core(0)
-	if !c.Healthy() {
-		t.Error("a new core is not healthy")
-	}
-	c.fail(broken)
-	st, err := c.Stats()
-	if err != nil || st.Failed != broken.Error() || st.Stalled {
-		t.Errorf("%+v, %v", st, err)
-	}
-	if c.Healthy() {
-		t.Error("a failed core is healthy")
 	}
 }
 

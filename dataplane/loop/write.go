@@ -250,6 +250,7 @@ func (s *Socket) sent(res int32, flags uring.Flags) {
 		return
 	}
 	s.touched = s.core.now
+	s.written += uint64(size)
 	s.core.stats.BytesOut += uint64(size)
 	if len(s.unsent) > 0 {
 		s.writeLink()

@@ -64,12 +64,12 @@ type DiskOptions struct {
 
 // DiskCounts count the faults of the disk, so that a test sees that they happened.
 type DiskCounts struct {
-	Reads, Writes, Syncs, Errors int
-	Crashes                      int
-	Stops                        int // by DiskOptions.StopAt
-	Lost, Torn, Kept             int // writes of which any part could be written, by what became of them
-	Dropped                      int // writes that a failed sync has lost
-	Unnamed                      int // changes of names that were lost with the power
+	Errors     int
+	Crashes    int
+	Stops      int // by DiskOptions.StopAt
+	Lost, Torn int // writes of which no part, or some, was written where any part could be
+	Dropped    int // writes that a failed sync has lost
+	Unnamed    int // changes of names that were lost with the power
 }
 
 // sector is the size that a device writes whole or not at all. Direct I/O is aligned to it.
@@ -204,7 +204,6 @@ func (k *Disk) settle(c *change, apply func(change)) {
 	case c.doomed || fate == 0:
 		k.counts.Lost++
 	case fate == 1 || len(c.p) == 0:
-		k.counts.Kept++
 		apply(*c)
 	default:
 		k.counts.Torn++

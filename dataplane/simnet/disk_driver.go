@@ -155,10 +155,8 @@ func (r *request) do() int32 {
 	}
 	switch r.Kind {
 	case uring.KindRead:
-		k.counts.Reads++
 		return int32(r.Vec.Fill(r.h.data[min(r.Off, int64(len(r.h.data))):]))
 	case uring.KindSync:
-		k.counts.Syncs++
 		r.h.sync(func(c *change) bool { return c.seq <= r.upto })
 		return 0
 	}
@@ -170,7 +168,6 @@ func (r *request) do() int32 {
 	if r.Kind == uring.KindAllocate {
 		return 0
 	}
-	k.counts.Writes++
 	if r.Durable {
 		r.h.syncRange(c.off/sector*sector, (c.off+int64(len(c.p))+sector-1)/sector*sector)
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ type driver struct {
 	buffers uring.Buffer // the last one that was lent
 	held    map[uring.Buffer]int
 	stats   uring.Stats
+	wakes   atomic.Uint64
 	gone    bool
 }
 
@@ -140,7 +142,6 @@ func (d *driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user u
 	e.connUser = user
 	h.ends[e.id] = e
 	op := d.op()
-	n.counts.Connects++
 	n.After(n.delay(), func() { d.syn(e, op, user) })
 	d.ops[op] = e
 	return uring.MakeSocket(e.id), op, nil
@@ -163,7 +164,6 @@ func (d *driver) syn(e *end, op uring.Op, user uint64) {
 	}
 	group := target.listeners[e.remote.Port()]
 	if len(group) == 0 {
-		n.counts.Refused++
 		n.Note("refuse %d>%v", e.id, e.remote)
 		done(-int32(unix.ECONNREFUSED))
 		return
@@ -231,7 +231,7 @@ func (d *driver) Send(s uring.Socket, v *uring.Vec, user uint64, _ uring.SendFla
 	}
 	op := d.op()
 	e.sendUser, e.sendSize = user, v.Size()
-	if e.rxErr != 0 {
+	if e.rxErr != 0 || e.writeEnded {
 		d.finishSend(e, -int32(unix.EPIPE))
 		return false, op, nil
 	}
@@ -255,16 +255,18 @@ func (d *driver) finishSend(e *end, res int32) {
 // Cancel implements uring.Driver, for watches, accepts and
 // requests on files.
 func (d *driver) Cancel(op uring.Op) {
+	if op == 0 {
+		return // none has that name
+	}
 	d.cancelFile(op)
 	for _, e := range d.host.ordered() {
-		if e.drv == d && e.armed && e.readyOp == op {
+		switch {
+		case e.drv != d:
+		case e.armed && e.readyOp == op:
 			e.armed = false
 			d.push(uring.Completion{Kind: uring.KindReady, User: e.user, Op: op, Res: -int32(unix.ECANCELED)})
 			return
-		}
-	}
-	for _, e := range d.host.ordered() {
-		if e.drv == d && e.recvOp == op {
+		case e.recvOp != 0 && e.recvOp == op:
 			e.endReceive(-int32(unix.ECANCELED))
 			return
 		}
@@ -300,9 +302,10 @@ func (d *driver) Detach(s uring.Socket) (int, error) {
 	return e.id, nil
 }
 
-// Shutdown implements uring.Driver.
-func (d *driver) Shutdown(s uring.Socket) {
+// EndWriting implements uring.Driver.
+func (d *driver) EndWriting(s uring.Socket) {
 	if e := d.end(s); e != nil {
+		e.writeEnded = true
 		e.finish()
 	}
 }
@@ -373,6 +376,14 @@ func (d *driver) PeerAddr(s uring.Socket) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// Acknowledged implements uring.Driver.
+func (d *driver) Acknowledged(s uring.Socket) uint64 {
+	if e := d.end(s); e != nil {
+		return e.landed
+	}
+	return 0
+}
+
 // Wait implements uring.Driver: it returns at most one completion.
 func (d *driver) Wait(time.Duration) ([]uring.Completion, error) {
 	if len(d.queue) == 0 {
@@ -386,13 +397,18 @@ func (d *driver) Wait(time.Duration) ([]uring.Completion, error) {
 
 // Wake implements uring.Driver. Any goroutine may call it.
 func (d *driver) Wake() {
+	d.wakes.Add(1)
 	if wake := d.host.net.opt.Wake; wake != nil {
 		wake()
 	}
 }
 
 // Stats implements uring.Driver.
-func (d *driver) Stats() uring.Stats { return d.stats }
+func (d *driver) Stats() uring.Stats {
+	st := d.stats
+	st.Wakes = d.wakes.Load()
+	return st
+}
 
 // CloseDriver implements uring.Driver.
 func (d *driver) CloseDriver() error {

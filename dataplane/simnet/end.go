@@ -40,12 +40,15 @@ type end struct {
 	again    stream // lost on the way, before tx
 	txEnd    bool   // end of the stream behind tx
 	flying   int
+	landed   uint64        // bytes that the other end has
 	lastAt   time.Duration // arrival of the last segment, so that none overtakes
 	sending  bool          // a Send waits for room
 	sendUser uint64
 	sendSize int
 	queued   stream // bytes of that Send that did not fit
 	unheard  bool   // what was sent to a dead machine is sent again, for ever
+
+	writeEnded bool // by EndWriting: the application sends no more
 }
 
 // room is what the direction takes now.
@@ -96,7 +99,6 @@ func (e *end) fly(seg []byte, last bool) {
 	n := e.host.net
 	e.flying += len(seg)
 	e.lastAt = max(n.Now()+n.delay(), e.lastAt)
-	n.counts.Segments++
 	heap.Push(&n.events, &event{at: e.lastAt, seq: n.number(), from: e, to: e.peer, seg: seg, last: last})
 }
 
@@ -105,11 +107,9 @@ func (e *end) land(peer *end, seg []byte, last bool) {
 	n := e.host.net
 	e.flying -= len(seg)
 	if e.peer != peer {
-		n.counts.Lost += len(seg)
 		return
 	}
 	if peer.closed {
-		n.counts.Lost += len(seg)
 		switch {
 		case peer.silent && peer.host.dead:
 			e.unheard = true
@@ -126,7 +126,7 @@ func (e *end) land(peer *end, seg []byte, last bool) {
 		e.pump()
 		return
 	}
-	n.counts.Bytes += len(seg)
+	e.landed += uint64(len(seg))
 	n.noteLand(e.id, peer.id, len(seg), last)
 	peer.rx.push(seg)
 	peer.rxEnd = peer.rxEnd || last

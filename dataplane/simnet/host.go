@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -29,12 +30,7 @@ func (h *Host) IP() netip.Addr { return h.ip }
 
 // ordered are the host's connections by age.
 func (h *Host) ordered() []*end {
-	list := make([]*end, 0, len(h.ends))
-	for _, e := range h.ends {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b *end) int { return a.id - b.id })
-	return list
+	return slices.SortedFunc(maps.Values(h.ends), func(a, b *end) int { return a.id - b.id })
 }
 
 // ResetAll resets every connection of the host at once, at both ends.
@@ -132,7 +128,6 @@ func (h *Host) closeFD(fd int) {
 
 // closeEnd closes a connection.
 func (h *Host) closeEnd(e *end) {
-	h.net.counts.Ended++
 	delete(h.ends, e.id)
 	unread := e.rx.size > 0
 	e.closed = true
@@ -164,7 +159,6 @@ type listener struct {
 	backlog  []*end
 	armed    bool
 	user     uint64
-	closed   bool
 	acceptOp uring.Op
 }
 
@@ -193,7 +187,6 @@ func (h *Host) ephemeral() uint16 {
 
 // close takes the listener out of its group; what waits is reset.
 func (l *listener) close(h *Host) {
-	l.closed = true
 	group := h.listeners[l.addr.Port()]
 	if i := slices.Index(group, l); i >= 0 {
 		h.listeners[l.addr.Port()] = slices.Delete(group, i, i+1)

@@ -473,6 +473,28 @@ func TestAReceiveBringsTheStreamInOrderAndItsEnd(t *testing.T) {
 	}
 }
 
+func TestTheEndOfWritingComesBehindTheBytesAndLeavesReading(t *testing.T) {
+	w := newWorld(t, 3, weather)
+	a, b := w.connect()
+	sent := pattern(3000)
+	w.write(0, a, sent, userSend)
+	w.drv[0].EndWriting(a)
+	w.run(time.Second)
+	if got, errno, end := w.read(1, b); !bytes.Equal(got, sent) || errno != 0 || !end {
+		t.Errorf("%d bytes, %v, end %v", len(got), errno, end)
+	}
+	w.write(1, b, []byte("back"), userSend)
+	w.run(time.Second)
+	if got, errno, end := w.read(0, a); string(got) != "back" || errno != unix.EAGAIN || end {
+		t.Errorf("%q, %v, end %v", got, errno, end)
+	}
+	w.write(0, a, []byte("more"), userSend)
+	w.run(time.Second)
+	if c, _ := w.find(0, uring.KindSend, userSend); c.Errno() != unix.EPIPE {
+		t.Errorf("a send behind the end: %+v", c)
+	}
+}
+
 func TestACancelledReceiveLeavesWhatComesToOthers(t *testing.T) {
 	w := newWorld(t, 3, simnet.Options{Whole: true, ReceiveBuffers: 1 << 20})
 	a, b := w.connect()
@@ -497,5 +519,11 @@ func TestACancelledReceiveLeavesWhatComesToOthers(t *testing.T) {
 	}
 	if got, errno, _ := w.read(1, b); string(got) != "two" || errno != unix.EAGAIN {
 		t.Errorf("%q behind it, %v", got, errno)
+	}
+	w.done[1] = nil
+	w.drv[1].Cancel(0) // which names no operation
+	w.run(time.Second)
+	if len(w.done[1]) > 0 {
+		t.Errorf("the end of nothing: %+v", w.done[1])
 	}
 }

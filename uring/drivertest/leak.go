@@ -2,8 +2,11 @@ package drivertest
 
 import (
 	"bytes"
+	"net"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,12 +69,17 @@ func Descriptors(t testing.TB) int {
 	return len(list)
 }
 
+// settleTime is the time for which Settled waits, on a machine that has much else to do.
+var settleTime = time.Minute
+
 // Settled waits until value comes down to limit, which goroutines that end and
 // memory that the kernel takes back may delay, and returns it.
 func Settled(limit int, value func() int) int {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	v := value()
-	for end := time.Now().Add(5 * time.Second); v > limit && time.Now().Before(end); v = value() {
-		runtime.Gosched()
+	for end := time.Now().Add(settleTime); v > limit && time.Now().Before(end); v = value() {
+		<-tick.C
 	}
 	return v
 }
@@ -83,17 +91,44 @@ const rounds = 5
 func CheckLeaks(t *testing.T, f func()) {
 	t.Helper()
 	f() // whatever is kept for good is there now
-	goroutines, fds, bytes := runtime.NumGoroutine(), Descriptors(t), Mapped(t)
+	check, bytes := running(t), Mapped(t)
 	for range rounds {
 		f()
 	}
-	if n := Settled(goroutines, runtime.NumGoroutine); n > goroutines {
-		t.Errorf("%d goroutines, %d after %d more rounds", goroutines, n, rounds)
-	}
-	if n := Settled(fds, func() int { return Descriptors(t) }); n > fds {
-		t.Errorf("%d descriptors, %d after %d more rounds", fds, n, rounds)
-	}
+	check()
 	if n := Settled(bytes, func() int { return Mapped(t) }); n > bytes {
 		t.Errorf("%d bytes are mapped, %d after %d more rounds", bytes, n, rounds)
+	}
+}
+
+// LeavesNothing fails the test if it leaves goroutines or descriptors behind. Call it first, so
+// that it looks last, and not in tests that run parallel to others.
+func LeavesNothing(t testing.TB) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // has the runtime open the descriptors that it keeps for good
+	must(t, err)
+	must(t, l.Close())
+	t.Cleanup(running(t))
+}
+
+// running notes the goroutines and descriptors of the process. check reports those that are more then.
+func running(t testing.TB) (check func()) {
+	t.Helper()
+	goroutines, fds := runtime.NumGoroutine(), Descriptors(t)
+	return func() {
+		t.Helper()
+		if n := Settled(goroutines, runtime.NumGoroutine); n > goroutines {
+			var stacks strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // into memory
+			t.Errorf("%d goroutines, %d before:\n%s", n, goroutines, &stacks)
+		}
+		if n := Settled(fds, func() int { return Descriptors(t) }); n > fds {
+			list, _ := filepath.Glob("/proc/self/fd/*") // the pattern is right
+			for i, fd := range list {
+				target, _ := os.Readlink(fd) // or it is closed by now
+				list[i] = filepath.Base(fd) + " -> " + target
+			}
+			t.Errorf("%d descriptors, %d before: %q", n, fds, list)
+		}
 	}
 }

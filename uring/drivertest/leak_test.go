@@ -1,9 +1,11 @@
 package drivertest
 
 import (
+	"net"
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -62,5 +64,54 @@ func TestTheMemoryOfADriverIsCounted(t *testing.T) {
 func TestSmapsThatCannotBeReadAreAnError(t *testing.T) {
 	if _, err := mapped([]byte("7f00-7f01 rw-p 0 00:00 0\nSize: many kB\n")); err == nil {
 		t.Error("no error")
+	}
+}
+
+// fakeTB is a test that a helper may fail.
+type fakeTB struct {
+	testing.TB
+	failed  bool
+	cleanup []func()
+}
+
+func (f *fakeTB) Helper()               {}
+func (f *fakeTB) Cleanup(c func())      { f.cleanup = append(f.cleanup, c) }
+func (f *fakeTB) Errorf(string, ...any) { f.failed = true }
+
+// Matrix: INV-07
+func TestLeaksAreFound(t *testing.T) {
+	settleTime = 50 * time.Millisecond
+	defer func() { settleTime = time.Minute }()
+	for _, leak := range []struct {
+		name string
+		make func() (undo func())
+	}{
+		{"goroutines", func() func() { // more than those of tests before that are just ending
+			c := make(chan struct{})
+			for range 8 {
+				go func() { <-c }()
+			}
+			return func() { close(c) }
+		}},
+		{"descriptor", func() func() {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = l.Close() }
+		}},
+	} {
+		t.Run(leak.name, func(t *testing.T) {
+			f := &fakeTB{TB: t}
+			LeavesNothing(f)
+			undo := leak.make()
+			for _, c := range f.cleanup {
+				c()
+			}
+			undo()
+			if !f.failed {
+				t.Error("not found")
+			}
+		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // Matrix: BE-04
@@ -234,7 +234,7 @@ func newScript() *script {
 		now:     func() time.Duration { return s.now },
 		server:  func() (time.Duration, error) { return s.server, nil },
 		client:  func() (time.Duration, error) { return s.client, nil },
-		latency: perf.NewHistogram(),
+		latency: cli.NewHistogram(),
 	}
 	return s
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/blocks"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 // Traffic is measured by a Meter: requests that are sent and answered. Its methods report to
@@ -33,7 +33,7 @@ type Meter struct {
 	measured bool   // the window is open
 	total    uint64 // replies of this slice
 	bytes    uint64 // received within the window
-	latency  *perf.Histogram
+	latency  *cli.Histogram
 
 	opened                 time.Duration // when the window was
 	serverThen, clientThen time.Duration // CPU times at that moment
@@ -45,9 +45,9 @@ func NewMeter(pid int) Meter {
 	base := time.Now()
 	return Meter{
 		now:     func() time.Duration { return time.Since(base) },
-		server:  func() (time.Duration, error) { return perf.ReadCPU(pid) },
-		client:  func() (time.Duration, error) { return perf.ReadCPU(0) },
-		latency: perf.NewHistogram(),
+		server:  func() (time.Duration, error) { return cli.ReadCPU(pid) },
+		client:  func() (time.Duration, error) { return cli.ReadCPU(0) },
+		latency: cli.NewHistogram(),
 	}
 }
 
@@ -194,13 +194,13 @@ func Spread[T any](s Slice, all []T) ([]T, error) {
 // the base of the rate: with large messages a window has few whole ones, and a fraction at both
 // ends. Total counts the messages of warm-up and drain too.
 type Result struct {
-	Bytes     uint64          `json:"bytes"`              // received within the window
-	PerReply  int             `json:"per_reply"`          // bytes of a reply on the wire
-	Total     uint64          `json:"total"`              // answered from first to last
-	Window    time.Duration   `json:"window"`             // real length
-	ServerCPU time.Duration   `json:"server_cpu"`         // user and system time of the server process
-	ClientCPU time.Duration   `json:"client_cpu"`         // the same of this process
-	Restarts  int             `json:"restarts,omitempty"` // of a client that hung or aborted
-	Steady    bool            `json:"steady"`             // every open request was answered once before the window
-	Latency   *perf.Histogram `json:"latency"`            // from the issue to the end of the reply, of replies within the window
+	Bytes     uint64         `json:"bytes"`              // received within the window
+	PerReply  int            `json:"per_reply"`          // bytes of a reply on the wire
+	Total     uint64         `json:"total"`              // answered from first to last
+	Window    time.Duration  `json:"window"`             // real length
+	ServerCPU time.Duration  `json:"server_cpu"`         // user and system time of the server process
+	ClientCPU time.Duration  `json:"client_cpu"`         // the same of this process
+	Restarts  int            `json:"restarts,omitempty"` // of a client that hung or aborted
+	Steady    bool           `json:"steady"`             // every open request was answered once before the window
+	Latency   *cli.Histogram `json:"latency"`            // from the issue to the end of the reply, of replies within the window
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/load"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 const (
@@ -189,7 +189,7 @@ func (c *theirClient) Run(s load.Slice) (res load.Result, err error) {
 	if err != nil {
 		return res, err
 	}
-	res = load.Result{PerReply: 1, Total: uint64(r.ops), Restarts: c.restarts, Steady: true, Latency: perf.NewHistogram()}
+	res = load.Result{PerReply: 1, Total: uint64(r.ops), Restarts: c.restarts, Steady: true, Latency: cli.NewHistogram()}
 	c.restarts = 0
 	if s.Window > 0 {
 		res.Bytes = uint64(r.ops - c.fill.ops)
@@ -210,7 +210,7 @@ func (c *theirClient) run(each int) (r run, err error) {
 		args = append(args, strconv.Itoa(n))
 	}
 	for range startsMax {
-		before, err := perf.ReadCPU(c.opt.PID)
+		before, err := cli.ReadCPU(c.opt.PID)
 		if err != nil {
 			return r, err
 		}
@@ -231,7 +231,7 @@ func (c *theirClient) run(each int) (r run, err error) {
 		if r.ops, r.took, err = parse(out.Bytes()); err != nil {
 			return r, err
 		}
-		r.server, err = perf.ReadCPU(c.opt.PID)
+		r.server, err = cli.ReadCPU(c.opt.PID)
 		r.server -= before
 		r.client = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		c.rate = float64(r.ops) / r.took.Seconds()
@@ -255,7 +255,7 @@ func await(cmd *exec.Cmd, server int) error {
 		}
 		used := time.Duration(0)
 		for _, pid := range []int{cmd.Process.Pid, server} {
-			t, _ := perf.ReadCPU(pid) // 0 if it has just ended
+			t, _ := cli.ReadCPU(pid) // 0 if it has just ended
 			used += t
 		}
 		if idle++; used-last > idleCPU {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/perf"
 )
 
 // File are the results of one run of the benchmark.
@@ -90,12 +89,12 @@ func (l Load) String() string {
 // Result are the figures of one server in one cell. Samples are in the order of their rounds; a
 // round that could not be measured is missing from all servers of the cell.
 type Result struct {
-	Server   string          `json:"server"`
-	Samples  []Sample        `json:"samples"`
-	Median   Sample          `json:"median"` // of each figure by itself
-	Ratio    *Ratios         `json:"ratio,omitempty"`
-	Syscalls Syscalls        `json:"syscalls"`
-	Latency  *perf.Histogram `json:"latency,omitempty"` // of all rounds together
+	Server   string         `json:"server"`
+	Samples  []Sample       `json:"samples"`
+	Median   Sample         `json:"median"` // of each figure by itself
+	Ratio    *Ratios        `json:"ratio,omitempty"`
+	Syscalls Syscalls       `json:"syscalls"`
+	Latency  *cli.Histogram `json:"latency,omitempty"` // of all rounds together
 	// BytesPerConn is the resident memory of the server for an idle connection, without the
 	// kernel's own memory; 0: it was not measured.
 	BytesPerConn int64 `json:"bytes_per_conn,omitempty"`
@@ -240,8 +239,10 @@ func ratio(samples, base []Sample, figure func(Sample) float64) Ratio {
 	r := Ratio{Median: Median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}
 	off := make([]float64, len(values))
 	for i, v := range values {
-		off[i] = math.Abs(v-r.Median) / r.Median
+		off[i] = math.Abs(v - r.Median)
 	}
-	r.Spread = Median(off)
+	if r.Median > 0 { // else there is no part of it, and JSON has no number for that
+		r.Spread = Median(off) / r.Median
+	}
 	return r
 }

@@ -126,6 +126,21 @@ func TestACellPairsItsServersByRound(t *testing.T) {
 	}
 }
 
+// In a short slice on a busy machine a server may use no CPU time that its clock shows: the figures
+// are kept nevertheless.
+// Matrix: BE-06
+func TestAFigureOfZeroIsWritten(t *testing.T) {
+	none := []Sample{{Round: 1, MessagesPerS: 5, P50US: 1, P99US: 1}}
+	some := []Sample{{Round: 1, MessagesPerS: 5, P50US: 1, P99US: 1, ServerCPUUS: 3}}
+	for _, samples := range [][2][]Sample{{none, some}, {some, none}, {none, none}} {
+		c := Cell{Results: []Result{{Server: "base", Samples: samples[0]}, {Server: "ours", Samples: samples[1]}}}
+		c.Compute("base")
+		if _, err := json.Marshal(&c); err != nil {
+			t.Errorf("%v: %+v", err, c.Results[1].Ratio)
+		}
+	}
+}
+
 func TestNamesReadWell(t *testing.T) {
 	for want, got := range map[string]string{
 		"64 B 1x1 gc":              Load{Size: 64, Conns: 1, Depth: 1, GCLoad: true}.String(),

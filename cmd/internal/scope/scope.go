@@ -1,5 +1,6 @@
-// Package scope has the flags that all programs with a messenger have; it makes that messenger, and
-// ends it. Errors of flags are usage errors that name them.
+// Package scope has what all programs with a messenger share: their flags, addresses as people
+// write them (address.go), keys; it makes that messenger, and ends it. Errors of flags are usage
+// errors that name them.
 package scope
 
 import (
@@ -10,7 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"syscall"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -56,6 +57,15 @@ func Wait(ctx context.Context, m *control.Messenger) error {
 	}
 }
 
+// StatsPath is the path of the socket at which a process serves statistics, by its number, or the
+// path itself.
+func StatsPath(pidOrPath string) string {
+	if pid, err := strconv.ParseUint(pidOrPath, 10, 31); err == nil {
+		return control.StatsSocket(int(pid))
+	}
+	return pidOrPath
+}
+
 // Stats calls f while the statistics of m are served, for "ringmsgr top" and the exporter: at
 // the path of a Unix socket, or with auto where both look for a process. Without a path it
 // only calls f.
@@ -69,19 +79,9 @@ func Stats(m *control.Messenger, path string, f func() error) error {
 	}
 	stats, err := m.ServeStats(at)
 	if err != nil {
-		return fmt.Errorf("--stats %s: %w", path, Cause(err))
+		return fmt.Errorf("--stats %s: %w", path, cli.Cause(err))
 	}
 	return errors.Join(f(), stats.Close())
-}
-
-// Cause is the error number in err, if there is one. The caller names the file or the address,
-// in place of the layers that wrapped it.
-func Cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
 }
 
 // Session are the flags of every program that talks to a peer: our name, the protocol, and how
@@ -127,14 +127,25 @@ func (s *Session) Entity() (wire.EntityName, error) {
 	return name, err
 }
 
-// Keyring reads the file of --keyring. The caller wipes it.
-func Keyring(file string) (*cephx.Keyring, error) { return File("--keyring", file, cephx.ReadKeyring) }
+// Keyring reads the file of --keyring, and finds the key of an entity in it, which must be there.
+// The caller wipes the keyring, and own is one of its keys.
+func Keyring(file string, name wire.EntityName) (ring *cephx.Keyring, own cephx.Key, err error) {
+	if ring, err = File("--keyring", file, cephx.ReadKeyring); err != nil {
+		return nil, own, err
+	}
+	e, ok := ring.Lookup(name)
+	if !ok {
+		ring.Wipe()
+		return nil, own, cli.Usagef("--keyring %s has no key of %v", file, name)
+	}
+	return ring, e.Key, nil
+}
 
 // File reads the file of a flag.
 func File[T any](flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return v, cli.Usagef("%s %s: %s", flag, file, Cause(err))
+		return v, cli.Usagef("%s %s: %s", flag, file, cli.Cause(err))
 	}
 	defer f.Close()
 	if v, err = read(f); err != nil {
@@ -192,13 +203,13 @@ func (r *Recording) Register(fs *pflag.FlagSet) {
 func (r *Recording) Apply(cfg *control.Config) (err error) {
 	if r.trace != "" {
 		if r.log, err = trace.Create(r.trace, trace.Options{}); err != nil {
-			return fmt.Errorf("--trace %s: %s", r.trace, Cause(err))
+			return fmt.Errorf("--trace %s: %s", r.trace, cli.Cause(err))
 		}
 		cfg.Diagnostics.Tracer = r.log
 	}
 	if r.keyLog != "" {
 		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(err)), r.Close())
+			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, cli.Cause(err)), r.Close())
 		}
 		cfg.Diagnostics.KeyLog = r.keys
 	}
@@ -210,12 +221,12 @@ func (r *Recording) Close() error {
 	var err error
 	if r.log != nil {
 		if e := r.log.Close(); e != nil {
-			err = fmt.Errorf("--trace %s: %s", r.trace, Cause(e))
+			err = fmt.Errorf("--trace %s: %s", r.trace, cli.Cause(e))
 		}
 	}
 	if r.keys != nil {
 		if e := r.keys.Close(); e != nil {
-			err = errors.Join(err, fmt.Errorf("--keylog %s: %s", r.keyLog, Cause(e)))
+			err = errors.Join(err, fmt.Errorf("--keylog %s: %s", r.keyLog, cli.Cause(e)))
 		}
 	}
 	r.log, r.keys = nil, nil

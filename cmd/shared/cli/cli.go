@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -39,6 +40,16 @@ func IsUsage(err error) bool {
 	return errors.As(err, &u)
 }
 
+// Cause is the error number in err, if there is one. The caller names the file or the address,
+// in place of the layers that wrapped it.
+func Cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
 // OneLine joins the lines of a joined error.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
@@ -47,16 +58,6 @@ func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// PrintVersion writes the Build of a program, in one line of text or JSON.
-func PrintVersion(w io.Writer, program string, asJSON bool) error {
-	i := ReadBuild()
-	if asJSON {
-		return WriteJSON(w, i)
-	}
-	_, err := fmt.Fprintln(w, program, i)
-	return err
 }
 
 // Build are the sources of a program.

@@ -2,42 +2,16 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"runtime"
+	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
-
-func TestFlagsMayStandAnywhere(t *testing.T) {
-	for _, c := range []struct {
-		args, rest string
-		n          int
-		b          bool
-	}{
-		{"", "", 0, false},
-		{"a", "a", 0, false},
-		{"--n 1 a --b", "a", 1, true},
-		{"a --n=2 b --b=false", "a b", 2, false},
-		{"--b a --n 3 b", "a b", 3, true},
-		{"--n 1 -- --b --n", "--b --n", 1, false},
-		{"a -- --n 9", "a --n 9", 0, false},
-	} {
-		fs := NewFlags("")
-		n, b := fs.Int("n", 0, ""), fs.Bool("b", false, "")
-		rest, err := Parse(fs, strings.Fields(c.args))
-		if err != nil || *n != c.n || *b != c.b || !slices.Equal(rest, strings.Fields(c.rest)) {
-			t.Errorf("%q: got %v, n %d, b %v, %v", c.args, rest, *n, *b, err)
-		}
-	}
-}
 
 func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 	for args, want := range map[string]string{
@@ -62,7 +36,8 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 		"--x":              "there is no flag --x",
 		"---n 1":           "bad flag syntax: ---n",
 	} {
-		fs := NewFlags("")
+		c := &cobra.Command{Use: "x", Args: cobra.ArbitraryArgs, RunE: func(*cobra.Command, []string) error { return nil }}
+		fs := c.Flags()
 		var n int
 		var d time.Duration
 		var size int64
@@ -80,31 +55,10 @@ func TestAWrongFlagIsNamedAsItIsWritten(t *testing.T) {
 			}
 			return one, nil
 		})))
-		if _, err := Parse(fs, strings.Fields(args)); !IsUsage(err) || err.Error() != want {
-			t.Errorf("%q: %v, want %s", args, err, want)
-		}
-	}
-	fs := NewFlags("")
-	if _, err := Parse(fs, []string{"x", "--help"}); !errors.Is(err, pflag.ErrHelp) {
-		t.Errorf("--help: %v", err)
-	}
-}
-
-func TestFlagsAreListedWithinTheWidth(t *testing.T) {
-	fs := NewFlags("")
-	fs.Bool("short", false, "does it")
-	fs.Duration("wait", time.Second, "`DURATION` "+strings.Repeat("of many words ", 20))
-	fs.String("a-name-that-is-very-long", "x", "`VALUE` that is listed")
-	var b bytes.Buffer
-	PrintFlags(&b, fs)
-	for line := range strings.Lines(b.String()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > Width {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
-	for _, want := range []string{"      --short  ", "   DURATION of many", "1s)\n", "VALUE that is listed (default \"x\")\n"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
+		var errs strings.Builder
+		status := Run(t.Context(), c, io.Discard, &errs, strings.Fields(args))
+		if got, _, _ := strings.Cut(errs.String(), "\n"); status != Usage || got != "x: "+want {
+			t.Errorf("%q: %s, want %s", args, got, want)
 		}
 	}
 }
@@ -116,29 +70,6 @@ func TestLinesOfATextAreIndented(t *testing.T) {
 	Hang(&b, "", "a b c d e", 4, 6)
 	if want := "one two\n  three four\n  five-and-much-more\n  six\n  one two\n    three\na b c\n    d\n    e\n"; b.String() != want {
 		t.Errorf("%q", b.String())
-	}
-}
-
-func TestUsageErrorsAreFound(t *testing.T) {
-	inner := errors.New("inner")
-	err := Usagef("--x: %w", inner)
-	if !IsUsage(fmt.Errorf("more: %w", err)) || !errors.Is(err, inner) || IsUsage(inner) || IsUsage(nil) {
-		t.Error(err)
-	}
-	if got := OneLine(errors.Join(err, inner)); got != "--x: inner; inner" {
-		t.Error(got)
-	}
-}
-
-func TestTheVersionIsOneLine(t *testing.T) {
-	var b bytes.Buffer
-	if err := PrintVersion(&b, "prog", false); err != nil || !strings.HasPrefix(b.String(), "prog ") || strings.Count(b.String(), "\n") != 1 {
-		t.Errorf("%q, %v", b.String(), err)
-	}
-	b.Reset()
-	var v Build
-	if err := PrintVersion(&b, "prog", true); err != nil || json.Unmarshal(b.Bytes(), &v) != nil || v.Version == "" || v.Go != runtime.Version() || v.Platform == "" {
-		t.Errorf("%q, %v", b.String(), err)
 	}
 }
 
@@ -203,14 +134,16 @@ func TestCommandsFlagsAndTheirValuesAreCompleted(t *testing.T) {
 		"put ":               ":0",
 		"put --json nothing": ":0",
 	} {
-		fs := NewFlags("put")
+		put := &cobra.Command{Use: "put [KEY]", Short: "write", RunE: func(*cobra.Command, []string) error { return nil }}
+		fs := put.Flags()
 		var engine string
 		ChoiceVar(fs, &engine, "engine", "", "I/O `ENGINE`: it's [a] choice", "auto", "epoll")
 		fs.String("key", "", "`FILE` of the key")
 		fs.Bool("json", false, "write JSON")
-		p := Program{Name: "prog", Commands: []Command{{Name: "put", Args: "[KEY]", Help: "write", Flags: fs}}}
+		prog := &cobra.Command{Use: "prog"}
+		prog.AddCommand(put)
 		var out, errs bytes.Buffer
-		status := p.Run(t.Context(), &out, &errs, append([]string{"__complete"}, strings.Split(line, " ")...))
+		status := Run(t.Context(), prog, &out, &errs, append([]string{"__complete"}, strings.Split(line, " ")...))
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); word != "-h" {

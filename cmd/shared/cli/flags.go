@@ -18,23 +18,6 @@ import (
 // Width is the largest width of a help text, in columns.
 const Width = 100
 
-// NewFlags returns an empty set of flags that prints no text by itself.
-func NewFlags(name string) *pflag.FlagSet {
-	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	fs.Usage = func() {}
-	return fs
-}
-
-// Parse parses flags before, between and after other arguments, which it returns. After "--"
-// there are no flags. The error is pflag.ErrHelp for -h and --help, else a UsageError that names
-// the flag.
-func Parse(fs *pflag.FlagSet, args []string) (rest []string, err error) {
-	if err := fs.Parse(args); err != nil {
-		return nil, reworded(fs, err)
-	}
-	return fs.Args(), nil
-}
-
 // value is a flag whose text is read when it is set.
 type value[T any] struct {
 	to         *T
@@ -165,8 +148,6 @@ func reworded(fs *pflag.FlagSet, err error) error {
 	var empty *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
 	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return err
 	case errors.As(err, &unknown):
 		name, dashes := unknown.GetSpecifiedName(), "--"
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
@@ -203,11 +184,6 @@ func Nearest(word, dashes string, names []string) string {
 		return fmt.Sprintf(": did you mean %s%s?", dashes, near[0])
 	}
 	return ""
-}
-
-// PrintFlags lists the flags with their defaults, within Width columns.
-func PrintFlags(w io.Writer, fs *pflag.FlagSet) {
-	fmt.Fprint(w, fs.FlagUsagesWrapped(Width))
 }
 
 // Hang writes a head and a text, in lines of at most width columns. All lines but the first are

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -24,37 +24,17 @@ func Main(run func(ctx context.Context, args []string) int) {
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
-// Program is a program of several commands. Beside its own it has version, completion and
-// help.
-type Program struct {
-	Name, About string         // About is one line without a full stop
-	Flags       *pflag.FlagSet // of all commands; nil: each has its own
-	Commands    []Command
-	// Letters are short names of flags, by their long names.
-	Letters map[string]string
-}
-
-// Command is one of the verbs of a Program.
-type Command struct {
-	Name string
-	Args string // for example ADDRESS KEY; the last may be [ONE] or MANY...
-	Help string // one line
-	// Text is the long help, and Example a call. They and Flags are for a program whose
-	// commands have flags of their own.
-	Text, Example string
-	Flags         *pflag.FlagSet
-	// Given are arguments from flags, before the arguments of the call; nil: none.
-	Given func() []string
-	Run   func(ctx context.Context, args []string) error
-}
-
 // ErrReported is the error of a command that has told the user about its failure.
 var ErrReported = errors.New("failed")
 
-// Run is the whole program: it parses flags, runs the command, prints its error, and returns
-// the exit status.
-func (p *Program) Run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
-	root := p.root(stdout, stderr)
+// Run is a whole program, of one command or of several below root: it parses flags, runs the
+// command, prints its error, and returns the exit status. Beside its own commands a program has
+// version, completion and help.
+//
+// Use of a command names its arguments, for example "get ADDRESS KEY"; the last may be [ONE] or
+// MANY... . Short of root is one line without a full stop.
+func Run(ctx context.Context, root *cobra.Command, stdout, stderr io.Writer, args []string) int {
+	finish(root, stdout, stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	c, err := root.ExecuteContextC(ctx)
 	return Status(stderr, c.CommandPath(), err)
@@ -75,20 +55,29 @@ func Status(stderr io.Writer, name string, err error) int {
 	return Failed
 }
 
-// root is the program as its library has it.
-func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
-	var root *cobra.Command
+// finish adds what all programs have.
+func finish(root *cobra.Command, stdout, stderr io.Writer) {
+	root.AddCommand(version(root.Name(), stdout))
 	var names []string
+	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
+		if names = append(names, c.Name()); c.Args == nil {
+			c.Args = Arguments
+		}
+		complete(c, c.Flags())
+		complete(c, c.PersistentFlags())
+	}
+	names = names[1:] // without root
 	unknown := func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return Usagef("no command")
 		}
 		return Usagef("no command %q%s", args[0], Nearest(args[0], "", names))
 	}
-	root = &cobra.Command{
-		Use: p.Name, Long: p.Name + ": " + p.About + "\n\nExit status: 0 done, 1 failed, 2 called wrongly.",
-		Version: ReadBuild().String(), SilenceErrors: true, SilenceUsage: true, Args: unknown, RunE: unknown,
+	if !root.Runnable() {
+		root.Args, root.RunE = unknown, unknown
 	}
+	root.Long = cmp.Or(root.Long, root.Name()+": "+root.Short) + "\n\nExit status: 0 done, 1 failed, 2 called wrongly."
+	root.Version, root.SilenceErrors, root.SilenceUsage = ReadBuild().String(), true, true
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -96,15 +85,6 @@ func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
 	lines := strings.NewReplacer(".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", Width), "rpad .Name .NamePadding", "rpad .Use 24")
 	root.SetUsageTemplate(lines.Replace(root.UsageTemplate()))
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return reworded(c.Flags(), err) })
-	if p.Flags != nil {
-		p.flags(root, root.PersistentFlags(), p.Flags)
-	}
-	for _, c := range p.Commands {
-		names = append(names, c.Name)
-		root.AddCommand(p.cobra(c))
-	}
-	names = append(names, "version")
-	root.AddCommand(p.cobra(version(p.Name, stdout)))
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "this text, or that of a command", ValidArgs: names,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -122,52 +102,42 @@ func (p *Program) root(stdout, stderr io.Writer) *cobra.Command {
 		c.Args = cobra.ArbitraryArgs
 		c.RunE = func(*cobra.Command, []string) error { return Usagef("want one shell: bash, zsh, fish or powershell") }
 	}
-	return root
 }
 
 // version is the command that every program has.
-func version(program string, stdout io.Writer) Command {
-	fs := NewFlags("version")
-	asJSON := fs.Bool("json", false, "write JSON")
-	return Command{
-		Name: "version", Help: "the sources of this program", Flags: fs, Example: "  " + program + " version --json",
-		Text: `Prints the version of the module, the commit if it is known, and the Go toolchain.
+func version(program string, stdout io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", Short: "the sources of this program", Example: "  " + program + " version --json",
+		Long: `Prints the version of the module, the commit if it is known, and the Go toolchain.
 
 With --json, one object per line:
   {"version":"...","commit":"...","modified":false,"go":"...","platform":"linux/amd64"}`,
-		Run: func(context.Context, []string) error { return PrintVersion(stdout, program, *asJSON) },
 	}
-}
-
-// cobra is a command as the library has it.
-func (p *Program) cobra(c Command) *cobra.Command {
-	all := func(args []string) []string {
-		if c.Given == nil {
-			return args
+	asJSON := c.Flags().Bool("json", false, "write JSON")
+	c.RunE = func(*cobra.Command, []string) error {
+		if *asJSON {
+			return WriteJSON(stdout, ReadBuild())
 		}
-		return slices.Concat(c.Given(), args)
+		_, err := fmt.Fprintln(stdout, program, ReadBuild())
+		return err
 	}
-	cmd := &cobra.Command{
-		Use: strings.TrimSpace(c.Name + " " + c.Args), Short: c.Help, Long: strings.TrimSpace(c.Text), Example: c.Example,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if !c.takes(len(all(args))) {
-				return Usagef("usage: %s", cmd.UseLine())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.Run(cmd.Context(), all(args)) },
-	}
-	if c.Flags != nil {
-		p.flags(cmd, cmd.Flags(), c.Flags)
-	}
-	return cmd
+	return c
 }
 
-// flags gives a command flags, and completes their values. FILE, PATH, DIR and DIRECTORY are files.
-func (p *Program) flags(c *cobra.Command, to, from *pflag.FlagSet) {
-	from.VisitAll(func(f *pflag.Flag) { f.Shorthand = p.Letters[f.Name] })
-	to.AddFlagSet(from)
-	from.VisitAll(func(f *pflag.Flag) {
+// Arguments is an error unless a command gets as many arguments as its Use names.
+func Arguments(c *cobra.Command, args []string) error {
+	names := strings.Fields(c.Use)[1:]
+	n, want, last := len(args), len(names), strings.Join(names, "")
+	switch {
+	case n == want, n > want && strings.HasSuffix(last, "..."), n == want-1 && strings.HasSuffix(last, "]"):
+		return nil
+	}
+	return Usagef("usage: %s", c.UseLine())
+}
+
+// complete completes the values of flags. FILE, PATH, DIR and DIRECTORY are files.
+func complete(c *cobra.Command, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		switch value, _ := pflag.UnquoteUsage(f); value {
 		case "FILE", "PATH", "DIR", "DIRECTORY": // as the shell does it
 		default:
@@ -175,22 +145,10 @@ func (p *Program) flags(c *cobra.Command, to, from *pflag.FlagSet) {
 			if v, ok := f.Value.(interface{ Hints() []string }); ok {
 				hints = v.Hints()
 			}
-			complete := cobra.FixedCompletions(hints, cobra.ShellCompDirectiveNoFileComp)
-			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
+			fixed := cobra.FixedCompletions(hints, cobra.ShellCompDirectiveNoFileComp)
+			_ = c.RegisterFlagCompletionFunc(f.Name, fixed) // it has none yet
 		}
 	})
-}
-
-// takes says whether the command has n arguments.
-func (c *Command) takes(n int) bool {
-	want := len(strings.Fields(c.Args))
-	switch {
-	case strings.HasSuffix(c.Args, "..."):
-		return n >= want
-	case strings.HasSuffix(c.Args, "]"):
-		return n == want || n == want-1
-	}
-	return n == want
 }
 
 // GrowProcs gives the Go scheduler two threads beside the threads of the cores, unless the user

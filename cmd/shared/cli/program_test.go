@@ -1,15 +1,29 @@
 package cli_test
 
 import (
-	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
+
+// A program without commands takes its own arguments.
+func TestAProgramMayBeOneCommand(t *testing.T) {
+	for args, status := range map[string]int{"A": cli.OK, "--level 3 A": cli.OK, "": cli.Usage, "A B": cli.Usage, "version": cli.OK, "-h": cli.OK} {
+		got := ""
+		p := &cobra.Command{Use: "tool A", RunE: func(_ *cobra.Command, args []string) error { got = args[0]; return nil }}
+		p.Flags().Int("level", 1, "a `NUMBER`")
+		if s := cli.Run(t.Context(), p, io.Discard, io.Discard, strings.Fields(args)); s != status || (got == "A") != (s == cli.OK && strings.HasSuffix(args, "A")) {
+			t.Errorf("%q: status %d, it got %q", args, s, got)
+		}
+	}
+}
 
 func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 	for _, c := range []struct {
@@ -22,8 +36,8 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A", cli.OK, "", ""},
 		{"some A B", cli.OK, "", ""},
 		{"many A B C", cli.OK, "", ""},
-		{"version", cli.OK, "tool ", ""},
-		{"version --json", cli.OK, `"platform":"`, ""},
+		{"version", cli.OK, ", " + runtime.Version() + " ", ""},
+		{"version --json", cli.OK, `","go":"` + runtime.Version() + `","platform":"`, ""},
 		{"--version", cli.OK, "tool ", ""},
 		{"help", cli.OK, "many A B...", ""},
 		{"help some", cli.OK, "takes one or two", ""},
@@ -45,28 +59,23 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"some A B C", cli.Usage, "", "some A [B]"},
 		{"many A", cli.Usage, "", "many A B..."},
 		{"one A --level x", cli.Usage, "", "--level"},
-		{"one -l 3 A", cli.OK, "", ""},
-		{"one --first A", cli.OK, "", ""},
-		{"one --first A B", cli.Usage, "", "usage: tool one A [flags]\n"},
+		{"one -- --level", cli.OK, "", ""},
+		{"alone", cli.Usage, "", `no command "alone"`},
 	} {
 		var got []string
-		run := func(_ context.Context, args []string) error { got = args; return nil }
-		fails := func(context.Context, []string) error {
+		run := func(_ *cobra.Command, args []string) error { got = args; return nil }
+		fails := func(*cobra.Command, []string) error {
 			return errors.Join(errors.New("it cannot"), errors.New("nor that"))
 		}
-		var first string
-		given := func() []string { return strings.Fields(first) }
-		p := cli.Program{Name: "tool", About: "a test", Flags: cli.NewFlags("tool"), Letters: map[string]string{"level": "l"}, Commands: []cli.Command{
-			{Name: "one", Args: "A", Help: "takes one", Given: given, Run: run}, {Name: "some", Args: "A [B]", Help: "takes one or two", Run: run},
-			{Name: "many", Args: "A B...", Help: "takes two or more", Run: run}, {Name: "fails", Help: "cannot", Run: fails},
-		}}
-		p.Flags.StringVar(&first, "first", "", "`A`, in place of the argument")
-		p.Flags.Int("level", 1, "a `NUMBER`")
-		p.Flags.String("levels", "", "some `LEVELS`")
+		p := &cobra.Command{Use: "tool", Short: "a test"}
+		p.PersistentFlags().Int("level", 1, "a `NUMBER`")
+		p.PersistentFlags().String("levels", "", "some `LEVELS`")
+		p.AddCommand(&cobra.Command{Use: "one A", Short: "takes one", RunE: run}, &cobra.Command{Use: "some A [B]", Short: "takes one or two", RunE: run},
+			&cobra.Command{Use: "many A B...", Short: "takes two or more", RunE: run}, &cobra.Command{Use: "fails", Short: "cannot", RunE: fails})
 		clitest.Check(t, func(_ io.Reader, stdout, stderr io.Writer, args []string) int {
-			return p.Run(t.Context(), stdout, stderr, args)
+			return cli.Run(t.Context(), p, stdout, stderr, args)
 		}, "", c.args, c.status, c.stdout, c.stderr)
-		if words := strings.Fields(strings.NewReplacer("--level 3 ", "", "-l 3 ", "", "--first ", "").Replace(c.args)); c.status == cli.OK && got != nil && len(got) != len(words)-1 {
+		if words := strings.Fields(strings.NewReplacer("--level 3 ", "", "-- ", "").Replace(c.args)); c.status == cli.OK && got != nil && len(got) != len(words)-1 {
 			t.Errorf("%s: it got %q", c.args, got)
 		}
 	}

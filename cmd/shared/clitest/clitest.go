@@ -106,6 +106,9 @@ func Program(m *testing.M, main func()) {
 	os.Exit(m.Run())
 }
 
+// AsProgram has the processes that the program starts within this test be the program, too.
+func AsProgram(t testing.TB) { t.Setenv(asProgram, "1") }
+
 // Command is the program in a process of its own, to be started. TestMain must call Program.
 func Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()

@@ -142,9 +142,7 @@ func TestAES256KRefusesForeignAndAlteredData(t *testing.T) {
 // TestMonAgainstRecordedClientOf20 is a monitor with the recorded one's secrets, random
 // values and clock, that answers the login of a real tool of 20.2.4 with the same bytes.
 func TestMonAgainstRecordedClientOf20(t *testing.T) {
-	var file struct{ Vectors []msgr2Vector }
-	linktest.Load(t, "cephx-server-mon-aes256k.json", &file)
-	for _, v := range file.Vectors {
+	for _, v := range vectorsOf[msgr2Vector](t, "cephx-server-mon-aes256k") {
 		mode := auth.Mode(v.ModeNumber)
 		t.Run(mode.String(), func(t *testing.T) {
 			entityKey, err := ParseKey(v.EntityKey)
@@ -171,27 +169,8 @@ func TestMonAgainstRecordedClientOf20(t *testing.T) {
 
 // TestRenewalVector renews the tickets of a session that a real monitor had open.
 func TestRenewalVector(t *testing.T) {
-	var file struct {
-		Vectors []struct {
-			EntityKey       string   `json:"entity_key_base64"`
-			GlobalID        uint64   `json:"global_id"`
-			OldSecretID     uint64   `json:"old_ticket_secret_id"`
-			OldBlob         hexBytes `json:"old_ticket_blob"`
-			OldKey          hexBytes `json:"old_session_key"`
-			ServerChallenge hexU64   `json:"server_challenge"`
-			ClientChallenge hexU64   `json:"client_challenge"`
-			Request         hexBytes `json:"request_payload"`
-			Result          hexBytes `json:"result_bl"`
-			Request3        hexBytes `json:"request_payload_3"`
-			Result3         hexBytes `json:"result_bl_3"`
-			Plain           hexBytes `json:"authorize_plain"`
-			Confounders     []hexBytes
-			Tickets         []ticketVector
-		}
-	}
-	linktest.Load(t, "cephx-renewal-aes256k.json", &file)
-	v := file.Vectors[0]
-	c := vectorClient(t, v.EntityKey, v.ClientChallenge, v.Plain[envelopeHead+1:envelopeHead+9], v.Confounders)
+	v := vectorsOf[msgr1Vector](t, "cephx-renewal-aes256k")[0]
+	c := vectorClient(t, v.EntityKey, v.ClientChallenge, v.AuthorizePlain[envelopeHead+1:envelopeHead+9], v.Confounders)
 	c.globalID, c.challenge = v.GlobalID, uint64(v.ServerChallenge)
 	valid := func(renewAt time.Time) *heldTicket {
 		return &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour), renewAt: renewAt}

@@ -16,7 +16,6 @@ type authorizer struct {
 	head  authorizerHead
 	key   Key
 	nonce uint64
-	step  step
 }
 
 // newAuthorizer takes over the key.
@@ -31,23 +30,15 @@ func newAuthorizer(c *Client, head authorizerHead, key Key) (*authorizer, error)
 
 // first implements steps: the authorizer without an answer to a challenge.
 func (a *authorizer) first() ([]byte, error) {
-	if a.step != stepNew {
-		return nil, fmt.Errorf("authorizer: %w", errOutOfOrder)
-	}
-	a.step = stepAsked
 	return a.payload(authorize{nonce: a.nonce})
 }
 
 // answer implements steps.
 func (a *authorizer) answer(challenge []byte) ([]byte, error) {
-	if a.step != stepAsked {
-		return nil, fmt.Errorf("authorizer: challenge: %w", errOutOfOrder)
-	}
 	c, err := openChallenge(a.key, challenge)
 	if err != nil {
 		return nil, err
 	}
-	a.step = stepAnswered
 	return a.payload(authorize{nonce: a.nonce, haveChallenge: true, answer: c + 1})
 }
 
@@ -58,12 +49,9 @@ func (a *authorizer) payload(content authorize) ([]byte, error) {
 	return a.key.sealPrefixed(useAuthorize, a.head.appendTo(nil), plain, a.c.rand)
 }
 
-// done implements steps: the reply proves that the service could open the ticket. A service that
-// has not challenged us is refused. The global id is that of the ticket.
+// done implements steps: the reply proves that the service could open the ticket. The global id
+// is that of the ticket.
 func (a *authorizer) done(_ uint64, mode auth.Mode, reply []byte) (*auth.Result, error) {
-	if a.step != stepAnswered {
-		return nil, fmt.Errorf("authorizer: done without a challenge: %w", errOutOfOrder)
-	}
 	got, secret, err := openReply(a.key, reply)
 	if err != nil {
 		clear(secret)
@@ -73,7 +61,6 @@ func (a *authorizer) done(_ uint64, mode auth.Mode, reply []byte) (*auth.Result,
 		clear(secret)
 		return nil, ErrServerProof
 	}
-	a.step = stepDone
 	if secret, err = secretFor(mode, secret); err != nil {
 		return nil, err
 	}

@@ -13,11 +13,13 @@ import (
 type clientExchange struct {
 	c     *Client
 	steps steps
+	step  step
 	modes []auth.Mode
 }
 
-// steps are the connector's steps with a monitor or with a service, each at most once, in this
-// order.
+// steps are the connector's steps with a monitor or with a service. clientExchange takes each at
+// most once, in this order: a service that has not challenged us is refused. One that has may do so
+// again.
 type steps interface {
 	// first returns the payload of the request.
 	first() ([]byte, error)
@@ -42,9 +44,21 @@ const (
 	stepDone
 )
 
+// take takes the step that follows last, if that was the last one.
+func (e *clientExchange) take(last step, what string, do func() error) error {
+	if e.step != last {
+		return fmt.Errorf("%s: %w", what, errOutOfOrder)
+	}
+	err := do()
+	if err == nil {
+		e.step++
+	}
+	return err
+}
+
 // Request implements [auth.ClientExchange].
-func (e *clientExchange) Request(context.Context) (auth.Method, []auth.Mode, []byte, error) {
-	p, err := e.steps.first()
+func (e *clientExchange) Request(context.Context) (_ auth.Method, _ []auth.Mode, p []byte, err error) {
+	err = e.take(stepNew, "request", func() (err error) { p, err = e.steps.first(); return err })
 	return auth.Cephx, e.modes, p, err
 }
 
@@ -66,20 +80,26 @@ func (e *clientExchange) BadMethod(_ context.Context, m auth.Method, result int3
 		e.steps.Wipe()
 		e.steps = again
 	}
+	e.step = stepNew
 	return nil
 }
 
-// ReplyMore implements [auth.ClientExchange].
-func (e *clientExchange) ReplyMore(_ context.Context, payload []byte) ([]byte, error) {
-	return e.steps.answer(payload)
+// ReplyMore implements [auth.ClientExchange]. An acceptor of msgr1 may challenge again when the
+// authorizer is shown again.
+func (e *clientExchange) ReplyMore(_ context.Context, payload []byte) (p []byte, err error) {
+	if _, service := e.steps.(*authorizer); service && e.step == stepAnswered {
+		e.step = stepAsked
+	}
+	err = e.take(stepAsked, "challenge", func() (err error) { p, err = e.steps.answer(payload); return err })
+	return p, err
 }
 
 // Done implements [auth.ClientExchange].
-func (e *clientExchange) Done(_ context.Context, globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
+func (e *clientExchange) Done(_ context.Context, globalID uint64, mode auth.Mode, payload []byte) (res *auth.Result, err error) {
 	if err := auth.CheckMode(auth.Cephx, e.modes, mode); err != nil {
 		return nil, err
 	}
-	res, err := e.steps.done(globalID, mode, payload)
+	err = e.take(stepAnswered, "done", func() (err error) { res, err = e.steps.done(globalID, mode, payload); return err })
 	if err != nil {
 		return nil, err
 	}

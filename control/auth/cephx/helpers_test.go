@@ -3,7 +3,6 @@ package cephx
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,22 +31,13 @@ type hexBytes = linktest.Hex
 // hexU64 is a "0x..." number in the vectors.
 type hexU64 uint64
 
-func (h *hexU64) UnmarshalJSON(p []byte) error {
-	var s string
-	if err := json.Unmarshal(p, &s); err != nil {
-		return err
-	}
-	v, err := strconv.ParseUint(s, 0, 64)
+func (h *hexU64) UnmarshalText(p []byte) error {
+	v, err := strconv.ParseUint(string(p), 0, 64)
 	*h = hexU64(v)
 	return err
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 func same(t testing.TB, what string, got, want []byte) {
 	t.Helper()

@@ -52,6 +52,11 @@ var (
 // Errors in the text name the line, or the last of those that go on by a backslash.
 func ReadKeyring(r io.Reader) (*Keyring, error) {
 	p := keyringParser{ring: new(Keyring)}
+	return p.read(r)
+}
+
+// read takes a file. If it fails the keys that it has brought are overwritten.
+func (p *keyringParser) read(r io.Reader) (*Keyring, error) {
 	fail := func(line int, err error) (*Keyring, error) {
 		p.ring.Wipe()
 		p.cur.Key.Wipe()

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -324,3 +325,28 @@ func TestAnUnknownKindIsTheErrorOfItsEntryAlone(t *testing.T) {
 		t.Error("the key of an unknown kind is not wiped")
 	}
 }
+
+// Neither the keys of whole entries nor that of the entry under way outlive a file that fails.
+func TestAKeyringThatFailsLeavesNoKey(t *testing.T) {
+	for _, end := range []string{"nonsense", "key = ????", "[client.a]", "\xff", "[osd.2]\n"} {
+		p := keyringParser{ring: new(Keyring)}
+		var secrets [][]byte
+		text := fmt.Sprintf("[client.a]\nkey = %s\n[osd.1]\nkey = %s\n", newKey(t, AES).base64(), newKey(t, AES256K).base64())
+		look := readerFunc(func([]byte) (int, error) { // the parser has the lines before
+			secrets = [][]byte{p.ring.entities[wire.EntityName{Type: wire.Client, ID: "a"}].Key.data().secret, p.cur.Key.data().secret}
+			return 0, io.EOF
+		})
+		if ring, err := p.read(io.MultiReader(strings.NewReader(text), look, strings.NewReader(end))); err == nil || ring != nil {
+			t.Errorf("%q: %v, %v", end, ring, err)
+		}
+		if len(secrets) != 2 {
+			t.Fatalf("%q: it was not read to its end", end)
+		}
+		wantOverwritten(t, secrets...)
+	}
+}
+
+// readerFunc is a function as a Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

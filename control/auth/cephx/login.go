@@ -11,7 +11,6 @@ import (
 // error ends it.
 type login struct {
 	c     *Client
-	step  step
 	epoch uint64
 
 	// of the reclaim: id 0 and no ticket for a new id
@@ -43,9 +42,6 @@ func (c *Client) newLogin() *login {
 func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID uint64, reply []byte, err error)) (uint64, error) {
 	l := c.newLogin()
 	defer l.Wipe()
-	if _, err := l.first(); err != nil {
-		return 0, err
-	}
 	_, reply, err := ask(0, appendMAuthStart(nil, c.name, l.globalID))
 	if err != nil {
 		return 0, err
@@ -80,30 +76,21 @@ func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID 
 
 // forgetID turns a login that claims an old id into one that asks for a new id.
 func (l *login) forgetID() {
-	l.step, l.globalID, l.oldTicket = stepNew, 0, ticket{}
+	l.globalID, l.oldTicket = 0, ticket{}
 	l.oldKey.Wipe()
 	l.oldKey = Key{}
 }
 
 // first implements steps.
-func (l *login) first() ([]byte, error) {
-	if l.step != stepNew {
-		return nil, fmt.Errorf("login: start: %w", errOutOfOrder)
-	}
-	l.step = stepAsked
-	return appendLoginStart(nil, l.c.name, l.globalID), nil
-}
+func (l *login) first() ([]byte, error) { return appendLoginStart(nil, l.c.name, l.globalID), nil }
 
 // answer implements steps: the request proves the key and asks for all tickets.
 func (l *login) answer(payload []byte) ([]byte, error) {
-	if l.step != stepAsked {
-		return nil, fmt.Errorf("login: challenge: %w", errOutOfOrder)
-	}
 	challenge, err := decodeServerChallenge(payload)
 	if err != nil {
 		return nil, err
 	}
-	l.step, l.serverChallenge, l.wanted = stepAnswered, challenge, l.c.services
+	l.serverChallenge, l.wanted = challenge, l.c.services
 	return l.c.authSessionKeyRequest(challenge, l.oldTicket, l.wanted)
 }
 
@@ -124,9 +111,6 @@ func (c *Client) authSessionKeyRequest(serverChallenge uint64, old ticket, wante
 // done implements steps. The client adopts the global id and the tickets. Tickets that the
 // monitor did not send along are due at once. mode is 0 in protocol version 1.
 func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Result, error) {
-	if l.step != stepAnswered {
-		return nil, fmt.Errorf("login: done: %w", errOutOfOrder)
-	}
 	if globalID == 0 {
 		return nil, malformed("global id is zero")
 	}
@@ -138,7 +122,6 @@ func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Res
 		wipeTickets(got)
 		return nil, err
 	}
-	l.step = stepDone
 	res := &auth.Result{SessionKey: got[serviceAuth].sessionKey.Secret(), ConnectionSecret: secret, GlobalID: globalID}
 	l.c.adopt(l.epoch, globalID, l.serverChallenge, got)
 	return res, nil
@@ -147,14 +130,13 @@ func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Res
 // again implements steps. A refusal of the old global id is answered with a new one: the
 // client keeps the old id until that login has succeeded.
 func (l *login) again(result int32, err error) (steps, error) {
-	switch {
-	case err == nil:
-		l.step = stepNew
-	case result == auth.EACCES && l.globalID != 0:
-		l.forgetID()
-	default:
+	if err == nil {
+		return l, nil
+	}
+	if result != auth.EACCES || l.globalID == 0 {
 		return nil, err
 	}
+	l.forgetID()
 	return l, nil
 }
 

@@ -41,12 +41,11 @@ type cryptoVector struct {
 }
 
 func TestCryptoVectors(t *testing.T) {
-	var file struct{ Vectors []cryptoVector }
-	linktest.Load(t, "cephx-crypto.json", &file)
-	if len(file.Vectors) < 9 {
-		t.Fatalf("only %d vectors", len(file.Vectors))
+	vectors := vectorsOf[cryptoVector](t, "cephx-crypto")
+	if len(vectors) < 9 {
+		t.Fatalf("only %d vectors", len(vectors))
 	}
-	for _, v := range file.Vectors {
+	for _, v := range vectors {
 		t.Run(v.Name, func(t *testing.T) {
 			k := key(t, v.Key)
 			switch {
@@ -173,19 +172,19 @@ type msgr1Vector struct {
 	Confounders     []hexBytes // of what this side encrypts
 	SessionKey      hexBytes   `json:"session_key_auth_service"`
 	AuthorizePlain  hexBytes   `json:"authorize_plain"`
+
+	// Of a renewal.
+	OldSecretID uint64   `json:"old_ticket_secret_id"`
+	OldBlob     hexBytes `json:"old_ticket_blob"`
+	OldKey      hexBytes `json:"old_session_key"`
+	Request3    hexBytes `json:"request_payload_3"`
+	Result3     hexBytes `json:"result_bl_3"`
 }
 
-func TestMonLoginOverMAuthVector(t *testing.T) {
-	for _, name := range []string{"cephx-mon-msgr1.json", "cephx-mon-msgr1-aes256k.json"} {
-		t.Run(name, func(t *testing.T) {
-			var file struct{ Vectors []msgr1Vector }
-			linktest.Load(t, name, &file)
-			replayMAuth(t, file.Vectors[0], file.Vectors[1], file.Vectors[2])
-		})
-	}
-}
+func TestMonLoginOverMAuthVector(t *testing.T) { eachRecording(t, "cephx-mon-msgr1", replayMAuth) }
 
-func replayMAuth(t *testing.T, start, login, extra msgr1Vector) {
+func replayMAuth(t *testing.T, vectors []msgr1Vector) {
+	start, login, extra := vectors[0], vectors[1], vectors[2]
 	c := vectorClient(t, login.EntityKey, login.ClientChallenge, extra.Nonce, extra.Confounders)
 
 	l := c.newLogin()
@@ -264,21 +263,30 @@ type msgr2Vector struct {
 	ServiceSecret  hexBytes `json:"service_secret"`
 }
 
-func msgr2Vectors(t *testing.T, file string) (mon, osd msgr2Vector) {
-	var f struct{ Vectors []msgr2Vector }
-	linktest.Load(t, file, &f)
-	return f.Vectors[0], f.Vectors[1]
+// vectorsOf are those of a file.
+func vectorsOf[V any](t *testing.T, file string) []V {
+	var f struct{ Vectors []V }
+	linktest.Load(t, file+".json", &f)
+	return f.Vectors
+}
+
+// eachRecording runs a test for the recording with each kind of keys.
+func eachRecording[V any](t *testing.T, name string, replay func(*testing.T, []V)) {
+	for _, name := range []string{name, name + "-aes256k"} {
+		t.Run(name, func(t *testing.T) { replay(t, vectorsOf[V](t, name)) })
+	}
 }
 
 // Matrix: AU-02
 func TestMsgr2Vectors(t *testing.T) {
 	for file, mode := range map[string]auth.Mode{
-		"cephx-msgr2-crc.json": auth.CRC, "cephx-msgr2-secure.json": auth.Secure,
-		"cephx-msgr2-crc-aes256k.json": auth.CRC, "cephx-msgr2-secure-aes256k.json": auth.Secure,
+		"cephx-msgr2-crc": auth.CRC, "cephx-msgr2-secure": auth.Secure,
+		"cephx-msgr2-crc-aes256k": auth.CRC, "cephx-msgr2-secure-aes256k": auth.Secure,
 		// Of the client's key, then of the services' secrets.
-		"cephx-msgr2-secure-aes-aes256k.json": auth.Secure, "cephx-msgr2-secure-aes256k-aes.json": auth.Secure,
+		"cephx-msgr2-secure-aes-aes256k": auth.Secure, "cephx-msgr2-secure-aes256k-aes": auth.Secure,
 	} {
-		mon, osd := msgr2Vectors(t, file)
+		both := vectorsOf[msgr2Vector](t, file)
+		mon, osd := both[0], both[1]
 		name := admin
 		if mon.Request != nil {
 			var err error
@@ -367,31 +375,25 @@ func replayService(t *testing.T, name wire.EntityName, v msgr2Vector, mode auth.
 	}
 }
 
-func TestReclaimVector(t *testing.T) {
-	for _, name := range []string{"cephx-reclaim.json", "cephx-reclaim-aes256k.json"} {
-		t.Run(name, func(t *testing.T) { replayReclaim(t, name) })
-	}
+type reclaimVector struct {
+	EntityKey    string   `json:"entity_key_base64"`
+	GlobalID     uint64   `json:"global_id"`
+	OldSecretID  uint64   `json:"old_ticket_secret_id"`
+	OldBlob      hexBytes `json:"old_ticket_blob"`
+	OldKey       hexBytes `json:"old_session_key"`
+	Request      hexBytes `json:"auth_request_payload"`
+	Challenge    hexBytes `json:"server_challenge_struct"`
+	RequestMore  hexBytes `json:"auth_request_more_payload"`
+	Done         hexBytes `json:"auth_done_payload"`
+	Grant        hexBytes `json:"new_msg_a_plain"`
+	TicketStruct hexBytes `json:"new_ticket_struct"`
+	SessionKey   hexBytes `json:"new_session_key"`
 }
 
-func replayReclaim(t *testing.T, name string) {
-	var file struct {
-		Vectors []struct {
-			EntityKey    string   `json:"entity_key_base64"`
-			GlobalID     uint64   `json:"global_id"`
-			OldSecretID  uint64   `json:"old_ticket_secret_id"`
-			OldBlob      hexBytes `json:"old_ticket_blob"`
-			OldKey       hexBytes `json:"old_session_key"`
-			Request      hexBytes `json:"auth_request_payload"`
-			Challenge    hexBytes `json:"server_challenge_struct"`
-			RequestMore  hexBytes `json:"auth_request_more_payload"`
-			Done         hexBytes `json:"auth_done_payload"`
-			Grant        hexBytes `json:"new_msg_a_plain"`
-			TicketStruct hexBytes `json:"new_ticket_struct"`
-			SessionKey   hexBytes `json:"new_session_key"`
-		}
-	}
-	linktest.Load(t, name, &file)
-	v := file.Vectors[0]
+func TestReclaimVector(t *testing.T) { eachRecording(t, "cephx-reclaim", replayReclaim) }
+
+func replayReclaim(t *testing.T, vectors []reclaimVector) {
+	v := vectors[0]
 	c := vectorClient(t, v.EntityKey, v.RequestMore[3:11])
 	c.globalID = v.GlobalID
 	c.tickets[serviceAuth] = &heldTicket{sessionKey: key(t, v.OldKey), ticket: ticket{v.OldSecretID, v.OldBlob}, expires: t0.Add(time.Hour)}
@@ -411,27 +413,20 @@ func replayReclaim(t *testing.T, name string) {
 	same(t, "grant", grant{got.sessionKey, defaultAuthTTL}.appendTo(nil), v.Grant)
 }
 
-func TestRotatingVector(t *testing.T) {
-	for _, name := range []string{"cephx-rotating.json", "cephx-rotating-aes256k.json"} {
-		t.Run(name, func(t *testing.T) { replayRotating(t, name) })
+type rotatingVector struct {
+	Reply     hexBytes `json:"reply_result_bl"`
+	Key       string   `json:"entity_key_base64"`
+	Plaintext hexBytes
+	Secrets   map[uint64]struct {
+		Key     hexBytes
+		Expires [2]int64
 	}
 }
 
-func replayRotating(t *testing.T, name string) {
-	var file struct {
-		Vectors []struct {
-			Request   hexBytes `json:"request_payload"`
-			Reply     hexBytes `json:"reply_result_bl"`
-			Key       string   `json:"entity_key_base64"`
-			Plaintext hexBytes
-			Secrets   map[uint64]struct {
-				Key     hexBytes
-				Expires [2]int64
-			}
-		}
-	}
-	linktest.Load(t, name, &file)
-	v := file.Vectors[0]
+func TestRotatingVector(t *testing.T) { eachRecording(t, "cephx-rotating", replayRotating) }
+
+func replayRotating(t *testing.T, vectors []rotatingVector) {
+	v := vectors[0]
 	c := vectorClient(t, v.Key)
 	s, err := c.openSecrets(v.Reply)
 	must(t, err)

@@ -2,11 +2,11 @@ package none
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -108,14 +108,12 @@ type payload struct {
 	globalID uint64
 }
 
-func (p payload) appendTo(dst []byte) []byte {
-	return binary.LittleEndian.AppendUint64(p.name.AppendTo(append(dst, p.form)), p.globalID)
-}
+func (p *payload) Layout(l *layout.Coder) { l.Fields(&p.form, &p.name, &p.globalID) }
 
 // decodePayload ignores bytes after the known fields.
-func decodePayload(b []byte) (payload, error) {
+func decodePayload(b []byte) (p payload, err error) {
 	r := wire.NewReader(b)
-	p := payload{form: r.U8(), name: r.EntityName(), globalID: r.U64()}
+	layout.Read(r, &p)
 	if err := r.Err(); err != nil {
 		return payload{}, fmt.Errorf("auth none: %w", err)
 	}
@@ -165,7 +163,7 @@ func (x *clientExchange) Request(context.Context) (auth.Method, []auth.Mode, []b
 		form = formMon
 	}
 	p := payload{form: form, name: x.client.name, globalID: x.client.GlobalID()}
-	return auth.None, []auth.Mode{auth.CRC}, p.appendTo(nil), nil
+	return auth.None, []auth.Mode{auth.CRC}, layout.Append(nil, &p), nil
 }
 
 // BadMethod implements [auth.ClientExchange]. It always gives up, as there is no other offer.

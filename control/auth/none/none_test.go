@@ -3,13 +3,13 @@ package none
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -22,21 +22,12 @@ const (
 
 var admin = wire.EntityName{Type: wire.Client, ID: "admin"}
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	p, err := hex.DecodeString(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
+var unhex = linktest.Unhex
 
 func request(t *testing.T, c *Client, peer wire.EntityType) []byte {
 	t.Helper()
 	x, err := c.Start(t.Context(), peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	m, modes, p, err := x.Request(t.Context())
 	if err != nil || m != auth.None || fmt.Sprint(modes) != "[crc]" {
 		t.Fatal(m, modes, err)
@@ -58,9 +49,7 @@ func TestRequestMatchesRecordedPayloads(t *testing.T) {
 		{"osd.0", 0x1005, wire.Mon, "0a040000000100000030" + "0510000000000000"},
 	} {
 		name, err := wire.ParseEntityName(c.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		linktest.Must(t, err)
 		client := NewClient(name)
 		client.SetGlobalID(c.id)
 		if got := request(t, client, c.peer); !bytes.Equal(got, unhex(t, c.want)) {
@@ -113,9 +102,7 @@ func TestServerByFormOfThePayload(t *testing.T) {
 		{"osd refuses nothing", osd(), nil, 0, auth.EACCES},
 	} {
 		x, err := c.server.Start(t.Context(), wire.Client, auth.None, auth.CRC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		linktest.Must(t, err)
 		reply, res, err := x.Handle(t.Context(), c.p)
 		if c.errno != 0 {
 			if res != nil || auth.Errno(err) != c.errno {

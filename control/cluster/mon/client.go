@@ -31,7 +31,7 @@ type Config struct {
 	// with method none.
 	Auth *cephx.Client
 	// None is the messenger's client of method none, which is told the number that a
-	// monitor gives us by msgr1; nil with cephx, or if there is no v1 address.
+	// monitor gives us by msgr1; not used with cephx, nil if there is no v1 address.
 	None *none.Client
 	// Timeout bounds an attempt to reach a monitor, and its answer to a
 	// renewal; 0: 10 s.
@@ -220,13 +220,13 @@ func (c *Client) Command(ctx context.Context, command map[string]string) (Output
 	return c.CommandWith(ctx, command, nil)
 }
 
-// CommandWith is Command with data, for example the value of "config-key set". The data must
-// not be changed before it returns, and not at all if it fails.
+// CommandWith is Command with data, for example the value of "config-key set". It takes a copy.
 func (c *Client) CommandWith(ctx context.Context, command map[string]string, data []byte) (Output, error) {
 	text, err := json.Marshal(command)
 	if err != nil {
 		return Output{}, err // of a map of strings: never
 	}
+	data = bytes.Clone(data) // a connection that is lost, or that ctx has given up, may read it a little longer
 	reply, err := c.ask(ctx, fmt.Sprintf("command %q", command["prefix"]), func(tid uint64) *control.Message {
 		return commandMessage(tid, c.MonMap().FSID, text, data)
 	})

@@ -53,6 +53,48 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	}
 }
 
+// The data of a command that is given up while it is being written belongs to the caller.
+func TestTheDataOfACommandIsTheCallersOnceItReturns(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	c.modes = []auth.Mode{auth.CRC} // the other one writes a copy
+	j := c.join("client.admin", nil)
+	stand, came := make(chan struct{}), make(chan []byte, 1)
+	stop := sync.OnceFunc(func() { close(stand) })
+	t.Cleanup(stop)
+	spy := func(m *control.Message) {
+		if len(m.Data) > 0 {
+			came <- bytes.Clone(m.Data[:4])
+		}
+	}
+	c.spy.Store(&spy)
+	c.mon.Core(0).Post(&loop.Task{Run: func(*loop.Core) { <-stand }}) // reads nothing
+	data := bytes.Repeat([]byte("data"), 6<<20)                       // more than a socket takes
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		defer cancel()
+		eventually(t, "a write under way", func() bool {
+			s, err := j.mon.Conn().Stats()
+			return err != nil || s.IO.BytesOut > uint64(len(data))
+		})
+	})
+	defer writing.Wait()
+	if _, err := j.mon.CommandWith(ctx, map[string]string{"prefix": "echo"}, data); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	copy(data[len(data)-4:], "else")
+	copy(data, "else")
+	stop()
+	select {
+	case got := <-came:
+		if string(got) != "data" {
+			t.Errorf("the monitor got %q", got)
+		}
+	case <-time.After(patience):
+		t.Error("the monitor got nothing")
+	}
+}
+
 // A command whose session is lost is sent again on the next one, and answered
 // once.
 func TestCommandsSurviveALostSession(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -80,6 +81,7 @@ type cluster struct {
 	addr, v1  wire.Addr
 	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
 	queue     int64                                  // Sending.QueueMessages of those who join
+	modes     []auth.Mode                            // that they offer; nil: the defaults
 }
 
 // typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
@@ -172,7 +174,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key, Now: c.clock.Now, Secrets: secrets})
 	check(t, err)
-	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys}, Sending: control.Sending{QueueMessages: c.queue}}
+	cfg := control.Config{Name: own.Name, Auth: control.Auth{Client: keys, Modes: c.modes}, Sending: control.Sending{QueueMessages: c.queue}}
 	if secrets != nil {
 		cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: own.Name.Type, Secrets: secrets, Now: c.clock.Now, TicketGrace: time.Millisecond})
 		check(t, err)

@@ -3,6 +3,7 @@ package mon_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,11 @@ import (
 // joinMsgr1 opens a session at the v1 address of a monitor.
 func joinMsgr1(t *testing.T, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
 	t.Helper()
-	who := name(t, "client.admin")
+	return joinMsgr1As(t, name(t, "client.admin"), at, keys)
+}
+
+func joinMsgr1As(t *testing.T, who wire.EntityName, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
+	t.Helper()
 	unproven := none.NewClient(who)
 	cfg := control.Config{Name: who, Auth: control.Auth{Client: unproven}}
 	if keys != nil {
@@ -80,6 +85,17 @@ func TestClientsOfMsgr1WithoutKeysAreNumbered(t *testing.T) {
 		whoami(t, client)
 		if got := unproven.GlobalID(); got != want {
 			t.Errorf("number %d, want %d", got, want)
+		}
+	}
+}
+
+// The server keeps the name of a client as long as its connection lasts, and nobody has proven it.
+func TestAClientOfMsgr1WithALongNameIsRefused(t *testing.T) {
+	c := startCluster(t, 0)
+	for size, want := range map[int]error{4096: nil, 4097: &auth.Refused{Errno: auth.EINVAL}, 1 << 20: &auth.Refused{Errno: auth.EINVAL}} {
+		who := wire.EntityName{Type: wire.Client, ID: strings.Repeat("x", size)}
+		if _, _, err := joinMsgr1As(t, who, c.v1, nil); !errors.Is(err, want) {
+			t.Errorf("a name of %d bytes: %.100v", size, err)
 		}
 	}
 }

@@ -53,6 +53,9 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		Timeouts:    control.Timeouts{KeepaliveEvery: 10 * time.Second, Keepalive: 30 * time.Second},
 	}
 	var keys *cephx.Client
+	unproven := none.NewClient(cfg.Name) // for method none
+	number := unproven.GlobalID
+	config.Auth.Client = unproven
 	if !cfg.Key.IsZero() {
 		var offer func(wire.EntityType) []auth.Mode
 		if len(cfg.Modes) > 0 {
@@ -62,12 +65,7 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		if keys, err = cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: cfg.Key, Modes: offer}); err != nil {
 			return nil, err
 		}
-		config.Auth.Client = keys
-	}
-	var unproven *none.Client
-	if keys == nil {
-		unproven = none.NewClient(cfg.Name)
-		config.Auth.Client = unproven
+		config.Auth.Client, number = keys, keys.GlobalID
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
 	if err != nil {
@@ -85,11 +83,7 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rados: connect as %v: %w", cfg.Name, err), c.Close())
 	}
-	if keys != nil {
-		c.number = keys.GlobalID()
-	} else {
-		c.number = unproven.GlobalID()
-	}
+	c.number = number()
 	c.Open(c.m)
 	return c, nil
 }

@@ -70,7 +70,7 @@
 //	Watch(WithTimeout), Notify(WithTimeout)   Object.Watch, Notify; a watch is renewed by itself
 //	Watcher: Events, Errors, Check            Handler.Notified, whose result is the Ack; Lost; Watch.Confirmed
 //	Watcher: ID, Delete; Conn: WatcherFlush   Watch.Cookie, Close; nothing
-//	Checksum                                  Object.Checksum
+//	Checksum                                  ReadOp.Checksum
 //	SetAllocationHint                         WriteOp.AllocHint, without flags
 //	Alignment, RequiresAlignment              nothing
 //	GetLastVersion                            the version that Object.Operate returns

@@ -15,10 +15,11 @@ import (
 const PieceSize = 16 << 20
 
 // Object is an object of a pool, whether it exists or not. It is a value; any goroutine. Each method is one
-// operation on the OSD, unless it has data beyond PieceSize.
+// operation on the OSD, unless it has data beyond PieceSize. What is rare has no method, and is a step of a
+// ReadOp or WriteOp.
 //
 // A read of an object that does not exist fails with ENOENT, for which errors.Is(err, fs.ErrNotExist) is
-// true; a write makes it, but for Truncate, Zero and Remove.
+// true; a write makes it, but for Truncate, Remove and WriteOp.Zero.
 type Object struct {
 	pool Pool
 	name string
@@ -114,20 +115,8 @@ func (o Object) ReadAll(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// SparseRead reads the extents that are stored.
-func (o Object) SparseRead(ctx context.Context, offset, length uint64) (Sparse, error) {
-	return read(ctx, o, func(op *ReadOp) *Result[Sparse] { return op.SparseRead(offset, length) })
-}
-
 // Stat returns size and time.
 func (o Object) Stat(ctx context.Context) (Info, error) { return read(ctx, o, (*ReadOp).Stat) }
-
-// Checksum has the OSD compute checksums (ReadOp.Checksum).
-func (o Object) Checksum(
-	ctx context.Context, kind ChecksumKind, seed, offset, length uint64, chunk uint32,
-) ([]uint64, error) {
-	return read(ctx, o, func(op *ReadOp) *Result[[]uint64] { return op.Checksum(kind, seed, offset, length, chunk) })
-}
 
 // Write writes at offset. The data must not change before it returns, and after an ErrUnknown never; that
 // holds for all writes.
@@ -167,22 +156,9 @@ func (o Object) pieces(ctx context.Context, code uint16, offset uint64, data []b
 	}
 }
 
-// WriteSame repeats a pattern over length bytes, a multiple of it.
-func (o Object) WriteSame(ctx context.Context, offset, length uint64, pattern []byte) error {
-	return o.write(ctx, func(op *WriteOp) { op.WriteSame(offset, length, pattern) })
-}
-
 // Truncate sets the size of an object that exists.
 func (o Object) Truncate(ctx context.Context, size uint64) error {
 	return o.write(ctx, func(op *WriteOp) { op.Truncate(size) })
-}
-
-// Zero makes zeros of a range. Without bytes nothing is sent: an OSD would abort.
-func (o Object) Zero(ctx context.Context, offset, length uint64) error {
-	if length == 0 {
-		return nil
-	}
-	return o.write(ctx, func(op *WriteOp) { op.Zero(offset, length) })
 }
 
 // Create makes the object. If exclusive it fails with EEXIST where there is one.
@@ -194,11 +170,6 @@ func (o Object) Create(ctx context.Context, exclusive bool) error {
 func (o Object) Remove(ctx context.Context) error {
 	o.pool = o.pool.WithFlags(FullForce)
 	return o.write(ctx, (*WriteOp).Remove)
-}
-
-// CopyFrom makes the object a copy of another one (WriteOp.CopyFrom).
-func (o Object) CopyFrom(ctx context.Context, from Object) error {
-	return o.write(ctx, func(op *WriteOp) { op.CopyFrom(from, 0) })
 }
 
 // Rollback gives the object the state of a snapshot; the pool's view has the snapshot context, if they are
@@ -263,12 +234,6 @@ func (o Object) RemoveOmap(ctx context.Context, keys ...string) error {
 
 // ClearOmap removes all of the omap.
 func (o Object) ClearOmap(ctx context.Context) error { return o.write(ctx, (*WriteOp).ClearOmap) }
-
-// Exec calls a method of a class of the OSD that does not change the object, and returns its output. One that
-// does is a step of a WriteOp.
-func (o Object) Exec(ctx context.Context, class, method string, in []byte) ([]byte, error) {
-	return read(ctx, o, func(op *ReadOp) *Result[[]byte] { return op.Exec(class, method, in) })
-}
 
 // Watchers lists the watchers of the object.
 func (o Object) Watchers(ctx context.Context) ([]Watcher, error) {

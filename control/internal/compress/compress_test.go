@@ -234,12 +234,7 @@ func FuzzDecompress(f *testing.F) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // forger is a compressor whose output is what the test wants. The frame
 // around it is right, checksums included.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/pierrec/lz4/v4"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
 // lz4Inputs are originals with long and short literals, near, far and
@@ -40,9 +42,7 @@ func TestBlocksOfTheLibraryAreDecoded(t *testing.T) {
 			} else {
 				n, err = lz4.CompressBlock(p, room, nil)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			linktest.Must(t, err)
 			if n == 0 {
 				continue // does not compress
 			}
@@ -161,9 +161,7 @@ func FuzzLZ4Block(f *testing.F) {
 func FuzzLZ4(f *testing.F) {
 	c := new(blocks)
 	packed, err := c.Compress(nil, []byte(strings.Repeat("seed ", 40)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	linktest.Must(f, err)
 	f.Add(packed, 1<<16)
 	f.Add(binary.LittleEndian.AppendUint32(nil, 1<<31), 100)
 	f.Fuzz(func(t *testing.T, p []byte, limit int) {

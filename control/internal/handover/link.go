@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
 )
 
@@ -179,13 +180,18 @@ func (l *link) refuse(err error) {
 // nothing is the payload of a record that says all by its type.
 func nothing(p []byte) []byte { return p }
 
-// read reads the record that is due.
-func read[T any](l *link, t recordType, decode func([]byte) (T, error)) (v T, err error) {
+// sendFields sends a record of fields.
+func (l *link) sendFields(t recordType, s layout.Structure) error {
+	return l.send(t, func(p []byte) []byte { return layout.Append(p, s) })
+}
+
+// read reads the record of fields that is due.
+func (l *link) read(t recordType, s layout.Structure) error {
 	p, err := expect(l.in, t)
 	if err != nil {
-		return v, err
+		return err
 	}
-	return decode(p)
+	return decode(p, t, s)
 }
 
 // awaitCommitted waits for the successor's commit. When the wait fails, it keeps the

@@ -28,9 +28,7 @@ func links(t *testing.T) (predecessor, successor *link) {
 
 func must(t testing.TB, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, errors.Join(errs...))
 }
 
 // More of them than one message takes.
@@ -64,7 +62,7 @@ func TestDescriptorsComeAcrossAndAreClosed(t *testing.T) {
 func TestARefusalIsReadInPlaceOfTheNextRecord(t *testing.T) {
 	p, s := links(t)
 	s.refuse(errors.New("no room"))
-	if _, err := read(p, recordHello, decodeHello); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
+	if err := p.read(recordHello, new(Hello)); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
 	}
 }

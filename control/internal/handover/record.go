@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -136,35 +137,26 @@ func expect(r *bufio.Reader, want recordType) ([]byte, error) {
 	return p, nil
 }
 
-func appendEntity(dst []byte, n wire.EntityName) []byte {
-	return wire.AppendString(append(dst, byte(n.Type)), n.ID)
+// message is the record of a message, whose payload follows.
+type message struct {
+	*dataplane.Message
+	lens [3]uint32 // of front, middle and data
 }
 
-func readEntity(r *wire.Reader) wire.EntityName {
-	return wire.EntityName{Type: wire.EntityType(r.U8()), ID: r.Str()}
+func (m *message) Layout(l *layout.Coder) {
+	l.Fields(&m.Type, &m.Priority, &m.Version, &m.CompatVersion, &m.DataOff, &m.TID, &m.lens[0], &m.lens[1], &m.lens[2])
 }
 
 // writeMessage writes a message and its payload.
 func writeMessage(w writer, m *dataplane.Message) error {
-	segs := [3][]byte{m.Front, m.Middle, m.Data}
-	for _, s := range segs {
+	segs, rec := [3][]byte{m.Front, m.Middle, m.Data}, message{Message: m}
+	for i, s := range segs {
 		if len(s) > segmentMax {
 			return Errorf("message with a segment of %d bytes", len(s))
 		}
+		rec.lens[i] = uint32(len(s))
 	}
-	err := writeRecord(w, recordMessage, func(p []byte) []byte {
-		p = le.AppendUint16(p, m.Type)
-		p = le.AppendUint16(p, m.Priority)
-		p = le.AppendUint16(p, m.Version)
-		p = le.AppendUint16(p, m.CompatVersion)
-		p = le.AppendUint16(p, m.DataOff)
-		p = le.AppendUint64(p, m.TID)
-		for _, s := range segs {
-			p = le.AppendUint32(p, uint32(len(s)))
-		}
-		return p
-	})
-	if err != nil {
+	if err := writeRecord(w, recordMessage, func(p []byte) []byte { return layout.Append(p, &rec) }); err != nil {
 		return err
 	}
 	for _, s := range segs {
@@ -186,20 +178,16 @@ func readMessage(r *bufio.Reader) (*dataplane.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	rd := wire.NewReader(p)
-	m := &dataplane.Message{
-		Type: rd.U16(), Priority: rd.U16(), Version: rd.U16(), CompatVersion: rd.U16(), DataOff: rd.U16(), TID: rd.U64(),
-	}
-	lens := [3]uint32{rd.U32(), rd.U32(), rd.U32()}
-	if err := broken(recordMessage, rd); err != nil {
+	m := message{Message: new(dataplane.Message)}
+	if err := decode(p, recordMessage, &m); err != nil {
 		return nil, err
 	}
 	for i, seg := range [3]*[]byte{&m.Front, &m.Middle, &m.Data} {
-		if *seg, err = readSegment(r, lens[i]); err != nil {
+		if *seg, err = readSegment(r, m.lens[i]); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	return m.Message, nil
 }
 
 func readSegment(r *bufio.Reader, n uint32) ([]byte, error) {
@@ -235,32 +223,29 @@ func (h *Hello) succeeds(o *Offer) bool {
 	return h.Entity == o.Entity && (h.AnyNonce || h.Nonce == o.Nonce)
 }
 
-func (h *Hello) appendTo(dst []byte) []byte {
-	dst = le.AppendUint64(dst, handoverMagic)
-	dst = le.AppendUint16(dst, handoverVersion)
-	dst = appendEntity(dst, h.Entity)
-	dst = le.AppendUint32(dst, h.Nonce)
-	return wire.AppendBool(dst, h.AnyNonce)
+// Layout implements [layout.Structure].
+func (h *Hello) Layout(l *layout.Coder) {
+	version(l)
+	l.Fields(&h.Entity.Type, &h.Entity.ID, &h.Nonce, &h.AnyNonce)
 }
 
-// readVersion reads the version, with which both sides begin.
-func readVersion(r *wire.Reader) {
-	if m := r.U64(); r.Err() == nil && m != handoverMagic {
+// version is the version, with which both sides begin.
+func version(l *layout.Coder) {
+	magic, v := uint64(handoverMagic), uint16(handoverVersion)
+	l.Fields(&magic, &v)
+	switch r := l.Reader(); {
+	case r == nil || r.Err() != nil:
+	case magic != handoverMagic:
 		r.Fail(Errorf("the other side speaks something else"))
-	}
-	if v := r.U16(); r.Err() == nil && v != handoverVersion {
+	case v != handoverVersion:
 		r.Fail(Errorf("version %d, we speak %d", v, handoverVersion))
 	}
 }
 
-func decodeHello(p []byte) (h Hello, err error) {
+// decode reads the payload of a record. Bytes behind the known fields are ignored.
+func decode(p []byte, t recordType, s layout.Structure) error {
 	r := wire.NewReader(p)
-	readVersion(r)
-	h = Hello{Entity: readEntity(r), Nonce: r.U32(), AnyNonce: r.Bool()}
-	return h, broken(recordHello, r)
-}
-
-func broken(t recordType, r *wire.Reader) error {
+	layout.Read(r, s)
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("%w: %v: %w", ErrHandOver, t, err)
 	}
@@ -279,29 +264,13 @@ type Offer struct {
 	Steering  uint32 // descriptors
 }
 
-func (o *Offer) appendTo(dst []byte) []byte {
-	dst = le.AppendUint64(dst, handoverMagic)
-	dst = le.AppendUint16(dst, handoverVersion)
-	dst = appendEntity(dst, o.Entity)
-	dst = le.AppendUint32(dst, o.Nonce)
-	dst = le.AppendUint64(dst, uint64(o.Number))
-	dst = wire.AppendBool(dst, o.Bound)
-	dst = o.Addrs.AppendTo(dst)
-	dst = le.AppendUint32(dst, o.Listeners)
-	return le.AppendUint32(dst, o.Steering)
-}
-
-func decodeOffer(p []byte) (o Offer, err error) {
-	r := wire.NewReader(p)
-	readVersion(r)
-	o = Offer{
-		Entity: readEntity(r), Nonce: r.U32(), Number: r.S64(), Bound: r.Bool(), Addrs: r.AddrVec(),
-		Listeners: r.U32(), Steering: r.U32(),
-	}
-	if o.Listeners > filesMax || o.Steering > filesMax {
+// Layout implements [layout.Structure].
+func (o *Offer) Layout(l *layout.Coder) {
+	version(l)
+	l.Fields(&o.Entity.Type, &o.Entity.ID, &o.Nonce, &o.Number, &o.Bound, &o.Addrs, &o.Listeners, &o.Steering)
+	if r := l.Reader(); r != nil && (o.Listeners > filesMax || o.Steering > filesMax) {
 		r.Fail(Errorf("%d descriptors", uint64(o.Listeners)+uint64(o.Steering)))
 	}
-	return o, broken(recordOffer, r)
 }
 
 // Done ends the sessions, and has their number.
@@ -311,17 +280,9 @@ type Done struct {
 	Messages uint64
 }
 
-func (d *Done) appendTo(dst []byte) []byte {
-	dst = le.AppendUint64(dst, d.Last.Msgr2)
-	dst = le.AppendUint64(dst, d.Last.Msgr1)
-	dst = le.AppendUint32(dst, d.Sessions)
-	return le.AppendUint64(dst, d.Messages)
-}
-
-func decodeDone(p []byte) (d Done, err error) {
-	r := wire.NewReader(p)
-	d = Done{Last: Attempts{Msgr2: r.U64(), Msgr1: r.U64()}, Sessions: r.U32(), Messages: r.U64()}
-	return d, broken(recordDone, r)
+// Layout implements [layout.Structure].
+func (d *Done) Layout(l *layout.Coder) {
+	l.Fields(&d.Last.Msgr2, &d.Last.Msgr1, &d.Sessions, &d.Messages)
 }
 
 // Session is one lossless session without its socket.
@@ -342,89 +303,59 @@ type Session struct {
 // ignores them, and a newer reader that misses them takes their defaults. So the version
 // of the conversation stays.
 
-// bools are the fields of one byte each, in their order.
-func (s *Session) bools() [10]*bool {
-	p := &s.Peer
-	return [...]*bool{
-		&p.Dialled, &p.Near, &p.Anonymous, &p.Proven, &p.NumberKnown, &s.Once,
-		&s.Policy.Server, &s.Policy.Standby, &s.Policy.ResetCheck, &s.Policy.Register,
-	}
-}
-
-// numbers are the fields of eight bytes each, in their order.
-func (s *Session) numbers() [10]*uint64 {
-	return [...]*uint64{
-		(*uint64)(&s.Policy.Supported), (*uint64)(&s.Policy.Required), (*uint64)(&s.Features), &s.PeerGlobalSeq, &s.ConnectSeq,
-		&s.Record.ClientCookie, &s.Record.ServerCookie, &s.Record.ToldSeq, &s.IO.InSeq, &s.IO.OutSeq,
-	}
-}
-
 // messages are the lists of messages, in their order.
 func (s *Session) messages() [3]*[]*dataplane.Message {
 	return [...]*[]*dataplane.Message{&s.IO.Sent, &s.IO.Replay, &s.IO.Queued}
 }
 
-// appendTo appends all but the messages.
-func (s *Session) appendTo(dst []byte) []byte {
-	dst = s.Peer.Target.AppendTo(dst)
-	dst = s.Peer.Addrs.AppendTo(append(dst, byte(s.Peer.Type)))
-	dst = appendEntity(dst, s.Peer.Entity)
-	dst = le.AppendUint64(dst, uint64(s.Peer.Number))
-	dst = wire.AppendString(dst, s.PolicyName)
-	for _, b := range s.bools() {
-		dst = wire.AppendBool(dst, *b)
-	}
-	for _, n := range s.numbers() {
-		dst = le.AppendUint64(dst, *n)
-	}
-	dst = le.AppendUint32(wire.AppendU32s(dst, s.Record.Told), s.Record.Opened)
-	for _, list := range s.messages() {
-		dst = le.AppendUint32(dst, uint32(len(*list)))
-	}
-	return dst
+// sessionRecord is the record of a session, whose messages follow.
+type sessionRecord struct {
+	*Session
+	lens [3]uint32 // of the lists of messages
 }
 
-// decodeSession is the other side of appendTo; lens are the numbers of messages
-// that follow.
-func decodeSession(p []byte) (s Session, lens [3]uint32, err error) {
-	r := wire.NewReader(p)
-	s.Peer.Target = r.Addr()
-	s.Peer.Type = wire.EntityType(r.U8())
-	s.Peer.Addrs = r.AddrVec()
-	s.Peer.Entity = readEntity(r)
-	s.Peer.Number = r.S64()
-	s.PolicyName = r.Str()
-	for _, b := range s.bools() {
-		*b = r.Bool()
-	}
-	for _, n := range s.numbers() {
-		*n = r.U64()
-	}
-	s.Record.Told, s.Record.Opened = r.U32s(), r.U32()
-	for i := range lens {
-		if lens[i] = r.U32(); lens[i] > messagesMax {
-			r.Fail(Errorf("%d messages", lens[i]))
+func (s *sessionRecord) Layout(l *layout.Coder) {
+	p := &s.Peer
+	l.Fields(
+		&p.Target, &p.Type, &p.Addrs, &p.Entity.Type, &p.Entity.ID, &p.Number, &s.PolicyName,
+		&p.Dialled, &p.Near, &p.Anonymous, &p.Proven, &p.NumberKnown, &s.Once,
+		&s.Policy.Server, &s.Policy.Standby, &s.Policy.ResetCheck, &s.Policy.Register,
+		&s.Policy.Supported, &s.Policy.Required, &s.Features, &s.PeerGlobalSeq, &s.ConnectSeq,
+		&s.Record.ClientCookie, &s.Record.ServerCookie, &s.Record.ToldSeq, &s.IO.InSeq, &s.IO.OutSeq,
+		&s.Record.Told, &s.Record.Opened, &s.lens[0], &s.lens[1], &s.lens[2],
+	)
+}
+
+// check says why the record that was read cannot be one of a session.
+func (s *sessionRecord) check() error {
+	for _, n := range s.lens {
+		if n > messagesMax {
+			return Errorf("%d messages", n)
 		}
 	}
-	if uint64(lens[0]) > s.IO.OutSeq {
-		r.Fail(Errorf("%d messages sent up to sequence %d", lens[0], s.IO.OutSeq))
+	if uint64(s.lens[0]) > s.IO.OutSeq {
+		return Errorf("%d messages sent up to sequence %d", s.lens[0], s.IO.OutSeq)
 	}
 	if s.Peer.Target.IsBlank() {
-		r.Fail(Errorf("session without an address"))
+		return Errorf("session without an address")
 	}
-	return s, lens, broken(recordSession, r)
+	return nil
 }
 
 // Write writes the session and its messages into a buffer, and returns their
 // number.
 func (s *Session) Write(w writer) (n uint64, err error) {
-	if err := writeRecord(w, recordSession, s.appendTo); err != nil {
+	rec := sessionRecord{Session: s}
+	for i, list := range s.messages() {
+		if len(*list) > messagesMax {
+			return 0, Errorf("session with %d messages", len(*list))
+		}
+		rec.lens[i] = uint32(len(*list))
+	}
+	if err := writeRecord(w, recordSession, func(p []byte) []byte { return layout.Append(p, &rec) }); err != nil {
 		return 0, err
 	}
 	for _, list := range s.messages() {
-		if len(*list) > messagesMax {
-			return n, Errorf("session with %d messages", len(*list))
-		}
 		for _, m := range *list {
 			if err := writeMessage(w, m); err != nil {
 				return n, err
@@ -437,12 +368,15 @@ func (s *Session) Write(w writer) (n uint64, err error) {
 
 // readSession reads the messages of the session with record p.
 func readSession(r *bufio.Reader, p []byte) (s Session, n uint64, err error) {
-	s, lens, err := decodeSession(p)
+	rec := sessionRecord{Session: &s}
+	if err = decode(p, recordSession, &rec); err == nil {
+		err = rec.check()
+	}
 	if err != nil {
 		return s, 0, err
 	}
 	for i, list := range s.messages() {
-		for range lens[i] {
+		for range rec.lens[i] {
 			m, err := readMessage(r)
 			if err != nil {
 				return s, n, err
@@ -474,7 +408,7 @@ func readSessions(r *bufio.Reader) (list []Session, d Done, err error) {
 			list = append(list, s)
 			messages += n
 		case recordDone:
-			if d, err = decodeDone(p); err != nil {
+			if err := decode(p, recordDone, &d); err != nil {
 				return nil, d, err
 			}
 			if d.Sessions != uint32(len(list)) || d.Messages != messages {

@@ -3,6 +3,8 @@ package handover
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -55,16 +58,31 @@ func sessionsRecords(t testing.TB, list []Session) []byte {
 		d.Sessions++
 		d.Messages += n
 	}
-	must(t, writeRecord(&b, recordDone, d.appendTo))
+	must(t, writeRecord(&b, recordDone, func(p []byte) []byte { return layout.Append(p, &d) }))
 	return b.Bytes()
+}
+
+// Processes of one version of the conversation understand each other, whatever their release: the
+// bytes of its records do not change.
+func TestTheBytesOfVersion2StayAsTheyAre(t *testing.T) {
+	s := someSession()
+	h, o := Hello{Entity: who, Nonce: 5, AnyNonce: true}, Offer{Entity: who, Nonce: 1, Number: -1, Bound: true, Addrs: s.Peer.Addrs, Listeners: 3, Steering: 6}
+	sum := sha256.New()
+	for _, p := range [][]byte{layout.Append(nil, &h), layout.Append(nil, &o), sessionsRecords(t, []Session{s})} {
+		sum.Write(p)
+	}
+	if got, want := hex.EncodeToString(sum.Sum(nil)), "fe55481fd1c65733bcbf8a5a3256c090ba58b7db2cd37401bdc1489332b7f5e0"; got != want {
+		t.Errorf("records of version %d have sum %s, want %s", handoverVersion, got, want)
+	}
 }
 
 // A process of a later version may send a longer record.
 func TestALongerRecordIsUnderstood(t *testing.T) {
 	want := someSession()
-	got, lens, err := decodeSession(append(want.appendTo(nil), make([]byte, 30)...))
-	if err != nil || lens != [3]uint32{2, 1, 2} || got.Record.Opened != want.Record.Opened {
-		t.Errorf("messages %v, opened by %d, %v", lens, got.Record.Opened, err)
+	p := layout.Append(nil, &sessionRecord{&want, [3]uint32{2, 1, 2}})
+	got := sessionRecord{Session: new(Session)}
+	if err := decode(append(p, make([]byte, 30)...), recordSession, &got); err != nil || got.lens != [3]uint32{2, 1, 2} || got.Record.Opened != want.Record.Opened {
+		t.Errorf("messages %v, opened by %d, %v", got.lens, got.Record.Opened, err)
 	}
 }
 
@@ -102,6 +120,15 @@ func TestSessionsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+// decoded decodes the payload of a record.
+func decoded[T any, P interface {
+	*T
+	layout.Structure
+}](t recordType, p []byte) (v T, err error) {
+	err = decode(p, t, P(&v))
+	return v, err
+}
+
 func onlyError[T any](_ T, err error) error { return err }
 
 func wantHandOver(t *testing.T, what string, err error) {
@@ -113,20 +140,20 @@ func wantHandOver(t *testing.T, what string, err error) {
 
 func TestIdentityComesBackAsItWas(t *testing.T) {
 	h := Hello{Entity: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: 5}
-	if got, err := decodeHello(h.appendTo(nil)); err != nil || got != h {
+	if got, err := decoded[Hello](recordHello, layout.Append(nil, &h)); err != nil || got != h {
 		t.Errorf("%+v, %v", got, err)
 	}
 	o := Offer{Entity: h.Entity, Nonce: 1, Number: -1, Bound: true, Addrs: someSession().Peer.Addrs, Listeners: 3, Steering: 6}
-	if got, err := decodeOffer(o.appendTo(nil)); err != nil || !reflect.DeepEqual(got, o) {
+	if got, err := decoded[Offer](recordOffer, layout.Append(nil, &o)); err != nil || !reflect.DeepEqual(got, o) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	o.Listeners = filesMax + 1
-	wantHandOver(t, "too many descriptors", onlyError(decodeOffer(o.appendTo(nil))))
-	p := h.appendTo(nil)
+	wantHandOver(t, "too many descriptors", onlyError(decoded[Offer](recordOffer, layout.Append(nil, &o))))
+	p := layout.Append(nil, &h)
 	p[8]++ // version
-	wantHandOver(t, "another version", onlyError(decodeHello(p)))
+	wantHandOver(t, "another version", onlyError(decoded[Hello](recordHello, p)))
 	p[0]++ // magic
-	wantHandOver(t, "something else", onlyError(decodeHello(p)))
+	wantHandOver(t, "something else", onlyError(decoded[Hello](recordHello, p)))
 }
 
 func TestBrokenSessionsAreRefused(t *testing.T) {
@@ -151,7 +178,7 @@ func TestBrokenSessionsAreRefused(t *testing.T) {
 	for name, p := range map[string][]byte{
 		"sent more than its sequence": sessionsRecords(t, []Session{short}),
 		"no address":                  sessionsRecords(t, []Session{blank}),
-		"wrong count":                 record(recordDone, wrong.appendTo(nil)),
+		"wrong count":                 record(recordDone, layout.Append(nil, &wrong)),
 		"message without a session":   message,
 		"unknown record":              {99, 0, 0, 0, 0},
 		"record too long":             {byte(recordSession), 0, 0, 0, 1},
@@ -208,15 +235,15 @@ func FuzzSessions(f *testing.F) {
 func FuzzHandOverIdentity(f *testing.F) {
 	h := Hello{Entity: wire.EntityName{Type: wire.OSD, ID: "0"}, AnyNonce: true}
 	o := Offer{Entity: h.Entity, Addrs: someSession().Peer.Addrs, Listeners: 2}
-	f.Add(h.appendTo(nil))
-	f.Add(o.appendTo(nil))
+	f.Add(layout.Append(nil, &h))
+	f.Add(layout.Append(nil, &o))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		if got, err := decodeHello(p); err == nil {
-			if again, err := decodeHello(got.appendTo(nil)); err != nil || again != got {
+		if got, err := decoded[Hello](recordHello, p); err == nil {
+			if again, err := decoded[Hello](recordHello, layout.Append(nil, &got)); err != nil || again != got {
 				t.Fatalf("%+v, %v", again, err)
 			}
 		}
-		if got, err := decodeOffer(p); err == nil && (got.Listeners > filesMax || got.Steering > filesMax) {
+		if got, err := decoded[Offer](recordOffer, p); err == nil && (got.Listeners > filesMax || got.Steering > filesMax) {
 			t.Fatalf("%+v", got)
 		}
 	})

@@ -112,8 +112,8 @@ func prepare(l *link, p Predecessor) error {
 	if err := l.sameUser(); err != nil {
 		return err
 	}
-	h, err := read(l, recordHello, decodeHello)
-	if err != nil {
+	var h Hello
+	if err := l.read(recordHello, &h); err != nil {
 		return err
 	}
 	o := p.Offer()
@@ -131,7 +131,7 @@ func prepare(l *link, p Predecessor) error {
 	}
 	defer steering.Close()
 	o.Listeners, o.Steering = uint32(len(listeners.FDs)), uint32(len(steering.FDs))
-	if err = l.send(recordOffer, o.appendTo); err == nil {
+	if err = l.sendFields(recordOffer, &o); err == nil {
 		err = l.sendFiles(recordListeners, listeners.FDs)
 	}
 	if err == nil {
@@ -251,7 +251,7 @@ func sendSessions(ctx context.Context, l *link, p Predecessor, sessions []Frozen
 	if err != nil {
 		return err
 	}
-	return l.send(recordDone, d.appendTo)
+	return l.sendFields(recordDone, &d)
 }
 
 // record takes a session out of its core.
@@ -367,11 +367,11 @@ func receive(l *link, s Successor) error {
 	if err := l.sameUser(); err != nil {
 		return err
 	}
-	if err := l.send(recordHello, h.appendTo); err != nil {
+	if err := l.sendFields(recordHello, &h); err != nil {
 		return err
 	}
-	o, err := read(l, recordOffer, decodeOffer)
-	if err != nil {
+	var o Offer
+	if err := l.read(recordOffer, &o); err != nil {
 		return err
 	}
 	if !h.succeeds(&o) {

@@ -17,14 +17,11 @@ import (
 
 // Acceptor is an acceptor after the exchange of addresses.
 type Acceptor struct {
-	conn
-	cfg        AcceptConfig
-	connect    wire1.Connect // the last
-	authorizer []byte        // that came with it
-	x          auth.ServerExchange
-	method     auth.Method // of x
-	proof      []byte      // for the next reply that has room for it
-	refusal    error       // why the last authorizer was bad
+	conn[auth.ServerExchange]
+	cfg     AcceptConfig
+	connect wire1.Connect // the last
+	proof   []byte        // for the next reply that has room for it
+	refusal error         // why the last authorizer was bad
 }
 
 // Accept exchanges banners and addresses with a connector. The next step is
@@ -34,7 +31,7 @@ type Acceptor struct {
 // and the caller closes it. Give ctx a deadline: a peer may stay silent for ever.
 func Accept(ctx context.Context, link handshake.Link, cfg AcceptConfig) (*Acceptor, error) {
 	a := &Acceptor{cfg: cfg}
-	a.conn = conn{Run: handshake.Run{Peer: &a.cfg.PeerAddr}, opts: &a.cfg.Options}
+	a.conn = conn[auth.ServerExchange]{Run: handshake.Run{Peer: &a.cfg.PeerAddr}, opts: &a.cfg.Options}
 	a.link.Begin(link, cfg.Probe)
 	if err := a.addresses(ctx); err != nil {
 		return nil, a.fail(ctx, err)
@@ -167,14 +164,6 @@ func (a *Acceptor) verify(ctx context.Context) (session1.Authorizer, error) {
 	return session1.AuthorizerGood, a.adopt(res, m)
 }
 
-// forget ends the exchange under way.
-func (a *Acceptor) forget() {
-	if a.x != nil {
-		handshake.Wipe(a.x)
-	}
-	a.x = nil
-}
-
 // Reply sends an answer of the machine. It adds the bytes of the authentication to a
 // challenge and to an answer that opens the connection.
 func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
@@ -199,18 +188,4 @@ func (a *Acceptor) Reply(ctx context.Context, r session1.Answer) error {
 func (a *Acceptor) ReadSeq(ctx context.Context) (wire1.Seq, error) {
 	s, err := a.readSeq(ctx)
 	return s, a.fail(ctx, err)
-}
-
-// fail is conn.fail, and ends an exchange that is under way.
-func (a *Acceptor) fail(ctx context.Context, err error) error {
-	if err != nil {
-		a.forget()
-	}
-	return a.conn.fail(ctx, err)
-}
-
-// Wipe overwrites the secrets, and ends an exchange under way.
-func (a *Acceptor) Wipe() {
-	a.forget()
-	a.conn.Wipe()
 }

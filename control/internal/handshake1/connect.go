@@ -14,10 +14,11 @@ import (
 
 // Connector is a connector after the exchange of addresses.
 type Connector struct {
-	conn
-	cfg  ConnectConfig
-	own  wire.Addr
-	seen wire.Addr
+	conn[auth.ClientExchange]
+	cfg   ConnectConfig
+	own   wire.Addr
+	seen  wire.Addr
+	modes []auth.Mode // of the last authorizer
 }
 
 // Connect exchanges banners and addresses with an acceptor. The next step is Ask.
@@ -26,7 +27,7 @@ type Connector struct {
 // terminal. The link is of no use then, and the caller closes it. Give ctx a deadline.
 func Connect(ctx context.Context, link handshake.Link, cfg ConnectConfig) (*Connector, error) {
 	c := &Connector{cfg: cfg}
-	c.conn = conn{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
+	c.conn = conn[auth.ClientExchange]{Run: handshake.Run{Peer: &c.cfg.Target}, opts: &c.cfg.Options, remote: cfg.Target}
 	c.link.Begin(link, cfg.Probe)
 	if err := c.addresses(ctx); err != nil {
 		return nil, c.fail(ctx, err)
@@ -85,7 +86,9 @@ func sameAcceptor(said, dialled wire.Addr) bool {
 // Ask sends a connect message of the machine with an authorizer, and returns the answer.
 // If that opens the connection, the acceptor's proof in it was verified. Ask itself
 // answers challenges, and tries a fresh authorizer after a refused one; if that is refused
-// too, it is an error.
+// too, it is an error. Later calls show the authorizer again that has answered the challenge: an
+// acceptor of Ceph challenges once on a socket, and refuses an authorizer without the answer
+// (Ceph's ProtocolV1.cc). Where the acceptor refuses it, there is a whole exchange once more.
 func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, error) {
 	if !Authorizes(c.cfg.EntityType, c.cfg.PeerType) {
 		a, _, err := c.exchange(ctx, m, nil)
@@ -94,58 +97,82 @@ func (c *Connector) Ask(ctx context.Context, m wire1.Connect) (session1.Answer, 
 		}
 		return a, c.fail(ctx, err)
 	}
-	c.At(handshake.StageAuth, "make an authorizer")
-	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
-	if err != nil {
-		return session1.Answer{}, c.fail(ctx, handshake.GaveUp(err))
-	}
-	defer handshake.Wipe(x)
-	a, err := c.authorized(ctx, x, m)
+	a, err := c.authorized(ctx, m)
 	return a, c.fail(ctx, err)
 }
 
 // authorized is Ask with an authorizer.
-func (c *Connector) authorized(ctx context.Context, x auth.ClientExchange, m wire1.Connect) (a session1.Answer, err error) {
-	method, modes, payload, err := x.Request(ctx)
-	if err != nil {
-		return a, handshake.GaveUp(err)
+func (c *Connector) authorized(ctx context.Context, m wire1.Connect) (a session1.Answer, err error) {
+	again := c.x != nil
+	if !again {
+		if err := c.start(ctx); err != nil {
+			return a, err
+		}
 	}
 	for range maxRounds {
-		if _, err := auth.PickMode(method, modes, []auth.Mode{auth.CRC}); err != nil {
+		if _, err := auth.PickMode(c.method, c.modes, []auth.Mode{auth.CRC}); err != nil {
 			return a, handshake.GaveUp(err) // msgr1 has no other
 		}
-		m.AuthMethod = uint32(method)
+		m.AuthMethod = uint32(c.method)
 		var proof []byte
-		if a, proof, err = c.exchange(ctx, m, payload); err != nil {
+		if a, proof, err = c.exchange(ctx, m, c.authorizer); err != nil {
 			return a, err
 		}
 		switch a.Tag {
 		case wire1.TagChallengeAuthorizer:
 			c.At(handshake.StageAuth, "answer a challenge")
-			if payload, err = x.ReplyMore(ctx, proof); err != nil {
+			if c.authorizer, err = c.x.ReplyMore(ctx, proof); err != nil {
 				return a, handshake.GaveUp(err)
 			}
 		case wire1.TagBadAuthorizer:
+			if again { // it was good before: this acceptor wants a whole exchange
+				again = false
+				if err := c.start(ctx); err != nil {
+					return a, err
+				}
+				continue
+			}
 			c.At(handshake.StageAuth, "make another authorizer")
-			if err := x.BadMethod(ctx, method, auth.EACCES, []auth.Method{method}, modes); err != nil {
+			if err := c.x.BadMethod(ctx, c.method, auth.EACCES, []auth.Method{c.method}, c.modes); err != nil {
 				return a, handshake.GaveUp(err)
 			}
-			if method, modes, payload, err = x.Request(ctx); err != nil {
-				return a, handshake.GaveUp(err)
+			if err := c.request(ctx); err != nil {
+				return a, err
 			}
 		case wire1.TagReady, wire1.TagSeq:
 			c.At(handshake.StageAuth, "verify the acceptor")
-			res, err := x.Done(ctx, 0, auth.CRC, proof)
+			res, err := c.x.Done(ctx, 0, auth.CRC, proof)
 			if err != nil {
 				res.Wipe()
 				return a, err
 			}
-			return a, c.adopt(res, method)
+			c.forget()
+			return a, c.adopt(res, c.method)
 		default:
 			return a, nil
 		}
 	}
 	return a, fmt.Errorf("%w: %d authorizers", handshake.ErrTooManyRounds, maxRounds)
+}
+
+// start begins an exchange, in place of one that may be under way.
+func (c *Connector) start(ctx context.Context) error {
+	c.forget()
+	c.At(handshake.StageAuth, "make an authorizer")
+	x, err := c.cfg.Auth.Start(ctx, c.cfg.PeerType)
+	if err != nil {
+		return handshake.GaveUp(err)
+	}
+	c.x = x
+	return c.request(ctx)
+}
+
+// request makes a fresh authorizer.
+func (c *Connector) request(ctx context.Context) (err error) {
+	if c.method, c.modes, c.authorizer, err = c.x.Request(ctx); err != nil {
+		err = handshake.GaveUp(err)
+	}
+	return err
 }
 
 // exchange sends one connect message, and reads the answer to it with all that belongs to

@@ -51,12 +51,7 @@ func noneAuth() pair {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // cephxAuth is a pair whose client has a ticket for the osd.
 func cephxAuth(t testing.TB, modes ...auth.Mode) pair {
@@ -347,6 +342,66 @@ func TestAFreshAuthorizerIsTakenOnTheSameSocket(t *testing.T) {
 	p.ac.Auth = &lateServer{none.NewServer(none.ServerConfig{}), 1000, &auth.Refused{Errno: auth.EACCES}}
 	x, _ = p.run(t.Context())
 	wantError(t, x.err, handshake.StageAuth, handshake.ErrTooManyRounds)
+}
+
+// payloads keeps the authorizers that it is shown.
+type payloads struct {
+	auth.Server
+	shown [][]byte
+}
+
+type shownExchange struct {
+	auth.ServerExchange
+	s *payloads
+}
+
+func (s *payloads) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
+	x, err := s.Server.Start(ctx, peer, m, mode)
+	return shownExchange{x, s}, err
+}
+
+func (x shownExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
+	x.s.shown = append(x.s.shown, p)
+	return x.ServerExchange.Handle(ctx, p)
+}
+
+// An acceptor of Ceph keeps its challenge as long as the socket lives: a connect message that it wants again comes with the authorizer
+// that has answered it. An acceptor of ours challenges again.
+// Matrix: V1-02
+func TestTheAuthorizerThatAnswersAChallengeIsShownAgain(t *testing.T) {
+	p := cephxAuth(t)
+	server := &payloads{Server: p.ac.Auth}
+	p.ac.Auth = server
+	x, y := linktest.New()
+	accepted := make(chan error, 1)
+	go func() {
+		a, err := handshake1.Accept(t.Context(), y, p.ac)
+		for _, tag := range []wire1.Tag{wire1.TagChallengeAuthorizer, wire1.TagRetrySession, wire1.TagChallengeAuthorizer, wire1.TagReady} {
+			if err == nil {
+				_, err = a.ReadConnect(t.Context())
+			}
+			if err == nil {
+				_, err = a.Verify(t.Context())
+			}
+			if err == nil {
+				err = a.Reply(t.Context(), session1.Answer{Reply: wire1.Reply{Tag: tag}})
+			}
+		}
+		y.Out.Close()
+		accepted <- err
+	}()
+	c, err := handshake1.Connect(t.Context(), x, p.cc)
+	must(t, err)
+	for _, tag := range []wire1.Tag{wire1.TagRetrySession, wire1.TagReady} {
+		a, err := c.Ask(t.Context(), wire1.Connect{Features: p.cHas, HostType: uint32(wire.Client)})
+		if must(t, err); a.Tag != tag {
+			t.Fatalf("answer %v, want %v", a.Tag, tag)
+		}
+	}
+	must(t, <-accepted)
+	if got := server.shown; len(got) != 4 || !bytes.Equal(got[1], got[2]) || c.Auth() == nil {
+		t.Errorf("%d authorizers: the second is %x, the third %x", len(got), got[1], got[2])
+	}
 }
 
 func TestConnectorChecksTheAcceptorsAddress(t *testing.T) {

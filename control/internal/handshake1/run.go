@@ -38,17 +38,21 @@ func Authorizes(connector, acceptor wire.EntityType) bool {
 	return acceptor != wire.Mon || connector == wire.Mon
 }
 
-// conn is the part of both roles: the link, the current step, and the outcome.
-type conn struct {
+// conn is the part of both roles: the link, the current step, the exchange under way, which is of type X, and
+// the outcome.
+type conn[X any] struct {
 	handshake.Run
-	link   handshake.Transport
-	opts   *Options
-	remote wire.Addr    // the peer's address, for the old header
-	res    *auth.Result // of the last authorizer that was good; nil: there was none
+	link       handshake.Transport
+	opts       *Options
+	remote     wire.Addr    // the peer's address, for the old header
+	x          X            // nil: none is under way
+	method     auth.Method  // of x
+	authorizer []byte       // of the last connect message
+	res        *auth.Result // of the last authorizer that was good; nil: there was none
 }
 
 // fail ends the handshake, and wraps err with where it happened; nil stays nil.
-func (c *conn) fail(ctx context.Context, err error) error {
+func (c *conn[X]) fail(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -59,35 +63,44 @@ func (c *conn) fail(ctx context.Context, err error) error {
 
 // Auth is the outcome of authentication, nil without an authorizer. Its secrets are there
 // until Release.
-func (c *conn) Auth() *auth.Result { return c.res }
+func (c *conn[X]) Auth() *auth.Result { return c.res }
 
-// Wipe overwrites the secrets.
-func (c *conn) Wipe() { c.res.Wipe() }
+// Wipe overwrites the secrets, and ends an exchange under way.
+func (c *conn[X]) Wipe() {
+	c.forget()
+	c.res.Wipe()
+}
+
+// forget ends the exchange under way.
+func (c *conn[X]) forget() {
+	handshake.Wipe(c.x)
+	c.x = *new(X)
+}
 
 // tapped shows a part of the handshake to the tap.
-func (c *conn) tapped(sent bool, kind probe.PartKind, p []byte) {
+func (c *conn[X]) tapped(sent bool, kind probe.PartKind, p []byte) {
 	if c.opts.Tap != nil {
 		c.opts.Tap.Part(probe.Part{Sent: sent, Kind: kind, Bytes: p})
 	}
 }
 
 // probed asks the probe before and after a step.
-func (c *conn) probed(ctx context.Context, s probe.Step, do func() error) error {
+func (c *conn[X]) probed(ctx context.Context, s probe.Step, do func() error) error {
 	return c.link.Probed(ctx, probe.Point{Step: s}, do)
 }
 
 // writeAt writes at a point of the probe.
-func (c *conn) writeAt(ctx context.Context, s probe.Step, p []byte) error {
+func (c *conn[X]) writeAt(ctx context.Context, s probe.Step, p []byte) error {
 	return c.probed(ctx, s, func() error { return c.link.Write(ctx, p) })
 }
 
 // readAt reads at a point of the probe.
-func (c *conn) readAt(ctx context.Context, s probe.Step, p []byte) error {
+func (c *conn[X]) readAt(ctx context.Context, s probe.Step, p []byte) error {
 	return c.probed(ctx, s, func() error { return c.link.ReadFull(ctx, p) })
 }
 
 // readHello reads size bytes, which begin with the banner.
-func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
+func (c *conn[X]) readHello(ctx context.Context, size int) ([]byte, error) {
 	c.At(handshake.StageBanner, "read the banner")
 	p := make([]byte, size)
 	err := c.probed(ctx, probe.BannerRead, func() error {
@@ -100,7 +113,7 @@ func (c *conn) readHello(ctx context.Context, size int) ([]byte, error) {
 	return p, c.readAt(ctx, probe.BannerPayloadRead, p[wire1.BannerSize:])
 }
 
-func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
+func (c *conn[X]) readSeq(ctx context.Context) (wire1.Seq, error) {
 	var p [wire1.SeqSize]byte
 	c.At(StageConnect, "read the sequence")
 	if err := c.readAt(ctx, probe.SeqRead, p[:]); err != nil {
@@ -111,7 +124,7 @@ func (c *conn) readSeq(ctx context.Context) (wire1.Seq, error) {
 }
 
 // adopt checks the outcome of authentication.
-func (c *conn) adopt(res *auth.Result, m auth.Method) error {
+func (c *conn[X]) adopt(res *auth.Result, m auth.Method) error {
 	if err := handshake.CheckResult(res, m); err != nil {
 		res.Wipe()
 		return err
@@ -171,7 +184,7 @@ type AcceptConfig struct {
 // support, and overwrites the secrets. Messages are signed if the authorizer was one of
 // cephx and both sides have MSG_AUTH; the form of the signature is that of CEPHX_V2 if
 // both have that. The decoder has the limits of the options.
-func (c *conn) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder, error) {
+func (c *conn[X]) Release(features wire.Features) (*frame1.Encoder, *frame1.Decoder, error) {
 	defer c.Wipe()
 	cfg := frame1.Config{Form: wire1.FormOf(features), NoDataCRC: c.opts.NoDataCRC}
 	var signers [2]frame1.Signer

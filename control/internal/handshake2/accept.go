@@ -63,13 +63,9 @@ func (a *acceptor) handshake(ctx context.Context) error {
 func (a *acceptor) authenticate(ctx context.Context) (*frame.Keys, error) {
 	for range maxAuthRequests {
 		a.At(handshake.StageAuth, "read AUTH_REQUEST")
-		_, payload, err := a.expect(ctx, frame.TagAuthRequest)
+		req, err := receive(ctx, &a.run, frame.TagAuthRequest, wire2.DecodeAuthRequest)
 		if err != nil {
 			return nil, a.afterRefusal(err)
-		}
-		req, err := wire2.DecodeAuthRequest(payload)
-		if err != nil {
-			return nil, err
 		}
 		keys, refusal, err := a.exchange(ctx, req)
 		if refusal == nil || err != nil {
@@ -124,11 +120,7 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 			return nil, nil, err
 		}
 		a.At(handshake.StageAuth, "read AUTH_REQUEST_MORE")
-		_, p, err := a.expect(ctx, frame.TagAuthRequestMore)
-		if err != nil {
-			return nil, nil, err
-		}
-		more, err := wire2.DecodeAuthMore(p)
+		more, err := receive(ctx, &a.run, frame.TagAuthRequestMore, wire2.DecodeAuthMore)
 		if err != nil {
 			return nil, nil, err
 		}

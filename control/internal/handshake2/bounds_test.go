@@ -256,9 +256,4 @@ func wantError(t testing.TB, err error) *handshake.Error {
 	return e
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must

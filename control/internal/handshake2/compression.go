@@ -30,11 +30,7 @@ func (r *run) offerCompression(ctx context.Context, c *Compression) (wire.Compre
 	if err := r.s.WriteFrame(ctx, frame.TagCompressionRequest, req.AppendTo(r.s.Scratch())); err != nil {
 		return 0, err
 	}
-	_, payload, err := r.expect(ctx, frame.TagCompressionDone)
-	if err != nil {
-		return 0, err
-	}
-	done, err := wire2.DecodeCompressionDone(payload)
+	done, err := receive(ctx, r, frame.TagCompressionDone, wire2.DecodeCompressionDone)
 	if err != nil {
 		return 0, err
 	}
@@ -50,11 +46,7 @@ func (r *run) offerCompression(ctx context.Context, c *Compression) (wire.Compre
 
 // chooseCompression answers, as an acceptor, and returns the method to use.
 func (r *run) chooseCompression(ctx context.Context, c *Compression) (wire.CompressionMethod, error) {
-	_, payload, err := r.expect(ctx, frame.TagCompressionRequest)
-	if err != nil {
-		return 0, err
-	}
-	req, err := wire2.DecodeCompressionRequest(payload)
+	req, err := receive(ctx, r, frame.TagCompressionRequest, wire2.DecodeCompressionRequest)
 	if err != nil {
 		return 0, err
 	}

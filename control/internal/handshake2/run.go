@@ -73,7 +73,7 @@ func (r *run) banners(ctx context.Context) error {
 		r.s.enc.SetSegmentCRC(false)
 		r.s.dec.SetSegmentCRC(false)
 	}
-	r.peer.Features, r.peer.Revision = features, revision(features)
+	r.peer.Features, r.peer.Revision = features, wire2.RevisionOf(features)
 	return err
 }
 
@@ -88,11 +88,7 @@ func (r *run) hello(ctx context.Context, peerAddr wire.Addr) (wire2.Hello, error
 		return wire2.Hello{}, err
 	}
 	r.At(handshake.StageHello, "read HELLO")
-	_, payload, err := r.expect(ctx, frame.TagHello)
-	if err != nil {
-		return wire2.Hello{}, err
-	}
-	h, err := wire2.DecodeHello(payload)
+	h, err := receive(ctx, r, frame.TagHello, wire2.DecodeHello)
 	r.peer.EntityType = h.EntityType
 	return h, err
 }
@@ -205,6 +201,15 @@ func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte,
 		return 0, nil, unexpected(tag, tags...)
 	}
 	return tag, payload, nil
+}
+
+// receive reads a frame with that tag and what it says.
+func receive[T any](ctx context.Context, r *run, tag frame.Tag, decode func([]byte) (T, error)) (v T, err error) {
+	_, payload, err := r.expect(ctx, tag)
+	if err == nil {
+		v, err = decode(payload)
+	}
+	return v, err
 }
 
 // unexpected makes the error for a frame that is not legal in this state.

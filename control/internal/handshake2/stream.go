@@ -8,7 +8,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -212,15 +211,8 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 		return 0, fmt.Errorf("%w: peer requires 0x%x", handshake.ErrFeatures, missing)
 	}
 	features = own.Supported & peer.Supported
-	s.start(revision(features))
+	s.start(wire2.RevisionOf(features))
 	return features, nil
-}
-
-func revision(features uint64) frame.Revision {
-	if features&wire.BannerRevision1 != 0 {
-		return frame.Rev1
-	}
-	return frame.Rev0
 }
 
 // readBanner reads a part of the peer's banner; see handshake.Transport.

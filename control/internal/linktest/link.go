@@ -151,9 +151,7 @@ func UnixPair(t testing.TB) (a, b *net.UnixConn) {
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "pair")
 		c, errConn := net.FileConn(f)
-		if err = errors.Join(err, errConn, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, errors.Join(err, errConn, f.Close()))
 		t.Cleanup(func() { _ = c.Close() })
 		conns[i] = c.(*net.UnixConn)
 	}
@@ -169,13 +167,25 @@ func (h *Hex) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// Unhex is the bytes that hexadecimal digits stand for.
+func Unhex(t testing.TB, digits string) []byte {
+	t.Helper()
+	p, err := hex.DecodeString(digits)
+	Must(t, err)
+	return p
+}
+
 // Load reads a recording of testdata, which is JSON.
 func Load(t testing.TB, name string, into any) {
 	t.Helper()
 	p, err := os.ReadFile("testdata/" + name)
-	if err == nil {
-		err = json.Unmarshal(p, into)
-	}
+	Must(t, err)
+	Must(t, json.Unmarshal(p, into))
+}
+
+// Must ends the test at an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,12 +78,16 @@ type privateListener struct {
 // Addr is the path.
 func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
 
-// Close stops listening and removes the path if it is still ours.
+// Close stops listening, and removes the path if it is still ours.
 func (l *privateListener) Close() error {
-	if err := l.remove(); err != nil && !os.IsNotExist(err) {
+	err := l.remove()
+	if os.IsNotExist(err) {
+		err = nil
+	}
+	if err = errors.Join(err, l.UnixListener.Close()); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	return l.UnixListener.Close()
+	return nil
 }
 
 // remove looks at what it removes once more: another process may take the path

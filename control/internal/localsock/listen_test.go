@@ -6,11 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func must(t testing.TB, err error) {
@@ -22,7 +23,7 @@ func must(t testing.TB, err error) {
 
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	last, err := localsock.Listen(path)
 	must(t, err)
@@ -42,6 +43,30 @@ func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
 	}
 }
 
+// A process may lose the way to its path, for example with its privileges. It stops listening all the same.
+func TestPrivateSocketThatCannotBeRemovedIsClosed(t *testing.T) {
+	drivertest.LeavesNothing(t)
+	dir := filepath.Join(t.TempDir(), "dir")
+	must(t, os.Mkdir(dir, 0o700))
+	l, err := localsock.Listen(filepath.Join(dir, "socket"))
+	must(t, err)
+	must(t, os.RemoveAll(dir))
+	must(t, os.WriteFile(dir, nil, 0o600))
+	ended := make(chan error, 1)
+	go func() { _, err := l.Accept(); ended <- err }()
+	if err := l.Close(); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("close: %v", err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it listens still")
+	}
+}
+
 // Not for a moment, whatever the umask.
 func TestPrivateSocketIsBoundPrivate(t *testing.T) {
 	before := unix.Umask(0)
@@ -56,7 +81,7 @@ func TestPrivateSocketIsBoundPrivate(t *testing.T) {
 }
 
 func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := filepath.Join(t.TempDir(), "socket")
 	first, err := localsock.Listen(path)
 	must(t, err)
@@ -84,7 +109,7 @@ func TestPrivateSocketTakesThePlaceOfAnother(t *testing.T) {
 }
 
 func TestOurOwnUserIsLetIn(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	l, err := localsock.Listen(filepath.Join(t.TempDir(), "socket"))
 	must(t, err)
 	defer l.Close()

@@ -7,6 +7,5 @@
 // proves nothing.
 //
 // A Node is a messenger with a Probe, with timers short enough for tests, and an Inbox of the
-// messages and events that it received. CheckLeaks fails a test that leaves goroutines or
-// descriptors behind.
+// messages and events that it received.
 package nodetest

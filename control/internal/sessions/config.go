@@ -128,7 +128,7 @@ type policySet struct {
 func newPolicySet(of map[wire.EntityType]Policy, other Policy) policySet {
 	s := policySet{of: make(map[wire.EntityType]*Policy, len(of)), other: &other}
 	for t, p := range of {
-		s.set(t, p)
+		s.of[t] = &p
 	}
 	return s
 }
@@ -141,6 +141,10 @@ func (s *policySet) get(t wire.EntityType) *Policy {
 }
 
 func (s *policySet) set(t wire.EntityType, p Policy) {
+	if t == wire.Any {
+		s.other = &p
+		return
+	}
 	s.of[t] = &p
 }
 

@@ -306,3 +306,17 @@ func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
 		t.Errorf("after the hand-over has failed: state %v", state)
 	}
 }
+
+// The attempt of a frozen session may still have a socket, and its successor waits for the end of that.
+func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
+	m := idle(t, nil)
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessClient()})
+	must(t, err)
+	m.lock()
+	at := c.s.att
+	m.unlock()
+	frozen := (&predecessor{m: m}).Freeze()
+	if len(frozen) != 1 || frozen[0].Attempt() == nil || frozen[0].Attempt() != (<-chan struct{})(at.done) {
+		t.Errorf("%d sessions are frozen, and nobody waits for the attempt", len(frozen))
+	}
+}

@@ -38,7 +38,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		do         func()
 	}{
 		{"a log entry", "held over a log handler", locked(func() { m.cfg.Logger.Info("x") })},
-		{"a dispatch", "held over a callback of a core", locked(m.EnterCore)},
+		{"a dispatch", "held over a callback of a core", locked(m.mu.Check.EnterCore)},
 		{"an action", "held over the actions of a connection", locked(func() { c.out.LetGo() })},
 		{"a random number", "held over the source of random numbers", locked(func() { m.random.next() })},
 		{"steering", "held over a system call", locked(func() { m.steering.Migrates() })},
@@ -46,7 +46,7 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		{"a step of a handshake", "held over a call of the probe", locked(func() { _ = m.cfg.Probe.At(t.Context(), probe.Event{}) })},
 		{"a second time", "taken twice", locked(func() { m.lock() })},
 		{"on a core", "a core takes the lock of sessions", func() {
-			m.EnterCore()
+			m.mu.Check.EnterCore()
 			m.Conns()
 		}},
 	} {
@@ -56,8 +56,8 @@ func TestTheLockIsCheckedToKeepItsPromise(t *testing.T) {
 		m.mu.Check.LeaveCore()
 	}
 	says := broken(func() {
-		m.EnterCore()
-		defer m.LeaveCore()
+		m.mu.Check.EnterCore()
+		defer m.mu.Check.LeaveCore()
 		c.MarkDown()
 		_, _, _, _ = c.State(), c.Err(), c.Info(), m.Addrs()
 		m.Lookup(nobody(1))

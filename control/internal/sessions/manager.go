@@ -196,22 +196,15 @@ func (m *Manager) closeMarkedLocked() {
 	}
 }
 
-// EnterCore and LeaveCore enclose each call of the embedder's code on a core. Builds with the
-// tag "invariants" check its calls there.
-func (m *Manager) EnterCore() { m.mu.Check.EnterCore() }
+// Check checks, in builds with the tag "invariants", who holds the lock. Its EnterCore and LeaveCore
+// enclose each call of the embedder's code on a core.
+func (m *Manager) Check() *steplock.Check { return &m.mu.Check }
 
-// LeaveCore ends EnterCore.
-func (m *Manager) LeaveCore() { m.mu.Check.LeaveCore() }
-
-// MustBeFree checks, in builds with the tag "invariants", that the caller does not hold the
-// lock; what names its next action.
-func (m *Manager) MustBeFree(what string) { m.mu.Check.MustBeFree(what) }
-
-// LocksTaken is the number of times that the lock was taken, in builds that check it; else 0.
+// LocksTaken is the number of times that the lock was taken, with this one, in builds that check it; else 0.
 func (m *Manager) LocksTaken() uint64 {
 	m.lock()
 	defer m.unlock()
-	return m.mu.Check.TakenLocked() - 1
+	return m.mu.Check.TakenLocked()
 }
 
 // Plane has the cores. To add and remove them is the Manager's.
@@ -228,19 +221,12 @@ func (m *Manager) Addrs() wire.AddrVec {
 	return nil
 }
 
-// SetPolicy changes the policy for new connections with peers of type t.
+// SetPolicy changes the policy for new connections with peers of type t; wire.Any stands for the
+// types that have none of their own.
 func (m *Manager) SetPolicy(t wire.EntityType, p Policy) {
 	m.lock()
 	defer m.unlock()
 	m.policies.set(t, p)
-}
-
-// SetDefaultPolicy changes the policy for new connections with peers of types
-// that have none of their own.
-func (m *Manager) SetDefaultPolicy(p Policy) {
-	m.lock()
-	defer m.unlock()
-	m.policies.other = &p
 }
 
 // authPair authenticates the connections that we make and accept.

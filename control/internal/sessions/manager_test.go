@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -90,12 +91,7 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 }
 
 // must ends the test by an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // idle is a started Manager whose connections never come about: nobody listens there.
 func idle(t *testing.T, change func(*Config)) *Manager {
@@ -208,6 +204,25 @@ func TestAConnectionThatIsMadeIsAcceptedAlthoughItsCoreEnds(t *testing.T) {
 		if err := <-a.att.moved; err != nil || !a.conn.user.(*upper).moved.Load() {
 			t.Errorf("queues %v: %v, and the user has heard of it: %v", queues, err, a.conn.user.(*upper).moved.Load())
 		}
+	}
+}
+
+// A session does not follow a socket to a core that has ended: its user would hear of that on no core.
+func TestASessionDoesNotFollowASocketToACoreThatHasEnded(t *testing.T) {
+	m := newManager(t, nil)
+	_, link, err := socketOf(t, hinted(t, m, listenTCP(t, "127.0.0.1:0"), steering.Owner{}))
+	must(t, err)
+	a := &accepting{m: m, link: link, speaks: msgr2{}, att: m.newAttempt(), takingOver: true}
+	a.att.link, a.att.accepted, a.att.peer, a.att.talk = link, a, &handshake.Peer{Auth: nobody1()}, queueing{new(talk2), false}
+	m.lock()
+	c := m.newConnLocked(m.pickCore(), losslessClient(), m.newSessionOf(a.speaks, losslessClient(), session.Peer{}), false)
+	m.unlock()
+	must(t, m.plane.Close())
+	m.lock()
+	c.s.prepareMoveLocked(a.att, dataplane.MoveCause{Accepted: true})
+	m.unlock()
+	if err := <-a.att.moved; !errors.Is(err, loop.ErrStopped) || c.user.(*upper).moved.Load() {
+		t.Errorf("%v, and the user has heard of it: %v", err, c.user.(*upper).moved.Load())
 	}
 }
 

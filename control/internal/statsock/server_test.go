@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 type number struct{ N int }
@@ -24,9 +25,7 @@ func (n number) WriteText(w io.Writer) error {
 func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
 	t.Helper()
 	s, err := statsock.Serve(filepath.Join(t.TempDir(), "stats"), take, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -41,22 +40,18 @@ func seven() (statsock.Snapshot, error) { return number{7}, nil }
 func ask(t *testing.T, path, say string) string {
 	t.Helper()
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, say); err != nil {
 		t.Fatal(err)
 	}
 	b, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	return string(b)
 }
 
 func TestAReaderGetsTheFormThatItNames(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := serve(t, seven)
 	for say, want := range map[string]string{
 		"text\n": "the number is seven\n", "json\n": "{\"N\":7}\n", "": "{\"N\":7}\n", "something else\n": "{\"N\":7}\n",
@@ -72,7 +67,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 }
 
 func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	path := serve(t, func() (statsock.Snapshot, error) { return nil, errors.New("no") })
 	if got := ask(t, path, "text\n"); got != "" {
 		t.Errorf("%q", got)
@@ -83,7 +78,7 @@ func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
 }
 
 func TestAReadEndsWithItsContext(t *testing.T) {
-	nodetest.CheckLeaks(t)
+	drivertest.LeavesNothing(t)
 	taken, over := make(chan struct{}), make(chan struct{})
 	path := serve(t, func() (statsock.Snapshot, error) {
 		close(taken)

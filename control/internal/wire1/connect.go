@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
@@ -58,23 +59,20 @@ type Connect struct {
 	Flags         uint8 // FlagLossy
 }
 
-// AppendTo appends all [ConnectSize] bytes.
-func (c Connect) AppendTo(dst []byte) []byte {
-	dst = le.AppendUint64(dst, uint64(c.Features))
-	for _, v := range [...]uint32{c.HostType, c.GlobalSeq, c.ConnectSeq, c.Protocol, c.AuthMethod, c.AuthorizerLen} {
-		dst = le.AppendUint32(dst, v)
-	}
-	return append(dst, c.Flags)
+// Layout implements [layout.Structure].
+func (c *Connect) Layout(l *layout.Coder) {
+	features(l, &c.Features)
+	l.Fields(&c.HostType, &c.GlobalSeq, &c.ConnectSeq, &c.Protocol, &c.AuthMethod, &c.AuthorizerLen, &c.Flags)
 }
+
+// AppendTo appends all [ConnectSize] bytes.
+func (c Connect) AppendTo(dst []byte) []byte { return layout.Append(dst, &c) }
 
 // DecodeConnect reads all [ConnectSize] bytes. An authorizer longer than
 // [MaxAuthorizer] is malformed.
-func DecodeConnect(p []byte) (Connect, error) {
+func DecodeConnect(p []byte) (c Connect, err error) {
 	r := wire.NewReader(p)
-	c := Connect{
-		Features: features(r), HostType: r.U32(), GlobalSeq: r.U32(), ConnectSeq: r.U32(), Protocol: r.U32(),
-		AuthMethod: r.U32(), AuthorizerLen: r.U32(), Flags: r.U8(),
-	}
+	layout.Read(r, &c)
 	if c.AuthorizerLen > MaxAuthorizer {
 		r.Fail(fmt.Errorf("%w: authorizer of %d bytes, limit %d", wire.ErrMalformed, c.AuthorizerLen, MaxAuthorizer))
 	}
@@ -133,23 +131,21 @@ type Reply struct {
 	Flags         uint8 // FlagLossy
 }
 
-// AppendTo appends all [ReplySize] bytes.
-func (a Reply) AppendTo(dst []byte) []byte {
-	dst = le.AppendUint64(append(dst, byte(a.Tag)), uint64(a.Features))
-	for _, v := range [...]uint32{a.GlobalSeq, a.ConnectSeq, a.Protocol, a.AuthorizerLen} {
-		dst = le.AppendUint32(dst, v)
-	}
-	return append(dst, a.Flags)
+// Layout implements [layout.Structure].
+func (a *Reply) Layout(l *layout.Coder) {
+	l.Fields((*uint8)(&a.Tag))
+	features(l, &a.Features)
+	l.Fields(&a.GlobalSeq, &a.ConnectSeq, &a.Protocol, &a.AuthorizerLen, &a.Flags)
 }
+
+// AppendTo appends all [ReplySize] bytes.
+func (a Reply) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // DecodeReply reads all [ReplySize] bytes. A tag that is no answer is malformed, and so
 // are more than [MaxAuthReply] bytes behind the reply.
-func DecodeReply(p []byte) (Reply, error) {
+func DecodeReply(p []byte) (a Reply, err error) {
 	r := wire.NewReader(p)
-	a := Reply{
-		Tag: Tag(r.U8()), Features: features(r), GlobalSeq: r.U32(), ConnectSeq: r.U32(), Protocol: r.U32(),
-		AuthorizerLen: r.U32(), Flags: r.U8(),
-	}
+	layout.Read(r, &a)
 	if _, known := tagNames[a.Tag]; !known && r.Err() == nil {
 		r.Fail(fmt.Errorf("%w: %v in answer to connect", wire.ErrMalformed, a.Tag))
 	}
@@ -203,13 +199,11 @@ type hostNumber uint32
 
 func (n hostNumber) String() string { return fmt.Sprintf("type(0x%x)", uint32(n)) }
 
-// features reads a set of features. Bit 63 stands for those of before it.
-func features(r *wire.Reader) wire.Features {
-	f := wire.Features(r.U64())
-	if f&historicBit != 0 {
-		return historicFeatures
+// features is a set of features. Bit 63 of one that is read stands for those of before it.
+func features(l *layout.Coder, f *wire.Features) {
+	if l.Fields(f); l.Reader() != nil && *f&historicBit != 0 {
+		*f = historicFeatures
 	}
-	return f
 }
 
 func wrap(what string, err error) error {

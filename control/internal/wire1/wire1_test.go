@@ -110,9 +110,7 @@ func TestRecordedHandshakesReencodeIdenticallyAndRead(t *testing.T) {
 		}
 	}
 	want, err := os.ReadFile("testdata/handshakes.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	if b.String() != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
 	}
@@ -211,9 +209,7 @@ func TestAddressFormsOfTheHandshake(t *testing.T) {
 		t.Errorf("no family: %v, %v", blank, err)
 	}
 	a6, err := wire.ParseAddr("v1:[fe80::1%3]:6789/7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	linktest.Must(t, err)
 	if got, err := DecodeAddr(a6.AppendLegacyTo(nil)); err != nil || got != a6 {
 		t.Errorf("IPv6: %v, %v", got, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 const (
@@ -54,6 +55,14 @@ func DecodeBanner(payload []byte) (Banner, error) {
 	r := wire.NewReader(payload)
 	b := Banner{Supported: r.U64(), Required: r.U64()}
 	return b, wrap("banner", r.Err())
+}
+
+// RevisionOf is the revision of frames between two sides that both have these features.
+func RevisionOf(features uint64) frame.Revision {
+	if features&wire.BannerRevision1 != 0 {
+		return frame.Rev1
+	}
+	return frame.Rev0
 }
 
 // Speech is what the first bytes of a connection look like. The zero value is the

@@ -1,6 +1,11 @@
 package wire2
 
-import "github.com/ringmsgr/ringmsgr/control/wire"
+import (
+	"sync"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/layout"
+	"github.com/ringmsgr/ringmsgr/control/wire"
+)
 
 // SessionReconnect is the payload of SESSION_RECONNECT, with which the connector
 // resumes a session.
@@ -13,55 +18,35 @@ type SessionReconnect struct {
 	MsgSeq       uint64       // highest message sequence number received
 }
 
-// AppendTo appends the payload.
-func (s SessionReconnect) AppendTo(dst []byte) []byte {
-	dst = s.Addrs.AppendTo(dst)
-	dst = le.AppendUint64(dst, s.ClientCookie)
-	dst = le.AppendUint64(dst, s.ServerCookie)
-	dst = le.AppendUint64(dst, s.GlobalSeq)
-	dst = le.AppendUint64(dst, s.ConnectSeq)
-	return le.AppendUint64(dst, s.MsgSeq)
+// Layout implements [layout.Structure].
+func (s *SessionReconnect) Layout(l *layout.Coder) {
+	l.Fields(&s.Addrs, &s.ClientCookie, &s.ServerCookie, &s.GlobalSeq, &s.ConnectSeq, &s.MsgSeq)
 }
 
-// DecodeSessionReconnect reads the payload of SESSION_RECONNECT.
-func DecodeSessionReconnect(p []byte) (SessionReconnect, error) {
-	r := wire.NewReader(p)
-	s := SessionReconnect{
-		Addrs: r.AddrVec(), ClientCookie: r.U64(), ServerCookie: r.U64(),
-		GlobalSeq: r.U64(), ConnectSeq: r.U64(), MsgSeq: r.U64(),
-	}
-	return s, wrap("SESSION_RECONNECT", r.Err())
-}
+// AppendTo appends the payload.
+func (s SessionReconnect) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // SessionReset is the payload of SESSION_RESET: the acceptor knows no such session.
 type SessionReset struct {
 	Full bool // drop the queues too
 }
 
-// AppendTo appends the payload.
-func (s SessionReset) AppendTo(dst []byte) []byte { return wire.AppendBool(dst, s.Full) }
+// Layout implements [layout.Structure].
+func (s *SessionReset) Layout(l *layout.Coder) { l.Fields(&s.Full) }
 
-// DecodeSessionReset reads the payload of SESSION_RESET.
-func DecodeSessionReset(p []byte) (SessionReset, error) {
-	r := wire.NewReader(p)
-	s := SessionReset{Full: r.Bool()}
-	return s, wrap("SESSION_RESET", r.Err())
-}
+// AppendTo appends the payload.
+func (s SessionReset) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // SessionRetry is the payload of SESSION_RETRY: the connect sequence was too old.
 type SessionRetry struct {
 	ConnectSeq uint64 // the acceptor's current value
 }
 
-// AppendTo appends the payload.
-func (s SessionRetry) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.ConnectSeq) }
+// Layout implements [layout.Structure].
+func (s *SessionRetry) Layout(l *layout.Coder) { l.Fields(&s.ConnectSeq) }
 
-// DecodeSessionRetry reads the payload of SESSION_RETRY.
-func DecodeSessionRetry(p []byte) (SessionRetry, error) {
-	r := wire.NewReader(p)
-	s := SessionRetry{ConnectSeq: r.U64()}
-	return s, wrap("SESSION_RETRY", r.Err())
-}
+// AppendTo appends the payload.
+func (s SessionRetry) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // SessionRetryGlobal is the payload of SESSION_RETRY_GLOBAL: the global sequence was
 // too old.
@@ -69,30 +54,22 @@ type SessionRetryGlobal struct {
 	GlobalSeq uint64 // the highest that the acceptor has seen from the connector
 }
 
-// AppendTo appends the payload.
-func (s SessionRetryGlobal) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.GlobalSeq) }
+// Layout implements [layout.Structure].
+func (s *SessionRetryGlobal) Layout(l *layout.Coder) { l.Fields(&s.GlobalSeq) }
 
-// DecodeSessionRetryGlobal reads the payload of SESSION_RETRY_GLOBAL.
-func DecodeSessionRetryGlobal(p []byte) (SessionRetryGlobal, error) {
-	r := wire.NewReader(p)
-	s := SessionRetryGlobal{GlobalSeq: r.U64()}
-	return s, wrap("SESSION_RETRY_GLOBAL", r.Err())
-}
+// AppendTo appends the payload.
+func (s SessionRetryGlobal) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // SessionReconnectOK is the payload of SESSION_RECONNECT_OK: the session is resumed.
 type SessionReconnectOK struct {
 	MsgSeq uint64 // highest message sequence number that the acceptor has received
 }
 
-// AppendTo appends the payload.
-func (s SessionReconnectOK) AppendTo(dst []byte) []byte { return le.AppendUint64(dst, s.MsgSeq) }
+// Layout implements [layout.Structure].
+func (s *SessionReconnectOK) Layout(l *layout.Coder) { l.Fields(&s.MsgSeq) }
 
-// DecodeSessionReconnectOK reads the payload of SESSION_RECONNECT_OK.
-func DecodeSessionReconnectOK(p []byte) (SessionReconnectOK, error) {
-	r := wire.NewReader(p)
-	s := SessionReconnectOK{MsgSeq: r.U64()}
-	return s, wrap("SESSION_RECONNECT_OK", r.Err())
-}
+// AppendTo appends the payload.
+func (s SessionReconnectOK) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // ClientIdent is the payload of CLIENT_IDENT, with which the connector opens a new
 // session.
@@ -107,26 +84,13 @@ type ClientIdent struct {
 	Cookie     uint64        // client cookie of the session
 }
 
-// AppendTo appends the payload.
-func (c ClientIdent) AppendTo(dst []byte) []byte {
-	dst = c.TargetAddr.AppendTo(c.Addrs.AppendTo(dst))
-	dst = le.AppendUint64(dst, uint64(c.GID))
-	dst = le.AppendUint64(dst, c.GlobalSeq)
-	dst = le.AppendUint64(dst, uint64(c.Supported))
-	dst = le.AppendUint64(dst, uint64(c.Required))
-	dst = le.AppendUint64(dst, c.Flags)
-	return le.AppendUint64(dst, c.Cookie)
+// Layout implements [layout.Structure].
+func (c *ClientIdent) Layout(l *layout.Coder) {
+	l.Fields(&c.Addrs, &c.TargetAddr, &c.GID, &c.GlobalSeq, &c.Supported, &c.Required, &c.Flags, &c.Cookie)
 }
 
-// DecodeClientIdent reads the payload of CLIENT_IDENT.
-func DecodeClientIdent(p []byte) (ClientIdent, error) {
-	r := wire.NewReader(p)
-	c := ClientIdent{
-		Addrs: r.AddrVec(), TargetAddr: r.Addr(), GID: r.S64(), GlobalSeq: r.U64(),
-		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
-	}
-	return c, wrap("CLIENT_IDENT", r.Err())
-}
+// AppendTo appends the payload.
+func (c ClientIdent) AppendTo(dst []byte) []byte { return layout.Append(dst, &c) }
 
 // ServerIdent is the payload of SERVER_IDENT, with which the acceptor confirms a new
 // session.
@@ -140,43 +104,24 @@ type ServerIdent struct {
 	Cookie    uint64        // server cookie of the session; 0 if lossy
 }
 
-// AppendTo appends the payload.
-func (s ServerIdent) AppendTo(dst []byte) []byte {
-	dst = s.Addrs.AppendTo(dst)
-	dst = le.AppendUint64(dst, uint64(s.GID))
-	dst = le.AppendUint64(dst, s.GlobalSeq)
-	dst = le.AppendUint64(dst, uint64(s.Supported))
-	dst = le.AppendUint64(dst, uint64(s.Required))
-	dst = le.AppendUint64(dst, s.Flags)
-	return le.AppendUint64(dst, s.Cookie)
+// Layout implements [layout.Structure].
+func (s *ServerIdent) Layout(l *layout.Coder) {
+	l.Fields(&s.Addrs, &s.GID, &s.GlobalSeq, &s.Supported, &s.Required, &s.Flags, &s.Cookie)
 }
 
-// DecodeServerIdent reads the payload of SERVER_IDENT.
-func DecodeServerIdent(p []byte) (ServerIdent, error) {
-	r := wire.NewReader(p)
-	s := ServerIdent{
-		Addrs: r.AddrVec(), GID: r.S64(), GlobalSeq: r.U64(),
-		Supported: wire.Features(r.U64()), Required: wire.Features(r.U64()), Flags: r.U64(), Cookie: r.U64(),
-	}
-	return s, wrap("SERVER_IDENT", r.Err())
-}
+// AppendTo appends the payload.
+func (s ServerIdent) AppendTo(dst []byte) []byte { return layout.Append(dst, &s) }
 
 // IdentMissingFeatures is the payload of IDENT_MISSING_FEATURES.
 type IdentMissingFeatures struct {
 	Features wire.Features // required by the acceptor, not supported by the connector
 }
 
-// AppendTo appends the payload.
-func (m IdentMissingFeatures) AppendTo(dst []byte) []byte {
-	return le.AppendUint64(dst, uint64(m.Features))
-}
+// Layout implements [layout.Structure].
+func (m *IdentMissingFeatures) Layout(l *layout.Coder) { l.Fields(&m.Features) }
 
-// DecodeIdentMissingFeatures reads the payload of IDENT_MISSING_FEATURES.
-func DecodeIdentMissingFeatures(p []byte) (IdentMissingFeatures, error) {
-	r := wire.NewReader(p)
-	m := IdentMissingFeatures{Features: wire.Features(r.U64())}
-	return m, wrap("IDENT_MISSING_FEATURES", r.Err())
-}
+// AppendTo appends the payload.
+func (m IdentMissingFeatures) AppendTo(dst []byte) []byte { return layout.Append(dst, &m) }
 
 // Hello is the payload of HELLO.
 type Hello struct {
@@ -187,17 +132,11 @@ type Hello struct {
 	PeerAddr wire.Addr
 }
 
-// AppendTo appends the payload.
-func (h Hello) AppendTo(dst []byte) []byte {
-	return h.PeerAddr.AppendTo(append(dst, uint8(h.EntityType)))
-}
+// Layout implements [layout.Structure].
+func (h *Hello) Layout(l *layout.Coder) { l.Fields(&h.EntityType, &h.PeerAddr) }
 
-// DecodeHello reads the payload of HELLO.
-func DecodeHello(p []byte) (Hello, error) {
-	r := wire.NewReader(p)
-	h := Hello{EntityType: wire.EntityType(r.U8()), PeerAddr: r.Addr()}
-	return h, wrap("HELLO", r.Err())
-}
+// AppendTo appends the payload.
+func (h Hello) AppendTo(dst []byte) []byte { return layout.Append(dst, &h) }
 
 // AuthRequest is the payload of AUTH_REQUEST.
 type AuthRequest struct {
@@ -206,18 +145,11 @@ type AuthRequest struct {
 	Payload        []byte   // of the method; aliases the input when decoded
 }
 
-// AppendTo appends the payload.
-func (a AuthRequest) AppendTo(dst []byte) []byte {
-	dst = wire.AppendU32s(le.AppendUint32(dst, a.Method), a.PreferredModes)
-	return wire.AppendBlob(dst, a.Payload)
-}
+// Layout implements [layout.Structure].
+func (a *AuthRequest) Layout(l *layout.Coder) { l.Fields(&a.Method, &a.PreferredModes, &a.Payload) }
 
-// DecodeAuthRequest reads the payload of AUTH_REQUEST.
-func DecodeAuthRequest(p []byte) (AuthRequest, error) {
-	r := wire.NewReader(p)
-	a := AuthRequest{Method: r.U32(), PreferredModes: r.U32s(), Payload: r.Blob()}
-	return a, wrap("AUTH_REQUEST", r.Err())
-}
+// AppendTo appends the payload.
+func (a AuthRequest) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // AuthBadMethod is the payload of AUTH_BAD_METHOD.
 type AuthBadMethod struct {
@@ -227,34 +159,24 @@ type AuthBadMethod struct {
 	AllowedModes   []uint32
 }
 
-// AppendTo appends the payload.
-func (a AuthBadMethod) AppendTo(dst []byte) []byte {
-	dst = le.AppendUint32(dst, a.Method)
-	dst = le.AppendUint32(dst, uint32(a.Result))
-	return wire.AppendU32s(wire.AppendU32s(dst, a.AllowedMethods), a.AllowedModes)
+// Layout implements [layout.Structure].
+func (a *AuthBadMethod) Layout(l *layout.Coder) {
+	l.Fields(&a.Method, &a.Result, &a.AllowedMethods, &a.AllowedModes)
 }
 
-// DecodeAuthBadMethod reads the payload of AUTH_BAD_METHOD.
-func DecodeAuthBadMethod(p []byte) (AuthBadMethod, error) {
-	r := wire.NewReader(p)
-	a := AuthBadMethod{Method: r.U32(), Result: r.S32(), AllowedMethods: r.U32s(), AllowedModes: r.U32s()}
-	return a, wrap("AUTH_BAD_METHOD", r.Err())
-}
+// AppendTo appends the payload.
+func (a AuthBadMethod) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // AuthMore is the payload of AUTH_REPLY_MORE and AUTH_REQUEST_MORE.
 type AuthMore struct {
 	Payload []byte // of the method; aliases the input when decoded
 }
 
-// AppendTo appends the payload.
-func (a AuthMore) AppendTo(dst []byte) []byte { return wire.AppendBlob(dst, a.Payload) }
+// Layout implements [layout.Structure].
+func (a *AuthMore) Layout(l *layout.Coder) { l.Fields(&a.Payload) }
 
-// DecodeAuthMore reads the payload of AUTH_REPLY_MORE or AUTH_REQUEST_MORE.
-func DecodeAuthMore(p []byte) (AuthMore, error) {
-	r := wire.NewReader(p)
-	a := AuthMore{Payload: r.Blob()}
-	return a, wrap("AUTH_REPLY_MORE or AUTH_REQUEST_MORE", r.Err())
-}
+// AppendTo appends the payload.
+func (a AuthMore) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // AuthDone is the payload of AUTH_DONE.
 type AuthDone struct {
@@ -263,18 +185,11 @@ type AuthDone struct {
 	Payload  []byte // of the method; aliases the input when decoded
 }
 
-// AppendTo appends the payload.
-func (a AuthDone) AppendTo(dst []byte) []byte {
-	dst = le.AppendUint32(le.AppendUint64(dst, a.GlobalID), a.Mode)
-	return wire.AppendBlob(dst, a.Payload)
-}
+// Layout implements [layout.Structure].
+func (a *AuthDone) Layout(l *layout.Coder) { l.Fields(&a.GlobalID, &a.Mode, &a.Payload) }
 
-// DecodeAuthDone reads the payload of AUTH_DONE.
-func DecodeAuthDone(p []byte) (AuthDone, error) {
-	r := wire.NewReader(p)
-	a := AuthDone{GlobalID: r.U64(), Mode: r.U32(), Payload: r.Blob()}
-	return a, wrap("AUTH_DONE", r.Err())
-}
+// AppendTo appends the payload.
+func (a AuthDone) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // SignatureSize is the size of the signature in AUTH_SIGNATURE in bytes.
 const SignatureSize = 32
@@ -283,15 +198,11 @@ const SignatureSize = 32
 // method has no session key.
 type AuthSignature [SignatureSize]byte
 
-// AppendTo appends the payload.
-func (a AuthSignature) AppendTo(dst []byte) []byte { return append(dst, a[:]...) }
+// Layout implements [layout.Structure].
+func (a *AuthSignature) Layout(l *layout.Coder) { l.Fields(a[:]) }
 
-// DecodeAuthSignature reads the payload of AUTH_SIGNATURE.
-func DecodeAuthSignature(p []byte) (a AuthSignature, err error) {
-	r := wire.NewReader(p)
-	r.Copy(a[:])
-	return a, wrap("AUTH_SIGNATURE", r.Err())
-}
+// AppendTo appends the payload.
+func (a AuthSignature) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
 
 // CompressionRequest is the payload of COMPRESSION_REQUEST.
 type CompressionRequest struct {
@@ -299,17 +210,11 @@ type CompressionRequest struct {
 	Preferred []uint32 // methods, most preferred first
 }
 
-// AppendTo appends the payload.
-func (c CompressionRequest) AppendTo(dst []byte) []byte {
-	return wire.AppendU32s(wire.AppendBool(dst, c.Compress), c.Preferred)
-}
+// Layout implements [layout.Structure].
+func (c *CompressionRequest) Layout(l *layout.Coder) { l.Fields(&c.Compress, &c.Preferred) }
 
-// DecodeCompressionRequest reads the payload of COMPRESSION_REQUEST.
-func DecodeCompressionRequest(p []byte) (CompressionRequest, error) {
-	r := wire.NewReader(p)
-	c := CompressionRequest{Compress: r.Bool(), Preferred: r.U32s()}
-	return c, wrap("COMPRESSION_REQUEST", r.Err())
-}
+// AppendTo appends the payload.
+func (c CompressionRequest) AppendTo(dst []byte) []byte { return layout.Append(dst, &c) }
 
 // CompressionDone is the payload of COMPRESSION_DONE.
 type CompressionDone struct {
@@ -317,14 +222,48 @@ type CompressionDone struct {
 	Method   uint32 // it; 0 is none
 }
 
-// AppendTo appends the payload.
-func (c CompressionDone) AppendTo(dst []byte) []byte {
-	return le.AppendUint32(wire.AppendBool(dst, c.Compress), c.Method)
-}
+// Layout implements [layout.Structure].
+func (c *CompressionDone) Layout(l *layout.Coder) { l.Fields(&c.Compress, &c.Method) }
 
-// DecodeCompressionDone reads the payload of COMPRESSION_DONE.
-func DecodeCompressionDone(p []byte) (CompressionDone, error) {
-	r := wire.NewReader(p)
-	c := CompressionDone{Compress: r.Bool(), Method: r.U32()}
-	return c, wrap("COMPRESSION_DONE", r.Err())
+// AppendTo appends the payload.
+func (c CompressionDone) AppendTo(dst []byte) []byte { return layout.Append(dst, &c) }
+
+// The decoders of the payloads, which tolerate bytes behind the known fields.
+var (
+	DecodeSessionReconnect     = decoding[SessionReconnect]("SESSION_RECONNECT")
+	DecodeSessionReset         = decoding[SessionReset]("SESSION_RESET")
+	DecodeSessionRetry         = decoding[SessionRetry]("SESSION_RETRY")
+	DecodeSessionRetryGlobal   = decoding[SessionRetryGlobal]("SESSION_RETRY_GLOBAL")
+	DecodeSessionReconnectOK   = decoding[SessionReconnectOK]("SESSION_RECONNECT_OK")
+	DecodeClientIdent          = decoding[ClientIdent]("CLIENT_IDENT")
+	DecodeServerIdent          = decoding[ServerIdent]("SERVER_IDENT")
+	DecodeIdentMissingFeatures = decoding[IdentMissingFeatures]("IDENT_MISSING_FEATURES")
+	DecodeHello                = decoding[Hello]("HELLO")
+	DecodeAuthRequest          = decoding[AuthRequest]("AUTH_REQUEST")
+	DecodeAuthBadMethod        = decoding[AuthBadMethod]("AUTH_BAD_METHOD")
+	DecodeAuthMore             = decoding[AuthMore]("AUTH_REPLY_MORE or AUTH_REQUEST_MORE")
+	DecodeAuthDone             = decoding[AuthDone]("AUTH_DONE")
+	DecodeAuthSignature        = decoding[AuthSignature]("AUTH_SIGNATURE")
+	DecodeCompressionRequest   = decoding[CompressionRequest]("COMPRESSION_REQUEST")
+	DecodeCompressionDone      = decoding[CompressionDone]("COMPRESSION_DONE")
+)
+
+// decoding is the decoder of a payload, whose errors have its name. Its memory is used again.
+func decoding[T any, P interface {
+	*T
+	layout.Structure
+}](name string) func(p []byte) (T, error) {
+	type work struct {
+		layout.Reading
+		v T
+	}
+	idle := sync.Pool{New: func() any { return new(work) }}
+	return func(p []byte) (T, error) {
+		w := idle.Get().(*work)
+		err := w.Read(p, P(&w.v))
+		v := w.v
+		*w = work{}
+		idle.Put(w)
+		return v, wrap(name, err)
+	}
 }

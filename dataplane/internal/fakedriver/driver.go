@@ -54,12 +54,14 @@ type Sock struct {
 	Park       bool       // sends stay in flight until finish
 	Refuse     unix.Errno // what a send ends with at once, if not 0
 	InFlight   *uring.Vec
+	Taken      int // bytes of it that the peer has
 	SendUser   uint64
 	SendFlags  uring.SendFlags
-	Cancelled  int
 	CloseCalls int
+	WriteEnded bool // EndWriting was called
 
 	recvOp, readyOp uring.Op
+	sent            int // bytes of the sends that have ended
 }
 
 // firstFD is far above what the kernel hands out.
@@ -181,7 +183,7 @@ func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.Sen
 	if f.Park {
 		return false, d.Op(), nil
 	}
-	f.Sent = v.AppendTo(f.Sent)
+	f.transmit(v)
 	f.InFlight = nil
 	return true, 0, nil
 }
@@ -191,7 +193,6 @@ func (d *Driver) Cancel(op uring.Op) {
 	d.cancelFile(op)
 	for _, f := range d.Socks {
 		if f.Receiving && f.recvOp == op {
-			f.Cancelled++
 			f.endReceive(unix.ECANCELED)
 		}
 		if f.readyOp == op {
@@ -200,8 +201,8 @@ func (d *Driver) Cancel(op uring.Op) {
 	}
 }
 
-// Shutdown implements uring.Driver.
-func (d *Driver) Shutdown(uring.Socket) {}
+// EndWriting implements uring.Driver.
+func (d *Driver) EndWriting(s uring.Socket) { d.Socks[s.FD()].WriteEnded = true }
 
 // Detach implements uring.Driver.
 func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
@@ -226,6 +227,12 @@ func (d *Driver) LocalAddr(uring.Socket) netip.AddrPort { return netip.AddrPort{
 // PeerAddr implements uring.Driver.
 func (d *Driver) PeerAddr(uring.Socket) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), 1)
+}
+
+// Acknowledged implements uring.Driver. The peer takes writes that have ended at once.
+func (d *Driver) Acknowledged(s uring.Socket) uint64 {
+	f := d.Socks[s.FD()]
+	return uint64(f.sent + f.Taken)
 }
 
 // Wait implements uring.Driver.
@@ -322,10 +329,16 @@ func (f *Sock) HangUp() {
 // Finish ends the send in flight: res is its result, or all of it for 0.
 func (f *Sock) Finish(res int32) {
 	v := f.InFlight
-	f.InFlight = nil
+	f.InFlight, f.Taken = nil, 0
 	if res == 0 {
-		f.Sent = v.AppendTo(f.Sent)
+		f.transmit(v)
 		res = int32(v.Size())
 	}
 	f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindSend, User: f.SendUser, Res: res})
+}
+
+// transmit sends all of v.
+func (f *Sock) transmit(v *uring.Vec) {
+	f.Sent = v.AppendTo(f.Sent)
+	f.sent += v.Size()
 }

@@ -68,15 +68,23 @@ func (a *attempt) unsent() {
 	a.e.attempts.Put(a)
 }
 
+// errShared keeps an OSD from being served.
+var errShared = errors.New("another OSD has this address in the osdmap")
+
 // dialLocked connects to the OSD of a session.
 func (s *shard) dialLocked(session *machine.Session) {
 	conn, err := s.e.messenger.Connect(session.Addr, wire.OSD)
+	l := &link{shard: s, session: session, conn: conn}
+	if err == nil {
+		if _, shared := s.e.links.LoadOrStore(conn, l); shared {
+			err = errShared // its answers are for that OSD
+		}
+	}
 	if err != nil {
 		s.m.Lost(session, err)
 		return
 	}
-	s.link = &link{shard: s, session: session, conn: conn}
-	s.e.links.Store(conn, s.link)
+	s.link = l
 	s.lookLocked() // another user of the messenger may have made it
 }
 

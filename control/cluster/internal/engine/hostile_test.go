@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -240,4 +241,32 @@ func TestAPeerThatComesToUsBringsNoMaps(t *testing.T) {
 	if <-came; c.e.Map() != nil {
 		t.Error("it brought a map")
 	}
+}
+
+// Where a map gives one address to two OSDs the first to be dialled has it. The other one is not served, and says why.
+func TestTwoOSDsWithOneAddressDoNotShareAConnection(t *testing.T) {
+	c := startWithMap(t, Options{}) // which has one for all
+	two := [2]osdop.Request{c.read(1), c.read(1)}
+	for i := 0; two[1].Target.Name == "obj"; i++ {
+		pg, _ := c.m.Locate(c.pool, "", strconv.Itoa(i))
+		if c.m.Place(new(osdmap.Scratch), pg).Primary != c.primary() {
+			two[1].Target.Name = strconv.Itoa(i)
+		}
+	}
+	read := func(i int, long time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		_, err := c.e.Do(ctx, two[i], two[i].Ops, nil)
+		return err
+	}
+	check(t, read(0, patience))
+	if err := read(1, time.Second/2); !errors.Is(err, errShared) || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	check(t, read(0, 10*time.Second))
+	s := c.e.shard(c.primary())
+	s.mu.Lock()
+	s.m.Close(ErrClosed)
+	s.unlock()
+	check(t, read(1, patience))
 }

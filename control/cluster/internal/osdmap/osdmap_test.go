@@ -283,13 +283,15 @@ func TestMalformedMapsAreRefused(t *testing.T) {
 	if _, err := Decode(encodeMap(m, blob[:50])); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("half a crush map: %v", err)
 	}
-	large := *m
-	large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum, p.pgpNum = 1<<32-1, 1<<32-1 })}
-	got, err := Decode(encodeMap(&large, blob))
-	check(t, err)
-	var s Scratch
-	if got.tables[1] != nil || len(got.Place(&s, PG{1, 1<<32 - 2}).Up) != 3 {
-		t.Error("a pool of four billion groups is kept, or nowhere")
+	for _, size := range []uint8{3, 0} {
+		large := *m
+		large.pools = map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum, p.pgpNum, p.Size = 1<<32-1, 1<<32-1, size })}
+		got, err := Decode(encodeMap(&large, blob))
+		check(t, err)
+		var s Scratch
+		if got.tables[1] != nil || len(got.Place(&s, PG{1, 1<<32 - 2}).Up) != int(size) {
+			t.Errorf("a pool of four billion groups of %d is kept, or is elsewhere", size)
+		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (m *Map) newTables(before *Map) map[int64]*table {
 	tables := make(map[int64]*table, len(m.pools))
 	for id, p := range m.pools {
 		k := tableKey{id, p.pgpNum, p.Size, p.rule, p.Flags&poolHashed != 0}
-		if uint64(k.pgpNum)*uint64(k.size) > maxTable {
+		if uint64(k.pgpNum)*uint64(max(k.size, 1)) > maxTable { // a row without OSDs takes memory, too
 			continue
 		}
 		t := &table{key: k}

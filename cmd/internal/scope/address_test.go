@@ -1,4 +1,4 @@
-package address
+package scope
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 var errUnknown = errors.New("no such host")
@@ -45,7 +47,7 @@ func TestAddressesAreReadAsPeopleWriteThem(t *testing.T) {
 		"[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]": "v2:10.0.0.1:3300/0",
 		"[v1:10.0.0.1:6789/0,v2:10.0.0.1:3300/8]": "v2:10.0.0.1:3300/8",
 	} {
-		a, err := Reader{Lookup: book}.Parse(t.Context(), text)
+		a, err := AddressReader{Lookup: book}.Parse(t.Context(), text)
 		if err != nil || a.String() != want {
 			t.Errorf("%q: %v, %v; want %s", text, a, err, want)
 		}
@@ -75,24 +77,24 @@ func TestWhatIsWrongWithAnAddressIsSaid(t *testing.T) {
 		"v3:10.0.0.1:3300":         "there is no protocol v3; want v2:",
 		"[fe80::1%eth0]:6800":      "zone",
 	} {
-		_, err := Reader{Lookup: book}.Parse(t.Context(), text)
-		if !errors.Is(err, ErrSyntax) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "want "+Form) {
+		_, err := AddressReader{Proto: "v2", Lookup: book}.Parse(t.Context(), text)
+		if !cli.IsUsage(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "want "+form2) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }
 
 func TestAnUnknownHostIsNoWrongSyntax(t *testing.T) {
-	if _, err := (Reader{Lookup: book}).Parse(t.Context(), "v2:somewhere:3300"); !errors.Is(err, errUnknown) || errors.Is(err, ErrSyntax) {
+	if _, err := (AddressReader{Lookup: book}).Parse(t.Context(), "v2:somewhere:3300"); !errors.Is(err, errUnknown) || cli.IsUsage(err) {
 		t.Error(err)
 	}
-	if _, err := (Reader{Lookup: book}).Parse(t.Context(), "v2:none:3300"); err == nil || errors.Is(err, ErrSyntax) {
+	if _, err := (AddressReader{Lookup: book}).Parse(t.Context(), "v2:none:3300"); err == nil || cli.IsUsage(err) {
 		t.Error(err)
 	}
 }
 
 func TestAListenerMayTakeAnyPort(t *testing.T) {
-	a, err := Reader{AnyPort: true}.Parse(t.Context(), "localhost:0")
+	a, err := AddressReader{AnyPort: true}.Parse(t.Context(), "localhost:0")
 	if err != nil || a.String() != "v2:127.0.0.1:0/0" {
 		t.Errorf("%v, %v", a, err)
 	}
@@ -107,7 +109,7 @@ func TestAddressesOfMsgr1AreReadWhereTheyAreWanted(t *testing.T) {
 		{"v1", "v2:10.0.0.1:3300", ""},
 		{"v2", "v1:10.0.0.1:6789", ""},
 	} {
-		a, err := Reader{Lookup: book}.For(one.proto, one.text).Parse(t.Context(), one.text)
+		a, err := AddressReader{Proto: one.proto, Lookup: book}.Parse(t.Context(), one.text)
 		if err == nil && a.String() != one.want {
 			t.Errorf("%+v: %v", one, a)
 		}

@@ -1,4 +1,4 @@
-package perf
+package cli
 
 import (
 	"cmp"
@@ -14,8 +14,6 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
 const (
@@ -82,13 +80,13 @@ type Summary struct {
 // Summary makes one.
 func (h *Histogram) Summary() Summary {
 	return Summary{
-		Micros(h.Min()), Micros(h.Mean()), Micros(h.Quantile(0.5)), Micros(h.Quantile(0.9)), Micros(h.Quantile(0.99)),
-		Micros(h.Quantile(0.999)), Micros(h.Max()),
+		Microseconds(h.Min()), Microseconds(h.Mean()), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
+		Microseconds(h.Quantile(0.999)), Microseconds(h.Max()),
 	}
 }
 
-// Micros is d in microseconds, to a tenth.
-func Micros(d time.Duration) float64 { return math.Round(float64(d)/100) / 10 }
+// Microseconds is d in microseconds, to a tenth.
+func Microseconds(d time.Duration) float64 { return math.Round(float64(d)/100) / 10 }
 
 // Doublings calls f for each power of two, in microseconds, with the number of durations up
 // to it and above the power before, if there are any.
@@ -152,42 +150,48 @@ func (c *Calls) Rate(kind string) float64 { return float64(c.Of(kind).Count()) /
 // Line is the rate and the durations of the calls of a kind, for people.
 func (c *Calls) Line(kind string) string {
 	times := c.Of(kind)
-	p50, p99 := cli.Duration(times.Quantile(0.5)), cli.Duration(times.Quantile(0.99))
-	return fmt.Sprintf("%s/s, p50 %s, p99 %s", cli.Count(c.Rate(kind)), p50, p99)
+	p50, p99 := Duration(times.Quantile(0.5)), Duration(times.Quantile(0.99))
+	return fmt.Sprintf("%s/s, p50 %s, p99 %s", Count(c.Rate(kind)), p50, p99)
 }
 
 // Loop is a closed loop of load, of n chains of operations. begin begins one of chain i. Its done
-// counts it and begins the next one of the chain, until d has passed or an operation of the chain
-// has failed; kind says of which kind it was. done may be called on any goroutine, once for each
-// begin, and by begin itself only with an error: a chain would run on its stack. The error is the
-// first that there was; operations that fail are counted, too.
-func Loop(n int, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
+// counts it and begins the next one of the chain, until there were most of all chains, or d has
+// passed (0: without end), or an operation of the chain has failed; kind says of which kind it was.
+// done may be called on any goroutine, once for each begin, and by begin itself only with an error:
+// a chain would run on its stack. The error is the first that there was; operations that fail are
+// counted, too.
+func Loop(n int, most uint64, d time.Duration, begin func(i int, done func(kind string, err error))) (c Calls, failed error) {
 	var all sync.WaitGroup
-	var mu sync.Mutex // guards c.kinds and failed
+	var mu sync.Mutex // guards c.kinds, failed and left
 	c.kinds = map[string]*Histogram{}
+	n = int(min(uint64(n), most))
+	left := most - uint64(n)
 	began := time.Now()
 	for i := range n {
 		all.Add(1)
-		var next func()
-		next = func() {
-			sent := time.Now()
-			begin(i, func(kind string, err error) {
-				now := time.Now()
-				mu.Lock()
-				if c.kinds[kind] == nil {
-					c.kinds[kind] = NewHistogram()
-				}
-				c.kinds[kind].Record(now.Sub(sent))
-				failed = cmp.Or(failed, err)
-				mu.Unlock()
-				if err != nil || now.Sub(began) >= d {
-					all.Done()
-				} else {
-					next()
-				}
-			})
+		sent := time.Now()
+		var done func(kind string, err error)
+		done = func(kind string, err error) {
+			now := time.Now()
+			mu.Lock()
+			if c.kinds[kind] == nil {
+				c.kinds[kind] = NewHistogram()
+			}
+			c.kinds[kind].Record(now.Sub(sent))
+			failed = cmp.Or(failed, err)
+			more := err == nil && left > 0 && (d == 0 || now.Sub(began) < d)
+			if more {
+				left--
+			}
+			mu.Unlock()
+			if !more {
+				all.Done()
+				return
+			}
+			sent = now
+			begin(i, done)
 		}
-		next()
+		begin(i, done)
 	}
 	all.Wait()
 	c.Took = time.Since(began)

@@ -1,4 +1,4 @@
-package capture
+package traffic
 
 import (
 	"bytes"
@@ -96,19 +96,19 @@ func TestEveryFormatAndLinkTypeIsRead(t *testing.T) {
 				"pcap, big endian": pcapOf(binary.BigEndian, link, 0, packet, packet),
 				"pcapng":           pcapngOf(t, link, packet, packet),
 			} {
-				r, err := NewReader(bytes.NewReader(file))
+				r, err := newReader(bytes.NewReader(file))
 				if err != nil || !Is(file) {
 					t.Fatalf("%s: %v", name, err)
 				}
 				for i := range 2 {
-					s, err := r.Next()
-					if err != nil || s.Src != addrs[0] || s.Dst != addrs[1] || s.Seq != 9 || string(s.Payload) != "hello" || s.Len != 5 ||
-						s.Time.Unix() != int64(100+i) || s.Time.Nanosecond() != 7000 {
+					s, err := r.next()
+					if err != nil || s.src != addrs[0] || s.dst != addrs[1] || s.seq != 9 || string(s.payload) != "hello" || s.size != 5 ||
+						s.at.Unix() != int64(100+i) || s.at.Nanosecond() != 7000 {
 						t.Errorf("%s, link type %d: %+v, %v", name, link, s, err)
 					}
 				}
-				if _, err := r.Next(); !errors.Is(err, io.EOF) || r.Truncated {
-					t.Errorf("%s: %v at the end, truncated %t", name, err, r.Truncated)
+				if _, err := r.next(); !errors.Is(err, io.EOF) || r.truncated {
+					t.Errorf("%s: %v at the end, truncated %t", name, err, r.truncated)
 				}
 			}
 		}
@@ -136,14 +136,14 @@ func TestThePayloadThatWasCutIsCounted(t *testing.T) {
 			"cut":    {whole[:len(whole)-7], 7, "hello", 12},
 			"padded": {append(bytes.Clone(whole), 0, 0, 0), 9, "hello, world", 12},
 		} {
-			r, err := NewReader(bytes.NewReader(pcapOf(binary.LittleEndian, layers.LinkTypeEthernet, c.more, c.packet)))
+			r, err := newReader(bytes.NewReader(pcapOf(binary.LittleEndian, layers.LinkTypeEthernet, c.more, c.packet)))
 			clitest.Must(t, err)
-			s, err := r.Next()
+			s, err := r.next()
 			if bytes.Equal(whole, offloaded) && name == "padded" {
 				continue // the end of its payload is not known
 			}
-			if err != nil || string(s.Payload) != c.text || s.Len != c.onTheWire {
-				t.Errorf("%s: %q of %d, %v", name, s.Payload, s.Len, err)
+			if err != nil || string(s.payload) != c.text || s.size != c.onTheWire {
+				t.Errorf("%s: %q of %d, %v", name, s.payload, s.size, err)
 			}
 		}
 	}
@@ -155,18 +155,18 @@ func TestARecordingMayEndAnywhere(t *testing.T) {
 	packet := packetOf(t, layers.LinkTypeEthernet, v4, "hello")
 	for name, file := range map[string][]byte{"pcap": pcapOf(binary.LittleEndian, layers.LinkTypeEthernet, 0, packet), "pcapng": pcapngOf(t, layers.LinkTypeEthernet, packet)} {
 		for n := range len(file) {
-			r, err := NewReader(bytes.NewReader(file[:n]))
+			r, err := newReader(bytes.NewReader(file[:n]))
 			if err != nil {
-				if !errors.Is(err, ErrFormat) {
+				if !errors.Is(err, errFormat) {
 					t.Errorf("%s, %d bytes: %v", name, n, err)
 				}
 				continue
 			}
-			_, err = r.Next()
-			if whole := name == "pcap" && n == 24; !errors.Is(err, io.EOF) || name == "pcap" && r.Truncated == whole {
-				t.Errorf("%s, %d bytes: %v, truncated %t", name, n, err, r.Truncated)
+			_, err = r.next()
+			if whole := name == "pcap" && n == 24; !errors.Is(err, io.EOF) || name == "pcap" && r.truncated == whole {
+				t.Errorf("%s, %d bytes: %v, truncated %t", name, n, err, r.truncated)
 			}
-			if name == "pcapng" && n > len(file)-len(packet) && !r.Truncated {
+			if name == "pcapng" && n > len(file)-len(packet) && !r.truncated {
 				t.Errorf("%s, %d bytes: not truncated", name, n)
 			}
 		}
@@ -179,17 +179,17 @@ func TestWrongLengthsAreRefusedBeforeMemoryIsTaken(t *testing.T) {
 	ng := append(pcapngOf(t, layers.LinkTypeRaw), append(append(binary.LittleEndian.AppendUint32(nil, 6), large...), make([]byte, 12)...)...)
 	ng = append(append(append(ng, large...), large...), 0, 0, 0, 0)
 	for name, file := range map[string][]byte{"pcap": pcap, "pcapng": ng} {
-		r, err := NewReader(bytes.NewReader(file))
+		r, err := newReader(bytes.NewReader(file))
 		clitest.Must(t, err)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = r.Next()
+		_, err = r.next()
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 4<<20 {
 			t.Errorf("%s: %v, with %d bytes of memory", name, err, took)
 		}
 	}
-	if _, err := NewReader(bytes.NewReader(pcapOf(binary.LittleEndian, 147, 0))); !errors.Is(err, ErrFormat) {
+	if _, err := newReader(bytes.NewReader(pcapOf(binary.LittleEndian, 147, 0))); !errors.Is(err, errFormat) {
 		t.Errorf("a link type that nobody knows: %v", err)
 	}
 }
@@ -213,10 +213,10 @@ const (
 )
 
 // tell assembles segments: "c" is one of the connector, "a" of the acceptor.
-func tell(t *testing.T, segs ...Segment) (lines []string, whole bool) {
+func tell(t *testing.T, segs ...segment) (lines []string, whole bool) {
 	t.Helper()
 	s := &story{}
-	a := NewAssembler(func(_ time.Time, c trace.TCP) Handler {
+	a := newAssembler(func(_ time.Time, c trace.TCP) handler {
 		whole = c.Whole
 		if c.Connector != v4[0] {
 			t.Errorf("the connector is %v", c.Connector)
@@ -224,38 +224,38 @@ func tell(t *testing.T, segs ...Segment) (lines []string, whole bool) {
 		return s
 	})
 	for _, seg := range segs {
-		a.Add(seg)
+		a.add(seg)
 	}
-	a.Close()
+	a.close()
 	return s.lines, whole
 }
 
-func part(from trace.Side, flags byte, seq, acked uint32, payload string) Segment {
+func part(from trace.Side, flags byte, seq, acked uint32, payload string) segment {
 	src, dst := v4[0], v4[1]
 	if from == trace.Acceptor {
 		src, dst = dst, src
 	}
-	return Segment{
-		Src: src, Dst: dst, Seq: seq, Ack: acked, Payload: []byte(payload), Len: len(payload),
-		SYN: flags&syn != 0, FIN: flags&fin != 0, RST: flags&rst != 0, HasAck: flags&ack != 0,
+	return segment{
+		src: src, dst: dst, seq: seq, ack: acked, payload: []byte(payload), size: len(payload),
+		syn: flags&syn != 0, fin: flags&fin != 0, rst: flags&rst != 0, hasAck: flags&ack != 0,
 	}
 }
 
 func TestStreamsArePutTogether(t *testing.T) {
 	const c, a = trace.Connector, trace.Acceptor
 	top := ^uint32(0) - 2 // the numbers wrap within the stream
-	open := []Segment{part(c, syn, top, 0, ""), part(a, syn|ack, 100, top+1, "")}
+	open := []segment{part(c, syn, top, 0, ""), part(a, syn|ack, 100, top+1, "")}
 	for name, test := range map[string]struct {
-		segs []Segment
+		segs []segment
 		want string
 	}{
-		"in order":     {[]Segment{part(c, ack, top+1, 101, "abc"), part(c, ack, top+4, 101, "def"), part(a, ack, 101, top+7, "x")}, "connector abc|connector def|acceptor x"},
-		"out of order": {[]Segment{part(c, ack, top+4, 101, "def"), part(c, ack, top+7, 101, "g"), part(c, ack, top+1, 101, "abc")}, "connector abc|connector def|connector g"},
-		"again":        {[]Segment{part(c, ack, top+1, 101, "abc"), part(c, ack, top+1, 101, "abc"), part(c, ack, top+2, 101, "bcd")}, "connector abc|connector d"},
-		"acked":        {[]Segment{part(c, ack, top+4, 101, "def"), part(a, ack, 101, top+7, "x"), part(c, ack, top+7, 101, "g")}, "connector gap 3|connector def|acceptor x|connector g"},
-		"never":        {[]Segment{part(c, ack, top+4, 101, "def")}, "connector gap 3|connector def"},
-		"the last":     {[]Segment{part(c, ack, top+1, 101, "abc"), part(a, ack, 101, top+7, "")}, "connector abc|connector gap 3"},
-		"elsewhere":    {[]Segment{part(c, ack, top+1<<31, 101, "far away"), part(c, ack, top+1, 101, "abc")}, "connector abc"},
+		"in order":     {[]segment{part(c, ack, top+1, 101, "abc"), part(c, ack, top+4, 101, "def"), part(a, ack, 101, top+7, "x")}, "connector abc|connector def|acceptor x"},
+		"out of order": {[]segment{part(c, ack, top+4, 101, "def"), part(c, ack, top+7, 101, "g"), part(c, ack, top+1, 101, "abc")}, "connector abc|connector def|connector g"},
+		"again":        {[]segment{part(c, ack, top+1, 101, "abc"), part(c, ack, top+1, 101, "abc"), part(c, ack, top+2, 101, "bcd")}, "connector abc|connector d"},
+		"acked":        {[]segment{part(c, ack, top+4, 101, "def"), part(a, ack, 101, top+7, "x"), part(c, ack, top+7, 101, "g")}, "connector gap 3|connector def|acceptor x|connector g"},
+		"never":        {[]segment{part(c, ack, top+4, 101, "def")}, "connector gap 3|connector def"},
+		"the last":     {[]segment{part(c, ack, top+1, 101, "abc"), part(a, ack, 101, top+7, "")}, "connector abc|connector gap 3"},
+		"elsewhere":    {[]segment{part(c, ack, top+1<<31, 101, "far away"), part(c, ack, top+1, 101, "abc")}, "connector abc"},
 	} {
 		lines, whole := tell(t, append(slices.Clone(open), test.segs...)...)
 		if got := strings.Join(lines, "|"); got != test.want+"|end open where the recording ends" || !whole {
@@ -263,7 +263,7 @@ func TestStreamsArePutTogether(t *testing.T) {
 		}
 	}
 	cut := part(c, ack, top+1, 101, "abcdef")
-	cut.Len, cut.Payload = 100, cut.Payload[:2]
+	cut.size, cut.payload = 100, cut.payload[:2]
 	if lines, _ := tell(t, append(slices.Clone(open), cut)...); strings.Join(lines, "|") != "connector ab|connector gap 98|end open where the recording ends" {
 		t.Errorf("a segment that was cut: %q", lines)
 	}
@@ -271,15 +271,15 @@ func TestStreamsArePutTogether(t *testing.T) {
 
 func TestTheEndOfAConnectionIsSeen(t *testing.T) {
 	const c, a = trace.Connector, trace.Acceptor
-	open := []Segment{part(c, syn, 0, 0, ""), part(a, syn|ack, 100, 1, "")}
+	open := []segment{part(c, syn, 0, 0, ""), part(a, syn|ack, 100, 1, "")}
 	for name, test := range map[string]struct {
-		segs []Segment
+		segs []segment
 		want string
 	}{
-		"closed":           {[]Segment{part(c, fin|ack, 1, 101, "bye"), part(a, fin|ack, 101, 5, ""), part(c, ack, 5, 102, "")}, "connector bye|end closed"},
-		"closed, with gap": {[]Segment{part(c, fin|ack, 4, 101, ""), part(a, fin|ack, 101, 5, ""), part(c, ack, 5, 102, "")}, "connector gap 3|end closed"},
-		"reset":            {[]Segment{part(a, rst, 101, 0, ""), part(c, 0, 1, 0, "")}, "end reset by the acceptor"},
-		"used again":       {[]Segment{part(c, ack, 1, 101, "abc"), part(c, syn, 5000, 0, "")}, "connector abc|end the addresses were used again|end open where the recording ends"},
+		"closed":           {[]segment{part(c, fin|ack, 1, 101, "bye"), part(a, fin|ack, 101, 5, ""), part(c, ack, 5, 102, "")}, "connector bye|end closed"},
+		"closed, with gap": {[]segment{part(c, fin|ack, 4, 101, ""), part(a, fin|ack, 101, 5, ""), part(c, ack, 5, 102, "")}, "connector gap 3|end closed"},
+		"reset":            {[]segment{part(a, rst, 101, 0, ""), part(c, 0, 1, 0, "")}, "end reset by the acceptor"},
+		"used again":       {[]segment{part(c, ack, 1, 101, "abc"), part(c, syn, 5000, 0, "")}, "connector abc|end the addresses were used again|end open where the recording ends"},
 	} {
 		lines, _ := tell(t, append(slices.Clone(open), test.segs...)...)
 		if got := strings.Join(lines, "|"); got != test.want {
@@ -294,27 +294,27 @@ func TestTheEndOfAConnectionIsSeen(t *testing.T) {
 // A hostile recording has no end of connections, and of early segments.
 func TestAnAssemblerIsBounded(t *testing.T) {
 	live, most := 0, 0
-	a := NewAssembler(func(time.Time, trace.TCP) Handler {
+	a := newAssembler(func(time.Time, trace.TCP) handler {
 		live++
 		most = max(most, live)
 		return &counted{&live}
 	})
-	for i := range uint32(3 * maxConns) {
+	for i := range uint32(3 * maxStreams) {
 		s := part(trace.Connector, syn, 1, 0, "")
-		s.Src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 5000)
-		a.Add(s)
+		s.src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 5000)
+		a.add(s)
 	}
-	if most > maxConns+1 {
+	if most > maxStreams+1 {
 		t.Errorf("%d connections at a time", most)
 	}
-	a.Close()
-	a = NewAssembler(func(time.Time, trace.TCP) Handler { return &story{} })
-	a.Add(part(trace.Connector, syn, 0, 0, ""))
+	a.close()
+	a = newAssembler(func(time.Time, trace.TCP) handler { return &story{} })
+	a.add(part(trace.Connector, syn, 0, 0, ""))
 	for i := range uint32(5 * maxEarly) {
-		a.Add(part(trace.Connector, 0, 100+2*i, 0, "x"))
+		a.add(part(trace.Connector, 0, 100+2*i, 0, "x"))
 	}
-	for _, st := range a.conns {
-		if n := len(st.dirs[0].early); n > maxEarly {
+	for _, e := range a.conns {
+		if n := len(e.Value.(*stream).dirs[0].early); n > maxEarly {
 			t.Errorf("%d early segments", n)
 		}
 	}

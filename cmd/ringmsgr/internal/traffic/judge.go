@@ -1,9 +1,4 @@
-// Package judge follows connections by the records of package trace, from a trace or from
-// [trace.Streams]: it reports the state of each connection, and the rules that its peers break.
-// It finds refusals, sequence numbers that are missing or come twice, acks of messages that
-// were not sent, frames out of place, and ends before a session is open. After a gap it reports
-// no error that the gap may explain.
-package judge
+package traffic
 
 import (
 	"cmp"
@@ -20,15 +15,19 @@ import (
 // maxConns bounds the number of connections at a time.
 const maxConns = 64 << 10
 
-// Judge follows the connections of one trace or recording.
+// Judge follows connections by the records of package trace, from a trace or from [Read]: it
+// reports the state of each connection, and the rules that its peers break. It finds refusals,
+// sequence numbers that are missing or come twice, acks of messages that were not sent, frames
+// out of place, and ends before a session is open. After a gap it reports no error that the gap
+// may explain.
 type Judge struct {
 	conns map[uint64]*conn
 	notes []trace.Record // of the record that is being looked at
 	now   time.Time
 }
 
-// New makes a Judge without connections.
-func New() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
+// NewJudge makes a Judge without connections.
+func NewJudge() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
 
 // conn is one connection.
 type conn struct {
@@ -313,7 +312,7 @@ func (c *conn) handshake(r *trace.Record, s *side) {
 	case "AUTH_REQUEST":
 		c.method = f.Method
 	case "AUTH_BAD_METHOD":
-		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), list(f.Methods), list(f.Modes))
+		c.wrong(r.From, "it refuses method %s: %s; it allows %s in mode %s", f.Method, errno(f.Result), orNothing(f.Methods), orNothing(f.Modes))
 	case "AUTH_DONE":
 		c.enter("signatures", "authenticated by %s, mode %s, global id %d", orUnknown(c.method), f.Mode, f.GlobalID)
 	case "AUTH_SIGNATURE":
@@ -388,7 +387,7 @@ func (s *side) name(gid int64) {
 
 func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
-func list(words []string) string { return cmp.Or(strings.Join(words, ", "), "nothing") }
+func orNothing(words []string) string { return cmp.Or(strings.Join(words, ", "), "nothing") }
 
 func errno(n int32) string {
 	if n >= 0 || n < -4095 {

@@ -1,6 +1,4 @@
-// Package address reads the addresses of messengers as people write them: with a host name,
-// and without protocol, port and nonce.
-package address
+package scope
 
 import (
 	"cmp"
@@ -13,23 +11,21 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
-// DefaultPort is the port of a monitor in msgr2, DefaultPort1 in msgr1.
+// The ports of a monitor in msgr2 and in msgr1.
 const (
-	DefaultPort  = 3300
-	DefaultPort1 = 6789
+	defaultPort  = 3300
+	defaultPort1 = 6789
 )
 
-// Form is how a complete address looks, and Form1 one of msgr1.
+// How complete addresses of msgr2 and of msgr1 look.
 const (
-	Form  = "v2:HOST:PORT/NONCE, such as v2:10.0.0.1:3300/0 or localhost"
-	Form1 = "v1:HOST:PORT/NONCE, such as v1:10.0.0.1:6789/0 or localhost"
+	form2 = "v2:HOST:PORT/NONCE, such as v2:10.0.0.1:3300/0 or localhost"
+	form1 = "v1:HOST:PORT/NONCE, such as v1:10.0.0.1:6789/0 or localhost"
 )
-
-// ErrSyntax says that a text is no address that can be used.
-var ErrSyntax = errors.New("wrong address")
 
 // Lookup finds the IP addresses of a host name.
 type Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -44,31 +40,24 @@ func system(ctx context.Context, host string) ([]netip.Addr, error) {
 	return all, err
 }
 
-// Reader reads addresses.
-type Reader struct {
+// AddressReader reads the addresses of messengers as people write them: with a host name, and
+// without protocol, port and nonce.
+type AddressReader struct {
+	Proto   string // v1 or v2; empty: that of each address, else v2
 	Lookup  Lookup // nil: as the system does
 	AnyPort bool   // port 0 is allowed: to listen on any free one
-	Msgr1   bool   // v1 addresses are wanted, not v2 ones
 }
 
-// For is r for the protocol of text: the protocol that the text names, else proto, which is v1,
-// v2, or empty for v2.
-func (r Reader) For(proto, text string) Reader {
-	r.Msgr1 = proto == "v1" || proto == "" && strings.HasPrefix(text, "v1:")
-	return r
-}
-
-// Parse reads an address. Without a type it is v2, without a port it has DefaultPort, without
-// a nonce 0. Of a list in brackets, as Ceph prints it, it takes the first v2 address. With
-// Msgr1 it takes v1 addresses alone, and DefaultPort1. Errors wrap ErrSyntax, unless a host
-// name is not known.
-func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
-	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(DefaultPort), Form
-	if r.Msgr1 {
-		proto, other, typ, standard, form = "v1", "v2", wire.AddrLegacy, DefaultPort1, Form1
+// Parse reads an address. Without a port it has that of a monitor, without a nonce 0. Of a list in
+// brackets, as Ceph prints it, it takes the first address of the protocol. Errors are usage errors,
+// unless a host name is not known.
+func (r AddressReader) Parse(ctx context.Context, text string) (wire.Addr, error) {
+	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(defaultPort), form2
+	if r.Proto == "v1" || r.Proto == "" && strings.HasPrefix(text, "v1:") {
+		proto, other, typ, standard, form = "v1", "v2", wire.AddrLegacy, defaultPort1, form1
 	}
 	fail := func(why string) (wire.Addr, error) {
-		return wire.Addr{}, fmt.Errorf("%w: %q: %s; want %s", ErrSyntax, text, why, form)
+		return wire.Addr{}, cli.Usagef("wrong address: %q: %s; want %s", text, why, form)
 	}
 	if list, err := wire.ParseAddrVec(text); err == nil && strings.HasPrefix(text, "[v") {
 		for _, a := range list {
@@ -107,7 +96,7 @@ func (r Reader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	}
 	ip, err := r.resolve(ctx, host)
 	switch {
-	case errors.Is(err, ErrSyntax):
+	case errors.Is(err, errNoHost):
 		return fail(fmt.Sprintf("%q is neither an IP address nor a host name", host))
 	case err != nil:
 		return wire.Addr{}, fmt.Errorf("%q: %w", text, err)
@@ -158,8 +147,11 @@ var (
 	digits = regexp.MustCompile(`^[0-9.]+$`)
 )
 
+// errNoHost says that a text is neither an IP address nor a host name.
+var errNoHost = errors.New("no host")
+
 // resolve finds the IP address of a host, IPv4 first, as most monitors have it.
-func (r Reader) resolve(ctx context.Context, host string) (netip.Addr, error) {
+func (r AddressReader) resolve(ctx context.Context, host string) (netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip, nil
 	}
@@ -167,7 +159,7 @@ func (r Reader) resolve(ctx context.Context, host string) (netip.Addr, error) {
 	case host == "localhost":
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	case !name.MatchString(host) || digits.MatchString(host):
-		return netip.Addr{}, ErrSyntax
+		return netip.Addr{}, errNoHost
 	}
 	lookup := r.Lookup
 	if lookup == nil {

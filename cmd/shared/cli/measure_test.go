@@ -1,4 +1,4 @@
-package perf
+package cli
 
 import (
 	"encoding/json"
@@ -89,7 +89,7 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 func TestAClosedLoopCountsTheCallsOfEachKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed, refused, n := errors.New("failed"), errors.New("refused"), atomic.Int64{}
-		calls, err := Loop(4, 10*time.Second, func(i int, done func(string, error)) {
+		calls, err := Loop(4, math.MaxUint64, 10*time.Second, func(i int, done func(string, error)) {
 			switch n.Add(1); i {
 			case 0:
 				time.AfterFunc(2*time.Second, func() { done("slow", nil) })
@@ -109,6 +109,19 @@ func TestAClosedLoopCountsTheCallsOfEachKind(t *testing.T) {
 			t.Errorf("the slow ones took %v, %v fast ones in a second", p, calls.Rate("fast"))
 		}
 	})
+}
+
+func TestALoopEndsWithItsLastCall(t *testing.T) {
+	for most := range uint64(9) {
+		n, began := atomic.Uint64{}, atomic.Uint64{}
+		calls, err := Loop(4, most, 0, func(_ int, done func(string, error)) {
+			began.Add(1)
+			go func() { n.Add(1); done("", nil) }()
+		})
+		if err != nil || began.Load() != most || n.Load() != most || calls.Of("").Count() != most {
+			t.Errorf("%d of %d, %v", n.Load(), most, err)
+		}
+	}
 }
 
 func TestTheCPUTimeIsThatOfTheProcess(t *testing.T) {

@@ -1,5 +1,3 @@
-//go:build invariants || race
-
 package steplock
 
 import (
@@ -13,12 +11,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
-// Enabled says whether this build checks who holds the lock.
-const Enabled = true
-
 // Check knows which goroutine holds the lock, and which goroutines are cores
 // that call us. A call that breaks the rules of the lock panics. It does not
-// allocate, so that tests of allocations hold with it, too.
+// allocate, so that tests of allocations hold with it, too. In builds that are not
+// Enabled its methods do nothing, and cost nothing.
 type Check struct {
 	holder atomic.Uint64
 	taken  uint64                     // how often; guarded by the lock
@@ -31,6 +27,9 @@ type Check struct {
 
 // mayLock says that the caller is about to take the lock.
 func (l *Check) mayLock() {
+	if !Enabled {
+		return
+	}
 	me := l.goroutine()
 	l.mu.Lock()
 	on := l.cores[me]
@@ -47,18 +46,27 @@ func (l *Check) mayLock() {
 func (l *Check) Watch(p *loop.Plane) { l.plane.Store(p) }
 
 func (l *Check) locked() {
-	l.holder.Store(l.goroutine())
-	l.taken++
+	if Enabled {
+		l.holder.Store(l.goroutine())
+		l.taken++
+	}
 }
 
-// TakenLocked is the number of times that the lock was taken.
+// TakenLocked is the number of times that the lock was taken; 0 if nobody counts.
 func (l *Check) TakenLocked() uint64 { return l.taken }
 
-func (l *Check) unlocked() { l.holder.Store(0) }
+func (l *Check) unlocked() {
+	if Enabled {
+		l.holder.Store(0)
+	}
+}
 
 // MustBeFree says that the caller is about to do something that must not happen
 // under the lock.
 func (l *Check) MustBeFree(what string) {
+	if !Enabled {
+		return
+	}
 	if holder := l.holder.Load(); holder != 0 && holder == l.goroutine() {
 		panic("ringmsgr: broken invariant: the lock of sessions is held over " + what)
 	}
@@ -77,6 +85,9 @@ func (l *Check) EnterCore() {
 func (l *Check) LeaveCore() { l.onCore(false) }
 
 func (l *Check) onCore(on bool) {
+	if !Enabled {
+		return
+	}
 	me := l.goroutine()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +113,8 @@ func (l *Check) goroutine() (n uint64) {
 
 // Probe is p, with a check that nobody calls it under the lock.
 func (l *Check) Probe(p probe.Probe) probe.Probe {
-	if p == nil {
-		return nil
+	if p == nil || !Enabled {
+		return p
 	}
 	return probe.Func(func(ctx context.Context, e probe.Event) error {
 		if e.When == probe.Data {
@@ -118,6 +129,9 @@ func (l *Check) Probe(p probe.Probe) probe.Probe {
 
 // Logger is l, with a check that nobody calls it under the lock.
 func (l *Check) Logger(log *slog.Logger) *slog.Logger {
+	if !Enabled {
+		return log
+	}
 	return slog.New(checkedHandler{log.Handler(), l})
 }
 

@@ -1,6 +1,7 @@
-package judge
+package traffic
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func (l life) event(e trace.Event, from trace.Side, why string) life {
 
 // notes are the conclusions of a judge.
 func (l life) notes() (states, wrong []string) {
-	j := New()
+	j := NewJudge()
 	for i, r := range l {
 		r.Socket, r.Time = 1, time.Unix(int64(i), 0)
 		if r.Event == trace.Lost && r.From == "" {
@@ -107,7 +108,6 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"acceptor it answers a keepalive that was not sent":                           opened(t).and(acc, "KEEPALIVE2_ACK", &trace.Fields{}),
 		"acceptor it did not answer 1 keepalives, the first 2.0 s before the end":     opened(t).and(con, "KEEPALIVE2", &trace.Fields{}).and(con, "MESSAGE", message(1, 0)).event(trace.End, "", "reset"),
 		"connector MESSAGE before a session is open":                                  authenticated().and(con, "MESSAGE", message(1, 0)),
-		"acceptor CLIENT_IDENT is a frame of the connector":                           authenticated().and(acc, "CLIENT_IDENT", &trace.Fields{}),
 		"connector HELLO after AUTH_SIGNATURE":                                        authenticated().and(con, "HELLO", &trace.Fields{}),
 		"connector AUTH_SIGNATURE after AUTH_SIGNATURE":                               authenticated().and(con, "AUTH_SIGNATURE", &trace.Fields{Signed: true}),
 		"connector the protocol has no tag 77":                                        authenticated().and(con, "tag 77", nil),
@@ -132,9 +132,25 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
+// A frame that only one side may send is wrong from the other, in every step.
+func TestAFrameOfTheOtherSideIsWrong(t *testing.T) {
+	for from, tags := range map[trace.Side][]string{
+		acc: {"AUTH_REQUEST", "AUTH_REQUEST_MORE", "COMPRESSION_REQUEST", "CLIENT_IDENT", "SESSION_RECONNECT"},
+		con: {"AUTH_BAD_METHOD", "AUTH_REPLY_MORE", "AUTH_DONE", "COMPRESSION_DONE", "SERVER_IDENT", "IDENT_MISSING_FEATURES", "SESSION_RESET",
+			"SESSION_RETRY", "SESSION_RETRY_GLOBAL", "SESSION_RECONNECT_OK", "WAIT"},
+	} {
+		for _, tag := range tags {
+			want := fmt.Sprintf("%s %s is a frame of the %s", from, tag, from.Other())
+			if _, wrong := authenticated().and(from, tag, &trace.Fields{}).notes(); !slices.Equal(wrong, []string{want}) {
+				t.Errorf("got %q, want %q", wrong, want)
+			}
+		}
+	}
+}
+
 // A judge that keeps ended connections would have to forget open ones, at its bound.
 func TestAConnectionThatHasEndedIsForgotten(t *testing.T) {
-	j := New()
+	j := NewJudge()
 	for socket := range uint64(10) {
 		for _, r := range opened(t).event(trace.End, "", "closed") {
 			r.Socket = socket
