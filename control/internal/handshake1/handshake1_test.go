@@ -307,11 +307,12 @@ func TestAcceptorHasToProveItself(t *testing.T) {
 	wantError(t, x.err, handshake.StageAuth, cephx.ErrServerProof)
 }
 
-// lateServer refuses the first authorizers.
+// lateServer refuses the first authorizers, and keeps all.
 type lateServer struct {
 	auth.Server
 	refuse int
 	err    error
+	shown  [][]byte
 }
 
 type lateExchange struct {
@@ -325,6 +326,7 @@ func (s *lateServer) Start(ctx context.Context, peer wire.EntityType, m auth.Met
 }
 
 func (x lateExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
+	x.s.shown = append(x.s.shown, p)
 	if x.s.refuse--; x.s.refuse >= 0 {
 		return nil, nil, x.s.err
 	}
@@ -333,36 +335,15 @@ func (x lateExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Resul
 
 func TestAFreshAuthorizerIsTakenOnTheSameSocket(t *testing.T) {
 	p := noneAuth()
-	p.cc.Auth, p.ac.Auth = odd{p.cc.Auth}, &lateServer{p.ac.Auth, 2, &auth.Refused{Errno: auth.EACCES}}
+	p.cc.Auth, p.ac.Auth = odd{p.cc.Auth}, &lateServer{Server: p.ac.Auth, refuse: 2, err: &auth.Refused{Errno: auth.EACCES}}
 	x, y := p.run(t.Context())
 	if x.err != nil || y.err != nil {
 		t.Fatal(x.err, y.err)
 	}
 	exchange(t, x, y)
-	p.ac.Auth = &lateServer{none.NewServer(none.ServerConfig{}), 1000, &auth.Refused{Errno: auth.EACCES}}
+	p.ac.Auth = &lateServer{Server: none.NewServer(none.ServerConfig{}), refuse: 1000, err: &auth.Refused{Errno: auth.EACCES}}
 	x, _ = p.run(t.Context())
 	wantError(t, x.err, handshake.StageAuth, handshake.ErrTooManyRounds)
-}
-
-// payloads keeps the authorizers that it is shown.
-type payloads struct {
-	auth.Server
-	shown [][]byte
-}
-
-type shownExchange struct {
-	auth.ServerExchange
-	s *payloads
-}
-
-func (s *payloads) Start(ctx context.Context, peer wire.EntityType, m auth.Method, mode auth.Mode) (auth.ServerExchange, error) {
-	x, err := s.Server.Start(ctx, peer, m, mode)
-	return shownExchange{x, s}, err
-}
-
-func (x shownExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Result, error) {
-	x.s.shown = append(x.s.shown, p)
-	return x.ServerExchange.Handle(ctx, p)
 }
 
 // An acceptor of Ceph keeps its challenge as long as the socket lives: a connect message that it wants again comes with the authorizer
@@ -370,7 +351,7 @@ func (x shownExchange) Handle(ctx context.Context, p []byte) ([]byte, *auth.Resu
 // Matrix: V1-02
 func TestTheAuthorizerThatAnswersAChallengeIsShownAgain(t *testing.T) {
 	p := cephxAuth(t)
-	server := &payloads{Server: p.ac.Auth}
+	server := &lateServer{Server: p.ac.Auth}
 	p.ac.Auth = server
 	x, y := linktest.New()
 	accepted := make(chan error, 1)
@@ -466,7 +447,7 @@ func TestDeadlineEndsASilentPeer(t *testing.T) {
 
 func TestABusyServerEndsTheConnection(t *testing.T) {
 	p := noneAuth()
-	p.ac.Auth = &lateServer{p.ac.Auth, 1, auth.ErrBusy}
+	p.ac.Auth = &lateServer{Server: p.ac.Auth, refuse: 1, err: auth.ErrBusy}
 	x, y := p.run(t.Context())
 	if !errors.Is(y.err, auth.ErrBusy) || errors.Is(y.err, handshake.ErrAuth) || !errors.Is(x.err, io.EOF) {
 		t.Errorf("acceptor %v, connector %v", y.err, x.err)
