@@ -181,6 +181,7 @@ func (b *readBudget) settle(a *Account) {
 	} else if a.waits = waits; waits {
 		a.at = len(b.waiting)
 		b.waiting = append(b.waiting, a)
+		b.core.short.Store(true)
 		return
 	}
 	last := len(b.waiting) - 1
@@ -188,6 +189,7 @@ func (b *readBudget) settle(a *Account) {
 	b.waiting[a.at].at = a.at
 	b.waiting[last] = nil
 	b.waiting = b.waiting[:last]
+	b.core.short.Store(last > 0)
 	if a.first {
 		a.first, b.due = false, true
 		b.first = without(b.first, a)
