@@ -314,6 +314,11 @@ type borrowed struct {
 
 func (b *borrowed) Returned(c *Core) { c.TakeBack(b.buf) }
 
+// returns counts loans that are back.
+type returns int
+
+func (n *returns) Returned(*Core) { *n++ }
+
 // What is given back while its core closes comes back to it all the same.
 // Matrix: XC-12
 func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
@@ -328,16 +333,22 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 			lent <- b
 		}))
 		b := <-lent
-		released := make(chan struct{})
-		go func() { c.Return(&b.loan); close(released) }()
+		back, sent, released := returns(0), 0, make(chan struct{})
+		go func() {
+			for ; !c.Gone(); sent++ { // one of them comes in the very moment
+				c.Return(&Loan{Of: &back})
+			}
+			c.Return(&b.loan)
+			close(released)
+		}()
 		p.Close()
 		<-released
 		c.afterEnd.Lock()
 		left := c.pool.inUse
 		chunks := len(c.pool.chunks)
 		c.afterEnd.Unlock()
-		if left != 0 || chunks != 0 {
-			t.Fatalf("round %d: %d bytes, %d chunks are lost", round, left, chunks)
+		if left != 0 || chunks != 0 || int(back) != sent {
+			t.Fatalf("round %d: %d bytes, %d chunks are lost, %d of %d loans", round, left, chunks, sent-int(back), sent)
 		}
 	}
 }
