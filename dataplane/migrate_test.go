@@ -123,6 +123,45 @@ func TestAnEventThatCameBeforeTheMoveEndsTheWaitOfItsSocket(t *testing.T) {
 	a.close()
 }
 
+// While it waits it is looked after as before: both sides may leave at once, and each not read what the
+// other has in flight.
+func TestASocketThatCannotLeaveIsGivenUpLikeAnyOther(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(1)}})
+	kept := c.keep()
+	c.sock.Park = true
+	c.send(&Message{TID: 1})
+	c.h.Migrate(b.c, nil)
+	c.numbered(1, 2)
+	a.after(giveUpAfter)
+	if b.settle(); !errors.Is(c.own.fault(), errGivenUp) || c.h.Core() != b.c || len(*kept) != 1 {
+		t.Errorf("fault %v, on the other core: %v, %d messages", c.own.fault(), c.h.Core() == b.c, len(*kept))
+	}
+	b.close()
+	a.close()
+}
+
+// Matrix: TH-09
+func TestASocketThatCannotLeaveGoesOnBehindItsRest(t *testing.T) {
+	a, b, c := inFlight(t)
+	for range 2 * DefaultControlRate {
+		c.sock.Arrive(c.peer.ack(0))
+	}
+	if a.settle(); !c.h.sock.Resting() {
+		t.Fatal("it does not rest")
+	}
+	c.h.Migrate(b.c, nil)
+	c.numbered(1, 1)
+	for range 100 {
+		a.after(controlPause)
+	}
+	if n := len(c.own.list()); n != 1 || c.h.Core() != a.c {
+		t.Errorf("%d messages, left: %v", n, c.h.Core() != a.c)
+	}
+	b.close()
+	a.close()
+}
+
 // A core may look at a connection that is on its way to it before the socket is there: what was asked for is done then.
 func TestAResumeBetweenTwoCoresIsNotForgotten(t *testing.T) {
 	a, b := twoBeds(t, nil)
