@@ -105,7 +105,6 @@ func (s *Socket) detached() {
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
 	s.dropPart()
 	s.uncarry()
-	c.forget(s)
 	s.free()
 	left(c, d)
 }
