@@ -101,6 +101,22 @@ func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	planetest.CheckCores(t, p, 1)
 }
 
+// Matrix: IO-04
+func TestARemovedCoreWaitsForItsOffloadedWork(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	c, hold, gone := p.Core(0), make(chan struct{}), make(chan bool, 1)
+	must(t, c.call(func(c *Core) { c.Offload(func() { <-hold }, func(c *Core) { gone <- c.Gone() }) }))
+	must(t, p.Drain(c))
+	for range 3 {
+		must(t, c.call(func(*Core) {}))
+	}
+	close(hold)
+	if await(t, gone) {
+		t.Error("the core has ended before")
+	}
+	must(t, p.AwaitDrained(deadline(t), c))
+}
+
 // knocking connects to addr again and again until the test calls stop, which
 // returns how often; every connection must be answered.
 func knocking(t *testing.T, addr string) (stop func() int) {

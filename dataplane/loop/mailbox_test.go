@@ -114,6 +114,22 @@ func TestACoreLooksAgainBeforeItSleeps(t *testing.T) {
 	}
 }
 
+// A task for an object runs where the object is by then.
+// Matrix: XC-08
+func TestATaskFollowsItsOwner(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	var o Owner
+	o.Store(p.Core(0))
+	ran := make(chan *Core, 1)
+	must(t, p.Core(0).call(func(*Core) {
+		o.Post(&Task{Run: func(c *Core) { ran <- c }})
+		o.Store(p.Core(1))
+	}))
+	if c := await(t, ran); c != p.Core(1) {
+		t.Errorf("it ran on core %d", c.ID())
+	}
+}
+
 // onCore runs f on the core and fails the test if it waits there.
 func onCore(t *testing.T, c *Core, what string, f func()) {
 	t.Helper()

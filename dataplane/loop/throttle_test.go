@@ -102,3 +102,24 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 		t.Errorf("%d units are lost", th.Used())
 	}
 }
+
+// The next one in line may need less than the one that leaves, and hears of it.
+// Matrix: TH-04
+func TestASocketThatLeavesItsCoreLeavesTheLine(t *testing.T) {
+	b, th := newBed(t, nil), NewThrottle(10)
+	if !th.acquire(5, false) {
+		t.Fatal("no room")
+	}
+	first, _ := carried(b, &lengths{})
+	second, _ := carried(b, &lengths{})
+	first.Pause(&Throttles{Bytes: th}, th, 9, false)
+	second.Pause(&Throttles{Bytes: th}, th, 3, false)
+	if b.settle(); th.Waiting() != 2 {
+		t.Fatalf("%d wait", th.Waiting())
+	}
+	var left *Detached
+	first.Detach(func(_ *Core, d *Detached) { left = d })
+	if b.settle(); left == nil || second.Stopped() || th.Waiting() != 0 {
+		t.Errorf("left: %v, the next one is stopped: %v, %d wait", left != nil, second.Stopped(), th.Waiting())
+	}
+}
