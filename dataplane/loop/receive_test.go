@@ -1,6 +1,9 @@
 package loop
 
 import (
+	"bytes"
+	"io"
+	"net"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
@@ -23,6 +26,28 @@ func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {
 	if n := b.c.Snapshot().Receiving; n != 1 || l.sock.ops != 1 || !f.Receiving {
 		t.Errorf("%d receives, %d operations in flight, armed: %v", n, l.sock.ops, f.Receiving)
 	}
+}
+
+// A framer may take a connection at once, when it is accepted.
+// Matrix: IO-23
+func TestAConnectionThatAFramerTakesAtOnceReceivesOnce(t *testing.T) {
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
+		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(link *Link) { must(t, link.Carry(&lengths{})) })
+		must(t, err)
+		c, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		defer c.Close()
+		question := lengthsOf(10)
+		_, err = c.Write(question)
+		must(t, err)
+		answer := make([]byte, len(question))
+		if _, err := io.ReadFull(c, answer); err != nil || !bytes.Equal(answer, question) {
+			t.Errorf("answered %x, %v", answer, err)
+		}
+		if n := stats(t, p.Core(0)).Receiving; n > 1 {
+			t.Errorf("%d receives of one connection", n)
+		}
+	})
 }
 
 func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {
