@@ -105,9 +105,13 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	if b.tail != 3 || b.entries[0].tail != 3 || b.entries[0].id != 0 {
 		t.Fatalf("tail %d, shared %d", b.tail, b.entries[0].tail)
 	}
+	b.take(more, 5)
 	b.release(last) // of a former life
-	if b.tail != 3 || b.state[0].out != 0 {
+	if b.tail != 3 || b.state[0].out != 1 {
 		t.Fatal("a release of a former life counted")
+	}
+	if b.take(1<<cqeBufferShift|cqeBuffer, 0); b.tail != 4 {
+		t.Fatal("a buffer that the kernel gave up empty is lost")
 	}
 }
 
