@@ -77,6 +77,23 @@ func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	}
 }
 
+func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
+	d := newTestRing(t, Tuned(Config{}, Tuning{Files: 1}))
+	if d.files == nil {
+		t.Skip("the ring has no table of files")
+	}
+	for range 3 {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		must(t, err)
+		s, err := d.Adopt(fd)
+		must(t, err)
+		if s.fixed != 1 {
+			t.Fatal("a socket has no place in the table, and no other is there")
+		}
+		d.Close(s)
+	}
+}
+
 // Of an incremental buffer, every slice must be back and the kernel done with it
 // before it is given again.
 func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
