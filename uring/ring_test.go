@@ -77,6 +77,30 @@ func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	}
 }
 
+// A quiet send has succeeded when the kernel has taken it without an answer, and not before.
+func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
+	d := newTestRing(t, Config{})
+	d.flush() // its own requests
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	must(t, err)
+	defer unix.Close(fds[1])
+	s, err := d.Adopt(fds[0])
+	must(t, err)
+	v := newVec(t, 1)
+	v.Append(make([]byte, 100))
+	_, _, err = d.Send(s, v, 9, SendQuiet)
+	must(t, err)
+	var out []Completion
+	if d.settle(&out); len(out) != 0 {
+		t.Fatalf("ended before: %+v", out)
+	}
+	d.flush()
+	d.reap(&out)
+	if d.settle(&out); len(out) != 1 || out[0].Res != 100 {
+		t.Errorf("completions %+v", out)
+	}
+}
+
 func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
 	d := newTestRing(t, Tuned(Config{}, Tuning{Files: 1}))
 	if d.files == nil {

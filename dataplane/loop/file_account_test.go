@@ -351,3 +351,18 @@ func TestBytesThatAnotherGoroutineGivesBackWakeTheCore(t *testing.T) {
 		}
 	})
 }
+
+// Bytes that come back at the end of a turn are for reads of the next one.
+// Matrix: ST-15
+func TestACoreWhoseReadsMayGoOnDoesNotRest(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	var a Account
+	got := b.ask(&a, pieces, piece)
+	b.work()
+	had, back := lent(got), &borrowed{buf: got[0].buf}
+	back.loan.Of = back
+	b.c.Return(&back.loan)
+	if b.work(); lent(got) != had+1 {
+		t.Errorf("%d reads have ended, want one more than %d", lent(got), had)
+	}
+}

@@ -57,6 +57,11 @@ type noted struct {
 	done int
 }
 
+// kept counts its releases.
+type kept int
+
+func (k *kept) Release() { *k++ }
+
 func newRequest() *noted {
 	r := new(noted)
 	r.Done = func(*Core, *FileOp) { r.done++ }
@@ -130,7 +135,9 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	if w.N != unit {
 		t.Errorf("%d bytes", w.N)
 	}
-	r := b.read(2048)
+	r, kept := b.read(2048), kept(0)
+	r.Keeps = &kept
+	r.Done = func(*Core, *FileOp) { r.done += int(kept) } // it is released before
 	b.settle()
 	if r.done != 1 || r.Err != io.EOF || r.N != 2048 {
 		t.Errorf("a read over the end: %d, %v", r.N, r.Err)
