@@ -123,6 +123,23 @@ func (b *fileBed) pending(rs ...*noted) {
 	}
 }
 
+// A file that has ended holds nobody up, whatever the kernel still does with it.
+// Matrix: ST-08
+func TestTheEndOfAFileTellsWhoWaitsForRoom(t *testing.T) {
+	b, room := newFileBed(t, FileOptions{Ops: 1}, nil), 0
+	b.f.AwaitRoom(onRoom(func() { room++ }))
+	w := b.write(Written, 0)
+	if b.settle(); !b.f.Full() || room != 0 {
+		t.Fatalf("full: %t, told %d times", b.f.Full(), room)
+	}
+	b.f.Close()
+	if b.settle(); room != 1 || b.f.Full() {
+		t.Errorf("full: %t, told %d times", b.f.Full(), room)
+	}
+	b.answer(uring.KindWrite, unix.ECANCELED)
+	b.ended(w, ErrFileClosed)
+}
+
 func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	b.d.ParkFiles = false
