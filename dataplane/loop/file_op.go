@@ -400,7 +400,6 @@ func (c *Core) finishFiles() {
 	for op := done.pop(); op != nil; op = done.pop() {
 		f := op.file
 		op.end(op.Err)
-		f.atRest()
 		f.tellRoom()
 	}
 }
@@ -469,12 +468,10 @@ func (c *Core) abandonFiles(kept bool) {
 			op.vec, op.own = nil, nil
 		}
 		op.putVec()
-		op.file.busy--
 		op.endLater(fmt.Errorf("%s: %w", op.file.name, err))
 	}
 	for i := range c.entries {
 		if f, ok := c.entries[i].of.(*File); ok {
-			f.commit.syncing = false
 			f.commit.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		}
 	}
