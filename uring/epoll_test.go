@@ -1,6 +1,7 @@
 package uring_test
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -39,6 +40,32 @@ func TestEpollDropsEventsOfAnEarlierSocket(t *testing.T) {
 	write(t, conn, []byte("for the old one"))
 	r.until("the late event has not come", func() bool { r.d.Wake(); return r.d.Stats().Stale > stale })
 	r.expectNone(ready)
+}
+
+// Another process may have the listener, too: its connections are none of an engine that has closed it,
+// nor is it known there when it comes back.
+// Matrix: IO-08
+func TestEpollForgetsAListenerThatOthersHave(t *testing.T) {
+	r := epollRig(t, uring.Config{})
+	l := r.listen(loopback, uring.ListenOptions{})
+	r.accept(l)
+	addr := r.d.LocalAddr(l)
+	theirs, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(theirs)
+	r.d.Close(l)
+	back, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD_CLOEXEC, 0) // it has the same number
+	must(t, err)
+	r.settle()
+	stale := r.d.Stats().Stale
+	conn, err := net.Dial("tcp", addr.String())
+	must(t, err)
+	defer conn.Close()
+	if r.settle(); r.d.Stats().Stale != stale {
+		t.Error("a connection of theirs wakes this engine")
+	}
+	r.acceptor, _ = r.accept(r.adopt(int32(back)))
+	r.acceptOne()
 }
 
 // A handle kept after Close is not one of the socket that has its number now.
