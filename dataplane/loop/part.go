@@ -134,7 +134,9 @@ func (s *Socket) feedPart() bool {
 
 // report has the framer take frames of p, and counts them.
 func (s *Socket) report(p []byte) Taken {
+	s.feeding = true
 	t := s.framer.Feed(s, p)
+	s.feeding = false
 	s.core.stats.FramesIn += uint64(t.Frames)
 	invariants.Check(t.Bytes >= 0 && t.Bytes <= len(p), "a framer has taken more than there is")
 	return t

@@ -122,10 +122,11 @@ func (s *Socket) Receives() (ReceiveMode, Why) {
 	return ReceiveBuffers, s.way.why
 }
 
-// arm starts receiving, unless the reader of the bytes has done it already.
+// arm starts receiving, unless the reader of the bytes has done it already, or has the socket
+// leave its core.
 func (s *Socket) arm() {
 	w, kind, name := &s.way, uring.KindReceive, "receive"
-	if w.receiving || w.watching {
+	if w.receiving || w.watching || s.detaching() {
 		return
 	}
 	if w.ready {

@@ -30,6 +30,7 @@ type Socket struct {
 	dirty    bool // in core.pending
 	writing  bool // a write is in flight: there is one at most
 	building bool // the framer makes the next write
+	feeding  bool // the framer takes bytes
 
 	link   *Link
 	framer Framer
