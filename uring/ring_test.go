@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,18 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 	if d.settle(&out); len(out) != 1 || out[0].Res != 100 {
 		t.Errorf("completions %+v", out)
 	}
+}
+
+// Completions that come while a turn makes room for its own requests are of this turn, which then does
+// not sleep.
+func TestATurnHasTheCompletionsThatCameWithinIt(t *testing.T) {
+	d := newTestRing(t, Config{})
+	d.early = append(d.early, Completion{User: 7})
+	begun := time.Now()
+	if d.turn(closeTime); len(d.out) != 1 || len(d.early) != 0 || time.Since(begun) >= closeTime {
+		t.Errorf("%d completions, %d are left, behind %v", len(d.out), len(d.early), time.Since(begun))
+	}
+	d.out = d.out[:0]
 }
 
 func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
