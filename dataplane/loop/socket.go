@@ -30,7 +30,6 @@ type Socket struct {
 	dirty    bool // in core.pending
 	writing  bool // a write is in flight: there is one at most
 	building bool // the framer makes the next write
-	feeding  bool // the framer takes bytes
 
 	link   *Link
 	framer Framer
@@ -40,6 +39,7 @@ type Socket struct {
 	stream
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
+	feeding  bool          // the framer takes bytes
 	large    bool          // the frame under way, or the last one, is large
 	small    bool          // not large when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
