@@ -69,15 +69,9 @@ func (s *Socket) unwatch() {
 	if w := &s.way; w.receiving && !w.ready || w.watching && w.ready { // else it is being cancelled
 		s.core.drv.Cancel(w.op)
 	}
-	switch {
-	case s.ops > 0:
-	case s.feeding, s.building: // the bytes that Feed leaves go along, those of Gather before
-		s.core.Post(&Task{Run: func(*Core) {
-			if s.ops == 0 {
-				s.atRest()
-			}
-		}})
-	default:
+	if s.feeding || s.building { // the bytes that Feed leaves go along, those of Gather before
+		s.core.Post(&Task{Run: func(*Core) { s.atRest() }})
+	} else {
 		s.atRest()
 	}
 }

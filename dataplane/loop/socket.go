@@ -155,15 +155,14 @@ func (s *Socket) complete(_ *Core, cp *uring.Completion) {
 			s.connected(cp.Res)
 		}
 	}
-	if s.ops == 0 {
-		s.atRest()
-	}
+	s.atRest()
 }
 
-// atRest is called when no operation is in flight: the kernel uses no memory of the
-// socket.
+// atRest ends the socket, or has it leave, if that is due and no operation is in flight: the
+// kernel uses no memory of the socket.
 func (s *Socket) atRest() {
 	switch {
+	case s.ops > 0:
 	case s.dead:
 		s.free()
 	case s.detaching():

@@ -465,9 +465,7 @@ func (s *Socket) unpause(*Core) {
 		s.waiter.of.since.Store(int64(since))
 	}
 	t.notify()
-	if s.detach != nil && s.ops == 0 {
-		s.atRest()
-	}
+	s.atRest()
 }
 
 // shareFits says that the connection's own share has room for the units that the socket
