@@ -170,74 +170,60 @@ func TestTheLoopGathersTheFramesOfAnyProtocol(t *testing.T) {
 	}
 }
 
-// leavingLengths leaves its core as soon as bytes come.
+// leavingLengths leaves its core as soon as bytes come, or with its answers.
 type leavingLengths struct {
 	laterLengths
+	parts bool // with its answers
 	asked bool
 	left  *Detached
 }
 
-func (l *leavingLengths) Feed(s *Socket, p []byte) Taken {
-	if len(p) > 0 && !l.asked {
+func (l *leavingLengths) leave(s *Socket, now bool) {
+	if now && !l.asked {
 		l.asked = true
 		s.Detach(func(_ *Core, d *Detached) { l.left = d })
 	}
+}
+
+func (l *leavingLengths) Feed(s *Socket, p []byte) Taken {
+	l.leave(s, len(p) > 0 && !l.parts)
 	return l.lengths.Feed(s, p)
 }
 
-// The bytes of the Feed in which a socket leaves are not lost, though nothing is in flight on it.
+func (l *leavingLengths) Gather(s *Socket, w *Write) error {
+	l.leave(s, l.parts)
+	return l.lengths.Gather(s, w)
+}
+
+// What Feed leaves, and what Gather gives, is not lost with nothing in flight on the socket.
 // Matrix: IO-24
-func TestAFramerMayLeaveItsCoreWhileItIsFed(t *testing.T) {
-	stream := lengthsOf(10, 20)
-	for name, come := range map[string]func(b *bed, s *Socket, f *fakedriver.Sock){
-		"with the last bytes of a receive": func(b *bed, _ *Socket, f *fakedriver.Sock) {
-			f.Arrive(stream)
+func TestAFramerMayLeaveItsCoreInItsCalls(t *testing.T) {
+	stream := lengthsOf(10, 200)
+	for name, one := range map[string]struct{ ends, half, parts bool }{
+		"with the last bytes of a receive": {ends: true}, "half-closed": {half: true}, "with its answers": {half: true, parts: true},
+	} {
+		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
+		l := &leavingLengths{laterLengths: laterLengths{lengths{later: !one.parts}}, parts: one.parts}
+		s, f := carried(b, l)
+		if one.half {
+			s.Hold()
+		}
+		if f.Arrive(stream); one.ends {
 			b.d.Queue[len(b.d.Queue)-1].Flags &^= uring.More
 			f.Receiving = false
-		},
-		"half-closed": func(b *bed, s *Socket, f *fakedriver.Sock) {
-			s.Hold()
-			f.Arrive(stream)
+		}
+		if one.half {
 			f.HangUp()
 			b.settle()
 			s.Release()
-		},
-	} {
-		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
-		l := &leavingLengths{laterLengths: laterLengths{lengths{later: true}}}
-		s, f := carried(b, l)
-		come(b, s, f)
+		}
 		b.settle()
-		if l.left == nil || !bytes.Equal(append(l.got, l.left.backlog...), stream) {
-			t.Errorf("%s: left %v, %d of %d bytes taken", name, l.left != nil, len(l.got), len(stream))
+		if l.left == nil || !bytes.Equal(append(l.got, l.left.backlog...), stream) || one.parts && !bytes.Equal(f.Sent, stream) {
+			t.Errorf("%s: left %v, %d of %d bytes taken, %d sent", name, l.left != nil, len(l.got), len(stream), len(f.Sent))
 		}
 		if b.c.stats.Sockets != 0 || l.ended != nil {
 			t.Errorf("%s: %d sockets, ended with %v", name, b.c.stats.Sockets, l.ended)
 		}
-	}
-}
-
-// partingLengths leaves its core with its answers.
-type partingLengths struct {
-	lengths
-	left *Detached
-}
-
-func (l *partingLengths) Gather(s *Socket, w *Write) error {
-	s.Detach(func(_ *Core, d *Detached) { l.left = d })
-	return l.lengths.Gather(s, w)
-}
-
-// Matrix: IO-24
-func TestAFramerMayLeaveItsCoreWhileItWrites(t *testing.T) {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
-	l, stream := &partingLengths{}, lengthsOf(10, 200)
-	_, f := carried(b, l)
-	f.Arrive(stream)
-	f.HangUp()
-	b.settle()
-	if l.left == nil || !bytes.Equal(f.Sent, stream) || b.c.stats.Sockets != 0 {
-		t.Errorf("left %v, %d of %d bytes sent, %d sockets", l.left != nil, len(f.Sent), len(stream), b.c.stats.Sockets)
 	}
 }
 

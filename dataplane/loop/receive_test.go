@@ -10,24 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// The bytes that end a receive may answer a call, which goes on reading by itself.
-// Matrix: IO-23
-func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
-	l, f := b.link()
-	l.sock.call = &linkCall{min: 1}
-	f.Arrive([]byte("x"))
-	b.d.Queue[len(b.d.Queue)-1].Flags &^= uring.More
-	f.Receiving = false
-	b.settle()
-	if r := <-l.result; string(r.unread) != "x" || r.err != nil {
-		t.Fatalf("answer %q, %v", r.unread, r.err)
-	}
-	if n := b.c.Snapshot().Receiving; n != 1 || l.sock.ops != 1 || !f.Receiving {
-		t.Errorf("%d receives, %d operations in flight, armed: %v", n, l.sock.ops, f.Receiving)
-	}
-}
-
 // A framer may take a connection at once, when it is accepted.
 // Matrix: IO-23
 func TestAConnectionThatAFramerTakesAtOnceReceivesOnce(t *testing.T) {
