@@ -89,6 +89,28 @@ func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
 	})
 }
 
+// The peer of a reset reads ECONNRESET, never the end of the stream, and the send in flight ends.
+// Matrix: SH-14
+func TestResetBreaksTheStreamOfThePeer(t *testing.T) {
+	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
+		clogged, peer, user, _ := r.clogged()
+		ready, _ := r.ready(peer)
+		r.d.Reset(clogged)
+		r.d.Reset(clogged) // it is closed
+		r.expectFinal(user, unix.ECANCELED, unix.ECONNRESET, unix.EPIPE)
+		n, errno, buf := 1, unix.EAGAIN, make([]byte, 64<<10)
+		for errno == 0 && n > 0 || errno == unix.EAGAIN {
+			if errno != 0 {
+				r.await(ready)
+			}
+			n, errno = r.d.Recv(peer, buf, nil)
+		}
+		if errno != unix.ECONNRESET {
+			t.Errorf("the peer reads %d bytes, %v", n, errno)
+		}
+	})
+}
+
 // What was sent before arrives, then the end. The other direction goes on.
 // Matrix: SH-14
 func TestEndWritingEndsOneDirection(t *testing.T) {

@@ -191,6 +191,9 @@ func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {
 		}
 		one.end(s, f)
 		b.settle()
+		if f.WasReset != (one.want == ErrReset) {
+			t.Errorf("%s: the driver resets: %v", one.name, f.WasReset)
+		}
 		if !errors.Is(l.ended, one.want) || b.c.pool.inUse != 0 || len(l.got) != 0 {
 			t.Errorf("%s: ended with %v, %d bytes are lent, %d taken", one.name, l.ended, b.c.pool.inUse, len(l.got))
 		}

@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -333,9 +331,10 @@ func (s *Socket) Fault(err error) {
 	if s.sock.Valid() {
 		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
 			// With zero copy the kernel refers to the payload until the peer reads it, maybe never.
-			_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else in order
+			c.drv.Reset(s.sock)
+		} else {
+			c.drv.Close(s.sock)
 		}
-		c.drv.Close(s.sock)
 	}
 	if l := s.link; l != nil {
 		s.link, l.sock, l.cause = nil, nil, err

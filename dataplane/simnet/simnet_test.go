@@ -495,6 +495,17 @@ func TestTheEndOfWritingComesBehindTheBytesAndLeavesReading(t *testing.T) {
 	}
 }
 
+func TestAResetOfOursBreaksThePeerWhichLosesItsBytes(t *testing.T) {
+	w := newWorld(t, 3, weather)
+	a, b := w.connect()
+	w.write(0, a, pattern(3000), userSend)
+	w.drv[0].Reset(a)
+	w.run(time.Second)
+	if got, errno, end := w.read(1, b); len(got) != 0 || errno != unix.ECONNRESET || end {
+		t.Errorf("%d bytes, %v, end %v", len(got), errno, end)
+	}
+}
+
 func TestACancelledReceiveLeavesWhatComesToOthers(t *testing.T) {
 	w := newWorld(t, 3, simnet.Options{Whole: true, ReceiveBuffers: 1 << 20})
 	a, b := w.connect()

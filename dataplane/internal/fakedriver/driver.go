@@ -59,6 +59,7 @@ type Sock struct {
 	SendFlags  uring.SendFlags
 	CloseCalls int
 	WriteEnded bool // EndWriting was called
+	WasReset   bool // Reset was called
 
 	recvOp, readyOp uring.Op
 	sent            int // bytes of the sends that have ended
@@ -219,6 +220,14 @@ func (d *Driver) Close(s uring.Socket) {
 	if f.InFlight != nil {
 		f.Finish(-int32(unix.ECANCELED))
 	}
+}
+
+// Reset implements uring.Driver.
+func (d *Driver) Reset(s uring.Socket) {
+	if f := d.Socks[s.FD()]; f != nil {
+		f.WasReset = true
+	}
+	d.Close(s)
 }
 
 // LocalAddr implements uring.Driver.
