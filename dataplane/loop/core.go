@@ -475,6 +475,11 @@ func (s *stepper) Turn() error {
 		return nil
 	}
 	c.sleeping.Store(false)
+	// What runs in a turn runs on the core, as it does on a thread of its own.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c.tid.Store(int32(unix.Gettid()))
+	defer c.tid.Store(0)
 	if c.endInTurn && c.stopping.Load() {
 		c.end()
 		return nil

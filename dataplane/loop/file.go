@@ -191,8 +191,10 @@ func (c *Core) Offload(work func(), then func(c *Core)) {
 			then(c)
 		}})
 	}
-	if c.cfg.Stepped != nil { // one goroutine does everything
+	if c.cfg.Stepped != nil { // one goroutine does everything, and work is not on the core
+		tid := c.tid.Swap(0)
 		do()
+		c.tid.Store(tid)
 		return
 	}
 	go func() {

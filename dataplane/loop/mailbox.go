@@ -31,8 +31,8 @@ func (p *Plane) OnCore() bool {
 	return false
 }
 
-// Current says that the caller runs on the thread of this core; never on one that is
-// stepped, or gone. Any goroutine.
+// Current says that the caller runs on the thread of this core, or in a turn of one that is
+// stepped; never on one that is gone. Any goroutine.
 func (c *Core) Current() bool { return c.tid.Load() == int32(unix.Gettid()) }
 
 // assertOwner panics in invariant builds if the caller is not the core.
