@@ -4,6 +4,7 @@ package sim_test
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -24,7 +25,7 @@ func (w *world) checkDoubts(all bool) {
 	kept := w.doubts[:0]
 	for _, d := range w.doubts {
 		ch := d.lane.ch
-		if d.lane.lost >= d.number || ch.over() || ch.w.life != ch.from.life || ch.from.ending || ch.toLife != ch.to.life {
+		if d.lane.lost >= d.number || d.lane.excused(d.number) || ch.over() || ch.w.life != ch.from.life || ch.from.ending || ch.toLife != ch.to.life {
 			continue
 		}
 		if ch.from.frozen > d.since {
@@ -45,7 +46,7 @@ func (w *world) settled() bool {
 		if w.foe.atWork() {
 			break
 		}
-		if n.accepted != n.freed || n.resizing != nil { // a core waits for its handshakes
+		if n.accepted != n.freed || n.resizing != nil || len(n.dues) > 0 { // a core waits for its handshakes
 			return false
 		}
 		for _, t := range n.throttles() {
@@ -55,7 +56,7 @@ func (w *world) settled() bool {
 		}
 	}
 	for l := range w.current() {
-		if l.waiting != nil || l.missing() != 0 {
+		if l.waiting != nil && l.waiting.p.call == nil || l.missing() != 0 {
 			return false
 		}
 	}
@@ -94,8 +95,8 @@ func (l *lane) missing() uint64 {
 	if l.ch.over() {
 		return 0
 	}
-	for number := l.lost + 1; number <= l.next; number++ {
-		if !l.arrived(number) {
+	for number := uint64(1); number <= l.next; number++ {
+		if (number > l.lost && !l.excused(number) || l.goesOn(number)) && !l.arrived(number) {
 			return number
 		}
 	}
@@ -117,6 +118,10 @@ func (w *world) finish() {
 	for _, n := range w.nodes {
 		for len(n.kept) > 0 {
 			n.let(n.kept[0])
+		}
+		for _, c := range n.m.Conns() {
+			n.watch(c).paused = false
+			n.resume(c)
 		}
 		for _, ch := range n.channels {
 			switch {
@@ -141,7 +146,67 @@ func (w *world) finish() {
 			break
 		}
 	}
+	for l := range w.current() {
+		for number := uint64(1); number <= l.next; number++ {
+			if l.goesOn(number) && !l.ch.over() {
+				l.calls[number].giveUp() // nobody answers it
+			}
+		}
+	}
+	w.still()
 	w.run(time.Second)
+}
+
+// starve has one user keep all that comes from a peer, or stop reading: everybody else goes on.
+func (w *world) starve() {
+	enough := w.plan.dispatch == 0 || w.plan.dispatch >= 64*loop.MinShared
+	if !w.plan.starves || !w.plan.kind.lossless || w.plan.messages+w.plan.bytes > 0 || !enough || w.failed {
+		return
+	}
+	var others, hogs []*lane
+	for l := range w.current() {
+		switch {
+		case !l.free() || l.ch.over() || l.ch.toLife != l.ch.to.life:
+		case hogs == nil || l.ch.from == hogs[0].ch.from && l.ch.to == hogs[0].ch.to:
+			hogs = append(hogs, l)
+		default:
+			others = append(others, l)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	w.hog = hogs[0]
+	w.net.Note("node %d stops node %d", w.hog.ch.to.id, w.hog.ch.from.id)
+	if w.more.IntN(2) == 0 {
+		for _, c := range w.hog.ch.to.m.Conns() {
+			if v := w.hog.ch.to.watch(c); v.from == w.hog.ch.from {
+				v.paused, v.came = true, 0
+				c.Pause()
+			}
+		}
+	}
+	for range 100 {
+		hogs[w.more.IntN(len(hogs))].send(0, loop.MinShared, false, simLast)
+	}
+	w.run(time.Second)
+	for range 10 * len(others) {
+		others[w.more.IntN(len(others))].send(0, w.more.IntN(300), false, simLast)
+	}
+	arrived := func() bool {
+		return !slices.ContainsFunc(others, func(l *lane) bool { return l.missing() != 0 })
+	}
+	for limit := w.net.Now() + time.Minute; !arrived() && !w.failed; w.run(time.Second) {
+		if w.net.Now() > limit {
+			w.checkCompleted("one user keeps its messages")
+			return
+		}
+	}
+	if hogs[0].missing() > 0 {
+		w.cover.Starved++
+	}
+	w.hog = nil
+	w.finish()
 }
 
 // check compares the sent messages with those that arrived, when all faults are over.
@@ -160,6 +225,8 @@ func (w *world) check() {
 		if n.accepted != n.freed {
 			w.fail("node %d: %d messages were sent, %d released", n.id, n.accepted, n.freed)
 		}
+		n.checkCalls()
+		n.checkPostings(false)
 		w.checkIdle(n)
 	}
 }
@@ -230,6 +297,8 @@ func (n *node) checkOver() {
 	}
 	n.checkThrottles()
 	w.still() // blocked senders have their error
+	n.checkCalls()
+	n.checkPostings(true)
 	if n.accepted != n.freed {
 		w.fail("node %d: after shutdown, %d messages were sent and %d released", n.id, n.accepted, n.freed)
 	}

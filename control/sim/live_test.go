@@ -95,7 +95,7 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	if kind.both {
 		plan.queueMessages, plan.queueBytes = 0, 0 // for the same reason
 	}
-	l.world = newWorld(t, seed, plan, rng, nil, l)
+	l.world = newWorld(t, seed, plan, rng, nil, nil, l)
 	l.cover.Acts = make(map[string]int)
 
 	const each = 30
@@ -109,7 +109,7 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	}
 	for range each {
 		for _, one := range lanes {
-			p := one.parcel(0, rng.IntN(large), false)
+			p := one.parcel(0, rng.IntN(large), simMessage)
 			one.next++
 			one.ch.from.accepted++
 			l.send(liveLine{one.ch.conn, false}, &p.msg)

@@ -49,8 +49,10 @@ type node struct {
 	streams   map[uint64]*incoming
 	conns     map[*control.Conn]*watch
 	kept      []*control.Message // retained
-	accepted  int                // messages that Send took over
-	freed     int                // of these, released
+	dues      []*due             // replies that are due
+	posted    []*posting
+	accepted  int // messages that Send took over
+	freed     int // of these, released
 
 	mu       sync.Mutex
 	finished []*blockedSend // of SendContext; guarded by mu
@@ -71,7 +73,7 @@ func (n *node) start() {
 	n.process++
 	n.host.Revive()
 	n.ending, n.lowered, n.frozen, n.accepted, n.freed = false, false, 0, 0, 0
-	n.resizing, n.draining, n.channels, n.kept = nil, nil, nil, nil
+	n.resizing, n.draining, n.channels, n.kept, n.dues, n.posted = nil, nil, nil, nil, nil, nil
 	n.plane = new(plane)
 	n.streams = make(map[uint64]*incoming)
 	n.conns = make(map[*control.Conn]*watch)
@@ -88,7 +90,9 @@ func (n *node) start() {
 	}
 	var by probe.Probe
 	if w.plan.breakEvery > 0 || w.seed%2 == 0 { // without a probe handshakes queue their writes
-		by = &breaks{w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), every: w.plan.breakEvery}
+		by = &breaks{
+			w: w, n: n, every: w.plan.breakEvery, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), how: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<33)),
+		}
 	}
 	cores := loop.Config{Cores: 1 + w.rng.IntN(w.plan.cores), Wall: clock.Now}
 	n.host.Run(&cores, n.plane.opened)
@@ -96,9 +100,10 @@ func (n *node) start() {
 	cfg := control.Config{
 		Name: wire.EntityName{Type: typ, ID: n.name()}, Number: int64(n.id), Nonce: &nonce, Default: &n.policy,
 		Plane:    cores,
-		Protocol: control.Protocol{Rev0: w.plan.rev0}, Sending: control.Sending{QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages}, Receiving: control.Receiving{Bytes: dispatch},
+		Protocol: control.Protocol{Rev0: w.plan.rev0}, Receiving: control.Receiving{Bytes: dispatch, Postings: w.plan.postingsMost},
+		Sending:     control.Sending{QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages, Calls: w.plan.callsMost},
 		Timeouts:    control.Timeouts{Idle: w.plan.idle, KeepaliveEvery: w.plan.every, Keepalive: w.plan.timeout},
-		Diagnostics: control.Diagnostics{Probe: by},
+		Diagnostics: control.Diagnostics{Probe: by, Requests: requestHooks},
 		Logger:      n.logger(), Clock: clock, Rand: randReader{rand.New(rand.NewPCG(w.seed, uint64(nonce)))},
 	}
 	w.foe.configure(n, &cfg)

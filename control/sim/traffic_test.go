@@ -32,6 +32,7 @@ type lane struct {
 	// up to it may be missing at the peer, nothing above.
 	lost    uint64
 	waiting *blockedSend
+	calls   map[uint64]*call // by number
 }
 
 // blockedSend is a SendContext under way.
@@ -39,6 +40,7 @@ type blockedSend struct {
 	lane   *lane
 	p      *parcel
 	cancel context.CancelFunc
+	reply  *control.Message // of a call
 	err    error
 }
 
@@ -49,7 +51,8 @@ type parcel struct {
 	process int
 	lane    *lane
 	number  uint64
-	refused bool // Send returned an error: the message is still ours
+	call    *call // nil: it is none
+	refused bool  // Send returned an error: the message is still ours
 	freed   bool
 }
 
@@ -69,10 +72,18 @@ func simPayload(stream, number uint64, size int) []byte {
 	return simBytes[at : at+size : at+size]
 }
 
-const simFront = 24 // stream, number, size of the middle, size of the data
+const simFront = 24 // stream, number, size of the middle, size of the data; of a reply also stream and number of the request
+
+// The types of messages; 9 is liveAnswer.
+const (
+	simMessage = 7 // may be answered by one of simLast
+	simLast    = 8
+	simRequest = 10
+	simReply   = 11
+)
 
 // parcel makes the next message of a lane.
-func (l *lane) parcel(middle, data int, final bool) *parcel {
+func (l *lane) parcel(middle, data int, typ uint16) *parcel {
 	w := l.ch.from.w
 	p := &parcel{n: l.ch.from, process: l.ch.from.process, lane: l, number: l.next + 1}
 	front := make([]byte, simFront)
@@ -81,11 +92,8 @@ func (l *lane) parcel(middle, data int, final bool) *parcel {
 	binary.LittleEndian.PutUint32(front[16:], uint32(middle))
 	binary.LittleEndian.PutUint32(front[20:], uint32(data))
 	m := &p.msg
-	m.Type, m.TID, m.Front = 7, p.number, front
+	m.Type, m.TID, m.Front = typ, p.number, front
 	m.Middle, m.Data = simPayload(l.stream, p.number+1, middle), simPayload(l.stream, p.number, data)
-	if final {
-		m.Type = 8 // not answered
-	}
 	w.largest = max(w.largest, int64(m.Size()), loop.MinShared)
 	if w.plan.priorities {
 		m.Priority = []uint16{0, dataplane.PriorityLow, dataplane.PriorityHigh, dataplane.PriorityHighest}[w.rng.IntN(4)]
@@ -139,7 +147,7 @@ func (n *node) channel(c *control.Conn, to *node, toLife, lanes int) *channel {
 	w := n.w
 	ch := &channel{from: n, to: to, toLife: toLife, conn: c, w: n.watch(c)}
 	for range lanes {
-		l := &lane{ch: ch, stream: uint64(len(w.lanes) + 1)}
+		l := &lane{ch: ch, stream: uint64(len(w.lanes) + 1), calls: make(map[uint64]*call)}
 		w.lanes[l.stream] = l
 		ch.lanes = append(ch.lanes, l)
 	}
@@ -174,13 +182,18 @@ func (w *world) sizes() (middle, data int) {
 	return 0, w.rng.IntN(300)
 }
 
-// send gives one message to Send, or with wait to SendContext, on a lane.
-func (l *lane) send(middle, data int, wait, final bool) {
+// free says that a lane can send: its goroutine does not wait, and its process lives.
+func (l *lane) free() bool {
 	n := l.ch.from
-	if l.waiting != nil || n.m == nil || n.ending || n.life != l.ch.w.life {
+	return l.waiting == nil && n.m != nil && !n.ending && n.life == l.ch.w.life
+}
+
+// send gives one message to Send, or with wait to SendContext, on a lane.
+func (l *lane) send(middle, data int, wait bool, typ uint16) {
+	if !l.free() {
 		return
 	}
-	p := l.parcel(middle, data, final)
+	p := l.parcel(middle, data, typ)
 	if wait {
 		l.sendContext(p)
 		return
@@ -201,6 +214,9 @@ func (l *lane) sent(p *parcel, err error) {
 		if n.w.plan.queueMessages == 0 && n.w.plan.queueBytes == 0 {
 			n.w.fail("node %d: %v without a bound", n.id, err)
 		}
+	case errors.Is(err, control.ErrTooManyCalls):
+		n.checkFull(l.ch, p)
+	case errors.Is(err, control.ErrSessionLost): // of a reply
 	case errors.Is(err, control.ErrClosed):
 		l.ch.w.refused = true
 	case errors.Is(err, context.Canceled):
@@ -209,6 +225,7 @@ func (l *lane) sent(p *parcel, err error) {
 		n.w.fail("node %d: send: %v", n.id, err)
 	}
 	p.refused = true
+	delete(l.calls, p.number)
 	if p.freed {
 		n.w.fail("node %d: message %d was released, and then refused: %v", n.id, p.number, err)
 	}
@@ -239,6 +256,10 @@ func (n *node) collectSends() {
 		b.lane.waiting = nil
 		n.w.net.Note("node %d: blocked send %d ends", n.id, b.p.number)
 		n.w.cover.Blocked++
+		if b.p.call != nil {
+			b.p.call.returned(b.reply, b.err)
+			continue
+		}
 		b.lane.sent(b.p, b.err)
 	}
 }
@@ -259,11 +280,17 @@ func parcelFreed(m *control.Message) {
 		return
 	}
 	p.n.freed++
+	if p.lane.lies(p.number) && m.Outcome() == dataplane.OutcomeAcknowledged {
+		w.fail("node %d: message %d of stream %d is acknowledged, and has not arrived", p.n.id, p.number, p.lane.stream)
+	}
 	if l := p.lane; w.plan.kind.lossless && !l.arrived(p.number) && !l.ch.over() && !p.n.ending {
 		// Only a reset can excuse that. Its event follows.
 		w.doubts = append(w.doubts, doubt{l, p.number, w.net.Now()})
 	}
 }
+
+// lies says that the peer certainly has not got a message.
+func (l *lane) lies(number uint64) bool { return l.ch.to.life == l.ch.toLife && !l.arrived(number) }
 
 // arrived says whether the peer has got a message.
 func (l *lane) arrived(number uint64) bool {

@@ -23,6 +23,7 @@ type world struct {
 	net     *simnet.Network
 	faults  *faulty.Random // of drivers; nil in most
 	rng     *rand.Rand
+	more    *rand.Rand // of simPlan.learn
 	nodes   []*node
 	timers  simTimers
 	quiet   bool  // no more faults
@@ -36,6 +37,8 @@ type world struct {
 	cover   *simCover
 	live    *liveWorld // answers all messages; nil in most
 	foe     *adversary // nil in most
+	back    [][]byte   // memory that users had lent and have back
+	hog     *lane      // the user at its far end keeps all that comes from its near end
 	calm    calm
 	failed  bool
 }
@@ -46,7 +49,7 @@ type readyCore struct {
 }
 
 // newWorld is a world of a given plan.
-func newWorld(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.Writer, live *liveWorld) *world {
+func newWorld(t testing.TB, seed uint64, plan simPlan, rng, more *rand.Rand, trace io.Writer, live *liveWorld) *world {
 	plan.net.ReceiveBuffers = receiveBuffersOf(seed)
 	if trace != nil {
 		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)
@@ -54,7 +57,7 @@ func newWorld(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.
 	plan.net.Trace = trace
 	w := &world{
 		live: live,
-		t:    t, seed: seed, plan: plan, net: simnet.New(seed, plan.net), rng: rng,
+		t:    t, seed: seed, plan: plan, net: simnet.New(seed, plan.net), rng: rng, more: more,
 		lanes: make(map[uint64]*lane), cover: new(simCover),
 	}
 	if plan.foe != nil {
