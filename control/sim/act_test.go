@@ -269,6 +269,7 @@ func (w *world) endDrains() {
 	for _, n := range w.nodes {
 		for _, d := range n.draining {
 			d.cancel()
+			w.woken = true
 		}
 		n.draining = nil
 	}

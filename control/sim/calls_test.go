@@ -44,7 +44,7 @@ func (l *lane) call(middle, data int, wait bool) {
 	}
 	n, w := l.ch.from, l.ch.from.w
 	p := l.parcel(middle, data, simRequest)
-	c := &call{p: p, wait: wait}
+	c := &call{p: p, wait: wait && l != l.ch.lanes[0]} // the first lane has the replies, which must not wait for those of others
 	p.call, l.calls[p.number] = c, c
 	c.Message, c.Done, c.cancel = &p.msg, func(_ *control.Request, reply *control.Message, err error) { c.returned(reply, err) }, c.Cancel
 	if w.more.IntN(3) == 0 {
@@ -56,7 +56,7 @@ func (l *lane) call(middle, data int, wait bool) {
 		}
 	})
 	w.cover.Calls++
-	if !wait {
+	if !c.wait {
 		l.sent(p, l.ch.conn.Start(&c.Request))
 		return
 	}

@@ -148,7 +148,7 @@ func (w *world) finish() {
 	}
 	for l := range w.current() {
 		for number := uint64(1); number <= l.next; number++ {
-			if l.goesOn(number) && !l.ch.over() {
+			if l.goesOn(number) && l.arrived(number) && !l.ch.over() {
 				l.calls[number].giveUp() // nobody answers it
 			}
 		}
@@ -163,35 +163,39 @@ func (w *world) starve() {
 	if !w.plan.starves || !w.plan.kind.lossless || w.plan.messages+w.plan.bytes > 0 || !enough || w.failed {
 		return
 	}
-	var others, hogs []*lane
+	var others []*lane
 	for l := range w.current() {
-		switch {
-		case !l.free() || l.ch.over() || l.ch.toLife != l.ch.to.life:
-		case hogs == nil || l.ch.from == hogs[0].ch.from && l.ch.to == hogs[0].ch.to:
-			hogs = append(hogs, l)
-		default:
+		if l.free() && !l.ch.over() && l.ch.toLife == l.ch.to.life {
 			others = append(others, l)
 		}
 	}
+	for _, l := range others { // best one of two that come to the same node
+		if w.hog == nil || slices.ContainsFunc(others, func(o *lane) bool { return o.ch.to == l.ch.to && o.ch != l.ch }) {
+			w.hog = l.ch
+		}
+	}
+	others = slices.DeleteFunc(others, func(l *lane) bool { return l.ch == w.hog })
 	if len(others) == 0 {
+		w.hog = nil
 		return
 	}
-	w.hog = hogs[0]
-	w.net.Note("node %d stops node %d", w.hog.ch.to.id, w.hog.ch.from.id)
+	n, hogs := w.hog.to, w.hog.lanes
+	w.net.Note("node %d stops node %d", n.id, w.hog.from.id)
 	if w.more.IntN(2) == 0 {
-		for _, c := range w.hog.ch.to.m.Conns() {
-			if v := w.hog.ch.to.watch(c); v.from == w.hog.ch.from {
+		for _, c := range n.m.Conns() {
+			if v := n.watch(c); v.from == w.hog {
 				v.paused, v.came = true, 0
 				c.Pause()
 			}
 		}
 	}
+	size := int(max(w.plan.dispatch, 64*loop.MinShared) / 32)
 	for range 100 {
-		hogs[w.more.IntN(len(hogs))].send(0, loop.MinShared, false, simLast)
+		hogs[w.more.IntN(len(hogs))].send(0, size, false, simLast)
 	}
 	w.run(time.Second)
 	for range 10 * len(others) {
-		others[w.more.IntN(len(others))].send(0, w.more.IntN(300), false, simLast)
+		others[w.more.IntN(len(others))].send(0, w.more.IntN(4*size), false, simLast)
 	}
 	arrived := func() bool {
 		return !slices.ContainsFunc(others, func(l *lane) bool { return l.missing() != 0 })

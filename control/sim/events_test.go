@@ -16,7 +16,7 @@ import (
 // watch is the view of a node's user on one connection.
 type watch struct {
 	life    int
-	from    *node    // whose messages it brings
+	from    *channel // whose messages it brings
 	live    bool     // accept or connect event
 	moving  int      // core it is on its way to, + 1
 	down    bool     // we marked it down
@@ -223,7 +223,7 @@ func (n *node) got(c *control.Conn, m *control.Message, of *call) bool {
 	}
 	w.net.Note("node %d got %d of %d", n.id, number, stream)
 	w.cover.Messages++
-	v.from = l.ch.from
+	v.from = l.ch
 	if v.came++; v.paused && v.came > 1 {
 		w.fail("node %d: conn %d is paused, and brings message %d", n.id, c.ID(), v.came)
 	}
@@ -236,6 +236,8 @@ func (n *node) got(c *control.Conn, m *control.Message, of *call) bool {
 	}
 	if m.Type == simReply {
 		w.lanes[binary.LittleEndian.Uint64(m.Front[simFront:])].calls[binary.LittleEndian.Uint64(m.Front[simFront+8:])].answered(of)
+	} else if of != nil {
+		w.fail("node %d: message %d of stream %d ends a call", n.id, number, stream)
 	} else {
 		n.use(c, m, l, number)
 	}
@@ -308,9 +310,9 @@ func (n *node) use(c *control.Conn, m *control.Message, l *lane, number uint64) 
 		n.asked(c, m, l, l.calls[number])
 	}
 	if w.plan.postings && !w.quiet && w.more.IntN(3) == 0 {
-		n.post(c, m.TID+1+w.more.Uint64N(3))
+		n.post(c, m)
 	}
-	if h := w.hog; h != nil && h.ch.from == l.ch.from && h.ch.to == n {
+	if w.hog == l.ch {
 		m.Retain()
 		n.kept = append(n.kept, m)
 	} else if w.plan.slow && !w.quiet && w.rng.IntN(4) == 0 {

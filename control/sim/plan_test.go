@@ -135,7 +135,7 @@ func (p *simPlan) learn(more *rand.Rand) {
 	if more.IntN(3) == 0 {
 		p.callsMost, p.postingsMost = 1+more.IntN(20), 1+more.IntN(5)
 	}
-	p.starves = more.IntN(2) == 0
+	p.starves = true
 }
 
 // policy is one of the kind's, with throttles of its own.

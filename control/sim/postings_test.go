@@ -25,14 +25,11 @@ type posting struct {
 	lost      bool
 }
 
-// post posts memory for a message with a transaction id: now, in a dispatcher, or in a while.
-func (n *node) post(c *control.Conn, tid uint64) {
+// post posts memory for a message that follows m, and is about as large: now, in a dispatcher, or in a while.
+func (n *node) post(c *control.Conn, m *control.Message) {
 	w := n.w
 	p := &posting{n: n, process: n.process, c: c}
-	p.TID, p.Buffer, p.Done = tid, make([]byte, 1+w.more.IntN(600)), p.done
-	if w.more.IntN(8) == 0 {
-		p.Buffer = make([]byte, w.plan.large)
-	}
+	p.TID, p.Buffer, p.Done = m.TID+1+w.more.Uint64N(3), make([]byte, 1+w.more.IntN(len(m.Data)+300)+w.more.IntN(2)*len(m.Data)), p.done
 	if p.early = w.more.IntN(2) == 0; p.early {
 		p.post()
 		return
@@ -69,7 +66,8 @@ func (p *posting) post() {
 	w.woken = true
 	w.net.Note("node %d conn %d: posts %d bytes for %d, early %v", n.id, p.c.ID(), len(p.Buffer), p.TID, p.early)
 	n.posted = append(n.posted, p)
-	w.net.After(time.Duration(w.more.Int64N(int64(6*time.Second))), func() {
+	patience := []time.Duration{6 * time.Second, 10 * time.Millisecond}[w.more.IntN(2)]
+	w.net.After(time.Duration(w.more.Int64N(int64(patience))), func() {
 		if p.ends > 0 || p.process != n.process || n.ending {
 			return
 		}

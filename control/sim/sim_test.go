@@ -87,6 +87,7 @@ func runSeed(t testing.TB, seed uint64, protocol simProtocol, trace io.Writer) *
 	}
 	w.cover.Seeds++
 	w.cover.NetResets += w.net.Counts().Resets
+	w.cover.OurResets += w.net.Counts().Ours
 	return w
 }
 
@@ -226,7 +227,7 @@ type simCover struct {
 	Dues, DuesLost                                       int // replies that are due (Later)
 	Postings, Posted, PostedReplies, TooManyPostings     int
 	PostingsBack, PostingsLost                           int
-	Pauses, Starved                                      int
+	Pauses, Starved, OurResets                           int
 	Opens1, Resumes1                                     int // of msgr1
 	Waits1, Retries1, Resets1                            int // the answers of nodes that have it alone
 	KeepaliveAcks1                                       int

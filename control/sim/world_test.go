@@ -38,7 +38,7 @@ type world struct {
 	live    *liveWorld // answers all messages; nil in most
 	foe     *adversary // nil in most
 	back    [][]byte   // memory that users had lent and have back
-	hog     *lane      // the user at its far end keeps all that comes from its near end
+	hog     *channel   // the user at its far end keeps all that comes on it
 	calm    calm
 	failed  bool
 }

@@ -349,6 +349,7 @@ func (d *driver) Close(s uring.Socket) {
 // Reset implements uring.Driver.
 func (d *driver) Reset(s uring.Socket) {
 	if e := d.end(s); e != nil {
+		d.host.net.counts.Ours++
 		e.abrupt = true
 	}
 	d.Close(s)
