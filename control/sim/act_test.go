@@ -209,6 +209,7 @@ func (n *node) markDown(c *control.Conn) {
 
 // drain is a Drain under way. One in eleven seeds has some.
 type drain struct {
+	n       *node
 	process int
 	conn    *control.Conn
 	cancel  context.CancelFunc
@@ -225,40 +226,30 @@ func (n *node) drain(c *control.Conn) {
 	w.cover.Drains++
 	v.drains = true
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &drain{process: n.process, conn: c, cancel: cancel}
+	d := &drain{n: n, process: n.process, conn: c, cancel: cancel}
 	n.draining = append(n.draining, d)
 	w.net.After(w.span(20*time.Second), func() { cancel(); w.woken = true })
-	go func() {
-		d.err = c.Drain(ctx)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.drained = append(n.drained, d)
-	}()
+	w.apart(func() { d.err = c.Drain(ctx) }, d.ended)
 	w.still() // from here on there is no reset event
 }
 
-// collectDrains takes the results of Drain: with nil everything has arrived that Send took.
-func (n *node) collectDrains() {
-	n.mu.Lock()
-	drained := n.drained
-	n.drained = nil
-	n.mu.Unlock()
-	for _, d := range drained {
-		w := n.w
-		d.cancel()
-		if d.process != n.process || n.ending {
-			continue
-		}
-		w.net.Note("node %d conn %d: drained: %v", n.id, d.conn.ID(), d.err)
-		switch {
-		case d.err == nil:
-			w.cover.Drained++
-			n.checkDrained(d.conn)
-		case !errors.Is(d.err, control.ErrUndelivered) && !errors.Is(d.err, control.ErrClosed) && !errors.Is(d.err, context.Canceled):
-			w.fail("node %d conn %d: drain: %v", n.id, d.conn.ID(), d.err)
-		}
-		n.watch(d.conn).down = true
+// ended takes the result of Drain: with nil everything has arrived that Send took.
+func (d *drain) ended() {
+	n := d.n
+	w := n.w
+	d.cancel()
+	if d.process != n.process || n.ending {
+		return
 	}
+	w.net.Note("node %d conn %d: drained: %v", n.id, d.conn.ID(), d.err)
+	switch {
+	case d.err == nil:
+		w.cover.Drained++
+		n.checkDrained(d.conn)
+	case !errors.Is(d.err, control.ErrUndelivered) && !errors.Is(d.err, control.ErrClosed) && !errors.Is(d.err, context.Canceled):
+		w.fail("node %d conn %d: drain: %v", n.id, d.conn.ID(), d.err)
+	}
+	n.watch(d.conn).down = true
 }
 
 // endDrains gives up those under way: a peer comes back by another connection then.

@@ -63,15 +63,10 @@ func (l *lane) call(middle, data int, wait bool) {
 	n.accepted++ // Call takes over the message in any case
 	l.next++
 	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel, w.woken = cancel, true
-	b := &blockedSend{lane: l, p: p, cancel: cancel}
-	l.waiting = b
-	go func() {
-		b.reply, b.err = l.ch.conn.Call(ctx, &p.msg, control.WithBuffer(c.Buffer))
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.finished = append(n.finished, b)
-	}()
+	c.cancel = cancel
+	var reply *control.Message
+	var err error
+	l.blocked(p, cancel, func() { reply, err = l.ch.conn.Call(ctx, &p.msg, control.WithBuffer(c.Buffer)) }, func() { c.returned(reply, err) })
 }
 
 // giveUp ends a call that is under way.

@@ -44,7 +44,6 @@ type liveWorld struct {
 	*world
 	answer liveAnswerKind
 	queues map[liveLine]*liveQueue
-	busy   []*liveQueue      // those of which one message waits for room
 	got    map[uint64]uint64 // answers by stream
 }
 
@@ -69,7 +68,6 @@ type liveQueue struct {
 	on      *control.Conn
 	waiting []*control.Message
 	busy    bool
-	done    chan struct{}
 }
 
 func runLive(t *testing.T, seed uint64) *simCover {
@@ -201,29 +199,14 @@ func (l *liveWorld) next(q *liveQueue) {
 	}
 	m := q.waiting[0]
 	q.waiting, q.busy = q.waiting[1:], true
-	q.done = make(chan struct{})
-	l.busy = append(l.busy, q)
-	go func() {
-		defer close(q.done)
-		if err := q.on.SendContext(context.Background(), m); err != nil && !errors.Is(err, control.ErrClosed) {
+	var err error
+	l.apart(func() { err = q.on.SendContext(context.Background(), m) }, func() {
+		if err != nil && !errors.Is(err, control.ErrClosed) {
 			l.fail("send: %v", err)
 		}
-	}()
-}
-
-// collect goes on with the lines that found room.
-func (l *liveWorld) collect() {
-	busy := l.busy
-	l.busy = nil
-	for _, q := range busy {
-		select {
-		case <-q.done:
-			q.busy = false
-			l.next(q)
-		default:
-			l.busy = append(l.busy, q)
-		}
-	}
+		q.busy = false
+		l.next(q)
+	})
 }
 
 // received answers a message, or counts an answer.

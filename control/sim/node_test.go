@@ -53,11 +53,6 @@ type node struct {
 	posted    []*posting
 	accepted  int // messages that Send took over
 	freed     int // of these, released
-
-	mu       sync.Mutex
-	finished []*blockedSend // of SendContext; guarded by mu
-	changed  []*resize      // ended; guarded by mu
-	drained  []*drain       // ended; guarded by mu
 }
 
 // server says whether other nodes can connect to it.
@@ -244,12 +239,12 @@ func (w *world) resizeCores(n *node) {
 	r := &resize{life: n.life, add: len(cores) == 1 || len(cores) < simCores && w.rng.IntN(2) == 0}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	n.resizing, w.woken = r, true
+	n.resizing = r
 	m := n.m
 	if r.add {
 		w.net.Note("node %d adds a core", n.id)
 		w.cover.Added++
-		go func() { _, err := m.AddCore(ctx); n.resized(r, err) }()
+		w.apart(func() { _, r.err = m.AddCore(ctx) }, func() { n.resized(r) })
 		return
 	}
 	core := cores[w.rng.IntN(len(cores))].ID()
@@ -263,37 +258,23 @@ func (w *world) resizeCores(n *node) {
 			}
 		})
 	}
-	go func() { n.resized(r, m.RemoveCore(ctx, core)) }()
+	w.apart(func() { r.err = m.RemoveCore(ctx, core) }, func() { n.resized(r) })
 }
 
-// resized is the end of it, on a goroutine.
-func (n *node) resized(r *resize, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	r.err = err
-	n.changed = append(n.changed, r)
-}
-
-// collectResizes takes the results of changes of cores that have ended.
-func (n *node) collectResizes() {
-	n.mu.Lock()
-	changed := n.changed
-	n.changed = nil
-	n.mu.Unlock()
-	for _, r := range changed {
-		w := n.w
-		r.cancel()
-		if n.resizing == r {
-			n.resizing = nil
-		}
-		over := r.life != n.life || n.ending // a process that dies loses its listeners first
-		switch {
-		case r.err == nil, over, r.cancelled && errors.Is(r.err, context.Canceled):
-		default:
-			w.fail("node %d: cores changed (add %v): %v", n.id, r.add, r.err)
-		}
-		w.net.Note("node %d: cores changed: %v", n.id, r.err)
+// resized is the end of a change of cores.
+func (n *node) resized(r *resize) {
+	w := n.w
+	r.cancel()
+	if n.resizing == r {
+		n.resizing = nil
 	}
+	over := r.life != n.life || n.ending // a process that dies loses its listeners first
+	switch {
+	case r.err == nil, over, r.cancelled && errors.Is(r.err, context.Canceled):
+	default:
+		w.fail("node %d: cores changed (add %v): %v", n.id, r.add, r.err)
+	}
+	w.net.Note("node %d: cores changed: %v", n.id, r.err)
 }
 
 // countMoved is a connection that came with its socket.

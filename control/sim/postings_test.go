@@ -76,11 +76,12 @@ func (p *posting) post() {
 			p.Withdraw()
 			return
 		}
-		go func() {
-			if err := p.TakeBack(context.Background()); err != nil || p.ends != 1 {
+		var err error
+		w.apart(func() { err = p.TakeBack(context.Background()) }, func() {
+			if err != nil || p.ends != 1 {
 				w.fail("node %d conn %d: a posting is taken back: %v, and has ended %d times", n.id, p.c.ID(), err, p.ends)
 			}
-		}()
+		})
 	})
 }
 

@@ -35,13 +35,10 @@ type lane struct {
 	calls   map[uint64]*call // by number
 }
 
-// blockedSend is a SendContext under way.
+// blockedSend is a SendContext or a Call under way.
 type blockedSend struct {
-	lane   *lane
 	p      *parcel
-	cancel context.CancelFunc
-	reply  *control.Message // of a call
-	err    error
+	cancel func()
 }
 
 // parcel is a message that was given to Send.
@@ -232,36 +229,23 @@ func (l *lane) sent(p *parcel, err error) {
 }
 
 func (l *lane) sendContext(p *parcel) {
-	n := l.ch.from
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &blockedSend{lane: l, p: p, cancel: cancel}
-	l.waiting = b
-	n.w.woken = true
-	go func() {
-		b.err = l.ch.conn.SendContext(ctx, &p.msg)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.finished = append(n.finished, b)
-	}()
+	var err error
+	l.blocked(p, cancel, func() { err = l.ch.conn.SendContext(ctx, &p.msg) }, func() { l.sent(p, err) })
 }
 
-// collectSends takes the results of SendContext.
-func (n *node) collectSends() {
-	n.mu.Lock()
-	finished := n.finished
-	n.finished = nil
-	n.mu.Unlock()
-	for _, b := range finished {
+// blocked has a lane wait for a call.
+func (l *lane) blocked(p *parcel, cancel func(), call, then func()) {
+	w := p.n.w
+	b := &blockedSend{p: p, cancel: cancel}
+	l.waiting = b
+	w.apart(call, func() {
 		b.cancel()
-		b.lane.waiting = nil
-		n.w.net.Note("node %d: blocked send %d ends", n.id, b.p.number)
-		n.w.cover.Blocked++
-		if b.p.call != nil {
-			b.p.call.returned(b.reply, b.err)
-			continue
-		}
-		b.lane.sent(b.p, b.err)
-	}
+		l.waiting = nil
+		w.net.Note("node %d: blocked send %d ends", p.n.id, p.number)
+		w.cover.Blocked++
+		then()
+	})
 }
 
 // parcelFreed is the end of a message that was sent.

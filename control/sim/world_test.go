@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,9 @@ type world struct {
 	hog     *channel   // the user at its far end keeps all that comes on it
 	calm    calm
 	failed  bool
+
+	mu   sync.Mutex
+	over []func() // what follows calls that have returned (apart); guarded by mu
 }
 
 type readyCore struct {
@@ -101,26 +105,33 @@ func (w *world) still() {
 	synctest.Wait()
 	w.calm.still()
 	w.collect()
-	for _, n := range w.nodes {
-		n.collectSends()
-		n.collectResizes()
-		n.collectDrains()
+	w.mu.Lock()
+	over := w.over
+	w.over = nil
+	w.mu.Unlock()
+	for _, then := range over {
+		then()
 	}
-	if w.live != nil {
-		w.live.collect()
-	}
+}
+
+// apart runs a call that waits on a goroutine of its own, and then, on that of the world, what follows.
+func (w *world) apart(call, then func()) {
+	w.woken = true
+	go func() {
+		call()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.over = append(w.over, then)
+	}()
 }
 
 // wait runs f on a goroutine and the world until it is done.
 func (w *world) wait(what string, f func()) {
-	done := make(chan struct{})
-	go func() { f(); close(done) }()
+	done := false
+	w.apart(f, func() { done = true })
 	for limit := w.net.Now() + 5*time.Minute; ; {
-		w.still()
-		select {
-		case <-done:
+		if w.still(); done {
 			return
-		default:
 		}
 		if !w.step() || w.net.Now() > limit {
 			w.t.Fatalf("seed %d: %s does not end", w.seed, what)
