@@ -207,16 +207,8 @@ func (n *node) markDown(c *control.Conn) {
 	c.MarkDown()
 }
 
-// drain is a Drain under way. One in eleven seeds has some.
-type drain struct {
-	n       *node
-	process int
-	conn    *control.Conn
-	cancel  context.CancelFunc
-	err     error
-}
-
-// drain ends a connection in good order, or not, while everything goes on.
+// drain ends a connection in good order, or not, while everything goes on: without an error everything
+// has arrived that Send took. One in eleven seeds has some.
 func (n *node) drain(c *control.Conn) {
 	w, v := n.w, n.watch(c)
 	if v.drains || v.down {
@@ -226,30 +218,26 @@ func (n *node) drain(c *control.Conn) {
 	w.cover.Drains++
 	v.drains = true
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &drain{n: n, process: n.process, conn: c, cancel: cancel}
-	n.draining = append(n.draining, d)
+	n.draining = append(n.draining, cancel)
 	w.net.After(w.span(20*time.Second), func() { cancel(); w.woken = true })
-	w.apart(func() { d.err = c.Drain(ctx) }, d.ended)
+	process := n.process
+	var err error
+	w.apart(func() { err = c.Drain(ctx) }, func() {
+		cancel()
+		if process != n.process || n.ending {
+			return
+		}
+		w.net.Note("node %d conn %d: drained: %v", n.id, c.ID(), err)
+		switch {
+		case err == nil:
+			w.cover.Drained++
+			n.checkDrained(c)
+		case !errors.Is(err, control.ErrUndelivered) && !errors.Is(err, control.ErrClosed) && !errors.Is(err, context.Canceled):
+			w.fail("node %d conn %d: drain: %v", n.id, c.ID(), err)
+		}
+		v.down = true
+	})
 	w.still() // from here on there is no reset event
-}
-
-// ended takes the result of Drain: with nil everything has arrived that Send took.
-func (d *drain) ended() {
-	n := d.n
-	w := n.w
-	d.cancel()
-	if d.process != n.process || n.ending {
-		return
-	}
-	w.net.Note("node %d conn %d: drained: %v", n.id, d.conn.ID(), d.err)
-	switch {
-	case d.err == nil:
-		w.cover.Drained++
-		n.checkDrained(d.conn)
-	case !errors.Is(d.err, control.ErrUndelivered) && !errors.Is(d.err, control.ErrClosed) && !errors.Is(d.err, context.Canceled):
-		w.fail("node %d conn %d: drain: %v", n.id, d.conn.ID(), d.err)
-	}
-	n.watch(d.conn).down = true
 }
 
 // endDrains gives up those under way: a peer comes back by another connection then.
@@ -258,8 +246,8 @@ func (w *world) endDrains() {
 		return
 	}
 	for _, n := range w.nodes {
-		for _, d := range n.draining {
-			d.cancel()
+		for _, cancel := range n.draining {
+			cancel()
 			w.woken = true
 		}
 		n.draining = nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -26,15 +25,9 @@ type call struct {
 	err      error
 }
 
-// simCallPatience bounds a call.
-const simCallPatience = 20 * time.Second
-
 // requestHooks see the end of each call, also of those with a Call, on the core.
 var requestHooks = &control.RequestHooks{Call: func(_ context.Context, _ *control.Conn, r *control.Request) func(*control.Message, error) {
-	if p, ok := r.Message.Context.(*parcel); ok {
-		return p.call.ended
-	}
-	return nil
+	return r.Message.Context.(*parcel).call.ended
 }}
 
 // call gives one request to Start, or with wait to Call, on a lane.
@@ -50,7 +43,7 @@ func (l *lane) call(middle, data int, wait bool) {
 	if w.more.IntN(3) == 0 {
 		c.Buffer = make([]byte, 1+w.more.IntN(600))
 	}
-	w.net.After(time.Duration(w.more.Int64N(int64(simCallPatience))), func() {
+	w.net.After(time.Duration(w.more.Int64N(int64(20*time.Second))), func() {
 		if !w.quiet && p.process == n.process && !n.ending {
 			c.giveUp()
 		}
@@ -85,17 +78,14 @@ func (c *call) ended(reply *control.Message, err error) {
 	if c.ends++; c.ends > 1 {
 		w.fail("node %d: call %d of stream %d ends twice", n.id, c.p.number, l.stream)
 	}
-	if c.Buffer != nil {
-		defer w.giveBack(c.Buffer)
-	}
-	lost := errors.Is(err, control.ErrSessionLost)
+	defer w.giveBack(c.Buffer)
 	switch {
 	case reply != nil:
 		w.cover.Replies++
 		n.got(l.ch.conn, reply, c)
-	case c.canceled && (errors.Is(err, context.Canceled)):
+	case c.canceled && errors.Is(err, context.Canceled):
 		w.cover.CallsCanceled++
-	case lost:
+	case errors.Is(err, control.ErrSessionLost):
 		w.cover.CallsLost++
 	case errors.Is(err, control.ErrNotSent):
 		if w.cover.CallsUnsent++; l.ch.to.life == l.ch.toLife && l.arrived(c.p.number) {
@@ -185,16 +175,6 @@ func (n *node) checkCalls() {
 	}
 }
 
-// due is a reply that is given later.
-type due struct {
-	control.PendingReply
-	n       *node
-	process int
-	to      *call
-	on      *watch
-	remotes int // remote resets of its connection before
-}
-
 // asked answers a request that a node has got.
 func (n *node) asked(c *control.Conn, m *control.Message, of *lane, to *call) {
 	w := n.w
@@ -208,11 +188,7 @@ func (n *node) asked(c *control.Conn, m *control.Message, of *lane, to *call) {
 		p := lane.reply(to)
 		lane.sent(p, c.Reply(m, &p.msg))
 	default:
-		v := n.watch(c)
-		d := &due{PendingReply: c.Later(m), n: n, process: n.process, to: to, on: v, remotes: v.remotes}
-		w.cover.Dues++
-		n.dues = append(n.dues, d)
-		d.wait()
+		n.later(c.Later(m), to)
 	}
 }
 
@@ -225,41 +201,45 @@ func (l *lane) reply(to *call) *parcel {
 	return p
 }
 
-// wait has a reply be given some time.
-func (d *due) wait() {
-	w := d.n.w
-	w.net.After(time.Duration(w.more.Int64N(int64(6*time.Second))), d.give)
-}
-
-// give gives the reply that is due, or says that there is none.
-func (d *due) give() {
-	n, w := d.n, d.n.w
-	if d.process != n.process || n.m == nil || n.ending {
-		return
-	}
-	lane := n.answers(d.Conn(), d.to.p.n, d.to.p.lane.ch.w.life).lanes[0]
-	if lane.waiting != nil {
-		d.wait()
-		return
-	}
-	w.woken = true
-	var err error
-	if lane.ch.over() || w.more.IntN(8) == 0 {
-		err = d.Send(nil)
-	} else {
-		p := lane.reply(d.to)
-		err = d.Send(&p.msg)
+// later gives a reply that is due some time, or says that there is none.
+func (n *node) later(due control.PendingReply, to *call) {
+	w, process, v := n.w, n.process, n.watch(due.Conn())
+	remotes := v.remotes
+	w.cover.Dues++
+	n.dues++
+	var give func()
+	wait := func() { w.net.After(time.Duration(w.more.Int64N(int64(6*time.Second))), give) }
+	give = func() {
+		if process != n.process || n.m == nil || n.ending {
+			return
+		}
+		lane := n.answers(due.Conn(), to.p.n, to.p.lane.ch.w.life).lanes[0]
+		if lane.waiting != nil {
+			wait()
+			return
+		}
+		w.woken = true
+		if lane.ch.over() || w.more.IntN(8) == 0 {
+			n.dues--
+			_ = due.Send(nil)
+			return
+		}
+		p := lane.reply(to)
+		err := due.Send(&p.msg)
 		lane.sent(p, err)
-		if lost := d.on.remotes > d.remotes; lost && err == nil || errors.Is(err, control.ErrSessionLost) != lost && !errors.Is(err, control.ErrClosed) && !errors.Is(err, control.ErrQueueFull) {
-			w.fail("node %d conn %d: a reply that is due: %v, with %d remote resets since", n.id, d.Conn().ID(), err, d.on.remotes-d.remotes)
-		}
-		if lost := errors.Is(err, control.ErrSessionLost); lost {
+		switch lost := v.remotes > remotes; {
+		case errors.Is(err, control.ErrQueueFull):
+			wait()
+			return
+		case errors.Is(err, control.ErrSessionLost):
 			w.cover.DuesLost++
+			fallthrough
+		case err == nil:
+			if lost != (err != nil) {
+				w.fail("node %d conn %d: a reply that is due: %v, with %d remote resets since", n.id, due.Conn().ID(), err, v.remotes-remotes)
+			}
 		}
+		n.dues--
 	}
-	if errors.Is(err, control.ErrQueueFull) {
-		d.wait()
-		return
-	}
-	n.dues = slices.DeleteFunc(n.dues, func(o *due) bool { return o == d })
+	wait()
 }

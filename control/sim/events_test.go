@@ -313,13 +313,10 @@ func (n *node) use(c *control.Conn, m *control.Message, l *lane, number uint64) 
 		n.post(c, m)
 	}
 	if w.hog == l.ch {
-		m.Retain()
-		n.kept = append(n.kept, m)
+		n.keep(m, time.Hour)
 	} else if w.plan.slow && !w.quiet && w.rng.IntN(4) == 0 {
-		m.Retain()
-		n.kept = append(n.kept, m)
 		w.cover.Kept++
-		w.net.After(w.span(3*time.Second), func() { n.let(m) })
+		n.keep(m, w.span(3*time.Second))
 	}
 	if w.plan.replies && m.Type == simMessage && w.rng.IntN(4) == 0 && !w.quiet {
 		ch := n.answers(c, l.ch.from, l.ch.w.life)
@@ -330,6 +327,13 @@ func (n *node) use(c *control.Conn, m *control.Message, l *lane, number uint64) 
 		w.cover.DownInDispatch++
 		n.markDown(c)
 	}
+}
+
+// keep retains a message for a while.
+func (n *node) keep(m *control.Message, d time.Duration) {
+	m.Retain()
+	n.kept = append(n.kept, m)
+	n.w.net.After(d, func() { n.let(m) })
 }
 
 // let releases a message that was retained, if that has not happened.

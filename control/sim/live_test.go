@@ -140,17 +140,14 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	return l.cover
 }
 
-// show logs the bytes that each connection holds.
+// show logs each connection, and the messages that wait for room there.
 func (l *liveWorld) show() {
 	for _, n := range l.nodes {
-		for _, t := range n.throttles() {
-			l.t.Logf("node %d: throttle holds %d of %d, %d wait", n.id, t.Used(), t.Limit(), t.Waiting())
-		}
 		for _, c := range n.m.Conns() {
-			var st control.ConnStats
-			l.wait("stats", func() { st, _ = c.Stats() })
-			l.t.Logf("node %d conn %d: %s, in %d out %d, queued %d sent %d, %d bytes held, throttled %v, err %s", n.id, c.ID(), st.State,
-				st.IO.MessagesIn, st.IO.MessagesOut, st.IO.Queued, st.IO.Sent, st.HeldBytes, st.IO.Throttled, st.Error)
+			l.wait("stats", func() {
+				st, err := c.Stats()
+				l.t.Logf("node %d conn %d: %v %v", n.id, c.ID(), st, err)
+			})
 			for _, answers := range []bool{true, false} {
 				if q := l.queues[liveLine{c, answers}]; q != nil {
 					l.t.Logf("  answers %v: %d wait, one for room: %v", answers, len(q.waiting), q.busy)

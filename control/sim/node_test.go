@@ -40,8 +40,8 @@ type node struct {
 	lowered   bool                  // a throttle was lowered below what it may hold
 	plane     *plane                // its cores
 	broken    map[int]faulty.Driver // drivers that fail, by core
-	resizing  *resize               // under way
-	draining  []*drain              // likewise
+	resizing  bool                  // a change of its cores is under way
+	draining  []func()              // end drains under way
 	policy    control.Policy
 	addr      wire.Addr    // the first one
 	addrs     wire.AddrVec // all, of a server
@@ -49,7 +49,7 @@ type node struct {
 	streams   map[uint64]*incoming
 	conns     map[*control.Conn]*watch
 	kept      []*control.Message // retained
-	dues      []*due             // replies that are due
+	dues      int                // replies that are due
 	posted    []*posting
 	accepted  int // messages that Send took over
 	freed     int // of these, released
@@ -67,8 +67,8 @@ func (n *node) start() {
 	n.life++
 	n.process++
 	n.host.Revive()
-	n.ending, n.lowered, n.frozen, n.accepted, n.freed = false, false, 0, 0, 0
-	n.resizing, n.draining, n.channels, n.kept, n.dues, n.posted = nil, nil, nil, nil, nil, nil
+	n.ending, n.lowered, n.resizing, n.frozen, n.accepted, n.freed, n.dues = false, false, false, 0, 0, 0, 0
+	n.draining, n.channels, n.kept, n.posted = nil, nil, nil, nil
 	n.plane = new(plane)
 	n.streams = make(map[uint64]*incoming)
 	n.conns = make(map[*control.Conn]*watch)
@@ -185,16 +185,6 @@ const simCores = 5
 // simPatience bounds the removal of a core, where it is bounded.
 const simPatience = 300 * time.Millisecond
 
-// resize is one change of a node's cores.
-type resize struct {
-	life int
-	add  bool
-	err  error
-	// cancelled: patience may have ended before the core was empty.
-	cancelled bool
-	cancel    context.CancelFunc
-}
-
 // plane has the cores of one life of a node: the world turns them.
 type plane struct {
 	mu   sync.Mutex     // a goroutine adds a core while the world turns the others
@@ -232,49 +222,39 @@ func (n *node) cores() (list []*simnet.Core) {
 
 // resizeCores adds a core to a node, or removes one, while everything goes on.
 func (w *world) resizeCores(n *node) {
-	if !w.plan.resizes || n.resizing != nil || n.ending {
+	if !w.plan.resizes || n.resizing || n.ending {
 		return
 	}
 	cores := n.cores()
-	r := &resize{life: n.life, add: len(cores) == 1 || len(cores) < simCores && w.rng.IntN(2) == 0}
+	add := len(cores) == 1 || len(cores) < simCores && w.rng.IntN(2) == 0
 	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
-	n.resizing = r
-	m := n.m
-	if r.add {
+	process, life, m, cancelled := n.process, n.life, n.m, false // cancelled: patience may have ended before the core was empty
+	n.resizing = true
+	var err error
+	over := func() {
+		cancel()
+		dies := life != n.life || n.ending // a process that dies loses its listeners first
+		if process == n.process {
+			n.resizing = false
+		}
+		if err != nil && !dies && !(cancelled && errors.Is(err, context.Canceled)) {
+			w.fail("node %d: cores changed (add %v): %v", n.id, add, err)
+		}
+		w.net.Note("node %d: cores changed: %v", n.id, err)
+	}
+	if add {
 		w.net.Note("node %d adds a core", n.id)
 		w.cover.Added++
-		w.apart(func() { _, r.err = m.AddCore(ctx) }, func() { n.resized(r) })
+		w.apart(func() { _, err = m.AddCore(ctx) }, over)
 		return
 	}
 	core := cores[w.rng.IntN(len(cores))].ID()
 	w.net.Note("node %d removes core %d", n.id, core)
 	w.cover.Removed++
 	if w.rng.IntN(3) == 0 {
-		w.net.After(w.span(simPatience), func() {
-			if n.resizing == r {
-				r.cancelled, w.woken = true, true
-				cancel()
-			}
-		})
+		w.net.After(w.span(simPatience), func() { cancelled, w.woken = true, true; cancel() })
 	}
-	w.apart(func() { r.err = m.RemoveCore(ctx, core) }, func() { n.resized(r) })
-}
-
-// resized is the end of a change of cores.
-func (n *node) resized(r *resize) {
-	w := n.w
-	r.cancel()
-	if n.resizing == r {
-		n.resizing = nil
-	}
-	over := r.life != n.life || n.ending // a process that dies loses its listeners first
-	switch {
-	case r.err == nil, over, r.cancelled && errors.Is(r.err, context.Canceled):
-	default:
-		w.fail("node %d: cores changed (add %v): %v", n.id, r.add, r.err)
-	}
-	w.net.Note("node %d: cores changed: %v", n.id, r.err)
+	w.apart(func() { err = m.RemoveCore(ctx, core) }, over)
 }
 
 // countMoved is a connection that came with its socket.

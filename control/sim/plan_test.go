@@ -54,7 +54,6 @@ type simPlan struct {
 	calls      bool // some messages are requests
 	postings   bool // users post memory
 	pauses     bool // users stop connections for a while
-	starves    bool // in the end one user stops one peer
 	stops      bool // break points also reset, half-close and hold
 	rebinds    bool // servers move to other addresses
 	breakEvery int  // a break point in so many disturbs; 0: none does
@@ -135,7 +134,6 @@ func (p *simPlan) learn(more *rand.Rand) {
 	if more.IntN(3) == 0 {
 		p.callsMost, p.postingsMost = 1+more.IntN(20), 1+more.IntN(5)
 	}
-	p.starves = true
 }
 
 // policy is one of the kind's, with throttles of its own.

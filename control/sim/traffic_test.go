@@ -264,17 +264,15 @@ func parcelFreed(m *control.Message) {
 		return
 	}
 	p.n.freed++
-	if p.lane.lies(p.number) && m.Outcome() == dataplane.OutcomeAcknowledged {
-		w.fail("node %d: message %d of stream %d is acknowledged, and has not arrived", p.n.id, p.number, p.lane.stream)
+	l := p.lane
+	if m.Outcome() == dataplane.OutcomeAcknowledged && !l.arrived(p.number) {
+		w.fail("node %d: message %d of stream %d is acknowledged, and has not arrived", p.n.id, p.number, l.stream)
 	}
-	if l := p.lane; w.plan.kind.lossless && !l.arrived(p.number) && !l.ch.over() && !p.n.ending {
+	if w.plan.kind.lossless && !l.arrived(p.number) && !l.ch.over() && !p.n.ending {
 		// Only a reset can excuse that. Its event follows.
 		w.doubts = append(w.doubts, doubt{l, p.number, w.net.Now()})
 	}
 }
-
-// lies says that the peer certainly has not got a message.
-func (l *lane) lies(number uint64) bool { return l.ch.to.life == l.ch.toLife && !l.arrived(number) }
 
 // arrived says whether the peer has got a message.
 func (l *lane) arrived(number uint64) bool {
