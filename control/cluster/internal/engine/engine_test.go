@@ -361,3 +361,26 @@ func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
 	})
 	check(t, c.once())
 }
+
+// A watch with a short timeout is pinged more often, one that is too short for pings is given a longer one. What concerns a watch
+// does not wait where the cluster is full.
+func TestAWatchHasTheTimeoutThatItsPingsCanKeep(t *testing.T) {
+	for asked, want := range map[time.Duration]struct {
+		seconds uint32
+		every   time.Duration
+	}{0: {30, 5 * time.Second}, time.Minute: {60, 5 * time.Second}, 6 * time.Second: {6, 2 * time.Second}, time.Second: {3, time.Second / 3}} {
+		c := startWithMap(t, Options{})
+		var sent atomic.Pointer[captured.Request]
+		c.do(func(_ *control.Conn, m *control.Message) bool {
+			q := captured.ReadRequest(m.Version, m.Front, m.Data)
+			sent.Store(q)
+			return q.Flags&osdop.FullTry != 0
+		})
+		w, err := c.e.Watch(t.Context(), c.read(1).Target, asked, Handler{})
+		check(t, err)
+		if got := le.Uint32(sent.Load().Steps[0].Args[21:]); got != want.seconds || w.m.PingEvery != want.every {
+			t.Errorf("%v: %d s, a ping every %v", asked, got, w.m.PingEvery)
+		}
+		check(t, w.Close(t.Context()))
+	}
+}

@@ -230,7 +230,7 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 // has them come again, and one that fails is the end, said once.
 func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	r := newRig(t)
-	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}}
+	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}, PingEvery: PollEvery}
 	r.of(Nobody).Watch(w)
 	r.take()
 	r.up()
@@ -286,5 +286,58 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	all := r.reply(&w.Reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
 	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.ops.first != nil || len(r.m.watches) > 0 {
 		t.Errorf("%+v, want the end", all)
+	}
+}
+
+// While the cluster is full an OSD still takes what concerns watches: without pings it would forget them. A write on the object that
+// waits for room does not hold them up. Where all is paused nothing is sent, as stock clients have it.
+func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
+	r := newRig(t)
+	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}, PingEvery: PollEvery}
+	r.of(Nobody).Watch(w)
+	r.take()
+	r.up()
+	r.reply(&w.Reg, osdop.Reply{})
+	r.next(func(f *fakeMap) { f.flags = osdmap.Full })
+	if a := r.submit(write(pool1)); len(a) != 0 {
+		t.Fatalf("%+v: a write is sent", a)
+	}
+	another := &Watch{Object: w.Object}
+	r.of(Nobody).Watch(another)
+	if a := find(r.take(), Send); a == nil || a.Op != &another.Reg {
+		t.Error("another watch is not registered")
+	}
+	for r.n < 4 {
+		r.tick()
+	}
+	if a := find(r.tick(), Send); a == nil || a.Op != &w.ping {
+		t.Fatal("no ping")
+	}
+	r.reply(&w.ping, osdop.Reply{})
+	r.next(func(f *fakeMap) { f.flags = osdmap.PauseReads | osdmap.PauseWrites })
+	for r.n < 20 {
+		if a := find(r.tick(), Send); a != nil {
+			t.Fatalf("%+v is sent in the pause", a.Op)
+		}
+	}
+}
+
+// An OSD forgets a watch of which it has not heard for its timeout: one with a short timeout has more pings.
+func TestAWatchIsPingedAsOftenAsItsTimeoutWantsIt(t *testing.T) {
+	r := newRig(t)
+	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}, PingEvery: 2 * time.Second}
+	r.of(Nobody).Watch(w)
+	r.take()
+	r.up()
+	r.reply(&w.Reg, osdop.Reply{})
+	pings := 0
+	for r.n < 20 {
+		if a := find(r.tick(), Send); a != nil && a.Op == &w.ping {
+			pings++
+			r.reply(&w.ping, osdop.Reply{})
+		}
+	}
+	if pings != 10 {
+		t.Errorf("%d pings in 20 s", pings)
 	}
 }
