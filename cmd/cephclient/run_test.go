@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -205,5 +206,20 @@ func TestProgressIsForTerminals(t *testing.T) {
 		if text := out.String(); !strings.Contains(text, "50 B [==========          ] of 100 B, ") || !strings.Contains(text, "250 B [====================] of 100 B, ") || !strings.HasSuffix(text, "\n") {
 			t.Errorf("%q", text)
 		}
+	}
+}
+
+// A list that is not written whole, as where the disk is full, is a failure.
+func TestAListThatCannotBeWrittenFails(t *testing.T) {
+	out, in := io.Pipe()
+	clitest.Must(t, out.Close())
+	if err := lines(env{stdout: in}, []string{"name"}, nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	var whole bytes.Buffer
+	clitest.Must(t, lines(env{stdout: &whole}, []string{"a", "b"}, nil))
+	clitest.Must(t, lines(env{stdout: &whole}, nil, nil))
+	if whole.String() != "a\nb\n" {
+		t.Errorf("%q", whole.String())
 	}
 }
