@@ -146,7 +146,7 @@ func Aim(cur Map, o *Op) int32 {
 func (m *Machine) Submit(o *Op) {
 	t := o.at
 	o.Attempt, o.bounced, o.Session, o.at, o.check, o.Since = -1, 0, nil, nowhere, 0, m.now
-	o.Active, o.sent, o.again, o.checking = true, false, false, false
+	o.Active, o.sent, o.again, o.checking, o.wait = true, false, false, false, WaitNothing
 	m.enter(o)
 	if o.aimed != m.Epoch() {
 		t = locate(m.cur, o)

@@ -226,6 +226,21 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 	t.Error("no bound")
 }
 
+// An operation may be used again. What it waited for the last time is not told where it leaves a machine that it was handed to by an
+// older map.
+func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
+	r, o := newRig(t), write(pool1)
+	r.submit(o)
+	if w, _, _ := o.Status(); w != WaitSession || !r.m.Cancel(o) {
+		t.Fatalf("it waits for %q", w)
+	}
+	Aim(r.cur, o)
+	r.of(1).Submit(o)
+	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody {
+		t.Errorf("it waits for %q on osd.%d", w, osd)
+	}
+}
+
 // A watch is registered anew in each interval, with a higher generation; its pings confirm it, are not sent again unless the OSD
 // has them come again, and one that fails is the end, said once.
 func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
