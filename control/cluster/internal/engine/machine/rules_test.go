@@ -330,6 +330,23 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 	t.Error("it waits on")
 }
 
+// A map can want everything to be sent again, and one behind a gap does, as nobody knows what was in between: each once.
+func TestEverythingIsSentAgainWhereAMapWantsItOrOthersAreMissing(t *testing.T) {
+	r, o := newSent(t)
+	again := func(what string, want bool, a []Action) {
+		t.Helper()
+		if s := find(a, Send); (s != nil) != want || s != nil && s.Op != o {
+			t.Errorf("%s: %+v", what, a)
+		}
+	}
+	again("another map", false, r.next(func(*fakeMap) {}))
+	again("forced", true, r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Resend = f.epoch; f.pools[pool1] = p }))
+	again("the map behind it", false, r.next(func(*fakeMap) {}))
+	r.f = r.f.clone()
+	r.maps(true, r.f)
+	again("a gap", true, r.take())
+}
+
 // A map holds back what it pauses, and writes where the cluster or the pool that they name is full; those that may exceed it go on.
 func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 	const read, write, try = osdop.FlagRead, osdop.FlagWrite, osdop.FlagWrite | osdop.FullTry
