@@ -115,7 +115,7 @@ func TestACanceledOperationSaysWhatIsKnownAndLeavesNothing(t *testing.T) {
 					if i == p.nth {
 						mine = ctx
 					}
-					if _, err := c.e.start(mine, &calls[i], func() bool { return false }); err != nil {
+					if _, err := c.e.start(mine, &calls[i], false); err != nil {
 						t.Fatal(err)
 					}
 				}

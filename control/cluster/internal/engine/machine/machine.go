@@ -179,18 +179,16 @@ func (m *Machine) leave(o *Op) {
 	m.ops.Remove(o)
 }
 
-// Cancel ends an operation without an action. False: it is over already.
-func (m *Machine) Cancel(o *Op) bool {
-	if !o.Active {
-		return false
-	}
-	if m.byTID[o.TID] != o {
+// Cancel ends an operation without an action, unless it is over.
+func (m *Machine) Cancel(o *Op) {
+	switch {
+	case !o.Active:
+	case m.byTID[o.TID] == o:
+		m.remove(o)
+	default:
 		m.leaving.Remove(o)
 		o.Active = false
-		return true
 	}
-	m.remove(o)
-	return true
 }
 
 // remove takes an operation out. Others may have waited behind it.
