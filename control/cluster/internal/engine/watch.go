@@ -38,9 +38,6 @@ const (
 // defaultTimeout is that of a watch or a notify whose user sets none.
 const defaultTimeout = 30 * time.Second
 
-// leastTimeout is that of a watch, in seconds: pings come once a second at most.
-const leastTimeout = 3
-
 // Watch receives the notifications of an object. It lasts over restarts of OSDs, and is renewed.
 type Watch struct {
 	e       *Engine
@@ -195,7 +192,7 @@ func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
 		w.m.NotifyID = 0
 		w.ops[0] = osdop.Notify(w.m.Cookie, seconds, w.payload)
 	} else {
-		w.ops[0] = osdop.Watch(w.m.Cookie, kind, gen, max(seconds, leastTimeout))
+		w.ops[0] = osdop.Watch(w.m.Cookie, kind, gen, max(seconds, 3)) // pings come once a second at most
 	}
 	return osdop.Request{Target: w.m.Object, Ops: w.ops[:], MTime: time.Now()}
 }

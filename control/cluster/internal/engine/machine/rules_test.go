@@ -503,6 +503,40 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	}
 }
 
+// A watch goes along with its object, whether its registration is under way or not, and waits where nobody serves that.
+func TestAWatchGoesWhereItsObjectGoes(t *testing.T) {
+	r := newRig(t)
+	w := &Watch{Object: write(pool1).Object}
+	r.of(Nobody).Watch(w)
+	r.take()
+	for i, c := range []struct {
+		acting []int32
+		answer bool // comes before
+	}{{[]int32{0, 1}, false}, {[]int32{1, 0}, true}, {[]int32{0, 1}, false}, {nil, true}, {[]int32{2, 1}, false}, {nil, false}, {[]int32{1, 2}, false}} {
+		if c.answer {
+			r.reply(&w.Reg, osdop.Reply{})
+		}
+		r.next(func(f *fakeMap) {
+			for pg := range f.acting {
+				f.acting[pg] = c.acting
+			}
+		})
+		r.up()
+		home := int32(Nobody)
+		if len(c.acting) > 0 {
+			home = c.acting[0]
+		}
+		for _, m := range r.all {
+			if (len(m.watches) > 0) != (m.osd == home) || m.First() != nil && m.osd != home {
+				t.Errorf("step %d: osd.%d has %d watches", i, m.osd, len(m.watches))
+			}
+		}
+		if w.Reg.sent != (home != Nobody) || home != Nobody && w.session.OSD != home {
+			t.Errorf("step %d: sent %v, %+v", i, w.Reg.sent, w.session)
+		}
+	}
+}
+
 // A watch that is lost says so once: as the OSD has forgotten it, with the one error that means this, or as its pool is gone. An event
 // counts on the session of the watch alone.
 func TestAWatchThatIsLostSaysWhy(t *testing.T) {

@@ -156,8 +156,7 @@ func (m *Machine) moveWatches(skipped bool) {
 		case !t.exists:
 			m.Lose(w, syscall.ENOENT)
 		case t.osd != m.osd:
-			w.at.osd = t.osd
-			m.departWatch(w)
+			m.departWatch(w, t.osd)
 		case skipped || !w.at.exists || w.at.begins(&t) || w.session == nil || w.session.state == closed:
 			m.register(w)
 		}
