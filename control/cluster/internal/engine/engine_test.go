@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,8 @@ type cluster struct {
 	newest chan struct{}
 	asked  atomic.Int64 // how often
 	wrong  atomic.Bool  // they answer with nonsense
+	// followed is the epoch from which maps were last asked for.
+	followed atomic.Uint32
 }
 
 func (c *cluster) NewestOSDMap(ctx context.Context) (uint32, error) {
@@ -57,8 +60,8 @@ func (c *cluster) NewestOSDMap(ctx context.Context) (uint32, error) {
 	}
 	return 120, ctx.Err()
 }
-func (c *cluster) FollowOSDMap(uint32) error { return nil }
-func (c *cluster) Err() error                { return nil }
+func (c *cluster) FollowOSDMap(epoch uint32) error { c.followed.Store(epoch); return nil }
+func (c *cluster) Err() error                      { return nil }
 func (c *cluster) Prefer(addrs wire.AddrVec) wire.Addr {
 	if c.down.Load() || len(addrs) == 0 {
 		return wire.Addr{}
@@ -158,11 +161,12 @@ func (c *cluster) read(n int) osdop.Request {
 	return osdop.Request{Target: osdop.Object{Pool: c.pool, Name: "obj"}, Flags: osdop.FlagRead, Ops: []osdop.Op{osdop.Extent(osdop.CodeRead, 0, uint64(n), nil)}}
 }
 
+// The answers go back to the messenger: their sum is far above its bound for received data.
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
-	c := startWithMap(t, Options{})
+	c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Receiving.Bytes = 1 << 20 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, size := range []int{5, 4096, 1 << 16} {
+	for _, size := range slices.Repeat([]int{5, 4096, 1 << 16}, 40) {
 		into := make([]byte, size)
 		r := c.read(size)
 		p, err := c.e.Do(ctx, r, r.Ops, into)
