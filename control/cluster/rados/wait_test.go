@@ -50,6 +50,7 @@ type cluster struct {
 	most  int32              // OSDs that there may be; 0: as many as at first
 	osd   *osd               // that serves the object; nil: none of ours
 	asks  [][]byte           // the MPoolOp that came; each is answered with success
+	ahead uint32             // of the client's map is the one that has the changes
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -128,7 +129,7 @@ func (c *cluster) agree(m *control.Message) *control.Message {
 	defer c.mu.Unlock()
 	c.asks = append(c.asks, bytes.Clone(m.Front))
 	front := append(make([]byte, 18+16+4, 64), 0, 0, 0, 0, 0)
-	le.PutUint32(front[18+16+4:], c.epoch)
+	le.PutUint32(front[18+16+4:], c.epoch+c.ahead)
 	reply := control.NewMessage(48, front, nil)
 	reply.TID = m.TID
 	return reply
@@ -296,6 +297,31 @@ func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	number, nameless := le.AppendUint32(le.AppendUint32(nil, uint32(p.ID())), 2), make([]byte, 8+8+4+3) // 2: delete
 	if len(c.asks) != 1 || !bytes.HasSuffix(c.asks[0], append(number, nameless...)) {
 		t.Errorf("%x, want the end %x", c.asks, append(number, nameless...))
+	}
+}
+
+// A change of a pool has returned when the client has the map with it.
+func TestAChangeOfAPoolCountsWhenItReturns(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	c := osd.c
+	c.mu.Lock()
+	c.ahead = 1
+	next := c.epoch + 1
+	c.mu.Unlock()
+	has := make(chan uint32, 1)
+	go func() {
+		if err := o.Pool().CreateSnap(ctx, "snap"); err != nil {
+			t.Error(err)
+		}
+		has <- c.client.Epoch()
+	}()
+	check(t, msgrtest.Until(ctx, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.asks) == 1 }))
+	for range 5 { // the answer of the monitor is there before
+		check(t, o.WriteFull(ctx, nil))
+	}
+	c.change(4, nil)
+	if epoch := <-has; epoch != next {
+		t.Errorf("it returns with map %d, want %d", epoch, next)
 	}
 }
 
