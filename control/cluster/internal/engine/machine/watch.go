@@ -179,12 +179,11 @@ func (m *Machine) pingWatches() {
 		if !w.registered || w.Reg.Active || w.ping.Active || early {
 			continue
 		}
+		w.pinged = m.now
 		w.ping = Op{Object: w.Object, Flags: w.Reg.Flags, User: w.User, watch: w, purpose: pinging}
 		Aim(m.cur, &w.ping)
 		m.Submit(&w.ping)
-		if w.ping.sent {
-			w.pinged = m.now
-		} else {
+		if !w.ping.sent {
 			m.Cancel(&w.ping)
 		}
 	}
