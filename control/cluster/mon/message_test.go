@@ -175,6 +175,12 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 			t.Errorf("%v, want %v", cl.mons, one.want)
 		}
 	}
+	newest := cl.monmap
+	for _, m := range []MonMap{{Epoch: newest.Epoch - 1}, {Epoch: newest.Epoch + 1, FSID: FSID{1}}} { // older, of another cluster
+		if err := cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))); !errors.Is(err, errMessage) || cl.monmap.Epoch != newest.Epoch {
+			t.Errorf("monmap %d of %v: %v", m.Epoch, m.FSID, err)
+		}
+	}
 }
 
 // A map of epoch 0 is none: those who ask are heard, and get nothing.
