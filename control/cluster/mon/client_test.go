@@ -304,6 +304,22 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
 }
 
+// A monitor that does not answer a request for new tickets is given up, and the next session has them.
+func TestASessionThatRenewsNoTicketIsGivenUp(t *testing.T) {
+	c := startCluster(t, time.Minute)
+	j := c.join("client.admin", nil)
+	session := j.mon.Conn()
+	var asked atomic.Bool
+	spy := func(m *control.Message) { asked.Store(asked.Load() || m.Type == typeAuth) }
+	c.spy.Store(&spy)
+	c.deaf.Store(true)
+	c.clock.pass(50 * time.Second) // due, not expired
+	eventually(t, "a request", asked.Load)
+	c.deaf.Store(false)
+	c.clock.pass(patience)
+	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
+}
+
 // The monitors throw the secrets of services away: the monmap says so, and a client has
 // new tickets, and a daemon new secrets, long before the old ones end. The ids of secrets
 // begin anew.

@@ -3,6 +3,7 @@ package mon
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -179,6 +180,23 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 	for _, m := range []MonMap{{Epoch: newest.Epoch - 1}, {Epoch: newest.Epoch + 1, FSID: FSID{1}}} { // older, of another cluster
 		if err := cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))); !errors.Is(err, errMessage) || cl.monmap.Epoch != newest.Epoch {
 			t.Errorf("monmap %d of %v: %v", m.Epoch, m.FSID, err)
+		}
+	}
+}
+
+// Who knows monitors by v1 addresses alone speaks msgr1 with all daemons that have it.
+func TestTheAddressOfADaemonIsOfTheProtocolOfTheMonitors(t *testing.T) {
+	v2 := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
+	v1 := v2.WithType(wire.AddrLegacy)
+	for _, c := range []struct {
+		mons, has []wire.Addr
+		want      wire.Addr
+	}{
+		{[]wire.Addr{v2}, []wire.Addr{v1, v2}, v2}, {[]wire.Addr{v1}, []wire.Addr{v2, v1}, v1}, {[]wire.Addr{v1, v2}, []wire.Addr{v1, v2}, v2},
+		{[]wire.Addr{v2}, []wire.Addr{v1}, v1}, {[]wire.Addr{v1}, []wire.Addr{v2}, v2}, {[]wire.Addr{v1}, nil, wire.Addr{}},
+	} {
+		if got := prefer(c.mons, c.has); got != c.want {
+			t.Errorf("monitors %v, daemon %v: %v", c.mons, c.has, got)
 		}
 	}
 }
