@@ -18,7 +18,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -198,6 +201,24 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	}
 }
 
+// Balanced reads choose at random, localized ones the nearest.
+func TestReadsChooseTheirReplica(t *testing.T) {
+	c := start(t, Options{})
+	picks := map[uint32]map[int]bool{osdop.BalanceReads: {}, osdop.LocalizeReads: {}}
+	for flag, picked := range picks {
+		for range 8 {
+			k := &Call{Request: c.read(1), Done: func(*Call) {}}
+			k.Request.Flags |= flag
+			check(t, c.e.Start(t.Context(), k))
+			picked[k.op.Pick] = true
+			k.Cancel(errLate)
+		}
+	}
+	if near := picks[osdop.LocalizeReads]; len(picks[osdop.BalanceReads]) < 2 || len(near) != 1 || !near[machine.Nearest] {
+		t.Errorf("%v", picks)
+	}
+}
+
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	c := startWithMap(t, Options{})
@@ -279,6 +300,30 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 	c := startWithMap(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	check(t, c.once())
+}
+
+// late has no ticket for the first attempts.
+type late struct {
+	auth.Client
+	left atomic.Int64
+}
+
+func (l *late) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, cephx.ErrNoTicket
+	}
+	return l.Client.Start(ctx, peer)
+}
+
+// An OSD that is not reached for want of a ticket has refused nobody: operations wait for the monitor to renew it.
+func TestAnOperationWaitsForATicket(t *testing.T) {
+	l := &late{Client: none.NewClient(wire.EntityName{Type: wire.Client, ID: "0"})}
+	l.left.Store(20)
+	c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Auth.Client = l })
+	done := make(chan error, 1)
+	go func() { done <- c.once() }()
+	until(t, func() bool { c.e.tick(time.Now()); return l.left.Load() < 0 })
+	check(t, <-done)
 }
 
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
