@@ -127,18 +127,19 @@ func (m *Machine) served(o *Op, err error) {
 	w := o.watch
 	switch {
 	case w.over:
-	case err != nil && w.registered && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ETIMEDOUT)):
-		m.Lose(w, syscall.ENOTCONN)
 	case err != nil:
+		forgotten := errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ENOENT) && m.cur.Pool(w.Object.Pool) != nil
+		if w.registered && forgotten {
+			err = syscall.ENOTCONN
+		}
 		m.Lose(w, err)
 	case o.purpose == pinging:
 		w.Confirmed = w.pinged
 	case o.purpose != notifying:
-		first := !w.registered
-		w.registered, w.Confirmed = true, o.Since
-		if first {
+		if !w.registered {
 			m.do(Action{What: Tell, Watch: w})
 		}
+		w.registered, w.Confirmed = true, o.Since
 	}
 }
 

@@ -51,6 +51,7 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	if a := r.reply(&w.ping, osdop.Reply{Result: -int32(syscall.EAGAIN)}); find(a, Send) == nil || find(a, Tell) != nil {
 		t.Errorf("%+v after EAGAIN to a ping", a)
 	}
+	r.tick()
 	r.reply(&w.ping, osdop.Reply{})
 	if !w.Confirmed.Equal(time.Unix(5, 0)) {
 		t.Errorf("confirmed at %v", w.Confirmed)
@@ -121,7 +122,8 @@ func TestAWatchThatIsLostSaysWhy(t *testing.T) {
 		"no object": {forget(syscall.ENOENT), syscall.ENOTCONN},
 		"forgotten": {forget(syscall.ENOTCONN), syscall.ENOTCONN},
 		"blocklist": {forget(syscall.ESHUTDOWN), syscall.ESHUTDOWN},
-		"pool": {func(r *rig, w *Watch) []Action {
+		"pool":      {func(r *rig, _ *Watch) []Action { return r.next(func(f *fakeMap) { delete(f.pools, pool1) }) }, syscall.ENOENT},
+		"pool of an idle one": {func(r *rig, w *Watch) []Action {
 			r.reply(&w.Reg, osdop.Reply{})
 			return r.next(func(f *fakeMap) { delete(f.pools, pool1) })
 		}, syscall.ENOENT},
