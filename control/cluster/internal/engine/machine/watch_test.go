@@ -160,8 +160,8 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	r.up()
 	r.reply(&w.Reg, osdop.Reply{})
 	r.next(func(f *fakeMap) { f.flags = osdmap.Full })
-	another := &Watch{Object: w.Object, Notify: true}
-	if a := r.submit(write(pool1)); len(a) != 0 {
+	another, waits := &Watch{Object: w.Object, Notify: true}, write(pool1)
+	if a := r.submit(waits); len(a) != 0 {
 		t.Fatalf("%+v: a write is sent", a)
 	}
 	r.of(Nobody).Watch(another)
@@ -183,5 +183,15 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	r.next(func(f *fakeMap) { f.flags = osdmap.PauseReads | osdmap.PauseWrites })
 	if n := pings(); n != 0 {
 		t.Errorf("%d pings in the pause", n)
+	}
+	r.next(func(f *fakeMap) { f.flags = 0 })
+	r.reply(waits, osdop.Reply{})
+	for !w.ping.Active {
+		r.tick()
+	}
+	r.next(func(f *fakeMap) { f.flags = osdmap.PauseWrites })
+	a := r.submit(&Op{Object: write(pool1).Object, Flags: osdop.FlagRead})
+	if !w.ping.sent || find(a, Send) == nil {
+		t.Errorf("%+v: a read waits behind a ping, which is under way: %v", a, w.ping.sent)
 	}
 }
