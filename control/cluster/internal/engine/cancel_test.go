@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -288,5 +289,9 @@ func TestANotifyEndsByItsOwnCompletion(t *testing.T) {
 		if err != nil || len(answers) != 1 || answers[0].Client != 7 {
 			t.Errorf("overtakes %v: %+v, %v", overtakes, answers, err)
 		}
+	}
+	w := &Watch{m: machine.Watch{Notify: true, NotifyID: 6}}
+	if w.requestLocked(new(machine.Op)); w.m.NotifyID != 0 {
+		t.Error("a notify that is sent again waits for the completion of the time before")
 	}
 }
