@@ -421,15 +421,15 @@ func TestAWatchHasTheTimeoutThatItsPingsCanKeep(t *testing.T) {
 		every   time.Duration
 	}{0: {30, 5 * time.Second}, time.Minute: {60, 5 * time.Second}, 6 * time.Second: {6, 2 * time.Second}, time.Second: {3, time.Second / 3}} {
 		c := startWithMap(t, Options{})
-		var sent atomic.Pointer[captured.Request]
+		var seconds atomic.Uint32
 		c.do(func(_ *control.Conn, m *control.Message) bool {
 			q := captured.ReadRequest(m.Version, m.Front, m.Data)
-			sent.Store(q)
+			seconds.Store(le.Uint32(q.Steps[0].Args[21:]))
 			return q.Flags&osdop.FullTry != 0
 		})
 		w, err := c.e.Watch(t.Context(), c.read(1).Target, asked, Handler{})
 		check(t, err)
-		if got := le.Uint32(sent.Load().Steps[0].Args[21:]); got != want.seconds || w.m.PingEvery != want.every {
+		if got := seconds.Load(); got != want.seconds || w.m.PingEvery != want.every {
 			t.Errorf("%v: %d s, a ping every %v", asked, got, w.m.PingEvery)
 		}
 		check(t, w.Close(t.Context()))
