@@ -65,7 +65,11 @@ func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	if err != nil {
 		return err
 	}
-	data := d.ChecksData() && t.flags&flagNoDataCRC == 0
+	left := t.flags&flagNoDataCRC != 0
+	if d.signer != nil {
+		left = left && t.Data == 0 // somebody on the way can set the flag, which is not signed, but not the crc
+	}
+	data := d.ChecksData() && !left
 	switch {
 	case t.flags&flagComplete == 0:
 		return fmt.Errorf("%w: seq %d", errAborted, h.Seq)
