@@ -212,9 +212,6 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	return a
 }
 
-// maxIDLen bounds the id of an entity name that a peer claims, as package cephx does.
-const maxIDLen = 4096
-
 // loginNone believes the name that the peer gives.
 func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 	r := wire.NewReader(payload)
@@ -225,7 +222,7 @@ func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 	}
 	name, id := r.EntityName(), r.U64()
 	switch {
-	case r.Err() != nil, len(name.ID) > maxIDLen:
+	case r.Err() != nil:
 		return authReply{method: auth.None, result: auth.EINVAL}
 	case !offered || name == (wire.EntityName{}):
 		return authReply{method: auth.None, result: auth.EOPNOTSUPP}
