@@ -193,8 +193,8 @@ type Diagnostics struct {
 	// writes a file.
 	Tracer probe.Tracer
 	// KeyLog gets a line for each connection in mode secure, with the secret that decrypts a
-	// recording of it ("ringmsgr decode --keys"). It is for debugging only, and New warns of
-	// it. An error of the writer is logged. nil: no secret leaves the messenger.
+	// recording of it ("ringmsgr decode --keys"); trace.CreateKeys opens a file for it. It is for
+	// debugging only, and New warns of it. An error of the writer is logged. nil: no secret leaves the messenger.
 	KeyLog io.Writer
 	// Probe is asked at every step of a handshake and at every frame, and can disturb them. Its
 	// connections are *Conn. For tests.

@@ -208,7 +208,7 @@ func (r *Recording) Apply(cfg *control.Config) (err error) {
 		cfg.Diagnostics.Tracer = r.log
 	}
 	if r.keyLog != "" {
-		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		if r.keys, err = trace.CreateKeys(r.keyLog); err != nil {
 			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, cli.Cause(err)), r.Close())
 		}
 		cfg.Diagnostics.KeyLog = r.keys

@@ -337,7 +337,7 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 func TestServiceKeysRotate(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)
-	osd, client, store := c.joinBoth()
+	osd, client, _ := c.joinBoth()
 	addrs, err := osd.m.Bind(anyPort)
 	check(t, err)
 	connect := func() *control.Conn {
@@ -355,7 +355,7 @@ func TestServiceKeysRotate(t *testing.T) {
 	for range 12 {
 		c.clock.pass(ttl / 3)
 		eventually(t, "tickets and secrets", func() bool {
-			return !client.keys.RenewAt().IsZero() && !store.NeedRefresh(c.clock.Now())
+			return !client.keys.RenewAt().IsZero() && !osd.keys.RenewAt().IsZero()
 		})
 		connect().MarkDown()
 	}
@@ -370,7 +370,7 @@ func TestServiceKeysRotate(t *testing.T) {
 func (c *cluster) joinBoth() (osd, client *member, secrets *cephx.SecretStore) {
 	secrets = cephx.NewSecretStore(wire.OSD)
 	osd, client = c.join("osd.0", secrets), c.join("client.admin", nil)
-	eventually(c.t, "the secrets", func() bool { return !secrets.NeedRefresh(c.clock.Now()) })
+	eventually(c.t, "the secrets", func() bool { return !osd.keys.RenewAt().IsZero() })
 	return osd, client, secrets
 }
 
