@@ -208,8 +208,19 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	}
 	a := answerAuth(s, front)
 	unproven.Session = s
-	c.SetAuth(cmp.Or(s.Result(), unproven))
+	res := cmp.Or(s.Result(), unproven)
+	if !mayBe(c, res.Entity) {
+		res, a = unproven, authReply{method: auth.Cephx, result: auth.EACCES}
+	}
+	c.SetAuth(res)
 	return a
+}
+
+// mayBe says whether the peer may have that name. The type in its connect message is only a claim, as
+// in the HELLO of msgr2: a daemon may act as a client, but no other peer as a daemon.
+func mayBe(c *control.Conn, name wire.EntityName) bool {
+	claimed := c.Info().PeerType
+	return claimed == wire.Client || name.Type == 0 || name.Type == claimed
 }
 
 // loginNone believes the name that the peer gives.
@@ -226,6 +237,8 @@ func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 		return authReply{method: auth.None, result: auth.EINVAL}
 	case !offered || name == (wire.EntityName{}):
 		return authReply{method: auth.None, result: auth.EOPNOTSUPP}
+	case !mayBe(c, name):
+		return authReply{method: auth.None, result: auth.EACCES}
 	}
 	if id == 0 {
 		id = cfg.Number()
