@@ -272,7 +272,11 @@ func (f *topFrame) render(o topOrder) string {
 			c.IO.AckLag, c.IO.Queued, c.IO.Sent, c.coreText(), max(c.Counters.Ready, 1)-1, c.policyText())
 	}
 	_ = t.Flush()
-	return b.String()
+	lines := strings.Split(b.String(), "\n")
+	for i, line := range lines {
+		lines[i] = clean(line) // an abstract socket may be that of any user
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (r *topRates) text() (in, out, bytesIn, bytesOut string) {

@@ -79,7 +79,7 @@ func TestTopDrawsWhatHappened(t *testing.T) {
 			}
 		}
 	}
-	now.Conns[3].Entity, now.Conns[3].Error = "client.\x1b[2J", "refused\u009b2J"
+	now.Conns[3].Entity, now.Conns[3].Error, now.Conns[3].Policy, now.Messenger.Backend = "client.\x1b[2J", "refused\u009b2J", "\x1b", "\x1b"
 	hostile := newTopFrame(before, now).render(topOrders["rate"])
 	if strings.ContainsAny(hostile, "\x1b\u009b") || !strings.Contains(hostile, "client.?[2J") {
 		t.Errorf("what a peer says controls the terminal: %q", hostile)
