@@ -451,7 +451,7 @@ func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
 	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
 	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
 		ask := wire1.Connect{
-			Features: features, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
+			Features: features, HostType: wire.Client, GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
 			AuthMethod: uint32(auth.Cephx), AuthorizerLen: 100,
 		}
 		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)

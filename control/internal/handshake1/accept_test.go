@@ -57,7 +57,7 @@ func acceptorOf(t *testing.T, method auth.Method, own wire.Addr, server auth.Ser
 	t.Helper()
 	p := wire1.ConnectorHello{Own: own}.AppendTo(nil)
 	for _, a := range authorizers {
-		m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: uint32(method), AuthorizerLen: uint32(len(a))}
+		m := wire1.Connect{HostType: wire.Client, Protocol: 24, AuthMethod: uint32(method), AuthorizerLen: uint32(len(a))}
 		p = append(m.AppendTo(p), a...)
 	}
 	cfg := noneAuth().ac

@@ -374,7 +374,7 @@ func TestTheAuthorizerThatAnswersAChallengeIsShownAgain(t *testing.T) {
 	c, err := handshake1.Connect(t.Context(), x, p.cc)
 	must(t, err)
 	for _, tag := range []wire1.Tag{wire1.TagRetrySession, wire1.TagReady} {
-		a, err := c.Ask(t.Context(), wire1.Connect{Features: p.cHas, HostType: uint32(wire.Client)})
+		a, err := c.Ask(t.Context(), wire1.Connect{Features: p.cHas, HostType: wire.Client})
 		if must(t, err); a.Tag != tag {
 			t.Fatalf("answer %v, want %v", a.Tag, tag)
 		}
@@ -458,7 +458,7 @@ func TestABusyServerEndsTheConnection(t *testing.T) {
 // Matrix: V1-08
 func TestAnnouncedAuthorizersEndTheHandshake(t *testing.T) {
 	hello := wire1.ConnectorHello{Own: ownAddr}.AppendTo(nil)
-	m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: 2, AuthorizerLen: wire1.MaxAuthorizer + 1}
+	m := wire1.Connect{HostType: wire.Client, Protocol: 24, AuthMethod: 2, AuthorizerLen: wire1.MaxAuthorizer + 1}
 	a, err := handshake1.Accept(t.Context(), linktest.Scripted(m.AppendTo(hello)), noneAuth().ac)
 	must(t, err)
 	_, err = a.ReadConnect(t.Context())

@@ -63,8 +63,8 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 // the end of a hand-over.
 func (s *Session) check(r *session.Run, a *Asked, ev *session.Request) error {
 	switch {
-	case a.HostType != uint32(s.Peer.Type):
-		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
+	case a.HostType != s.Peer.Type:
+		return fmt.Errorf("%w: host type %v, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	case ev.From.IsBlank():
 		return fmt.Errorf("%w: connect without an address", session.ErrProtocol)
 	case r.Env.Addrs.Contains(ev.From):
@@ -142,8 +142,8 @@ func (s *Session) askedAgain(r *session.Run, a Asked) error {
 	switch {
 	case !s.MayGoOn():
 		return session.ErrEndless
-	case a.HostType != uint32(s.Peer.Type):
-		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
+	case a.HostType != s.Peer.Type:
+		return fmt.Errorf("%w: host type %v, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	}
 	if err := plausible(&a.Connect); err != nil {
 		return err

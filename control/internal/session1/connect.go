@@ -27,7 +27,7 @@ func (s *Session) sendConnect(r *session.Run) error {
 		return err
 	}
 	c := wire1.Connect{
-		Features: s.Policy.Supported, HostType: uint32(s.own), GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
+		Features: s.Policy.Supported, HostType: s.own, GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
 		Protocol: wire1.Protocol(s.own, s.Peer.Type),
 	}
 	if s.Policy.Lossy {
