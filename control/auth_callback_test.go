@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -439,6 +440,21 @@ func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
 	})
 }
 
+// ask1 shows a connect message with an authorizer on a new socket. It returns the answer.
+func (e party) ask1(t *testing.T, ask wire1.Connect, authorizer []byte) (wire1.Reply, error) {
+	t.Helper()
+	ask.GlobalSeq, ask.Protocol, ask.AuthorizerLen = 1, wire1.Protocol(ask.HostType, wire.OSD), uint32(len(authorizer))
+	own := wire.Addr{Type: wire.AddrLegacy, Nonce: 9, AddrPort: netip.MustParseAddrPort("127.0.0.1:7")}
+	c := e.call(t)
+	_, err := c.Write(append(ask.AppendTo(wire1.ConnectorHello{Own: own}.AppendTo(nil)), authorizer...))
+	must(t, err)
+	p := make([]byte, wire1.AcceptorHelloSize+wire1.ReplySize)
+	if _, err = io.ReadFull(c, p); err != nil {
+		return wire1.Reply{}, err
+	}
+	return wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
+}
+
 // The authorizer of a peer that is refused for its features, as it knows no challenge, is not judged:
 // somebody else may have shown it before.
 func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
@@ -450,24 +466,32 @@ func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
 	m := authMessenger(t, control.Config{Name: entity(t, "osd.1"), Auth: control.Auth{Server: server}}, echoAll())
 	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
 	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
-		ask := wire1.Connect{
-			Features: features, HostType: wire.Client, GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
-			AuthMethod: uint32(auth.Cephx), AuthorizerLen: 100,
-		}
-		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
-		c := e.call(t)
-		_, err := c.Write(append(ask.AppendTo(hello), make([]byte, 100)...))
-		must(t, err)
-		p := make([]byte, wire1.AcceptorHelloSize+wire1.ReplySize)
-		_, err = io.ReadFull(c, p)
-		must(t, err)
-		r, err := wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
+		r, err := e.ask1(t, wire1.Connect{Features: features, HostType: wire.Client, AuthMethod: uint32(auth.Cephx)}, make([]byte, 100))
 		want, judged := wire1.TagFeatures, int32(0)
 		if features.Has(wire1.FeatureCephxV2) {
 			want, judged = wire1.TagChallengeAuthorizer, 1
 		}
 		if n := shown.Load(); err != nil || r.Tag != want || n != judged {
 			t.Errorf("features %v: %v, %v, want %v; %d authorizers were judged", features, r.Tag, err, want, n)
+		}
+	}
+}
+
+// Matrix: HI-12
+func TestNobodyActsAsADaemonOfMsgr1WithoutProof(t *testing.T) {
+	m := authMessenger(t, control.Config{Name: entity(t, "osd.1")}, echoAll())
+	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
+	for _, c := range []struct {
+		claims wire.EntityType
+		says   string
+		want   error
+	}{
+		{wire.OSD, "client.admin", io.EOF}, {wire.Mon, "osd.2", io.EOF}, {wire.Client, "mgr.x", nil}, {wire.OSD, "osd.2", nil},
+	} {
+		authorizer := append(entity(t, c.says).AppendTo([]byte{1}), make([]byte, 8)...)
+		r, err := e.ask1(t, wire1.Connect{Features: wire.FeaturesPacific, HostType: c.claims, AuthMethod: uint32(auth.None)}, authorizer)
+		if !errors.Is(err, c.want) && !(c.want != nil && errors.Is(err, io.ErrUnexpectedEOF)) || err == nil && r.Tag != wire1.TagSeq {
+			t.Errorf("%+v: %v, %v", c, r.Tag, err)
 		}
 	}
 }

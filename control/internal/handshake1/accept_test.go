@@ -142,6 +142,66 @@ func (lenient) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error)
 	return nil, &auth.Result{Method: auth.None, Mode: auth.CRC}, nil
 }
 
+// either has a method that challenges, and the other one, which does not.
+type either struct {
+	allowed []auth.Mode
+	began   *[]auth.Method
+	asked   bool
+}
+
+func (e either) Methods(context.Context, wire.EntityType) []auth.Method {
+	return []auth.Method{auth.Cephx, auth.None}
+}
+
+func (e either) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return e.allowed, e.allowed
+}
+
+func (e either) Start(_ context.Context, _ wire.EntityType, m auth.Method, _ auth.Mode) (auth.ServerExchange, error) {
+	*e.began = append(*e.began, m)
+	return &e, nil
+}
+
+func (e *either) Handle(context.Context, []byte) ([]byte, *auth.Result, error) {
+	if e.asked = !e.asked; e.asked {
+		return []byte("challenge"), nil, nil
+	}
+	return nil, &auth.Result{SessionKey: []byte("0123456789abcdef")}, nil
+}
+
+// The exchange of one method takes no authorizer of another, and none goes on in mode secure alone.
+// Matrix: AU-21
+func TestTheMethodIsThatOfTheExchangeAndTheModeIsCRC(t *testing.T) {
+	const good, bad, more = session1.AuthorizerGood, session1.AuthorizerBad, session1.AuthorizerChallenge
+	for _, c := range []struct {
+		allowed []auth.Mode
+		methods []auth.Method
+		want    []session1.Authorizer
+		began   int
+	}{
+		{[]auth.Mode{auth.CRC}, []auth.Method{auth.Cephx, auth.Cephx}, []session1.Authorizer{more, good}, 1},
+		{[]auth.Mode{auth.CRC}, []auth.Method{auth.Cephx, auth.None, auth.None}, []session1.Authorizer{more, more, good}, 2},
+		{[]auth.Mode{auth.CRC}, []auth.Method{auth.Cephx, 7, auth.Cephx}, []session1.Authorizer{more, bad, more}, 2},
+		{[]auth.Mode{auth.Secure}, []auth.Method{auth.Cephx, auth.None}, []session1.Authorizer{bad, bad}, 0},
+	} {
+		p := wire1.ConnectorHello{Own: ownAddr}.AppendTo(nil)
+		for _, m := range c.methods {
+			p = append(wire1.Connect{HostType: wire.Client, Protocol: 24, AuthMethod: uint32(m), AuthorizerLen: 1}.AppendTo(p), 'x')
+		}
+		cfg, began := noneAuth().ac, []auth.Method{}
+		cfg.Auth = either{allowed: c.allowed, began: &began}
+		a, err := handshake1.Accept(t.Context(), linktest.Scripted(p), cfg)
+		must(t, err)
+		var got []session1.Authorizer
+		for range c.methods {
+			got = append(got, judged(t, a))
+		}
+		if !slices.Equal(got, c.want) || len(began) != c.began {
+			t.Errorf("modes %v, methods %v: %v, want %v; exchanges of %v", c.allowed, c.methods, got, c.want, began)
+		}
+	}
+}
+
 // Real daemons refuse a missing authorizer, unless their service asks for none: so the
 // server of method none decides, and no server that has another method alone is asked.
 // Matrix: V1-02
