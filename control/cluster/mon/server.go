@@ -209,18 +209,12 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	a := answerAuth(s, front)
 	unproven.Session = s
 	res := cmp.Or(s.Result(), unproven)
-	if !mayBe(c, res.Entity) {
+	if claimed, proven := c.Info().PeerType, res.Entity.Type; claimed != wire.Client && proven != 0 && proven != claimed {
+		// The connect message is only a claim: a daemon may act as a client, but no other peer as a daemon.
 		res, a = unproven, authReply{method: auth.Cephx, result: auth.EACCES}
 	}
 	c.SetAuth(res)
 	return a
-}
-
-// mayBe says whether the peer may have that name. The type in its connect message is only a claim, as
-// in the HELLO of msgr2: a daemon may act as a client, but no other peer as a daemon.
-func mayBe(c *control.Conn, name wire.EntityName) bool {
-	claimed := c.Info().PeerType
-	return claimed == wire.Client || name.Type == 0 || name.Type == claimed
 }
 
 // loginNone believes the name that the peer gives.
@@ -237,8 +231,6 @@ func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 		return authReply{method: auth.None, result: auth.EINVAL}
 	case !offered || name == (wire.EntityName{}):
 		return authReply{method: auth.None, result: auth.EOPNOTSUPP}
-	case !mayBe(c, name):
-		return authReply{method: auth.None, result: auth.EACCES}
 	}
 	if id == 0 {
 		id = cfg.Number()
