@@ -301,11 +301,8 @@ func openOwn(path string, again bool) (*os.File, error) {
 		return nil, err
 	}
 	named, err := os.Lstat(path)
-	var st fs.FileInfo
-	if err == nil {
-		st, err = file.Stat()
-	}
-	if err == nil {
+	st, opened := file.Stat()
+	if err = errors.Join(err, opened); err == nil {
 		err = ownFile(st, os.SameFile(named, st), again)
 	}
 	if err != nil {

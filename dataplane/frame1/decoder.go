@@ -65,10 +65,8 @@ func (d *Decoder) Footer(h Header, p []byte, s Sums) error {
 	if err != nil {
 		return err
 	}
-	left := t.flags&flagNoDataCRC != 0
-	if d.signer != nil {
-		left = left && t.Data == 0 // somebody on the way can set the flag, which is not signed, but not the crc
-	}
+	// Somebody on the way can set the flag, which is not signed, but not the crc.
+	left := t.flags&flagNoDataCRC != 0 && (d.signer == nil || t.Data == 0)
 	data := d.ChecksData() && !left
 	switch {
 	case t.flags&flagComplete == 0:
