@@ -221,6 +221,43 @@ func TestALargeFrameOfAnyProtocolIsReadIntoItsPlace(t *testing.T) {
 	}
 }
 
+// idler takes the first bytes, and then none. It says that it needs these.
+type idler struct {
+	lengths
+	first, need int
+}
+
+func (l *idler) Feed(_ *Socket, p []byte) Taken {
+	if len(p) == 0 {
+		return Taken{}
+	}
+	if l.calls++; l.calls == 1 {
+		return Taken{Bytes: l.first, Need: l.need}
+	}
+	return Taken{Need: l.need}
+}
+
+// A framer that takes nothing, and waits for no further bytes, ends its socket: the core would
+// ask it again without end.
+// Matrix: IO-24
+func TestAFramerThatTakesNothingEndsItsSocketAndNotItsCore(t *testing.T) {
+	for _, one := range []idler{
+		{need: 0}, {need: 50}, {need: 100}, // of the 100 bytes that have come
+		{first: 10}, {first: 10, need: 90},
+		{need: 150}, // of bytes that the loop has gathered
+	} {
+		b := newBed(t, nil)
+		_, f := carried(b, &one)
+		f.Arrive(make([]byte, 100))
+		b.settle()
+		f.Arrive(make([]byte, 100))
+		b.settle()
+		if !errors.Is(one.ended, errTookNothing) || b.c.pool.inUse != 0 {
+			t.Errorf("need %d behind %d bytes: ended with %v after %d calls, %d bytes are lent", one.need, one.first, one.ended, one.calls, b.c.pool.inUse)
+		}
+	}
+}
+
 // The framer need not count anything for that.
 // Matrix: IO-24
 func TestSmallFramesOfAnyProtocolComeThroughTheBuffersOfTheRing(t *testing.T) {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -132,11 +133,17 @@ func (s *Socket) feedPart() bool {
 	return more
 }
 
+// errTookNothing ends the socket of a framer that the loop would ask without end.
+var errTookNothing = errors.New("loop: the framer has taken no byte, and Taken.Need asks for no more bytes than there are")
+
 // report has the framer take frames of p, and counts them.
 func (s *Socket) report(p []byte) Taken {
 	t := s.framer.Feed(s, p)
 	s.core.stats.FramesIn += uint64(t.Frames)
 	invariants.Check(t.Bytes >= 0 && t.Bytes <= len(p), "a framer has taken more than there is")
+	if t.Bytes == 0 && t.Need <= len(p) && len(p) > 0 && s.Reading() {
+		s.Fault(errTookNothing)
+	}
 	return t
 }
 
