@@ -34,8 +34,8 @@ type Taken struct {
 	// Need is the size of the frame that begins after Bytes, in bytes, or of its header if
 	// that is incomplete, or one more than there is if the size is unknown, as that of a
 	// line; 0 if no frame has begun. The framer has bounded it. The loop gathers the frame, a
-	// large one without a copy, and Feed then gets exactly these bytes (Socket.Keep). A
-	// Placer, which gathers frames itself, leaves it 0.
+	// large one without a copy, and Feed then gets these bytes (Socket.Keep), and more only if
+	// one was missing. A Placer, which gathers frames itself, leaves it 0.
 	Need int
 }
 

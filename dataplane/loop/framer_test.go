@@ -258,6 +258,45 @@ func TestAFramerThatTakesNothingEndsItsSocketAndNotItsCore(t *testing.T) {
 	}
 }
 
+// lines is a protocol whose frames end with a newline, so that it does not know their size.
+type lines struct {
+	lengths
+	looked int // bytes
+}
+
+func (l *lines) Feed(_ *Socket, p []byte) (t Taken) {
+	l.calls++
+	l.looked += len(p)
+	for range bytes.Count(p, []byte("\n")) {
+		t.Bytes, t.Frames = t.Bytes+bytes.IndexByte(p[t.Bytes:], '\n')+1, t.Frames+1
+	}
+	l.got = append(l.got, p[:t.Bytes]...)
+	if rest := len(p) - t.Bytes; rest > 0 {
+		t.Need = rest + 1
+	}
+	return t
+}
+
+// A line that comes in two parts is looked through twice, and not once for each of its bytes.
+// Matrix: IO-24
+func TestAFrameOfUnknownSizeIsGatheredAsItComes(t *testing.T) {
+	for _, large := range []int{64 << 10, 100} {
+		for _, cut := range []int{1, 10, 8000, 8001} {
+			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot = true; cfg.LargeFrom = large })
+			l := &lines{}
+			_, f := carried(b, l)
+			stream := append(bytes.Repeat([]byte("x"), 8000), "\nmore\n\nand"...)
+			f.Arrive(stream[:cut])
+			b.settle()
+			f.Arrive(stream[cut:])
+			b.settle()
+			if want := stream[:len(stream)-3]; !bytes.Equal(l.got, want) || l.looked > 3*len(stream) || l.ended != nil {
+				t.Errorf("cut at %d: %d bytes taken of %d, %d calls looked at %d bytes, ended with %v", cut, len(l.got), len(want), l.calls, l.looked, l.ended)
+			}
+		}
+	}
+}
+
 // The framer need not count anything for that.
 // Matrix: IO-24
 func TestSmallFramesOfAnyProtocolComeThroughTheBuffersOfTheRing(t *testing.T) {

@@ -82,6 +82,10 @@ func (s *Socket) filled(n int) {
 // the bytes that were neither taken nor gathered.
 func (s *Socket) feed(p []byte) (rest []byte) {
 	for r := s.part; r.begun(); {
+		if len(p) > 1 && r.need-r.fill == 1 {
+			// The size may be unknown: the framer is not asked for each byte.
+			r.need = min(r.fill+len(p), len(r.buf.b))
+		}
 		n := copy(r.rest(), p)
 		r.fill += n
 		p = p[n:]
