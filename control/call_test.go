@@ -340,7 +340,11 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 				t.Fatalf("request %d: %v", i, err)
 			}
 		}
-		checkCallError(t, "the written one", <-written, control.ErrSessionLost, control.ErrSessionLost)
+		err := <-written
+		checkCallError(t, "the written one", err, control.ErrSessionLost, control.ErrSessionLost)
+		if want := "control: session lost before the reply: the peer has no such session"; err.Error() != want {
+			t.Errorf("the written one fails with %q, want %q", err, want) // and not the last failed attempt to dial
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if !slices.Equal(came, fronts) {

@@ -94,7 +94,7 @@ func (u user) Idle() <-chan struct{} {
 func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
-	u.c.postings.lose(u.c)
+	u.c.postings.lose(u.c, false)
 	u.c.reads.Load().lose()
 }
 
@@ -171,7 +171,7 @@ func (u user) Happened(_ *dataplane.Handler, what any) {
 		u.c.queue.discard(u.c)
 	}
 	u.c.calls.lose(u.c, goesOn)
-	u.c.postings.lose(u.c)
+	u.c.postings.lose(u.c, goesOn)
 	u.each(func(d *Dispatcher) {
 		switch ev := what.(type) {
 		case sessions.Reset:

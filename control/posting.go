@@ -220,14 +220,18 @@ func (k *postings) leave() { k.n.Add(-1) }
 
 // lose ends all postings of c, in the order of their ids: the session is gone. It follows
 // calls.lose, which ends the postings of requests. On the core.
-func (*postings) lose(c *Conn) {
+func (*postings) lose(c *Conn, goesOn bool) {
 	if c.local {
 		return
+	}
+	err := c.lostError(ErrSessionLost)
+	if goesOn {
+		err = errForgotten
 	}
 	for _, a := range c.s.Handler().Postings() {
 		// Postings that the Done of another has withdrawn, or posted again, are not among them.
 		if p, ok := a.User.(*postedByUser); ok && c.s.Handler().RemovePosting(c.s.Handler().Core(), a) {
-			(*Posting)(p).end(c.lostError(ErrSessionLost))
+			(*Posting)(p).end(err)
 		}
 	}
 }
