@@ -28,6 +28,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program; it returns its exit status.
 func run(args []string, stdout, stderr io.Writer) int {
+	stdout = &cli.Output{Writer: stdout}
 	c := &cobra.Command{Use: "plot FILE.json", Short: "draws what \"go run ./bench --json FILE.json\" has measured"}
 	dir := c.Flags().String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
 	c.RunE = func(_ *cobra.Command, args []string) error { return drawAll(args[0], *dir, stdout) }

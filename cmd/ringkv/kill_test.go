@@ -76,6 +76,9 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "get ADDR ab", cli.OK, large, "")
 	check("", "scan ADDR", cli.OK, "a\nab\nb\n", "")
 	check("", "scan ADDR a", cli.OK, "a\nab\n", "")
+	if s := (&env{stdin: strings.NewReader(""), stdout: clitest.Full{}, stderr: io.Discard}).run(t.Context(), []string{"scan", addr}); s != cli.Failed {
+		t.Errorf("a scan to a full disk has status %d", s)
+	}
 	check("", "delete ADDR a b", cli.OK, "", "")
 	check("", "get ADDR a", cli.Failed, "", "no such key")
 	check("", "delete ADDR a", cli.Failed, "", "no such key")

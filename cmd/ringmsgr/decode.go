@@ -112,7 +112,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
-	return errors.Join(err, d.err, d.out.Flush())
+	return errors.Join(err, cmp.Or(d.err, d.out.Flush()))
 }
 
 // doubt is why a file that was read says less than its summary seems to: nil if it is whole.

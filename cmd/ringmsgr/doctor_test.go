@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -100,6 +102,9 @@ func TestDoctorTriesThisMachine(t *testing.T) {
 	r = ringmsgr(t, "doctor").want(t, cli.OK)
 	if !strings.Contains(r.stdout, "A messenger can run here") {
 		t.Errorf("doctor says %s", r.stdout)
+	}
+	if s := run(t.Context(), env{stdout: clitest.Full{}, stderr: io.Discard}, []string{"doctor"}); s != cli.Failed {
+		t.Errorf("with its output on a full disk it has status %d", s)
 	}
 }
 

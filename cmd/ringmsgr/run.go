@@ -33,6 +33,7 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
+	e.stdout = &cli.Output{Writer: e.stdout}
 	root := &cobra.Command{Use: "ringmsgr", Short: "a messenger for the Ceph protocols msgr2 and msgr1"}
 	root.AddCommand(commands(e)...)
 	return cli.Run(ctx, root, e.stdout, e.stderr, args)

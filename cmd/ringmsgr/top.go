@@ -109,6 +109,9 @@ func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Sna
 
 // terminalSize is the size of the terminal that w is, if it is one.
 func terminalSize(w io.Writer) (width, height int, ok bool) {
+	if o, ok := w.(*cli.Output); ok {
+		w = o.Writer
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0, 0, false

@@ -37,7 +37,23 @@ func Run(ctx context.Context, root *cobra.Command, stdout, stderr io.Writer, arg
 	finish(root, stdout, stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	c, err := root.ExecuteContextC(ctx)
+	if o, ok := stdout.(*Output); ok && err == nil {
+		err = o.err
+	}
 	return Status(stderr, c.CommandPath(), err)
+}
+
+// Output is a standard output that remembers the first failed write, for Run: the command fails then.
+// One goroutine at a time writes to it.
+type Output struct {
+	io.Writer
+	err error
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 // Status is the exit status of a program, or of a command, that ended with err. It writes the

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
@@ -21,6 +22,22 @@ func TestAProgramMayBeOneCommand(t *testing.T) {
 		p.Flags().Int("level", 1, "a `NUMBER`")
 		if s := cli.Run(t.Context(), p, io.Discard, io.Discard, strings.Fields(args)); s != status || (got == "A") != (s == cli.OK && strings.HasSuffix(args, "A")) {
 			t.Errorf("%q: status %d, it got %q", args, s, got)
+		}
+	}
+}
+
+// A command that does not look at the error of each line fails all the same, with the first error.
+func TestACommandFailsIfItsOutputIsLost(t *testing.T) {
+	for args, want := range map[string]string{"": "tool: no space left on device\n", "-h": "tool: no space left on device\n", "version": "tool version: no space left on device\n"} {
+		out := &cli.Output{Writer: clitest.Full{}}
+		p := &cobra.Command{Use: "tool", RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintln(out, "one")
+			fmt.Fprintln(out, "two")
+			return nil
+		}}
+		var errs strings.Builder
+		if s := cli.Run(t.Context(), p, out, &errs, strings.Fields(args)); s != cli.Failed || errs.String() != want {
+			t.Errorf("%q: status %d, %q", args, s, errs.String())
 		}
 	}
 }
