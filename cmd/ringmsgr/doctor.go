@@ -177,7 +177,7 @@ type limitsReport struct {
 }
 
 func printLimits(w io.Writer, bounds []control.Bound) error {
-	const row = "%-25s %12s  %-10s  %s\n"
+	const row = "%-28s %9s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
 	for _, b := range bounds {
 		fmt.Fprintf(w, row, b.Name, boundText(b), b.Per, b.Of)
