@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io/fs"
 	"net"
 	"net/netip"
 	"strings"
@@ -296,6 +297,41 @@ func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	number, nameless := le.AppendUint32(le.AppendUint32(nil, uint32(p.ID())), 2), make([]byte, 8+8+4+3) // 2: delete
 	if len(c.asks) != 1 || !bytes.HasSuffix(c.asks[0], append(number, nameless...)) {
 		t.Errorf("%x, want the end %x", c.asks, append(number, nameless...))
+	}
+}
+
+// A monitor of Ceph agrees where there is nothing to do: the pool or the snapshot is there already, or the snapshot is not. The caller
+// has an error then, as with librados.
+func TestWhatIsThereIsNotMadeAndWhatIsNotIsNotRemoved(t *testing.T) {
+	ctx, osd, _ := startObject(t)
+	c := osd.c
+	names, err := c.client.Pools(ctx)
+	check(t, err)
+	tried := 0
+	for _, name := range names {
+		p, err := c.client.Pool(ctx, name)
+		check(t, err)
+		if _, err := c.client.CreatePool(ctx, name); !errors.Is(err, fs.ErrExist) || !errors.Is(err, rados.ErrRefused) {
+			t.Errorf("pool %s is made again: %v", name, err)
+		}
+		if err := p.RemoveSnap(ctx, "nameless"); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, rados.ErrRefused) {
+			t.Errorf("a snapshot that is not there is removed: %v", err)
+		}
+		snaps, err := p.Snaps(ctx)
+		check(t, err)
+		for _, s := range snaps {
+			tried++
+			if err := p.CreateSnap(ctx, s.Name); !errors.Is(err, fs.ErrExist) || !errors.Is(err, rados.ErrRefused) {
+				t.Errorf("snapshot %s is made again: %v", s.Name, err)
+			}
+			check(t, p.RemoveSnap(ctx, s.Name))
+		}
+		check(t, p.CreateSnap(ctx, "other"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tried == 0 || len(c.asks) != tried+len(names) {
+		t.Errorf("%d requests to the monitor, want %d", len(c.asks), tried+len(names))
 	}
 }
 
