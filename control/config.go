@@ -200,7 +200,7 @@ type Diagnostics struct {
 	// connections are *Conn. For tests.
 	Probe probe.Probe
 	// Inject has the messenger disturb itself, for tests of programs on it.
-	Inject Inject
+	Inject probe.Inject
 }
 
 // Steer names the rules by which the kernel chooses the core of a new connection: one name, or
@@ -308,7 +308,7 @@ func (c *Config) Validate() error {
 	if err := c.Protocol.Compression.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	c.Diagnostics.Inject.validate(bad)
+	checkInject(&c.Diagnostics.Inject, bad)
 	if err := c.Plane.Validate(); err != nil {
 		errs = append(errs, err)
 	}

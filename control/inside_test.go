@@ -21,6 +21,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -206,7 +207,7 @@ func (steady) Recv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 1, 0
 
 func TestOneOperationInSoManyFailsBySeedAndCore(t *testing.T) {
 	failed := func(seed uint64, core int) (list []int) {
-		i := injector{Inject: Inject{Seed: seed, SocketFailures: 10}}
+		i := injector{Inject: probe.Inject{Seed: seed, SocketFailures: 10}}
 		d, err := i.failing(func(int) (uring.Driver, error) { return steady{}, nil })(core)
 		must(t, err)
 		for n := range 1000 {
