@@ -185,9 +185,6 @@ func (c *Conn) Auth() *auth.Result { return c.s.Auth() }
 // monitor, whose handshake has none. It holds until the next handshake.
 func (c *Conn) SetAuth(res *auth.Result) { c.s.SetAuth(res) }
 
-// IsLoopback reports whether this is the connection to ourselves.
-func (c *Conn) IsLoopback() bool { return c.local }
-
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
 // connection's queue. It takes over the sender's reference.
 func (c *Conn) sendLocal(msg *Message) error {

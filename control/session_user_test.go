@@ -143,7 +143,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			us := nodeOf(t, v, name, policy, 4, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()
 			must(t, err)
-			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() || c.Info().PeerType != us.Name().Type {
+			if err := c.WaitReady(ctx); err != nil || c.Core() != nil || c.Info().PeerType != us.Name().Type {
 				t.Fatalf("state %v, peer %v, %v", c.State(), c.Info().PeerType, err)
 			}
 			var want []uint64
@@ -169,7 +169,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 			})
 			conn := us.Dial(other) // an unbound one learns its address
-			if err := conn.WaitReady(ctx); err != nil || conn.IsLoopback() {
+			if err := conn.WaitReady(ctx); err != nil || conn.Core() == nil {
 				t.Fatal(err)
 			}
 			if again, err := us.Loopback(); err != nil || again != c {
