@@ -234,11 +234,11 @@ func ParseSteer(s string) (Steer, error) {
 	return st, nil
 }
 
-// Compression of frames on the wire (Ceph's compression_onwire.cc).
+// Compression of frames on the wire; go doc control/internal/sessions.Compression has its fields.
 type Compression = sessions.Compression
 
-// Clock is the time of the control plane: back-off, deadlines of handshakes. Simulations bring
-// their own.
+// Clock is the time of the control plane: back-off, deadlines of handshakes. A simulation brings
+// its own (go doc control/internal/sessions.Clock).
 type Clock = sessions.Clock
 
 // machineClock is the Clock of the machine.
@@ -475,8 +475,9 @@ func forPlane[T int | int64 | time.Duration](n T) T {
 func own(bound, most int64) int64 { return min(bound/64, most) }
 
 // Policy is the behaviour of a connection after faults and towards other connections (Ceph's
-// Policy.h). It is data: take a named one and change fields. testdata/policy_pairs.md has the
-// outcome of every pair of named policies.
+// Policy.h). It is data: take a named one and change fields (go doc
+// control/internal/sessions.Policy). testdata/policy_pairs.md has the outcome of every pair of
+// named policies.
 type Policy = sessions.Policy
 
 // LossyClient dials; a fault of the session ends it.

@@ -169,7 +169,8 @@ func (c *Conn) Err() error { return c.s.Err() }
 // of the last attempt. An *Error in it has the stage and the remedy. Not on a core.
 func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) }
 
-// Info are the results of the last handshake of a Conn.
+// Info are the results of the last handshake of a Conn; go doc control/internal/sessions.Info has
+// its fields.
 type Info = sessions.Info
 
 // Info are the results of the last handshake; before the first only PeerType and Unanswered are

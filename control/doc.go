@@ -64,11 +64,9 @@
 //
 // # Drain
 //
-//	err := m.Drain(ctx) // or c.Drain(ctx), for one connection
-//
-// It stops accepting, waits for calls and for replies that Later has promised, delivers queued
-// messages, ends the streams, and then is Shutdown. Peers see Dispatcher.Fault or Reset.
-// MarkDown and Shutdown drop queued messages.
+// Messenger.Drain, and Conn.Drain for one connection, wait for calls and for replies that Later
+// has promised, deliver queued messages, and end the streams: peers see Dispatcher.Fault or
+// Reset. MarkDown and Shutdown drop queued messages.
 //
 // # Files and cores
 //

@@ -10,10 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// ErrUndelivered: a drained connection has ended, or cannot reconnect, before all messages were
-// delivered.
-var ErrUndelivered = dataplane.ErrUndelivered
-
 // Drain ends the connection in good order. It waits for calls under way and for messages that
 // wait for Dispatcher.Queued, then until all sent messages are written, and acknowledged on a
 // lossless session. Then it ends the stream, and waits until the peer has hung up. Send works

@@ -13,9 +13,6 @@ import (
 // Memory for data that is known to come: a Posting for any message, Request.Buffer and
 // WithBuffer for a reply. How a message finds its memory is in dataplane/posting.go.
 
-// ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
-var ErrTooManyPostings = errors.New("control: too many postings on the connection")
-
 // Posting is memory of the user for the data of one message, for example pages for direct I/O.
 // It may be posted again once Done has run, and must not be copied.
 //

@@ -35,7 +35,7 @@ On a terminal it draws each interval until it is interrupted, as much as there i
 for; otherwise use --once or --json. A process that hands over to a successor is
 followed if it was named by path.` + shapes(`{"time":"...","pid":N,"messenger":{...},"conns":[{...}]}
 one for each interval: the statistics as the process serves them, with all counters and no
-rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example)`),
+rates; see "go doc control/internal/stats.Snapshot" (jq '.messenger.cores[0]', for example)`),
 		RunE: func(c *cobra.Command, args []string) error { return t.run(c.Context(), e, args) },
 	}
 	fs := c.Flags()
