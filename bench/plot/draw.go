@@ -34,7 +34,7 @@ const (
 const colors = 7
 
 // errNothing says that a picture would be empty.
-var errNothing = errors.New("the file has no results for it")
+var errNothing = errors.New("the file has no results for this picture")
 
 // drawing makes pictures of the results of a run.
 type drawing struct {
