@@ -240,7 +240,7 @@ type dispatchQueue struct {
 	mu      sync.Mutex
 	waiting []queuedMessage // guarded by mu
 	running bool            // guarded by mu
-	session atomic.Uint64   // counts what discard ended; changes under mu
+	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
 	last    bool            // the waiting messages are the last ones; guarded by mu
 }

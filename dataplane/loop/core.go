@@ -415,7 +415,7 @@ func (c *Core) close() {
 	for c.todo != nil || !c.box.empty() {
 		c.runTasks()
 	}
-	c.endAll(ErrStopped) // what they have opened
+	c.endAll(ErrStopped) // sockets and files that these tasks have opened
 	if c.started && c.cfg.Ended != nil {
 		c.cfg.Ended(c)
 	}

@@ -256,7 +256,7 @@ func (b *readBudget) giveBack(a *Account, n int64) {
 	b.due = b.due || len(b.first) > 0
 }
 
-// pressLater asks for bytes later, for those who wait.
+// pressLater calls ask later, for the accounts that wait.
 func (b *readBudget) pressLater() {
 	if !b.press.Armed() {
 		b.core.timers.arm(&b.press, b.core.now+pressEvery)

@@ -135,7 +135,7 @@ func (Freeze) Live(l *Lifecycle, _ Protocol, r *Run) {
 	r.Do(StopTimer{}, Cancel{Err: ErrFrozen}, Suspend{ReplyTo: l.Attempt})
 }
 
-// Live keeps what is left to be done for a session that stands still.
+// Live keeps the snapshot of a session that stands still.
 func (ev FrozenSnapshot) Live(l *Lifecycle, _ Protocol, _ *Run) {
 	if l.Frozen {
 		l.IO = ev.IO

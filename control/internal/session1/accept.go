@@ -204,11 +204,11 @@ func (s *Session) received(r *session.Run, q wire1.Seq) error {
 	return nil
 }
 
-// What an acceptor refuses before it looks for a session (Ceph's ProtocolV1.cc, rows 1
-// to 4). The peer may connect again on the same socket.
+// An acceptor refuses some connect messages before it looks for a session (Ceph's
+// ProtocolV1.cc, rows 1 to 4). The peer may connect again on the same socket.
 
-// Refuse is the tag with which a connect message is refused for what it contains, 0 if it
-// is not refused. It does not look at the authorizer. required are the features that the
+// Refuse is the tag with which a connect message is refused for its contents, 0 if it is not
+// refused. It does not look at the authorizer. required are the features that the
 // acceptor needs, protocol is wire1.Protocol of the two types.
 func Refuse(c *wire1.Connect, required wire.Features, protocol uint32) wire1.Tag {
 	switch {
