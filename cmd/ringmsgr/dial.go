@@ -56,14 +56,14 @@ func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	if !once || !ok {
 		return c.WaitReady(ctx)
 	}
-	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit.Add(attemptGrace))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel() // the user's wish, not the deadline
+			cancel(context.Cause(ctx)) // the user's wish, not the deadline
 		}
-	})
-	defer stop()
+	})()
+	late, end := context.WithDeadline(late, limit.Add(attemptGrace))
+	defer end()
 	return c.WaitReady(late)
 }
 

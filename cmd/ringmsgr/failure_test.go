@@ -259,12 +259,19 @@ func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	}
 }
 
+// In the handshake, and while it measures: the error has the signal that ended it.
 func TestPingEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
-	var out, errs clitest.Buffer
-	status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", addr})
-	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
-		t.Errorf("status %d, stderr %s", status, errs.String())
+	for _, ready := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := func() { cancel(errors.New("interrupt signal received")) }
+		addr := pretender(t, func(c net.Conn) { end(); says("")(c) })
+		if ready {
+			addr = messenger(t, control.Config{}, &control.Dispatcher{Accept: func(_ *control.Conn, _ int, _ bool) { end() }})
+		}
+		var out, errs clitest.Buffer
+		status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", "--count", "1000000000", "--timeout", "1m", addr})
+		if status != cli.Failed || !strings.Contains(errs.String(), "interrupt signal received") {
+			t.Errorf("ready %v: status %d, stderr %s", ready, status, errs.String())
+		}
 	}
 }

@@ -95,7 +95,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		return nil, err
 	}
 	info := conn.Info()
-	defer context.AfterFunc(ctx, func() { trips.end(ctx.Err()) })()
+	defer context.AfterFunc(ctx, func() { trips.end(context.Cause(ctx)) })()
 	kind := "first" // is started from outside, and does not count
 	calls, err := cli.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
 		of := kind
@@ -104,7 +104,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		trips.due.Store(&ended)
 		conn.Keepalive()
 		if ctx.Err() != nil || conn.State() == control.StateClosing { // it found none under way
-			trips.end(cmp.Or(ctx.Err(), control.ErrClosed))
+			trips.end(cmp.Or(context.Cause(ctx), control.ErrClosed))
 		}
 	})
 	if err != nil {
