@@ -79,8 +79,10 @@ func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.
 	case DoWait, DoWaitOnly:
 		s.TellWait(r, v == DoWait, WaitFrame{})
 		return nil
-	default:
+	case DoStale:
 		return fmt.Errorf("%w: CLIENT_IDENT with global_seq %d", session.ErrStale, ci.GlobalSeq)
+	default:
+		return fmt.Errorf("%w: session of another entity", session.ErrWrongPeer)
 	}
 }
 
