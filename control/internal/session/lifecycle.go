@@ -12,7 +12,6 @@ import (
 
 // Live has a new connection dial.
 func (Connect) Live(l *Lifecycle, p Protocol, r *Run) {
-	l.Announced = true
 	l.dial(r, p, OnConnect)
 }
 
@@ -112,13 +111,14 @@ func (ev Close) Live(l *Lifecycle, p Protocol, r *Run) { l.Close(r, p, ev) }
 
 // Close ends the connection for good, as ev says.
 func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
+	known := l.State != None && l.State != Accepting // to the user, who gets an event at its end
 	if l.State == Closing || !l.move(r, OnClose) {
 		return
 	}
 	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // no message is dispatched after the reset event
 	p.Leave(r)
 	r.Do(End{Err: ev.Err})
-	if ev.Reset && l.Announced {
+	if ev.Reset && known {
 		r.Do(TellReset{Replace: ev.Replace}, Count{Resets})
 	}
 	r.Do(CloseIO{})
@@ -164,7 +164,7 @@ func (ev Restore) Live(l *Lifecycle, p Protocol, r *Run) {
 	if !l.move(r, OnRestore) {
 		return
 	}
-	l.Frozen, l.Announced = true, true
+	l.Frozen = true
 	l.IO = ev.IO
 	l.PeerGlobalSeq, l.ConnectSeq, l.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
 	p.Recall(ev.Record)
@@ -176,7 +176,7 @@ func (ev Checked) Live(_ *Lifecycle, p Protocol, r *Run) { p.Judge(r, ev) }
 // Live makes the connection to ourselves.
 func (Loopback) Live(l *Lifecycle, _ Protocol, r *Run) {
 	if l.move(r, OnLoopback) {
-		l.Announced, l.Local = true, true
+		l.Local = true
 	}
 }
 
@@ -303,7 +303,7 @@ func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
 	if !l.move(r, OnEstablish) {
 		return false
 	}
-	l.Attempt, l.Announced = 1, true
+	l.Attempt = 1
 	if l.Policy.Findable() {
 		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // address to dial if the session is ours to resume
 	}
@@ -363,7 +363,6 @@ func (ev Suspended) Live(l *Lifecycle, _ Protocol, r *Run) {
 		return
 	}
 	l.observe(ev.IO)
-	l.Announced = true
 	r.Do(MoveHandler{Attempt: l.Attempt, Accepted: true})
 }
 

@@ -36,7 +36,6 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 			return ev.Refuse
 		}
 		s.establish(r, &a, &ev, v == DoOpenInstead)
-		return nil
 	case DoReplace, DoReplaceReset:
 		return s.Give(r, &e.Lifecycle, v == DoReplaceReset)
 	case DoResetSession:
@@ -311,7 +310,7 @@ func (t *told) tooLow() uint64 {
 // doubts says whether only the peer has named the address at which the session is to go on. A
 // session of another process without a record of its numbers is believed.
 func (s *Session) doubts() bool {
-	return s.ConnectSeq > 0 && !s.Peer.Dialled && !s.there && s.told != (told{})
+	return !s.Peer.Dialled && !s.there && s.told != (told{})
 }
 
 // judge takes the answer to a connect message that checks a claim. After a refusal the session

@@ -53,10 +53,8 @@ func DecideIdent(e View, clientCookie, globalSeq uint64, resetCheck bool) Verdic
 			return DoReuseReset
 		}
 		return DoReuse
-	case e.ServerCookie != 0:
-		return DoReuse // it never saw our SERVER_IDENT
 	case e.ClientCookie == clientCookie:
-		return DoReuse
+		return DoReuse // it never saw our SERVER_IDENT, if we sent one
 	case e.PeerWins:
 		return DoReuse // both dial at once, and ours loses
 	default:
