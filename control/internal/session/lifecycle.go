@@ -394,6 +394,9 @@ func (ev HandlerMoved) Live(l *Lifecycle, p Protocol, r *Run) {
 	default:
 		by := *l.replace
 		l.replace = nil
+		if l.Peer.Entity == (wire.EntityName{}) {
+			l.Peer.Entity = by.Entity
+		}
 		l.Peer.Proven = l.Peer.Proven || by.Proven
 		l.check(r, p, p.Resume(r, by))
 	}

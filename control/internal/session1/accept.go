@@ -125,9 +125,6 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 		s.forget(r, true)
 		s.drawn, s.wasOpen = true, false
 	}
-	if s.Peer.Entity == (wire.EntityName{}) {
-		s.Peer.Entity = by.Entity
-	}
 	if numbers.Implausible(known, uint64(a.GlobalSeq)) {
 		known = uint64(a.GlobalSeq) // the sender must not learn our record
 	}

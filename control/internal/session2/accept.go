@@ -159,12 +159,12 @@ func (s *Session) establish(r *session.Run, ci wire2.ClientIdent, ev *session.Re
 	if !s.Establish(r, ev, replaceLossy) {
 		return
 	}
-	s.adopt(r, ci, s.Peer.Entity)
+	s.adopt(r, ci)
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: replaceLossy})
 }
 
 // adopt takes over the fields of CLIENT_IDENT.
-func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName) {
+func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent) {
 	s.Rename(r, ci.Addrs, false)
 	if !s.Peer.NumberKnown {
 		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
@@ -173,9 +173,6 @@ func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName
 	s.ClientCookie = ci.Cookie
 	s.PeerGlobalSeq = ci.GlobalSeq
 	s.Features = ci.Supported & s.Policy.Supported
-	if s.Peer.Entity == (wire.EntityName{}) {
-		s.Peer.Entity = by
-	}
 }
 
 // Resume implements session.Protocol (Ceph's ProtocolV2.cc).
@@ -185,7 +182,7 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 	}
 	switch f := by.Frame.(type) {
 	case wire2.ClientIdent:
-		s.adopt(r, f, by.Entity)
+		s.adopt(r, f)
 		s.Accept(r)
 	case wire2.SessionReconnect:
 		if err := s.checkReceived(r, f.MsgSeq); err != nil {
