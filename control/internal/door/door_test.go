@@ -181,13 +181,20 @@ func TestThoseThatHaveToGoHoldUpNewcomersUntilTheyAreGone(t *testing.T) {
 
 func TestASourceWhoseConnectionsHaveToGoHoldsUpOnlyItself(t *testing.T) {
 	d := small()
-	for range 9 + 4 {
-		if g, cause := d.Admit(ip(192, 0, 2, 1), start); g == nil {
+	crowd(t, d, 9)
+	var all []*Guest
+	for range 4 + 4 {
+		g, cause := d.Admit(ip(192, 0, 2, 1), start)
+		if g == nil {
 			t.Fatal(cause)
 		}
+		all = append(all, g)
 	}
-	if g, cause := d.Admit(ip(192, 0, 2, 1), start); g != nil || cause != FullSource {
-		t.Errorf("admitted while 4 of the source are leaving: %v", cause)
+	for _, g := range append(all[4:], nil) { // the last one of the source that need not go leaves, too
+		if g, cause := d.Admit(ip(192, 0, 2, 1), start); g != nil || cause != FullSource {
+			t.Errorf("admitted while 4 of the source are leaving: %v", cause)
+		}
+		g.Leave()
 	}
 	if g, cause := d.Admit(ip(198, 51, 100, 1), start); g == nil {
 		t.Errorf("another source is refused: %v", cause)

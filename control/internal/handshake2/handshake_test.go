@@ -235,6 +235,15 @@ func TestCompressionNegotiation(t *testing.T) {
 			echo(t, x, y)
 		})
 	}
+	// An acceptor that chooses what was not offered is not believed.
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	wanting(&cc, &ac)
+	connector := roles(t, cc, ac)[0]
+	said := pieces(t, connector.peer)
+	done := wire2.CompressionDone{Compress: true, Method: uint32(wire.CompressionSnappy)}.AppendTo(nil)
+	if err := connector.hears(append(join(said[:len(said)-1]), encode(t, frame.TagCompressionDone, done)...)); !errors.Is(err, ErrUnexpectedFrame) {
+		t.Errorf("snappy in place of zstd: %v", err)
+	}
 }
 
 // recorder notes every point and fails at one of them.
