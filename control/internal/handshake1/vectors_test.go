@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -184,6 +185,17 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 					err = (&machine{s: s, env: env}).connect(t.Context(), c)
 				}
 				brokenOff(t, n, err)
+			}
+			// Nobody has received anything in the recordings.
+			said := bytes.Clone(r.S2C)
+			said[len(said)-wire1.SeqSize] = 7
+			cfg, s, env = r.connectorOf(t, &replay{t: t, r: &r})
+			c, err = handshake1.Connect(t.Context(), linktest.Scripted(said), cfg)
+			must(t, err)
+			d = machine{s: s, env: env}
+			must(t, d.connect(t.Context(), c))
+			if text := strings.Join(d.said, "\n"); !strings.Contains(text, "received=7") {
+				t.Error(text)
 			}
 		})
 	}

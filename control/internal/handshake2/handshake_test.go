@@ -127,9 +127,6 @@ func TestBannerRules(t *testing.T) {
 		{"unknown required bit", banner(1|1<<63, 1<<63, 0), handshake.ErrFeatures, true},
 		{"requires compression", banner(3, 2, 0), handshake.ErrFeatures, true},
 		{"requires what we have", banner(1, 1, 0), nil, false},
-		{"older protocol", []byte("ceph v027\x00\x00\x00"), wire.ErrV1Peer, false},
-		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), wire.ErrBadBanner, false},
-		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), wire.ErrBadBanner, false},
 	} {
 		for _, side := range sides {
 			err := side.hears(c.peer)
@@ -241,7 +238,7 @@ func TestCompressionNegotiation(t *testing.T) {
 	connector := roles(t, cc, ac)[0]
 	said := pieces(t, connector.peer)
 	done := wire2.CompressionDone{Compress: true, Method: uint32(wire.CompressionSnappy)}.AppendTo(nil)
-	if err := connector.hears(append(join(said[:len(said)-1]), encode(t, frame.TagCompressionDone, done)...)); !errors.Is(err, ErrUnexpectedFrame) {
+	if err := connector.hears(append(join(said[:len(said)-1]), encode(t, frame.TagCompressionDone, done)...)); !errors.Is(err, ErrUnexpectedFrame) || errors.Is(err, handshake.ErrAuth) {
 		t.Errorf("snappy in place of zstd: %v", err)
 	}
 }
