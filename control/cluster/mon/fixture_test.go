@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -199,12 +200,7 @@ func name(t *testing.T, s string) wire.EntityName {
 	return n
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 // eventually waits for something that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -91,12 +92,7 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func TestMessagesComeBack(t *testing.T) {
 	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")

@@ -21,6 +21,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -60,12 +61,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func newCluster() (*cluster, error) {
 	whole, err := captured.Gunzip("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
@@ -135,28 +134,6 @@ func TestBannerRules(t *testing.T) {
 				t.Errorf("%s, %s: %v", side.name, c.name, err)
 			}
 		}
-	}
-}
-
-// Matrix: HS-14
-func TestWholeHandshakeInOneSegment(t *testing.T) {
-	// A client that knows the answers sends everything, a session frame included, at once.
-	cc, ac := noneConfigs()
-	c2s, s2c := capture(t, cc, ac)
-	keepalive, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagKeepalive2, make([]byte, 8))
-	must(t, err)
-	ac.Auth = none.NewServer(none.ServerConfig{Monitor: true})
-	link := linktest.Scripted(append(bytes.Clone(c2s), keepalive...))
-	s, _, err := Accept(t.Context(), link, ac)
-	must(t, err)
-	if got := link.Out.Content(); !bytes.Equal(got, s2c) {
-		t.Errorf("answers\n%x\nwant\n%x", got, s2c)
-	}
-	if got := link.In.Content(); !bytes.Equal(got, keepalive) {
-		t.Errorf("left on the link: %x", got)
-	}
-	if tag, _, err := s.ReadFrame(t.Context()); tag != frame.TagKeepalive2 || err != nil {
-		t.Error(tag, err)
 	}
 }
 

@@ -10,16 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {

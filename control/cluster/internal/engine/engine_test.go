@@ -20,6 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -221,12 +222,7 @@ func (c *cluster) once() error {
 	return err
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func until(t *testing.T, f func() bool) {
 	t.Helper()
