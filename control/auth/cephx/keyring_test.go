@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 
@@ -52,6 +53,9 @@ func TestKeyringFile(t *testing.T) {
 	must(t, err)
 	_, err = k2.WriteTo(&again)
 	must(t, err)
+	if b, _ := k2.Lookup(admin); !maps.Equal(a.Caps, b.Caps) || !b.Key.equal(a.Key) {
+		t.Errorf("client.admin is %+v when it is read again", b)
+	}
 	if out.String() != again.String() || len(k2.entities) != 2 || !strings.HasPrefix(out.String(), "[mon.]\n") {
 		t.Errorf("written as\n%s\nthen as\n%s", out.String(), again.String())
 	}

@@ -53,10 +53,9 @@ func (s *Session) Result() *auth.Result {
 	}
 }
 
-// start chooses the global id and the challenge. Whether the entity exists is not told
+// start chooses the global id and the challenge of a new session. Whether the entity exists is not told
 // before the proof.
 func (s *Session) start(name wire.EntityName, wantedID uint64) ([]byte, error) {
-	s.loggedIn, s.challenge = false, 0
 	s.name, s.globalID, s.newID = name, wantedID, wantedID == 0
 	if s.newID {
 		s.globalID = s.a.nextID()
