@@ -27,7 +27,7 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 	}
 	e, view := s.view(r, &ev)
 	v := Decide(view, uint64(a.GlobalSeq), uint64(a.ConnectSeq), s.Policy.ResetCheck)
-	if s.Policy.Server && !s.Policy.Findable() {
+	if !s.Policy.Findable() {
 		v = DoOpen // row 5: a session that is not registered is not looked up either
 	}
 	switch v {

@@ -59,7 +59,7 @@ func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.
 		return nil
 	}
 	e := s.existing(ev)
-	if s.Policy.Server && !s.Policy.Findable() {
+	if !s.Policy.Findable() {
 		e = nil // the classic rule: a session that is not registered is not looked up either
 	}
 	view := s.view(r, e, ev)
