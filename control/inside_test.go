@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -24,12 +25,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 func TestCallTableFindsLikeAMap(t *testing.T) {
 	for seed := range uint64(20) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -18,12 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // upper answers each request with its text in capital letters.
 func upper() *control.Dispatcher {

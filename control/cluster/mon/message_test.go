@@ -111,6 +111,10 @@ func TestMessagesComeBack(t *testing.T) {
 	reply := authReply{method: 2, result: -13, globalID: 7, payload: []byte("x"), text: "no"}
 	gotReply, err := decodeAuthReply(reply.message(3).Front)
 	back(reply, gotReply, err)
+	sent, waits := reply.message(3), &session{replies: make(chan authReply, 1)}
+	(&Client{session: waits}).receive(nil, sent)
+	clear(sent.Front) // the answer outlives its message
+	back(reply, <-waits.replies, nil)
 	m := MonMap{Epoch: 3, Changed: time.Unix(1000, 0).UTC(), Mons: []Mon{{"a", addrs}, {"b", addrs}, {"c", addrs}}}
 	gotMap, err := decodeMonMap(m.AppendTo(nil))
 	back(m, gotMap, err)
