@@ -111,14 +111,13 @@ func (ev Close) Live(l *Lifecycle, p Protocol, r *Run) { l.Close(r, p, ev) }
 
 // Close ends the connection for good, as ev says.
 func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
-	known := l.State != None && l.State != Accepting // to the user, who gets an event at its end
 	if l.State == Closing || !l.move(r, OnClose) {
 		return
 	}
 	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // no message is dispatched after the reset event
 	p.Leave(r)
 	r.Do(End{Err: ev.Err})
-	if ev.Reset && known {
+	if ev.Reset {
 		r.Do(TellReset{Replace: ev.Replace}, Count{Resets})
 	}
 	r.Do(CloseIO{})
