@@ -302,6 +302,7 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	c.clock.pass(100 * ttl)
 	eventually(t, "a new login", fresh)
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
+	eventually(t, "the end of the first", func() bool { return session.State() == control.StateClosing })
 }
 
 // The monitors throw the secrets of services away: the monmap says so, and a client has
