@@ -28,7 +28,7 @@ import (
 // errFormat is the error of a file that is no recording, or is damaged.
 var errFormat = errors.New("no recording of network traffic")
 
-// maxPacket is how large a packet can be in a recording, in bytes.
+// maxPacket is how large a packet can be in a recording, in bytes, and was on the wire.
 const maxPacket = 1 << 20
 
 // segment is a TCP segment.
@@ -197,7 +197,7 @@ func segmentOf(link layers.LinkType, p []byte, cut int) (s segment, ok bool) {
 		seq: tcp.Seq, ack: tcp.Ack, syn: tcp.SYN, fin: tcp.FIN, rst: tcp.RST, hasAck: tcp.ACK, payload: tcp.Payload,
 		size: len(tcp.Contents) + len(tcp.Payload) + max(cut, 0) - int(tcp.DataOffset)*4,
 	}
-	return s, src.IsValid() && tcp.DataOffset >= 5 && s.size >= len(s.payload)
+	return s, src.IsValid() && tcp.DataOffset >= 5 && s.size >= len(s.payload) && s.size <= maxPacket
 }
 
 func addr(ip net.IP) netip.Addr {
