@@ -41,29 +41,14 @@ func (h *Histogram) Record(d time.Duration) {
 // Add counts everything that o has counted.
 func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) } // both have the same range: no value is dropped
 
-// Clone returns a histogram of its own with the same durations.
-func (h *Histogram) Clone() *Histogram { return &Histogram{h.h.Clone()} }
-
-// Reset forgets everything.
-func (h *Histogram) Reset() { h.h.Reset() }
-
 // Count returns the number of recorded durations.
 func (h *Histogram) Count() uint64 { return uint64(h.h.TotalCount()) }
-
-// Min returns the smallest one; 0 if there are none.
-func (h *Histogram) Min() time.Duration { return time.Duration(h.h.Min()) }
-
-// Max returns the largest one; 0 if there are none.
-func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
 
 // Quantile returns the duration that the share q (0..1) of all recorded ones
 // does not exceed; 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtPercentile(q * 100))
 }
-
-// Mean returns the average; 0 if there are none.
-func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
 
 // Summary has the durations of a histogram in few figures, in microseconds to a tenth; zeros if
 // there are none.
@@ -79,9 +64,10 @@ type Summary struct {
 
 // Summary makes one.
 func (h *Histogram) Summary() Summary {
+	least, mean, most := time.Duration(h.h.Min()), time.Duration(h.h.Mean()), time.Duration(h.h.Max())
 	return Summary{
-		Microseconds(h.Min()), Microseconds(h.Mean()), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
-		Microseconds(h.Quantile(0.999)), Microseconds(h.Max()),
+		Microseconds(least), Microseconds(mean), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
+		Microseconds(h.Quantile(0.999)), Microseconds(most),
 	}
 }
 
