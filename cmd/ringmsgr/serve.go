@@ -113,7 +113,8 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		return err
 	}
 	s.monitor.m.Store(m)
-	return errors.Join(scope.Stats(m, s.stats, func() error { return s.serve(ctx, e, m, &cfg) }), scope.Close(m))
+	serve := func(handed <-chan struct{}) error { return s.serve(ctx, e, m, &cfg, handed) }
+	return errors.Join(scope.Stats(m, s.stats, func() error { return s.offer(ctx, m, cfg.Logger, serve) }), scope.Close(m))
 }
 
 // begin makes the messenger, or continues that of another process.
@@ -129,23 +130,18 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 	return s.takeOver(ctx, cfg, d)
 }
 
-// serve runs until it is told to end, or has a successor.
-func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
-	successors, err := s.offer(ctx, m, cfg.Logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, successors.close()) }()
+// serve runs until it is told to end, or has handed over to a successor.
+func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config, handed <-chan struct{}) error {
 	if err := s.ready(e, m, cfg.Default.Name); err != nil {
 		return err
 	}
 	end := served{}
 	select {
 	case <-ctx.Done():
-	case <-successors.handed:
+	case <-handed:
 		end.HandedOver = true
 		s.lingers(ctx, m)
-	case err = <-m.Failures():
+	case err := <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
 	draining, cancel := context.WithTimeout(context.Background(), s.drain)
