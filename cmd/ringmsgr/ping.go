@@ -60,7 +60,7 @@ func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	case cli.IsUsage(err):
 		return err
 	case err != nil:
-		return fail(e, "ping", p.json, p.explain(err, to, p.Timeout))
+		return fail(e, "ping", p.json, p.explain(err, to))
 	case p.json:
 		return cli.WriteJSON(e.stdout, answer)
 	}

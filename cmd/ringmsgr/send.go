@@ -142,7 +142,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	case cli.IsUsage(err):
 		return errors.Join(err, l.close())
 	case err != nil:
-		f := s.explain(err, to, s.Timeout)
+		f := s.explain(err, to)
 		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
 			f.Error += "; several lossy connections need a server that keeps no sessions"
 		}
@@ -196,7 +196,7 @@ func (r *sent) print(t *table) {
 }
 
 func (l *load) failure(err error) failure {
-	f := l.s.explain(err, l.to, l.s.Timeout)
+	f := l.s.explain(err, l.to)
 	if ce := (*control.Error)(nil); !errors.As(err, &ce) {
 		f.Stage = control.StageSession
 	}
