@@ -41,6 +41,7 @@ type env struct {
 
 // run is the whole program. It ends early when ctx does.
 func (e *env) run(ctx context.Context, args []string) int {
+	e.stdout = cli.NewOutput(e.stdout)
 	root := &cobra.Command{Use: "ringkv", Short: "a durable key-value store, an example of a server on this library"}
 	fs := root.PersistentFlags()
 	e.engine.Register(fs)

@@ -89,7 +89,8 @@ func (d *doctor) run(e env) error {
 		if d.json {
 			return cli.WriteJSON(e.stdout, limitsReport{bounds})
 		}
-		return printLimits(e.stdout, bounds)
+		printLimits(e.stdout, bounds)
+		return nil
 	}
 	r := examine(d.cfg.Plane).assess()
 	if d.json {
@@ -153,7 +154,7 @@ func tryRing() error {
 
 func (r *diagnosis) print(e env) {
 	width := cli.Width
-	if columns, _, ok := terminalSize(e.stdout); ok {
+	if columns, _, ok := cli.Terminal(e.stdout); ok {
 		width = columns
 	}
 	for _, c := range r.Checks {
@@ -176,14 +177,13 @@ type limitsReport struct {
 	Limits []control.Bound `json:"limits"`
 }
 
-func printLimits(w io.Writer, bounds []control.Bound) error {
+func printLimits(w io.Writer, bounds []control.Bound) {
 	const row = "%-25s %12s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
 	for _, b := range bounds {
 		fmt.Fprintf(w, row, b.Name, boundText(b), b.Per, b.Of)
 	}
-	_, err := fmt.Fprintln(w, "\nThese are defaults of control.Config, whose fields set them; none means that nothing is bounded.")
-	return err
+	fmt.Fprintln(w, "\nThese are defaults of control.Config, whose fields set them; none means that nothing is bounded.")
 }
 
 func boundText(b control.Bound) string {

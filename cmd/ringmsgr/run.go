@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
+	e.stdout = cli.NewOutput(e.stdout)
 	root := &cobra.Command{Use: "ringmsgr", Short: "a messenger for the Ceph protocols msgr2 and msgr1"}
 	root.AddCommand(commands(e)...)
 	return cli.Run(ctx, root, e.stdout, e.stderr, args)
@@ -71,10 +73,9 @@ func round(v float64, n int) float64 {
 
 // fail reports a failure, and returns ErrReported.
 func fail(e env, name string, asJSON bool, f failure) error {
-	if !asJSON {
-		fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
-	} else if err := cli.WriteJSON(e.stdout, f); err != nil {
-		return err
+	if asJSON {
+		return cmp.Or(cli.WriteJSON(e.stdout, f), cli.ErrReported)
 	}
+	fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
 	return cli.ErrReported
 }

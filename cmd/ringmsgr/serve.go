@@ -159,17 +159,17 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	if s.json {
 		return cli.WriteJSON(e.stdout, end)
 	}
-	return end.print(e)
+	end.print(e)
+	return nil
 }
 
-func (s *served) print(e env) error {
+func (s *served) print(e env) {
 	word := "ended"
 	if s.HandedOver {
 		word = "handed over"
 	}
-	_, err := fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
+	fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
 		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
-	return err
 }
 
 func (s *server) ready(e env, m *control.Messenger, policy string) error {

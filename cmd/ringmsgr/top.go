@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -57,7 +55,7 @@ type top struct {
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
-	_, _, terminal := terminalSize(e.stdout)
+	_, _, terminal := cli.Terminal(e.stdout)
 	live := !t.once && !t.json
 	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
@@ -78,7 +76,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		case t.json:
 			err = cli.WriteJSON(e.stdout, now)
 		case live:
-			width, height, _ := terminalSize(e.stdout)
+			width, height, _ := cli.Terminal(e.stdout)
 			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(text, width, height))
 		default:
 			_, err = io.WriteString(e.stdout, text)
@@ -105,22 +103,6 @@ func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Sna
 		}
 	}
 	return nil, err
-}
-
-// terminalSize is the size of the terminal that w is, if it is one.
-func terminalSize(w io.Writer) (width, height int, ok bool) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0, 0, false
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0, false
-	}
-	if size.Col == 0 || size.Row == 0 {
-		return 80, 24, true
-	}
-	return int(size.Col), int(size.Row), true
 }
 
 // fit cuts a text to a screen.
