@@ -55,7 +55,7 @@ func poorMachine() *findings {
 
 func printed(r *diagnosis) string {
 	var b strings.Builder
-	r.print(env{stdout: &b})
+	r.print(&b)
 	return b.String()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync/atomic"
 	"time"
@@ -61,11 +62,8 @@ func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		return err
 	case err != nil:
 		return fail(e, "ping", p.json, p.explain(err, to))
-	case p.json:
-		return cli.WriteJSON(e.stdout, answer)
 	}
-	answer.print(&table{e.stdout})
-	return nil
+	return p.show(e, answer)
 }
 
 func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
@@ -120,7 +118,8 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	return &pong{negotiated: n, Handshake: cli.Microseconds(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }
 
-func (a *pong) print(t *table) {
+func (a *pong) print(w io.Writer) {
+	t := &table{w}
 	a.rows(t)
 	t.row("compression", "%s", a.Compression)
 	t.row("backend", "%s", a.Backend)

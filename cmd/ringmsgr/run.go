@@ -46,6 +46,19 @@ func main() {
 	})
 }
 
+// report is the result of a command: it is written as JSON, or for people.
+type report interface{ print(w io.Writer) }
+
+// show writes the result of a command to standard output.
+func (o *machineOptions) show(e env, r report) error {
+	if o.json {
+		return cli.WriteJSON(e.stdout, r)
+	}
+	r.print(e.stdout)
+	_, err := e.stdout.Write(nil) // cli.Output: the first error there was
+	return err
+}
+
 // table is a report for people: a name and a text in each row.
 type table struct{ w io.Writer }
 

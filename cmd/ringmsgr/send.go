@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"time"
@@ -159,19 +160,8 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	if e := l.close(); e != nil && err == nil {
 		return e
 	}
-	return s.print(e, r)
-}
-
-func (s *sender) print(e env, r *sent) error {
-	if s.json {
-		if err := cli.WriteJSON(e.stdout, r); err != nil {
-			return err
-		}
-	} else {
-		r.print(&table{e.stdout})
-	}
-	if r.Error == "" {
-		return nil
+	if err := s.show(e, r); err != nil || r.Error == "" {
+		return err
 	}
 	if !s.json {
 		fmt.Fprintf(e.stderr, "ringmsgr send: %s\n", r.Error)
@@ -179,7 +169,8 @@ func (s *sender) print(e env, r *sent) error {
 	return cli.ErrReported
 }
 
-func (r *sent) print(t *table) {
+func (r *sent) print(w io.Writer) {
+	t := &table{w}
 	r.rows(t)
 	loss := "lossless"
 	if r.Lossy {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -156,38 +157,33 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 		return err
 	}
 	end.count(&st)
-	if s.json {
-		return cli.WriteJSON(e.stdout, end)
-	}
-	end.print(e)
-	return nil
+	return s.show(e, &end)
 }
 
-func (s *served) print(e env) {
+func (s *served) print(w io.Writer) {
 	word := "ended"
 	if s.HandedOver {
 		word = "handed over"
 	}
-	fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
+	fmt.Fprintf(w, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
 		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
 }
 
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Driver()
-	l := listening{
+	return s.show(e, &listening{
 		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: len(m.Cores()),
 		Backend: string(info.Backend), Fallback: info.Fallback,
-	}
-	if s.json {
-		return cli.WriteJSON(e.stdout, l)
-	}
+	})
+}
+
+func (l *listening) print(w io.Writer) {
 	var addrs []string
 	for _, a := range l.Listening {
 		addrs = append(addrs, a.String())
 	}
-	_, err := fmt.Fprintf(e.stdout, "listening %s as %s, policy %s, cores %d, backend %s\n",
+	fmt.Fprintf(w, "listening %s as %s, policy %s, cores %d, backend %s\n",
 		strings.Join(addrs, " "), l.Name, l.Policy, l.Cores, l.Backend)
-	return err
 }
 
 func (s *served) count(st *control.Stats) {

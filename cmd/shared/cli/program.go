@@ -29,8 +29,8 @@ func Main(run func(ctx context.Context, args []string) int) {
 // ErrReported is the error of a command that has told the user about its failure.
 var ErrReported = errors.New("failed")
 
-// Output is the standard output of a program. It keeps the first error of a write, with which the
-// program fails in the end (Run): its commands need not look. Any goroutine may write.
+// Output is the standard output of a program. All writes after one that fails have its error, and the
+// program fails with it in the end (Run): its commands need not look. Any goroutine may write.
 type Output struct {
 	w   io.Writer
 	err atomic.Pointer[error]
@@ -46,6 +46,9 @@ func NewOutput(w io.Writer) *Output {
 
 // Write implements io.Writer.
 func (o *Output) Write(p []byte) (int, error) {
+	if failed := o.err.Load(); failed != nil {
+		return 0, *failed
+	}
 	n, err := o.w.Write(p)
 	if err != nil {
 		o.err.CompareAndSwap(nil, &err)
