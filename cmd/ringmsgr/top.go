@@ -158,13 +158,13 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 		before = now
 	}
 	f := &topFrame{Snapshot: now, seconds: now.Time.Sub(before.Time).Seconds()}
+	cores := map[int]dataplane.CoreStats{} // without a core that was added meanwhile
+	for _, c := range before.Messenger.Cores {
+		cores[c.Core] = c
+	}
 	for i := range now.Messenger.Cores {
-		c, old := &now.Messenger.Cores[i], &dataplane.CoreStats{} // of a core that was added meanwhile
-		for j := range before.Messenger.Cores {
-			if b := &before.Messenger.Cores[j]; b.Core == c.Core {
-				old = b
-			}
-		}
+		c := &now.Messenger.Cores[i]
+		old := cores[c.Core]
 		t := topCore{
 			CoreStats: c, cpu: -1, writes: f.per(old.Writes, c.Writes), syscall: f.per(old.Driver.Syscalls, c.Driver.Syscalls),
 			topRates: topRates{
@@ -179,16 +179,13 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 		f.total.bytesIn, f.total.bytesOut = f.total.bytesIn+t.bytesIn, f.total.bytesOut+t.bytesOut
 		f.cores = append(f.cores, t)
 	}
-	olds := make(map[uint64]*dataplane.HandlerStats, len(before.Conns))
+	olds := make(map[uint64]dataplane.HandlerStats, len(before.Conns)) // without those that are younger than the interval
 	for i := range before.Conns {
-		olds[before.Conns[i].ID] = &before.Conns[i].IO
+		olds[before.Conns[i].ID] = before.Conns[i].IO
 	}
 	for i := range now.Conns {
 		c := &now.Conns[i]
 		a, b := olds[c.ID], &c.IO
-		if a == nil {
-			a = &dataplane.HandlerStats{} // it is younger than the interval
-		}
 		f.conns = append(f.conns, topConn{c, topRates{
 			f.per(a.MessagesIn, b.MessagesIn), f.per(a.MessagesOut, b.MessagesOut),
 			f.per(a.BytesIn, b.BytesIn), f.per(a.BytesOut, b.BytesOut),
