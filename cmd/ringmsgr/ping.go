@@ -56,18 +56,7 @@ type pong struct {
 
 func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
 	cli.GrowProcs(cfg.Plane.Cores)
-	answer, err := p.ping(ctx, e, cfg, to)
-	switch {
-	case cli.IsUsage(err):
-		return err
-	case err != nil:
-		return fail(e, "ping", p.json, p.explain(err, to))
-	}
-	return p.show(e, answer)
-}
-
-func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
-	trips := &trips{}
+	trips, answer := &trips{}, (*pong)(nil)
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
 		// here.
@@ -75,11 +64,17 @@ func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Ad
 		KeepaliveAck: func(*control.Conn, time.Time) { trips.end(nil) },
 		Reset:        func(*control.Conn, bool) { trips.end(control.ErrClosed) },
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		answer, err = p.measure(ctx, m, trips, to)
+		err = errors.Join(err, scope.Close(m))
 	}
-	answer, err := p.measure(ctx, m, trips, to)
-	return answer, errors.Join(err, scope.Close(m))
+	switch {
+	case cli.IsUsage(err):
+		return err
+	case err != nil:
+		return fail(e, "ping", p.json, p.explain(err, to))
+	}
+	return p.show(e, answer)
 }
 
 func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr) (*pong, error) {
