@@ -36,13 +36,9 @@ func (r *runner) save() error {
 }
 
 func show(path string, stdout io.Writer) error {
-	p, err := os.ReadFile(path)
+	f, err := report.Read(path)
 	if err != nil {
 		return fmt.Errorf("--show: %w", err)
-	}
-	var f report.File
-	if err := json.Unmarshal(p, &f); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	return f.WriteTable(stdout)
 }
