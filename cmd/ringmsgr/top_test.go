@@ -146,20 +146,6 @@ func TestTopFindsAProcessByItsNumber(t *testing.T) {
 	}
 }
 
-func TestTopIsCalledRightly(t *testing.T) {
-	for _, c := range []struct{ args, says string }{
-		{"top", "usage: ringmsgr top PID|SOCKET"},
-		{"top 1 2", "usage: ringmsgr top PID|SOCKET"},
-		{"top 1", "no terminal"},
-		{"top --once --every 1ms 1", `--every "1ms"`},
-		{"top --once --sort size 1", "want rate"},
-	} {
-		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Usage); !strings.Contains(r.stderr, c.says) {
-			t.Errorf("%s: %s", c.args, r.stderr)
-		}
-	}
-}
-
 // A process of another user ends the connection without an answer.
 func TestTopOfAnotherUserSaysWhoIsAnswered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")
