@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -192,19 +191,18 @@ type Memory struct {
 	Locked   int64 // bytes now that are locked, or pinned for requests to the kernel
 }
 
-// ReadMemory returns the memory of process pid.
+// sizes are the lines of the status of a process that Memory has.
+var sizes = regexp.MustCompile(`(?m)^(VmRSS|VmHWM|VmLck|VmPin):\s+(\d+) kB$`)
+
+// ReadMemory returns the memory of process pid, 0 is this one.
 func ReadMemory(pid int) (Memory, error) {
-	process := "self"
-	if pid != 0 {
-		process = strconv.Itoa(pid)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmp.Or(pid, os.Getpid())))
+	of := map[string]int64{}
+	for _, m := range sizes.FindAllStringSubmatch(string(text), -1) {
+		n, _ := strconv.ParseInt(m[2], 10, 64) // of digits
+		of[m[1]] = 1024 * n
 	}
-	text, err := os.ReadFile(filepath.Join("/proc", process, "status"))
-	if err != nil {
-		return Memory{}, err
-	}
-	status := status(text)
-	return Memory{Resident: 1024 * status.number("VmRSS:"), Peak: 1024 * status.number("VmHWM:"),
-		Locked: 1024 * (status.number("VmLck:") + status.number("VmPin:"))}, nil
+	return Memory{Resident: of["VmRSS"], Peak: of["VmHWM"], Locked: of["VmLck"] + of["VmPin"]}, err
 }
 
 // ReadCPU returns the CPU time that process pid has used: user and system time
@@ -217,21 +215,4 @@ func ReadCPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("read the CPU clock of process %d: %w", pid, err)
 	}
 	return time.Duration(ts.Nano()), nil
-}
-
-// status is the text of a status file: a name, a number and perhaps a unit on
-// each line.
-type status string
-
-// number is the number after a name, 0 without that name.
-func (s status) number(name string) int64 {
-	for line := range strings.Lines(string(s)) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				n, _ := strconv.ParseInt(fields[0], 10, 64)
-				return n
-			}
-		}
-	}
-	return 0
 }

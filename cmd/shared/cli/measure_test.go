@@ -184,13 +184,6 @@ func TestAProcessThatIsGoneIsAnError(t *testing.T) {
 	}
 }
 
-func TestAStatusHasNumbers(t *testing.T) {
-	s := status("Name:\tx\nVmRSS:\t   123 kB\nEmpty:\n")
-	if s.number("VmRSS:") != 123 || s.number("Empty:") != 0 || s.number("None:") != 0 {
-		t.Errorf("%d %d %d", s.number("VmRSS:"), s.number("Empty:"), s.number("None:"))
-	}
-}
-
 // mapped is memory that is not from the heap, which may have pages to spare.
 func mapped(t *testing.T, size int) []byte {
 	t.Helper()
