@@ -51,7 +51,7 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300` + shapes(`one record for
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
 	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, 256<<20,
 		"payload to print of each part of a message: `BYTES`")
 	return c
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 func sendCommand(e env) *cobra.Command {
@@ -60,7 +61,7 @@ if it could not connect:
 			}
 			return n, err
 		})
-	cli.BytesVar(fs, &s.size, "size", 64, 0, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	cli.BytesVar(fs, &s.size, "size", 64, 0, int64(frame.DefaultLimits().Data), "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 	cli.IntVar(fs, &s.depth, "depth", 16, 1, maxDepth, "`NUMBER` of messages under way on each connection")
 	cli.IntVar(fs, &s.conns, "conns", 1, 1, maxConns, "`NUMBER` of connections")
 	return c
@@ -78,9 +79,8 @@ type sender struct {
 
 // Bounds of one run.
 const (
-	maxDepth   = 1 << 16
-	maxConns   = 1 << 12
-	maxPayload = 256 << 20
+	maxDepth = 1 << 16
+	maxConns = 1 << 12
 )
 
 // sent is the JSON of a run.

@@ -45,7 +45,7 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"serve --listen v2:127.0.0.1:0/1 --listen v2:127.0.0.1:0/2", "same nonce"},
 		{"serve --name client.other --auth cephx --keyring " + keyring, "cannot accept with cephx"},
 		{"send", "usage: ringmsgr send ADDR"},
-		{"send --size 1TiB " + somewhere, "at most"},
+		{"send --size 65MiB " + somewhere, "want at most 64 MiB"}, // no peer takes more
 		{"send --policy stateless-server " + somewhere, "never dials"},
 		{"send --conns 2 --policy lossless-peer --listen v2:127.0.0.1:0 " + somewhere, "exclude each other"},
 		{"send --conns 2 --policy lossless-client --name mon.b " + somewhere, "--name mon.b, whose nonce is 0, and --conns 2 exclude each other"},
