@@ -138,6 +138,9 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 		}
 		var rec trace.Record
 		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil || rec.Event == "" {
+			if n > 1 && !lines.Scan() && lines.Err() == nil {
+				return errors.New("the trace ends within a record: it was cut, or a process still writes to it")
+			}
 			return fmt.Errorf("line %d is no record of a trace, and the file is no recording of tcpdump", n)
 		}
 		if rec.Event != trace.State && rec.Event != trace.Wrong { // of a run before
