@@ -170,33 +170,23 @@ func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 		}
 	}
 	text := cause.Error()
-	if timedOut(cause) {
+	if errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, control.ErrHandshakeTimeout) {
 		text = fmt.Sprintf("no answer within %v", o.Timeout)
+		cause = control.ErrHandshakeTimeout // both deadlines have the same advice
 	}
 	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
-	if h := hint(cause, f.Stage); h != "" {
-		f.Error += ": " + h
+	advice := (&control.Error{Stage: f.Stage, Err: cause}).Advice()
+	if errors.Is(cause, control.ErrPeerType) {
+		advice = "name its type with --peer"
+	}
+	if advice != "" {
+		f.Error += ": " + advice
 	}
 	f.Error = strings.ReplaceAll(f.Error, "\n", "; ")
 	if o.via.IsValid() && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
 		f.Error += "; the way there is --via " + o.via.String()
 	}
 	return f
-}
-
-func timedOut(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout)
-}
-
-// hint names the first thing that an administrator should check; "" if the error is clear.
-func hint(err error, stage control.Stage) string {
-	if errors.Is(err, control.ErrPeerType) {
-		return "name its type with --peer"
-	}
-	if timedOut(err) {
-		err = control.ErrHandshakeTimeout // both deadlines have the same advice
-	}
-	return (&control.Error{Stage: stage, Err: err}).Advice()
 }
 
 // bindError names the address that cannot be bound, and the remedy.
