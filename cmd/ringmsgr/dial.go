@@ -138,9 +138,9 @@ func (l *listenFlag) read(proto string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 	defer cancel()
 	for _, text := range l.texts {
-		own := ""
-		if !strings.HasPrefix(text, "v") {
-			own = proto
+		own := proto
+		if strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "v2:") {
+			own = ""
 		}
 		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
 		if err != nil {

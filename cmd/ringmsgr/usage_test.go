@@ -42,6 +42,7 @@ func TestWrongCallsAreUsageErrors(t *testing.T) {
 		{"ping --proto msgr1 " + somewhere, "want v1 or v2"},
 		{"ping --auth cephx --listen v2:127.0.0.1:0 --name client.other --keyring " + keyring + " " + somewhere, "cannot accept with cephx"},
 		{"serve " + somewhere, "usage: ringmsgr serve"},
+		{"serve --proto v1 --listen vm:x", "want v1:HOST"}, // the host is no protocol
 		{"serve --listen v2:127.0.0.1:0/1 --listen v2:127.0.0.1:0/2", "same nonce"},
 		{"serve --name client.other --auth cephx --keyring " + keyring, "cannot accept with cephx"},
 		{"send", "usage: ringmsgr send ADDR"},
