@@ -111,9 +111,6 @@ func TestDoctorPrintsTheBoundsInForce(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-}
-
-func TestDoctorPrintsTheBoundsAsJSON(t *testing.T) {
 	got := decode[limitsReport](t, ringmsgr(t, "doctor", "--limits", "--json").want(t, 0)).Limits
 	if want := (control.Config{}).Bounds(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
