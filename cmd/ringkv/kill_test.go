@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -56,6 +57,18 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 				clitest.Must(t, err)
 			}
 		})
+	}
+}
+
+func TestAMessengerEndsBehindWhatItIsFor(t *testing.T) {
+	var used *control.Messenger
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}}
+	err := (&env{stderr: io.Discard, cores: 1}).with(cfg, func(m *control.Messenger) error { used = m; return errOther })
+	if !errors.Is(err, errOther) {
+		t.Errorf("it ends with %v", err)
+	}
+	if err := used.Start(); !errors.Is(err, control.ErrShutdown) {
+		t.Errorf("it goes on: %v", err)
 	}
 }
 
