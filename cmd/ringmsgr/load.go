@@ -35,20 +35,18 @@ type load struct {
 // errStalled ends a run without echoes.
 var errStalled = errors.New("no echo came")
 
-// messengersFor is the number of messengers for the connections: the address of its messenger
-// identifies a lossless session, so each needs its own.
-func (l *load) messengersFor(cfg *control.Config) int {
-	if cfg.Default.Lossy {
-		return 1
-	}
-	return l.s.conns
-}
-
+// open makes the messengers: the address of its messenger identifies a lossless session, so each
+// needs its own.
 func (l *load) open(cfg control.Config) error {
 	l.policy = *cfg.Default
+	n := l.s.conns
+	if l.policy.Lossy {
+		n = 1
+	}
+	cli.GrowProcs(n * cfg.Plane.Cores)
 	// --depth bounds the queues, and all messages share the memory of one payload.
 	cfg.Sending = control.Sending{QueueBytes: -1, QueueMessages: -1, Bytes: -1}
-	for range l.messengersFor(&cfg) {
+	for range n {
 		m, err := l.s.open(cfg, &control.Dispatcher{
 			Fast: func(c *control.Conn, m *control.Message) bool {
 				if lane, ok := c.UserData().(*lane); ok {
@@ -214,8 +212,10 @@ func (l *load) report(failed error) *sent {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
-		f := l.failure(failed)
-		r.Error, r.Stage = f.Error, f.Stage
+		f := l.s.explain(failed, l.to)
+		if r.Error, r.Stage = f.Error, f.Stage; !errors.As(failed, new(*control.Error)) {
+			r.Stage = control.StageSession
+		}
 	}
 	return r
 }

@@ -134,7 +134,6 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	}
 
 	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
-	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
 	err := l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)
@@ -184,12 +183,4 @@ func (r *sent) print(w io.Writer) {
 	t.latency("latency", r.Latency, "")
 	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
-}
-
-func (l *load) failure(err error) failure {
-	f := l.s.explain(err, l.to)
-	if ce := (*control.Error)(nil); !errors.As(err, &ce) {
-		f.Stage = control.StageSession
-	}
-	return f
 }
