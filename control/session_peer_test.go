@@ -424,7 +424,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 func everyPoint(t *testing.T, at []nodetest.Point, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
 	drivertest.LeavesNothing(t)
 	list := variants
-	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	name := func(i int) string { return title(at[i/len(list)], list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
 	})

@@ -44,7 +44,7 @@ func node(t *testing.T, name string, policy control.Policy) *nodetest.Node {
 func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	p := nodetest.NewProbe()
 	b := p.Arm(nodetest.Read(frame.TagWait), 3, nodetest.Fault())
-	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at WAIT_READ #3") {
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at read WAIT #3") {
 		t.Errorf("got %v", err)
 	}
 	b.Forget()
