@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // world is two hosts with a driver each, and what their drivers completed.
@@ -72,7 +72,7 @@ func (w *world) find(side int, kind uring.Kind, user uint64) (last uring.Complet
 	return last, n
 }
 
-var must = planetest.Must
+var must = drivertest.Must
 
 const (
 	userAccept  = 1

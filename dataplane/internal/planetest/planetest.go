@@ -18,6 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Patience is how long a test waits for what must happen.
@@ -64,17 +65,9 @@ func Start[P interface{ Close() error }](t testing.TB, engine uring.Backend, ope
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EACCES) || errors.Is(err, errors.ErrUnsupported) {
 		t.Skipf("%s: refused: %v", engine, err)
 	}
-	Must(t, err)
+	drivertest.Must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
-}
-
-// Must ends the test with an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Deadline is a context that ends a test which hangs.
@@ -123,15 +116,15 @@ func LinkPair[L any, N interface {
 	t.Helper()
 	got := make(chan L, 1)
 	l, err := b.Listen(Loopback, uring.ListenOptions{}, func(l L) { got <- l })
-	Must(t, err)
+	drivertest.Must(t, err)
 	dialled, err = a.Dial(Deadline(t), netip.AddrPort{}, l.Addr(), uring.SocketOptions{})
-	Must(t, err)
+	drivertest.Must(t, err)
 	select {
 	case accepted = <-got:
 	case <-time.After(Patience):
 		t.Fatal("nothing accepted")
 	}
-	Must(t, l.Close())
+	drivertest.Must(t, l.Close())
 	return dialled, accepted
 }
 
