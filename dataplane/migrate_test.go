@@ -34,9 +34,6 @@ func (c *conn) leave(b *bed) (arrive func()) {
 		b.d.Socks[c.sock.Sock.FD()] = c.sock // the fake drivers do not see the descriptor
 		for range 20 {
 			c.settle()
-			if !c.sock.Armed && !c.sock.Receiving {
-				c.sock.Drv = b.d
-			}
 			if b.settle(); arrived {
 				c.bed = b
 				return
