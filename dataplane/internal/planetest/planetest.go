@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -75,31 +74,6 @@ func Deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// CheckCores expects that a plane has the cores with these numbers.
-func CheckCores[C interface {
-	comparable
-	ID() int
-}](t testing.TB, p interface {
-	All() []C
-	Core(i int) C
-	Cores() int
-}, want ...int) {
-	t.Helper()
-	var got []int
-	for _, c := range p.All() {
-		got = append(got, c.ID())
-	}
-	if !slices.Equal(got, want) || p.Cores() != len(want) {
-		t.Errorf("cores %v, %d in all, want %v", got, p.Cores(), want)
-	}
-	var none C
-	for _, i := range want {
-		if c := p.Core(i); c == none || c.ID() != i {
-			t.Errorf("core %d is %v", i, c)
-		}
-	}
 }
 
 // Core is what makes a connection: L is its link, N its listener.
