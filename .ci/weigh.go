@@ -357,6 +357,13 @@ func keys(m map[string]bool) func(func(string) bool) {
 // exported name behind a dot, and the name of a Go file.
 var codeLike = regexp.MustCompile(`\b([a-z]+[a-z0-9]*[A-Z][A-Za-z0-9]*|[A-Za-z]\w*\.[A-Z][A-Za-z0-9]*|[a-z][a-z0-9_]*\.go)\b`)
 
+// exportedLike are exported names of several words without a package. A dot before or behind
+// such a word makes it a name, or a file, of somebody else.
+var exportedLike = regexp.MustCompile(`(?:^|[^.\w])([A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)(?:\.?[^.\w]|\.?$)`)
+
+// products are written like names of code.
+var products = map[string]bool{"HdrHistogram": true, "OpenTelemetry": true}
+
 // unknownWords are the code-like words of comments that no file of the tree declares or is
 // called.
 func (t *tree) unknownWords() (unknown []string) {
@@ -385,6 +392,12 @@ func (t *tree) unknownWords() (unknown []string) {
 			}
 			for _, group := range f.ast.Comments {
 				for _, c := range group.List {
+					for _, w := range exportedLike.FindAllStringSubmatch(c.Text, -1) {
+						preformatted := strings.HasPrefix(c.Text, "//\t") // may be code of others
+						if !known[w[1]] && !products[w[1]] && !preformatted {
+							unknown = append(unknown, fmt.Sprintf("%s: %s", t.fset.Position(c.Pos()), w[1]))
+						}
+					}
 					for _, w := range codeLike.FindAllString(c.Text, -1) {
 						of, name, ok := strings.Cut(w, ".")
 						elsewhere := ok && token.IsIdentifier(name) && !ast.IsExported(of) && !packages[of]

@@ -77,7 +77,8 @@ func checkCell(t *testing.T, f *report.File, c *report.Cell, rounds int) {
 // back what was acknowledged, so that a server that does not do its work fails the run.
 // Matrix: BE-08
 func TestEveryStorageServerIsMeasured(t *testing.T) {
-	f, out := benchmark(t, "--storage", "--storage-size", "4MiB", "--storage-dir", t.TempDir(), "--sizes", "4KiB", "--loads", "16x16", "--rounds", "1", "--slice", "5ms")
+	dir := t.TempDir()
+	f, out := benchmark(t, "--storage", "--storage-size", "4MiB", "--storage-dir", dir, "--sizes", "4KiB", "--loads", "16x16", "--rounds", "1", "--slice", "5ms")
 	seen := map[string]int{}
 	for _, c := range f.Cells {
 		seen[c.Load.What]++
@@ -96,7 +97,7 @@ func TestEveryStorageServerIsMeasured(t *testing.T) {
 			t.Errorf("%s: %d cells", what, seen[what])
 		}
 	}
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(strings.ReplaceAll(out, dir, "DIR")) {
 		if n := len([]rune(line)) - 1; n > cli.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
 	"github.com/ringmsgr/ringmsgr/bench/internal/report"
-	"github.com/ringmsgr/ringmsgr/bench/internal/syscount"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
@@ -100,16 +99,6 @@ type callCounter interface {
 	// Read returns the number of calls since the counter was started.
 	Read() (uint64, error)
 	Close()
-}
-
-// openCounter returns a function that starts a counter for another process. The error says why
-// this process may not count.
-func openCounter() (func(pid int) (callCounter, error), error) {
-	source, err := syscount.Open()
-	if err != nil {
-		return nil, err
-	}
-	return func(pid int) (callCounter, error) { return source.Start(pid) }, nil
 }
 
 const (

@@ -30,6 +30,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)
+	stdout = cli.NewOutput(stdout)
 	return cli.Run(ctx, command(args, func(ctx context.Context, opt *options) error {
 		return withPictures(ctx, opt, stderr, func() error {
 			if opt.show != "" {

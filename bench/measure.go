@@ -104,7 +104,8 @@ func (r *runner) start(ctx context.Context) error {
 	if err := enoughDescriptors(most); err != nil {
 		return fmt.Errorf("--loads: %w", err)
 	}
-	if r.counter, err = openCounter(); err == nil {
+	if source, err := syscount.Open(); err == nil {
+		r.counter = func(pid int) (callCounter, error) { return source.Start(pid) }
 		r.note("system calls are counted by the %s", syscount.Method)
 	} else {
 		r.note("%v", err)

@@ -249,9 +249,15 @@ func (o *options) check(errs *problems) {
 	if own := slices.IndexFunc(o.servers, func(v variant) bool { return v.own }); o.pace > 0 && own >= 0 {
 		errs.of("--pace", fmt.Errorf("server %s has a client of its own, which cannot do that", o.servers[own].name))
 	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(o.servers, func(v variant) bool { return v.name == name })
+	at := func(name string) int {
+		return slices.IndexFunc(o.servers, func(v variant) bool { return v.name == name })
 	}
+	for i, v := range o.servers {
+		if at(v.name) < i {
+			errs.of("--servers", fmt.Errorf("%s is named twice", v.name))
+		}
+	}
+	has := func(name string) bool { return at(name) >= 0 }
 	if o.base != "" && !has(o.base) {
 		errs.of("--base "+o.base, errors.New("is not among the servers"))
 	}

@@ -78,8 +78,10 @@ func TestTheBaseIsOneOfTheServers(t *testing.T) {
 }
 
 func TestWrongArgumentsAreNamed(t *testing.T) {
+	clitest.AsProgram(t) // wrong arguments that are accepted start servers, and not these tests once more
 	for args, want := range map[string]string{
 		"--servers floor,nothing":          `unknown server "nothing"`,
+		"--servers floor,net,floor":        "--servers: floor is named twice",
 		"--servers floor --base net":       "--base net",
 		"--sizes 64,0":                     `size "0"`,
 		"--sizes 17MiB":                    `size "17MiB"`,
@@ -195,7 +197,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	if len(names) < len(bad) {
 		t.Errorf("only %q", names)
 	}
-	clitest.AsProgram(t) // a wrong value that is accepted starts servers, and not these tests once more
+	clitest.AsProgram(t) // as above
 	for _, f := range names {
 		name := f[1]
 		args := []string{"--servers", "net", "--" + name + "=" + cmp.Or(bad[name], "?")}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,13 +36,9 @@ func (r *runner) save() error {
 }
 
 func show(path string, stdout io.Writer) error {
-	p, err := os.ReadFile(path)
+	f, err := report.Read(path)
 	if err != nil {
 		return fmt.Errorf("--show: %w", err)
-	}
-	var f report.File
-	if err := json.Unmarshal(p, &f); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	return f.WriteTable(stdout)
 }
@@ -89,16 +85,13 @@ func machine() report.Machine {
 	return m
 }
 
+var modelName = regexp.MustCompile(`(?m)^model name\s*:\s*(.*\S)`)
+
 // cpuModel returns the name of the processor, or its architecture.
 func cpuModel() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil {
-		for line := range strings.Lines(string(text)) {
-			key, value, ok := strings.Cut(line, ":")
-			if ok && strings.TrimSpace(key) == "model name" {
-				return strings.TrimSpace(value)
-			}
-		}
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	if m := modelName.FindSubmatch(text); m != nil {
+		return string(m[1])
 	}
 	return runtime.GOARCH
 }

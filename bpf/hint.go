@@ -104,8 +104,9 @@ func parsePorts(s string) (PortRange, error) {
 	return PortRange{uint16(first), uint16(last)}, nil
 }
 
-// LocalHintRange proposes a hint range for this machine: ProposeHintRange with
-// its ephemeral range, keeping clear of its reserved ports and of avoid.
+// LocalHintRange proposes a range of source ports for hints to a server with the given number
+// of cores. It lies outside the ephemeral range and the reserved ports of this machine, on which
+// all peers have to agree, and contains none of avoid: name the ports that listeners bind there.
 func LocalHintRange(cores int, avoid ...PortRange) (PortRange, error) {
 	ephemeral, err := ephemeralPorts()
 	if err != nil {
@@ -118,10 +119,7 @@ func LocalHintRange(cores int, avoid ...PortRange) (PortRange, error) {
 	return proposeHintRange(cores, ephemeral, slices.Concat(reserved, avoid)...)
 }
 
-// proposeHintRange returns a range of source ports for hints to a server with
-// the given number of cores. It lies outside ephemeral (of the peers, who all
-// have to agree on the hint range), above the privileged ports, and contains
-// none of avoid: name the ports that listeners bind there. The largest free
+// proposeHintRange is LocalHintRange for another machine. The largest free
 // stretch above ephemeral is taken if it is comfortable, because few services
 // have their ports up there, else the largest anywhere. The length is a
 // multiple of cores, so that every core has the same number of ports. It fails

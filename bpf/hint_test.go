@@ -65,6 +65,7 @@ func TestProposedHintRangeKeepsClear(t *testing.T) {
 		{"too little above", 100, usual, nil, PortRange{1024, 32723}},
 		{"services below", 4, PortRange{32768, 65535}, []PortRange{{6800, 7568}, {3300, 3300}, {6789, 6789}}, PortRange{7569, 32764}},
 		{"overlapping ranges to avoid", 2, PortRange{20000, 65535}, []PortRange{{1024, 15000}, {3000, 4000}, {14000, 16001}}, PortRange{16002, 19999}},
+		{"ranges to avoid in any order", 2, PortRange{20000, 65535}, []PortRange{{9000, 19999}, {1024, 8000}}, PortRange{8001, 8998}},
 		{"ephemeral range in privileged ports", 2, PortRange{100, 60000}, nil, PortRange{60001, 65534}},
 	} {
 		got, err := proposeHintRange(c.cores, c.ephemeral, c.avoid...)

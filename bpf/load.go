@@ -24,7 +24,7 @@ type Config struct {
 	// table is full, a new entry pushes out the one that was used least
 	// recently. The kernel hands out entries to CPUs in batches, so entries
 	// may leave a table of less than a few hundred per CPU before it is
-	// full. 0: DefaultTableSize.
+	// full. 0: 65536.
 	TableSize int
 	// Policy is in force from the start.
 	Policy Policy

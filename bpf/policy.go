@@ -13,8 +13,9 @@ const MaxCores = noCore
 // smaller.
 const noCore = 1<<12 - 1
 
-// errPolicy is wrapped by the errors of a policy that makes no sense.
-var errPolicy = errors.New("bad steering policy")
+// ErrPolicy is wrapped by the errors of a policy that makes no sense: unknown rules, too many
+// cores, or a hint range that is too small or meets the ephemeral range.
+var ErrPolicy = errors.New("bad steering policy")
 
 // Policy says which rules are on, and has their settings. The zero value
 // leaves all connections to the kernel's hash.
@@ -37,7 +38,7 @@ type Policy struct {
 func (p Policy) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrPolicy}, args...)...))
 	}
 	if p.Rules&^allRules != 0 {
 		bad("unknown rules %#x", uint8(p.Rules&^allRules))

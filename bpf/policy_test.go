@@ -76,7 +76,7 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 		"CPU beyond cores":    {Rules: UseCPU, Cores: 2, CPUs: []int{0, 2}},
 		"CPU below -1":        {Rules: UseCPU, Cores: 2, CPUs: []int{-2}},
 	} {
-		if err := p.validate(); !errors.Is(err, errPolicy) {
+		if err := p.validate(); !errors.Is(err, ErrPolicy) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestHintRangeInEphemeralPortsIsRefused(t *testing.T) {
 	ephemeral, err := ephemeralPorts()
 	must(t, err)
 	p := Policy{Rules: UseHint, Cores: 1, Hint: PortRange{ephemeral.Last, ephemeral.Last}}
-	if err := check(p, 1); !errors.Is(err, errPolicy) {
+	if err := check(p, 1); !errors.Is(err, ErrPolicy) {
 		t.Error(err)
 	}
 	p.Rules = UseTable // the range has no effect

@@ -20,13 +20,13 @@ func (s *Steering) SetPolicy(p Policy) error {
 	return s.change(func() error { return s.writePolicy(p) })
 }
 
-// check is Validate with the limits of the machine.
+// check is validate with the limits of the machine.
 func check(p Policy, maxCores int) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
 	if p.Cores > maxCores {
-		return fmt.Errorf("%w: %d cores, %d slots", errPolicy, p.Cores, maxCores)
+		return fmt.Errorf("%w: %d cores, %d slots", ErrPolicy, p.Cores, maxCores)
 	}
 	if !p.Rules.Has(RuleHint) {
 		return nil
@@ -36,7 +36,7 @@ func check(p Policy, maxCores int) error {
 		return err
 	}
 	if p.Hint.overlaps(ephemeral) {
-		return fmt.Errorf("%w: hint range %v meets the ephemeral range %v", errPolicy, p.Hint, ephemeral)
+		return fmt.Errorf("%w: hint range %v meets the ephemeral range %v", ErrPolicy, p.Hint, ephemeral)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func TestWhatIsNoListenerIsRefused(t *testing.T) {
 		}
 	}
 	wantCores(t, s)
-	if err := s.SetPolicy(Policy{Rules: UseCPU, Cores: 3}); !errors.Is(err, errPolicy) {
+	if err := s.SetPolicy(Policy{Rules: UseCPU, Cores: 3}); !errors.Is(err, ErrPolicy) {
 		t.Errorf("a policy for more cores than there are slots: %v", err)
 	}
 	for _, core := range []int{-1, 2} {

@@ -4,7 +4,7 @@
 // first match wins: table by address and port, table by address, hint in the
 // source port, CPU. A rule that names an empty slot is counted as a miss and
 // the next rule is asked; when none is left the kernel's own hash decides.
-// Nothing is ever dropped here. Decide in model_test.go is the same rule in Go.
+// Nothing is ever dropped here. The cases of decide_test.go hold these rules.
 
 #include "kernel.h"
 

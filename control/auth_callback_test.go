@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -439,6 +440,36 @@ func TestAHandshakeThatComesByteByByteSucceeds(t *testing.T) {
 	})
 }
 
+// dial1 is a socket behind the addresses of msgr1.
+func (e party) dial1(t *testing.T) net.Conn {
+	t.Helper()
+	own := wire.Addr{Type: wire.AddrLegacy, Nonce: 9, AddrPort: netip.MustParseAddrPort("127.0.0.1:7")}
+	c := e.call(t)
+	_, err := c.Write(wire1.ConnectorHello{Own: own}.AppendTo(nil))
+	must(t, err)
+	_, err = io.ReadFull(c, make([]byte, wire1.AcceptorHelloSize))
+	must(t, err)
+	return c
+}
+
+// ask1 shows a connect message with an authorizer, and returns the answer; 0: the socket was closed.
+func ask1(t *testing.T, c net.Conn, ask wire1.Connect, authorizer []byte) (tag wire1.Tag, proof []byte) {
+	t.Helper()
+	ask.GlobalSeq, ask.Protocol, ask.AuthorizerLen = 1, wire1.Protocol(ask.HostType, wire.OSD), uint32(len(authorizer))
+	_, err := c.Write(append(ask.AppendTo(nil), authorizer...))
+	must(t, err)
+	p := make([]byte, wire1.ReplySize)
+	if _, err = io.ReadFull(c, p); err != nil {
+		return 0, nil
+	}
+	r, err := wire1.DecodeReply(p)
+	must(t, err)
+	proof = make([]byte, r.AuthorizerLen)
+	_, err = io.ReadFull(c, proof)
+	must(t, err)
+	return r.Tag, proof
+}
+
 // The authorizer of a peer that is refused for its features, as it knows no challenge, is not judged:
 // somebody else may have shown it before.
 func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
@@ -450,24 +481,55 @@ func TestMsgr1JudgesNoAuthorizerOfAPeerThatKnowsNoChallenge(t *testing.T) {
 	m := authMessenger(t, control.Config{Name: entity(t, "osd.1"), Auth: control.Auth{Server: server}}, echoAll())
 	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
 	for _, features := range []wire.Features{wire.FeaturesPacific &^ wire1.FeatureCephxV2, wire.FeaturesPacific} {
-		ask := wire1.Connect{
-			Features: features, HostType: uint32(wire.Client), GlobalSeq: 1, Protocol: wire1.Protocol(wire.Client, wire.OSD),
-			AuthMethod: uint32(auth.Cephx), AuthorizerLen: 100,
-		}
-		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
-		c := e.call(t)
-		_, err := c.Write(append(ask.AppendTo(hello), make([]byte, 100)...))
-		must(t, err)
-		p := make([]byte, wire1.AcceptorHelloSize+wire1.ReplySize)
-		_, err = io.ReadFull(c, p)
-		must(t, err)
-		r, err := wire1.DecodeReply(p[wire1.AcceptorHelloSize:])
+		tag, _ := ask1(t, e.dial1(t), wire1.Connect{Features: features, HostType: wire.Client, AuthMethod: uint32(auth.Cephx)}, make([]byte, 100))
 		want, judged := wire1.TagFeatures, int32(0)
 		if features.Has(wire1.FeatureCephxV2) {
 			want, judged = wire1.TagChallengeAuthorizer, 1
 		}
-		if n := shown.Load(); err != nil || r.Tag != want || n != judged {
-			t.Errorf("features %v: %v, %v, want %v; %d authorizers were judged", features, r.Tag, err, want, n)
+		if n := shown.Load(); tag != want || n != judged {
+			t.Errorf("features %v: %v, want %v; %d authorizers were judged", features, tag, want, n)
+		}
+	}
+}
+
+// Matrix: HI-12
+func TestNobodyActsAsADaemonOfMsgr1WithoutProof(t *testing.T) {
+	m := authMessenger(t, control.Config{Name: entity(t, "osd.1")}, echoAll())
+	e := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}
+	for _, c := range []struct {
+		claims wire.EntityType
+		says   string
+		want   wire1.Tag
+	}{
+		{wire.OSD, "client.admin", 0}, {wire.Mon, "osd.2", 0}, {wire.Client, "mgr.x", wire1.TagSeq}, {wire.OSD, "osd.2", wire1.TagSeq},
+	} {
+		authorizer := append(entity(t, c.says).AppendTo([]byte{1}), make([]byte, 8)...)
+		ask := wire1.Connect{Features: wire.FeaturesPacific, HostType: c.claims, AuthMethod: uint32(auth.None)}
+		if tag, _ := ask1(t, e.dial1(t), ask, authorizer); tag != c.want {
+			t.Errorf("%+v: %v", c, tag)
+		}
+	}
+}
+
+// Somebody on the way who has a key shows it once the peer has proven its name.
+// Matrix: AU-12
+func TestTheNameOfASocketOfMsgr1CannotChange(t *testing.T) {
+	policy := control.LosslessPeer()
+	cfg := control.Config{Name: entity(t, "osd.1"), Default: &policy}
+	cfg.Auth.Server = (&nodetest.Proof{Modes: crcOnly}).Server()
+	m := authMessenger(t, cfg, echoAll())
+	c := party{addr: bind(t, m, v2(loopback(0).Addr(), 0).WithType(wire.AddrLegacy))[0]}.dial1(t)
+	ask := wire1.Connect{Features: wire.FeaturesPacific, HostType: wire.OSD, ConnectSeq: 7, AuthMethod: uint32(auth.Cephx)}
+	for i, one := range []struct {
+		says string
+		want wire1.Tag
+	}{{"osd.2", wire1.TagResetSession}, {"osd.2", wire1.TagResetSession}, {"osd.3", 0}} {
+		tag, challenge := ask1(t, c, ask, entity(t, one.says).AppendTo(nil))
+		if tag != wire1.TagChallengeAuthorizer {
+			t.Fatalf("authorizer %d: %v", i, tag)
+		}
+		if tag, _ = ask1(t, c, ask, nodetest.ProofOf(nodetest.ProofKey(entity(t, one.says), challenge))); tag != one.want {
+			t.Errorf("proof %d: %v, want %v", i, tag, one.want)
 		}
 	}
 }

@@ -34,6 +34,10 @@ var (
 	ErrTooManyCalls = errors.New("control: too many calls under way")
 	// ErrTIDInUse: a call with this transaction id is under way on the connection.
 	ErrTIDInUse = errors.New("control: a call with this transaction id is under way")
+
+	// errForgotten ends the requests and postings of a session that the peer has lost. The last
+	// failed attempt to dial is not the reason.
+	errForgotten = fmt.Errorf("%w: the peer has no such session", ErrSessionLost)
 )
 
 // Call sends msg as a request and waits for the reply: the next message on the connection with
@@ -293,7 +297,11 @@ func (k *calls) lose(c *Conn, goesOn bool) {
 	for _, r := range k.table.all() {
 		if r.taken && (r.sent || !goesOn) {
 			r.drop()
-			r.finish(nil, r.lostError())
+			err := r.lostError()
+			if goesOn {
+				err = errForgotten
+			}
+			r.finish(nil, err)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
-	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
@@ -82,28 +81,6 @@ func TestCallsOfManyGoroutinesGetTheirOwnReplies(t *testing.T) {
 		if n := len(client.Inbox.Messages()); n != 0 {
 			t.Errorf("%d replies came to the dispatchers", n)
 		}
-	})
-}
-
-func TestACallIsAnsweredOverAReconnect(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		pending := make(chan control.PendingReply, 1)
-		server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
-		client := nodeOf(t, v, "client.1", "LLC", 2)
-		conn := client.Dial(server)
-		result := async(func() error {
-			got, err := call(ctx, conn, typeLater, "x")
-			if err == nil && got != "after" {
-				err = fmt.Errorf("got %q", got)
-			}
-			return err
-		})
-		p := <-pending
-		b := client.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
-		must(t, onlyError(call(ctx, conn, typeUpper, "y")))
-		client.Hit(ctx, b)
-		must(t, p.Send(control.NewMessage(1, []byte("after"), nil)))
-		must(t, <-result)
 	})
 }
 
@@ -258,29 +235,6 @@ func TestCallsToOurselves(t *testing.T) {
 	wantError(t, "marked down", <-result, control.ErrSessionLost)
 }
 
-// A reply that is given when the peer has lost its session reaches nobody.
-func TestALateReplyDoesNotReachTheNextSession(t *testing.T) {
-	pending := make(chan control.PendingReply, 1)
-	lost := make(chan struct{})
-	server := nodeOf(t, variants[0], "osd.0", "LPR", 1, withChain(&control.Dispatcher{
-		Fast: func(c *control.Conn, m *control.Message) bool {
-			pending <- c.Later(m)
-			return true
-		},
-		RemoteReset: func(*control.Conn) { close(lost) },
-	}))
-	client := nodeOf(t, variants[0], "osd.1", "LPR", 2)
-	conn := client.Dial(server)
-	send(t, conn, 1)
-	p := <-pending
-	conn.MarkDown()
-	<-conn.Closed()
-	send(t, p.Conn(), 2) // it dials, and finds that the session is gone
-	arrives(t, "the remote reset", lost)
-	m := control.NewMessage(1, nil, nil)
-	wantError(t, "Send", p.Send(m), control.ErrSessionLost)
-}
-
 // start starts a request of typeLater, and returns its outcome.
 func start(t *testing.T, c *control.Conn, front string) <-chan error {
 	t.Helper()
@@ -340,7 +294,11 @@ func TestARestartOfAServerFailsOnlyRequestsThatWereWritten(t *testing.T) {
 				t.Fatalf("request %d: %v", i, err)
 			}
 		}
-		checkCallError(t, "the written one", <-written, control.ErrSessionLost, control.ErrSessionLost)
+		err := <-written
+		checkCallError(t, "the written one", err, control.ErrSessionLost, control.ErrSessionLost)
+		if want := "control: session lost before the reply: the peer has no such session"; err.Error() != want {
+			t.Errorf("the written one fails with %q, want %q", err, want) // and not the last failed attempt to dial
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if !slices.Equal(came, fronts) {

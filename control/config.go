@@ -193,14 +193,14 @@ type Diagnostics struct {
 	// writes a file.
 	Tracer probe.Tracer
 	// KeyLog gets a line for each connection in mode secure, with the secret that decrypts a
-	// recording of it ("ringmsgr decode --keys"). It is for debugging only, and New warns of
-	// it. An error of the writer is logged. nil: no secret leaves the messenger.
+	// recording of it ("ringmsgr decode --keys"); trace.CreateKeys opens a file for it. It is for
+	// debugging only, and New warns of it. An error of the writer is logged. nil: no secret leaves the messenger.
 	KeyLog io.Writer
 	// Probe is asked at every step of a handshake and at every frame, and can disturb them. Its
 	// connections are *Conn. For tests.
 	Probe probe.Probe
 	// Inject has the messenger disturb itself, for tests of programs on it.
-	Inject Inject
+	Inject probe.Inject
 }
 
 // Steer names the rules by which the kernel chooses the core of a new connection: one name, or
@@ -234,11 +234,11 @@ func ParseSteer(s string) (Steer, error) {
 	return st, nil
 }
 
-// Compression of frames on the wire (Ceph's compression_onwire.cc).
+// Compression of frames on the wire; go doc control/internal/sessions.Compression has its fields.
 type Compression = sessions.Compression
 
-// Clock is the time of the control plane: back-off, deadlines of handshakes. Simulations bring
-// their own.
+// Clock is the time of the control plane: back-off, deadlines of handshakes. A simulation brings
+// its own (go doc control/internal/sessions.Clock).
 type Clock = sessions.Clock
 
 // machineClock is the Clock of the machine.
@@ -308,7 +308,7 @@ func (c *Config) Validate() error {
 	if err := c.Protocol.Compression.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	c.Diagnostics.Inject.validate(bad)
+	checkInject(&c.Diagnostics.Inject, bad)
 	if err := c.Plane.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -475,8 +475,9 @@ func forPlane[T int | int64 | time.Duration](n T) T {
 func own(bound, most int64) int64 { return min(bound/64, most) }
 
 // Policy is the behaviour of a connection after faults and towards other connections (Ceph's
-// Policy.h). It is data: take a named one and change fields. testdata/policy_pairs.md has the
-// outcome of every pair of named policies.
+// Policy.h). It is data: take a named one and change fields (go doc
+// control/internal/sessions.Policy). testdata/policy_pairs.md has the outcome of every pair of
+// named policies.
 type Policy = sessions.Policy
 
 // LossyClient dials; a fault of the session ends it.

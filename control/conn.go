@@ -82,12 +82,12 @@ func (c *Conn) sendError(err error) error {
 	}
 }
 
-// lostError is the error what, with the reason for the end of the session.
-func (c *Conn) lostError(what error) error {
+// lostError is ErrNotSent, ErrSessionLost or ErrRefused with the reason for the end of the session.
+func (c *Conn) lostError(outcome error) error {
 	if err := c.Err(); err != nil {
-		return fmt.Errorf("%w: %w", what, err)
+		return fmt.Errorf("%w: %w", outcome, err)
 	}
-	return what
+	return outcome
 }
 
 // SendContext is Send, but it waits for room in the queue, and for the outcome of a hand-over
@@ -169,7 +169,8 @@ func (c *Conn) Err() error { return c.s.Err() }
 // of the last attempt. An *Error in it has the stage and the remedy. Not on a core.
 func (c *Conn) WaitReady(ctx context.Context) error { return c.s.WaitReady(ctx) }
 
-// Info are the results of the last handshake of a Conn.
+// Info are the results of the last handshake of a Conn; go doc control/internal/sessions.Info has
+// its fields.
 type Info = sessions.Info
 
 // Info are the results of the last handshake; before the first only PeerType and Unanswered are
@@ -184,9 +185,6 @@ func (c *Conn) Auth() *auth.Result { return c.s.Auth() }
 // SetAuth sets the result of an authentication by messages, on a connection of msgr1 to a
 // monitor, whose handshake has none. It holds until the next handshake.
 func (c *Conn) SetAuth(res *auth.Result) { c.s.SetAuth(res) }
-
-// IsLoopback reports whether this is the connection to ourselves.
-func (c *Conn) IsLoopback() bool { return c.local }
 
 // sendLocal delivers a message to our own dispatchers, on the goroutine of the
 // connection's queue. It takes over the sender's reference.
@@ -203,8 +201,8 @@ func (c *Conn) sendLocal(msg *Message) error {
 
 // Flow control of one connection. Received messages that the user keeps count against three
 // bounds: of the messenger (Config.Receiving.Bytes), of its policy, and of the connection
-// (Config.Receiving.ConnBytes), so that a user who keeps much stops its own peer before it
-// stops the others. Pause stops a peer at once.
+// (Config.Receiving.ConnBytes), so that a user who keeps many messages of one peer stops
+// that peer before the others. Pause stops a peer at once.
 
 // Pause stops reading from the peer, over reconnects too, until Resume; keepalives are not
 // missed. The core may dispatch one more message. Acks are not read either: on a lossless

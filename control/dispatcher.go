@@ -94,7 +94,7 @@ func (u user) Idle() <-chan struct{} {
 func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
-	u.c.postings.lose(u.c)
+	u.c.postings.lose(u.c, false)
 	u.c.reads.Load().lose()
 }
 
@@ -171,7 +171,7 @@ func (u user) Happened(_ *dataplane.Handler, what any) {
 		u.c.queue.discard(u.c)
 	}
 	u.c.calls.lose(u.c, goesOn)
-	u.c.postings.lose(u.c)
+	u.c.postings.lose(u.c, goesOn)
 	u.each(func(d *Dispatcher) {
 		switch ev := what.(type) {
 		case sessions.Reset:
@@ -240,7 +240,7 @@ type dispatchQueue struct {
 	mu      sync.Mutex
 	waiting []queuedMessage // guarded by mu
 	running bool            // guarded by mu
-	session atomic.Uint64   // counts what discard ended; changes under mu
+	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
 	last    bool            // the waiting messages are the last ones; guarded by mu
 }

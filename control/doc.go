@@ -64,17 +64,15 @@
 //
 // # Drain
 //
-//	err := m.Drain(ctx) // or c.Drain(ctx), for one connection
-//
-// It stops accepting, waits for calls and for replies that Later has promised, delivers queued
-// messages, ends the streams, and then is Shutdown. Peers see Dispatcher.Fault or Reset.
-// MarkDown and Shutdown drop queued messages.
+// Messenger.Drain, and Conn.Drain for one connection, wait for calls and for replies that Later
+// has promised, deliver queued messages, and end the streams: peers see Dispatcher.Fault or
+// Reset. MarkDown and Shutdown drop queued messages.
 //
 // # Files and cores
 //
 // Package loop has the cores and files. A handler finds its core by Conn.Core, and reads and
 // writes files there without waiting: [loop.File], and [loop.CoreFile], which is open on each
-// core. Conn.ReadReply, whose example is a block server, bounds the memory of replies, and
+// core; example_file_test.go is a block server. Conn.ReadReply bounds the memory of replies, and
 // Conn.Hold has a connection wait for the disk. [loop.Local] keeps state of each core without a
 // lock, [loop.Core.Post] runs a task on another core, and [loop.Core.Offload] work that blocks.
 // AddCore and RemoveCore change the number of cores while connections go on.

@@ -10,10 +10,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-// ErrUndelivered: a drained connection has ended, or cannot reconnect, before all messages were
-// delivered.
-var ErrUndelivered = dataplane.ErrUndelivered
-
 // Drain ends the connection in good order. It waits for calls under way and for messages that
 // wait for Dispatcher.Queued, then until all sent messages are written, and acknowledged on a
 // lossless session. Then it ends the stream, and waits until the peer has hung up. Send works
@@ -66,8 +62,7 @@ func (c *Conn) drain(ctx context.Context) error {
 // undrained is the error of a Drain whose ctx has ended.
 func (c *Conn) undrained(ctx context.Context) error {
 	if n := c.due.Load(); n > 0 {
-		info := c.Info()
-		return fmt.Errorf("control: drain: %w, with %d replies due to a peer of type %v at %s", context.Cause(ctx), n, info.PeerType, info.Peer)
+		return fmt.Errorf("control: drain: %w, with %d replies due", context.Cause(ctx), n)
 	}
 	return fmt.Errorf("control: drain: %w", context.Cause(ctx))
 }
@@ -144,7 +139,8 @@ func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("connection %d: %w", c.s.ID(), err))
+			info := c.Info()
+			errs = append(errs, fmt.Errorf("connection %d to a peer of type %v at %s: %w", c.s.ID(), info.PeerType, info.Peer, err))
 		})
 	}
 	wg.Wait()

@@ -95,7 +95,11 @@ func TestDrainNamesWhatNobodyCanFetch(t *testing.T) {
 	conn.MarkDown()
 	eventually(t, ctx, "standby", func() bool { return back.State() == control.StateStandby })
 	send(t, back, 2)
-	wantError(t, "Drain", server.Drain(ctx), control.ErrUndelivered)
+	err := server.Drain(ctx)
+	wantError(t, "Drain", err, control.ErrUndelivered)
+	if err != nil && !strings.Contains(err.Error(), "connection 1 to a peer of type client at 127.0.0.1:") {
+		t.Errorf("the error does not name the peer: %v", err)
+	}
 }
 
 func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {

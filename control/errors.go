@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
@@ -68,6 +70,15 @@ var (
 	// ErrElsewhere: Connect returned a connection of a peer that claimed the address, and the
 	// process at the address does not know the session. The next Connect dials.
 	ErrElsewhere = session.ErrElsewhere
+	// ErrUndelivered: a drained connection has ended, or cannot reconnect, before all messages
+	// were delivered.
+	ErrUndelivered = dataplane.ErrUndelivered
+	// ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
+	ErrTooManyPostings = errors.New("control: too many postings on the connection")
+	// ErrUnsteered: no steering table is in force.
+	ErrUnsteered = steering.ErrUnsteered
+	// ErrStats is wrapped by the errors of a statistics socket.
+	ErrStats = errors.New("control: statistics socket")
 )
 
 // State is the state of a connection (Ceph's ProtocolV2.cc).
@@ -98,7 +109,8 @@ const (
 	StageKeepalive = stats.StageKeepalive
 )
 
-// Error is a failed connection attempt or a fault of a session. Its Advice names the remedy.
+// Error is a failed connection attempt or a fault of a session. Its Advice names the remedy; go doc
+// control/internal/stats.Error has its fields and methods.
 type Error = stats.Error
 
 // Msgr1 is Info.Protocol of a connection in msgr1.

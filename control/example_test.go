@@ -13,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // A client and a server that echoes, in one process.
@@ -209,10 +210,10 @@ func ExampleConn_Pause() {
 func ExampleInject() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	inject := control.Inject{
+	inject := probe.Inject{
 		Seed:           1, // the next run fails in the same way
 		SocketFailures: 30,
-		Messages:       control.Delay{Probability: 0.5, Max: 10 * time.Millisecond},
+		Messages:       probe.Delay{Probability: 0.5, Max: 10 * time.Millisecond},
 	}
 	peers := control.LosslessPeer()
 	got := make(chan uint64, 1)

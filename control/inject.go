@@ -15,35 +15,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Inject disturbs a messenger at random, for tests of programs on it: its sockets fail, its
-// handshakes take time, and it reads messages late (Ceph's ProtocolV1.cc, for both protocols).
-// Sessions keep their promises. The zero value costs nothing.
-type Inject struct {
-	// Seed decides the disturbances; 0: a number of Config.Rand. With one core and the same
-	// order of operations, the same seed repeats them.
-	Seed uint64
-	// SocketFailures: one in this number of operations on sockets (sends and reads,
-	// handshakes included) fails, which ends its socket; 0: none.
-	SocketFailures int
-	// Handshakes delays the steps of handshakes: the dial, an accepted socket, each write and
-	// read. Timeouts.Handshake includes the delays.
-	Handshakes Delay
-	// Messages delays received messages, and all messages after them.
-	Messages Delay
-}
+// The disturbances of Config.Diagnostics.Inject.
 
-// Delay has a chance and a length: with Probability, from 0 to 1, a random time up to Max.
-type Delay struct {
-	Probability float64
-	Max         time.Duration
-}
-
-// validate calls bad for every problem.
-func (i *Inject) validate(bad func(format string, args ...any)) {
+// checkInject calls bad for every problem.
+func checkInject(i *probe.Inject, bad func(format string, args ...any)) {
 	if i.SocketFailures < 0 {
 		bad("one socket failure in %d operations", i.SocketFailures)
 	}
-	delay := func(what string, d Delay) {
+	delay := func(what string, d probe.Delay) {
 		if !(d.Probability >= 0 && d.Probability <= 1) || d.Max < 0 {
 			bad("injected delays of %s: probability %v, at most %v", what, d.Probability, d.Max)
 		}
@@ -52,9 +31,9 @@ func (i *Inject) validate(bad func(format string, args ...any)) {
 	delay("messages", i.Messages)
 }
 
-// injector is an Inject at work. Any goroutine may use it.
+// injector is a probe.Inject at work. Any goroutine may use it.
 type injector struct {
-	Inject
+	probe.Inject
 	clock Clock
 	mu    sync.Mutex
 	rng   *rand.Rand // guarded by mu
@@ -62,7 +41,7 @@ type injector struct {
 
 // newInjector puts the disturbances into the plane and the probe of c. It is nil if there are
 // none.
-func newInjector(what Inject, c *sessions.Config) *injector {
+func newInjector(what probe.Inject, c *sessions.Config) *injector {
 	i := &injector{Inject: what, clock: c.Clock}
 	if i.SocketFailures == 0 && i.Handshakes.Probability == 0 && i.Messages.Probability == 0 {
 		return nil
@@ -101,7 +80,7 @@ func (i *injector) failing(open func(core int) (uring.Driver, error)) func(core 
 }
 
 // draw is the length of the next delay, 0 for none.
-func (i *injector) draw(d Delay) time.Duration {
+func (i *injector) draw(d probe.Delay) time.Duration {
 	if d.Probability == 0 {
 		return 0
 	}

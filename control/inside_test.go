@@ -2,11 +2,8 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,15 +18,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
 
 func TestCallTableFindsLikeAMap(t *testing.T) {
 	for seed := range uint64(20) {
@@ -206,7 +200,7 @@ func (steady) Recv(uring.Socket, []byte, []byte) (int, unix.Errno) { return 1, 0
 
 func TestOneOperationInSoManyFailsBySeedAndCore(t *testing.T) {
 	failed := func(seed uint64, core int) (list []int) {
-		i := injector{Inject: Inject{Seed: seed, SocketFailures: 10}}
+		i := injector{Inject: probe.Inject{Seed: seed, SocketFailures: 10}}
 		d, err := i.failing(func(int) (uring.Driver, error) { return steady{}, nil })(core)
 		must(t, err)
 		for n := range 1000 {
@@ -234,7 +228,7 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	must(t, err)
 	defer func() { _ = m.Shutdown(context.Background()) }()
 	must(t, m.Start())
-	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: 1, AddrPort: FullListener(t)}
+	to := wire.Addr{Type: wire.AddrMsgr2, Nonce: 1, AddrPort: drivertest.FullListener(t, t.Cleanup)}
 	c, err := m.Connect(to, wire.OSD)
 	must(t, err)
 	// The session waits for its socket and takes no step: the test alone tells the handler.
@@ -252,26 +246,6 @@ func TestAPostingFollowsAConnectionThatHasLeftItsCore(t *testing.T) {
 	close(busy)
 	if !<-came {
 		t.Error("a core that does not own the connection armed the posting")
-	}
-}
-
-// FullListener is the address of a listener whose queue is full: to connect there ends with
-// no answer.
-func FullListener(t *testing.T) netip.AddrPort {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	must(t, errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)))
-	sa, err := unix.Getsockname(fd)
-	must(t, err)
-	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
-	for {
-		conn, err := net.DialTimeout("tcp", at.String(), 50*time.Millisecond)
-		if err != nil {
-			return at
-		}
-		t.Cleanup(func() { _ = conn.Close() })
 	}
 }
 

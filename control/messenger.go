@@ -10,15 +10,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/gate"
 	"github.com/ringmsgr/ringmsgr/control/internal/sessions"
-	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// Messenger is one endpoint: an identity, its addresses, and its connections. Any goroutine but
-// a core's may call its methods, unless they say otherwise.
+// Messenger is one endpoint: an identity, its addresses, and its connections. Any goroutine may
+// call its methods; that of a core only Addrs, Connect, ConnectTo, Core, Cores, DispatchThrottle,
+// Driver, Failures and Lookup, as the others may wait.
 type Messenger struct {
 	cfg      Config
 	s        *sessions.Manager
@@ -77,7 +77,7 @@ func (m *Messenger) Start(chain ...*Dispatcher) error {
 func (m *Messenger) Name() wire.EntityName { return m.cfg.Name }
 
 // Addrs are our addresses as peers get them: the bound ones, the learned one of a client, or
-// none yet. Any goroutine, a core's too.
+// none yet.
 func (m *Messenger) Addrs() wire.AddrVec { return m.s.Addrs() }
 
 // SetPolicy changes the policy for new connections with peers of type t. wire.Any changes
@@ -96,7 +96,7 @@ func (m *Messenger) SetNumber(globalID uint64) { m.s.SetNumber(globalID) }
 func (m *Messenger) SetAuth(client auth.Client, server auth.Server) { m.s.SetAuth(client, server) }
 
 // DispatchThrottle is the bound Config.Receiving.Bytes: Used is the received payload that is
-// not released, and SetLimit changes the bound. Any goroutine, a core's too.
+// not released, and SetLimit changes the bound.
 func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 
 // Connect returns the connection to an address: the existing one, or a new one, which begins to
@@ -113,8 +113,8 @@ func (m *Messenger) DispatchThrottle() *loop.Throttle { return m.inFlight }
 // there does not know the session, the session ends with a reset event and ErrElsewhere, at the
 // latest about Config.Timeouts.Handshake after its begin, and the next Connect dials.
 //
-// A dispatcher on a core may call it. A dialled connection is found without a lock; others need
-// a lock that is held for changes of memory only.
+// A dialled connection is found without a lock; others need a lock that is held for changes of
+// memory only.
 func (m *Messenger) Connect(to wire.Addr, peer wire.EntityType, opts ...ConnectOption) (*Conn, error) {
 	var o sessions.ConnectOptions
 	for _, f := range opts {
@@ -161,8 +161,7 @@ func OnCore(i int) ConnectOption {
 	return func(o *sessions.ConnectOptions) { o.Core = &i }
 }
 
-// Lookup returns the connection of a peer's address, or nil. It takes no lock. Any goroutine, a
-// core's too.
+// Lookup returns the connection of a peer's address, or nil. It takes no lock.
 func (m *Messenger) Lookup(a wire.Addr) *Conn { return connOf(m.s.Lookup(a)) }
 
 // Conns returns all connections that are not closed, oldest first.
@@ -215,7 +214,7 @@ func (m *Messenger) Shutdown(ctx context.Context) error {
 // An address without an IP (0.0.0.0, ::) listens on all of them. Peers then get the IP of our
 // end of the first connection, or the IP by which they came.
 //
-// A messenger is bound once; Rebind gives it other ports. Not on a core.
+// A messenger is bound once; Rebind gives it other ports.
 func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.Bind(addrs...) }
 
 // Rebind gives a bound messenger other ports and another nonce, for example when the cluster
@@ -235,17 +234,14 @@ func (m *Messenger) Bind(addrs ...wire.Addr) (wire.AddrVec, error) { return m.s.
 // Owner hints and pins (PinPeer) hold for the new address. A successor (HandOver) gets the new
 // nonce; its Config.Nonce must be nil.
 //
-// Others may send, connect and accept meanwhile. Not on a core.
+// Others may send, connect and accept meanwhile.
 func (m *Messenger) Rebind(ctx context.Context, avoid ...uint16) (wire.AddrVec, error) {
 	return m.s.Rebind(ctx, avoid...)
 }
 
 // Unbind closes the listeners of all cores. Connections and their sessions go on, and Addrs
-// does not change. Rebind listens again. Not on a core.
+// does not change. Rebind listens again.
 func (m *Messenger) Unbind() error { return m.s.Unbind() }
-
-// ErrUnsteered: no steering table is in force.
-var ErrUnsteered = steering.ErrUnsteered
 
 // PinPeer has new connections from peer accepted by core; port 0 stands for any port, and a pin
 // with a port has precedence. It needs the rule table in Config.Steer, and a bound messenger,
@@ -269,7 +265,7 @@ func (m *Messenger) UnpinPeer(peer netip.AddrPort) error {
 // moves there.
 //
 // ctx bounds the wait for other changes of cores, and for a core that is stuck in a callback;
-// after its error there is no new core. Not on a core.
+// after its error there is no new core.
 func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCore(ctx) }
 
 // RemoveCore takes a core out of service: no new connection is placed on it, its listeners are
@@ -287,20 +283,20 @@ func (m *Messenger) AddCore(ctx context.Context) (int, error) { return m.s.AddCo
 // that error; the removal then ends by itself.
 //
 // A failed core is removed in the same way. Pins to the core (PinPeer) end. Its number is the
-// first to be used again. Not on a core.
+// first to be used again.
 func (m *Messenger) RemoveCore(ctx context.Context, core int) error { return m.s.RemoveCore(ctx, core) }
 
 // Cores are the cores by number, with failed ones and those under removal. The list is shared
-// and must not be changed. It takes no lock. Any goroutine, a core's too.
+// and must not be changed. It takes no lock.
 func (m *Messenger) Cores() []*loop.Core { return m.plane.All() }
 
-// Core is the core with a number, or nil. It takes no lock. Any goroutine, a core's too.
+// Core is the core with a number, or nil. It takes no lock.
 func (m *Messenger) Core(i int) *loop.Core { return m.plane.Core(i) }
 
-// Driver says what the cores opened: rings or epoll. All of them opened the same. Any goroutine.
+// Driver says what the cores opened: rings or epoll. All of them opened the same.
 func (m *Messenger) Driver() uring.Info { return m.plane.Info() }
 
 // Failures yields the error of a core whose driver broke. What it had has gone to
 // the other cores, or was reset. Of several failures that nobody reads some are
-// dropped. Any goroutine.
+// dropped.
 func (m *Messenger) Failures() <-chan error { return m.plane.Failures() }

@@ -13,9 +13,6 @@ import (
 // Memory for data that is known to come: a Posting for any message, Request.Buffer and
 // WithBuffer for a reply. How a message finds its memory is in dataplane/posting.go.
 
-// ErrTooManyPostings: Config.Receiving.Postings are posted on the connection.
-var ErrTooManyPostings = errors.New("control: too many postings on the connection")
-
 // Posting is memory of the user for the data of one message, for example pages for direct I/O.
 // It may be posted again once Done has run, and must not be copied.
 //
@@ -220,14 +217,18 @@ func (k *postings) leave() { k.n.Add(-1) }
 
 // lose ends all postings of c, in the order of their ids: the session is gone. It follows
 // calls.lose, which ends the postings of requests. On the core.
-func (*postings) lose(c *Conn) {
+func (*postings) lose(c *Conn, goesOn bool) {
 	if c.local {
 		return
+	}
+	err := c.lostError(ErrSessionLost)
+	if goesOn {
+		err = errForgotten
 	}
 	for _, a := range c.s.Handler().Postings() {
 		// Postings that the Done of another has withdrawn, or posted again, are not among them.
 		if p, ok := a.User.(*postedByUser); ok && c.s.Handler().RemovePosting(c.s.Handler().Core(), a) {
-			(*Posting)(p).end(c.lostError(ErrSessionLost))
+			(*Posting)(p).end(err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
 
 // dataServer answers each request with as many bytes of data as its front asks for, at
@@ -225,7 +226,7 @@ func TestWhatIsTakenBackIsNotTouched(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)
 	everyModeAndProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		inject := injects(control.Inject{Seed: seed + 1, SocketFailures: 200})
+		inject := injects(probe.Inject{Seed: seed + 1, SocketFailures: 200})
 		server := dataServer(t, v, "SFS", nil, inject)
 		var mu sync.Mutex
 		came := map[uint64]chan bool{}

@@ -40,7 +40,7 @@ func (p PendingReply) Send(reply *Message) (err error) {
 	switch {
 	case reply == nil:
 	case c.queue.session.Load() != p.session:
-		err = ErrSessionLost
+		err = errForgotten
 	default:
 		reply.TID = p.tid
 		err = c.Send(reply)

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,8 +51,7 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 			conn := connector.Dial(acceptor)
 			send(t, conn, 1)
 			connector.Hit(ctx, b)
-			if got, learns := connector.Addrs(), strings.HasPrefix(nodetest.PointName(at), "HELLO"); learns &&
-				len(got) != 0 {
+			if got := connector.Addrs(); at.Tag == frame.TagHello && len(got) != 0 {
 				t.Errorf("learned %v too early", got)
 			}
 			conn.MarkDown()
@@ -407,7 +405,7 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			ctx := deadline(t)
 			// A ring takes note of the limit when an accept is armed.
-			exhaust := lowerLimit(t)
+			exhaust := drivertest.LowerLimit(t)
 			var log logText
 			server := startMessenger(t, control.Config{
 				Name:  wire.EntityName{Type: wire.OSD, ID: "1"},
@@ -457,32 +455,5 @@ func TestAcceptRecoversWhenDescriptorsComeBack(t *testing.T) {
 				t.Errorf("the log says:\n%s", text)
 			}
 		})
-	}
-}
-
-// lowerLimit lowers the limit on descriptors until the end of the test. exhaust
-// leaves none of them free until restore.
-func lowerLimit(t *testing.T) (exhaust func() (restore func())) {
-	t.Helper()
-	var old unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
-	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) })
-	return func() func() {
-		var fds []int
-		for {
-			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				break
-			}
-			fds = append(fds, fd)
-		}
-		restore := sync.OnceFunc(func() {
-			for _, fd := range fds {
-				_ = unix.Close(fd)
-			}
-		})
-		t.Cleanup(restore)
-		return restore
 	}
 }

@@ -75,7 +75,7 @@ func unfinishedAuth(t *testing.T, v variant) []byte {
 	t.Helper()
 	if v.msgr1 {
 		ask := wire1.Connect{
-			Features: wire.FeaturesPacific, HostType: uint32(wire.Client), Protocol: wire1.Protocol(wire.Client, wire.OSD), AuthMethod: 1, AuthorizerLen: 60 << 10,
+			Features: wire.FeaturesPacific, HostType: wire.Client, Protocol: wire1.Protocol(wire.Client, wire.OSD), AuthMethod: 1, AuthorizerLen: 60 << 10,
 		}
 		hello := wire1.ConnectorHello{Own: wire.Addr{Type: wire.AddrLegacy, Nonce: 9}}.AppendTo(nil)
 		return append(ask.AppendTo(hello), make([]byte, 60<<10-100)...)

@@ -169,6 +169,9 @@ func peerOf(t *testing.T, ctx context.Context, v variant, to *nodetest.Node, num
 	return p
 }
 
+// usefulVisits are sessions of the same source before, which are no failures.
+const usefulVisits = 3
+
 // nothings are ways in which a connection comes to nothing.
 var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int){
 	"another protocol": func(t *testing.T, ctx context.Context, _ variant, server *nodetest.Node, i int) {
@@ -177,7 +180,7 @@ var nothings = map[string]func(t *testing.T, ctx context.Context, v variant, ser
 		eventually(t, ctx, "the failure", func() bool { return failures(server) == uint64(i) })
 	},
 	"a session of no use": func(t *testing.T, ctx context.Context, v variant, server *nodetest.Node, i int) {
-		visit(t, ctx, v, server, uint64(i), false)
+		visit(t, ctx, v, server, uint64(usefulVisits+i), false)
 	},
 }
 
@@ -211,6 +214,9 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 				server, clock := rated(t, v, "SLS")
+				for i := range uint64(usefulVisits) {
+					visit(t, ctx, v, server, i+1, true)
+				}
 				for i := range 2 {
 					comeToNothing(t, ctx, v, server, i+1)
 				}
@@ -226,30 +232,24 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 				eventually(t, ctx, "one that is half open", func() bool { return statsOf(t, server).HalfOpen == 1 })
 				clock.pass(time.Second)
 				late.Establish(0, 9)
+				closed := statsOf(t, server).Counters.Closed
+				late.Close()
 				if err := late.Err(); err != nil {
 					t.Errorf("the one that has waited: %v", err)
 				}
+				eventually(t, ctx, "its end", func() bool { return statsOf(t, server).Counters.Closed == closed+1 })
+				last := peerOf(t, ctx, v, server, 10) // waits until Shutdown
+				eventually(t, ctx, "the last peer that waits", func() bool { return waited(server) == 2 })
+				must(t, server.Shutdown(ctx))
+				last.ExpectEnd()
+				check(t, last.Err())
+				eventually(t, ctx, "its place", func() bool {
+					st, _ := server.Stats() // its error says that the cores are down
+					return st.HalfOpen == 0
+				})
 			})
 		})
 	}
-}
-
-func TestWhoWaitsForItsTurnIsEndedByShutdown(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server, _ := rated(t, v, "SLS")
-		for i := range 2 {
-			nothings["another protocol"](t, ctx, v, server, i+1)
-		}
-		late := peerOf(t, ctx, v, server, 9)
-		eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
-		must(t, server.Shutdown(ctx))
-		late.ExpectEnd()
-		check(t, late.Err())
-		eventually(t, ctx, "its place", func() bool {
-			st, _ := server.Stats() // its error says that the cores are down
-			return st.HalfOpen == 0
-		})
-	})
 }
 
 func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *testing.T) {
@@ -287,18 +287,6 @@ func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *tes
 			}
 		})
 	}
-}
-
-func TestASessionThatWasOfUseIsNoFailure(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		server, _ := rated(t, v, "SLS")
-		for i := range uint64(6) {
-			visit(t, ctx, v, server, i+1, true)
-		}
-		if n := waited(server); n != 0 {
-			t.Errorf("%d have waited", n)
-		}
-	})
 }
 
 // A crowd of one source whose handshakes make progress, and which is larger than the share

@@ -21,18 +21,13 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // sessionTime bounds one session test, on a machine that has much else to do.
 const sessionTime = 90 * time.Second
 
-// must ends the test by an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
 
 // check reports an error.
 func check(t testing.TB, err error) {

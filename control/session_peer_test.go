@@ -44,7 +44,6 @@ type stage struct {
 	v    variant
 	node *nodetest.Node
 	addr wire.Addr
-	name string
 	from netip.Addr    // of peers with proven names; zero: 127.0.0.1
 	by   auth.Server   // of peers that are dialled; nil: none
 	l    net.Listener  // of a peer that is dialled; nil: none
@@ -60,14 +59,14 @@ func playTo(t *testing.T, ctx context.Context, v variant, policy string, peerWin
 		nonce = 3
 	}
 	node := nodeOf(t, v, "osd.1", policy, nonce, change...)
-	return &stage{t: t, ctx: ctx, v: v, node: node, addr: peerAddr(2), name: "2"}
+	return &stage{t: t, ctx: ctx, v: v, node: node, addr: peerAddr(2)}
 }
 
 // dial begins a script; it ends with the test at the latest.
 func (s *stage) dial() *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
-		Name: wire.EntityName{Type: wire.OSD, ID: s.name}, Number: 2, Addr: s.addr, Rev0: s.v.rev0,
+		Name: osd("2"), Number: 2, Addr: s.addr, Rev0: s.v.rev0,
 	}, s.node.Addr)
 	s.t.Cleanup(p.Close)
 	s.must(p)
@@ -424,7 +423,7 @@ func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 func everyPoint(t *testing.T, at []nodetest.Point, run func(t *testing.T, ctx context.Context, v variant, at nodetest.Point)) {
 	drivertest.LeavesNothing(t)
 	list := variants
-	name := func(i int) string { return title(nodetest.PointName(at[i/len(list)]), list[i%len(list)]) }
+	name := func(i int) string { return title(at[i/len(list)], list[i%len(list)]) }
 	spread(t, 8, len(at)*len(list), name, func(t *testing.T, i int) {
 		run(t, deadline(t), list[i%len(list)], at[i/len(list)])
 	})

@@ -50,7 +50,7 @@ type trial struct {
 }
 
 func (c trial) name() string {
-	return title(c.connector+"-"+c.acceptor, c.role, nodetest.PointName(c.at), c.how, c.v)
+	return title(c.connector+"-"+c.acceptor, c.role, c.at, c.how, c.v)
 }
 
 func (c trial) resumes() bool { return slices.Contains(nodetest.ReconnectPoints(c.role), c.at) }

@@ -20,6 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/pair"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Limits of time: of a handshake, of the pauses between attempts, of a peer
@@ -124,7 +125,7 @@ func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 // swallow is an address that answers nothing.
 func swallow(t *testing.T) wire.Addr {
 	t.Helper()
-	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: control.FullListener(t)}
+	return wire.Addr{Type: wire.AddrMsgr2, AddrPort: drivertest.FullListener(t, t.Cleanup)}
 }
 
 // Connections that wait for their turn are not held up by that when they end, and those to

@@ -79,40 +79,6 @@ func TestDispatchLimitHoldsOverAllConnections(t *testing.T) {
 	})
 }
 
-func TestPauseStopsReadingUntilResumeOverReconnects(t *testing.T) {
-	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		server := nodeOf(t, v, "osd.0", "SFS", 1)
-		client := nodeOf(t, v, "client.1", "LLC", 2)
-		conn := client.Dial(server)
-		send(t, conn, 1)
-		receives(t, ctx, server, 1)
-		back := first(t, ctx, server)
-		back.Pause()
-		paused := func() bool {
-			st, err := back.Stats()
-			return err == nil && st.IO.Paused
-		}
-		eventually(t, ctx, "the pause", paused)
-		b := client.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
-		send(t, conn, 2)
-		client.Hit(ctx, b)
-		eventually(t, ctx, "the next socket", func() bool {
-			st, err := conn.Stats()
-			return err == nil && st.State == "ready" && st.IO.Sent == 1
-		})
-		for range 3 { // turns of the paused core, in which it could read
-			if st, err := back.Stats(); err != nil || st.IO.InSeq != 1 || !st.IO.Paused {
-				t.Errorf("paused: %+v, %v", st.IO, err)
-			}
-		}
-		back.Resume()
-		receives(t, ctx, server, 1, 2)
-		if paused() {
-			t.Error("still paused")
-		}
-	})
-}
-
 // A message above the limits of the configuration is refused from its header.
 // Matrix: RL-13
 func TestTheLargestMessageIsThatOfTheConfiguration(t *testing.T) {
@@ -143,7 +109,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			us := nodeOf(t, v, name, policy, 4, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
 			c, err := us.Loopback()
 			must(t, err)
-			if err := c.WaitReady(ctx); err != nil || !c.IsLoopback() || c.Info().PeerType != us.Name().Type {
+			if err := c.WaitReady(ctx); err != nil || c.Core() != nil || c.Info().PeerType != us.Name().Type {
 				t.Fatalf("state %v, peer %v, %v", c.State(), c.Info().PeerType, err)
 			}
 			var want []uint64
@@ -169,7 +135,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				c.Policies = map[wire.EntityType]control.Policy{wire.Client: control.StatefulServer()}
 			})
 			conn := us.Dial(other) // an unbound one learns its address
-			if err := conn.WaitReady(ctx); err != nil || conn.IsLoopback() {
+			if err := conn.WaitReady(ctx); err != nil || conn.Core() == nil {
 				t.Fatal(err)
 			}
 			if again, err := us.Loopback(); err != nil || again != c {

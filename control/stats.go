@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,21 +14,23 @@ import (
 
 // The statistics of a messenger; package internal/stats has the fields, and the texts.
 type (
-	// Stats is a snapshot of a messenger and its cores; String is a table for people.
+	// Stats is a snapshot of a messenger and its cores; String is a table for people. Its fields:
+	// go doc control/internal/stats.Stats.
 	Stats = stats.Stats
-	// ConnStats is a snapshot of one connection; String is a table for people.
+	// ConnStats is a snapshot of one connection; String is a table for people. Its fields: go doc
+	// control/internal/stats.ConnStats.
 	ConnStats = stats.ConnStats
-	// Snapshot has all statistics of a messenger and its connections. Cores are asked one after
-	// the other.
+	// Snapshot has the Stats of a messenger, and the ConnStats of its connections (go doc
+	// control/internal/stats.Snapshot). Cores are asked one after the other.
 	Snapshot = stats.Snapshot
-	// Counters count for a whole messenger.
+	// Counters count for a whole messenger; go doc control/internal/stats.Counters has them.
 	Counters = stats.Counters
 )
 
 // Stats takes a snapshot, at the next turn of the owning core: not on a core.
 func (c *Conn) Stats() (ConnStats, error) { return c.s.Stats() }
 
-// Stats takes a snapshot, at the next turn of each core: not on a core. After Shutdown it
+// Stats takes a snapshot, at the next turn of each core. After Shutdown it
 // returns the last counts of the cores, with loop.ErrStopped.
 func (m *Messenger) Stats() (Stats, error) {
 	st := Stats{
@@ -45,7 +46,7 @@ func (m *Messenger) Stats() (Stats, error) {
 // core answers all of its own.
 const snapshotAskers = 64
 
-// Snapshot takes a snapshot, at a turn of each core: not on a core.
+// Snapshot takes a snapshot, at a turn of each core.
 func (m *Messenger) Snapshot() (*Snapshot, error) {
 	st, err := m.Stats()
 	if err != nil {
@@ -67,9 +68,6 @@ func (m *Messenger) Snapshot() (*Snapshot, error) {
 	all.Wait()
 	return s, nil
 }
-
-// ErrStats is wrapped by the errors of a statistics socket.
-var ErrStats = errors.New("control: statistics socket")
 
 // StatsSocket is the usual socket for the statistics of a process: a name in the abstract name
 // space of its network namespace.

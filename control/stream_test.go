@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -226,7 +227,7 @@ func (k *knocker) end() {
 }
 
 // injects configures a node.
-func injects(i control.Inject) func(*nodetest.NodeConfig) {
+func injects(i probe.Inject) func(*nodetest.NodeConfig) {
 	return func(c *nodetest.NodeConfig) { c.Diagnostics.Inject = i }
 }
 
@@ -238,10 +239,10 @@ func TestInjectedFailuresLoseNoMessage(t *testing.T) {
 	seed := seedOfSample(t)
 	t.Logf("RINGMSGR_SAMPLE=%d", seed)
 	overVariants(t, slices.Concat(newest, msgr1Variants), func(t *testing.T, ctx context.Context, v variant) {
-		inject := func(n uint64) control.Inject {
-			return control.Inject{
-				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: control.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
-				Messages: control.Delay{Probability: 0.1, Max: 5 * time.Millisecond},
+		inject := func(n uint64) probe.Inject {
+			return probe.Inject{
+				Seed: seed*1000 + n + 1, SocketFailures: 30, Handshakes: probe.Delay{Probability: 0.05, Max: 5 * time.Millisecond},
+				Messages: probe.Delay{Probability: 0.1, Max: 5 * time.Millisecond},
 			}
 		}
 		server := nodeOf(t, v, "osd.1", "LP", 1, withChain(echoAll()), injects(inject(0)), tightly)
@@ -294,8 +295,8 @@ func holdsNothing(t *testing.T, ctx context.Context, n *nodetest.Node) {
 
 func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 	const n = 20
-	half := control.Delay{Probability: 0.5, Max: time.Millisecond}
-	for what, inject := range map[string]control.Inject{"handshakes": {Handshakes: half}, "messages": {Messages: half}} {
+	half := probe.Delay{Probability: 0.5, Max: time.Millisecond}
+	for what, inject := range map[string]probe.Inject{"handshakes": {Handshakes: half}, "messages": {Messages: half}} {
 		t.Run(what, func(t *testing.T) {
 			everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 				delays := func(seed uint64) []time.Duration {
@@ -323,7 +324,7 @@ func TestDelaysComeBySeedAndMessagesKeepTheirOrder(t *testing.T) {
 func TestADelayedMessageWaitsForThePauseOfTheUser(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
 		clock := &testClock{hasty: time.Millisecond}
-		server := nodeOf(t, v, "osd.1", "LP", 1, injects(control.Inject{Seed: 1, Messages: control.Delay{Probability: 1, Max: clock.hasty}}), clock.of)
+		server := nodeOf(t, v, "osd.1", "LP", 1, injects(probe.Inject{Seed: 1, Messages: probe.Delay{Probability: 1, Max: clock.hasty}}), clock.of)
 		conn := nodeOf(t, v, "osd.2", "LP", 2).Dial(server)
 		send(t, conn, 1)
 		receives(t, ctx, server, 1)

@@ -152,8 +152,8 @@ type gauge struct {
 	used  atomic.Int64
 }
 
-// take never raises the count beyond the bound, not even for a moment: that would refuse others
-// who fit, and nobody would wake them.
+// take never raises the count beyond the bound, not even for a moment: that would refuse messages
+// that fit, and no release would wake their senders.
 func (g *gauge) take(n int64) bool {
 	for {
 		used := g.used.Load()

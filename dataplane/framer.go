@@ -23,8 +23,8 @@ type framer interface {
 	// finish checks the frame under way, which is complete, and delivers it. b is the buffer that
 	// holds head and rest.
 	finish(s *loop.Socket, head, rest []byte, b *loop.Buffer)
-	// underWayID is in the header of the message under way. In mode crc its checks come
-	// later: what it matches is not used before.
+	// underWayID is in the header of the message under way. In mode crc the header is checked
+	// later: a posting of that id is not used before.
 	underWayID() (seq, tid uint64, ok bool)
 	// answers says that the peer answers keepalives, carriesAcks that messages carry acks.
 	answers() bool

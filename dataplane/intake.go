@@ -90,7 +90,7 @@ func (r *intake) Target(s *loop.Socket) (p []byte, ahead int) {
 // Filled implements Placer.
 func (r *intake) Filled(s *loop.Socket, n int) (frames int) {
 	if r.charge.Unfinished() {
-		r.charge.Unreserve(int64(r.ahead - n)) // what does not come
+		r.charge.Unreserve(int64(r.ahead - n)) // the bytes that did not come
 	}
 	r.ahead = 0
 	if n > 0 && r.filled(n) {

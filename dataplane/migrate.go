@@ -192,7 +192,7 @@ func (l *messageList) all() (list []*Message) {
 // of no use.
 func (h *Handler) Restore(st HandlerState) error {
 	if n := uint64(len(st.Sent)); n > st.OutSeq {
-		return fmt.Errorf("dataplane: %d messages sent up to sequence %d", n, st.OutSeq)
+		return fmt.Errorf("dataplane: %d sent messages, and the last one has sequence %d", n, st.OutSeq)
 	}
 	h.state, h.inSeq, h.outSeq = stateDelay, st.InSeq, st.OutSeq
 	for _, m := range st.all() {

@@ -34,9 +34,6 @@ func (c *conn) leave(b *bed) (arrive func()) {
 		b.d.Socks[c.sock.Sock.FD()] = c.sock // the fake drivers do not see the descriptor
 		for range 20 {
 			c.settle()
-			if !c.sock.Armed && !c.sock.Receiving {
-				c.sock.Drv = b.d
-			}
 			if b.settle(); arrived {
 				c.bed = b
 				return
@@ -118,6 +115,45 @@ func TestAnEventThatCameBeforeTheMoveEndsTheWaitOfItsSocket(t *testing.T) {
 	}
 	if !closed || c.h.Core() != b.c {
 		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
+	}
+	b.close()
+	a.close()
+}
+
+// While it waits it is looked after as before: both sides may leave at once, and each not read what the
+// other has in flight.
+func TestASocketThatCannotLeaveIsGivenUpLikeAnyOther(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(1)}})
+	kept := c.keep()
+	c.sock.Park = true
+	c.send(&Message{TID: 1})
+	c.h.Migrate(b.c, nil)
+	c.numbered(1, 2)
+	a.after(giveUpAfter)
+	if b.settle(); !errors.Is(c.own.fault(), errGivenUp) || c.h.Core() != b.c || len(*kept) != 1 {
+		t.Errorf("fault %v, on the other core: %v, %d messages", c.own.fault(), c.h.Core() == b.c, len(*kept))
+	}
+	b.close()
+	a.close()
+}
+
+// Matrix: TH-09
+func TestASocketThatCannotLeaveGoesOnBehindItsRest(t *testing.T) {
+	a, b, c := inFlight(t)
+	for range 2 * DefaultControlRate {
+		c.sock.Arrive(c.peer.ack(0))
+	}
+	if a.settle(); !c.h.sock.Resting() {
+		t.Fatal("it does not rest")
+	}
+	c.h.Migrate(b.c, nil)
+	c.numbered(1, 1)
+	for range 100 {
+		a.after(controlPause)
+	}
+	if n := len(c.own.list()); n != 1 || c.h.Core() != a.c {
+		t.Errorf("%d messages, left: %v", n, c.h.Core() != a.c)
 	}
 	b.close()
 	a.close()

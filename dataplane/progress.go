@@ -65,7 +65,7 @@ func (h *Handler) awaited() bool { return !h.lossy && h.sent.n > 0 && h.held.wai
 // unfinished frame.
 func (h *Handler) checkProgress(c *loop.Core, now time.Duration) {
 	s := h.sock
-	if s == nil || s.Leaving() || h.rested(s) {
+	if s == nil || h.rested(s) {
 		return
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // What a kit below this package has for it, with our types.
@@ -15,7 +16,7 @@ const patience = planetest.Patience
 var (
 	loopback = planetest.Loopback
 	deadline = planetest.Deadline
-	must     = planetest.Must
+	must     = drivertest.Must
 	linkPair = planetest.LinkPair[*loop.Link, *loop.Listener]
 )
 

@@ -71,6 +71,8 @@ func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
 			4, 90}}, nil, [][]uint64{{1, 2}, {}, {3}, {4}}},
 		{"the next one hears of what the first leaves", false, 100, []arrival{{0, 1, 100}, {1, 2, 40}, {1, 3, 90}, {2,
 			4, 10}}, nil, [][]uint64{{1}, {2, 4}, {3}, {}}},
+		{"one release has room for several", false, 100, []arrival{{0, 1, 100}, {1, 2, 40}, {2, 3, 40}}, nil, [][]uint64{{1},
+			{2, 3}}},
 		{"the end of those in line passes the wake-up on", true, 1, []arrival{{0, 1, 6}, {1, 2, 6}, {2, 3, 6}, {3, 4,
 			6}}, []int{1, 2}, [][]uint64{{1}, {4}}},
 	} {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -56,8 +55,9 @@ func TestAcceptOutOfDescriptors(t *testing.T) {
 		conn, err := net.Dial("tcp", r.d.LocalAddr(l).String())
 		must(t, err)
 		defer conn.Close()
+		exhaust := drivertest.LowerLimit(t)
 		user, _ := r.accept(l)
-		restore := exhaustDescriptors(t)
+		restore := exhaust()
 		c := r.await(user)
 		before := r.d.Stats().Syscalls
 		r.settle()
@@ -76,29 +76,6 @@ func TestAcceptOutOfDescriptors(t *testing.T) {
 			r.d.Close(r.adopt(c.Res))
 		}
 	})
-}
-
-// exhaustDescriptors leaves no free descriptor until restore.
-func exhaustDescriptors(t *testing.T) (restore func()) {
-	t.Helper()
-	var old unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
-	low := unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
-	var files []*os.File
-	for {
-		f, err := os.Open("/dev/null")
-		if err != nil {
-			break
-		}
-		files = append(files, f)
-	}
-	return func() {
-		for _, f := range files {
-			f.Close()
-		}
-		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
-	}
 }
 
 // A connect that fails at once has its completion like one that is refused.
@@ -169,31 +146,6 @@ func freePort(t *testing.T, ip string) uint16 {
 	must(t, err)
 	defer l.Close()
 	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-// A listener whose queue is full ignores connection requests: connects hang.
-func (r *rig) hangingConnects() (sockets []uring.Socket, users []uint64, ops []uring.Op) {
-	r.t.Helper()
-	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(r.t, err)
-	r.cleanup(func() { unix.Close(l) })
-	must(r.t, unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(r.t, unix.Listen(l, 0))
-	sa, err := unix.Getsockname(l)
-	must(r.t, err)
-	to := netip.AddrPortFrom(loopback.Addr(), uint16(sa.(*unix.SockaddrInet4).Port))
-	for range 6 {
-		s, user, op := r.connect(netip.AddrPort{}, to, uring.SocketOptions{})
-		r.settle()
-		if len(r.collected[user]) > 0 {
-			continue // the queue took it
-		}
-		sockets, users, ops = append(sockets, s), append(users, user), append(ops, op)
-	}
-	if len(users) == 0 {
-		r.t.Fatal("no connect hangs on a full queue")
-	}
-	return sockets, users, ops
 }
 
 // Matrix: IN-08

@@ -33,9 +33,8 @@ func (r *rig) inFlight() map[string]flight {
 	}
 	s, _, user, op = r.clogged()
 	flights["send"] = flight{s, user, op}
-	sockets, users, ops := r.hangingConnects()
-	last := len(ops) - 1 // the first ones may still get in
-	flights["connect"] = flight{sockets[last], users[last], ops[last]}
+	s, user, op = r.connect(netip.AddrPort{}, drivertest.FullListener(r.t, r.cleanup), uring.SocketOptions{})
+	flights["connect"] = flight{s, user, op}
 	r.settle()
 	return flights
 }
@@ -74,17 +73,25 @@ func TestCancelAndCloseEndEachKindOnce(t *testing.T) {
 	}
 }
 
+// The peer of a close reads the end of the stream, that of a reset ECONNRESET.
 // Matrix: SH-14
-func TestCloseEndsTheStreamOfThePeer(t *testing.T) {
+func TestCloseAndResetEndTheStreamOfThePeer(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		a, b := r.pair(uring.SocketOptions{})
-		ready, _ := r.ready(b)
-		armed, _ := r.ready(a) // an operation in flight must not keep it open
-		r.d.Close(a)
-		r.expectFinal(armed, unix.ECANCELED)
-		for ended := false; !ended; {
-			r.await(ready)
-			_, ended = r.drain(b)
+		for want, end := range map[unix.Errno]func(uring.Socket){0: r.d.Close, unix.ECONNRESET: r.d.Reset} {
+			a, b := r.pair(uring.SocketOptions{})
+			ready, _ := r.ready(b)
+			armed, _ := r.ready(a) // an operation in flight must not keep it open
+			end(a)
+			end(a) // it is closed
+			r.expectFinal(armed, unix.ECANCELED)
+			n, errno := 0, unix.EAGAIN
+			for errno == unix.EAGAIN {
+				r.await(ready)
+				n, errno = r.d.Recv(b, make([]byte, 1), nil)
+			}
+			if n != 0 || errno != want {
+				t.Errorf("the peer reads %d bytes, %v, want %v", n, errno, want)
+			}
 		}
 	})
 }

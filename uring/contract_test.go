@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // The contract tests run the behaviour that driver.go promises over every
@@ -439,9 +440,4 @@ func write(t testing.TB, w io.Writer, p []byte) {
 	must(t, err)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must

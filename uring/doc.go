@@ -18,7 +18,7 @@
 // Requests are queued, and Wait gives them to the kernel and fetches the
 // answers in one system call. Only three things cost calls of their own: Recv
 // reads at once, a full queue is submitted when the next request does
-// not fit, and Close and EndWriting first submit what was queued before them.
+// not fit, and Close, Reset and EndWriting first submit what was queued before them.
 // Wait tells the Go scheduler only when it may sleep.
 //
 // A receive (KindReceive) needs no call of its own: the kernel fills buffers that all sockets of the

@@ -82,6 +82,10 @@ type Driver interface {
 	// completions of its operations still follow.
 	Close(s Socket)
 
+	// Reset is Close with a TCP reset: the peer reads ECONNRESET in place of the end of the
+	// stream, and bytes that it has not got are lost.
+	Reset(s Socket)
+
 	// Detach lets go of s without closing it and returns its descriptor, which
 	// is the caller's from then on: to be given to another driver (Adopt), or
 	// closed. Whatever has arrived stays in it. Nothing may be in flight on s,

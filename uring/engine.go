@@ -311,6 +311,20 @@ func (e *engine) Close(s Socket) {
 	}
 }
 
+// Reset implements Driver.
+func (e *engine) Reset(s Socket) {
+	e.resetOnClose(s)
+	e.Close(s)
+}
+
+// resetOnClose has the close of a socket be a reset.
+func (e *engine) resetOnClose(s Socket) {
+	if e.isOpen(s) {
+		e.stats.Syscalls++
+		_ = unix.SetsockoptLinger(s.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else it is in order
+	}
+}
+
 // shed closes a descriptor that no request names any more.
 func (e *engine) shed(s Socket) {
 	_ = e.rest.leave(s, true)

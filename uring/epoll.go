@@ -62,6 +62,8 @@ type epollState struct {
 	// seen: the first event since registration has been taken. Before that, the kernel still
 	// holds an event for each ready direction.
 	seen bool
+	// accepts: it is a listener, which other processes may have, too.
+	accepts bool
 	// refused: a file has no RWF_NOWAIT for reads, and for writes.
 	refused [2]bool
 }

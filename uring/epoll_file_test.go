@@ -252,3 +252,27 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 		t.Errorf("%d allocations", least)
 	}
 }
+
+// A request that AIO has is the kernel's, with its memory: a Cancel does not end it.
+func TestARequestThatAIOHasEndsWithItsAnswer(t *testing.T) {
+	drv, err := openEpoll(Config{}, "")
+	must(t, err)
+	d := drv.(*epollDriver)
+	defer func() { must(t, d.CloseDriver()) }()
+	fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true, Direct: TryDirect})
+	must(t, err)
+	f, err := d.AdoptFile(fd)
+	must(t, err)
+	if d.disk.aio == nil {
+		t.Skip("no direct I/O, or no Linux AIO")
+	}
+	op, err := d.AskFile(f, FileRequest{Kind: KindSync, User: 1})
+	must(t, err)
+	d.submitAIO()
+	if d.Cancel(op); d.ops.get(op) == nil {
+		t.Error("it has ended, and the kernel has it")
+	}
+	if got, err := d.Wait(-1); err != nil || len(got) != 1 || got[0].User != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

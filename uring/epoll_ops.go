@@ -23,6 +23,7 @@ func (d *epollDriver) Arm(k Kind, s Socket, user uint64) (Op, error) {
 	case err != nil:
 		return 0, err
 	case k == KindAccept:
+		d.states[s.FD()].accepts = true
 		// Connections may be waiting for which no event comes any more: after a
 		// failure with EMFILE, for example.
 		d.accepting = append(d.accepting, op)
@@ -128,9 +129,9 @@ func (d *epollDriver) admit(fd int, as use) (Socket, error) {
 	return s, nil
 }
 
-// leave implements engineRest. The epoll set loses a descriptor that is closed by itself.
+// leave implements engineRest. The epoll set loses a file whose last descriptor is closed by itself.
 func (d *epollDriver) leave(s Socket, closes bool) unix.Errno {
-	if closes {
+	if closes && !d.states[s.FD()].accepts {
 		return 0
 	}
 	return d.register(unix.EPOLL_CTL_DEL, s)

@@ -1,8 +1,10 @@
 package uring_test
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +41,72 @@ func TestEpollDropsEventsOfAnEarlierSocket(t *testing.T) {
 	write(t, conn, []byte("for the old one"))
 	r.until("the late event has not come", func() bool { r.d.Wake(); return r.d.Stats().Stale > stale })
 	r.expectNone(ready)
+}
+
+// Connections that wait bring no other event.
+// Matrix: IO-08
+func TestEpollDoesNotSleepOverConnectionsBeyondItsBudget(t *testing.T) {
+	r, want := epollRig(t, uring.Config{}), 70
+	l := r.listen(loopback, uring.ListenOptions{})
+	for range want {
+		conn, err := net.Dial("tcp", r.d.LocalAddr(l).String())
+		must(t, err)
+		r.cleanup(func() { conn.Close() })
+	}
+	begun, sleep := time.Now(), 10*time.Second
+	for r.accept(l); want > 0; {
+		list, err := r.d.Wait(sleep)
+		must(t, err)
+		if time.Since(begun) >= sleep {
+			t.Fatalf("it sleeps, and %d connections wait", want)
+		}
+		for _, c := range list {
+			must(t, unix.Close(int(c.Res)))
+			want--
+		}
+	}
+}
+
+// A read may have taken the error with which a connect has ended.
+func TestEpollDoesNotTakeARefusedConnectForASuccess(t *testing.T) {
+	r := epollRig(t, uring.Config{})
+	l := r.listen(loopback, uring.ListenOptions{})
+	to := r.d.LocalAddr(l)
+	r.d.Close(l)
+	s, user, _ := r.connect(netip.AddrPort{}, to, uring.SocketOptions{})
+	errno := unix.EAGAIN
+	for errno == unix.EAGAIN {
+		_, errno = r.d.Recv(s, make([]byte, 1), nil)
+	}
+	if c := r.await(user); errno != unix.ECONNREFUSED || c.Res >= 0 {
+		t.Errorf("the read fails with %v, the connect with %v", errno, c.Errno())
+	}
+}
+
+// Another process may have the listener, too: its connections are none of an engine that has closed it,
+// nor is it known there when it comes back.
+// Matrix: IO-08
+func TestEpollForgetsAListenerThatOthersHave(t *testing.T) {
+	r := epollRig(t, uring.Config{})
+	l := r.listen(loopback, uring.ListenOptions{})
+	r.accept(l)
+	addr := r.d.LocalAddr(l)
+	theirs, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(theirs)
+	r.d.Close(l)
+	back, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD_CLOEXEC, 0) // it has the same number
+	must(t, err)
+	r.settle()
+	stale := r.d.Stats().Stale
+	conn, err := net.Dial("tcp", addr.String())
+	must(t, err)
+	defer conn.Close()
+	if r.settle(); r.d.Stats().Stale != stale {
+		t.Error("a connection of theirs wakes this engine")
+	}
+	r.acceptor, _ = r.accept(r.adopt(int32(back)))
+	r.acceptOne()
 }
 
 // A handle kept after Close is not one of the socket that has its number now.

@@ -181,10 +181,10 @@ func (d *ringDriver) stop() {
 		d.queueCancel(ownWake)
 	}
 	for op, i := d.ops.live(0); op != 0; op, i = d.ops.live(i) {
-		if o := d.ops.get(op); o.bits&opZero != 0 && d.isOpen(o.sock) {
+		if o := d.ops.get(op); o.bits&opZero != 0 {
 			// No caller waits for this send: reset, or its memory stays pinned
 			// while the peer is silent.
-			_ = unix.SetsockoptLinger(o.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			d.resetOnClose(o.sock)
 		}
 	}
 }

@@ -92,6 +92,22 @@ func TestZeroCopySaysThatLoopbackCopies(t *testing.T) {
 	})
 }
 
+// The kernel keeps the memory of a zero-copy send until the peer has it, which may never be: so the
+// end of the driver resets the connection.
+// Matrix: IO-06
+func TestTheEndOfTheDriverFreesWhatASilentPeerDoesNotTake(t *testing.T) {
+	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
+		s, _ := r.plain()
+		if done, user, _ := r.send(s, r.vec(make([]byte, 16<<20)), uring.SendZeroCopy); !done {
+			r.expectNone(user)
+		}
+		begun := time.Now()
+		if r.closeDriver(); time.Since(begun) > 5*time.Second {
+			t.Errorf("it took %v", time.Since(begun))
+		}
+	})
+}
+
 // More events at once than the completion queue has room for: none is lost.
 // Matrix: RL-09, IO-01, IO-11, OB-03
 func TestCompletionQueueOverflow(t *testing.T) {

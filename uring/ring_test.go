@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +78,59 @@ func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	}
 }
 
+// A quiet send has succeeded when the kernel has taken it without an answer, and not before.
+func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
+	d := newTestRing(t, Config{})
+	d.flush() // its own requests
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	must(t, err)
+	defer unix.Close(fds[1])
+	s, err := d.Adopt(fds[0])
+	must(t, err)
+	v := newVec(t, 1)
+	v.Append(make([]byte, 100))
+	_, _, err = d.Send(s, v, 9, SendQuiet)
+	must(t, err)
+	var out []Completion
+	if d.settle(&out); len(out) != 0 {
+		t.Fatalf("ended before: %+v", out)
+	}
+	d.flush()
+	d.reap(&out)
+	if d.settle(&out); len(out) != 1 || out[0].Res != 100 {
+		t.Errorf("completions %+v", out)
+	}
+}
+
+// Completions that come while a turn makes room for its own requests are of this turn, which then does
+// not sleep.
+func TestATurnHasTheCompletionsThatCameWithinIt(t *testing.T) {
+	d := newTestRing(t, Config{})
+	d.early = append(d.early, Completion{User: 7})
+	begun := time.Now()
+	if d.turn(closeTime); len(d.out) != 1 || len(d.early) != 0 || time.Since(begun) >= closeTime {
+		t.Errorf("%d completions, %d are left, behind %v", len(d.out), len(d.early), time.Since(begun))
+	}
+	d.out = d.out[:0]
+}
+
+func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
+	d := newTestRing(t, Tuned(Config{}, Tuning{Files: 1}))
+	if d.files == nil {
+		t.Skip("the ring has no table of files")
+	}
+	for range 3 {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		must(t, err)
+		s, err := d.Adopt(fd)
+		must(t, err)
+		if s.fixed != 1 {
+			t.Fatal("a socket has no place in the table, and no other is there")
+		}
+		d.Close(s)
+	}
+}
+
 // Of an incremental buffer, every slice must be back and the kernel done with it
 // before it is given again.
 func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
@@ -105,9 +159,13 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	if b.tail != 3 || b.entries[0].tail != 3 || b.entries[0].id != 0 {
 		t.Fatalf("tail %d, shared %d", b.tail, b.entries[0].tail)
 	}
+	b.take(more, 5)
 	b.release(last) // of a former life
-	if b.tail != 3 || b.state[0].out != 0 {
+	if b.tail != 3 || b.state[0].out != 1 {
 		t.Fatal("a release of a former life counted")
+	}
+	if b.take(1<<cqeBufferShift|cqeBuffer, 0); b.tail != 4 {
+		t.Fatal("a buffer that the kernel gave up empty is lost")
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 const colors = 7
 
 // errNothing says that a picture would be empty.
-var errNothing = errors.New("the file has no results for it")
+var errNothing = errors.New("the file has no results for this picture")
 
 // drawing makes pictures of the results of a run.
 type drawing struct {
@@ -62,7 +62,7 @@ func (d *drawing) overSize(load, title, unit string, of func(*report.Result) (fl
 	var ticks plot.ConstantTicks
 	for i := range d.file.Cells {
 		c := &d.file.Cells[i]
-		if shape(c.Load) != load || c.Load.What != d.file.Cells[0].Load.What || c.Load.GCLoad || c.Load.Rate > 0 {
+		if shape(c.Load) != load || c.Load.What != d.file.Cells[0].Load.What {
 			continue
 		}
 		size := float64(c.Load.Size)
@@ -175,5 +175,11 @@ func oneTwoFive(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// shape is a load without its size, for example 64x1.
-func shape(l report.Load) string { return fmt.Sprintf("%dx%d", l.Conns, l.Depth) }
+// shape is a load without its size, for example 64x1, or 1000x1:10 where 10 connections are active.
+func shape(l report.Load) string {
+	s := fmt.Sprintf("%dx%d", l.Conns, l.Depth)
+	if l.Active > 0 {
+		s += fmt.Sprintf(":%d", l.Active)
+	}
+	return s
+}

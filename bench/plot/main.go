@@ -10,8 +10,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +28,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program; it returns its exit status.
 func run(args []string, stdout, stderr io.Writer) int {
+	stdout = cli.NewOutput(stdout)
 	c := &cobra.Command{Use: "plot FILE.json", Short: "draws what \"go run ./bench --json FILE.json\" has measured"}
 	dir := c.Flags().String("dir", ".", "`DIRECTORY` to write to: cpu.svg, syscalls.svg and latency.svg")
 	c.RunE = func(_ *cobra.Command, args []string) error { return drawAll(args[0], *dir, stdout) }
@@ -36,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // drawAll draws the pictures of a file into a directory.
 func drawAll(file, dir string, stdout io.Writer) error {
-	f, err := read(file)
+	f, err := report.Read(file)
 	if err != nil {
 		return err
 	}
@@ -70,23 +71,10 @@ func drawAll(file, dir string, stdout io.Writer) error {
 	return nil
 }
 
-func read(path string) (*report.File, error) {
-	p, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f := &report.File{}
-	if err := json.Unmarshal(p, f); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
-}
-
 func write(path string, picture io.WriterTo) error {
-	f, err := os.Create(path)
-	if err != nil {
+	var b bytes.Buffer
+	if _, err := picture.WriteTo(&b); err != nil {
 		return err
 	}
-	_, err = picture.WriteTo(f)
-	return errors.Join(err, f.Close())
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }

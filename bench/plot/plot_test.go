@@ -83,13 +83,14 @@ func picturesSay(t *testing.T, dir string, said map[string][]string) {
 	}
 }
 
-// A run without the usual load, or the usual size, is drawn too, and one whose system
-// calls nobody could count.
+// A run without the usual load, or the usual size, is drawn too, one that was paced beside a
+// loaded collector, and one whose system calls nobody could count.
 // Matrix: BE-06
 func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	f := measured()
 	for i := range f.Cells {
-		f.Cells[i].Load.Conns, f.Cells[i].Load.Depth = 3, 2
+		l := &f.Cells[i].Load
+		l.Conns, l.Depth, l.Active, l.GCLoad, l.Rate = 3, 2, i, true, 100
 		for j := range f.Cells[i].Results {
 			f.Cells[i].Results[j].Syscalls = report.Syscalls{}
 		}
@@ -101,7 +102,7 @@ func TestWhatAnyRunHasIsDrawn(t *testing.T) {
 	if status != cli.OK || !strings.Contains(out.String(), "syscalls.svg is not drawn") {
 		t.Fatalf("status %d, %s", status, out.String())
 	}
-	picturesSay(t, dir, map[string][]string{"cpu.svg": {"3x2"}, "latency.svg": {"Latency, 64 KiB 3x2"}})
+	picturesSay(t, dir, map[string][]string{"cpu.svg": {"3x2:2"}, "latency.svg": {"Latency, 64 KiB 3x2 2 active 100/s gc"}})
 	f.Cells = nil
 	if status := run([]string{"--dir", dir, written(t, f)}, io.Discard, io.Discard); status != cli.Failed {
 		t.Errorf("nothing to draw: status %d", status)

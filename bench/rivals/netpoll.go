@@ -28,7 +28,7 @@ const (
 // same codec as package net's.
 //
 // Its settings are those of netpoll's documents. One poller for every 20 CPUs is the
-// default, and "theoretically only one poller is needed" below 20 (SetNumLoops). Handlers
+// default, and "theoretically only one poller is needed" below 20 (netpoll.SetNumLoops). Handlers
 // run on its goroutine pool, which is the default, too. Bytes are read and written by
 // the interface without copies, which its guide recommends: Next and Release, Malloc,
 // WriteDirect and Flush. Replies are flushed when no complete request is waiting.

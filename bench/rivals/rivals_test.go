@@ -78,7 +78,7 @@ func TestEveryRivalEchoesWhatItIsSent(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s, %+v: %v", r.Name, o, err)
 					}
-					if !res.Steady || res.Total < 2*open || res.Latency.Count() < open || res.Latency.Min() <= 0 || res.Bytes == 0 || res.Window < s.Window {
+					if !res.Steady || res.Total < 2*open || res.Latency.Count() < open || res.Latency.Summary().Min <= 0 || res.Bytes == 0 || res.Window < s.Window {
 						t.Errorf("%s, %+v: %+v, %d latencies", r.Name, o, res, res.Latency.Count())
 					}
 					// The window begins and ends in the middle of replies.

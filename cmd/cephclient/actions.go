@@ -61,10 +61,8 @@ func show(e env, value []byte, err error) error {
 
 // lines writes a list, one name a line.
 func lines(e env, names []string, err error) error {
-	for _, name := range names {
-		fmt.Fprintln(e.stdout, name)
-	}
-	return err
+	_, failed := io.WriteString(e.stdout, strings.Join(append(names, ""), "\n"))
+	return errors.Join(err, failed)
 }
 
 var xattrs = actions[rados.Object]{
@@ -156,10 +154,11 @@ func breakLock(ctx context.Context, o rados.Object, name string, these func(rado
 var snaps = actions[rados.Pool]{
 	{"list", "", func(ctx context.Context, e env, p rados.Pool, _ []string) error {
 		list, err := p.Snaps(ctx)
+		var names []string
 		for _, s := range list {
-			fmt.Fprintf(e.stdout, "%d\t%s\t%s\n", s.ID, s.Time.Format(time.RFC3339), s.Name)
+			names = append(names, fmt.Sprintf("%d\t%s\t%s", s.ID, s.Time.Format(time.RFC3339), s.Name))
 		}
-		return err
+		return lines(e, names, err)
 	}},
 	{"create", "NAME", func(ctx context.Context, _ env, p rados.Pool, args []string) error { return p.CreateSnap(ctx, args[0]) }},
 	{"rm", "NAME", func(ctx context.Context, _ env, p rados.Pool, args []string) error { return p.RemoveSnap(ctx, args[0]) }},

@@ -34,22 +34,15 @@ type settings struct {
 // short are the letters of options in CEPH_ARGS.
 var short = map[string]string{"c": "conf", "i": "id", "k": "keyring", "m": "mon_host", "n": "name", "user": "id"}
 
+// argument is an option in CEPH_ARGS, with its value after = or in the next word.
+var argument = regexp.MustCompile(`(?:^|\s)-+([^\s=]+)(?:=(\S*)|\s+([^\s-]\S*))?`)
+
 // readArgs reads CEPH_ARGS. It ignores unknown options.
 func readArgs(text string) map[string]string {
 	args := map[string]string{}
-	words := strings.Fields(text)
-	for i, word := range words {
-		name, value, ok := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if !strings.HasPrefix(word, "-") {
-			continue
-		}
-		if !ok && i+1 < len(words) {
-			value = words[i+1]
-		}
-		if name = strings.ReplaceAll(name, "-", "_"); short[name] != "" {
-			name = short[name]
-		}
-		args[name] = value
+	for _, m := range argument.FindAllStringSubmatch(text, -1) {
+		name := strings.ReplaceAll(m[1], "-", "_")
+		args[cmp.Or(short[name], name)] = m[2] + m[3]
 	}
 	return args
 }

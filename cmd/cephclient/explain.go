@@ -48,10 +48,9 @@ func (o *options) authAdvice(err error) string {
 	switch {
 	case !errors.Is(err, control.ErrAuth):
 		return ""
+	case o.keyFrom == "" && errors.Is(err, auth.ErrNoMethod) && o.sought != "":
+		return "the cluster wants a key, give --keyring, as there is none in " + o.sought
 	case o.keyFrom == "" && errors.Is(err, auth.ErrNoMethod):
-		if o.sought != "" {
-			return "the cluster wants a key, give --keyring, as there is none in " + o.sought
-		}
 		return "the cluster wants a key, give --keyring"
 	case errors.Is(err, auth.ErrNoMethod):
 		return "the cluster has no cephx, leave out --keyring"

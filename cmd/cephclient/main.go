@@ -82,6 +82,7 @@ func commands() []command {
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
 	var o options
+	e.stdout = cli.NewOutput(e.stdout)
 	root := &cobra.Command{Use: "cephclient", Short: "a client of a Ceph cluster"}
 	o.register(root.PersistentFlags(), e.getenv)
 	for _, c := range commands() {

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
@@ -241,10 +239,8 @@ type meter struct {
 
 // meter begins one, if standard error is a terminal.
 func (e env) meter(size func() int64) *meter {
-	if f, ok := e.stderr.(*os.File); ok && !e.options.quiet {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
-			return &meter{to: f, size: size(), begun: time.Now()}
-		}
+	if _, _, terminal := cli.Terminal(e.stderr); terminal && !e.options.quiet {
+		return &meter{to: e.stderr, size: size(), begun: time.Now()}
 	}
 	return &meter{}
 }

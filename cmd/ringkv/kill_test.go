@@ -17,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/pair"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -59,6 +60,18 @@ func TestKilledAtAnyMomentItLosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 }
 
+func TestAMessengerEndsBehindWhatItIsFor(t *testing.T) {
+	var used *control.Messenger
+	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}}
+	err := (&env{stderr: io.Discard, cores: 1}).with(cfg, func(m *control.Messenger) error { used = m; return errOther })
+	if !errors.Is(err, errOther) {
+		t.Errorf("it ends with %v", err)
+	}
+	if err := used.Start(); !errors.Is(err, control.ErrShutdown) {
+		t.Errorf("it goes on: %v", err)
+	}
+}
+
 // Matrix: KV-08, KV-10
 func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	dir, large := t.TempDir(), strings.Repeat("large ", kvformat.MaxValue/6)
@@ -76,6 +89,9 @@ func TestTheCommandsDoWhatTheyAreNamedFor(t *testing.T) {
 	check("", "get ADDR ab", cli.OK, large, "")
 	check("", "scan ADDR", cli.OK, "a\nab\nb\n", "")
 	check("", "scan ADDR a", cli.OK, "a\nab\n", "")
+	if s := (&env{stdin: strings.NewReader(""), stdout: clitest.Full{}, stderr: io.Discard}).run(t.Context(), []string{"scan", addr}); s != cli.Failed {
+		t.Errorf("a scan to a full disk has status %d", s)
+	}
 	check("", "delete ADDR a b", cli.OK, "", "")
 	check("", "get ADDR a", cli.Failed, "", "no such key")
 	check("", "delete ADDR a", cli.Failed, "", "no such key")

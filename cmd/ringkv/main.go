@@ -41,6 +41,7 @@ type env struct {
 
 // run is the whole program. It ends early when ctx does.
 func (e *env) run(ctx context.Context, args []string) int {
+	e.stdout = cli.NewOutput(e.stdout)
 	root := &cobra.Command{Use: "ringkv", Short: "a durable key-value store, an example of a server on this library"}
 	fs := root.PersistentFlags()
 	e.engine.Register(fs)
@@ -66,11 +67,17 @@ func (e *env) run(ctx context.Context, args []string) int {
 	return cli.Run(ctx, root, e.stdout, e.stderr, args)
 }
 
-// with calls f with a messenger of the cores, the engine and the log that the flags say.
+// with calls f with a messenger of the cores, the engine and the log that the flags say, and
+// closes it.
 func (e *env) with(cfg control.Config, f func(m *control.Messenger) error) error {
 	e.log = e.engine.Logger(e.stderr)
 	cfg.Plane.Cores, cfg.Plane.Driver.Backend, cfg.Logger = e.cores, e.engine.Backend, e.log
-	return scope.With(cfg, f)
+	cli.GrowProcs(e.cores)
+	m, err := control.New(cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(m), scope.Close(m))
 }
 
 // serve serves until ctx ends, or a core breaks.
@@ -105,10 +112,12 @@ func (e *env) serve(c *cobra.Command, _ []string) error {
 		}
 		fmt.Fprintf(e.stdout, "listening %v, cores %d, backend %s\n", addrs[0], e.cores, m.Driver().Backend)
 		return scope.Stats(m, e.stats, func() error {
-			if err := scope.Wait(ctx, m); err != nil {
-				return err
+			select {
+			case err := <-m.Failures():
+				return fmt.Errorf("a core broke: %w", err)
+			case <-ctx.Done():
+				return each(v.shards, (*shard).setMark) // so that the next start notices every missing record
 			}
-			return each(v.shards, (*shard).setMark) // so that the next start notices every missing record
 		})
 	})
 }

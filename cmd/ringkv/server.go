@@ -32,17 +32,14 @@ type server struct {
 }
 
 // open makes the indexes of all cores. It waits for the disk: not on a core.
-func (v *server) open(cores int) (err error) {
+func (v *server) open(cores int) error {
 	for i := range cores {
 		s := &shard{kv: v, core: v.m.Core(i), log: v.log.With("core", i)}
 		s.retry.Fire = func(*loop.Core, time.Duration) { s.settle() }
 		s.timer.Fire = func(*loop.Core, time.Duration) { s.setMark(s.markSet) }
 		v.shards = append(v.shards, s)
 	}
-	err = each(v.shards[:1], func(s *shard, ended func(error)) {
-		s.core.Offload(func() { err = v.findFiles() }, func(*loop.Core) { ended(err) })
-	})
-	if err != nil {
+	if err := v.findFiles(); err != nil {
 		return err
 	}
 	return each(v.shards, (*shard).recover)

@@ -34,6 +34,7 @@ func main() {
 
 // run is the whole program. It ends when ctx does.
 func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
+	stdout = cli.NewOutput(stdout)
 	c := &cobra.Command{
 		Use: "ringmsgr-exporter PID|SOCKET", Short: "metrics of a process for Prometheus",
 		Example: "  ringmsgr-exporter --listen 127.0.0.1:9720 $(pidof ringmsgr)",

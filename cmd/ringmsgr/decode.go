@@ -51,7 +51,7 @@ Record with: tcpdump -i any -s 0 -w FILE tcp port 3300` + shapes(`one record for
 	fs.BoolVar(&d.json, "json", false, "write JSON")
 	fs.StringVar(&d.keys, "keys", "", "`FILE` with the keys of connections in mode secure")
 	fs.BoolVar(&d.brief, "brief", false, "leave the frames out: only connections, states and errors")
-	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, maxPayload,
+	cli.BytesVar(fs, &d.cut, "cut", trace.DefaultCut, 0, 256<<20,
 		"payload to print of each part of a message: `BYTES`")
 	return c
 }
@@ -112,7 +112,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
-	return errors.Join(err, d.err, d.out.Flush())
+	return errors.Join(err, cmp.Or(d.err, d.out.Flush()))
 }
 
 // doubt is why a file that was read says less than its summary seems to: nil if it is whole.
@@ -138,6 +138,9 @@ func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 		}
 		var rec trace.Record
 		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil || rec.Event == "" {
+			if n > 1 && !lines.Scan() && lines.Err() == nil {
+				return errors.New("the trace ends within a record: it was cut, or a process still writes to it")
+			}
 			return fmt.Errorf("line %d is no record of a trace, and the file is no recording of tcpdump", n)
 		}
 		if rec.Event != trace.State && rec.Event != trace.Wrong { // of a run before

@@ -180,6 +180,7 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 	}
 	head, list := packets(t, "msgr2.pcap")
 	whole := string(readRecording(t, "msgr2.pcap"))
+	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	for _, c := range []struct{ stdin, says, prints string }{
 		{"nonsense", "line 1 is no record of a trace", ""},
 		{"{}\n", "line 1 is no record", ""},
@@ -189,6 +190,8 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 		{string(head), "the recording has no TCP packets", ""},
 		{string(head) + string(list[0]), "nothing in it is msgr2 or msgr1", ""},
 		{whole[:len(whole)-1], "the recording ends within a packet", "= end: "},
+		{lines[:len(lines)-5], "the trace ends within a record", "= open: "},
+		{lines + "?\n" + lines, " is no record of a trace", "= end: "},
 	} {
 		r := ringmsgrWith(t, c.stdin, "decode", "-").want(t, cli.Failed)
 		if !strings.Contains(r.stderr, c.says) || c.prints == "" && r.stdout != "" ||

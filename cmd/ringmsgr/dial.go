@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
@@ -56,14 +54,14 @@ func waitReady(ctx context.Context, c *control.Conn, once bool) error {
 	if !once || !ok {
 		return c.WaitReady(ctx)
 	}
-	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit.Add(attemptGrace))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel() // the user's wish, not the deadline
+			cancel(context.Cause(ctx)) // the user's wish, not the deadline
 		}
-	})
-	defer stop()
+	})()
+	late, end := context.WithDeadline(late, limit.Add(attemptGrace))
+	defer end()
 	return c.WaitReady(late)
 }
 
@@ -98,38 +96,12 @@ func (n *negotiated) rows(t *table) {
 	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
 }
 
-// networkOptions are the flags of the path to the peer.
-type networkOptions struct{ via netip.AddrPort }
-
-func (o *networkOptions) register(fs *pflag.FlagSet, cfg *control.Config) {
-	via := func(text string) (netip.AddrPort, error) {
-		via, err := netip.ParseAddrPort(text)
-		if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
-			err = errors.New("want IP:PORT")
-		}
-		return via, err
+func readVia(text string) (netip.AddrPort, error) {
+	via, err := netip.ParseAddrPort(text)
+	if err != nil || via.Port() == 0 || via.Addr().IsUnspecified() {
+		err = errors.New("want IP:PORT")
 	}
-	cli.Var(fs, &o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer", via)
-	cli.DurationVar(fs, &cfg.Timeouts.KeepaliveEvery, "keepalive", 0, 0,
-		"`DURATION` between keepalives; five without an answer end the connection (default none)")
-}
-
-// silentKeepalives is the number of keepalives without an answer that end a connection.
-const silentKeepalives = 5
-
-func (o *networkOptions) apply(cfg *control.Config) {
-	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
-	if !o.via.IsValid() {
-		return
-	}
-	driver := cfg.Plane.Driver
-	cfg.Plane.Open = func(int) (uring.Driver, error) {
-		d, err := uring.Open(driver)
-		if err != nil {
-			return nil, err
-		}
-		return detour{d, o.via}, nil
-	}
+	return via, err
 }
 
 // detour is a driver that connects to another address than the dialled one. The handshake
@@ -137,6 +109,14 @@ func (o *networkOptions) apply(cfg *control.Config) {
 type detour struct {
 	uring.Driver
 	via netip.AddrPort
+}
+
+func openDetour(cfg uring.Config, via netip.AddrPort) (uring.Driver, error) {
+	d, err := uring.Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return detour{d, via}, nil
 }
 
 func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
@@ -158,9 +138,9 @@ func (l *listenFlag) read(proto string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 	defer cancel()
 	for _, text := range l.texts {
-		own := ""
-		if !strings.HasPrefix(text, "v") {
-			own = proto
+		own := proto
+		if strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "v2:") {
+			own = ""
 		}
 		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
 		if err != nil {
@@ -178,8 +158,8 @@ type failure struct {
 }
 
 // explain says why a connection to a peer failed: the error of the library, a hint if there is one, and the
-// detour of --via. limit is --timeout.
-func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) failure {
+// detour of --via.
+func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 	f := failure{Stage: control.StageConnect}
 	doing, cause := "", err
 	var ce *control.Error
@@ -190,33 +170,23 @@ func (o *networkOptions) explain(err error, to wire.Addr, limit time.Duration) f
 		}
 	}
 	text := cause.Error()
-	if timedOut(cause) {
-		text = fmt.Sprintf("no answer within %v", limit)
+	if errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, control.ErrHandshakeTimeout) {
+		text = fmt.Sprintf("no answer within %v", o.Timeout)
+		cause = control.ErrHandshakeTimeout // both deadlines have the same advice
 	}
 	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
-	if h := hint(cause, f.Stage); h != "" {
-		f.Error += ": " + h
+	advice := (&control.Error{Stage: f.Stage, Err: cause}).Advice()
+	if errors.Is(cause, control.ErrPeerType) {
+		advice = "name its type with --peer"
+	}
+	if advice != "" {
+		f.Error += ": " + advice
 	}
 	f.Error = strings.ReplaceAll(f.Error, "\n", "; ")
 	if o.via.IsValid() && (f.Stage == control.StageConnect || f.Stage == control.StageBanner) {
 		f.Error += "; the way there is --via " + o.via.String()
 	}
 	return f
-}
-
-func timedOut(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout)
-}
-
-// hint names the first thing that an administrator should check; "" if the error is clear.
-func hint(err error, stage control.Stage) string {
-	if errors.Is(err, control.ErrPeerType) {
-		return "name its type with --peer"
-	}
-	if timedOut(err) {
-		err = control.ErrHandshakeTimeout // both deadlines have the same advice
-	}
-	return (&control.Error{Stage: stage, Err: err}).Advice()
 }
 
 // bindError names the address that cannot be bound, and the remedy.

@@ -85,19 +85,10 @@ func (d *doctor) run(e env) error {
 		return err
 	}
 	if d.limits {
-		bounds := d.cfg.Bounds()
-		if d.json {
-			return cli.WriteJSON(e.stdout, limitsReport{bounds})
-		}
-		return printLimits(e.stdout, bounds)
+		return d.show(e, limitsReport{d.cfg.Bounds()})
 	}
 	r := examine(d.cfg.Plane).assess()
-	if d.json {
-		err = cli.WriteJSON(e.stdout, r)
-	} else {
-		r.print(e)
-	}
-	if err == nil && !r.OK {
+	if err = d.show(e, r); err == nil && !r.OK {
 		err = cli.ErrReported
 	}
 	return err
@@ -151,15 +142,15 @@ func tryRing() error {
 	return drv.CloseDriver()
 }
 
-func (r *diagnosis) print(e env) {
+func (r *diagnosis) print(w io.Writer) {
 	width := cli.Width
-	if columns, _, ok := terminalSize(e.stdout); ok {
+	if columns, _, ok := cli.Terminal(w); ok {
 		width = columns
 	}
 	for _, c := range r.Checks {
-		cli.Hang(e.stdout, fmt.Sprintf("%-12s %-8s ", c.Name, c.State), c.Found, 22, width)
+		cli.Hang(w, fmt.Sprintf("%-12s %-8s ", c.Name, c.State), c.Found, 22, width)
 		if c.Remedy != "" {
-			cli.Hang(e.stdout, strings.Repeat(" ", 22)+"-> ", c.Remedy, 25, width)
+			cli.Hang(w, strings.Repeat(" ", 22)+"-> ", c.Remedy, 25, width)
 		}
 	}
 	verdict := "A messenger cannot run here as asked."
@@ -167,8 +158,8 @@ func (r *diagnosis) print(e env) {
 		const text = "A messenger can run here: %d cores on %s, receive mode %s (%s)."
 		verdict = fmt.Sprintf(text, r.Cores, r.Backend, r.Receive, r.ReceiveWhy)
 	}
-	fmt.Fprintln(e.stdout)
-	cli.Hang(e.stdout, "", verdict, 0, width)
+	fmt.Fprintln(w)
+	cli.Hang(w, "", verdict, 0, width)
 }
 
 // limitsReport is the JSON of doctor --limits.
@@ -176,14 +167,13 @@ type limitsReport struct {
 	Limits []control.Bound `json:"limits"`
 }
 
-func printLimits(w io.Writer, bounds []control.Bound) error {
-	const row = "%-25s %12s  %-10s  %s\n"
+func (r limitsReport) print(w io.Writer) {
+	const row = "%-28s %9s  %-10s  %s\n"
 	fmt.Fprintf(w, row, "SETTING", "BOUND", "FOR EACH", "OF")
-	for _, b := range bounds {
+	for _, b := range r.Limits {
 		fmt.Fprintf(w, row, b.Name, boundText(b), b.Per, b.Of)
 	}
-	_, err := fmt.Fprintln(w, "\nThese are defaults of control.Config, whose fields set them; none means that nothing is bounded.")
-	return err
+	fmt.Fprintln(w, "\nThese are defaults of control.Config, whose fields set them; none means that nothing is bounded.")
 }
 
 func boundText(b control.Bound) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -55,7 +57,7 @@ func poorMachine() *findings {
 
 func printed(r *diagnosis) string {
 	var b strings.Builder
-	r.print(env{stdout: &b})
+	r.print(&b)
 	return b.String()
 }
 
@@ -101,6 +103,9 @@ func TestDoctorTriesThisMachine(t *testing.T) {
 	if !strings.Contains(r.stdout, "A messenger can run here") {
 		t.Errorf("doctor says %s", r.stdout)
 	}
+	if s := run(t.Context(), env{stdout: clitest.Full{}, stderr: io.Discard}, []string{"doctor"}); s != cli.Failed {
+		t.Errorf("with its output on a full disk it has status %d", s)
+	}
 }
 
 func TestDoctorPrintsTheBoundsInForce(t *testing.T) {
@@ -111,9 +116,6 @@ func TestDoctorPrintsTheBoundsInForce(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-}
-
-func TestDoctorPrintsTheBoundsAsJSON(t *testing.T) {
 	got := decode[limitsReport](t, ringmsgr(t, "doctor", "--limits", "--json").want(t, 0)).Limits
 	if want := (control.Config{}).Bounds(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

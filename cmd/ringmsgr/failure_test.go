@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
-	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -227,18 +226,12 @@ func TestEchoesThatWaitForRoomKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// Messages that find the sending queue full wait for room, and are sent in order.
-func TestSendGoesOnWhereItsQueueWasFull(t *testing.T) {
-	to, err := wire.ParseAddr(serve(t, "--policy", "stateful-server").addr)
-	clitest.Must(t, err)
-	policy := control.LosslessClient()
-	cfg := control.Config{Name: wire.EntityName{Type: wire.Client, ID: "x"}, Default: &policy, Sending: control.Sending{QueueMessages: 2}}
-	s := &sender{peer: wire.Mon, messages: 2000, depth: 64, conns: 1, size: 100}
-	s.json, s.Timeout, cfg.Plane.Cores = true, time.Minute, 1
-	var out, errs clitest.Buffer
-	clitest.Must(t, s.run(t.Context(), env{stdout: &out, stderr: &errs}, cfg, to))
-	if x := decode[sent](t, result{stdout: out.String()}); x.Verified != 2000 || errs.String() != "" {
-		t.Errorf("send says %s%s", out.String(), errs.String())
+// The messages under way may be more than the usual bound of a sending queue, 256 MiB.
+func TestTheDepthAloneBoundsWhatSendHasUnderWay(t *testing.T) {
+	s := serve(t, "--policy", "stateful-server")
+	r := ringmsgr(t, "send", "--json", "--messages", "66", "--depth", "66", "--size", "4MiB", "--policy", "lossless-client", s.addr)
+	if x := decode[sent](t, r.want(t, cli.OK)); x.Verified != 66 {
+		t.Errorf("send says %s", r.stdout)
 	}
 }
 
@@ -259,12 +252,19 @@ func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	}
 }
 
+// In the handshake, and while it measures: the error has the signal that ended it.
 func TestPingEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	addr := pretender(t, func(c net.Conn) { cancel(); says("")(c) })
-	var out, errs clitest.Buffer
-	status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", addr})
-	if status != cli.Failed || !strings.Contains(errs.String(), "canceled") {
-		t.Errorf("status %d, stderr %s", status, errs.String())
+	for _, ready := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := func() { cancel(errors.New("interrupt signal received")) }
+		addr := pretender(t, func(c net.Conn) { end(); says("")(c) })
+		if ready {
+			addr = messenger(t, control.Config{}, &control.Dispatcher{Accept: func(_ *control.Conn, _ int, _ bool) { end() }})
+		}
+		var out, errs clitest.Buffer
+		status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", "--count", "1000000000", "--timeout", "1m", addr})
+		if status != cli.Failed || !strings.Contains(errs.String(), "interrupt signal received") {
+			t.Errorf("ready %v: status %d, stderr %s", ready, status, errs.String())
+		}
 	}
 }

@@ -49,62 +49,53 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	return m, nil
 }
 
-// successorListener is where successors come to.
-type successorListener struct {
-	m      *control.Messenger
-	log    *slog.Logger
-	l      net.Listener  // nil: none
-	handed chan struct{} // closed when a successor has everything
-	stop   context.CancelFunc
-	all    sync.WaitGroup
-}
-
-// offer waits for successors until close.
-func (o *succession) offer(ctx context.Context, m *control.Messenger, log *slog.Logger) (*successorListener, error) {
-	t := &successorListener{m: m, log: log, handed: make(chan struct{})}
-	ctx, t.stop = context.WithCancel(ctx)
+// offer calls serve, and meanwhile waits at --handover for successors. handed is closed when one has
+// everything: then the path is its own by now, and stays.
+func (o *succession) offer(
+	ctx context.Context, m *control.Messenger, log *slog.Logger, serve func(handed <-chan struct{}) error,
+) error {
+	handed := make(chan struct{})
 	if o.path == "" {
-		return t, nil
+		return serve(handed)
 	}
-	var err error
-	if t.l, err = control.ListenPrivate(o.path); err != nil {
-		return nil, fmt.Errorf("--handover %s: %s", o.path, cli.Cause(err))
+	l, err := control.ListenPrivate(o.path)
+	if err != nil {
+		return fmt.Errorf("--handover %s: %s", o.path, cli.Cause(err))
 	}
-	t.all.Go(func() { t.accept(ctx) })
-	return t, nil
-}
-
-// close ends it. The path stays if it is a successor's by now.
-func (t *successorListener) close() error {
-	t.stop()
-	var err error
-	if t.l != nil {
-		err = t.l.Close()
-	}
-	t.all.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	var accepts sync.WaitGroup
+	accepts.Go(func() {
+		if accept(ctx, l, m, log) {
+			close(handed)
+		}
+	})
+	err = serve(handed)
+	stop()
+	err = errors.Join(err, l.Close())
+	accepts.Wait()
 	return err
 }
 
-// accept hands over to each process that connects, until a hand-over succeeds.
-func (t *successorListener) accept(ctx context.Context) {
+// accept hands over to each process that connects, until a hand-over succeeds. Without one it returns
+// false, at the end of l.
+func accept(ctx context.Context, l net.Listener, m *control.Messenger, log *slog.Logger) bool {
 	for {
-		c, err := t.l.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
-				t.log.Error("no more hand-overs", "err", err)
+				log.Error("no more hand-overs", "err", err)
 			}
-			return
+			return false
 		}
 		handCtx, cancel := context.WithTimeout(ctx, handOverTime)
-		err = t.m.HandOver(handCtx, c.(*net.UnixConn))
+		err = m.HandOver(handCtx, c.(*net.UnixConn))
 		cancel()
 		_ = c.Close()
 		if err == nil {
-			t.log.Info("handed over")
-			close(t.handed)
-			return
+			log.Info("handed over")
+			return true
 		}
-		t.log.Warn("hand-over failed, serving on", "err", err)
+		log.Warn("hand-over failed, serving on", "err", err)
 	}
 }
 

@@ -35,18 +35,18 @@ type load struct {
 // errStalled ends a run without echoes.
 var errStalled = errors.New("no echo came")
 
-// messengersFor is the number of messengers for the connections: the address of its messenger
-// identifies a lossless session, so each needs its own.
-func (l *load) messengersFor(cfg *control.Config) int {
-	if cfg.Default.Lossy {
-		return 1
-	}
-	return l.s.conns
-}
-
+// open makes the messengers: the address of its messenger identifies a lossless session, so each
+// needs its own.
 func (l *load) open(cfg control.Config) error {
 	l.policy = *cfg.Default
-	for range l.messengersFor(&cfg) {
+	n := l.s.conns
+	if l.policy.Lossy {
+		n = 1
+	}
+	cli.GrowProcs(n * cfg.Plane.Cores)
+	// --depth bounds the queues, and all messages share the memory of one payload.
+	cfg.Sending = control.Sending{QueueBytes: -1, QueueMessages: -1, Bytes: -1}
+	for range n {
 		m, err := l.s.open(cfg, &control.Dispatcher{
 			Fast: func(c *control.Conn, m *control.Message) bool {
 				if lane, ok := c.UserData().(*lane); ok {
@@ -212,8 +212,10 @@ func (l *load) report(failed error) *sent {
 		r.Memory, r.Peak = memory.Resident, memory.Peak
 	}
 	if failed != nil {
-		f := l.failure(failed)
-		r.Error, r.Stage = f.Error, f.Stage
+		f := l.s.explain(failed, l.to)
+		if r.Error, r.Stage = f.Error, f.Stage; !errors.As(failed, new(*control.Error)) {
+			r.Stage = control.StageSession
+		}
 	}
 	return r
 }
@@ -256,7 +258,6 @@ type lane struct {
 	next     uint64                // number of the next message
 	got      uint64                // echoes, which come in order
 	answered []func(string, error) // of the messages under way, by number modulo depth
-	waiting  []func(string, error) // of messages that wait for room in the sending queue
 	failed   error
 
 	duplicates, losses, corrupt uint64
@@ -287,18 +288,11 @@ func (l *lane) payload(n uint64) []byte { return l.load.pattern.payload(l.id, n,
 func (l *lane) begin(_ int, answered func(string, error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.beginLocked(answered)
-}
-
-func (l *lane) beginLocked(answered func(string, error)) {
-	switch {
-	case l.failed != nil:
+	if l.failed != nil {
 		answered("", l.failed)
 		return
-	case len(l.waiting) > 0:
-		l.waiting = append(l.waiting, answered)
-		return
-	case len(l.spare) == 0:
+	}
+	if len(l.spare) == 0 {
 		s := &slot{}
 		s.msg.Type, s.msg.Front, s.msg.Context, s.msg.Free = ping, s.head[:], s, l.freed
 		l.spare = append(l.spare, s)
@@ -308,16 +302,7 @@ func (l *lane) beginLocked(answered func(string, error)) {
 	binary.LittleEndian.PutUint64(s.head[:], l.id)
 	binary.LittleEndian.PutUint64(s.head[8:], l.next)
 	s.msg.Data, s.msg.TID = l.payload(l.next), l.next
-	err := l.conn.Send(&s.msg)
-	if errors.Is(err, control.ErrQueueFull) {
-		room := l.conn.Room()
-		if err = l.conn.Send(&s.msg); errors.Is(err, control.ErrQueueFull) {
-			l.waiting = append(l.waiting, answered)
-			go l.resume(room)
-			return
-		}
-	}
-	if err != nil {
+	if err := l.conn.Send(&s.msg); err != nil {
 		answered("", err)
 		l.load.stop(err)
 		return
@@ -325,17 +310,6 @@ func (l *lane) beginLocked(answered func(string, error)) {
 	l.spare = l.spare[:last]
 	l.answered[l.next%uint64(len(l.answered))] = answered
 	l.next++
-}
-
-func (l *lane) resume(room <-chan struct{}) {
-	<-room
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	waiting := l.waiting
-	l.waiting = nil
-	for _, answered := range waiting {
-		l.beginLocked(answered)
-	}
 }
 
 // freed gets a message back from the messenger.
@@ -403,10 +377,6 @@ func (l *lane) fail(err error) {
 	for n := l.got; n < l.next; n++ {
 		l.answered[n%uint64(len(l.answered))]("", err)
 	}
-	for _, answered := range l.waiting {
-		answered("", err)
-	}
-	l.waiting = nil
 }
 
 func (l *lane) progress() (sent, got uint64) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // maxCores is the bound of the library.
@@ -56,13 +58,12 @@ type sessionOptions struct {
 	scope.Session
 	listen listenFlag
 	authOptions
-	networkOptions
+	via netip.AddrPort
 }
 
 func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, timeout time.Duration, bound string) {
 	o.machineOptions.register(fs, cores)
 	o.authOptions.register(fs)
-	o.networkOptions.register(fs, &o.cfg)
 	o.Session.Register(fs, &o.cfg, name, timeout, bound)
 	fs.StringArrayVar(&o.listen.texts, "listen", nil,
 		"`ADDR` to accept connections on, such as v2:127.0.0.1:6800; may be repeated")
@@ -79,7 +80,13 @@ func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, tim
 	cli.Var(fs, &o.cfg.Protocol.Compression, "compress", "",
 		"compression `METHODS` to offer and accept, a comma list of snappy, zlib, zstd, lz4; most preferred "+
 			"first", compression, "snappy", "zlib", "zstd", "lz4")
+	cli.Var(fs, &o.via, "via", "", "`IP:PORT` of a tunnel or a proxy to the peer", readVia)
+	cli.DurationVar(fs, &o.cfg.Timeouts.KeepaliveEvery, "keepalive", 0, 0,
+		"`DURATION` between keepalives; five without an answer end the connection (default none)")
 }
+
+// silentKeepalives is the number of keepalives without an answer that end a connection.
+const silentKeepalives = 5
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to
 // write. The caller closes the recording.
@@ -101,7 +108,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if err := o.authenticate(&cfg); err != nil {
 		return cfg, err
 	}
-	o.networkOptions.apply(&cfg)
+	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
+	if o.via.IsValid() {
+		cfg.Plane.Open = func(int) (uring.Driver, error) { return openDetour(cfg.Plane.Driver, o.via) }
+	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
 	}
@@ -198,7 +208,8 @@ func (o *authOptions) register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.keyring, "keyring", "", "cephx: `FILE` with our key; for serve, with those of all entities and of mon.")
 }
 
-// authenticate sets cfg.Auth. Its name and modes are set.
+// authenticate sets cfg.Auth. Its name and modes are set. Only a mon can accept with cephx on its
+// own: other daemons get the secrets for that from a cluster.
 func (o *authOptions) authenticate(cfg *control.Config) error {
 	list := cfg.Auth.Modes
 	switch {
@@ -215,7 +226,24 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	if err != nil {
 		return err
 	}
-	return o.cephx(cfg, ring, own)
+	client := cephx.ClientConfig{Name: cfg.Name, Key: own}
+	if len(list) > 0 { // else the defaults
+		client.Modes = func(wire.EntityType) []auth.Mode { return list }
+	}
+	if cfg.Name.Type == wire.Mon {
+		client.Authority, err = cephx.NewAuthority(cephx.AuthorityConfig{Entities: ring, Ciphers: o.kinds, ServiceTTL: o.ticketLife})
+		if err == nil {
+			server := cephx.ServerConfig{Own: wire.Mon, Authority: client.Authority, Modes: client.Modes}
+			cfg.Auth.Server, err = cephx.NewServer(server)
+		}
+	}
+	if err == nil {
+		cfg.Auth.Client, err = cephx.NewClient(client)
+	}
+	if err != nil {
+		return cli.Usagef("--auth cephx: %w", err)
+	}
+	return nil
 }
 
 // keyName is the entity whose key we have: monitors share the key of "mon.".
@@ -224,31 +252,6 @@ func keyName(name wire.EntityName) wire.EntityName {
 		return wire.EntityName{Type: wire.Mon}
 	}
 	return name
-}
-
-// cephx makes our ends of the authentication. Only a mon can accept on its
-// own: other daemons get the secrets for that from a cluster.
-func (o *authOptions) cephx(cfg *control.Config, ring *cephx.Keyring, own cephx.Key) (err error) {
-	var offer func(wire.EntityType) []auth.Mode // nil: the defaults
-	if list := cfg.Auth.Modes; len(list) > 0 {
-		offer = func(wire.EntityType) []auth.Mode { return list }
-	}
-	var authority *cephx.Authority
-	if cfg.Name.Type == wire.Mon {
-		mon := cephx.AuthorityConfig{Entities: ring, Ciphers: o.kinds, ServiceTTL: o.ticketLife}
-		if authority, err = cephx.NewAuthority(mon); err != nil {
-			return cli.Usagef("--auth cephx: %w", err)
-		}
-		if cfg.Auth.Server, err = cephx.NewServer(cephx.ServerConfig{Own: wire.Mon, Authority: authority, Modes: offer}); err != nil {
-			return cli.Usagef("--auth cephx: %w", err)
-		}
-	}
-	client, err := cephx.NewClient(cephx.ClientConfig{Name: cfg.Name, Key: own, Modes: offer, Authority: authority})
-	if err != nil {
-		return cli.Usagef("--auth cephx: %w", err)
-	}
-	cfg.Auth.Client = client
-	return nil
 }
 
 func ciphers(text string) (c cephx.Ciphers, err error) {

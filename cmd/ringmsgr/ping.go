@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync/atomic"
 	"time"
@@ -55,21 +56,7 @@ type pong struct {
 
 func (p *pinger) run(ctx context.Context, e env, cfg control.Config, to wire.Addr) error {
 	cli.GrowProcs(cfg.Plane.Cores)
-	answer, err := p.ping(ctx, e, cfg, to)
-	switch {
-	case cli.IsUsage(err):
-		return err
-	case err != nil:
-		return fail(e, "ping", p.json, p.explain(err, to, p.Timeout))
-	case p.json:
-		return cli.WriteJSON(e.stdout, answer)
-	}
-	answer.print(&table{e.stdout})
-	return nil
-}
-
-func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Addr) (*pong, error) {
-	trips := &trips{}
+	trips, answer := &trips{}, (*pong)(nil)
 	m, err := p.open(cfg, &control.Dispatcher{
 		// A mon sends messages to every client; their content does not matter
 		// here.
@@ -77,11 +64,17 @@ func (p *pinger) ping(ctx context.Context, e env, cfg control.Config, to wire.Ad
 		KeepaliveAck: func(*control.Conn, time.Time) { trips.end(nil) },
 		Reset:        func(*control.Conn, bool) { trips.end(control.ErrClosed) },
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		answer, err = p.measure(ctx, m, trips, to)
+		err = errors.Join(err, scope.Close(m))
 	}
-	answer, err := p.measure(ctx, m, trips, to)
-	return answer, errors.Join(err, scope.Close(m))
+	switch {
+	case cli.IsUsage(err):
+		return err
+	case err != nil:
+		return fail(e, "ping", p.json, p.explain(err, to))
+	}
+	return p.show(e, answer)
 }
 
 func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips, to wire.Addr) (*pong, error) {
@@ -95,7 +88,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		return nil, err
 	}
 	info := conn.Info()
-	defer context.AfterFunc(ctx, func() { trips.end(ctx.Err()) })()
+	defer context.AfterFunc(ctx, func() { trips.end(context.Cause(ctx)) })()
 	kind := "first" // is started from outside, and does not count
 	calls, err := cli.Loop(1, uint64(p.count)+1, 0, func(_ int, done func(string, error)) {
 		of := kind
@@ -104,7 +97,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		trips.due.Store(&ended)
 		conn.Keepalive()
 		if ctx.Err() != nil || conn.State() == control.StateClosing { // it found none under way
-			trips.end(cmp.Or(ctx.Err(), control.ErrClosed))
+			trips.end(cmp.Or(context.Cause(ctx), control.ErrClosed))
 		}
 	})
 	if err != nil {
@@ -120,7 +113,8 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	return &pong{negotiated: n, Handshake: cli.Microseconds(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }
 
-func (a *pong) print(t *table) {
+func (a *pong) print(w io.Writer) {
+	t := &table{w}
 	a.rows(t)
 	t.row("compression", "%s", a.Compression)
 	t.row("backend", "%s", a.Backend)

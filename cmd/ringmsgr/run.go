@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ func shapes(json string) string {
 
 // run is the whole program. It ends early when ctx does.
 func run(ctx context.Context, e env, args []string) int {
+	e.stdout = cli.NewOutput(e.stdout)
 	root := &cobra.Command{Use: "ringmsgr", Short: "a messenger for the Ceph protocols msgr2 and msgr1"}
 	root.AddCommand(commands(e)...)
 	return cli.Run(ctx, root, e.stdout, e.stderr, args)
@@ -42,6 +44,19 @@ func main() {
 	cli.Main(func(ctx context.Context, args []string) int {
 		return run(ctx, env{os.Stdin, os.Stdout, os.Stderr, nil}, args)
 	})
+}
+
+// report is the result of a command: it is written as JSON, or for people.
+type report interface{ print(w io.Writer) }
+
+// show writes the result of a command to standard output.
+func (o *machineOptions) show(e env, r report) error {
+	if o.json {
+		return cli.WriteJSON(e.stdout, r)
+	}
+	r.print(e.stdout)
+	_, err := e.stdout.Write(nil) // cli.Output: the first error there was
+	return err
 }
 
 // table is a report for people: a name and a text in each row.
@@ -71,10 +86,9 @@ func round(v float64, n int) float64 {
 
 // fail reports a failure, and returns ErrReported.
 func fail(e env, name string, asJSON bool, f failure) error {
-	if !asJSON {
-		fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
-	} else if err := cli.WriteJSON(e.stdout, f); err != nil {
-		return err
+	if asJSON {
+		return cmp.Or(cli.WriteJSON(e.stdout, f), cli.ErrReported)
 	}
+	fmt.Fprintf(e.stderr, "ringmsgr %s: %s: %s\n", name, f.Stage, f.Error)
 	return cli.ErrReported
 }

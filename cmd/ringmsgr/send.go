@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 func sendCommand(e env) *cobra.Command {
@@ -59,7 +61,7 @@ if it could not connect:
 			}
 			return n, err
 		})
-	cli.BytesVar(fs, &s.size, "size", 64, 0, maxPayload, "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
+	cli.BytesVar(fs, &s.size, "size", 64, 0, int64(frame.DefaultLimits().Data), "payload of a message: `BYTES`, such as 64, 16KiB or 4MiB")
 	cli.IntVar(fs, &s.depth, "depth", 16, 1, maxDepth, "`NUMBER` of messages under way on each connection")
 	cli.IntVar(fs, &s.conns, "conns", 1, 1, maxConns, "`NUMBER` of connections")
 	return c
@@ -77,9 +79,8 @@ type sender struct {
 
 // Bounds of one run.
 const (
-	maxDepth   = 1 << 16
-	maxConns   = 1 << 12
-	maxPayload = 256 << 20
+	maxDepth = 1 << 16
+	maxConns = 1 << 12
 )
 
 // sent is the JSON of a run.
@@ -133,7 +134,6 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	}
 
 	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
-	cli.GrowProcs(l.messengersFor(&cfg) * cfg.Plane.Cores)
 	err := l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)
@@ -142,7 +142,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	case cli.IsUsage(err):
 		return errors.Join(err, l.close())
 	case err != nil:
-		f := s.explain(err, to, s.Timeout)
+		f := s.explain(err, to)
 		if f.Stage == control.StageIdent && l.policy.Lossy && s.conns > 1 {
 			f.Error += "; several lossy connections need a server that keeps no sessions"
 		}
@@ -159,19 +159,8 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	if e := l.close(); e != nil && err == nil {
 		return e
 	}
-	return s.print(e, r)
-}
-
-func (s *sender) print(e env, r *sent) error {
-	if s.json {
-		if err := cli.WriteJSON(e.stdout, r); err != nil {
-			return err
-		}
-	} else {
-		r.print(&table{e.stdout})
-	}
-	if r.Error == "" {
-		return nil
+	if err := s.show(e, r); err != nil || r.Error == "" {
+		return err
 	}
 	if !s.json {
 		fmt.Fprintf(e.stderr, "ringmsgr send: %s\n", r.Error)
@@ -179,7 +168,8 @@ func (s *sender) print(e env, r *sent) error {
 	return cli.ErrReported
 }
 
-func (r *sent) print(t *table) {
+func (r *sent) print(w io.Writer) {
+	t := &table{w}
 	r.rows(t)
 	loss := "lossless"
 	if r.Lossy {
@@ -193,12 +183,4 @@ func (r *sent) print(t *table) {
 	t.latency("latency", r.Latency, "")
 	t.row("memory", "%s resident, %s at most", cli.Bytes(r.Memory), cli.Bytes(r.Peak))
 	t.row("reconnects", "%d", r.Reconnects)
-}
-
-func (l *load) failure(err error) failure {
-	f := l.s.explain(err, l.to, l.s.Timeout)
-	if ce := (*control.Error)(nil); !errors.As(err, &ce) {
-		f.Stage = control.StageSession
-	}
-	return f
 }

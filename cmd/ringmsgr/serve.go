@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,7 +114,8 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 		return err
 	}
 	s.monitor.m.Store(m)
-	return errors.Join(scope.Stats(m, s.stats, func() error { return s.serve(ctx, e, m, &cfg) }), scope.Close(m))
+	serve := func(handed <-chan struct{}) error { return s.serve(ctx, e, m, &cfg, handed) }
+	return errors.Join(scope.Stats(m, s.stats, func() error { return s.offer(ctx, m, cfg.Logger, serve) }), scope.Close(m))
 }
 
 // begin makes the messenger, or continues that of another process.
@@ -129,23 +131,18 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 	return s.takeOver(ctx, cfg, d)
 }
 
-// serve runs until it is told to end, or has a successor.
-func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config) (err error) {
-	successors, err := s.offer(ctx, m, cfg.Logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, successors.close()) }()
+// serve runs until it is told to end, or has handed over to a successor.
+func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config, handed <-chan struct{}) error {
 	if err := s.ready(e, m, cfg.Default.Name); err != nil {
 		return err
 	}
 	end := served{}
 	select {
 	case <-ctx.Done():
-	case <-successors.handed:
+	case <-handed:
 		end.HandedOver = true
 		s.lingers(ctx, m)
-	case err = <-m.Failures():
+	case err := <-m.Failures():
 		return fmt.Errorf("a core broke: %w", err)
 	}
 	draining, cancel := context.WithTimeout(context.Background(), s.drain)
@@ -160,38 +157,33 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 		return err
 	}
 	end.count(&st)
-	if s.json {
-		return cli.WriteJSON(e.stdout, end)
-	}
-	return end.print(e)
+	return s.show(e, &end)
 }
 
-func (s *served) print(e env) error {
+func (s *served) print(w io.Writer) {
 	word := "ended"
 	if s.HandedOver {
 		word = "handed over"
 	}
-	_, err := fmt.Fprintf(e.stdout, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
+	fmt.Fprintf(w, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
 		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
-	return err
 }
 
 func (s *server) ready(e env, m *control.Messenger, policy string) error {
 	info := m.Driver()
-	l := listening{
+	return s.show(e, &listening{
 		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: len(m.Cores()),
 		Backend: string(info.Backend), Fallback: info.Fallback,
-	}
-	if s.json {
-		return cli.WriteJSON(e.stdout, l)
-	}
+	})
+}
+
+func (l *listening) print(w io.Writer) {
 	var addrs []string
 	for _, a := range l.Listening {
 		addrs = append(addrs, a.String())
 	}
-	_, err := fmt.Fprintf(e.stdout, "listening %s as %s, policy %s, cores %d, backend %s\n",
+	fmt.Fprintf(w, "listening %s as %s, policy %s, cores %d, backend %s\n",
 		strings.Join(addrs, " "), l.Name, l.Policy, l.Cores, l.Backend)
-	return err
 }
 
 func (s *served) count(st *control.Stats) {

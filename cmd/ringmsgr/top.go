@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -35,7 +33,7 @@ On a terminal it draws each interval until it is interrupted, as much as there i
 for; otherwise use --once or --json. A process that hands over to a successor is
 followed if it was named by path.` + shapes(`{"time":"...","pid":N,"messenger":{...},"conns":[{...}]}
 one for each interval: the statistics as the process serves them, with all counters and no
-rates; see Snapshot in "go doc ./control" (jq '.messenger.cores[0]', for example)`),
+rates; see "go doc control/internal/stats.Snapshot" (jq '.messenger.cores[0]', for example)`),
 		RunE: func(c *cobra.Command, args []string) error { return t.run(c.Context(), e, args) },
 	}
 	fs := c.Flags()
@@ -57,7 +55,7 @@ type top struct {
 const topPatience = 3
 
 func (t *top) run(ctx context.Context, e env, args []string) error {
-	_, _, terminal := terminalSize(e.stdout)
+	_, _, terminal := cli.Terminal(e.stdout)
 	live := !t.once && !t.json
 	if live && !terminal {
 		return cli.Usagef("the output is no terminal: use --once or --json")
@@ -78,7 +76,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		case t.json:
 			err = cli.WriteJSON(e.stdout, now)
 		case live:
-			width, height, _ := terminalSize(e.stdout)
+			width, height, _ := cli.Terminal(e.stdout)
 			_, err = io.WriteString(e.stdout, "\x1b[H\x1b[2J"+fit(text, width, height))
 		default:
 			_, err = io.WriteString(e.stdout, text)
@@ -105,22 +103,6 @@ func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Sna
 		}
 	}
 	return nil, err
-}
-
-// terminalSize is the size of the terminal that w is, if it is one.
-func terminalSize(w io.Writer) (width, height int, ok bool) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0, 0, false
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, 0, false
-	}
-	if size.Col == 0 || size.Row == 0 {
-		return 80, 24, true
-	}
-	return int(size.Col), int(size.Row), true
 }
 
 // fit cuts a text to a screen.
@@ -176,13 +158,13 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 		before = now
 	}
 	f := &topFrame{Snapshot: now, seconds: now.Time.Sub(before.Time).Seconds()}
+	cores := map[int]dataplane.CoreStats{} // without a core that was added meanwhile
+	for _, c := range before.Messenger.Cores {
+		cores[c.Core] = c
+	}
 	for i := range now.Messenger.Cores {
-		c, old := &now.Messenger.Cores[i], &dataplane.CoreStats{} // of a core that was added meanwhile
-		for j := range before.Messenger.Cores {
-			if b := &before.Messenger.Cores[j]; b.Core == c.Core {
-				old = b
-			}
-		}
+		c := &now.Messenger.Cores[i]
+		old := cores[c.Core]
 		t := topCore{
 			CoreStats: c, cpu: -1, writes: f.per(old.Writes, c.Writes), syscall: f.per(old.Driver.Syscalls, c.Driver.Syscalls),
 			topRates: topRates{
@@ -197,16 +179,13 @@ func newTopFrame(before, now *control.Snapshot) *topFrame {
 		f.total.bytesIn, f.total.bytesOut = f.total.bytesIn+t.bytesIn, f.total.bytesOut+t.bytesOut
 		f.cores = append(f.cores, t)
 	}
-	olds := make(map[uint64]*dataplane.HandlerStats, len(before.Conns))
+	olds := make(map[uint64]dataplane.HandlerStats, len(before.Conns)) // without those that are younger than the interval
 	for i := range before.Conns {
-		olds[before.Conns[i].ID] = &before.Conns[i].IO
+		olds[before.Conns[i].ID] = before.Conns[i].IO
 	}
 	for i := range now.Conns {
 		c := &now.Conns[i]
 		a, b := olds[c.ID], &c.IO
-		if a == nil {
-			a = &dataplane.HandlerStats{} // it is younger than the interval
-		}
 		f.conns = append(f.conns, topConn{c, topRates{
 			f.per(a.MessagesIn, b.MessagesIn), f.per(a.MessagesOut, b.MessagesOut),
 			f.per(a.BytesIn, b.BytesIn), f.per(a.BytesOut, b.BytesOut),
@@ -272,7 +251,11 @@ func (f *topFrame) render(o topOrder) string {
 			c.IO.AckLag, c.IO.Queued, c.IO.Sent, c.coreText(), max(c.Counters.Ready, 1)-1, c.policyText())
 	}
 	_ = t.Flush()
-	return b.String()
+	lines := strings.Split(b.String(), "\n")
+	for i, line := range lines {
+		lines[i] = clean(line) // an abstract socket may be that of any user
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (r *topRates) text() (in, out, bytesIn, bytesOut string) {

@@ -79,7 +79,7 @@ func TestTopDrawsWhatHappened(t *testing.T) {
 			}
 		}
 	}
-	now.Conns[3].Entity, now.Conns[3].Error = "client.\x1b[2J", "refused\u009b2J"
+	now.Conns[3].Entity, now.Conns[3].Error, now.Conns[3].Policy, now.Messenger.Backend = "client.\x1b[2J", "refused\u009b2J", "\x1b", "\x1b"
 	hostile := newTopFrame(before, now).render(topOrders["rate"])
 	if strings.ContainsAny(hostile, "\x1b\u009b") || !strings.Contains(hostile, "client.?[2J") {
 		t.Errorf("what a peer says controls the terminal: %q", hostile)
@@ -143,20 +143,6 @@ func TestTopFindsAProcessByItsNumber(t *testing.T) {
 	now := decode[control.Snapshot](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", fmt.Sprint(os.Getpid())).want(t, cli.OK))
 	if now.PID != os.Getpid() {
 		t.Errorf("%+v", now)
-	}
-}
-
-func TestTopIsCalledRightly(t *testing.T) {
-	for _, c := range []struct{ args, says string }{
-		{"top", "usage: ringmsgr top PID|SOCKET"},
-		{"top 1 2", "usage: ringmsgr top PID|SOCKET"},
-		{"top 1", "no terminal"},
-		{"top --once --every 1ms 1", `--every "1ms"`},
-		{"top --once --sort size 1", "want rate"},
-	} {
-		if r := ringmsgr(t, strings.Fields(c.args)...).want(t, cli.Usage); !strings.Contains(r.stderr, c.says) {
-			t.Errorf("%s: %s", c.args, r.stderr)
-		}
 	}
 }
 

@@ -22,10 +22,10 @@ type ClientExchange interface {
 	// order of preference, and the payload of the method. It is called first, and once
 	// more after each BadMethod that returned nil.
 	Request(ctx context.Context) (Method, []Mode, []byte, error)
-	// BadMethod reports that the acceptor refused method m with result, a negative errno, and
-	// lists the methods and modes that it allows for this peer. The list of modes is not
-	// filtered by method (Ceph's ProtocolV2.cc). It returns nil if Request has another offer;
-	// else an error wrapping [ErrNoMethod], [ErrNoMode] or [Refused].
+	// BadMethod reports that the acceptor refused method m of the last Request with result, a
+	// negative errno, and lists the methods and modes that it allows for this peer. The list of
+	// modes is not filtered by method (Ceph's ProtocolV2.cc). It returns nil if Request has another
+	// offer; else an error wrapping [ErrNoMethod], [ErrNoMode] or [Refused].
 	BadMethod(ctx context.Context, m Method, result int32, methods []Method, modes []Mode) error
 	// ReplyMore takes the payload of AUTH_REPLY_MORE and returns the payload of the
 	// AUTH_REQUEST_MORE that answers it.

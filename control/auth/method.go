@@ -66,7 +66,7 @@ func parse[T ~uint32](m *T, names map[T]string, text []byte, kind string) error 
 // example "secure crc". An empty list or a repeated mode is an error.
 func ParseModes(s string) ([]Mode, error) {
 	var modes []Mode
-	for _, f := range fields(s) {
+	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
 		var m Mode
 		if err := m.UnmarshalText([]byte(f)); err != nil {
 			return nil, err
@@ -88,10 +88,6 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *Mode) UnmarshalText(text []byte) error {
 	return parse(m, modeNames, text, "connection mode")
-}
-
-func fields(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 
 // PickMode makes the acceptor's choice (Ceph's AuthRegistry.cc): the first of the connector's

@@ -235,7 +235,7 @@ func usePools(ctx context.Context, t *testing.T, cl *rados.Cluster) {
 	if err != nil || !slices.Contains(names, "managed") {
 		t.Errorf("%q, %v", names, err)
 	}
-	if _, err := cl.CreatePool(ctx, "managed"); err != nil && !errors.Is(err, fs.ErrExist) {
+	if _, err := cl.CreatePool(ctx, "managed"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a pool that there is: %v", err)
 	}
 	if err := p.Delete(ctx); !errors.Is(err, syscall.EPERM) { // the monitors do not allow it

@@ -108,7 +108,7 @@ func letClientIn(t *testing.T, c *cluster) {
 	check(t, m.Start(session.Dispatcher(), &control.Dispatcher{Accept: func(conn *control.Conn, _ int, _ bool) { accepted <- conn }}))
 	ctx := within(t, patience)
 	check(t, session.Open(ctx, m))
-	check(t, msgrtest.Until(ctx, func() bool { return !store.NeedRefresh(time.Now()) }))
+	check(t, msgrtest.Until(ctx, func() bool { return !keys.RenewAt().IsZero() }))
 	addrs, err := m.Bind(loopbackPort())
 	check(t, err)
 

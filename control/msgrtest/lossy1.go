@@ -39,7 +39,7 @@ func EstablishLossy1(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire
 	}
 	defer s.Wipe()
 	answer, err := s.Ask(ctx, wire1.Connect{
-		Features: wire.FeaturesPacific, HostType: uint32(cfg.Name.Type), GlobalSeq: 1,
+		Features: wire.FeaturesPacific, HostType: cfg.Name.Type, GlobalSeq: 1,
 		Protocol: wire1.Protocol(cfg.Name.Type, wire.OSD), Flags: wire1.FlagLossy,
 	})
 	switch {

@@ -65,23 +65,17 @@ func DialPeer(ctx context.Context, cfg PeerConfig, to wire.Addr) *Peer {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(cfg.From, 0))
 	}
 	conn, err := d.DialContext(ctx, "tcp", to.AddrPort.String())
-	return newPeer(ctx, cfg, conn, err, to, false)
+	if err != nil {
+		return &Peer{cfg: cfg, err: fmt.Errorf("msgrtest: %w", err)}
+	}
+	return PeerOn(ctx, cfg, conn, to)
 }
 
 // PeerOn is a Peer on a connection that the caller has made: it dialled to, or, if that is
 // the zero value, accepted. ctx bounds the whole script. The caller owns the connection, and
 // may use it after Codecs.
 func PeerOn(ctx context.Context, cfg PeerConfig, conn net.Conn, to wire.Addr) *Peer {
-	return newPeer(ctx, cfg, conn, nil, to, to == (wire.Addr{}))
-}
-
-func newPeer(ctx context.Context, cfg PeerConfig, conn net.Conn, err error, to wire.Addr, accepted bool) *Peer {
-	p := &Peer{cfg: cfg, ctx: ctx, accepted: accepted, target: cmp.Or(cfg.Reached, to)}
-	if err != nil {
-		p.err = fmt.Errorf("msgrtest: %w", err)
-		return p
-	}
-	p.conn = conn
+	p := &Peer{cfg: cfg, ctx: ctx, conn: conn, accepted: to == (wire.Addr{}), target: cmp.Or(cfg.Reached, to)}
 	deadline, _ := ctx.Deadline()
 	p.fail(conn.SetDeadline(deadline))
 	return p

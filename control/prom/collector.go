@@ -62,16 +62,16 @@ func named(name string, opts ...Option) *Collector {
 	c.latency = desc("core_latency_seconds",
 		"Sampled latencies: queue is from Send to a write, dispatch in the dispatchers, ack from a write to the ack.", "core", "of")
 	c.steered = desc("steered_total", "New connections by the rule that chose their core.", "addr", "rule")
-	of := func(prefix, help string, names []string, t reflect.Type) []field {
+	of := func(prefix string, names []string, t reflect.Type) []field {
 		return (&set{
-			prefix: prefix, labels: labels, names: names, help: help,
+			prefix: prefix, labels: labels, names: names,
 			gauges: map[string]bool{"driver_in_flight": true, "throttled_for_ns": true},
 			skip:   map[string]bool{"core": true, "latency": true, "stalled": true, "counters": true, "steering": true},
 		}).of(t)
 	}
-	c.messenger = of("ringmsgr", "Messenger", nil, reflect.TypeFor[control.Stats]())
-	c.counters = of("ringmsgr", "Messenger", nil, reflect.TypeFor[control.Counters]())
-	c.cores = of("ringmsgr_core", "Core", []string{"core"}, reflect.TypeFor[dataplane.CoreStats]())
+	c.messenger = of("ringmsgr", nil, reflect.TypeFor[control.Stats]())
+	c.counters = of("ringmsgr", nil, reflect.TypeFor[control.Counters]())
+	c.cores = of("ringmsgr_core", []string{"core"}, reflect.TypeFor[dataplane.CoreStats]())
 	for _, o := range opts {
 		o(c)
 	}
@@ -315,7 +315,6 @@ type set struct {
 	names  []string          // of the labels that vary, without the label of a group
 	gauges map[string]bool   // names of unsigned numbers that may go down
 	skip   map[string]bool
-	help   string // begins the text of metrics that have no text in help
 }
 
 // of are the metrics of a structure.
@@ -373,7 +372,6 @@ func (s *set) number(name, label string, t reflect.Type, labels []string) (field
 	if label != "" {
 		full = name + "_" + label
 	}
-	words := strings.ReplaceAll(name, "_", " ")
 	metric := s.prefix + "_" + name
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
@@ -384,7 +382,6 @@ func (s *set) number(name, label string, t reflect.Type, labels []string) (field
 		} else {
 			metric += "_total"
 		}
-		words = "seconds of " + strings.TrimSuffix(words, " ns")
 	case t.Kind() == reflect.Uint64 && !s.gauges[full]:
 		metric += "_total"
 	case t.Kind() == reflect.Uint64, t.Kind() == reflect.Int, t.Kind() == reflect.Int64, t.Kind() == reflect.Bool:
@@ -395,11 +392,7 @@ func (s *set) number(name, label string, t reflect.Type, labels []string) (field
 	default:
 		return f, false
 	}
-	text := help[metric]
-	if text == "" {
-		text = s.help + ": " + words + "."
-	}
-	f.desc = prometheus.NewDesc(metric, text, labels, s.labels)
+	f.desc = prometheus.NewDesc(metric, help[metric], labels, s.labels)
 	return f, true
 }
 
@@ -424,8 +417,7 @@ func collect(out chan<- prometheus.Metric, v reflect.Value, list []field, values
 	}
 }
 
-// help has the texts of metrics whose names do not explain them. The texts of control.Stats,
-// Counters and dataplane.CoreStats say more.
+// help has the texts of metrics. Those of control.Stats, Counters and dataplane.CoreStats say more.
 var help = map[string]string{
 	"ringmsgr_open":                      "Connections now, those without a socket included.",
 	"ringmsgr_standby":                   "Sessions without a socket that wait for their peer.",
@@ -493,9 +485,20 @@ var help = map[string]string{
 	"ringmsgr_core_reads_total":          "Direct reads that brought bytes.",
 	"ringmsgr_core_writes_total":         "Gathered writes.",
 	"ringmsgr_core_frames_in_total":      "Frames that were received.",
+	"ringmsgr_core_acks_in_total":        "Received frames that are acks.",
+	"ringmsgr_core_refused_total":        "Accepted sockets that were closed at once.",
+	"ringmsgr_core_accept_pauses_total":  "Times that a listener paused because it refused many sockets.",
+	"ringmsgr_core_control_pauses_total": "Times that a connection was not read for a while because it brought too many frames without use.",
+	"ringmsgr_core_files_total":          "Requests on files, the bytes that they read and wrote, syncs, and the requests that these made durable.",
+	"ringmsgr_core_files_open":           "Files that are open.",
+	"ringmsgr_core_files_ops":            "Requests on files that have not ended.",
+	"ringmsgr_core_files_waiting":        "Requests on files that wait for their turn.",
+	"ringmsgr_core_files_uncommitted":    "Requests on files that no sync covers yet.",
+	"ringmsgr_core_files_held_bytes":     "Bytes of buffers that reads of files hold.",
 }
 
 // bytesOf are the numbers of bytes whose names do not say so.
 var bytesOf = map[string]bool{
 	"in_flight": true, "in_flight_limit": true, "sending": true, "sending_limit": true, "pool_in_use": true, "pool_kept": true,
+	"files_held": true,
 }

@@ -180,12 +180,21 @@ func TestTheBucketsOfALatencyAddUp(t *testing.T) {
 	}
 }
 
-// The names are as Prometheus wants them.
+// The names are as Prometheus wants them, and each metric has a text, which says "bytes" only if the name does.
 func TestTheLinterOfPrometheusIsContent(t *testing.T) {
-	problems, err := testutil.CollectAndLint(prom.New(busy(t, 1), prom.Conns()))
+	m := busy(t, 1)
+	problems, err := testutil.CollectAndLint(prom.New(m, prom.Conns()))
 	must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for name, f := range scrape(t, prom.Handler(m, prom.Conns())) {
+		if !strings.HasPrefix(name, "ringmsgr_") {
+			continue
+		}
+		if text := f.GetHelp(); text == "" || strings.HasPrefix(text, "Bytes ") && !strings.Contains(name, "bytes") {
+			t.Errorf("%s has the text %q", name, text)
+		}
 	}
 }
 

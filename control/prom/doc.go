@@ -5,6 +5,10 @@
 //
 //	http.Handle("/metrics", prom.Handler(messenger))
 //
+// It is not published yet. Until it is, a program requires it, as the library, by a path:
+//
+//	go mod edit -require=github.com/ringmsgr/ringmsgr/control/prom@v0.0.0 -replace=github.com/ringmsgr/ringmsgr/control/prom=../ringmsgr/control/prom
+//
 // A program that has other metrics registers a Collector beside them. A scrape costs as much
 // as Messenger.Stats: it waits for the next turn of each core, and allocates. Between scrapes
 // there is no cost.

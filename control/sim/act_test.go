@@ -23,6 +23,9 @@ func (w *world) act() {
 	if n.m == nil {
 		return
 	}
+	if w.plan.pauses && w.more.IntN(4) == 0 {
+		w.pause(n)
+	}
 	switch k := w.rng.IntN(100); {
 	case k < 60:
 		w.traffic(n)
@@ -67,13 +70,20 @@ func (w *world) traffic(n *node) {
 	w.woken = true
 	middle, data := w.sizes()
 	count := 1 + w.rng.IntN(w.plan.burst)
+	send := func(l *lane, wait bool) {
+		if w.plan.calls && w.more.IntN(2) == 0 {
+			l.call(middle, data, wait)
+			return
+		}
+		l.send(middle, data, wait, simMessage)
+	}
 	switch w.rng.IntN(4) {
 	case 0:
 		cores := n.cores()
 		core := cores[w.rng.IntN(len(cores))]
 		err := core.Do(func(*loop.Core) {
 			for range count {
-				ch.lanes[w.rng.IntN(len(ch.lanes))].send(middle, data, false, false)
+				send(ch.lanes[w.rng.IntN(len(ch.lanes))], false)
 			}
 		})
 		if err != nil {
@@ -81,12 +91,35 @@ func (w *world) traffic(n *node) {
 		}
 	case 1:
 		for _, l := range ch.lanes {
-			l.send(middle, data, true, false)
+			send(l, true)
 		}
 	default:
 		for range count {
-			ch.lanes[w.rng.IntN(len(ch.lanes))].send(middle, data, false, false)
+			send(ch.lanes[w.rng.IntN(len(ch.lanes))], false)
 		}
+	}
+}
+
+// pause has a user stop a connection for a while.
+func (w *world) pause(n *node) {
+	list := n.m.Conns()
+	if len(list) == 0 {
+		return
+	}
+	c := list[w.more.IntN(len(list))]
+	w.net.Note("node %d pauses conn %d in state %v", n.id, c.ID(), c.State())
+	w.cover.Pauses++
+	v := n.watch(c)
+	v.paused, v.came, w.woken = true, 0, true
+	c.Pause()
+	w.net.After(time.Duration(w.more.Int64N(int64(8*time.Second))), func() { v.paused = false; n.resume(c) })
+}
+
+// resume ends a pause, or a hold at a break point, unless the user has stopped the connection.
+func (n *node) resume(c *control.Conn) {
+	if !n.watch(c).paused {
+		n.w.woken = true
+		c.Resume()
 	}
 }
 
@@ -174,15 +207,8 @@ func (n *node) markDown(c *control.Conn) {
 	c.MarkDown()
 }
 
-// drain is a Drain under way. One in eleven seeds has some.
-type drain struct {
-	process int
-	conn    *control.Conn
-	cancel  context.CancelFunc
-	err     error
-}
-
-// drain ends a connection in good order, or not, while everything goes on.
+// drain ends a connection in good order, or not, while everything goes on: without an error everything
+// has arrived that Send took. One in eleven seeds has some.
 func (n *node) drain(c *control.Conn) {
 	w, v := n.w, n.watch(c)
 	if v.drains || v.down {
@@ -192,40 +218,26 @@ func (n *node) drain(c *control.Conn) {
 	w.cover.Drains++
 	v.drains = true
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &drain{process: n.process, conn: c, cancel: cancel}
-	n.draining = append(n.draining, d)
+	n.draining = append(n.draining, cancel)
 	w.net.After(w.span(20*time.Second), func() { cancel(); w.woken = true })
-	go func() {
-		d.err = c.Drain(ctx)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.drained = append(n.drained, d)
-	}()
-	w.still() // from here on there is no reset event
-}
-
-// collectDrains takes the results of Drain: with nil everything has arrived that Send took.
-func (n *node) collectDrains() {
-	n.mu.Lock()
-	drained := n.drained
-	n.drained = nil
-	n.mu.Unlock()
-	for _, d := range drained {
-		w := n.w
-		d.cancel()
-		if d.process != n.process || n.ending {
-			continue
+	process := n.process
+	var err error
+	w.apart(func() { err = c.Drain(ctx) }, func() {
+		cancel()
+		if process != n.process || n.ending {
+			return
 		}
-		w.net.Note("node %d conn %d: drained: %v", n.id, d.conn.ID(), d.err)
+		w.net.Note("node %d conn %d: drained: %v", n.id, c.ID(), err)
 		switch {
-		case d.err == nil:
+		case err == nil:
 			w.cover.Drained++
-			n.checkDrained(d.conn)
-		case !errors.Is(d.err, control.ErrUndelivered) && !errors.Is(d.err, control.ErrClosed) && !errors.Is(d.err, context.Canceled):
-			w.fail("node %d conn %d: drain: %v", n.id, d.conn.ID(), d.err)
+			n.checkDrained(c)
+		case !errors.Is(err, control.ErrUndelivered) && !errors.Is(err, control.ErrClosed) && !errors.Is(err, context.Canceled):
+			w.fail("node %d conn %d: drain: %v", n.id, c.ID(), err)
 		}
-		n.watch(d.conn).down = true
-	}
+		v.down = true
+	})
+	w.still() // from here on there is no reset event
 }
 
 // endDrains gives up those under way: a peer comes back by another connection then.
@@ -234,8 +246,9 @@ func (w *world) endDrains() {
 		return
 	}
 	for _, n := range w.nodes {
-		for _, d := range n.draining {
-			d.cancel()
+		for _, cancel := range n.draining {
+			cancel()
+			w.woken = true
 		}
 		n.draining = nil
 	}
@@ -297,8 +310,11 @@ func (w *world) limits(n *node) {
 func (n *node) cancelSends() {
 	for _, ch := range n.channels {
 		for _, l := range ch.lanes {
-			if l.waiting != nil {
-				l.waiting.cancel()
+			if b := l.waiting; b != nil {
+				if c := b.p.call; c != nil {
+					c.canceled = true
+				}
+				b.cancel()
 				n.w.woken = true
 			}
 		}
@@ -349,23 +365,27 @@ var errBreak = errors.New("fault at a break point")
 // faults or stalls at random break points.
 type breaks struct {
 	w     *world
+	n     *node
 	every int
 
-	mu  sync.Mutex
-	rng *rand.Rand
+	mu       sync.Mutex
+	rng, how *rand.Rand
 }
 
-// strike says whether this break point disturbs, and for how long it stalls.
-func (b *breaks) strike() (strikes bool, stall time.Duration) {
+// strike is the fault at this break point, nil: it does not disturb, and for how long it stalls.
+func (b *breaks) strike() (fault error, stall time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.every == 0 || b.w.quiet || b.rng.IntN(b.every) != 0 {
-		return false, 0
+		return nil, 0
 	}
 	if b.rng.IntN(3) == 0 {
 		stall = time.Duration(b.rng.IntN(12_000)) * time.Millisecond
 	}
-	return true, stall
+	if !b.w.plan.stops {
+		return errBreak, stall
+	}
+	return []error{errBreak, probe.ErrReset, probe.ErrHalfClose}[b.how.IntN(3)], stall
 }
 
 // At implements probe.Probe.
@@ -374,21 +394,26 @@ func (b *breaks) At(ctx context.Context, e probe.Event) error {
 	case e.Step == probe.SocketDecided:
 		return nil // there is nothing to break
 	case e.When == probe.Data:
-		if strikes, _ := b.strike(); strikes {
-			b.w.cover.struck()
-			return errBreak
+		fault, stall := b.strike()
+		if fault == nil {
+			return nil
 		}
-		return nil
+		b.w.cover.struck()
+		if c, ok := e.Conn.(*control.Conn); ok && stall > 0 && b.w.plan.stops {
+			b.w.net.After(stall, func() { b.n.resume(c) })
+			return probe.ErrHold
+		}
+		return fault
 	case e.When == probe.After && e.Step == probe.FrameWrite:
 		b.w.cover.wrote(e.Tag)
 	}
-	strikes, stall := b.strike()
-	if !strikes {
+	fault, stall := b.strike()
+	if fault == nil {
 		return nil
 	}
 	b.w.cover.struck()
 	if stall == 0 {
-		return errBreak
+		return fault
 	}
 	over := make(chan struct{})
 	stop := simClock{b.w.nodes[0]}.AfterFunc(stall, func() { close(over) })

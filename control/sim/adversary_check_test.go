@@ -116,9 +116,7 @@ func (a *adversary) message(n *node, c *control.Conn, m *control.Message) bool {
 	switch {
 	case n.ending:
 	case w.rng.IntN(4) == 0 && !w.quiet:
-		m.Retain()
-		n.kept = append(n.kept, m)
-		w.net.After(w.span(2*time.Second), func() { n.let(m) })
+		n.keep(m, w.span(2*time.Second))
 	case w.rng.IntN(4) == 0:
 		a.sendTo(n, c, 1)
 	}
@@ -157,7 +155,7 @@ const frameSlack = 4 << 10
 func (a *adversary) checkStats(each bool) {
 	w := a.w
 	for _, n := range w.nodes {
-		if n.m == nil || w.failed || n.resizing != nil {
+		if n.m == nil || w.failed || n.resizing {
 			continue
 		}
 		st := n.stats()

@@ -185,7 +185,7 @@ func (s *foeSocket) hearSession1() bool {
 func (s *foeSocket) connect() wire1.Connect {
 	a := s.a
 	c := wire1.Connect{
-		Features: wire.FeaturesPacific, HostType: uint32(s.name.Type), GlobalSeq: 1, Protocol: wire1.Protocol(s.name.Type, wire.OSD),
+		Features: wire.FeaturesPacific, HostType: s.name.Type, GlobalSeq: 1, Protocol: wire1.Protocol(s.name.Type, wire.OSD),
 	}
 	if s.feigns {
 		return c
@@ -203,7 +203,7 @@ func (s *foeSocket) connect() wire1.Connect {
 		a.did("v1: connect with any features")
 	}
 	if a.rng.IntN(16) == 0 {
-		c.HostType, c.Protocol, c.Flags = uint32(a.number()), uint32(a.number()), uint8(a.rng.Uint32())
+		c.HostType, c.Protocol, c.Flags = wire.EntityType(a.number()), uint32(a.number()), uint8(a.rng.Uint32())
 		a.did("v1: connect as any type")
 	}
 	return c

@@ -116,7 +116,7 @@ func runAdversary(t testing.TB, seed uint64, protocol simProtocol, trace io.Writ
 	plan := newAdversaryPlan(rng)
 	plan.resizes = !plan.foe.calm && seed%4 == 0
 	plan.protocol = cmp.Or(protocol, protocolOf(seed, true))
-	w := newWorld(t, seed, plan, rng, trace, nil)
+	w := newWorld(t, seed, plan, rng, nil, trace, nil)
 	foe := w.foe
 	foe.begin()
 	for range w.plan.actions {
@@ -220,10 +220,10 @@ func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {
 }
 
 var adversaryRegressions = []regression{
-	{22, simMsgr2, "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
-	{8, simMsgr1, "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
-	{988, simMsgr1, "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
-	{5474, simMsgr1, "a socket that came, and said no more, had a session count as one that was open before"},
+	{seed: 22, protocol: simMsgr2, was: "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
+	{seed: 8, protocol: simMsgr1, was: "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
+	{seed: 988, protocol: simMsgr1, was: "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
+	{seed: 5474, protocol: simMsgr1, was: "a socket that came, and said no more, had a session count as one that was open before"},
 }
 
 // Matrix: V1-11

@@ -4,6 +4,7 @@ package sim_test
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -24,7 +25,7 @@ func (w *world) checkDoubts(all bool) {
 	kept := w.doubts[:0]
 	for _, d := range w.doubts {
 		ch := d.lane.ch
-		if d.lane.lost >= d.number || ch.over() || ch.w.life != ch.from.life || ch.from.ending || ch.toLife != ch.to.life {
+		if d.lane.lost >= d.number || d.lane.excused(d.number) || ch.over() || ch.w.life != ch.from.life || ch.from.ending || ch.toLife != ch.to.life {
 			continue
 		}
 		if ch.from.frozen > d.since {
@@ -45,7 +46,7 @@ func (w *world) settled() bool {
 		if w.foe.atWork() {
 			break
 		}
-		if n.accepted != n.freed || n.resizing != nil { // a core waits for its handshakes
+		if n.accepted != n.freed || n.resizing || n.dues > 0 { // a core waits for its handshakes
 			return false
 		}
 		for _, t := range n.throttles() {
@@ -55,7 +56,7 @@ func (w *world) settled() bool {
 		}
 	}
 	for l := range w.current() {
-		if l.waiting != nil || l.missing() != 0 {
+		if l.waiting != nil && l.waiting.p.call == nil || l.missing() != 0 {
 			return false
 		}
 	}
@@ -94,8 +95,8 @@ func (l *lane) missing() uint64 {
 	if l.ch.over() {
 		return 0
 	}
-	for number := l.lost + 1; number <= l.next; number++ {
-		if !l.arrived(number) {
+	for number := uint64(1); number <= l.next; number++ {
+		if (number > l.lost && !l.excused(number) || l.goesOn(number)) && !l.arrived(number) {
 			return number
 		}
 	}
@@ -117,6 +118,10 @@ func (w *world) finish() {
 	for _, n := range w.nodes {
 		for len(n.kept) > 0 {
 			n.let(n.kept[0])
+		}
+		for _, c := range n.m.Conns() {
+			n.watch(c).paused = false
+			n.resume(c)
 		}
 		for _, ch := range n.channels {
 			switch {
@@ -141,7 +146,71 @@ func (w *world) finish() {
 			break
 		}
 	}
+	for l := range w.current() {
+		for number := uint64(1); number <= l.next; number++ {
+			if l.goesOn(number) && l.arrived(number) && !l.ch.over() {
+				l.calls[number].giveUp() // nobody answers it
+			}
+		}
+	}
+	w.still()
 	w.run(time.Second)
+}
+
+// starve has one user keep all that comes from a peer, or stop reading: everybody else goes on.
+func (w *world) starve() {
+	enough := w.plan.dispatch == 0 || w.plan.dispatch >= 64*loop.MinShared
+	if oldBug(w.seed) || !w.plan.kind.lossless || w.plan.messages+w.plan.bytes > 0 || !enough || w.failed {
+		return
+	}
+	var others []*lane
+	for l := range w.current() {
+		if l.free() && !l.ch.over() && l.ch.toLife == l.ch.to.life {
+			others = append(others, l)
+		}
+	}
+	for _, l := range others { // best one of two that come to the same node
+		if w.hog == nil || slices.ContainsFunc(others, func(o *lane) bool { return o.ch.to == l.ch.to && o.ch != l.ch }) {
+			w.hog = l.ch
+		}
+	}
+	others = slices.DeleteFunc(others, func(l *lane) bool { return l.ch == w.hog })
+	if len(others) == 0 {
+		w.hog = nil
+		return
+	}
+	n, hogs := w.hog.to, w.hog.lanes
+	w.net.Note("node %d stops node %d", n.id, w.hog.from.id)
+	if w.more.IntN(2) == 0 {
+		for _, c := range n.m.Conns() {
+			if v := n.watch(c); v.from == w.hog {
+				v.paused, v.came = true, 0
+				c.Pause()
+			}
+		}
+	}
+	size := int(max(w.plan.dispatch, 64*loop.MinShared) / 32)
+	for range 100 {
+		hogs[w.more.IntN(len(hogs))].send(0, size, false, simLast)
+	}
+	w.run(time.Second)
+	for range 10 * len(others) {
+		others[w.more.IntN(len(others))].send(0, w.more.IntN(4*size), false, simLast)
+	}
+	arrived := func() bool {
+		return !slices.ContainsFunc(others, func(l *lane) bool { return l.missing() != 0 })
+	}
+	for limit := w.net.Now() + time.Minute; !arrived() && !w.failed; w.run(time.Second) {
+		if w.net.Now() > limit {
+			w.checkCompleted("one user keeps its messages")
+			return
+		}
+	}
+	if hogs[0].missing() > 0 {
+		w.cover.Starved++
+	}
+	w.hog = nil
+	w.finish()
 }
 
 // check compares the sent messages with those that arrived, when all faults are over.
@@ -149,7 +218,7 @@ func (w *world) check() {
 	w.checkDoubts(true)
 	w.checkCompleted("nothing disturbs")
 	for _, n := range w.nodes {
-		if n.resizing != nil {
+		if n.resizing {
 			w.fail("node %d: its cores are still being changed", n.id)
 		}
 		for _, ch := range n.channels {
@@ -160,6 +229,8 @@ func (w *world) check() {
 		if n.accepted != n.freed {
 			w.fail("node %d: %d messages were sent, %d released", n.id, n.accepted, n.freed)
 		}
+		n.checkCalls()
+		n.checkPostings(false)
 		w.checkIdle(n)
 	}
 }
@@ -230,6 +301,8 @@ func (n *node) checkOver() {
 	}
 	n.checkThrottles()
 	w.still() // blocked senders have their error
+	n.checkCalls()
+	n.checkPostings(true)
 	if n.accepted != n.freed {
 		w.fail("node %d: after shutdown, %d messages were sent and %d released", n.id, n.accepted, n.freed)
 	}

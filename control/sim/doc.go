@@ -26,6 +26,8 @@
 //	the random acts between the steps             act_test.go; node_test.go, for cores
 //	faults within handshakes, and of drivers      act_test.go
 //	messages of nodes, and their fate             traffic_test.go
+//	requests, and replies that are due            calls_test.go
+//	memory that users post                        postings_test.go
 //	the callbacks, and the rules of each          events_test.go
 //	the checks at the end                         check_test.go
 //	events that some seed must have, seeds that
@@ -38,5 +40,7 @@
 // The checked promises: on a lossless connection each message arrives once and in order as
 // long as both ends live, and a reset tells of lost messages; a message that Send took over
 // is released exactly once; callbacks come on the core that owns the connection, in their
-// order; throttles keep their bounds; and Shutdown leaves no connection, goroutine or memory.
+// order; a call ends once, with its own reply or an error that is true; memory that a user has
+// back is not written; throttles keep their bounds, and a user who keeps the messages of one peer
+// stops no other; and Shutdown leaves no connection, goroutine or memory.
 package sim

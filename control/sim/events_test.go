@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -15,13 +16,18 @@ import (
 // watch is the view of a node's user on one connection.
 type watch struct {
 	life    int
-	live    bool   // accept or connect event
-	moving  int    // core it is on its way to, + 1
-	down    bool   // we marked it down
-	drains  bool   // Drain was called
-	refused bool   // Send said that it is over
-	resets  int    // reset events
-	seq     uint64 // of the last message
+	from    *channel // whose messages it brings
+	live    bool     // accept or connect event
+	moving  int      // core it is on its way to, + 1
+	down    bool     // we marked it down
+	drains  bool     // Drain was called
+	refused bool     // Send said that it is over
+	resets  int      // reset events
+	remotes int      // remote reset events
+	paused  bool     // by our user
+	came    int      // messages since then
+	filled  *posting // by the message that comes next
+	seq     uint64   // of the last message
 }
 
 // incoming are the messages of one stream that a node received. A receiver that marked its
@@ -101,6 +107,7 @@ func (n *node) dispatcher() *control.Dispatcher {
 			n.called(c, "remote reset")
 			w.foe.calmReset(n, c, "remote reset")
 			w.cover.RemoteResets++
+			n.watch(c).remotes++
 			n.lose(c)
 		},
 		KeepaliveAck: func(c *control.Conn, stamp time.Time) {
@@ -159,13 +166,24 @@ func (n *node) arrive(c *control.Conn, v *watch, from int) {
 	v.moving, v.live = 0, true
 }
 
-// lose notes that an event declared all messages sent so far as possibly lost.
+// lose notes that an event declared all messages sent so far as possibly lost. The requests among
+// them have ended, but for those that were not sent, which may go on; postings have ended.
 func (n *node) lose(c *control.Conn) {
+	for _, p := range n.posted {
+		if p.c == c && p.early && p.ends == 0 {
+			n.w.fail("node %d conn %d: its session is lost, and memory is posted for %d", n.id, c.ID(), p.TID)
+		}
+	}
 	for _, ch := range n.channels {
 		if ch.conn == c {
 			for _, l := range ch.lanes {
+				for number := uint64(1); number <= l.next; number++ {
+					if l.goesOn(number) && l.ch.toLife == l.ch.to.life && l.arrived(number) {
+						n.w.fail("node %d conn %d: its session is lost, and call %d of stream %d goes on", n.id, c.ID(), number, l.stream)
+					}
+				}
 				l.lost = l.next
-				if l.waiting != nil {
+				if l.waiting != nil && l.waiting.p.call == nil {
 					l.lost++ // it may be among those that were dropped
 				}
 			}
@@ -173,7 +191,10 @@ func (n *node) lose(c *control.Conn) {
 	}
 }
 
-func (n *node) receive(c *control.Conn, m *control.Message) bool {
+func (n *node) receive(c *control.Conn, m *control.Message) bool { return n.got(c, m, nil) }
+
+// got is a message that came to the dispatcher, or as the reply of a call.
+func (n *node) got(c *control.Conn, m *control.Message, of *call) bool {
 	w := n.w
 	v := n.called(c, "message")
 	if !v.live {
@@ -182,7 +203,7 @@ func (n *node) receive(c *control.Conn, m *control.Message) bool {
 	if w.foe.message(n, c, m) {
 		return true
 	}
-	if len(m.Front) != simFront {
+	if len(m.Front) != simFront && (m.Type != simReply || len(m.Front) != simFront+16) {
 		w.fail("node %d: front of %d bytes", n.id, len(m.Front))
 		return true
 	}
@@ -202,13 +223,27 @@ func (n *node) receive(c *control.Conn, m *control.Message) bool {
 	}
 	w.net.Note("node %d got %d of %d", n.id, number, stream)
 	w.cover.Messages++
+	v.from = l.ch
+	if v.came++; v.paused && v.came > 1 {
+		w.fail("node %d: conn %d is paused, and brings message %d", n.id, c.ID(), v.came)
+	}
+	place := n.checkPlace(c, m, v, of)
 	n.order(c, m, v, l, number)
 	n.throttled(m)
 	if w.live != nil {
 		w.live.received(c, m, stream, number)
 		return true
 	}
-	n.use(c, m, l)
+	if m.Type == simReply {
+		w.lanes[binary.LittleEndian.Uint64(m.Front[simFront:])].calls[binary.LittleEndian.Uint64(m.Front[simFront+8:])].answered(of)
+	} else if of != nil {
+		w.fail("node %d: message %d of stream %d ends a call", n.id, number, stream)
+	} else {
+		n.use(c, m, l, number)
+	}
+	if place != nil && !slices.Contains(n.kept, m) {
+		w.giveBack(place)
+	}
 	return true
 }
 
@@ -266,26 +301,39 @@ func (n *node) throttled(m *control.Message) {
 }
 
 // use calls the messenger from a dispatcher, as a user does.
-func (n *node) use(c *control.Conn, m *control.Message, l *lane) {
+func (n *node) use(c *control.Conn, m *control.Message, l *lane, number uint64) {
 	w := n.w
 	if n.ending {
 		return
 	}
-	if w.plan.slow && !w.quiet && w.rng.IntN(4) == 0 {
-		m.Retain()
-		n.kept = append(n.kept, m)
-		w.cover.Kept++
-		w.net.After(w.span(3*time.Second), func() { n.let(m) })
+	if m.Type == simRequest {
+		n.asked(c, m, l, l.calls[number])
 	}
-	if w.plan.replies && m.Type == 7 && w.rng.IntN(4) == 0 && !w.quiet {
+	if w.plan.postings && !w.quiet && w.more.IntN(3) == 0 {
+		n.post(c, m)
+	}
+	if w.hog == l.ch {
+		n.keep(m, time.Hour)
+	} else if w.plan.slow && !w.quiet && w.rng.IntN(4) == 0 {
+		w.cover.Kept++
+		n.keep(m, w.span(3*time.Second))
+	}
+	if w.plan.replies && m.Type == simMessage && w.rng.IntN(4) == 0 && !w.quiet {
 		ch := n.answers(c, l.ch.from, l.ch.w.life)
 		middle, data := w.sizes()
-		ch.lanes[0].send(middle, data, false, true)
+		ch.lanes[0].send(middle, data, false, simLast)
 	}
 	if w.rng.IntN(1000) == 0 && !w.quiet && !w.foe.calm() {
 		w.cover.DownInDispatch++
 		n.markDown(c)
 	}
+}
+
+// keep retains a message for a while.
+func (n *node) keep(m *control.Message, d time.Duration) {
+	m.Retain()
+	n.kept = append(n.kept, m)
+	n.w.net.After(d, func() { n.let(m) })
 }
 
 // let releases a message that was retained, if that has not happened.

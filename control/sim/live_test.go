@@ -44,7 +44,6 @@ type liveWorld struct {
 	*world
 	answer liveAnswerKind
 	queues map[liveLine]*liveQueue
-	busy   []*liveQueue      // those of which one message waits for room
 	got    map[uint64]uint64 // answers by stream
 }
 
@@ -69,7 +68,6 @@ type liveQueue struct {
 	on      *control.Conn
 	waiting []*control.Message
 	busy    bool
-	done    chan struct{}
 }
 
 func runLive(t *testing.T, seed uint64) *simCover {
@@ -95,7 +93,7 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	if kind.both {
 		plan.queueMessages, plan.queueBytes = 0, 0 // for the same reason
 	}
-	l.world = newWorld(t, seed, plan, rng, nil, l)
+	l.world = newWorld(t, seed, plan, rng, nil, nil, l)
 	l.cover.Acts = make(map[string]int)
 
 	const each = 30
@@ -109,7 +107,7 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	}
 	for range each {
 		for _, one := range lanes {
-			p := one.parcel(0, rng.IntN(large), false)
+			p := one.parcel(0, rng.IntN(large), simMessage)
 			one.next++
 			one.ch.from.accepted++
 			l.send(liveLine{one.ch.conn, false}, &p.msg)
@@ -142,17 +140,14 @@ func runLive(t *testing.T, seed uint64) *simCover {
 	return l.cover
 }
 
-// show logs the bytes that each connection holds.
+// show logs each connection, and the messages that wait for room there.
 func (l *liveWorld) show() {
 	for _, n := range l.nodes {
-		for _, t := range n.throttles() {
-			l.t.Logf("node %d: throttle holds %d of %d, %d wait", n.id, t.Used(), t.Limit(), t.Waiting())
-		}
 		for _, c := range n.m.Conns() {
-			var st control.ConnStats
-			l.wait("stats", func() { st, _ = c.Stats() })
-			l.t.Logf("node %d conn %d: %s, in %d out %d, queued %d sent %d, %d bytes held, throttled %v, err %s", n.id, c.ID(), st.State,
-				st.IO.MessagesIn, st.IO.MessagesOut, st.IO.Queued, st.IO.Sent, st.HeldBytes, st.IO.Throttled, st.Error)
+			l.wait("stats", func() {
+				st, err := c.Stats()
+				l.t.Logf("node %d conn %d: %v %v", n.id, c.ID(), st, err)
+			})
 			for _, answers := range []bool{true, false} {
 				if q := l.queues[liveLine{c, answers}]; q != nil {
 					l.t.Logf("  answers %v: %d wait, one for room: %v", answers, len(q.waiting), q.busy)
@@ -201,29 +196,14 @@ func (l *liveWorld) next(q *liveQueue) {
 	}
 	m := q.waiting[0]
 	q.waiting, q.busy = q.waiting[1:], true
-	q.done = make(chan struct{})
-	l.busy = append(l.busy, q)
-	go func() {
-		defer close(q.done)
-		if err := q.on.SendContext(context.Background(), m); err != nil && !errors.Is(err, control.ErrClosed) {
+	var err error
+	l.apart(func() { err = q.on.SendContext(context.Background(), m) }, func() {
+		if err != nil && !errors.Is(err, control.ErrClosed) {
 			l.fail("send: %v", err)
 		}
-	}()
-}
-
-// collect goes on with the lines that found room.
-func (l *liveWorld) collect() {
-	busy := l.busy
-	l.busy = nil
-	for _, q := range busy {
-		select {
-		case <-q.done:
-			q.busy = false
-			l.next(q)
-		default:
-			l.busy = append(l.busy, q)
-		}
-	}
+		q.busy = false
+		l.next(q)
+	})
 }
 
 // received answers a message, or counts an answer.

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
 // buildMutants makes one program that has all bugs, of which the environment
@@ -33,12 +35,7 @@ func buildMutants(t *testing.T) (program string, list []*mutant) {
 	return program, list
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 // TestSimulationNoticesBugs tests the simulator: with a bug it must fail, within
 // a thousand seeds.

@@ -40,8 +40,8 @@ type node struct {
 	lowered   bool                  // a throttle was lowered below what it may hold
 	plane     *plane                // its cores
 	broken    map[int]faulty.Driver // drivers that fail, by core
-	resizing  *resize               // under way
-	draining  []*drain              // likewise
+	resizing  bool                  // a change of its cores is under way
+	draining  []func()              // end drains under way
 	policy    control.Policy
 	addr      wire.Addr    // the first one
 	addrs     wire.AddrVec // all, of a server
@@ -49,13 +49,10 @@ type node struct {
 	streams   map[uint64]*incoming
 	conns     map[*control.Conn]*watch
 	kept      []*control.Message // retained
-	accepted  int                // messages that Send took over
-	freed     int                // of these, released
-
-	mu       sync.Mutex
-	finished []*blockedSend // of SendContext; guarded by mu
-	changed  []*resize      // ended; guarded by mu
-	drained  []*drain       // ended; guarded by mu
+	dues      int                // replies that are due
+	posted    []*posting
+	accepted  int // messages that Send took over
+	freed     int // of these, released
 }
 
 // server says whether other nodes can connect to it.
@@ -70,8 +67,8 @@ func (n *node) start() {
 	n.life++
 	n.process++
 	n.host.Revive()
-	n.ending, n.lowered, n.frozen, n.accepted, n.freed = false, false, 0, 0, 0
-	n.resizing, n.draining, n.channels, n.kept = nil, nil, nil, nil
+	n.ending, n.lowered, n.resizing, n.frozen, n.accepted, n.freed, n.dues = false, false, false, 0, 0, 0, 0
+	n.draining, n.channels, n.kept, n.posted = nil, nil, nil, nil
 	n.plane = new(plane)
 	n.streams = make(map[uint64]*incoming)
 	n.conns = make(map[*control.Conn]*watch)
@@ -88,7 +85,9 @@ func (n *node) start() {
 	}
 	var by probe.Probe
 	if w.plan.breakEvery > 0 || w.seed%2 == 0 { // without a probe handshakes queue their writes
-		by = &breaks{w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), every: w.plan.breakEvery}
+		by = &breaks{
+			w: w, n: n, every: w.plan.breakEvery, rng: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<32)), how: rand.New(rand.NewPCG(w.seed, uint64(nonce)+1<<33)),
+		}
 	}
 	cores := loop.Config{Cores: 1 + w.rng.IntN(w.plan.cores), Wall: clock.Now}
 	n.host.Run(&cores, n.plane.opened)
@@ -96,9 +95,10 @@ func (n *node) start() {
 	cfg := control.Config{
 		Name: wire.EntityName{Type: typ, ID: n.name()}, Number: int64(n.id), Nonce: &nonce, Default: &n.policy,
 		Plane:    cores,
-		Protocol: control.Protocol{Rev0: w.plan.rev0}, Sending: control.Sending{QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages}, Receiving: control.Receiving{Bytes: dispatch},
+		Protocol: control.Protocol{Rev0: w.plan.rev0}, Receiving: control.Receiving{Bytes: dispatch, Postings: w.plan.postingsMost},
+		Sending:     control.Sending{QueueBytes: w.plan.queueBytes, QueueMessages: w.plan.queueMessages, Calls: w.plan.callsMost},
 		Timeouts:    control.Timeouts{Idle: w.plan.idle, KeepaliveEvery: w.plan.every, Keepalive: w.plan.timeout},
-		Diagnostics: control.Diagnostics{Probe: by},
+		Diagnostics: control.Diagnostics{Probe: by, Requests: requestHooks},
 		Logger:      n.logger(), Clock: clock, Rand: randReader{rand.New(rand.NewPCG(w.seed, uint64(nonce)))},
 	}
 	w.foe.configure(n, &cfg)
@@ -185,16 +185,6 @@ const simCores = 5
 // simPatience bounds the removal of a core, where it is bounded.
 const simPatience = 300 * time.Millisecond
 
-// resize is one change of a node's cores.
-type resize struct {
-	life int
-	add  bool
-	err  error
-	// cancelled: patience may have ended before the core was empty.
-	cancelled bool
-	cancel    context.CancelFunc
-}
-
 // plane has the cores of one life of a node: the world turns them.
 type plane struct {
 	mu   sync.Mutex     // a goroutine adds a core while the world turns the others
@@ -232,63 +222,39 @@ func (n *node) cores() (list []*simnet.Core) {
 
 // resizeCores adds a core to a node, or removes one, while everything goes on.
 func (w *world) resizeCores(n *node) {
-	if !w.plan.resizes || n.resizing != nil || n.ending {
+	if !w.plan.resizes || n.resizing || n.ending {
 		return
 	}
 	cores := n.cores()
-	r := &resize{life: n.life, add: len(cores) == 1 || len(cores) < simCores && w.rng.IntN(2) == 0}
+	add := len(cores) == 1 || len(cores) < simCores && w.rng.IntN(2) == 0
 	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
-	n.resizing, w.woken = r, true
-	m := n.m
-	if r.add {
+	process, life, m, cancelled := n.process, n.life, n.m, false // cancelled: patience may have ended before the core was empty
+	n.resizing = true
+	var err error
+	over := func() {
+		cancel()
+		dies := life != n.life || n.ending // a process that dies loses its listeners first
+		if process == n.process {
+			n.resizing = false
+		}
+		if err != nil && !dies && !(cancelled && errors.Is(err, context.Canceled)) {
+			w.fail("node %d: cores changed (add %v): %v", n.id, add, err)
+		}
+		w.net.Note("node %d: cores changed: %v", n.id, err)
+	}
+	if add {
 		w.net.Note("node %d adds a core", n.id)
 		w.cover.Added++
-		go func() { _, err := m.AddCore(ctx); n.resized(r, err) }()
+		w.apart(func() { _, err = m.AddCore(ctx) }, over)
 		return
 	}
 	core := cores[w.rng.IntN(len(cores))].ID()
 	w.net.Note("node %d removes core %d", n.id, core)
 	w.cover.Removed++
 	if w.rng.IntN(3) == 0 {
-		w.net.After(w.span(simPatience), func() {
-			if n.resizing == r {
-				r.cancelled, w.woken = true, true
-				cancel()
-			}
-		})
+		w.net.After(w.span(simPatience), func() { cancelled, w.woken = true, true; cancel() })
 	}
-	go func() { n.resized(r, m.RemoveCore(ctx, core)) }()
-}
-
-// resized is the end of it, on a goroutine.
-func (n *node) resized(r *resize, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	r.err = err
-	n.changed = append(n.changed, r)
-}
-
-// collectResizes takes the results of changes of cores that have ended.
-func (n *node) collectResizes() {
-	n.mu.Lock()
-	changed := n.changed
-	n.changed = nil
-	n.mu.Unlock()
-	for _, r := range changed {
-		w := n.w
-		r.cancel()
-		if n.resizing == r {
-			n.resizing = nil
-		}
-		over := r.life != n.life || n.ending // a process that dies loses its listeners first
-		switch {
-		case r.err == nil, over, r.cancelled && errors.Is(r.err, context.Canceled):
-		default:
-			w.fail("node %d: cores changed (add %v): %v", n.id, r.add, r.err)
-		}
-		w.net.Note("node %d: cores changed: %v", n.id, r.err)
-	}
+	w.apart(func() { err = m.RemoveCore(ctx, core) }, over)
 }
 
 // countMoved is a connection that came with its socket.

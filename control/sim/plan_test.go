@@ -51,12 +51,17 @@ type simPlan struct {
 	silent     bool // connections and machines die without a word
 	resizes    bool // cores come and go
 	drains     bool // connections end in good order, too
+	calls      bool // some messages are requests
+	postings   bool // users post memory
+	pauses     bool // users stop connections for a while
+	stops      bool // break points also reset, half-close and hold
 	rebinds    bool // servers move to other addresses
 	breakEvery int  // a break point in so many disturbs; 0: none does
 
 	// Bounds; 0: none.
 	messages, bytes, dispatch int64 // throttles on received messages
 	queueMessages, queueBytes int64
+	callsMost, postingsMost   int // on a connection
 
 	idle, every, timeout time.Duration // idle limit and keepalives; 0: none
 
@@ -119,6 +124,15 @@ func (p *simPlan) bound(r *rand.Rand) {
 		if p.idle == 0 || r.IntN(2) == 0 {
 			p.every, p.timeout = seconds(1, 3), seconds(3, 6)
 		}
+	}
+}
+
+// learn adds what the simulator has learnt later. It draws from a source of its own, more, which
+// is that of all choices about it.
+func (p *simPlan) learn(more *rand.Rand) {
+	p.calls, p.postings, p.pauses, p.stops = more.IntN(2) == 0, more.IntN(2) == 0, more.IntN(3) == 0, more.IntN(2) == 0
+	if more.IntN(3) == 0 {
+		p.callsMost, p.postingsMost = 1+more.IntN(20), 1+more.IntN(5)
 	}
 }
 
@@ -251,8 +265,13 @@ func receiveBuffersOf(seed uint64) int {
 	if seed%3 == 0 {
 		return 0
 	}
-	if slices.ContainsFunc(slices.Concat(simRegressions, adversaryRegressions), func(r regression) bool { return r.seed == seed }) {
+	if oldBug(seed) {
 		return 0
 	}
 	return 2 << (10 + seed/3%6)
+}
+
+// oldBug says that a seed found a bug before the simulator knew all that it knows now.
+func oldBug(seed uint64) bool {
+	return slices.ContainsFunc(slices.Concat(simRegressions, adversaryRegressions), func(r regression) bool { return r.seed == seed && !r.all })
 }

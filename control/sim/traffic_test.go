@@ -32,14 +32,13 @@ type lane struct {
 	// up to it may be missing at the peer, nothing above.
 	lost    uint64
 	waiting *blockedSend
+	calls   map[uint64]*call // by number
 }
 
-// blockedSend is a SendContext under way.
+// blockedSend is a SendContext or a Call under way.
 type blockedSend struct {
-	lane   *lane
 	p      *parcel
-	cancel context.CancelFunc
-	err    error
+	cancel func()
 }
 
 // parcel is a message that was given to Send.
@@ -49,7 +48,8 @@ type parcel struct {
 	process int
 	lane    *lane
 	number  uint64
-	refused bool // Send returned an error: the message is still ours
+	call    *call // nil: it is none
+	refused bool  // Send returned an error: the message is still ours
 	freed   bool
 }
 
@@ -69,10 +69,18 @@ func simPayload(stream, number uint64, size int) []byte {
 	return simBytes[at : at+size : at+size]
 }
 
-const simFront = 24 // stream, number, size of the middle, size of the data
+const simFront = 24 // stream, number, size of the middle, size of the data; of a reply also stream and number of the request
+
+// The types of messages; 9 is liveAnswer.
+const (
+	simMessage = 7 // may be answered by one of simLast
+	simLast    = 8
+	simRequest = 10
+	simReply   = 11
+)
 
 // parcel makes the next message of a lane.
-func (l *lane) parcel(middle, data int, final bool) *parcel {
+func (l *lane) parcel(middle, data int, typ uint16) *parcel {
 	w := l.ch.from.w
 	p := &parcel{n: l.ch.from, process: l.ch.from.process, lane: l, number: l.next + 1}
 	front := make([]byte, simFront)
@@ -81,11 +89,8 @@ func (l *lane) parcel(middle, data int, final bool) *parcel {
 	binary.LittleEndian.PutUint32(front[16:], uint32(middle))
 	binary.LittleEndian.PutUint32(front[20:], uint32(data))
 	m := &p.msg
-	m.Type, m.TID, m.Front = 7, p.number, front
+	m.Type, m.TID, m.Front = typ, p.number, front
 	m.Middle, m.Data = simPayload(l.stream, p.number+1, middle), simPayload(l.stream, p.number, data)
-	if final {
-		m.Type = 8 // not answered
-	}
 	w.largest = max(w.largest, int64(m.Size()), loop.MinShared)
 	if w.plan.priorities {
 		m.Priority = []uint16{0, dataplane.PriorityLow, dataplane.PriorityHigh, dataplane.PriorityHighest}[w.rng.IntN(4)]
@@ -139,7 +144,7 @@ func (n *node) channel(c *control.Conn, to *node, toLife, lanes int) *channel {
 	w := n.w
 	ch := &channel{from: n, to: to, toLife: toLife, conn: c, w: n.watch(c)}
 	for range lanes {
-		l := &lane{ch: ch, stream: uint64(len(w.lanes) + 1)}
+		l := &lane{ch: ch, stream: uint64(len(w.lanes) + 1), calls: make(map[uint64]*call)}
 		w.lanes[l.stream] = l
 		ch.lanes = append(ch.lanes, l)
 	}
@@ -174,13 +179,18 @@ func (w *world) sizes() (middle, data int) {
 	return 0, w.rng.IntN(300)
 }
 
-// send gives one message to Send, or with wait to SendContext, on a lane.
-func (l *lane) send(middle, data int, wait, final bool) {
+// free says that a lane can send: its goroutine does not wait, and its process lives.
+func (l *lane) free() bool {
 	n := l.ch.from
-	if l.waiting != nil || n.m == nil || n.ending || n.life != l.ch.w.life {
+	return l.waiting == nil && n.m != nil && !n.ending && n.life == l.ch.w.life
+}
+
+// send gives one message to Send, or with wait to SendContext, on a lane.
+func (l *lane) send(middle, data int, wait bool, typ uint16) {
+	if !l.free() {
 		return
 	}
-	p := l.parcel(middle, data, final)
+	p := l.parcel(middle, data, typ)
 	if wait {
 		l.sendContext(p)
 		return
@@ -201,6 +211,9 @@ func (l *lane) sent(p *parcel, err error) {
 		if n.w.plan.queueMessages == 0 && n.w.plan.queueBytes == 0 {
 			n.w.fail("node %d: %v without a bound", n.id, err)
 		}
+	case errors.Is(err, control.ErrTooManyCalls):
+		n.checkFull(l.ch, p)
+	case errors.Is(err, control.ErrSessionLost): // of a reply
 	case errors.Is(err, control.ErrClosed):
 		l.ch.w.refused = true
 	case errors.Is(err, context.Canceled):
@@ -209,38 +222,30 @@ func (l *lane) sent(p *parcel, err error) {
 		n.w.fail("node %d: send: %v", n.id, err)
 	}
 	p.refused = true
+	delete(l.calls, p.number)
 	if p.freed {
 		n.w.fail("node %d: message %d was released, and then refused: %v", n.id, p.number, err)
 	}
 }
 
 func (l *lane) sendContext(p *parcel) {
-	n := l.ch.from
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &blockedSend{lane: l, p: p, cancel: cancel}
-	l.waiting = b
-	n.w.woken = true
-	go func() {
-		b.err = l.ch.conn.SendContext(ctx, &p.msg)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.finished = append(n.finished, b)
-	}()
+	var err error
+	l.blocked(p, cancel, func() { err = l.ch.conn.SendContext(ctx, &p.msg) }, func() { l.sent(p, err) })
 }
 
-// collectSends takes the results of SendContext.
-func (n *node) collectSends() {
-	n.mu.Lock()
-	finished := n.finished
-	n.finished = nil
-	n.mu.Unlock()
-	for _, b := range finished {
+// blocked has a lane wait for a call.
+func (l *lane) blocked(p *parcel, cancel func(), call, then func()) {
+	w := p.n.w
+	b := &blockedSend{p: p, cancel: cancel}
+	l.waiting = b
+	w.apart(call, func() {
 		b.cancel()
-		b.lane.waiting = nil
-		n.w.net.Note("node %d: blocked send %d ends", n.id, b.p.number)
-		n.w.cover.Blocked++
-		b.lane.sent(b.p, b.err)
-	}
+		l.waiting = nil
+		w.net.Note("node %d: blocked send %d ends", p.n.id, p.number)
+		w.cover.Blocked++
+		then()
+	})
 }
 
 // parcelFreed is the end of a message that was sent.
@@ -259,7 +264,11 @@ func parcelFreed(m *control.Message) {
 		return
 	}
 	p.n.freed++
-	if l := p.lane; w.plan.kind.lossless && !l.arrived(p.number) && !l.ch.over() && !p.n.ending {
+	l := p.lane
+	if m.Outcome() == dataplane.OutcomeAcknowledged && !l.arrived(p.number) {
+		w.fail("node %d: message %d of stream %d is acknowledged, and has not arrived", p.n.id, p.number, l.stream)
+	}
+	if w.plan.kind.lossless && !l.arrived(p.number) && !l.ch.over() && !p.n.ending {
 		// Only a reset can excuse that. Its event follows.
 		w.doubts = append(w.doubts, doubt{l, p.number, w.net.Now()})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ type world struct {
 	net     *simnet.Network
 	faults  *faulty.Random // of drivers; nil in most
 	rng     *rand.Rand
+	more    *rand.Rand // of simPlan.learn
 	nodes   []*node
 	timers  simTimers
 	quiet   bool  // no more faults
@@ -36,8 +38,13 @@ type world struct {
 	cover   *simCover
 	live    *liveWorld // answers all messages; nil in most
 	foe     *adversary // nil in most
+	back    [][]byte   // memory that users had lent and have back
+	hog     *channel   // the user at its far end keeps all that comes on it
 	calm    calm
 	failed  bool
+
+	mu   sync.Mutex
+	over []func() // what follows calls that have returned (apart); guarded by mu
 }
 
 type readyCore struct {
@@ -46,7 +53,7 @@ type readyCore struct {
 }
 
 // newWorld is a world of a given plan.
-func newWorld(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.Writer, live *liveWorld) *world {
+func newWorld(t testing.TB, seed uint64, plan simPlan, rng, more *rand.Rand, trace io.Writer, live *liveWorld) *world {
 	plan.net.ReceiveBuffers = receiveBuffersOf(seed)
 	if trace != nil {
 		fmt.Fprintf(trace, "%s: %s\n", plan.kind.name, plan)
@@ -54,7 +61,7 @@ func newWorld(t testing.TB, seed uint64, plan simPlan, rng *rand.Rand, trace io.
 	plan.net.Trace = trace
 	w := &world{
 		live: live,
-		t:    t, seed: seed, plan: plan, net: simnet.New(seed, plan.net), rng: rng,
+		t:    t, seed: seed, plan: plan, net: simnet.New(seed, plan.net), rng: rng, more: more,
 		lanes: make(map[uint64]*lane), cover: new(simCover),
 	}
 	if plan.foe != nil {
@@ -98,26 +105,33 @@ func (w *world) still() {
 	synctest.Wait()
 	w.calm.still()
 	w.collect()
-	for _, n := range w.nodes {
-		n.collectSends()
-		n.collectResizes()
-		n.collectDrains()
+	w.mu.Lock()
+	over := w.over
+	w.over = nil
+	w.mu.Unlock()
+	for _, then := range over {
+		then()
 	}
-	if w.live != nil {
-		w.live.collect()
-	}
+}
+
+// apart runs a call that waits on a goroutine of its own, and then, on that of the world, what follows.
+func (w *world) apart(call, then func()) {
+	w.woken = true
+	go func() {
+		call()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.over = append(w.over, then)
+	}()
 }
 
 // wait runs f on a goroutine and the world until it is done.
 func (w *world) wait(what string, f func()) {
-	done := make(chan struct{})
-	go func() { f(); close(done) }()
+	done := false
+	w.apart(f, func() { done = true })
 	for limit := w.net.Now() + 5*time.Minute; ; {
-		w.still()
-		select {
-		case <-done:
+		if w.still(); done {
 			return
-		default:
 		}
 		if !w.step() || w.net.Now() > limit {
 			w.t.Fatalf("seed %d: %s does not end", w.seed, what)

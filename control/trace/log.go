@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
@@ -52,7 +54,7 @@ type Log struct {
 var _ probe.Tracer = (*Log)(nil)
 
 // Create begins a trace in a file, which it makes; other users cannot read it. An existing
-// file becomes FILE.1. Close ends the trace; call it once the messengers that write to it are
+// file becomes FILE.1, and a link to a file is an error. Close ends the trace; call it once the messengers that write to it are
 // shut down.
 func Create(path string, opt Options) (*Log, error) {
 	if opt.Cut == 0 {
@@ -223,7 +225,7 @@ type rotating struct {
 }
 
 func (f *rotating) open() error {
-	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := openOwn(f.path, false)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
 	}
@@ -281,4 +283,48 @@ func (f *rotating) keep(err error) {
 	if err != nil && f.err == nil && !errors.Is(err, os.ErrClosed) {
 		f.err = fmt.Errorf("trace: %w", err)
 	}
+}
+
+// CreateKeys opens a file for Config.Diagnostics.KeyLog. It makes the file, or appends to one that
+// belongs to us and that nobody else can read; any other file is an error. The caller closes it.
+func CreateKeys(path string) (*os.File, error) { return openOwn(path, true) }
+
+// openOwn opens a file to append to that no other user can read or has chosen: a new one; with
+// again also one that is there, if it is private; or a pipe or a device, to which a link may lead.
+func openOwn(path string, again bool) (*os.File, error) {
+	const flags = os.O_WRONLY | os.O_APPEND
+	file, err := os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
+	if !errors.Is(err, fs.ErrExist) {
+		return file, err
+	}
+	if file, err = os.OpenFile(path, flags, 0); err != nil {
+		return nil, err
+	}
+	named, err := os.Lstat(path)
+	st, opened := file.Stat()
+	if err = errors.Join(err, opened); err == nil {
+		err = ownFile(st, os.SameFile(named, st), again)
+	}
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return file, nil
+}
+
+// ownFile says why others may have chosen a file that was there, or can read it. direct: no link
+// has led to it.
+func ownFile(st fs.FileInfo, direct, again bool) error {
+	owner := st.Sys().(*syscall.Stat_t).Uid
+	switch {
+	case direct && owner != 0 && int(owner) != os.Geteuid():
+		return fmt.Errorf("it belongs to user %d: %w", owner, fs.ErrPermission)
+	case !st.Mode().IsRegular():
+		return nil
+	case !direct || !again:
+		return fs.ErrExist
+	case st.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("others may read it, mode %v: %w", st.Mode().Perm(), fs.ErrPermission)
+	}
+	return nil
 }

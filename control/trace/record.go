@@ -315,7 +315,7 @@ func (r *Record) describe1(p *probe.Part, cut int) (err error) {
 		var c wire1.Connect
 		c, err = wire1.DecodeConnect(p.Bytes)
 		r.Tag, r.Fields = "connect", &Fields{
-			Features: c.Features, HostType: hostType(c.HostType), GlobalSeq: uint64(c.GlobalSeq), ConnectSeq: uint64(c.ConnectSeq),
+			Features: c.Features, HostType: c.HostType.String(), GlobalSeq: uint64(c.GlobalSeq), ConnectSeq: uint64(c.ConnectSeq),
 			Protocol: c.Protocol, Authorizer: int(c.AuthorizerLen), Lossy: c.Lossy(),
 		}
 		if c.AuthMethod != 0 {
@@ -360,13 +360,6 @@ func describeOpen1(p *probe.Part) (*Fields, error) {
 		return &Fields{Stamp: stampTime(at)}, err
 	}
 	return nil, nil
-}
-
-func hostType(n uint32) string {
-	if n > 0xff {
-		return fmt.Sprintf("type(0x%x)", n)
-	}
-	return wire.EntityType(n).String()
 }
 
 func source(typ uint8, num int64) string {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -198,20 +199,65 @@ func TestATraceKeepsTheOneBefore(t *testing.T) {
 	}
 }
 
-// Nor can they read one whose file was there and empty, as one that mktemp or a shell has made.
-func TestOthersCannotReadATrace(t *testing.T) {
-	for _, before := range []string{"", "something", "no file"} {
-		path := filepath.Join(t.TempDir(), "trace")
-		if before != "no file" {
-			must(t, os.WriteFile(path, []byte(before), 0o644))
-		}
-		l, err := Create(path, Options{})
-		must(t, errors.Join(err, l.Close()))
-		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-			t.Errorf("%q: %v, %v", before, st.Mode(), err)
-		}
-		if _, err := os.Stat(path + ".1"); (err == nil) != (before == "something") {
-			t.Errorf("%q: the one before: %v", before, err)
+// A trace has a file of its own, in place of one that was there. Keys are appended to a file that
+// nobody else can read. No link leads either to another file of ours.
+func TestOthersCannotReadATraceNorKeysNorChooseTheirFile(t *testing.T) {
+	const no fs.FileMode = 0 // file
+	for _, c := range []struct {
+		text        string
+		mode        fs.FileMode // of the file that is there
+		link        bool        // the path is a link to it
+		trace, keys bool        // can be written there
+	}{
+		{"", no, false, true, true},
+		{"", 0o644, false, true, false}, // as one that a shell has made
+		{"", 0o600, false, true, true},  // as one of mktemp
+		{"something", 0o644, false, true, false},
+		{"something", 0o640, false, true, false},
+		{"something", 0o600, false, true, true},
+		{"something", 0o600, true, false, false},
+		{"something", 0o644, true, false, false},
+	} {
+		for _, keys := range []bool{false, true} {
+			path := filepath.Join(t.TempDir(), "file")
+			at := path
+			if c.link {
+				at += ".else"
+				must(t, os.Symlink(at, path))
+			}
+			if c.mode != no {
+				must(t, os.WriteFile(at, []byte(c.text), c.mode))
+			}
+			var err error
+			good := c.trace
+			if keys {
+				var f *os.File
+				if f, err = CreateKeys(path); err == nil {
+					_, err = f.WriteString("+")
+					err = errors.Join(err, f.Close())
+				}
+				good = c.keys
+			} else {
+				var l *Log
+				if l, err = Create(path, Options{}); err == nil {
+					err = l.Close()
+				}
+			}
+			if (err == nil) != good {
+				t.Errorf("%+v, keys %v: %v", c, keys, err)
+			}
+			if st, e := os.Stat(path); err == nil && (e != nil || st.Mode().Perm() != 0o600) {
+				t.Errorf("%+v, keys %v: %v, %v", c, keys, st.Mode(), e)
+			}
+			want := c.text
+			if keys && good {
+				want += "+"
+			} else if !keys && c.text != "" && good {
+				at += ".1"
+			}
+			if p, e := os.ReadFile(at); c.mode != no && (e != nil || string(p) != want) {
+				t.Errorf("%+v, keys %v: %q, %v", c, keys, p, e)
+			}
 		}
 	}
 }
@@ -220,7 +266,9 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skipf("no /dev/full: %v", err)
 	}
-	l, err := Create("/dev/full", Options{})
+	path := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink("/dev/full", path))
+	l, err := Create(path, Options{})
 	must(t, err)
 	l.Trace(probe.TracedSocket{})
 	if err := l.Close(); err == nil {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -243,27 +242,6 @@ func TestAddressText(t *testing.T) {
 		if v, err := ParseAddrVec(in); !errors.Is(err, errSyntax) {
 			t.Errorf("%q: %v, %v", in, v, err)
 		}
-	}
-}
-
-func TestAddressJSON(t *testing.T) {
-	type doc struct {
-		Addr  Addr
-		Addrs AddrVec
-	}
-	a, _ := ParseAddr("v2:127.0.0.1:3300/0")
-	b, _ := ParseAddr("v1:127.0.0.1:6789/0")
-	in := doc{a, AddrVec{a, b}}
-	p, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `{"Addr":"v2:127.0.0.1:3300/0","Addrs":"[v2:127.0.0.1:3300/0,v1:127.0.0.1:6789/0]"}`; string(p) != want {
-		t.Errorf("got %s", p)
-	}
-	var out doc
-	if err := json.Unmarshal(p, &out); err != nil || out.Addr != in.Addr || !out.Addrs.Equal(in.Addrs) {
-		t.Errorf("%+v, %v", out, err)
 	}
 }
 

@@ -100,18 +100,26 @@ func (n EntityName) AppendTo(dst []byte) []byte {
 	return AppendString(le.AppendUint32(dst, uint32(n.Type)), n.ID)
 }
 
+// maxIDLen bounds the id of an entity name, in bytes: peers that have proven nothing send names,
+// and a session keeps that of its peer.
+const maxIDLen = 4096
+
 // EntityName reads the wire form of an entity name. A type that does not fit into one
-// byte is malformed.
+// byte is malformed, and so is an id of more than 4096 bytes.
 func (r *Reader) EntityName() EntityName {
 	typ := r.U32()
-	id := r.Str()
-	if r.err == nil && typ > 0xFF {
+	id := r.Blob()
+	switch {
+	case r.err != nil:
+		return EntityName{}
+	case typ > 0xFF:
 		r.Fail(fmt.Errorf("%w: entity type 0x%x", ErrMalformed, typ))
-	}
-	if r.err != nil {
+		return EntityName{}
+	case len(id) > maxIDLen:
+		r.Fail(fmt.Errorf("%w: entity name of %d bytes, limit %d", ErrMalformed, len(id), maxIDLen))
 		return EntityName{}
 	}
-	return EntityName{Type: EntityType(typ), ID: id}
+	return EntityName{Type: EntityType(typ), ID: string(id)}
 }
 
 // unmarshal sets a value from its text form, if that can be parsed.

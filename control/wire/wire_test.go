@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -117,6 +118,12 @@ func TestEntityNames(t *testing.T) {
 	}
 	if _, err := decodeEntityName([]byte("\x08\x01\x00\x00\x05\x00\x00\x00admin")); !errors.Is(err, ErrMalformed) {
 		t.Errorf("type beyond a byte: %v", err)
+	}
+	for n, want := range map[int]error{maxIDLen: nil, maxIDLen + 1: ErrMalformed} {
+		p := EntityName{Client, strings.Repeat("x", n)}.AppendTo(nil)
+		if got, err := decodeEntityName(p); !errors.Is(err, want) || err == nil && len(got.ID) != n {
+			t.Errorf("id of %d bytes: %v", n, err)
+		}
 	}
 	if got := EntityType(0x40).String(); got != "type(0x40)" {
 		t.Error(got)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func TestTheTablesHaveEveryRequestAndNoCellTwice(t *testing.T) {
@@ -261,4 +261,4 @@ func TestAShortRequestForOneBlockIsNoMisalignedOne(t *testing.T) {
 	}
 }
 
-var must = planetest.Must
+var must = drivertest.Must

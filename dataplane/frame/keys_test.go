@@ -117,8 +117,19 @@ func TestWipe(t *testing.T) {
 				t.Fatal("the chain was not used")
 			}
 		}
+		e.packed = []byte("plain")
+		plain := [][]byte{e.packed}
+		if d.early != nil {
+			d.early.scratch = []byte("plain")
+			plain = append(plain, d.early.scratch)
+		}
 		e.Wipe()
 		d.Wipe()
+		for _, p := range plain {
+			if !bytes.Equal(p, make([]byte, len(p))) {
+				t.Errorf("%q is left", p)
+			}
+		}
 		b, err := e.AppendFrame(nil, TagAck, pattern(8, 0))
 		_, _, derr := decode(d, wire, false)
 		if !m.secure {
@@ -132,7 +143,7 @@ func TestWipe(t *testing.T) {
 		if len(b) != 0 || !e.IsSecure() || e.Gathers() {
 			t.Fatal("fell back to plain text")
 		}
-		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil ||
+		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil || d.dir.counterBlock != [blockSize]byte{} ||
 			*c != (chain{}) || e.dir.chain != nil {
 			t.Fatal("key material left")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // bed is a plane of one core over a fake driver, which the test turns itself.
@@ -62,7 +63,7 @@ const patience = planetest.Patience
 var (
 	loopback = planetest.Loopback
 	deadline = planetest.Deadline
-	must     = planetest.Must
+	must     = drivertest.Must
 	linkPair = planetest.LinkPair[*Link, *Listener]
 )
 

@@ -16,9 +16,10 @@ type Throttles struct {
 	// most Throttle.Reserve.
 	Share int64
 
-	held   atomic.Int64           // of Shared, by this connection
-	paused atomic.Pointer[waiter] // the socket that waits, to be woken when its share is free
-	since  atomic.Int64           // when that began to wait, on the clock of the cores
+	held    atomic.Int64           // of Shared, by this connection
+	refused int64                  // held as it was when Shared had no room, 0: it had; the core's that reads
+	paused  atomic.Pointer[waiter] // the socket that waits, to be woken when its share is free
+	since   atomic.Int64           // when that began to wait, on the clock of the cores
 }
 
 // Stopped says whether a socket does not read because of one of the throttles, and since
@@ -106,8 +107,9 @@ func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
 	if t.Shared == nil {
 		return 0, true
 	}
-	if !t.Shared.acquire(n, first) {
-		if !t.shareHas(n) || !t.Shared.takeReserve(n) {
+	if t.refused = 0; !t.Shared.acquire(n, first) {
+		if had := t.held.Load(); had+n > t.Share || !t.Shared.takeReserve(n) {
+			t.refused = had
 			return 0, false
 		}
 		own = n
@@ -151,8 +153,8 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 		return 0, t.Bytes
 	}
 	if t.Shared != nil {
-		n := t.Shared.reserve(got, w)
-		if left := min(t.Share-t.held.Load(), got); n == 0 && left > 0 && t.Shared.takeReserve(left) {
+		had, n := t.held.Load(), t.Shared.reserve(got, w)
+		if left := min(t.Share-had, got); n == 0 && left > 0 && t.Shared.takeReserve(left) {
 			n = left
 			c.own += int32(n)
 			t.Shared.unfinished.Add(n)
@@ -160,7 +162,8 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 		t.held.Add(n)
 		t.Bytes.complete(got - n)
 		t.Bytes.release(got - n)
-		if got = n; n == 0 {
+		if t.refused, got = 0, n; n == 0 {
+			t.refused = had
 			return 0, t.Shared
 		}
 	}

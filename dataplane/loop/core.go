@@ -40,6 +40,7 @@ type Core struct {
 	done     chan struct{} // closed when the thread is gone
 	reaped   chan struct{} // closed when a removed core is out of the plane's list
 	returns  atomic.Pointer[Loan]
+	short    atomic.Bool // reads wait, maybe for memory that is lent: Return wakes the core
 	vitals   health
 	tid      atomic.Int32 // its thread, 0: none
 	load     atomic.Int64 // AddLoad
@@ -278,7 +279,7 @@ func (c *Core) runTasks() {
 
 // busy says whether the core has work that no completion announces.
 func (c *Core) busy() bool {
-	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() ||
+	return c.todo != nil || !c.box.empty() || len(c.pending) > 0 || c.waitsToRead() || c.regains() ||
 		c.fileDone.first != nil || len(c.commits) > 0 || len(c.turnOf.line) > 0 || c.reads.busy()
 }
 
@@ -303,7 +304,7 @@ func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 		}
 	}
 	c.sleeping.Store(true)
-	if !c.box.empty() || c.stopping.Load() {
+	if !c.box.empty() || c.stopping.Load() || c.regains() {
 		timeout = 0
 	}
 	got, err := c.drv.Wait(timeout)
@@ -415,7 +416,7 @@ func (c *Core) close() {
 	for c.todo != nil || !c.box.empty() {
 		c.runTasks()
 	}
-	c.endAll(ErrStopped) // what they have opened
+	c.endAll(ErrStopped) // sockets and files that these tasks have opened
 	if c.started && c.cfg.Ended != nil {
 		c.cfg.Ended(c)
 	}
@@ -475,6 +476,11 @@ func (s *stepper) Turn() error {
 		return nil
 	}
 	c.sleeping.Store(false)
+	// What runs in a turn runs on the core, as it does on a thread of its own.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c.tid.Store(int32(unix.Gettid()))
+	defer c.tid.Store(0)
 	if c.endInTurn && c.stopping.Load() {
 		c.end()
 		return nil

@@ -69,7 +69,9 @@ func (s *Socket) unwatch() {
 	if w := &s.way; w.receiving && !w.ready || w.watching && w.ready { // else it is being cancelled
 		s.core.drv.Cancel(w.op)
 	}
-	if s.ops == 0 {
+	if s.feeding || s.building { // the bytes that Feed leaves go along, those of Gather before
+		s.core.Post(&Task{Run: func(*Core) { s.atRest() }})
+	} else {
 		s.atRest()
 	}
 }
@@ -105,7 +107,6 @@ func (s *Socket) detached() {
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
 	s.dropPart()
 	s.uncarry()
-	c.forget(s)
 	s.free()
 	left(c, d)
 }

@@ -191,8 +191,10 @@ func (c *Core) Offload(work func(), then func(c *Core)) {
 			then(c)
 		}})
 	}
-	if c.cfg.Stepped != nil { // one goroutine does everything
+	if c.cfg.Stepped != nil { // one goroutine does everything, and work is not on the core
+		tid := c.tid.Swap(0)
 		do()
+		c.tid.Store(tid)
 		return
 	}
 	go func() {
@@ -215,10 +217,10 @@ func (f *File) Alignment() uring.Alignment { return f.align }
 
 // Full says that the file has enough to do: as many requests as FileOptions.Ops are under
 // way, or requests wait for room that the core's files share (Config.FileOps). Further ones
-// are taken all the same.
+// are taken all the same. A file that has ended is not full.
 func (f *File) Full() bool {
 	f.core.assertOwner()
-	return f.under() >= f.opt.Ops || f.waited && f.line.first != nil
+	return f.ended == nil && (f.under() >= f.opt.Ops || f.waited && f.line.first != nil)
 }
 
 // under is the number of requests that have not ended, without requests that wait for the
@@ -240,7 +242,7 @@ func (f *File) AwaitRoom(w RoomWaiter) {
 }
 
 // tellRoom calls HasRoom of all waiters if there is room. It is called at the end of each
-// request, also when a file is closed or its core fails.
+// request, and at that of the file.
 //
 // There is room again when a quarter of the bound is free: after a single free place,
 // connections that overload the disk would stop and go on with every request.
@@ -286,6 +288,7 @@ func (f *File) end(err error) {
 	f.commit.fail(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 	f.core.drv.CloseFile(f.sock)
 	f.atRest()
+	f.tellRoom()
 }
 
 // atRest gives the slot back when the file has ended, and the driver has no request of it.

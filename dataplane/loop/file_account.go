@@ -181,6 +181,7 @@ func (b *readBudget) settle(a *Account) {
 	} else if a.waits = waits; waits {
 		a.at = len(b.waiting)
 		b.waiting = append(b.waiting, a)
+		b.core.short.Store(true)
 		return
 	}
 	last := len(b.waiting) - 1
@@ -188,6 +189,7 @@ func (b *readBudget) settle(a *Account) {
 	b.waiting[a.at].at = a.at
 	b.waiting[last] = nil
 	b.waiting = b.waiting[:last]
+	b.core.short.Store(last > 0)
 	if a.first {
 		a.first, b.due = false, true
 		b.first = without(b.first, a)
@@ -256,7 +258,7 @@ func (b *readBudget) giveBack(a *Account, n int64) {
 	b.due = b.due || len(b.first) > 0
 }
 
-// pressLater asks for bytes later, for those who wait.
+// pressLater calls ask later, for the accounts that wait.
 func (b *readBudget) pressLater() {
 	if !b.press.Armed() {
 		b.core.timers.arm(&b.press, b.core.now+pressEvery)

@@ -328,3 +328,41 @@ func TestBytesThatOthersWaitForAreAskedFor(t *testing.T) {
 		t.Errorf("%d hold something at the end", n)
 	}
 }
+
+// A buffer may come back from any goroutine while the core sleeps, with nothing else to do.
+// Matrix: ST-15
+func TestBytesThatAnotherGoroutineGivesBackWakeTheCore(t *testing.T) {
+	overBackends(t, func(t *testing.T, cfg Config) {
+		cfg.Cores, cfg.FileBytes = 1, 2*pieceHeld
+		p := newPlane(t, cfg)
+		f := openOn(t, p.Core(0), t.TempDir()+"/f", uring.Buffered)
+		var a Account
+		ended := make(chan *borrowed, 1)
+		for range 2 { // the second waits for the first
+			op := &FileOp{For: &a, Done: func(_ *Core, op *FileOp) {
+				b := &borrowed{buf: op.TakeBuffer()}
+				b.loan.Of = b
+				ended <- b
+			}}
+			must(t, p.Core(0).call(func(*Core) { must(t, f.ReadBuffer(op, piece, 0)) }))
+		}
+		for range 2 {
+			p.Core(0).Return(&await(t, ended).loan)
+		}
+	})
+}
+
+// Bytes that come back at the end of a turn are for reads of the next one.
+// Matrix: ST-15
+func TestACoreWhoseReadsMayGoOnDoesNotRest(t *testing.T) {
+	b := newAccountBed(t, FileOptions{})
+	var a Account
+	got := b.ask(&a, pieces, piece)
+	b.work()
+	had, back := lent(got), &borrowed{buf: got[0].buf}
+	back.loan.Of = back
+	b.c.Return(&back.loan)
+	if b.work(); lent(got) != had+1 {
+		t.Errorf("%d reads have ended, want one more than %d", lent(got), had)
+	}
+}

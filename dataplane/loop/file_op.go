@@ -139,7 +139,7 @@ func (f *File) WriteAt(op *FileOp, p []byte, off int64, how Durability) error {
 
 // WriteAtv writes several pieces, in order, 256 at most.
 func (f *File) WriteAtv(op *FileOp, pieces [][]byte, off int64, how Durability) error {
-	return f.ask(op, uring.KindWrite, listed(pieces), off, total(pieces), how)
+	return f.ask(op, uring.KindWrite, pieces, off, total(pieces), how)
 }
 
 // Sync ends after a sync that covers every write whose Done was called before. Other
@@ -152,14 +152,6 @@ func (f *File) Sync(op *FileOp) error {
 // overwrite them is faster than to grow the file, and does not find the disk full.
 func (f *File) Allocate(op *FileOp, off, n int64) error {
 	return f.ask(op, uring.KindAllocate, nil, off, n, Written)
-}
-
-// listed makes an empty list of a nil one: nil is for ReadBuffer.
-func listed(pieces [][]byte) [][]byte {
-	if pieces == nil {
-		return [][]byte{}
-	}
-	return pieces
 }
 
 func total(pieces [][]byte) (n int64) {
@@ -400,7 +392,6 @@ func (c *Core) finishFiles() {
 	for op := done.pop(); op != nil; op = done.pop() {
 		f := op.file
 		op.end(op.Err)
-		f.atRest()
 		f.tellRoom()
 	}
 }
@@ -469,12 +460,10 @@ func (c *Core) abandonFiles(kept bool) {
 			op.vec, op.own = nil, nil
 		}
 		op.putVec()
-		op.file.busy--
 		op.endLater(fmt.Errorf("%s: %w", op.file.name, err))
 	}
 	for i := range c.entries {
 		if f, ok := c.entries[i].of.(*File); ok {
-			f.commit.syncing = false
 			f.commit.failBatch(fmt.Errorf("%s: %w: %w", f.name, ErrNotDurable, err))
 		}
 	}
@@ -515,7 +504,7 @@ func (f *File) aligned(pieces [][]byte, off, n int64) error {
 // choose says which memory the kernel moves: that of the request, or a buffer of the core
 // that the caller gets (ReadBuffer). The buffer is taken when the request begins (place).
 func (f *File) choose(op *FileOp) error {
-	op.lends = op.pieces == nil
+	op.lends = op.pieces == nil && op.kind == uring.KindRead
 	if !op.lends {
 		return f.aligned(op.pieces, op.off, op.length)
 	}

@@ -344,9 +344,9 @@ func TestACoreFileIsOpenedAnewBehindAFailedSync(t *testing.T) {
 	b.answer(uring.KindSync, unix.EIO)
 	b.ended(lost, ErrNotDurable)
 	opened := 0
-	for range 2 {
-		s.Renew(b.c, func(_ *Core, err error) { opened++; must(t, err) })
-	}
+	renew := func() { s.Renew(b.c, func(_ *Core, err error) { opened++; must(t, err) }) }
+	renew()
+	renew()
 	if err := b.f.Sync(&newRequest().FileOp); !errors.Is(err, ErrFileClosed) || opened != 0 {
 		t.Errorf("a request meanwhile: %v, opened %d times", err, opened)
 	}
@@ -357,6 +357,10 @@ func TestACoreFileIsOpenedAnewBehindAFailedSync(t *testing.T) {
 	b.write(Written, 0)
 	b.settle()
 	b.answer(uring.KindWrite, 0)
+	renew()
+	if b.settle(); opened != 2 || s.On(b.c) == b.f {
+		t.Errorf("opened %d times, once more", opened)
+	}
 }
 
 func TestACoreWhoseFileCannotBeOpenedDoesNotStart(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // simulated is a server with a disk whose power may go at any moment.
@@ -28,11 +28,11 @@ func (s *simulated) start() {
 	s.host.Run(&cfg, func(c *simnet.Core) { s.core = c })
 	var err error
 	s.p, err = loop.New(cfg)
-	planetest.Must(s.t, err)
+	drivertest.Must(s.t, err)
 	s.core.OpenFile("/data/log", loop.FileOptions{Write: true, Create: true},
 		func(_ *loop.Core, f *loop.File, err error) {
 			s.f = f
-			planetest.Must(s.t, err)
+			drivertest.Must(s.t, err)
 		})
 	s.run(func() bool { return s.f != nil })
 }
@@ -42,7 +42,7 @@ func (s *simulated) run(done func() bool) {
 	s.t.Helper()
 	for range 100_000 {
 		for s.core.Busy() {
-			planetest.Must(s.t, s.core.Turn())
+			drivertest.Must(s.t, s.core.Turn())
 		}
 		if done() {
 			return
@@ -56,7 +56,7 @@ func (s *simulated) run(done func() bool) {
 		}
 		s.net.Advance(at)
 		s.net.Step()
-		planetest.Must(s.t, s.core.Turn())
+		drivertest.Must(s.t, s.core.Turn())
 	}
 	s.t.Fatal("it never ends")
 }
@@ -92,7 +92,7 @@ func TestWhatWasCommittedSurvivesAPowerCut(t *testing.T) {
 					put(slot)
 				}
 			}}
-			planetest.Must(t, s.f.WriteAt(op, p, int64(slot)*record, how))
+			drivertest.Must(t, s.f.WriteAt(op, p, int64(slot)*record, how))
 		}
 		for slot := range slots {
 			put(slot)
@@ -110,7 +110,7 @@ func TestWhatWasCommittedSurvivesAPowerCut(t *testing.T) {
 		var op loop.FileOp
 		ended := false
 		op.Done = func(*loop.Core, *loop.FileOp) { ended = true }
-		planetest.Must(t, s.f.ReadAt(&op, got, 0))
+		drivertest.Must(t, s.f.ReadAt(&op, got, 0))
 		s.run(func() bool { return ended })
 		for slot := range slots {
 			v := binary.LittleEndian.Uint64(got[slot*record:])

@@ -57,6 +57,11 @@ type noted struct {
 	done int
 }
 
+// kept counts its releases.
+type kept int
+
+func (k *kept) Release() { *k++ }
+
 func newRequest() *noted {
 	r := new(noted)
 	r.Done = func(*Core, *FileOp) { r.done++ }
@@ -118,6 +123,23 @@ func (b *fileBed) pending(rs ...*noted) {
 	}
 }
 
+// A file that has ended holds nobody up, whatever the kernel still does with it.
+// Matrix: ST-08
+func TestTheEndOfAFileTellsWhoWaitsForRoom(t *testing.T) {
+	b, room := newFileBed(t, FileOptions{Ops: 1}, nil), 0
+	b.f.AwaitRoom(onRoom(func() { room++ }))
+	w := b.write(Written, 0)
+	if b.settle(); !b.f.Full() || room != 0 {
+		t.Fatalf("full: %t, told %d times", b.f.Full(), room)
+	}
+	b.f.Close()
+	if b.settle(); room != 1 || b.f.Full() {
+		t.Errorf("full: %t, told %d times", b.f.Full(), room)
+	}
+	b.answer(uring.KindWrite, unix.ECANCELED)
+	b.ended(w, ErrFileClosed)
+}
+
 func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
 	b.d.ParkFiles = false
@@ -130,7 +152,9 @@ func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {
 	if w.N != unit {
 		t.Errorf("%d bytes", w.N)
 	}
-	r := b.read(2048)
+	r, kept := b.read(2048), kept(0)
+	r.Keeps = &kept
+	r.Done = func(*Core, *FileOp) { r.done += int(kept) } // it is released before
 	b.settle()
 	if r.done != 1 || r.Err != io.EOF || r.N != 2048 {
 		t.Errorf("a read over the end: %d, %v", r.N, r.Err)

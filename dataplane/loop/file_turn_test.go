@@ -112,6 +112,9 @@ func TestAFileIsFullWhenItsReadsWaitForMoreThanATurn(t *testing.T) {
 			if len(b.ended) != 9 || room != 1 || b.f.Full() {
 				t.Errorf("%d of 9 have ended, full: %t, told of room %d times", len(b.ended), b.f.Full(), room)
 			}
+			if b.reads(b.f, 3, size); b.f.Full() {
+				t.Error("full again with a read that waits for a turn")
+			}
 		})
 	}
 }
@@ -154,6 +157,18 @@ func (b mixBed) begun(n int) (counts []int) {
 	b.answer(uring.KindRead, 0)
 	b.answer(uring.KindWrite, 0)
 	return counts
+}
+
+// Direct I/O passes no byte through the processor's cache.
+// Matrix: ST-12
+func TestReadsPastThePageCacheAreNotBoundedByTurns(t *testing.T) {
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, nil)
+	for range 3 {
+		must(t, b.f.ReadBuffer(&newRequest().FileOp, turnReads, 0))
+	}
+	if n := len(b.parked(uring.KindRead)); n != 3 {
+		t.Errorf("the driver has %d of 3 reads", n)
+	}
 }
 
 // Matrix: ST-12

@@ -24,17 +24,18 @@ type Framer interface {
 
 // Taken is the report of a Feed.
 type Taken struct {
-	// Bytes is the number of taken bytes of p. The loop keeps the others. A call takes some
-	// unless the socket is stopped, or Need has the reason.
+	// Bytes is the number of taken bytes of p. The loop keeps the others. A call that takes
+	// none ends the socket, unless the framer has stopped it, or Need is more than len(p).
 	Bytes int
 	// Frames is the number of frames that became complete. The loop bounds turns by this
 	// number, and has a socket receive according to the average size. Frames that ask for no
 	// work, if the framer counts them in CoreStats.AcksIn, do not bound requests on files.
 	Frames int
 	// Need is the size of the frame that begins after Bytes, in bytes, or of its header if
-	// that is incomplete; 0 if no frame has begun. The framer has bounded it. The loop
-	// gathers the frame, a large one without a copy, and Feed then gets exactly these bytes
-	// (Socket.Keep). A Placer, which gathers frames itself, leaves it 0.
+	// that is incomplete, or one more than there is if the size is unknown, as that of a
+	// line; 0 if no frame has begun. The framer has bounded it. The loop gathers the frame, a
+	// large one without a copy, and Feed then gets these bytes (Socket.Keep), and more only if
+	// one was missing. A Placer, which gathers frames itself, leaves it 0.
 	Need int
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // lengths is a protocol that knows nothing of how its frames are gathered: four bytes of
@@ -169,6 +170,63 @@ func TestTheLoopGathersTheFramesOfAnyProtocol(t *testing.T) {
 	}
 }
 
+// leavingLengths leaves its core as soon as bytes come, or with its answers.
+type leavingLengths struct {
+	laterLengths
+	parts bool // with its answers
+	asked bool
+	left  *Detached
+}
+
+func (l *leavingLengths) leave(s *Socket, now bool) {
+	if now && !l.asked {
+		l.asked = true
+		s.Detach(func(_ *Core, d *Detached) { l.left = d })
+	}
+}
+
+func (l *leavingLengths) Feed(s *Socket, p []byte) Taken {
+	l.leave(s, len(p) > 0 && !l.parts)
+	return l.lengths.Feed(s, p)
+}
+
+func (l *leavingLengths) Gather(s *Socket, w *Write) error {
+	l.leave(s, l.parts)
+	return l.lengths.Gather(s, w)
+}
+
+// What Feed leaves, and what Gather gives, is not lost with nothing in flight on the socket.
+// Matrix: IO-24
+func TestAFramerMayLeaveItsCoreInItsCalls(t *testing.T) {
+	stream := lengthsOf(10, 200)
+	for name, one := range map[string]struct{ ends, half, parts bool }{
+		"with the last bytes of a receive": {ends: true}, "half-closed": {half: true}, "with its answers": {half: true, parts: true},
+	} {
+		b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
+		l := &leavingLengths{laterLengths: laterLengths{lengths{later: !one.parts}}, parts: one.parts}
+		s, f := carried(b, l)
+		if one.half {
+			s.Hold()
+		}
+		if f.Arrive(stream); one.ends {
+			b.d.Queue[len(b.d.Queue)-1].Flags &^= uring.More
+			f.Receiving = false
+		}
+		if one.half {
+			f.HangUp()
+			b.settle()
+			s.Release()
+		}
+		b.settle()
+		if l.left == nil || !bytes.Equal(append(l.got, l.left.backlog...), stream) || one.parts && !bytes.Equal(f.Sent, stream) {
+			t.Errorf("%s: left %v, %d of %d bytes taken, %d sent", name, l.left != nil, len(l.got), len(stream), len(f.Sent))
+		}
+		if b.c.stats.Sockets != 0 || l.ended != nil {
+			t.Errorf("%s: %d sockets, ended with %v", name, b.c.stats.Sockets, l.ended)
+		}
+	}
+}
+
 // Of a frame that is not complete nothing is left when its socket ends.
 // Matrix: IO-24
 func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {
@@ -191,6 +249,9 @@ func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {
 		}
 		one.end(s, f)
 		b.settle()
+		if f.WasReset != (one.want == ErrReset) {
+			t.Errorf("%s: the driver resets: %v", one.name, f.WasReset)
+		}
 		if !errors.Is(l.ended, one.want) || b.c.pool.inUse != 0 || len(l.got) != 0 {
 			t.Errorf("%s: ended with %v, %d bytes are lent, %d taken", one.name, l.ended, b.c.pool.inUse, len(l.got))
 		}
@@ -218,6 +279,82 @@ func TestALargeFrameOfAnyProtocolIsReadIntoItsPlace(t *testing.T) {
 	}
 	if mode, why := s.Receives(); mode != ReceiveReady || why != WhyBegun {
 		t.Errorf("receives by %s, as %s", mode, why)
+	}
+}
+
+// idler takes the first bytes, and then none. It says that it needs these.
+type idler struct {
+	lengths
+	first, need int
+}
+
+func (l *idler) Feed(_ *Socket, p []byte) Taken {
+	if len(p) == 0 {
+		return Taken{}
+	}
+	if l.calls++; l.calls == 1 {
+		return Taken{Bytes: l.first, Need: l.need}
+	}
+	return Taken{Need: l.need}
+}
+
+// A framer that takes nothing, and waits for no further bytes, ends its socket: the core would
+// ask it again without end.
+// Matrix: IO-24
+func TestAFramerThatTakesNothingEndsItsSocketAndNotItsCore(t *testing.T) {
+	for _, one := range []idler{
+		{need: 0}, {need: 50}, {need: 100}, // of the 100 bytes that have come
+		{first: 10}, {first: 10, need: 90},
+		{need: 150}, // of bytes that the loop has gathered
+	} {
+		b := newBed(t, nil)
+		_, f := carried(b, &one)
+		f.Arrive(make([]byte, 100))
+		b.settle()
+		f.Arrive(make([]byte, 100))
+		b.settle()
+		if !errors.Is(one.ended, errTookNothing) || b.c.pool.inUse != 0 {
+			t.Errorf("need %d behind %d bytes: ended with %v after %d calls, %d bytes are lent", one.need, one.first, one.ended, one.calls, b.c.pool.inUse)
+		}
+	}
+}
+
+// lines is a protocol whose frames end with a newline, so that it does not know their size.
+type lines struct {
+	lengths
+	looked int // bytes
+}
+
+func (l *lines) Feed(_ *Socket, p []byte) (t Taken) {
+	l.calls++
+	l.looked += len(p)
+	for range bytes.Count(p, []byte("\n")) {
+		t.Bytes, t.Frames = t.Bytes+bytes.IndexByte(p[t.Bytes:], '\n')+1, t.Frames+1
+	}
+	l.got = append(l.got, p[:t.Bytes]...)
+	if rest := len(p) - t.Bytes; rest > 0 {
+		t.Need = rest + 1
+	}
+	return t
+}
+
+// A line that comes in two parts is looked through twice, and not once for each of its bytes.
+// Matrix: IO-24
+func TestAFrameOfUnknownSizeIsGatheredAsItComes(t *testing.T) {
+	for _, large := range []int{64 << 10, 100} {
+		for _, cut := range []int{1, 10, 8000, 8001} {
+			b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { d.Multishot = true; cfg.LargeFrom = large })
+			l := &lines{}
+			_, f := carried(b, l)
+			stream := append(bytes.Repeat([]byte("x"), 8000), "\nmore\n\nand"...)
+			f.Arrive(stream[:cut])
+			b.settle()
+			f.Arrive(stream[cut:])
+			b.settle()
+			if want := stream[:len(stream)-3]; !bytes.Equal(l.got, want) || l.looked > 3*len(stream) || l.ended != nil {
+				t.Errorf("cut at %d: %d bytes taken of %d, %d calls looked at %d bytes, ended with %v", cut, len(l.got), len(want), l.calls, l.looked, l.ended)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,11 +20,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
+
+// checkCores expects that a plane has the cores with these numbers.
+func checkCores(t *testing.T, p *Plane, want ...int) {
+	t.Helper()
+	var got []int
+	for _, c := range p.All() {
+		if got = append(got, c.ID()); p.Core(c.ID()) != c {
+			t.Errorf("core %d is %v", c.ID(), p.Core(c.ID()))
+		}
+	}
+	if !slices.Equal(got, want) || p.Cores() != len(want) {
+		t.Errorf("cores %v, %d in all, want %v", got, p.Cores(), want)
+	}
+}
 
 func TestCoresComeAndGo(t *testing.T) {
 	overBackends(t, func(t *testing.T, cfg Config) {
@@ -32,7 +46,7 @@ func TestCoresComeAndGo(t *testing.T) {
 			p := newPlane(t, cfg)
 			ctx := deadline(t)
 			must(t, p.RemoveCore(ctx, p.Core(1)))
-			planetest.CheckCores(t, p, 0, 2)
+			checkCores(t, p, 0, 2)
 			if p.Core(1) != nil || p.Core(3) != nil || p.Core(-1) != nil {
 				t.Error("a core that is not there is found")
 			}
@@ -44,11 +58,11 @@ func TestCoresComeAndGo(t *testing.T) {
 				}
 				must(t, c.call(func(*Core) {}))
 			}
-			planetest.CheckCores(t, p, 0, 1, 2, 3)
+			checkCores(t, p, 0, 1, 2, 3)
 			for _, i := range []int{2, 0, 3} {
 				must(t, p.RemoveCore(ctx, p.Core(i)))
 			}
-			planetest.CheckCores(t, p, 1)
+			checkCores(t, p, 1)
 			if err := p.RemoveCore(ctx, p.Core(1)); !errors.Is(err, ErrLastCore) {
 				t.Errorf("the last core: %v", err)
 			}
@@ -95,10 +109,26 @@ func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	if err := p.RemoveCore(ctx, gone); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("removed: %v", err)
 	}
-	planetest.CheckCores(t, p, 0, 1)
+	checkCores(t, p, 0, 1)
 	release()
 	<-gone.reaped
-	planetest.CheckCores(t, p, 1)
+	checkCores(t, p, 1)
+}
+
+// Matrix: IO-04
+func TestARemovedCoreWaitsForItsOffloadedWork(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	c, hold, gone := p.Core(0), make(chan struct{}), make(chan bool, 1)
+	must(t, c.call(func(c *Core) { c.Offload(func() { <-hold }, func(c *Core) { gone <- c.Gone() }) }))
+	must(t, p.Drain(c))
+	for range 3 {
+		must(t, c.call(func(*Core) {}))
+	}
+	close(hold)
+	if await(t, gone) {
+		t.Error("the core has ended before")
+	}
+	must(t, p.AwaitDrained(deadline(t), c))
 }
 
 // knocking connects to addr again and again until the test calls stop, which
@@ -221,7 +251,7 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	if err := p.RemoveCore(deadline(t), failed); !errors.Is(err, ErrNoCore) {
 		t.Errorf("removed twice: %v", err)
 	}
-	planetest.CheckCores(t, p, 1)
+	checkCores(t, p, 1)
 	must(t, l.Close())
 }
 
@@ -291,7 +321,7 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
 		t.Errorf("added: %v", err)
 	}
-	planetest.CheckCores(t, p, 0, 1)
+	checkCores(t, p, 0, 1)
 }
 
 func TestPlaneKnowsItsCores(t *testing.T) {
@@ -314,6 +344,11 @@ type borrowed struct {
 
 func (b *borrowed) Returned(c *Core) { c.TakeBack(b.buf) }
 
+// returns counts loans that are back.
+type returns int
+
+func (n *returns) Returned(*Core) { *n++ }
+
 // What is given back while its core closes comes back to it all the same.
 // Matrix: XC-12
 func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
@@ -328,16 +363,22 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 			lent <- b
 		}))
 		b := <-lent
-		released := make(chan struct{})
-		go func() { c.Return(&b.loan); close(released) }()
+		back, sent, released := returns(0), 0, make(chan struct{})
+		go func() {
+			for ; !c.Gone(); sent++ { // one of them comes in the very moment
+				c.Return(&Loan{Of: &back})
+			}
+			c.Return(&b.loan)
+			close(released)
+		}()
 		p.Close()
 		<-released
 		c.afterEnd.Lock()
 		left := c.pool.inUse
 		chunks := len(c.pool.chunks)
 		c.afterEnd.Unlock()
-		if left != 0 || chunks != 0 {
-			t.Fatalf("round %d: %d bytes, %d chunks are lost", round, left, chunks)
+		if left != 0 || chunks != 0 || int(back) != sent {
+			t.Fatalf("round %d: %d bytes, %d chunks are lost, %d of %d loans", round, left, chunks, sent-int(back), sent)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // payload makes n bytes that differ by tag.
@@ -131,32 +132,11 @@ func TestACancelledCallLetsGoOfTheCallersMemory(t *testing.T) {
 	})
 }
 
-// fullListener is an address that does not answer: a listener whose queue is
-// full drops further requests.
-func fullListener(t *testing.T) netip.AddrPort {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
-	t.Cleanup(func() { unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, unix.Listen(fd, 0))
-	sa, err := unix.Getsockname(fd)
-	must(t, err)
-	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*unix.SockaddrInet4).Port))
-	for range 4 { // the first ones fill the queue
-		c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		must(t, err)
-		t.Cleanup(func() { unix.Close(c) })
-		_ = unix.Connect(c, sa)
-	}
-	return to
-}
-
 func TestClosingThePlaneEndsEveryCallOnALink(t *testing.T) {
 	overPlanes(t, 1, func(t *testing.T, p *Plane) {
 		reading, _ := netPair(t, p.Core(0))
 		writing, _ := netPair(t, p.Core(0))
-		to := fullListener(t)
+		to := drivertest.FullListener(t, t.Cleanup)
 		results := make(chan error, 3)
 		go func() { results <- reading.ReadFull(context.Background(), make([]byte, 1)) }()
 		go func() {

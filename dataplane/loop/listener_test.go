@@ -12,93 +12,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/faulty"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// doorDriver is a fake driver whose accepts can be cancelled, as the ring's: what
-// was accepted before comes first.
-type doorDriver struct {
-	*fakedriver.Driver
-	user  uint64
-	op    uring.Op
-	armed bool
-
-	arms, adopts       int
-	arm, adopt, detach error // what an accept, Adopt and Detach fail with
-}
-
-func (d *doorDriver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error) {
-	if k != uring.KindAccept {
-		return d.Driver.Arm(k, s, user)
-	}
-	if d.arms++; d.arm != nil {
-		return 0, d.arm
-	}
-	d.user, d.op, d.armed = user, d.Op(), true
-	return d.op, nil
-}
-
-func (d *doorDriver) Adopt(fd int) (uring.Socket, error) {
-	if d.adopts++; d.adopt != nil {
-		return uring.Socket{}, d.adopt
-	}
-	return d.Driver.Adopt(fd)
-}
-
-func (d *doorDriver) Detach(s uring.Socket) (int, error) {
-	if d.armed {
-		return -1, unix.EBUSY
-	}
-	if d.detach != nil {
-		return -1, d.detach
-	}
-	return d.Driver.Detach(s)
-}
-
-func (d *doorDriver) Cancel(op uring.Op) {
-	if d.armed && op == d.op {
-		d.finish(unix.ECANCELED)
-	}
-}
-
-// Close of the listener; its accept has ended before, or ends now.
-func (d *doorDriver) Close(s uring.Socket) {
-	if d.armed {
-		d.finish(unix.ECANCELED)
-	}
-	d.Driver.Close(s)
-}
-
-// finish ends the accept.
-func (d *doorDriver) finish(errno unix.Errno) {
-	d.armed = false
-	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindAccept, User: d.user, Op: d.op, Res: -int32(errno)})
-}
-
-// connects has the ring accept one connection.
-func (d *doorDriver) connects() *fakedriver.Sock {
-	f := d.Open()
-	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindAccept, User: d.user, Op: d.op, Res: int32(f.Sock.FD()), Flags: uring.More})
-	return f
-}
-
-// door is a bed with a listener, and what the log says of it.
+// door is a bed with a listener, of which requests fail, and what the log says of it.
 type door struct {
 	*bed
-	d      *doorDriver
 	l      *Listener
+	at     *fakedriver.Sock // of the listener
 	links  []*Link
 	refuse bool // everybody
 	log    *bytes.Buffer
+	asked  map[faulty.Request]int
+	fails  map[faulty.Request]unix.Errno
 }
 
 func newDoor(t *testing.T) *door {
 	t.Helper()
-	o := &door{log: &bytes.Buffer{}}
+	o := &door{log: &bytes.Buffer{}, asked: map[faulty.Request]int{}, fails: map[faulty.Request]unix.Errno{}}
 	o.bed = newBed(t, func(cfg *Config, d *fakedriver.Driver) {
-		o.d = &doorDriver{Driver: d}
-		cfg.Open = func(int) (uring.Driver, error) { return o.d, nil }
+		cfg.Open = func(int) (uring.Driver, error) {
+			return faulty.New(d, func(r faulty.Request) faulty.Fault { o.asked[r]++; return faulty.Fault{Errno: o.fails[r]} }), nil
+		}
 		cfg.Logger = slog.New(slog.NewTextHandler(o.log, nil))
 	})
 	o.during(func() (err error) {
@@ -109,6 +46,7 @@ func newDoor(t *testing.T) *door {
 		})
 		return err
 	})
+	o.at = o.d.Socks[o.l.FD()]
 	return o
 }
 
@@ -137,9 +75,9 @@ func (o *door) posted(f func() error) (done chan error) {
 // Matrix: IO-04
 func TestAClosingListenerGivesAwayWhatTheRingHasAccepted(t *testing.T) {
 	o := newDoor(t)
-	early := o.d.connects()
+	early := o.at.Connects()
 	done := o.posted(o.l.Close)
-	late := o.d.connects() // before the core runs the task
+	late := o.at.Connects() // before the core runs the task
 	o.settle()
 	must(t, <-done)
 	if len(o.links) != 2 || early.CloseCalls+late.CloseCalls != 0 {
@@ -148,7 +86,7 @@ func TestAClosingListenerGivesAwayWhatTheRingHasAccepted(t *testing.T) {
 	if got := o.c.stats; got.Stray != 0 || got.Accepts != 2 {
 		t.Errorf("%d stray completions, %d accepts", got.Stray, got.Accepts)
 	}
-	if o.l.open || o.d.armed {
+	if o.l.open || o.at.Accepting {
 		t.Error("the listener is open")
 	}
 }
@@ -157,8 +95,8 @@ func TestAListenerCloses(t *testing.T) {
 	for name, before := range map[string]func(o *door){
 		"while it accepts":     func(*door) {},
 		"after a pause":        func(o *door) { o.during(o.l.Pause) },
-		"between two attempts": func(o *door) { o.d.finish(unix.EMFILE); o.settle() },
-		"as the core stops":    func(o *door) { o.d.armed = false }, // so that no completion comes
+		"between two attempts": func(o *door) { o.at.EndAccept(unix.EMFILE); o.settle() },
+		"as the core stops":    func(o *door) { o.at.Accepting = false }, // so that no completion comes
 	} {
 		o := newDoor(t)
 		before(o)
@@ -174,8 +112,8 @@ func TestAListenerCloses(t *testing.T) {
 			o.during(o.l.Resume) // nothing
 			o.after(2 * acceptRetry)
 		}
-		if o.d.armed || o.l.open {
-			t.Errorf("%s: armed %v, open %v", name, o.d.armed, o.l.open)
+		if o.at.Accepting || o.l.open {
+			t.Errorf("%s: armed %v, open %v", name, o.at.Accepting, o.l.open)
 		}
 	}
 }
@@ -193,8 +131,8 @@ func TestAListenerThatRefusesManyPausesInBetween(t *testing.T) {
 	const seconds = 2
 	for range seconds * 10_000 {
 		for range 5 { // 50 000 a second
-			if o.d.armed {
-				o.d.connects()
+			if o.at.Accepting {
+				o.at.Connects()
 				o.settle()
 			}
 		}
@@ -215,42 +153,40 @@ func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 	const tries = 600 // a minute
 	for name, fail := range map[string]func(o *door, on bool){
 		"armed": func(o *door, on bool) {
-			o.d.arm = nil
+			delete(o.fails, faulty.Accept)
 			if on {
-				o.d.arm = unix.ENOMEM
-				if o.d.armed {
-					o.d.finish(unix.ECANCELED)
-				}
+				o.fails[faulty.Accept] = unix.ENOMEM
+				o.at.EndAccept(unix.ECANCELED)
 			}
 		},
 		"completed": func(o *door, on bool) {
-			if on && o.d.armed {
-				o.d.finish(unix.ENOMEM)
+			if on {
+				o.at.EndAccept(unix.ENOMEM)
 			}
 		},
 		"adopted": func(o *door, on bool) {
-			o.d.adopt = nil
+			delete(o.fails, faulty.Adopt)
 			if on {
-				o.d.adopt = unix.ENOMEM
-				o.d.connects()
+				o.fails[faulty.Adopt] = unix.ENOMEM
+				o.at.Connects()
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newDoor(t)
-			before := o.d.arms
+			before := o.asked[faulty.Accept]
 			for range tries {
 				fail(o, true)
 				o.settle()
 				o.after(acceptRetry)
 			}
-			if o.d.arms+o.d.adopts-before < tries {
-				t.Errorf("%d attempts in a minute", o.d.arms+o.d.adopts-before)
+			if n := o.asked[faulty.Accept] + o.asked[faulty.Adopt] - before; n < tries {
+				t.Errorf("%d attempts in a minute", n)
 			}
 			fail(o, false)
 			o.after(acceptRetry)
-			o.d.connects()
-			o.d.connects()
+			o.at.Connects()
+			o.at.Connects()
 			o.settle()
 			if len(o.links) != 2 {
 				t.Errorf("%d connections of 2", len(o.links))
@@ -267,10 +203,10 @@ func TestWhyNothingIsAcceptedIsLoggedOnce(t *testing.T) {
 func TestAListenerAtTheLimitWritesTenLinesAMinute(t *testing.T) {
 	o := newDoor(t)
 	for range 10 * 600 {
-		o.d.finish(unix.EMFILE)
+		o.at.EndAccept(unix.EMFILE)
 		o.settle()
 		o.after(acceptRetry)
-		o.d.connects()
+		o.at.Connects()
 		o.settle()
 	}
 	if len(o.links) != 6000 {
@@ -295,15 +231,15 @@ func TestAListenerThatItsNewCoreRefusesIsTriedAgain(t *testing.T) {
 	must(t, err)
 	for _, closed := range []bool{false, true} {
 		l := newListener(b.c, netip.AddrPort{}, func(*Link) {})
-		other.d.adopt = unix.ENOMEM
+		other.fails[faulty.Adopt] = unix.ENOMEM
 		told := false
 		l.hand(other.c, fd, func(err error) { told = err == nil })
 		other.settle()
 		for range 100 {
 			other.after(acceptRetry)
 		}
-		if !told || l.Core() != other.c || l.FD() != fd || other.d.adopts < 100 || other.logged("not accepted") != 1 {
-			t.Errorf("told %v, %d attempts, log:\n%s", told, other.d.adopts, other.log)
+		if !told || l.Core() != other.c || l.FD() != fd || other.asked[faulty.Adopt] < 100 || other.logged("not accepted") != 1 {
+			t.Errorf("told %v, %d attempts, log:\n%s", told, other.asked[faulty.Adopt], other.log)
 		}
 		if closed {
 			other.during(l.Close)
@@ -312,15 +248,15 @@ func TestAListenerThatItsNewCoreRefusesIsTriedAgain(t *testing.T) {
 			}
 			return
 		}
-		arms := other.d.arms
-		other.d.adopt = nil
+		arms := other.asked[faulty.Accept]
+		delete(other.fails, faulty.Adopt)
 		other.d.Socks[fd] = other.d.Open()
 		other.after(acceptRetry)
-		if other.d.arms != arms+1 || l.outside {
-			t.Errorf("not accepting: %d attempts to arm", other.d.arms-arms)
+		if n := other.asked[faulty.Accept]; n != arms+1 || l.outside {
+			t.Errorf("not accepting: %d attempts to arm", n-arms)
 		}
 		other.log.Reset()
-		other.d.adopts = 0
+		delete(other.asked, faulty.Adopt)
 	}
 }
 
@@ -330,7 +266,7 @@ func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		b, other := newDoor(t), newDoor(t)
 		other.d.Socks = b.d.Socks // one machine
-		b.d.detach = unix.ENOMEM
+		b.fails[faulty.Detach] = unix.ENOMEM
 		moved := make(chan error, 1)
 		go func() { moved <- b.l.Move(other.c) }()
 		for b.logged("not accepted") == 0 {
@@ -345,7 +281,7 @@ func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 		if closed {
 			b.during(b.l.Close)
 		}
-		b.d.detach = nil
+		delete(b.fails, faulty.Detach)
 		var err error
 		for waiting := true; waiting; {
 			select {

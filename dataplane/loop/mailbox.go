@@ -31,8 +31,8 @@ func (p *Plane) OnCore() bool {
 	return false
 }
 
-// Current says that the caller runs on the thread of this core; never on one that is
-// stepped, or gone. Any goroutine.
+// Current says that the caller runs on the thread of this core, or in a turn of one that is
+// stepped; never on one that is gone. Any goroutine.
 func (c *Core) Current() bool { return c.tid.Load() == int32(unix.Gettid()) }
 
 // assertOwner panics in invariant builds if the caller is not the core.
@@ -125,6 +125,11 @@ func (c *Core) post(t *Task) {
 		go c.runLate()
 		return
 	}
+	c.rouse()
+}
+
+// rouse ends the sleep of the core.
+func (c *Core) rouse() {
 	if c.sleeping.Load() && c.sleeping.CompareAndSwap(true, false) {
 		c.drv.Wake()
 	}
@@ -195,7 +200,8 @@ type Loan struct {
 // it on another goroutine, one at a time; TakeBack and Local.Of still work there.
 type Returner interface{ Returned(c *Core) }
 
-// Return gives l back: the core picks it up in its next turn. Any goroutine.
+// Return gives l back: the core picks it up in its next turn. That is at once if reads wait, as
+// they may wait for the memory of l. Any goroutine.
 func (c *Core) Return(l *Loan) {
 	if c.closed.Load() {
 		c.afterEnd.Lock()
@@ -216,8 +222,15 @@ func (c *Core) Return(l *Loan) {
 		defer c.afterEnd.Unlock()
 		c.takeReturned()
 		c.drainPool()
+		return
+	}
+	if c.short.Load() {
+		c.rouse()
 	}
 }
+
+// regains reports that objects came back for whose memory reads may wait.
+func (c *Core) regains() bool { return c.short.Load() && c.returns.Load() != nil }
 
 func (c *Core) takeReturned() {
 	if c.returns.Load() == nil {

@@ -73,6 +73,63 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 	})
 }
 
+// postsInWait is a driver during whose call that does not wait another goroutine posts a task.
+type postsInWait struct {
+	uring.Driver
+	post func()
+}
+
+func (d *postsInWait) Wait(timeout time.Duration) ([]uring.Completion, error) {
+	if post := d.post; post != nil && timeout == 0 {
+		d.post = nil
+		post()
+	}
+	return d.Driver.Wait(timeout)
+}
+
+// regained is told that it is back.
+type regained chan struct{}
+
+func (r regained) Returned(*Core) { close(r) }
+
+// A task that comes just before the core sleeps wakes nobody, nor does memory for which reads
+// wait: so the core looks once more.
+func TestACoreLooksAgainBeforeItSleeps(t *testing.T) {
+	d := &postsInWait{}
+	p := newPlane(t, Config{Cores: 1, Open: func(int) (_ uring.Driver, err error) {
+		d.Driver, err = uring.Open(uring.Config{Backend: uring.Epoll})
+		return d, err
+	}})
+	for _, post := range []func(c *Core, seen chan struct{}){
+		func(c *Core, seen chan struct{}) { c.Post(&Task{Run: func(*Core) { close(seen) }}) },
+		func(c *Core, seen chan struct{}) { c.Return(&Loan{Of: regained(seen)}) },
+	} {
+		seen := make(chan struct{})
+		must(t, p.Core(0).Do(func(c *Core) {
+			c.owed = true // it makes such a call before it sleeps
+			c.short.Store(true)
+			d.post = func() { post(c, seen) }
+		}))
+		await(t, seen)
+	}
+}
+
+// A task for an object runs where the object is by then.
+// Matrix: XC-08
+func TestATaskFollowsItsOwner(t *testing.T) {
+	p := newPlane(t, Config{Cores: 2, Driver: uring.Config{Backend: uring.Epoll}})
+	var o Owner
+	o.Store(p.Core(0))
+	ran := make(chan *Core, 1)
+	must(t, p.Core(0).call(func(*Core) {
+		o.Post(&Task{Run: func(c *Core) { ran <- c }})
+		o.Store(p.Core(1))
+	}))
+	if c := await(t, ran); c != p.Core(1) {
+		t.Errorf("it ran on core %d", c.ID())
+	}
+}
+
 // onCore runs f on the core and fails the test if it waits there.
 func onCore(t *testing.T, c *Core, what string, f func()) {
 	t.Helper()

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -81,6 +82,10 @@ func (s *Socket) filled(n int) {
 // the bytes that were neither taken nor gathered.
 func (s *Socket) feed(p []byte) (rest []byte) {
 	for r := s.part; r.begun(); {
+		if len(p) > 1 && r.need-r.fill == 1 {
+			// The size may be unknown: the framer is not asked for each byte.
+			r.need = min(r.fill+len(p), len(r.buf.b))
+		}
 		n := copy(r.rest(), p)
 		r.fill += n
 		p = p[n:]
@@ -132,11 +137,19 @@ func (s *Socket) feedPart() bool {
 	return more
 }
 
+// errTookNothing ends the socket of a framer that the loop would ask without end.
+var errTookNothing = errors.New("loop: the framer has taken no byte, and Taken.Need asks for no more bytes than there are")
+
 // report has the framer take frames of p, and counts them.
 func (s *Socket) report(p []byte) Taken {
+	s.feeding = true
 	t := s.framer.Feed(s, p)
+	s.feeding = false
 	s.core.stats.FramesIn += uint64(t.Frames)
 	invariants.Check(t.Bytes >= 0 && t.Bytes <= len(p), "a framer has taken more than there is")
+	if t.Bytes == 0 && t.Need <= len(p) && len(p) > 0 && s.Reading() {
+		s.Fault(errTookNothing)
+	}
 	return t
 }
 

@@ -122,9 +122,13 @@ func (s *Socket) Receives() (ReceiveMode, Why) {
 	return ReceiveBuffers, s.way.why
 }
 
-// arm starts receiving. Nothing may be armed.
+// arm starts receiving, unless the reader of the bytes has done it already, or has the socket
+// leave its core.
 func (s *Socket) arm() {
 	w, kind, name := &s.way, uring.KindReceive, "receive"
+	if w.receiving || w.watching || s.detaching() {
+		return
+	}
 	if w.ready {
 		kind, name = uring.KindReady, "watch"
 	}
@@ -274,9 +278,7 @@ func (s *Socket) received(cp *uring.Completion) {
 		return
 	}
 	s.core.stats.Rearms++
-	if !s.way.receiving { // the consumer of the bytes may have armed it already
-		s.arm() // even with a backlog: nothing else would arm it
-	}
+	s.arm() // even with a backlog: nothing else would arm it
 }
 
 // take delivers bytes that the ring has received.

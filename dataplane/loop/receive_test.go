@@ -1,28 +1,35 @@
 package loop
 
 import (
+	"bytes"
+	"io"
+	"net"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
-// The bytes that end a receive may answer a call, which goes on reading by itself.
+// A framer may take a connection at once, when it is accepted.
 // Matrix: IO-23
-func TestAReceiveThatEndsWithTheAnswerToACallIsArmedOnce(t *testing.T) {
-	b := newBed(t, func(cfg *Config, d *fakedriver.Driver) { cfg.Receive, d.Multishot = ReceiveBuffers, true })
-	l, f := b.link()
-	l.sock.call = &linkCall{min: 1}
-	f.Arrive([]byte("x"))
-	b.d.Queue[len(b.d.Queue)-1].Flags &^= uring.More
-	f.Receiving = false
-	b.settle()
-	if r := <-l.result; string(r.unread) != "x" || r.err != nil {
-		t.Fatalf("answer %q, %v", r.unread, r.err)
-	}
-	if n := b.c.Snapshot().Receiving; n != 1 || l.sock.ops != 1 || !f.Receiving {
-		t.Errorf("%d receives, %d operations in flight, armed: %v", n, l.sock.ops, f.Receiving)
-	}
+func TestAConnectionThatAFramerTakesAtOnceReceivesOnce(t *testing.T) {
+	overPlanes(t, 1, func(t *testing.T, p *Plane) {
+		l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(link *Link) { must(t, link.Carry(&lengths{})) })
+		must(t, err)
+		c, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		defer c.Close()
+		question := lengthsOf(10)
+		_, err = c.Write(question)
+		must(t, err)
+		answer := make([]byte, len(question))
+		if _, err := io.ReadFull(c, answer); err != nil || !bytes.Equal(answer, question) {
+			t.Errorf("answered %x, %v", answer, err)
+		}
+		if n := stats(t, p.Core(0)).Receiving; n > 1 {
+			t.Errorf("%d receives of one connection", n)
+		}
+	})
 }
 
 func TestACoreSaysHowItsConnectionsReceiveAndWhy(t *testing.T) {

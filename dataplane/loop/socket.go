@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
@@ -39,6 +37,7 @@ type Socket struct {
 	stream
 	view     *ReceiveView  // of the framer; nil: none
 	listed   bool          // in core.readable
+	feeding  bool          // the framer takes bytes
 	large    bool          // the frame under way, or the last one, is large
 	small    bool          // not large when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
@@ -154,15 +153,14 @@ func (s *Socket) complete(_ *Core, cp *uring.Completion) {
 			s.connected(cp.Res)
 		}
 	}
-	if s.ops == 0 {
-		s.atRest()
-	}
+	s.atRest()
 }
 
-// atRest is called when no operation is in flight: the kernel uses no memory of the
-// socket.
+// atRest ends the socket, or has it leave, if that is due and no operation is in flight: the
+// kernel uses no memory of the socket.
 func (s *Socket) atRest() {
 	switch {
+	case s.ops > 0:
 	case s.dead:
 		s.free()
 	case s.detaching():
@@ -333,9 +331,10 @@ func (s *Socket) Fault(err error) {
 	if s.sock.Valid() {
 		if errors.Is(err, ErrReset) || s.writing && s.tx.lent {
 			// With zero copy the kernel refers to the payload until the peer reads it, maybe never.
-			_ = unix.SetsockoptLinger(s.sock.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else in order
+			c.drv.Reset(s.sock)
+		} else {
+			c.drv.Close(s.sock)
 		}
-		c.drv.Close(s.sock)
 	}
 	if l := s.link; l != nil {
 		s.link, l.sock, l.cause = nil, nil, err

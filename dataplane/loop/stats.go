@@ -98,10 +98,10 @@ func (c *Core) Snapshot() CoreStats {
 	return st
 }
 
-// cpu is the CPU time of the core's thread, 0 without one. Any goroutine.
+// cpu is the CPU time of the core's thread, 0 without one of its own. Any goroutine.
 func (c *Core) cpu() time.Duration {
 	tid := c.tid.Load()
-	if tid == 0 {
+	if tid == 0 || c.cfg.Stepped != nil {
 		return 0
 	}
 	const perThread, scheduled = 4, 2 // of a clock's number: CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED

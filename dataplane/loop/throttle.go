@@ -346,6 +346,9 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	ts.since.Store(int64(s.pausedAt))
 	ts.paused.Store(&s.waiter)
 	full.wait(&s.waiter, s.retrying)
+	if full == ts.Shared && ts.held.Load() < ts.refused {
+		s.waiter.wake() // units of its own share came back between the failed take and now
+	}
 }
 
 // Passed says that the frame at which the socket stopped has got its units.
@@ -462,9 +465,7 @@ func (s *Socket) unpause(*Core) {
 		s.waiter.of.since.Store(int64(since))
 	}
 	t.notify()
-	if s.detach != nil && s.ops == 0 {
-		s.atRest()
-	}
+	s.atRest()
 }
 
 // shareFits says that the connection's own share has room for the units that the socket

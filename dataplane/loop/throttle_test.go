@@ -102,3 +102,56 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 		t.Errorf("%d units are lost", th.Used())
 	}
 }
+
+// The next one in line may need less than the one that leaves, and hears of it.
+// Matrix: TH-04
+func TestASocketThatLeavesItsCoreLeavesTheLine(t *testing.T) {
+	b, th := newBed(t, nil), NewThrottle(10)
+	if !th.acquire(5, false) {
+		t.Fatal("no room")
+	}
+	first, _ := carried(b, &lengths{})
+	second, _ := carried(b, &lengths{})
+	first.Pause(&Throttles{Bytes: th}, th, 9, false)
+	second.Pause(&Throttles{Bytes: th}, th, 3, false)
+	if b.settle(); th.Waiting() != 2 {
+		t.Fatalf("%d wait", th.Waiting())
+	}
+	var left *Detached
+	first.Detach(func(_ *Core, d *Detached) { left = d })
+	if b.settle(); left == nil || second.Stopped() || th.Waiting() != 0 {
+		t.Errorf("left: %v, the next one is stopped: %v, %d wait", left != nil, second.Stopped(), th.Waiting())
+	}
+}
+
+// The connection's own share may become free just before the socket stops: the others may hold the
+// rest for ever.
+// Matrix: TH-04
+func TestAShareThatComesBackBeforeTheStopIsNotMissed(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		b, th := newBed(t, nil), NewThrottle(2000)
+		if !th.acquire(2000, false) {
+			t.Fatal("no room")
+		}
+		s, _ := carried(b, &lengths{})
+		ts := &Throttles{Shared: th, Share: 300}
+		held, full := ts.Acquire(s, MinShared)
+		if full != nil {
+			t.Fatal("its own share is full")
+		}
+		unfinished := Charge{from: ts, held: heldUnfinished}
+		if _, full = ts.Acquire(s, MinShared); begun {
+			ts.held.Add(ts.Share - MinShared) // by another message
+			_, full = unfinished.Reserve(s, MinShared)
+			ts.held.Add(MinShared - ts.Share)
+		}
+		if full != th {
+			t.Fatal("it has more than its share")
+		}
+		held.Release()
+		s.Pause(ts, th, MinShared, begun)
+		if b.settle(); s.Stopped() || th.Waiting() != 0 {
+			t.Errorf("begun: %v, stopped: %v, %d wait", begun, s.Stopped(), th.Waiting())
+		}
+	}
+}

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,15 +139,6 @@ func (s *Socket) Mark() {
 		s.dirty = true
 		c.pending = append(c.pending, s)
 	}
-}
-
-// forget takes s out of the list of sockets that have something to write.
-func (c *Core) forget(s *Socket) {
-	if !s.dirty {
-		return
-	}
-	s.dirty = false
-	c.pending = slices.DeleteFunc(c.pending, func(d *Socket) bool { return d == s })
 }
 
 // flushPending starts one write for each socket that has something to send. More than

@@ -346,6 +346,15 @@ func (d *driver) Close(s uring.Socket) {
 	d.host.closeEnd(e)
 }
 
+// Reset implements uring.Driver.
+func (d *driver) Reset(s uring.Socket) {
+	if e := d.end(s); e != nil {
+		d.host.net.counts.Ours++
+		e.abrupt = true
+	}
+	d.Close(s)
+}
+
 // drop forgets edges of a watch that is over.
 func (d *driver) drop(user uint64) {
 	kept := d.queue[:0]

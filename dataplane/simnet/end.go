@@ -49,6 +49,7 @@ type end struct {
 	unheard  bool   // what was sent to a dead machine is sent again, for ever
 
 	writeEnded bool // by EndWriting: the application sends no more
+	abrupt     bool // by Reset: what follows is a close
 }
 
 // room is what the direction takes now.

@@ -129,11 +129,11 @@ func (h *Host) closeFD(fd int) {
 // closeEnd closes a connection.
 func (h *Host) closeEnd(e *end) {
 	delete(h.ends, e.id)
-	unread := e.rx.size > 0
+	abrupt := e.abrupt || e.rx.size > 0 // TCP resets if bytes are unread
 	e.closed = true
 	e.rx.clear()
-	if unread {
-		e.reset() // as TCP does
+	if abrupt {
+		e.reset()
 		return
 	}
 	e.finish()

@@ -52,7 +52,10 @@ type Network struct {
 }
 
 // Counts count the faults of the network, so that a test sees that they happened.
-type Counts struct{ Resets int }
+type Counts struct {
+	Resets int // all
+	Ours   int // of these, by Driver.Reset
+}
 
 // firstID is above what the kernel hands out as a descriptor, so that a number
 // of the simulation which gets into a real system call hits nothing.

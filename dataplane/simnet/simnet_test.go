@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ringmsgr/ringmsgr/dataplane/internal/planetest"
 	"github.com/ringmsgr/ringmsgr/dataplane/simnet"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // world is two hosts with a driver each, and what their drivers completed.
@@ -72,7 +72,7 @@ func (w *world) find(side int, kind uring.Kind, user uint64) (last uring.Complet
 	return last, n
 }
 
-var must = planetest.Must
+var must = drivertest.Must
 
 const (
 	userAccept  = 1
@@ -492,6 +492,17 @@ func TestTheEndOfWritingComesBehindTheBytesAndLeavesReading(t *testing.T) {
 	w.run(time.Second)
 	if c, _ := w.find(0, uring.KindSend, userSend); c.Errno() != unix.EPIPE {
 		t.Errorf("a send behind the end: %+v", c)
+	}
+}
+
+func TestAResetOfOursBreaksThePeerWhichLosesItsBytes(t *testing.T) {
+	w := newWorld(t, 3, weather)
+	a, b := w.connect()
+	w.write(0, a, pattern(3000), userSend)
+	w.drv[0].Reset(a)
+	w.run(time.Second)
+	if got, errno, end := w.read(1, b); len(got) != 0 || errno != unix.ECONNRESET || end {
+		t.Errorf("%d bytes, %v, end %v", len(got), errno, end)
 	}
 }
 

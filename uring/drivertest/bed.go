@@ -34,7 +34,7 @@ const patience = 20 * time.Second
 
 func (b *Bed) must(err error) {
 	b.t.Helper()
-	must(b.t, err)
+	Must(b.t, err)
 }
 
 // path names a new file.

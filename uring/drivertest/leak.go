@@ -14,21 +14,14 @@ import (
 	"time"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Mapped is how many bytes the process has mapped by uring: memory of uring.Map, which no child process
 // inherits, and the queues of rings. What the Go runtime maps for itself is not among them.
 func Mapped(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
-	must(t, err)
+	Must(t, err)
 	n, err := mapped(b)
-	must(t, err)
+	Must(t, err)
 	return n
 }
 
@@ -62,10 +55,10 @@ func mapped(smaps []byte) (total int, err error) {
 func Descriptors(t testing.TB) int {
 	t.Helper()
 	dir, err := os.Open("/proc/self/fd")
-	must(t, err)
+	Must(t, err)
 	defer dir.Close()
 	list, err := dir.Readdirnames(-1)
-	must(t, err)
+	Must(t, err)
 	return len(list)
 }
 
@@ -106,8 +99,8 @@ func CheckLeaks(t *testing.T, f func()) {
 func LeavesNothing(t testing.TB) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // has the runtime open the descriptors that it keeps for good
-	must(t, err)
-	must(t, l.Close())
+	Must(t, err)
+	Must(t, l.Close())
 	t.Cleanup(running(t))
 }
 

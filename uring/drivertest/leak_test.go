@@ -20,7 +20,7 @@ func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
 		kept = append(kept, make([]byte, 1<<20)) // Go's
 	}
 	other, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	must(t, err)
+	Must(t, err)
 	if n := Mapped(t); n != before {
 		t.Errorf("%d bytes, %d with a larger heap", before, n)
 	}
@@ -29,15 +29,15 @@ func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
 	want := before
 	for _, pages := range []int{1, 3, 1, 16, 2} {
 		m, err := uring.Map(pages * os.Getpagesize())
-		must(t, err)
+		Must(t, err)
 		ours, want = append(ours, m), want+pages*os.Getpagesize()
 		if n := Mapped(t); n != want {
 			t.Errorf("%d bytes, want %d", n, want)
 		}
 	}
-	must(t, unix.Munmap(other))
+	Must(t, unix.Munmap(other))
 	for _, m := range ours {
-		must(t, m.Unmap())
+		Must(t, m.Unmap())
 	}
 	if n := Mapped(t); n != before {
 		t.Errorf("%d bytes in the end, %d at first", n, before)
@@ -50,12 +50,12 @@ func TestTheMemoryOfADriverIsCounted(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	before := Mapped(t)
 	d, err := uring.Open(uring.Config{})
-	must(t, err)
+	Must(t, err)
 	n := Mapped(t)
 	if d.Info().Backend != uring.Epoll && n-before < 256*(64+8*16) {
 		t.Errorf("%d bytes for a ring of 256 requests", n-before)
 	}
-	must(t, d.CloseDriver())
+	Must(t, d.CloseDriver())
 	if n := Settled(before, func() int { return Mapped(t) }); n != before {
 		t.Errorf("%d bytes before, %d after", before, n)
 	}

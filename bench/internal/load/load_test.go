@@ -106,7 +106,7 @@ func TestARequestThatWaitsForAPlaceCountsFromWhenItWasDue(t *testing.T) {
 	load.active, load.pace = load.conns, newPace(1000, load.conns, 1)
 	now := time.Duration(0)
 	load.meter.now = func() time.Duration { return now }
-	load.meter.latency.Reset()
+	load.meter.latency = cli.NewHistogram()
 	load.meter.measured = true
 	clitest.Must(t, load.Fill())
 	if err := load.issueDue(); err != nil || load.open != 1 {
@@ -231,10 +231,9 @@ func newScript() *script {
 		drained:  phase{40 * time.Millisecond, 16, 3 * time.Second, 600 * time.Millisecond, 400 * time.Millisecond},
 	}
 	s.m = &Meter{
-		now:     func() time.Duration { return s.now },
-		server:  func() (time.Duration, error) { return s.server, nil },
-		client:  func() (time.Duration, error) { return s.client, nil },
-		latency: cli.NewHistogram(),
+		now:    func() time.Duration { return s.now },
+		server: func() (time.Duration, error) { return s.server, nil },
+		client: func() (time.Duration, error) { return s.client, nil },
 	}
 	return s
 }
@@ -288,8 +287,8 @@ func TestOnlyTheWindowIsMeasured(t *testing.T) {
 		if r.Bytes != 10*20*replyBytes || r.Latency.Count() != 10*20 {
 			t.Errorf("slice %d: %d bytes, %d latencies", slice, r.Bytes, r.Latency.Count())
 		}
-		if low, high := r.Latency.Min(), r.Latency.Max(); low < 7900*time.Microsecond || high > 8100*time.Microsecond {
-			t.Errorf("slice %d: latencies from %v to %v", slice, low, high)
+		if took := r.Latency.Summary(); took.Min < 7900 || took.Max > 8100 {
+			t.Errorf("slice %d: latencies %+v", slice, took)
 		}
 		if want := uint64(5*4 + 10*20 + 16); r.Total != want {
 			t.Errorf("slice %d: %d replies from first to last, want %d", slice, r.Total, want)
@@ -297,8 +296,8 @@ func TestOnlyTheWindowIsMeasured(t *testing.T) {
 		last = r
 	}
 	s.measured.took = time.Second
-	if _, err := s.m.Run(tenTurns, s, 50); err != nil || last.Latency.Max() > 9*time.Millisecond {
-		t.Errorf("the next slice changed a result: %v, %v", last.Latency.Max(), err)
+	if _, err := s.m.Run(tenTurns, s, 50); err != nil || last.Latency.Summary().Max > 9000 {
+		t.Errorf("the next slice changed a result: %+v, %v", last.Latency.Summary(), err)
 	}
 }
 

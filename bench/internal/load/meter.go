@@ -30,10 +30,10 @@ type Meter struct {
 	now            func() time.Duration          // a clock that only runs forward
 	server, client func() (time.Duration, error) // CPU time that the processes have used
 
-	measured bool   // the window is open
-	total    uint64 // replies of this slice
-	bytes    uint64 // received within the window
-	latency  *cli.Histogram
+	measured bool           // the window is open
+	total    uint64         // replies of this slice
+	bytes    uint64         // received within the window
+	latency  *cli.Histogram // of this slice; its result has it
 
 	opened                 time.Duration // when the window was
 	serverThen, clientThen time.Duration // CPU times at that moment
@@ -44,10 +44,9 @@ type Meter struct {
 func NewMeter(pid int) Meter {
 	base := time.Now()
 	return Meter{
-		now:     func() time.Duration { return time.Since(base) },
-		server:  func() (time.Duration, error) { return cli.ReadCPU(pid) },
-		client:  func() (time.Duration, error) { return cli.ReadCPU(0) },
-		latency: cli.NewHistogram(),
+		now:    func() time.Duration { return time.Since(base) },
+		server: func() (time.Duration, error) { return cli.ReadCPU(pid) },
+		client: func() (time.Duration, error) { return cli.ReadCPU(0) },
 	}
 }
 
@@ -73,7 +72,7 @@ func (m *Meter) Answered(took time.Duration) {
 // longer for them, up to its maximum.
 func (m *Meter) Run(s Slice, t Traffic, enough uint64) (res Result, err error) {
 	m.measured, m.total, m.bytes = false, 0, 0
-	m.latency.Reset()
+	m.latency = cli.NewHistogram()
 	if err := t.Fill(); err != nil {
 		return res, err
 	}
@@ -131,7 +130,7 @@ func (m *Meter) close(res *Result) (err error) {
 	}
 	res.ServerCPU -= m.serverThen
 	res.ClientCPU -= m.clientThen
-	res.Bytes, res.Latency = m.bytes, m.latency.Clone()
+	res.Bytes, res.Latency = m.bytes, m.latency
 	return nil
 }
 

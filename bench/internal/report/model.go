@@ -10,8 +10,10 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -28,6 +30,19 @@ type File struct {
 	Servers []Server  `json:"servers"`
 	Cells   []Cell    `json:"cells"`
 	Notes   []string  `json:"notes,omitempty"` // parts that the run left out, with the reason
+}
+
+// Read reads the results that a run has written.
+func Read(path string) (*File, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{}
+	if err := json.Unmarshal(p, f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
 }
 
 // Machine says where the figures come from.

@@ -93,13 +93,6 @@ func TestAnUnknownHostIsNoWrongSyntax(t *testing.T) {
 	}
 }
 
-func TestAListenerMayTakeAnyPort(t *testing.T) {
-	a, err := AddressReader{AnyPort: true}.Parse(t.Context(), "localhost:0")
-	if err != nil || a.String() != "v2:127.0.0.1:0/0" {
-		t.Errorf("%v, %v", a, err)
-	}
-}
-
 func TestAddressesOfMsgr1AreReadWhereTheyAreWanted(t *testing.T) {
 	for _, one := range []struct{ proto, text, want string }{
 		{"", "v1:10.0.0.1:6800/77", "v1:10.0.0.1:6800/77"},

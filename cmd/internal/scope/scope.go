@@ -1,6 +1,6 @@
 // Package scope has what all programs with a messenger share: their flags, addresses as people
-// write them (address.go), keys; it makes that messenger, and ends it. Errors of flags are usage
-// errors that name them.
+// write them (address.go), keys; it ends that messenger. Errors of flags are usage errors that
+// name them.
 package scope
 
 import (
@@ -34,27 +34,6 @@ func Close(m *control.Messenger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
 	return m.Shutdown(ctx)
-}
-
-// With calls f with a messenger that is not started yet, and closes it. The Go scheduler has
-// room for its cores (cli.GrowProcs).
-func With(cfg control.Config, f func(m *control.Messenger) error) error {
-	cli.GrowProcs(cfg.Plane.Cores)
-	m, err := control.New(cfg)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(m), Close(m))
-}
-
-// Wait waits until ctx ends. The error says that a core broke before.
-func Wait(ctx context.Context, m *control.Messenger) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-m.Failures():
-		return fmt.Errorf("a core broke: %w", err)
-	}
 }
 
 // StatsPath is the path of the socket at which a process serves statistics, by its number, or the
@@ -208,7 +187,7 @@ func (r *Recording) Apply(cfg *control.Config) (err error) {
 		cfg.Diagnostics.Tracer = r.log
 	}
 	if r.keyLog != "" {
-		if r.keys, err = os.OpenFile(r.keyLog, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		if r.keys, err = trace.CreateKeys(r.keyLog); err != nil {
 			return errors.Join(fmt.Errorf("--keylog %s: %s", r.keyLog, cli.Cause(err)), r.Close())
 		}
 		cfg.Diagnostics.KeyLog = r.keys

@@ -154,14 +154,7 @@ func Duration(d time.Duration) string {
 	case us >= 1e3:
 		us, unit = us/1e3, "ms"
 	}
-	digits := 2
-	switch {
-	case us >= 100:
-		digits = 0
-	case us >= 10:
-		digits = 1
-	}
-	return strconv.FormatFloat(us, 'f', digits, 64) + " " + unit
+	return Count(us) + " " + unit
 }
 
 // Micros is Duration for a number of microseconds.

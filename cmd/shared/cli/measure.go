@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,29 +40,14 @@ func (h *Histogram) Record(d time.Duration) {
 // Add counts everything that o has counted.
 func (h *Histogram) Add(o *Histogram) { h.h.Merge(o.h) } // both have the same range: no value is dropped
 
-// Clone returns a histogram of its own with the same durations.
-func (h *Histogram) Clone() *Histogram { return &Histogram{h.h.Clone()} }
-
-// Reset forgets everything.
-func (h *Histogram) Reset() { h.h.Reset() }
-
 // Count returns the number of recorded durations.
 func (h *Histogram) Count() uint64 { return uint64(h.h.TotalCount()) }
-
-// Min returns the smallest one; 0 if there are none.
-func (h *Histogram) Min() time.Duration { return time.Duration(h.h.Min()) }
-
-// Max returns the largest one; 0 if there are none.
-func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
 
 // Quantile returns the duration that the share q (0..1) of all recorded ones
 // does not exceed; 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtPercentile(q * 100))
 }
-
-// Mean returns the average; 0 if there are none.
-func (h *Histogram) Mean() time.Duration { return time.Duration(h.h.Mean()) }
 
 // Summary has the durations of a histogram in few figures, in microseconds to a tenth; zeros if
 // there are none.
@@ -79,9 +63,10 @@ type Summary struct {
 
 // Summary makes one.
 func (h *Histogram) Summary() Summary {
+	least, mean, most := time.Duration(h.h.Min()), time.Duration(h.h.Mean()), time.Duration(h.h.Max())
 	return Summary{
-		Microseconds(h.Min()), Microseconds(h.Mean()), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
-		Microseconds(h.Quantile(0.999)), Microseconds(h.Max()),
+		Microseconds(least), Microseconds(mean), Microseconds(h.Quantile(0.5)), Microseconds(h.Quantile(0.9)), Microseconds(h.Quantile(0.99)),
+		Microseconds(h.Quantile(0.999)), Microseconds(most),
 	}
 }
 
@@ -206,19 +191,18 @@ type Memory struct {
 	Locked   int64 // bytes now that are locked, or pinned for requests to the kernel
 }
 
-// ReadMemory returns the memory of process pid.
+// sizes are the lines of the status of a process that Memory has.
+var sizes = regexp.MustCompile(`(?m)^(VmRSS|VmHWM|VmLck|VmPin):\s+(\d+) kB$`)
+
+// ReadMemory returns the memory of process pid, 0 is this one.
 func ReadMemory(pid int) (Memory, error) {
-	process := "self"
-	if pid != 0 {
-		process = strconv.Itoa(pid)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmp.Or(pid, os.Getpid())))
+	of := map[string]int64{}
+	for _, m := range sizes.FindAllStringSubmatch(string(text), -1) {
+		n, _ := strconv.ParseInt(m[2], 10, 64) // of digits
+		of[m[1]] = 1024 * n
 	}
-	text, err := os.ReadFile(filepath.Join("/proc", process, "status"))
-	if err != nil {
-		return Memory{}, err
-	}
-	status := status(text)
-	return Memory{Resident: 1024 * status.number("VmRSS:"), Peak: 1024 * status.number("VmHWM:"),
-		Locked: 1024 * (status.number("VmLck:") + status.number("VmPin:"))}, nil
+	return Memory{Resident: of["VmRSS"], Peak: of["VmHWM"], Locked: of["VmLck"] + of["VmPin"]}, err
 }
 
 // ReadCPU returns the CPU time that process pid has used: user and system time
@@ -231,21 +215,4 @@ func ReadCPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("read the CPU clock of process %d: %w", pid, err)
 	}
 	return time.Duration(ts.Nano()), nil
-}
-
-// status is the text of a status file: a name, a number and perhaps a unit on
-// each line.
-type status string
-
-// number is the number after a name, 0 without that name.
-func (s status) number(name string) int64 {
-	for line := range strings.Lines(string(s)) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				n, _ := strconv.ParseInt(fields[0], 10, 64)
-				return n
-			}
-		}
-	}
-	return 0
 }

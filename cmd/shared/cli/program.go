@@ -10,10 +10,12 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // Main is the main of a program: it calls run with the arguments, and exits with the status
@@ -27,6 +29,52 @@ func Main(run func(ctx context.Context, args []string) int) {
 // ErrReported is the error of a command that has told the user about its failure.
 var ErrReported = errors.New("failed")
 
+// Output is the standard output of a program. All writes after one that fails have its error, and the
+// program fails with it in the end (Run): its commands need not look. Any goroutine may write.
+type Output struct {
+	w   io.Writer
+	err atomic.Pointer[error]
+}
+
+// NewOutput makes the Output of w, which is w itself if it is one.
+func NewOutput(w io.Writer) *Output {
+	if o, ok := w.(*Output); ok {
+		return o
+	}
+	return &Output{w: w}
+}
+
+// Write implements io.Writer.
+func (o *Output) Write(p []byte) (int, error) {
+	if failed := o.err.Load(); failed != nil {
+		return 0, *failed
+	}
+	n, err := o.w.Write(p)
+	if err != nil {
+		o.err.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// Terminal is the size of the terminal that w is, if it is one.
+func Terminal(w io.Writer) (width, height int, ok bool) {
+	if o, ok := w.(*Output); ok {
+		w = o.w
+	}
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0, false
+	}
+	if size.Col == 0 || size.Row == 0 {
+		return 80, 24, true
+	}
+	return int(size.Col), int(size.Row), true
+}
+
 // Run is a whole program, of one command or of several below root: it parses flags, runs the
 // command, prints its error, and returns the exit status. Beside its own commands a program has
 // version, completion and help.
@@ -34,9 +82,13 @@ var ErrReported = errors.New("failed")
 // Use of a command names its arguments, for example "get ADDRESS KEY"; the last may be [ONE] or
 // MANY... . Short of root is one line without a full stop.
 func Run(ctx context.Context, root *cobra.Command, stdout, stderr io.Writer, args []string) int {
-	finish(root, stdout, stderr)
+	out := NewOutput(stdout)
+	finish(root, out, stderr)
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	c, err := root.ExecuteContextC(ctx)
+	if lost := out.err.Load(); lost != nil && err == nil {
+		err = *lost
+	}
 	return Status(stderr, c.CommandPath(), err)
 }
 

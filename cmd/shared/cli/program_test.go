@@ -2,7 +2,9 @@ package cli_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +14,27 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 )
+
+// A command need not look whether its output was taken: the program fails if not.
+func TestAProgramFailsWhoseOutputIsNotTaken(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("this system has no full device: %v", err)
+	}
+	defer full.Close()
+	for args, says := range map[string]string{"list": "tool list: write /dev/full: no space left on device\n", "wrong": "tool wrong: it cannot\n", "version": "no space"} {
+		out := cli.NewOutput(full)
+		p := &cobra.Command{Use: "tool"}
+		print := func(err error) func(*cobra.Command, []string) error {
+			return func(*cobra.Command, []string) error { fmt.Fprintln(out, "one"); return err }
+		}
+		p.AddCommand(&cobra.Command{Use: "list", RunE: print(nil)}, &cobra.Command{Use: "wrong", RunE: print(errors.New("it cannot"))})
+		var errs strings.Builder
+		if status := cli.Run(t.Context(), p, out, &errs, []string{args}); status != cli.Failed || !strings.Contains(errs.String(), says) {
+			t.Errorf("%s: status %d, %q", args, status, errs.String())
+		}
+	}
+}
 
 // A program without commands takes its own arguments.
 func TestAProgramMayBeOneCommand(t *testing.T) {

@@ -93,6 +93,12 @@ func Check(
 	}
 }
 
+// Full is an output on a full disk.
+type Full struct{}
+
+// Write implements io.Writer.
+func (Full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
 // asProgram marks a process of the test binary that is the program. Its children inherit it.
 const asProgram = "RINGMSGR_TEST_AS_PROGRAM"
 

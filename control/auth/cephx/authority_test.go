@@ -87,7 +87,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 		t.Fatalf("ticket made with %d", id)
 	}
 	must(t, accepted())
-	if !store.NeedRefresh(c.clock.Now()) {
+	if !store.needRefresh(c.clock.Now()) {
 		t.Error("the store does not want new secrets")
 	}
 	c.clock.add(DefaultServiceTTL)
@@ -119,7 +119,7 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 			t.Errorf("%s: no secrets are wanted", when)
 		}
 		reply = c.renewal(daemon)
-		if whole, err := daemon.HandleReply(reply); err != nil || !whole || store.NeedRefresh(c.clock.Now()) {
+		if whole, err := daemon.HandleReply(reply); err != nil || !whole || store.needRefresh(c.clock.Now()) {
 			t.Fatalf("%s: %v, %v", when, whole, err)
 		}
 		return reply

@@ -372,7 +372,7 @@ func (c *Client) RenewAt() time.Time {
 
 // needSecrets reports whether the daemon should fetch the secrets of its service.
 func (c *Client) needSecrets() bool {
-	return c.secrets != nil && (c.stale || c.secrets.NeedRefresh(c.now()))
+	return c.secrets != nil && (c.stale || c.secrets.needRefresh(c.now()))
 }
 
 // RenewRequest returns the payload of an MAuth message (with protocol 2) that renews due

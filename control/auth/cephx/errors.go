@@ -55,8 +55,6 @@ var (
 	errLoginNeeded = errors.New("a new login is needed")
 	// errStatus means that a reply carries a status other than 0.
 	errStatus = errors.New("monitor refused the request")
-	// errWrongMethod means that AUTH_BAD_METHOD names another method.
-	errWrongMethod = errors.New("peer refused a method that was not offered")
 )
 
 // inval refuses with EINVAL instead of the usual EACCES.

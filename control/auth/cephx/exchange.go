@@ -64,10 +64,7 @@ func (e *clientExchange) Request(context.Context) (_ auth.Method, _ []auth.Mode,
 
 // BadMethod implements [auth.ClientExchange]. It tries again with the modes that both sides
 // have, if they are fewer, or if the steps know better. Neither can happen for ever.
-func (e *clientExchange) BadMethod(_ context.Context, m auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
-	if m != auth.Cephx {
-		return fmt.Errorf("%w: %v", errWrongMethod, m)
-	}
+func (e *clientExchange) BadMethod(_ context.Context, _ auth.Method, result int32, methods []auth.Method, modes []auth.Mode) error {
 	next, err := fewerModes(e.modes, result, methods, modes)
 	if err == nil {
 		e.modes = next

@@ -21,8 +21,6 @@ const (
 	modeAuthorizerMax = 9
 	modeLogin         = 10
 	modeLoginMax      = 19
-	// maxIDLen bounds the id of an entity name that a peer claims.
-	maxIDLen = 4096
 )
 
 // appendLoginStart appends the payload of the AUTH_REQUEST that opens a login.
@@ -61,9 +59,6 @@ func decodeMAuthStart(p []byte) (methods []auth.Method, name wire.EntityName, gl
 
 func readNameAndID(r *wire.Reader) (wire.EntityName, uint64, error) {
 	name, id := r.EntityName(), r.U64()
-	if r.Err() == nil && len(name.ID) > maxIDLen {
-		r.Fail(malformed("entity name is too long"))
-	}
 	if err := r.Err(); err != nil {
 		return wire.EntityName{}, 0, fmt.Errorf("login: %w", err)
 	}

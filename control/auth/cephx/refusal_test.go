@@ -28,6 +28,14 @@ func TestOneTryPerChallenge(t *testing.T) {
 	if s.challenge != 0 {
 		t.Error("the challenge is still valid")
 	}
+	// A renewal that is refused ends the session of before.
+	c.loggedIn(admin)
+	if _, err := c.last.Handle(request(1)); !errors.Is(err, errProof) {
+		t.Errorf("renewal with a wrong proof: %v", err)
+	}
+	if _, err := c.last.Handle([]byte{0, 2}); !errors.Is(err, errOutOfOrder) || c.last.Result() != nil {
+		t.Errorf("request after it: %v, logged in as %v", err, c.last.Result())
+	}
 }
 
 func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {

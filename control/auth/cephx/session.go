@@ -53,10 +53,9 @@ func (s *Session) Result() *auth.Result {
 	}
 }
 
-// start chooses the global id and the challenge. Whether the entity exists is not told
+// start chooses the global id and the challenge of a new session. Whether the entity exists is not told
 // before the proof.
 func (s *Session) start(name wire.EntityName, wantedID uint64) ([]byte, error) {
-	s.loggedIn, s.challenge = false, 0
 	s.name, s.globalID, s.newID = name, wantedID, wantedID == 0
 	if s.newID {
 		s.globalID = s.a.nextID()
@@ -324,10 +323,7 @@ func (s *Session) rotatingSecrets() ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("rotating secrets for %v: %w", s.name, errForeignTicket)
 	}
-	entity, ok := s.a.entities.Lookup(s.name)
-	if !ok {
-		return nil, errProof
-	}
+	entity, _ := s.a.entities.Lookup(s.name) // of one that is gone by now no key encrypts
 	secrets, err := s.a.rotating(service(s.name.Type))
 	if err != nil {
 		return nil, err

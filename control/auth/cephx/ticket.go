@@ -164,9 +164,9 @@ func (s *SecretStore) update(secrets rotatingSecrets) {
 	s.secrets = secrets
 }
 
-// NeedRefresh reports whether the daemon should ask for the secrets: there are fewer
+// needRefresh reports whether the daemon should ask for the secrets: there are fewer
 // than three, or the current one has expired. The next one stays valid meanwhile.
-func (s *SecretStore) NeedRefresh(now time.Time) bool {
+func (s *SecretStore) needRefresh(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.secrets.list) < keptSecrets || !now.Before(s.secrets.currentExpires())

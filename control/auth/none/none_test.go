@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -81,6 +82,10 @@ func TestServerByFormOfThePayload(t *testing.T) {
 	with := func(form byte, tail string) []byte {
 		return append(append([]byte{form}, unhex(t, adminToOSD)[1:]...), tail...)
 	}
+	long := func(n int) []byte {
+		p := append([]byte{formMon}, wire.EntityName{Type: wire.Client, ID: strings.Repeat("x", n)}.AppendTo(nil)...)
+		return append(p, make([]byte, 8)...)
+	}
 	for _, c := range []struct {
 		name   string
 		server *Server
@@ -100,6 +105,8 @@ func TestServerByFormOfThePayload(t *testing.T) {
 		{"osd takes anything", osd(), with(0, "tail"), 0x1013, 0},
 		{"osd takes a mon request", osd(), with(10, ""), 0x1013, 0},
 		{"osd refuses nothing", osd(), nil, 0, auth.EACCES},
+		{"osd refuses a name of 60 000 bytes", osd(), long(60_000), 0, auth.EACCES},
+		{"mon refuses it", mon(), long(60_000), 0, auth.EACCES},
 	} {
 		x, err := c.server.Start(t.Context(), wire.Client, auth.None, auth.CRC)
 		linktest.Must(t, err)
@@ -160,9 +167,6 @@ func TestAssignGlobalIDDecides(t *testing.T) {
 
 func TestClientGivesUpAfterBadMethod(t *testing.T) {
 	x, _ := NewClient(admin).Start(t.Context(), wire.Mon)
-	if err := x.BadMethod(t.Context(), auth.None, -95, []auth.Method{auth.Cephx}, []auth.Mode{auth.Secure}); !errors.Is(err, auth.ErrNoMethod) {
-		t.Error(err)
-	}
 	if err := x.BadMethod(t.Context(), auth.None, auth.EACCES, []auth.Method{auth.None}, nil); !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(err)
 	}

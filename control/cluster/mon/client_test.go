@@ -302,6 +302,23 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	c.clock.pass(100 * ttl)
 	eventually(t, "a new login", fresh)
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
+	eventually(t, "the end of the first", func() bool { return session.State() == control.StateClosing })
+}
+
+// A monitor that does not answer a request for new tickets is given up, and the next session has them.
+func TestASessionThatRenewsNoTicketIsGivenUp(t *testing.T) {
+	c := startCluster(t, time.Minute)
+	j := c.join("client.admin", nil)
+	session := j.mon.Conn()
+	var asked atomic.Bool
+	spy := func(m *control.Message) { asked.Store(asked.Load() || m.Type == typeAuth) }
+	c.spy.Store(&spy)
+	c.deaf.Store(true)
+	c.clock.pass(50 * time.Second) // due, not expired
+	eventually(t, "a request", asked.Load)
+	c.deaf.Store(false)
+	c.clock.pass(patience)
+	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
 }
 
 // The monitors throw the secrets of services away: the monmap says so, and a client has
@@ -337,7 +354,7 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 func TestServiceKeysRotate(t *testing.T) {
 	const ttl = time.Minute
 	c := startCluster(t, ttl)
-	osd, client, store := c.joinBoth()
+	osd, client, _ := c.joinBoth()
 	addrs, err := osd.m.Bind(anyPort)
 	check(t, err)
 	connect := func() *control.Conn {
@@ -355,7 +372,7 @@ func TestServiceKeysRotate(t *testing.T) {
 	for range 12 {
 		c.clock.pass(ttl / 3)
 		eventually(t, "tickets and secrets", func() bool {
-			return !client.keys.RenewAt().IsZero() && !store.NeedRefresh(c.clock.Now())
+			return !client.keys.RenewAt().IsZero() && !osd.keys.RenewAt().IsZero()
 		})
 		connect().MarkDown()
 	}
@@ -370,7 +387,7 @@ func TestServiceKeysRotate(t *testing.T) {
 func (c *cluster) joinBoth() (osd, client *member, secrets *cephx.SecretStore) {
 	secrets = cephx.NewSecretStore(wire.OSD)
 	osd, client = c.join("osd.0", secrets), c.join("client.admin", nil)
-	eventually(c.t, "the secrets", func() bool { return !secrets.NeedRefresh(c.clock.Now()) })
+	eventually(c.t, "the secrets", func() bool { return !osd.keys.RenewAt().IsZero() })
 	return osd, client, secrets
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -80,12 +81,15 @@ type cluster struct {
 	mon       *control.Messenger
 	addr, v1  wire.Addr
 	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
+	deaf      atomic.Bool                            // the monitor takes no MAuth
 	queue     int64                                  // Sending.QueueMessages of those who join
 	modes     []auth.Mode                            // that they offer; nil: the defaults
 }
 
 // typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
 const typeOther = 300
+
+const typeAuth = 17 // MAuth
 
 const fsidText = "00112233-4455-6677-8899-aabbccddeeff"
 
@@ -108,7 +112,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 		if f := c.spy.Load(); f != nil {
 			(*f)(m)
 		}
-		return false
+		return m.Type == typeAuth && c.deaf.Load()
 	}}
 	cfg := mon.ServerConfig{
 		Authority: c.authority,
@@ -199,12 +203,7 @@ func name(t *testing.T, s string) wire.EntityName {
 	return n
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 // eventually waits for something that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {

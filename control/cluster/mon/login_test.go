@@ -3,7 +3,6 @@ package mon_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -89,13 +88,23 @@ func TestClientsOfMsgr1WithoutKeysAreNumbered(t *testing.T) {
 	}
 }
 
-// The server keeps the name of a client as long as its connection lasts, and nobody has proven it.
-func TestAClientOfMsgr1WithALongNameIsRefused(t *testing.T) {
-	c := startCluster(t, 0)
-	for size, want := range map[int]error{4096: nil, 4097: &auth.Refused{Errno: auth.EINVAL}, 1 << 20: &auth.Refused{Errno: auth.EINVAL}} {
-		who := wire.EntityName{Type: wire.Client, ID: strings.Repeat("x", size)}
-		if _, _, err := joinMsgr1As(t, who, c.v1, nil); !errors.Is(err, want) {
-			t.Errorf("a name of %d bytes: %.100v", size, err)
+// The connect message of a client names its type, which decides about the policy, and proves nothing.
+func TestNobodyActsAsADaemonAtAMonitorOfMsgr1(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	for _, one := range []struct {
+		claims, proves string
+		want           error
+	}{
+		{"osd.0", "client.admin", control.ErrAuth},
+		{"mgr.x", "osd.0", control.ErrAuth},
+		{"client.admin", "osd.0", nil},
+		{"osd.0", "osd.0", nil},
+	} {
+		own, _ := c.ring.Lookup(name(t, one.proves))
+		keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key})
+		check(t, err)
+		if _, _, err := joinMsgr1As(t, name(t, one.claims), c.v1, keys); !errors.Is(err, one.want) {
+			t.Errorf("%+v: %v", one, err)
 		}
 	}
 }

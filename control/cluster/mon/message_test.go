@@ -3,6 +3,7 @@ package mon
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -91,12 +93,7 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func TestMessagesComeBack(t *testing.T) {
 	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")
@@ -115,6 +112,10 @@ func TestMessagesComeBack(t *testing.T) {
 	reply := authReply{method: 2, result: -13, globalID: 7, payload: []byte("x"), text: "no"}
 	gotReply, err := decodeAuthReply(reply.message(3).Front)
 	back(reply, gotReply, err)
+	sent, waits := reply.message(3), &session{replies: make(chan authReply, 1)}
+	(&Client{session: waits}).receive(nil, sent)
+	clear(sent.Front) // the answer outlives its message
+	back(reply, <-waits.replies, nil)
 	m := MonMap{Epoch: 3, Changed: time.Unix(1000, 0).UTC(), Mons: []Mon{{"a", addrs}, {"b", addrs}, {"c", addrs}}}
 	gotMap, err := decodeMonMap(m.AppendTo(nil))
 	back(m, gotMap, err)
@@ -173,6 +174,29 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 		check(t, cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))))
 		if !slices.Equal(cl.mons, one.want) {
 			t.Errorf("%v, want %v", cl.mons, one.want)
+		}
+	}
+	newest := cl.monmap
+	for _, m := range []MonMap{{Epoch: newest.Epoch - 1}, {Epoch: newest.Epoch + 1, FSID: FSID{1}}} { // older, of another cluster
+		if err := cl.newMonMap(wire.AppendBlob(nil, m.AppendTo(nil))); !errors.Is(err, errMessage) || cl.monmap.Epoch != newest.Epoch {
+			t.Errorf("monmap %d of %v: %v", m.Epoch, m.FSID, err)
+		}
+	}
+}
+
+// Who knows monitors by v1 addresses alone speaks msgr1 with all daemons that have it.
+func TestTheAddressOfADaemonIsOfTheProtocolOfTheMonitors(t *testing.T) {
+	v2 := wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("10.0.0.1:6800")}
+	v1 := v2.WithType(wire.AddrLegacy)
+	for _, c := range []struct {
+		mons, has []wire.Addr
+		want      wire.Addr
+	}{
+		{[]wire.Addr{v2}, []wire.Addr{v1, v2}, v2}, {[]wire.Addr{v1}, []wire.Addr{v2, v1}, v1}, {[]wire.Addr{v1, v2}, []wire.Addr{v1, v2}, v2},
+		{[]wire.Addr{v2}, []wire.Addr{v1}, v1}, {[]wire.Addr{v1}, []wire.Addr{v2}, v2}, {[]wire.Addr{v1}, nil, wire.Addr{}},
+	} {
+		if got := prefer(c.mons, c.has); got != c.want {
+			t.Errorf("monitors %v, daemon %v: %v", c.mons, c.has, got)
 		}
 	}
 }

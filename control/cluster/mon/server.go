@@ -208,12 +208,14 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 	}
 	a := answerAuth(s, front)
 	unproven.Session = s
-	c.SetAuth(cmp.Or(s.Result(), unproven))
+	res := cmp.Or(s.Result(), unproven)
+	if claimed, proven := c.Info().PeerType, res.Entity.Type; claimed != wire.Client && proven != 0 && proven != claimed {
+		// The connect message is only a claim: a daemon may act as a client, but no other peer as a daemon.
+		res, a = unproven, authReply{method: auth.Cephx, result: auth.EACCES}
+	}
+	c.SetAuth(res)
 	return a
 }
-
-// maxIDLen bounds the id of an entity name that a peer claims, as package cephx does.
-const maxIDLen = 4096
 
 // loginNone believes the name that the peer gives.
 func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
@@ -225,7 +227,7 @@ func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 	}
 	name, id := r.EntityName(), r.U64()
 	switch {
-	case r.Err() != nil, len(name.ID) > maxIDLen:
+	case r.Err() != nil:
 		return authReply{method: auth.None, result: auth.EINVAL}
 	case !offered || name == (wire.EntityName{}):
 		return authReply{method: auth.None, result: auth.EOPNOTSUPP}

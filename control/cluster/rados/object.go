@@ -205,17 +205,18 @@ func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, 
 		after := after
 		for more := true; more; {
 			page, err := read(ctx, o, func(op *ReadOp) *Result[Page] { return op.Omap(after, prefix, 512) })
-			if err == nil && len(page.Pairs) > 0 && page.Pairs[0].Key <= after {
-				err = fmt.Errorf("%w: an omap that does not go on", ErrMessage)
+			for _, p := range page.Pairs {
+				if p.Key <= after {
+					err = fmt.Errorf("%w: an omap that does not go on", ErrMessage)
+					break
+				}
+				if after = p.Key; !yield(p, nil) {
+					return
+				}
 			}
 			if err != nil {
 				yield(Pair{}, err)
 				return
-			}
-			for _, p := range page.Pairs {
-				if after = p.Key; !yield(p, nil) {
-					return
-				}
 			}
 			more = page.More && len(page.Pairs) > 0
 		}

@@ -93,8 +93,9 @@ func (o Object) Operate(ctx context.Context, op Op) (version uint64, err error) 
 	return reply.UserVersion, err
 }
 
-// Start is Operate for callers that do not wait: done is called once, on a core, which it must not block; it
-// may start others. At the bounds of Options Start waits, but on a core. Any goroutine, a core's too.
+// Start is Operate for callers that do not wait: done is called once, on a core, which it must not block, or on
+// a goroutine that is in a method here, as in Start itself. It may start others. At the bounds of Options
+// Start waits, but on a core. Any goroutine, a core's too.
 func (o Object) Start(ctx context.Context, op Op, done func(version uint64, err error)) error {
 	s := op.list()
 	c := &engine.Call{Request: o.compound(op), Into: s.into, Done: func(c *engine.Call) {

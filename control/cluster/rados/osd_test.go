@@ -32,8 +32,9 @@ type osd struct {
 	asked    atomic.Int64     // requests that came
 	again    *control.Message // the answer to all requests; nil: each is carried out
 	last     *control.Message // the last answer
-	mute     chan struct{}    // gets a request that is not answered; nil: all are
-	content  []byte           // nil: there is no object
+	request  *captured.Request
+	mute     chan struct{} // gets a request that is not answered; nil: all are
+	content  []byte        // nil: there is no object
 	xattrs   map[string][]byte
 	version  uint64
 	watcher  *control.Conn
@@ -100,6 +101,7 @@ func (o *osd) take(conn *control.Conn, m *control.Message) bool {
 		return true
 	}
 	q := captured.ReadRequest(m.Version, m.Front, bytes.Clone(m.Data))
+	o.request = q
 	var failed syscall.Errno
 	before, attrs := o.content, o.xattrs
 	for i := range q.Steps {
@@ -275,6 +277,37 @@ func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
 	}
 }
 
+// A write has the snapshots that its pool's view names, the newest first. A removal makes room: it goes where the pool is full, too.
+func TestAWriteHasTheSnapshotsAndFlagsThatItNeeds(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	seen := func() *captured.Request { osd.mu.Lock(); defer osd.mu.Unlock(); return osd.request }
+	check(t, o.Pool().WithSnapContext(9, 2, 9, 5).Object(object).WriteFull(ctx, []byte(text)))
+	if q := seen(); q.SnapSeq != 9 || !slices.Equal(q.Snaps, []uint64{9, 5, 2}) || q.Flags&osdop.FullForce != 0 {
+		t.Errorf("%+v", q)
+	}
+	check(t, o.Remove(ctx))
+	if q := seen(); q.Flags&osdop.FullForce == 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// Data beyond PieceSize goes piece by piece, and comes so.
+func TestLargeDataGoesInPieces(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	content := make([]byte, 2*rados.PieceSize+5)
+	for i := range content {
+		content[i] = byte(i >> 16)
+	}
+	before := osd.asked.Load()
+	check(t, o.WriteFull(ctx, content))
+	into := make([]byte, len(content)+9)
+	n, err := o.ReadInto(ctx, 0, into)
+	all, failed := o.ReadAll(ctx)
+	if err != nil || failed != nil || !bytes.Equal(into[:n], content) || !bytes.Equal(all, content) || osd.asked.Load() != before+9 {
+		t.Errorf("%d and %d bytes of %d, %v, %v; %d requests", n, len(all), len(content), err, failed, osd.asked.Load()-before)
+	}
+}
+
 func elements[T any](all iter.Seq2[T, error]) iter.Seq[error] {
 	return func(yield func(error) bool) {
 		for _, err := range all {
@@ -317,23 +350,27 @@ func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 	}
 }
 
-// An OSD that sends a page again and again would have the caller go through it for ever.
+// An OSD that sends a page again and again would have the caller go through it for ever, in whatever order its keys are.
 func TestAnOmapThatDoesNotGoOnIsAnError(t *testing.T) {
 	ctx, osd, o := startObject(t)
 	check(t, o.WriteFull(ctx, []byte(text)))
-	n := 0
-	for _, err := range o.Omap(ctx, "", "") {
-		if n++; n == 1 {
-			osd.mu.Lock()
-			page := osd.last
-			osd.mu.Unlock()
-			osd.answer(page, nil)
-		}
-		if errors.Is(err, rados.ErrMessage) {
-			break
-		}
-		if err != nil || n > 4 {
-			t.Fatalf("element %d: %v", n, err)
+	for _, keys := range []string{"ab", "dc"} {
+		osd.answer(nil, nil)
+		n := 0
+		for _, err := range o.Omap(ctx, "", "") {
+			if n++; n == 1 {
+				osd.mu.Lock()
+				page := osd.last
+				osd.mu.Unlock()
+				page.Data[8], page.Data[17] = keys[0], keys[1]
+				osd.answer(page, nil)
+			}
+			if errors.Is(err, rados.ErrMessage) {
+				break
+			}
+			if err != nil || n > 4 {
+				t.Fatalf("element %d: %v", n, err)
+			}
 		}
 	}
 }

@@ -32,7 +32,8 @@ const (
 	ReturnOutputs = Flags(osdop.ReturnVec)
 )
 
-// AllNamespaces is the namespace with which a list has the objects of all.
+// AllNamespaces is the namespace with which a list has the objects of all. It is for lists alone: an
+// operation needs the namespace of its object (Entry.Namespace).
 const AllNamespaces = "\x01"
 
 // Pool is a pool as its user sees it: with a namespace, a locator, snapshots and flags. It is a cheap value;

@@ -1,7 +1,9 @@
 package rados
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -13,6 +15,9 @@ import (
 // CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at
 // the monitors.
 func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
+	if _, err := c.Pool(ctx, name); !errors.Is(err, syscall.ENOENT) {
+		return Pool{}, cmp.Or(err, fmt.Errorf("pool %q: %w: %w", name, ErrRefused, syscall.EEXIST))
+	}
 	if _, err := (Pool{c: c, name: name}).change(ctx, poolOp{what: poolCreate, name: name}, "creation"); err != nil {
 		return Pool{}, err
 	}
@@ -27,15 +32,23 @@ func (p Pool) Delete(ctx context.Context) error {
 	return err
 }
 
-// CreateSnap makes a snapshot of the whole pool. A pool that has self-managed ones takes none: EINVAL.
+// CreateSnap makes a snapshot of the whole pool; EEXIST: there is one of this name. A pool that has
+// self-managed ones takes none: EINVAL.
 func (p Pool) CreateSnap(ctx context.Context, name string) error {
-	_, err := p.change(ctx, poolOp{what: poolCreateSnap, name: name}, fmt.Sprintf("snapshot %q", name))
+	_, err := p.LookupSnap(ctx, name)
+	if !errors.Is(err, syscall.ENOENT) {
+		return cmp.Or(err, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.EEXIST))
+	}
+	_, err = p.change(ctx, poolOp{what: poolCreateSnap, name: name}, fmt.Sprintf("snapshot %q", name))
 	return err
 }
 
-// RemoveSnap removes a snapshot of the pool.
+// RemoveSnap removes a snapshot of the pool; ENOENT: there is none of this name.
 func (p Pool) RemoveSnap(ctx context.Context, name string) error {
-	_, err := p.change(ctx, poolOp{what: poolDeleteSnap, name: name}, fmt.Sprintf("removal of snapshot %q", name))
+	_, err := p.LookupSnap(ctx, name)
+	if err == nil {
+		_, err = p.change(ctx, poolOp{what: poolDeleteSnap, name: name}, fmt.Sprintf("removal of snapshot %q", name))
+	}
 	return err
 }
 

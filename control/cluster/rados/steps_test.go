@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -187,6 +188,31 @@ func TestOutputsOfARealOSD(t *testing.T) {
 	}
 }
 
+// A write has its time and the snapshot context of its pool, without which OSDs keep no snapshots; a read has the
+// snapshot that it sees. Nothing is left of an earlier use of the steps.
+func TestARequestHasTheFlagsAndSnapshotsOfItsPool(t *testing.T) {
+	o := Pool{id: 3, ns: "ns", key: "near"}.WithFlags(FullTry).WithFlags(FullForce).WithSnapContext(7, 3, 7, 5).WithSnap(5).Object("name")
+	var op WriteOp
+	op.SetTime(time.Unix(1e9, 0))
+	op.Remove()
+	op.ops[0].Result, op.ops[0].Out = -5, []byte("old")
+	target, flags := osdop.Object{Pool: 3, Namespace: "ns", Locator: "near", Name: "name"}, uint32(FullTry|FullForce)
+	for _, c := range []struct{ got, want osdop.Request }{
+		{o.request(false), osdop.Request{Target: target, Flags: flags | osdop.FlagRead, Snap: 5}},
+		{o.compound(&op), osdop.Request{Target: target, Flags: flags | osdop.FlagWrite, Snap: 5, SnapSeq: 7, Snaps: []uint64{7, 5, 3}, MTime: time.Unix(1e9, 0)}},
+	} {
+		if !reflect.DeepEqual(c.got, c.want) {
+			t.Errorf("got  %+v\nwant %+v", c.got, c.want)
+		}
+	}
+	if op.ops[0].Result != 0 || op.ops[0].Out != nil {
+		t.Errorf("%+v", op.ops[0])
+	}
+	if age := time.Since(o.request(true).MTime); age < 0 || age > time.Minute {
+		t.Errorf("a write without a time is %v old", age)
+	}
+}
+
 // Extents of a sparse read have their bytes.
 func TestASparseReadHasTheBytesOfItsExtents(t *testing.T) {
 	sparse := func(o *ReadOp) *Result[Sparse] { return o.SparseRead(0, 1) }
@@ -207,6 +233,11 @@ func TestASparseReadHasTheBytesOfItsExtents(t *testing.T) {
 		if _, err := resultOf(out, sparse); !errors.Is(err, ErrMessage) {
 			t.Errorf("an extent beyond the data: %v", err)
 		}
+	}
+	twice := append(le.AppendUint64(le.AppendUint32(nil, 2), 0), 8, 0, 0, 0, 0, 0, 0, 0)
+	twice = wire.AppendString(append(twice, twice[4:]...), "8 bytes!")
+	if s, err := resultOf(twice, sparse); !errors.Is(err, ErrMessage) {
+		t.Errorf("two extents of the same bytes: %+v, %v", s, err)
 	}
 }
 

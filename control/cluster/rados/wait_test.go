@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io/fs"
 	"net"
 	"net/netip"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -50,6 +52,7 @@ type cluster struct {
 	most  int32              // OSDs that there may be; 0: as many as at first
 	osd   *osd               // that serves the object; nil: none of ours
 	asks  [][]byte           // the MPoolOp that came; each is answered with success
+	ahead uint32             // of the client's map is the one that has the changes
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -60,12 +63,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func newCluster() (*cluster, error) {
 	whole, err := captured.Gunzip("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")
@@ -128,7 +126,7 @@ func (c *cluster) agree(m *control.Message) *control.Message {
 	defer c.mu.Unlock()
 	c.asks = append(c.asks, bytes.Clone(m.Front))
 	front := append(make([]byte, 18+16+4, 64), 0, 0, 0, 0, 0)
-	le.PutUint32(front[18+16+4:], c.epoch)
+	le.PutUint32(front[18+16+4:], c.epoch+c.ahead)
 	reply := control.NewMessage(48, front, nil)
 	reply.TID = m.TID
 	return reply
@@ -296,6 +294,66 @@ func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	number, nameless := le.AppendUint32(le.AppendUint32(nil, uint32(p.ID())), 2), make([]byte, 8+8+4+3) // 2: delete
 	if len(c.asks) != 1 || !bytes.HasSuffix(c.asks[0], append(number, nameless...)) {
 		t.Errorf("%x, want the end %x", c.asks, append(number, nameless...))
+	}
+}
+
+// A change of a pool has returned when the client has the map with it.
+func TestAChangeOfAPoolCountsWhenItReturns(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	c := osd.c
+	c.mu.Lock()
+	c.ahead = 1
+	next := c.epoch + 1
+	c.mu.Unlock()
+	has := make(chan uint32, 1)
+	go func() {
+		if err := o.Pool().CreateSnap(ctx, "snap"); err != nil {
+			t.Error(err)
+		}
+		has <- c.client.Epoch()
+	}()
+	check(t, msgrtest.Until(ctx, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.asks) == 1 }))
+	for range 5 { // the answer of the monitor is there before
+		check(t, o.WriteFull(ctx, nil))
+	}
+	c.change(4, nil)
+	if epoch := <-has; epoch != next {
+		t.Errorf("it returns with map %d, want %d", epoch, next)
+	}
+}
+
+// A monitor of Ceph agrees where there is nothing to do: the pool or the snapshot is there already, or the snapshot is not. The caller
+// has an error then, as with librados.
+func TestWhatIsThereIsNotMadeAndWhatIsNotIsNotRemoved(t *testing.T) {
+	ctx, osd, _ := startObject(t)
+	c := osd.c
+	names, err := c.client.Pools(ctx)
+	check(t, err)
+	tried := 0
+	for _, name := range names {
+		p, err := c.client.Pool(ctx, name)
+		check(t, err)
+		if _, err := c.client.CreatePool(ctx, name); !errors.Is(err, fs.ErrExist) || !errors.Is(err, rados.ErrRefused) {
+			t.Errorf("pool %s is made again: %v", name, err)
+		}
+		if err := p.RemoveSnap(ctx, "nameless"); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, rados.ErrRefused) {
+			t.Errorf("a snapshot that is not there is removed: %v", err)
+		}
+		snaps, err := p.Snaps(ctx)
+		check(t, err)
+		for _, s := range snaps {
+			tried++
+			if err := p.CreateSnap(ctx, s.Name); !errors.Is(err, fs.ErrExist) || !errors.Is(err, rados.ErrRefused) {
+				t.Errorf("snapshot %s is made again: %v", s.Name, err)
+			}
+			check(t, p.RemoveSnap(ctx, s.Name))
+		}
+		check(t, p.CreateSnap(ctx, "other"))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tried == 0 || len(c.asks) != tried+len(names) {
+		t.Errorf("%d requests to the monitor, want %d", len(c.asks), tried+len(names))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -17,12 +18,7 @@ import (
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = linktest.Must
 
 func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
 	t.Helper()

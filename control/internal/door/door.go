@@ -246,7 +246,7 @@ func (d *Door) room(source, prefix netip.Prefix, now time.Time) (*Guest, Cause) 
 // else the one that has stood still for longest, if that is long enough. The lock is held.
 func (d *Door) victim(s *scope, now time.Time, full Cause) (*Guest, Cause) {
 	d.relistMoved()
-	if g := s.silent.first; g != nil && (g.waits != nil || d.cfg.Grace == 0 || g.listened(now) >= d.cfg.Grace) {
+	if g := s.silent.first; g != nil && (g.waits != nil || g.listened(now) >= d.cfg.Grace) {
 		return g, Admitted
 	}
 	if g := s.moving.first; g != nil && now.Sub(g.last) >= d.cfg.Patience {
@@ -490,7 +490,7 @@ func (d *Door) left(g *Guest) {
 
 // forget drops a scope that is empty.
 func (s *scope) forget() {
-	if s.n == 0 && s.leaving == 0 && s.waiting == 0 && s.from != nil {
+	if s.n == 0 && s.leaving == 0 && s.waiting == 0 {
 		delete(s.from, s.key)
 	}
 }

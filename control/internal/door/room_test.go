@@ -64,6 +64,17 @@ func TestWhoIsSilentBeyondItsGraceGivesWayAndIsCharged(t *testing.T) {
 	late.check(t, "the newcomer", true, false)
 	inside[0].check(t, "one that has moved", true, false)
 	inside[1].check(t, "the oldest that is silent", true, true)
+	for _, v := range inside[2:] {
+		v.Progress(c.now)
+	}
+	late.Listen(c.now)
+	next := visit(t, d, c, bad)
+	c.pass(300 * time.Millisecond)
+	next.check(t, "another newcomer", true, false)
+	late.check(t, "the one before, which is silent too", true, true)
+	if n := d.Counters().Evicted; n != 2 {
+		t.Errorf("%d were evicted", n)
+	}
 	if inside[1].Leave(); d.owedBySource.wait(SourceOf(bad), c.now) == 0 {
 		t.Error("its silence costs nothing")
 	}
@@ -99,10 +110,10 @@ func TestWhoWaitsForUsIsNotCharged(t *testing.T) {
 		late.check(t, "the newcomer", true, false)
 		inside[0].check(t, "the one that has stood still for longest", true, true)
 		inside[0].Failed(c.now)
-		inside[0].Leave()
 		if charged := d.owedBySource.wait(SourceOf(bad), c.now) > 0; charged == ours {
 			t.Errorf("our turn %v, charged %v", ours, charged)
 		}
+		inside[0].Leave()
 	}
 }
 

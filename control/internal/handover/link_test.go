@@ -2,11 +2,8 @@ package handover
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -94,56 +91,5 @@ func TestOnlyACommitInTimeCounts(t *testing.T) {
 		}
 		p.close()
 		s.close()
-	}
-}
-
-// asNobody runs f as a user that neither we nor root are: the thread, not the process.
-func asNobody(t *testing.T, f func()) {
-	t.Helper()
-	const same, nobody = ^uintptr(0), 65534
-	runtime.LockOSThread()
-	become := func(user uintptr) unix.Errno {
-		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, user, same)
-		return errno
-	}
-	own := uintptr(os.Geteuid())
-	if errno := become(nobody); errno != 0 {
-		runtime.UnlockOSThread()
-		t.Skipf("only root can be somebody else: %v", errno)
-	}
-	defer func() {
-		if errno := become(own); errno != 0 {
-			t.Fatalf("user %d again: %v", own, errno) // the thread ends with the goroutine
-		}
-		runtime.UnlockOSThread()
-	}()
-	f()
-}
-
-// An abstract socket lets anybody in: the kernel notes who listened and who connected.
-func TestAHandOverIsNotForAnotherUser(t *testing.T) {
-	asNobody(t, func() {}) // or skip
-	us, them := func(f func()) { f() }, func(f func()) { asNobody(t, f) }
-	for name, c := range map[string]struct{ listen, connect func(func()) }{"it connects": {us, them}, "it listens": {them, us}} {
-		t.Run(name, func(t *testing.T) {
-			var l net.Listener
-			var from, to net.Conn
-			var err error
-			c.listen(func() { l, err = net.Listen("unix", fmt.Sprintf("@ringmsgr-test-%d", os.Getpid())) })
-			must(t, err)
-			defer l.Close()
-			c.connect(func() { from, err = net.Dial("unix", l.Addr().String()) })
-			must(t, err)
-			defer from.Close()
-			to, err = l.Accept()
-			must(t, err)
-			defer to.Close()
-			ours := map[string]net.Conn{"it connects": to, "it listens": from}[name]
-			l2 := newLink(t.Context(), ours.(*net.UnixConn))
-			defer l2.close()
-			if err := l2.sameUser(); !errors.Is(err, os.ErrPermission) || !errors.Is(err, ErrHandOver) {
-				t.Errorf("let in: %v", err)
-			}
-		})
 	}
 }

@@ -334,7 +334,7 @@ func (s *sessionRecord) check() error {
 		}
 	}
 	if uint64(s.lens[0]) > s.IO.OutSeq {
-		return Errorf("%d messages sent up to sequence %d", s.lens[0], s.IO.OutSeq)
+		return Errorf("%d sent messages, and the last one has sequence %d", s.lens[0], s.IO.OutSeq)
 	}
 	if s.Peer.Target.IsBlank() {
 		return Errorf("session without an address")

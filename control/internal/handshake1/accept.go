@@ -107,7 +107,7 @@ func (a *Acceptor) readConnect(ctx context.Context) (err error) {
 // Verify judges the authorizer of the last connect message. Call it when session1.Refuse
 // has not refused that message.
 func (a *Acceptor) Verify(ctx context.Context) (session1.Authorizer, error) {
-	if a.connect.HostType <= 0xff && !Authorizes(wire.EntityType(a.connect.HostType), a.cfg.EntityType) {
+	if !Authorizes(a.connect.HostType, a.cfg.EntityType) {
 		return session1.AuthorizerGood, nil
 	}
 	a.At(handshake.StageAuth, "verify an authorizer")
@@ -128,7 +128,7 @@ func (a *Acceptor) verify(ctx context.Context) (session1.Authorizer, error) {
 	if a.cfg.Auth == nil {
 		return 0, fmt.Errorf("%w: no auth server", handshake.ErrConfig)
 	}
-	peer, m := wire.EntityType(a.connect.HostType), auth.Method(a.connect.AuthMethod)
+	peer, m := a.connect.HostType, auth.Method(a.connect.AuthMethod)
 	if m == 0 && len(a.authorizer) == 0 {
 		m = auth.None // a peer without an authorizer names no method; the server judges it as an empty payload
 	}

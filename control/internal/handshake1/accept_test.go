@@ -38,7 +38,10 @@ func (s oneShot) Start(context.Context, wire.EntityType, auth.Method, auth.Mode)
 }
 
 func (x *oneShotExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error) {
-	if x.over || string(p) != "good" {
+	switch {
+	case !x.over && string(p) == "more":
+		return []byte("challenge"), nil, nil
+	case x.over || string(p) != "good":
 		x.over = true
 		return nil, nil, errors.New("not good")
 	}
@@ -49,15 +52,15 @@ func (x *oneShotExchange) Handle(_ context.Context, p []byte) ([]byte, *auth.Res
 // behind a connect message.
 func acceptor(t *testing.T, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
 	t.Helper()
-	return acceptorOf(t, auth.Cephx, own, server, authorizers...)
+	return acceptorOf(t, slices.Repeat([]auth.Method{auth.Cephx}, len(authorizers)), own, server, authorizers...)
 }
 
-// acceptorOf is acceptor, whose peer names a method.
-func acceptorOf(t *testing.T, method auth.Method, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
+// acceptorOf is acceptor, whose peer names a method with each authorizer.
+func acceptorOf(t *testing.T, methods []auth.Method, own wire.Addr, server auth.Server, authorizers ...string) (*handshake1.Acceptor, *linktest.End) {
 	t.Helper()
 	p := wire1.ConnectorHello{Own: own}.AppendTo(nil)
-	for _, a := range authorizers {
-		m := wire1.Connect{HostType: uint32(wire.Client), Protocol: 24, AuthMethod: uint32(method), AuthorizerLen: uint32(len(a))}
+	for i, a := range authorizers {
+		m := wire1.Connect{HostType: wire.Client, Protocol: 24, AuthMethod: uint32(methods[i]), AuthorizerLen: uint32(len(a))}
 		p = append(m.AppendTo(p), a...)
 	}
 	cfg := noneAuth().ac
@@ -142,6 +145,30 @@ func (lenient) Handle(_ context.Context, p []byte) ([]byte, *auth.Result, error)
 	return nil, &auth.Result{Method: auth.None, Mode: auth.CRC}, nil
 }
 
+// secureShot is a oneShot that allows mode secure alone.
+type secureShot struct{ oneShot }
+
+func (secureShot) Modes(context.Context, wire.EntityType, auth.Method) (allowed, announced []auth.Mode) {
+	return []auth.Mode{auth.Secure}, nil
+}
+
+// The exchange of one method takes no authorizer of another, and none begins in mode secure alone.
+// Matrix: AU-21
+func TestTheMethodIsThatOfTheExchangeAndTheModeIsCRC(t *testing.T) {
+	const good, bad, more = session1.AuthorizerGood, session1.AuthorizerBad, session1.AuthorizerChallenge
+	s := newOneShot(t, "0123456789abcdef")
+	for _, c := range []struct {
+		server auth.Server
+		second auth.Method
+		want   [2]session1.Authorizer
+	}{{s, auth.Cephx, [2]session1.Authorizer{more, good}}, {s, auth.None, [2]session1.Authorizer{more, bad}}, {secureShot{s}, auth.Cephx, [2]session1.Authorizer{bad, bad}}} {
+		a, _ := acceptorOf(t, []auth.Method{auth.Cephx, c.second}, ownAddr, c.server, "more", "good")
+		if got := [2]session1.Authorizer{judged(t, a), judged(t, a)}; got != c.want {
+			t.Errorf("%T, then method %v: %v, want %v", c.server, c.second, got, c.want)
+		}
+	}
+}
+
 // Real daemons refuse a missing authorizer, unless their service asks for none: so the
 // server of method none decides, and no server that has another method alone is asked.
 // Matrix: V1-02
@@ -161,7 +188,7 @@ func TestTheServerOfMethodNoneJudgesAMissingAuthorizer(t *testing.T) {
 		{"none", none.NewServer(none.ServerConfig{}), 0, "", session1.AuthorizerBad},
 		{"cephx", proof, 0, "", session1.AuthorizerBad},
 	} {
-		a, _ := acceptorOf(t, c.method, ownAddr, c.server, c.authorizer)
+		a, _ := acceptorOf(t, []auth.Method{c.method}, ownAddr, c.server, c.authorizer)
 		if got := judged(t, a); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

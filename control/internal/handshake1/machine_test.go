@@ -72,7 +72,7 @@ func (d *machine) accept(ctx context.Context, a *handshake1.Acceptor, own wire.E
 			return err
 		}
 		if d.s.State == session.None {
-			d.s = session1.New(own, policy, session.Peer{Type: wire.EntityType(m.HostType)}, session.Backoff{})
+			d.s = session1.New(own, policy, session.Peer{Type: m.HostType}, session.Backoff{})
 			d.step(session.Accept{})
 		}
 		asked := session1.Asked{Connect: m}

@@ -3,7 +3,10 @@ package handshake1_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -175,7 +178,34 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 				r.message(t, enc, r.Message.C2S)
 				r.accepts(t, dec, r.Message.S2C)
 			}
+			for n := range r.S2C {
+				cfg, s, env := r.connectorOf(t, &replay{t: t, r: &r})
+				c, err := handshake1.Connect(t.Context(), linktest.Scripted(r.S2C[:n]), cfg)
+				if err == nil {
+					err = (&machine{s: s, env: env}).connect(t.Context(), c)
+				}
+				brokenOff(t, n, err)
+			}
+			// Nobody has received anything in the recordings.
+			said := bytes.Clone(r.S2C)
+			said[len(said)-wire1.SeqSize] = 7
+			cfg, s, env = r.connectorOf(t, &replay{t: t, r: &r})
+			c, err = handshake1.Connect(t.Context(), linktest.Scripted(said), cfg)
+			must(t, err)
+			d = machine{s: s, env: env}
+			must(t, d.connect(t.Context(), c))
+			if text := strings.Join(d.said, "\n"); !strings.Contains(text, "received=7") {
+				t.Error(text)
+			}
 		})
+	}
+}
+
+// brokenOff checks the error of a side whose peer hangs up behind n bytes.
+func brokenOff(t *testing.T, n int, err error) {
+	t.Helper()
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the peer hangs up behind %d bytes: %v", n, err)
 	}
 }
 
@@ -215,25 +245,34 @@ func (r *recording) parts(t *testing.T, form frame1.Form, p []byte) (m frame1.He
 func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.Name, func(t *testing.T) {
-			x := &replay{t: t, r: &r}
 			hello, err := wire1.DecodeAcceptorHello(r.S2C[:wire1.AcceptorHelloSize])
 			must(t, err)
 			own := r.peerType(t)
-			link := linktest.Scripted(r.C2S)
-			a, err := handshake1.Accept(t.Context(), link, handshake1.AcceptConfig{
-				Options: handshake1.Options{EntityType: own, Own: hello.Own}, PeerAddr: hello.Seen.AddrPort, Auth: replayServer{x},
-			})
-			must(t, err)
 			// The number of the answer that opened the connection.
 			at := len(r.S2C) - wire1.SeqSize - len(r.lastProof()) - wire1.ReplySize
 			last, err := wire1.DecodeReply(r.S2C[at:][:wire1.ReplySize])
 			if err != nil || last.Tag != wire1.TagSeq {
 				t.Fatal(last, err)
 			}
-			seq := session.GlobalSeq(last.GlobalSeq - 1)
-			d := machine{env: session.Env{Seq: &seq}}
 			policy := session.Policy{Lossy: true, Server: true, Supported: wire.FeaturesPacific}
-			if err := d.accept(t.Context(), a, own, policy); err != nil {
+			accept := func(link *linktest.End) (*handshake1.Acceptor, *machine, error) {
+				seq := session.GlobalSeq(last.GlobalSeq - 1)
+				d := &machine{env: session.Env{Seq: &seq}}
+				a, err := handshake1.Accept(t.Context(), link, handshake1.AcceptConfig{
+					Options: handshake1.Options{EntityType: own, Own: hello.Own}, PeerAddr: hello.Seen.AddrPort, Auth: replayServer{&replay{t: t, r: &r}},
+				})
+				if err == nil {
+					err = d.accept(t.Context(), a, own, policy)
+				}
+				return a, d, err
+			}
+			for n := range r.C2S {
+				_, _, err := accept(linktest.Scripted(r.C2S[:n]))
+				brokenOff(t, n, err)
+			}
+			link := linktest.Scripted(r.C2S)
+			a, d, err := accept(link)
+			if err != nil {
 				t.Fatal(err, d.said)
 			}
 			if got := link.Out.Content(); !bytes.Equal(got, r.S2C) {

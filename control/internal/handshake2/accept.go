@@ -99,7 +99,8 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 	}
 	x, err := a.cfg.Auth.Start(ctx, a.peer.EntityType, method, mode)
 	if err != nil {
-		return nil, refusalOf(err), fatal(err)
+		refusal, err = told(err)
+		return nil, refusal, err
 	}
 	defer handshake.Wipe(x)
 	payload := req.Payload
@@ -107,7 +108,8 @@ func (a *acceptor) exchange(ctx context.Context, req wire2.AuthRequest) (keys *f
 		reply, res, err := x.Handle(ctx, payload)
 		if err != nil {
 			res.Wipe()
-			return nil, refusalOf(err), fatal(err)
+			refusal, err = told(err)
+			return nil, refusal, err
 		}
 		if res != nil {
 			keys, err := a.done(ctx, res, method, mode, reply)
@@ -166,18 +168,11 @@ func (a *acceptor) badMethod(ctx context.Context, m auth.Method, refusal error) 
 	return a.write(ctx, handshake.StageAuth, frame.TagAuthBadMethod, bad.AppendTo(a.s.Scratch()))
 }
 
-// An error of the auth server is a refusal, which the peer is told, unless the server is
-// busy or the context is done: then the connection is closed without a frame.
-func fatal(err error) error {
+// told says whether an error of the auth server is a refusal, which the peer is told. It is none if
+// the server is busy or the context is done: then the connection is closed without a frame.
+func told(err error) (refusal, fatal error) {
 	if errors.Is(err, auth.ErrBusy) || handshake.IsContext(err) {
-		return err
+		return nil, err
 	}
-	return nil
-}
-
-func refusalOf(err error) error {
-	if fatal(err) != nil {
-		return nil
-	}
-	return err
+	return err, nil
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
-	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
@@ -127,9 +126,6 @@ func TestBannerRules(t *testing.T) {
 		{"unknown required bit", banner(1|1<<63, 1<<63, 0), handshake.ErrFeatures, true},
 		{"requires compression", banner(3, 2, 0), handshake.ErrFeatures, true},
 		{"requires what we have", banner(1, 1, 0), nil, false},
-		{"older protocol", []byte("ceph v027\x00\x00\x00"), wire.ErrV1Peer, false},
-		{"http", []byte("GET / HTTP/1.1\r\n\r\n"), wire.ErrBadBanner, false},
-		{"tls", []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), wire.ErrBadBanner, false},
 	} {
 		for _, side := range sides {
 			err := side.hears(c.peer)
@@ -138,28 +134,6 @@ func TestBannerRules(t *testing.T) {
 				t.Errorf("%s, %s: %v", side.name, c.name, err)
 			}
 		}
-	}
-}
-
-// Matrix: HS-14
-func TestWholeHandshakeInOneSegment(t *testing.T) {
-	// A client that knows the answers sends everything, a session frame included, at once.
-	cc, ac := noneConfigs()
-	c2s, s2c := capture(t, cc, ac)
-	keepalive, err := frame.NewEncoder(frame.Rev1).AppendFrame(nil, frame.TagKeepalive2, make([]byte, 8))
-	must(t, err)
-	ac.Auth = none.NewServer(none.ServerConfig{Monitor: true})
-	link := linktest.Scripted(append(bytes.Clone(c2s), keepalive...))
-	s, _, err := Accept(t.Context(), link, ac)
-	must(t, err)
-	if got := link.Out.Content(); !bytes.Equal(got, s2c) {
-		t.Errorf("answers\n%x\nwant\n%x", got, s2c)
-	}
-	if got := link.In.Content(); !bytes.Equal(got, keepalive) {
-		t.Errorf("left on the link: %x", got)
-	}
-	if tag, _, err := s.ReadFrame(t.Context()); tag != frame.TagKeepalive2 || err != nil {
-		t.Error(tag, err)
 	}
 }
 
@@ -234,6 +208,15 @@ func TestCompressionNegotiation(t *testing.T) {
 			}
 			echo(t, x, y)
 		})
+	}
+	// An acceptor that chooses what was not offered is not believed.
+	cc, ac := keyedConfigs(newKeyed(auth.CRC), newKeyed(auth.CRC))
+	wanting(&cc, &ac)
+	connector := roles(t, cc, ac)[0]
+	said := pieces(t, connector.peer)
+	done := wire2.CompressionDone{Compress: true, Method: uint32(wire.CompressionSnappy)}.AppendTo(nil)
+	if err := connector.hears(append(join(said[:len(said)-1]), encode(t, frame.TagCompressionDone, done)...)); !errors.Is(err, ErrUnexpectedFrame) || errors.Is(err, handshake.ErrAuth) {
+		t.Errorf("snappy in place of zstd: %v", err)
 	}
 }
 

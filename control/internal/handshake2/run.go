@@ -169,7 +169,7 @@ func (r *run) compression(ctx context.Context, negotiate func(context.Context, *
 	r.At(handshake.StageAuth, "negotiate compression")
 	c := r.opts.Compression
 	r.peer.Compression, err = negotiate(ctx, c)
-	if err == nil && r.peer.Compression != wire.CompressionNone && c.Install != nil {
+	if r.peer.Compression != wire.CompressionNone && c.Install != nil {
 		c.Install(r.s.enc, r.s.dec, r.peer.Compression)
 	}
 	return err

@@ -269,7 +269,10 @@ func (s *Stream) growIn(n int) error {
 	if s.in == nil {
 		s.in = s.first.in[:0]
 	}
-	s.in = grow(s.in, n)
+	if n > cap(s.in) {
+		s.in = append(make([]byte, 0, max(n, leastIn)), s.in...)
+	}
+	s.in = s.in[:cap(s.in)]
 	return nil
 }
 
@@ -282,14 +285,6 @@ func (s *Stream) ask(n int) error {
 
 // leastIn is the least room for a frame.
 const leastIn = 512
-
-// grow returns b with a length of at least n and its content kept.
-func grow(b []byte, n int) []byte {
-	if n <= cap(b) {
-		return b[:cap(b)]
-	}
-	return append(make([]byte, 0, max(n, leastIn)), b...)[:max(n, leastIn)]
-}
 
 // await waits once for two frames that the peer sends without an answer in between: one with
 // the tag and a good payload, and any next one. It reads neither. If the first frame is

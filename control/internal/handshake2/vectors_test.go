@@ -276,7 +276,8 @@ func TestConnectorRepeatsRecordedHandshakes(t *testing.T) {
 	}
 }
 
-// Matrix: AU-01, IN-06
+// All that the connector has said is there from the start, with the frames of its session.
+// Matrix: AU-01, HS-14, IN-06
 func TestAcceptorRepeatsRecordedHandshakes(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {

@@ -1,25 +1,27 @@
 package localsock_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/localsock"
+	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
 
 // Whoever comes keeps the path, whenever the one before it goes.
 func TestPrivateSocketStaysWhileAnotherGoes(t *testing.T) {
@@ -121,4 +123,78 @@ func TestOurOwnUserIsLetIn(t *testing.T) {
 	if err := localsock.SameUser(c.(*net.UnixConn)); err == nil {
 		t.Error("nobody is let in")
 	}
+}
+
+// asNobody runs f as a user that neither we nor root are: the thread, not the process.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	const same, nobody = ^uintptr(0), 65534
+	runtime.LockOSThread()
+	become := func(user uintptr) unix.Errno {
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, user, same)
+		return errno
+	}
+	own := uintptr(os.Geteuid())
+	if errno := become(nobody); errno != 0 {
+		runtime.UnlockOSThread()
+		t.Skipf("only root can be somebody else: %v", errno)
+	}
+	defer func() {
+		if errno := become(own); errno != 0 {
+			t.Fatalf("user %d again: %v", own, errno) // the thread ends with the goroutine
+		}
+		runtime.UnlockOSThread()
+	}()
+	f()
+}
+
+// Messengers to which nothing may happen, but that a hand-over ends.
+type (
+	predecessor struct{ handover.Predecessor }
+	successor   struct{ handover.Successor }
+)
+
+func (predecessor) Undo()                            {}
+func (successor) Hello() (h handover.Hello, _ error) { return h, nil }
+func (successor) Undo() error                        { return nil }
+
+// An abstract socket lets anybody in: the kernel notes who listened and who connected.
+func TestNeitherAHandOverNorStatisticsAreForAnotherUser(t *testing.T) {
+	asNobody(t, func() {}) // or skip
+	path := fmt.Sprintf("@ringmsgr-test-%d", os.Getpid())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	us, them := func(f func()) { f() }, func(f func()) { asNobody(t, f) }
+	for name, c := range map[string]struct{ listen, connect func(func()) }{"it connects": {us, them}, "it listens": {them, us}} {
+		var l net.Listener
+		var from, to net.Conn
+		var err error
+		c.listen(func() { l, err = net.Listen("unix", path+name) })
+		must(t, err)
+		defer l.Close()
+		c.connect(func() { from, err = net.Dial("unix", l.Addr().String()) })
+		must(t, err)
+		defer from.Close()
+		to, err = l.Accept()
+		must(t, err)
+		defer to.Close()
+		ours := map[string]net.Conn{"it connects": to, "it listens": from}[name].(*net.UnixConn)
+		for side, err := range map[string]error{
+			"predecessor": handover.Pass(ctx, ours, predecessor{}), "successor": handover.Take(ctx, ours, successor{}),
+		} {
+			if !errors.Is(err, os.ErrPermission) || !errors.Is(err, handover.ErrHandOver) {
+				t.Errorf("%s, our %s: let in: %v", name, side, err)
+			}
+		}
+	}
+	s, err := statsock.Serve(path, func() (statsock.Snapshot, error) { t.Error("a snapshot"); return nil, os.ErrInvalid }, slog.New(slog.DiscardHandler))
+	must(t, err)
+	var c net.Conn
+	asNobody(t, func() { c, err = net.Dial("unix", path) })
+	must(t, err)
+	defer c.Close()
+	if p, _ := io.ReadAll(c); len(p) > 0 {
+		t.Errorf("statistics %q", p)
+	}
+	must(t, s.Close())
 }

@@ -61,7 +61,7 @@ func (b *Break) Forget() {
 }
 
 func (b *Break) String() string {
-	return fmt.Sprintf("%v at %s #%d", b.action, PointName(b.point), b.nth)
+	return fmt.Sprintf("%v at %v #%d", b.action, b.point, b.nth)
 }
 
 // before acts ahead of a step of a handshake.
@@ -165,32 +165,6 @@ func Write(tag frame.Tag) Point { return Point{Step: probe.FrameWrite, Tag: tag}
 // Read is a frame that is read. It is reached when the frame's head has
 // arrived, as its tag is not known before.
 func Read(tag frame.Tag) Point { return Point{Step: probe.FrameRead, Tag: tag} }
-
-var stepNames = map[probe.Step]string{
-	probe.SocketConnecting:  "SOCKET_CONNECTING",
-	probe.SocketAccepted:    "SOCKET_ACCEPTED",
-	probe.BannerWrite:       "BANNER_WRITE",
-	probe.BannerRead:        "BANNER_READ",
-	probe.BannerPayloadRead: "BANNER_PAYLOAD_READ",
-	probe.ConnectWrite:      "CONNECT_WRITE",
-	probe.ConnectRead:       "CONNECT_READ",
-	probe.ReplyWrite:        "REPLY_WRITE",
-	probe.ReplyRead:         "REPLY_READ",
-	probe.SeqWrite:          "SEQ_WRITE",
-	probe.SeqRead:           "SEQ_READ",
-}
-
-// PointName is the name of a point, such as "SOCKET_CONNECTING" or
-// "CLIENT_IDENT_WRITE".
-func PointName(p Point) string {
-	switch p.Step {
-	case probe.FrameWrite:
-		return p.Tag.String() + "_WRITE"
-	case probe.FrameRead:
-		return p.Tag.String() + "_READ"
-	}
-	return stepNames[p.Step]
-}
 
 // Role is a side of one TCP connection.
 type Role uint8

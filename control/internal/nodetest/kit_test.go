@@ -18,15 +18,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// must ends the test by an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
 
 func patience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -44,7 +39,7 @@ func node(t *testing.T, name string, policy control.Policy) *nodetest.Node {
 func TestCheckTellsOfBreaksThatWereNotReached(t *testing.T) {
 	p := nodetest.NewProbe()
 	b := p.Arm(nodetest.Read(frame.TagWait), 3, nodetest.Fault())
-	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at WAIT_READ #3") {
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "fault at read WAIT #3") {
 		t.Errorf("got %v", err)
 	}
 	b.Forget()

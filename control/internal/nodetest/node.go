@@ -203,7 +203,7 @@ func (b *Inbox) told(c *control.Conn, what string, count func(l *Life)) {
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.lives, func(l *Life) bool { return l.Conn == c })
 	switch {
-	case i < 0 && count == nil && !c.IsLoopback():
+	case i < 0 && count == nil && c.Core() != nil:
 		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s before its accept or connect event", c.ID(), what))
 	case i >= 0 && b.lives[i].Resets > 0:
 		b.errs = append(b.errs, fmt.Errorf("nodetest: connection %d: %s behind its reset event", c.ID(), what))

@@ -121,9 +121,9 @@ func (p *Probe) At(ctx context.Context, e probe.Event) error {
 	}
 	p.mu.Lock()
 	if e.When == probe.Data {
-		p.log("conn %d %s", e.Conn.ID(), PointName(e.Point))
+		p.log("conn %d %v", e.Conn.ID(), e.Point)
 	} else {
-		p.log("socket %d %s", e.Socket.ID(), PointName(e.Point))
+		p.log("socket %d %v", e.Socket.ID(), e.Point)
 	}
 	b := p.reached(e.Point)
 	p.mu.Unlock()

@@ -130,7 +130,7 @@ func Meant(p Peer, addrs wire.AddrVec, known []*Lifecycle, same func(i int) bool
 	for i, s := range known {
 		r := s.Peer.rank(front)
 		switch {
-		case r == rankNone && !addrs.Contains(s.Peer.Target):
+		case !addrs.Contains(s.Peer.Target):
 			continue
 		case !s.Is(&p):
 			if s.yields(&p) {

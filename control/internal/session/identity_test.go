@@ -30,6 +30,8 @@ func goes(kind, name, target string) *session2.Session {
 		s.Peer.Near = true
 	case "idle":
 		s.State = session.Standby
+	case "waits":
+		s.State = session.Wait
 	case "proven, idle":
 		s.Peer.Proven, s.State = true, session.Standby
 	}
@@ -63,6 +65,7 @@ func TestWhatWasDialledComesBeforeWhatIsProvenAndThatBeforeWhatIsSaid(t *testing
 		{"proven", []*session2.Session{elsewhere, proven, said}, proven},
 		{"two names are proven", []*session2.Session{proven, liar, said}, nil},
 		{"said, the latest", []*session2.Session{client, said, later}, later},
+		{"a client came later", []*session2.Session{said, client}, said},
 		{"a client", []*session2.Session{client, elsewhere}, client},
 	} {
 		i := session.Found(names2.addr("high"), peersOf(one.known...), false)
@@ -91,8 +94,16 @@ func TestWhereAClaimWasWrongOnlyWhatWasDialledIsFound(t *testing.T) {
 	if i := session.FoundAs(names2.addr("high"), name, peersOf(said, proven), true); i != 1 {
 		t.Errorf("by a name that is proven: %d", i)
 	}
-	if i := session.FoundAs(names2.addr("high"), name, peersOf(said), true); i != -1 {
-		t.Errorf("by a name that is only said: %d", i)
+	if i := session.FoundAs(names2.addr("high"), name, peersOf(goes("proven", "osd.7", "high")), true); i != 0 {
+		t.Errorf("by a name that is proven from elsewhere: %d", i)
+	}
+	for disproved, want := range map[bool]int{true: -1, false: 0} {
+		if i := session.FoundAs(names2.addr("high"), name, peersOf(said), disproved); i != want {
+			t.Errorf("by a name that is only said, a claim was wrong %v: %d", disproved, i)
+		}
+	}
+	if i := session.FoundAs(names2.addr("high"), client.Peer.Entity, peersOf(client), false); i != 0 {
+		t.Errorf("a client by its name: %d", i)
 	}
 }
 
@@ -122,11 +133,13 @@ func TestOnlyAnotherSessionOfTheSamePeerIsADouble(t *testing.T) {
 		}
 	}
 	nobody := goes("said", "mon.a", "high")
-	nobody.Peer.Number, nobody.Peer.NumberKnown = -1, true
 	by = goes("dialled", "mon.a", "high")
-	by.Peer.Number, by.Peer.NumberKnown = -1, true
-	if nobody.Doubles(&by.Lifecycle) {
-		t.Error("the number -1 is nobody's")
+	nobody.Peer.NumberKnown, by.Peer.NumberKnown = true, true
+	for number, want := range map[int64]bool{-1: false, 0: true} { // -1 is nobody's
+		nobody.Peer.Number, by.Peer.Number = number, number
+		if nobody.Doubles(&by.Lifecycle) != want {
+			t.Errorf("the number %d", number)
+		}
 	}
 }
 
@@ -135,6 +148,8 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 	alias := goes("dialled", "osd.7", "other")
 	known := goes("dialled", "osd.7", "high")
 	known.Peer.Number, known.Peer.NumberKnown = 7, true
+	ranked := goes("dialled", "mon.8", "high")
+	ranked.Peer.Number, ranked.Peer.NumberKnown = 0, true
 	for _, one := range []struct {
 		name    string
 		who     string
@@ -149,8 +164,10 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		{name: "dialled, and nobody knows who it is", who: "osd.7", says: "high", known: goes("dialled", "osd.7", "high"), meant: true},
 		{name: "dialled, and it is another OSD", who: "osd.8", proven: true, says: "high", known: known, meant: true, isOther: true},
 		{name: "dialled, and it is that OSD", who: "osd.7", proven: true, says: "high", known: known, meant: true},
+		{name: "dialled, and a monitor's name is not its number", who: "mon.8", proven: true, says: "high", known: ranked, meant: true},
 		{name: "said by another who has a socket", who: "osd.8", says: "high", known: goes("said", "osd.7", "high"), meant: true, isOther: true},
 		{name: "said by another whose socket is gone", who: "osd.8", says: "high", known: goes("idle", "osd.7", "high")},
+		{name: "said by another that waits to dial", who: "osd.8", says: "high", known: goes("waits", "osd.7", "high")},
 		{name: "said by another, but now proven", who: "osd.8", proven: true, says: "high", known: goes("said", "osd.7", "high")},
 		{name: "proven by another", who: "osd.8", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
 		{name: "proven by both", who: "osd.8", proven: true, says: "high", known: goes("proven", "osd.7", "high")},
@@ -170,6 +187,12 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 	for cookie, want := range map[uint64]int{70: 0, 71: 1, 5: 0} {
 		if i := meant(b.Peer, names2.vec("high"), cookie, a, b); i != want {
 			t.Errorf("cookie %d: session %d, want %d", cookie, i, want)
+		}
+	}
+	// Its own session comes before another one that is in its way.
+	for _, own := range []*session2.Session{goes("said", "osd.7", "high"), alias} {
+		if i := meant(goes("said", "osd.7", "high").Peer, names2.vec("high+other"), 5, goes("proven", "osd.8", "high"), own); i != 1 {
+			t.Errorf("own session at %v: %d", own.Peer.Target, i)
 		}
 	}
 }
@@ -194,6 +217,7 @@ func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
 		{name: "claimed, and nobody knows from where", s: goes("said", "osd.7", "high"), begins: true},
 		{name: "claimed from elsewhere", s: from("192.0.2.1", goes("proven", "osd.7", "high"))},
 		{name: "somebody else has proven a name", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.8", "high")}},
+		{name: "somebody else has proven a name from there", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven, near", "osd.8", "high")}},
 		{name: "somebody else was dialled", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("dialled", "osd.8", "high")}},
 		{name: "somebody else says so", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("said", "osd.8", "high")}, begins: true},
 		{name: "another session with the same peer", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.7", "high")}, begins: true},

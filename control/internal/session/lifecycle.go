@@ -12,7 +12,6 @@ import (
 
 // Live has a new connection dial.
 func (Connect) Live(l *Lifecycle, p Protocol, r *Run) {
-	l.Announced = true
 	l.dial(r, p, OnConnect)
 }
 
@@ -118,7 +117,7 @@ func (l *Lifecycle) Close(r *Run, p Protocol, ev Close) {
 	r.Do(Silence{}, StopTimer{}, Cancel{Err: ev.Err}) // no message is dispatched after the reset event
 	p.Leave(r)
 	r.Do(End{Err: ev.Err})
-	if ev.Reset && l.Announced {
+	if ev.Reset {
 		r.Do(TellReset{Replace: ev.Replace}, Count{Resets})
 	}
 	r.Do(CloseIO{})
@@ -135,7 +134,7 @@ func (Freeze) Live(l *Lifecycle, _ Protocol, r *Run) {
 	r.Do(StopTimer{}, Cancel{Err: ErrFrozen}, Suspend{ReplyTo: l.Attempt})
 }
 
-// Live keeps what is left to be done for a session that stands still.
+// Live keeps the snapshot of a session that stands still.
 func (ev FrozenSnapshot) Live(l *Lifecycle, _ Protocol, _ *Run) {
 	if l.Frozen {
 		l.IO = ev.IO
@@ -164,7 +163,7 @@ func (ev Restore) Live(l *Lifecycle, p Protocol, r *Run) {
 	if !l.move(r, OnRestore) {
 		return
 	}
-	l.Frozen, l.Announced = true, true
+	l.Frozen = true
 	l.IO = ev.IO
 	l.PeerGlobalSeq, l.ConnectSeq, l.Features = ev.PeerGlobalSeq, ev.ConnectSeq, ev.Features
 	p.Recall(ev.Record)
@@ -176,7 +175,7 @@ func (ev Checked) Live(_ *Lifecycle, p Protocol, r *Run) { p.Judge(r, ev) }
 // Live makes the connection to ourselves.
 func (Loopback) Live(l *Lifecycle, _ Protocol, r *Run) {
 	if l.move(r, OnLoopback) {
-		l.Announced, l.Local = true, true
+		l.Local = true
 	}
 }
 
@@ -303,7 +302,7 @@ func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
 	if !l.move(r, OnEstablish) {
 		return false
 	}
-	l.Attempt, l.Announced = 1, true
+	l.Attempt = 1
 	if l.Policy.Findable() {
 		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // address to dial if the session is ours to resume
 	}
@@ -363,7 +362,6 @@ func (ev Suspended) Live(l *Lifecycle, _ Protocol, r *Run) {
 		return
 	}
 	l.observe(ev.IO)
-	l.Announced = true
 	r.Do(MoveHandler{Attempt: l.Attempt, Accepted: true})
 }
 
@@ -395,6 +393,9 @@ func (ev HandlerMoved) Live(l *Lifecycle, p Protocol, r *Run) {
 	default:
 		by := *l.replace
 		l.replace = nil
+		if l.Peer.Entity == (wire.EntityName{}) {
+			l.Peer.Entity = by.Entity
+		}
 		l.Peer.Proven = l.Peer.Proven || by.Proven
 		l.check(r, p, p.Resume(r, by))
 	}

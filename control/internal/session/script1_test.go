@@ -84,7 +84,7 @@ func (a args) flags1() uint8 {
 func (a args) connect() session1.Asked {
 	typ := a.kind("type")
 	q := session1.Asked{Connect: wire1.Connect{
-		Features: a.features1(), HostType: uint32(typ), GlobalSeq: uint32(a.num("global_seq", 0)), ConnectSeq: uint32(a.num("connect_seq", 0)),
+		Features: a.features1(), HostType: typ, GlobalSeq: uint32(a.num("global_seq", 0)), ConnectSeq: uint32(a.num("connect_seq", 0)),
 		Protocol: uint32(a.num("protocol", uint64(wire1.Protocol(typ, a.kind("own"))))), Flags: a.flags1(),
 	}}
 	switch {

@@ -32,8 +32,8 @@ var msgr2 = dialect{
 	},
 	show: func(p session.Protocol, life string) string {
 		s := p.(*session2.Session)
-		return fmt.Sprintf("%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d peer_global_seq=%d lossy=%v\n%s",
-			s.State, s.ClientCookie, s.ServerCookie, s.GlobalSeq, s.ConnectSeq, s.PeerGlobalSeq, s.Policy.Lossy, life)
+		return fmt.Sprintf("%v client_cookie=%d server_cookie=%d global_seq=%d connect_seq=%d peer_global_seq=%d lossy=%v features=%v\n%s",
+			s.State, s.ClientCookie, s.ServerCookie, s.GlobalSeq, s.ConnectSeq, s.PeerGlobalSeq, s.Policy.Lossy, s.Features, life)
 	},
 	frame: frame2,
 }
@@ -97,6 +97,8 @@ func (a args) frame2() session.Frame {
 	supported := features2
 	if a.has("no-features") {
 		supported = 0
+	} else if a.has("more-features") {
+		supported |= 1 << 50
 	}
 	var flags uint64
 	if a.has("lossy") {

@@ -8,13 +8,12 @@ import (
 
 // Lifecycle is the state of every connection, in either protocol.
 type Lifecycle struct {
-	State     State
-	Once      bool // no second attempt
-	Frozen    bool // stands still for a hand-over
-	Announced bool // the user knows of the connection, and gets an event at its end
-	Local     bool // the connection to ourselves: it has no socket
-	Policy    Policy
-	Peer      Peer
+	State  State
+	Once   bool // no second attempt
+	Frozen bool // stands still for a hand-over
+	Local  bool // the connection to ourselves: it has no socket
+	Policy Policy
+	Peer   Peer
 
 	GlobalSeq     uint64        // of our own attempt under way
 	PeerGlobalSeq uint64        // of the peer's last attempt

@@ -14,4 +14,13 @@ func TestEachFourthNumberThatCannotBeBeginsTheSessionAnew(t *testing.T) {
 			t.Errorf("number %d: anew %v, %v", i+1, anew, err)
 		}
 	}
+	for i := range 2 * maxStrange {
+		if i%2 == 0 { // in a row, and not on a socket in between
+			l.State = Connecting
+			l.Ready(&Run{})
+		}
+		if anew, _ := l.CheckReceived(1); anew {
+			t.Errorf("number %d: anew, though the session was open", i+1)
+		}
+	}
 }

@@ -36,7 +36,6 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 			return ev.Refuse
 		}
 		s.establish(r, &a, &ev, v == DoOpenInstead)
-		return nil
 	case DoReplace, DoReplaceReset:
 		return s.Give(r, &e.Lifecycle, v == DoReplaceReset)
 	case DoResetSession:
@@ -63,8 +62,8 @@ func (s *Session) Asked(r *session.Run, ev session.Request) error {
 // the end of a hand-over.
 func (s *Session) check(r *session.Run, a *Asked, ev *session.Request) error {
 	switch {
-	case a.HostType != uint32(s.Peer.Type):
-		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
+	case a.HostType != s.Peer.Type:
+		return fmt.Errorf("%w: host type %v, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	case ev.From.IsBlank():
 		return fmt.Errorf("%w: connect without an address", session.ErrProtocol)
 	case r.Env.Addrs.Contains(ev.From):
@@ -126,9 +125,6 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 		s.forget(r, true)
 		s.drawn, s.wasOpen = true, false
 	}
-	if s.Peer.Entity == (wire.EntityName{}) {
-		s.Peer.Entity = by.Entity
-	}
 	if numbers.Implausible(known, uint64(a.GlobalSeq)) {
 		known = uint64(a.GlobalSeq) // the sender must not learn our record
 	}
@@ -142,8 +138,8 @@ func (s *Session) askedAgain(r *session.Run, a Asked) error {
 	switch {
 	case !s.MayGoOn():
 		return session.ErrEndless
-	case a.HostType != uint32(s.Peer.Type):
-		return fmt.Errorf("%w: host type %d, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
+	case a.HostType != s.Peer.Type:
+		return fmt.Errorf("%w: host type %v, it was %v", session.ErrProtocol, a.HostType, s.Peer.Type)
 	}
 	if err := plausible(&a.Connect); err != nil {
 		return err
@@ -204,11 +200,11 @@ func (s *Session) received(r *session.Run, q wire1.Seq) error {
 	return nil
 }
 
-// What an acceptor refuses before it looks for a session (Ceph's ProtocolV1.cc, rows 1
-// to 4). The peer may connect again on the same socket.
+// An acceptor refuses some connect messages before it looks for a session (Ceph's
+// ProtocolV1.cc, rows 1 to 4). The peer may connect again on the same socket.
 
-// Refuse is the tag with which a connect message is refused for what it contains, 0 if it
-// is not refused. It does not look at the authorizer. required are the features that the
+// Refuse is the tag with which a connect message is refused for its contents, 0 if it is not
+// refused. It does not look at the authorizer. required are the features that the
 // acceptor needs, protocol is wire1.Protocol of the two types.
 func Refuse(c *wire1.Connect, required wire.Features, protocol uint32) wire1.Tag {
 	switch {
@@ -311,7 +307,7 @@ func (t *told) tooLow() uint64 {
 // doubts says whether only the peer has named the address at which the session is to go on. A
 // session of another process without a record of its numbers is believed.
 func (s *Session) doubts() bool {
-	return s.ConnectSeq > 0 && !s.Peer.Dialled && !s.there && s.told != (told{})
+	return !s.Peer.Dialled && !s.there && s.told != (told{})
 }
 
 // judge takes the answer to a connect message that checks a claim. After a refusal the session

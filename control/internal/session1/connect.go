@@ -27,7 +27,7 @@ func (s *Session) sendConnect(r *session.Run) error {
 		return err
 	}
 	c := wire1.Connect{
-		Features: s.Policy.Supported, HostType: uint32(s.own), GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
+		Features: s.Policy.Supported, HostType: s.own, GlobalSeq: uint32(s.GlobalSeq), ConnectSeq: uint32(s.ConnectSeq),
 		Protocol: wire1.Protocol(s.own, s.Peer.Type),
 	}
 	if s.Policy.Lossy {
@@ -90,11 +90,11 @@ func (s *Session) reply(r *session.Run, a Answer) error {
 			return err
 		}
 		if !s.wasOpen && s.ConnectSeq > 0 { // only attempts that broke off have raised it: no message is lost
-			s.ConnectSeq, s.counts, s.told = 0, false, told{}
+			s.ConnectSeq, s.told = 0, told{}
 			break
 		}
 		s.forget(r, true)
-		s.counts, s.drawn, s.wasOpen = false, true, false
+		s.drawn, s.wasOpen = true, false
 	case wire1.TagRetryGlobal:
 		if err := s.Exceed(r, numbers, uint64(a.GlobalSeq)); err != nil {
 			return err
@@ -162,7 +162,6 @@ func (s *Session) Finish(r *session.Run) {
 func (s *Session) adopt(r *session.Run) {
 	s.PeerGlobalSeq = uint64(s.answer.GlobalSeq)
 	s.ConnectSeq++
-	s.told = told{}
 	s.Policy.Lossy = s.answer.Lossy() // the acceptor decides
 	s.Peer.Dialled = true             // we reached the peer at that address, even if only the peer had named it before
 	s.open(r)

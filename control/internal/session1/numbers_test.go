@@ -2,6 +2,7 @@ package session1
 
 import (
 	"encoding/hex"
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
@@ -99,6 +100,13 @@ func TestTheNumbersOfRepliesAreKnownUntilMessagesHaveConfirmedOne(t *testing.T) 
 	k.open()
 	k.add(7) // its socket broke off
 	known(3, 5, 7)
+	for in, want := range map[uint64][]uint32{1: {3, 5, 7}, 2: {5, 7}} { // a successor knows as much
+		s := Session{told: k, inAtOpen: 1}
+		s.IO.InSeq = in
+		if r := s.Record(); !slices.Equal(r.Told, want) || r.Opened != 5 || r.ToldSeq != 5 {
+			t.Errorf("in_seq %d: %+v", in, r)
+		}
+	}
 	k.confirm()
 	known(5, 7)
 	for n := uint64(11); n < 21; n++ {
@@ -111,4 +119,12 @@ func TestTheNumbersOfRepliesAreKnownUntilMessagesHaveConfirmedOne(t *testing.T) 
 	if k.last() != 20 {
 		t.Errorf("last %d", k.last())
 	}
+	k.add(21)
+	k.open()
+	for n := uint64(22); n < 28; n++ {
+		k.add(n)
+	}
+	k.confirm() // which leaves room for another one
+	k.add(28)
+	known(21, 22, 23, 24, 25, 26, 27, 28)
 }

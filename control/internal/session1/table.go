@@ -33,7 +33,7 @@ const (
 // Decide answers a connect message that Refuse and check have let through.
 func Decide(e View, globalSeq, connectSeq uint64, resetCheck bool) Verdict {
 	switch {
-	case e.Exists && e.OtherEntity:
+	case e.OtherEntity:
 		return DoFault
 	case (!e.Exists || e.Foreign) && connectSeq > 0: // rows 6, 7
 		return DoResetSession

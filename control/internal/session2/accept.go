@@ -39,7 +39,7 @@ func (s *Session) tell(r *session.Run, f session.Frame, due Kind) {
 func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.Request) error {
 	ours, front := r.Env.Addrs, ci.Addrs.Front()
 	switch {
-	case len(ci.Addrs) == 0 || front.IsBlank():
+	case front.IsBlank():
 		return fmt.Errorf("%w: CLIENT_IDENT without an address", session.ErrProtocol)
 	case ours.Contains(front):
 		return fmt.Errorf("%w: the peer says that it is %v, as we are", session.ErrWrongPeer, front)
@@ -58,7 +58,6 @@ func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.
 		s.tell(r, wire2.IdentMissingFeatures{Features: missing}, KindClientIdent)
 		return nil
 	}
-	s.claimed = &claimed{front: front}
 	e := s.existing(ev)
 	if s.Policy.Server && !s.Policy.Findable() {
 		e = nil // the classic rule: a session that is not registered is not looked up either
@@ -79,8 +78,10 @@ func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.
 	case DoWait, DoWaitOnly:
 		s.TellWait(r, v == DoWait, WaitFrame{})
 		return nil
-	default:
+	case DoStale:
 		return fmt.Errorf("%w: CLIENT_IDENT with global_seq %d", session.ErrStale, ci.GlobalSeq)
+	default:
+		return fmt.Errorf("%w: session of another entity", session.ErrWrongPeer)
 	}
 }
 
@@ -115,7 +116,7 @@ func (s *Session) sessionReconnect(r *session.Run, sr wire2.SessionReconnect, ev
 	case DoResetPartial:
 		r.Do(session.Count{What: session.ResetsSent}, session.Count{What: session.PartialResetsSent})
 		s.tell(r, wire2.SessionReset{}, KindClientIdent)
-	case DoWait, DoWaitOnly:
+	case DoWaitOnly:
 		s.TellWait(r, false, WaitFrame{})
 	case DoStale:
 		return fmt.Errorf("%w: SESSION_RECONNECT with global_seq %d, connect_seq %d", session.ErrStale, sr.GlobalSeq, sr.ConnectSeq)
@@ -158,12 +159,12 @@ func (s *Session) establish(r *session.Run, ci wire2.ClientIdent, ev *session.Re
 	if !s.Establish(r, ev, replaceLossy) {
 		return
 	}
-	s.adopt(r, ci, s.Peer.Entity)
+	s.adopt(r, ci)
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: replaceLossy})
 }
 
 // adopt takes over the fields of CLIENT_IDENT.
-func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName) {
+func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent) {
 	s.Rename(r, ci.Addrs, false)
 	if !s.Peer.NumberKnown {
 		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
@@ -172,9 +173,6 @@ func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent, by wire.EntityName
 	s.ClientCookie = ci.Cookie
 	s.PeerGlobalSeq = ci.GlobalSeq
 	s.Features = ci.Supported & s.Policy.Supported
-	if s.Peer.Entity == (wire.EntityName{}) {
-		s.Peer.Entity = by
-	}
 }
 
 // Resume implements session.Protocol (Ceph's ProtocolV2.cc).
@@ -184,7 +182,7 @@ func (s *Session) Resume(r *session.Run, by session.Replace) error {
 	}
 	switch f := by.Frame.(type) {
 	case wire2.ClientIdent:
-		s.adopt(r, f, by.Entity)
+		s.adopt(r, f)
 		s.Accept(r)
 	case wire2.SessionReconnect:
 		if err := s.checkReceived(r, f.MsgSeq); err != nil {
@@ -208,7 +206,6 @@ func (s *Session) Accept(r *session.Run) {
 	s.claimed, s.ToldSeq = nil, si.GlobalSeq
 	if s.Policy.Lossy {
 		si.Flags = wire.IdentLossy
-		s.ServerCookie = 0
 	} else {
 		s.ServerCookie = r.Env.OwnerCookie()
 		si.Cookie = s.ServerCookie
@@ -249,7 +246,7 @@ func (s *Session) Question(ours wire.AddrVec) session.Frame {
 // and whether it is open, so that both sides have it.
 func (s *Session) checkable() bool {
 	p := &s.Peer
-	if p.Dialled || p.Target.IsBlank() || s.Policy.Server || !s.Resumable() || s.ToldSeq == 0 || s.Frozen {
+	if p.Dialled || s.Policy.Server || !s.Resumable() || s.ToldSeq == 0 || s.Frozen {
 		return false
 	}
 	return s.State == session.Ready || s.State == session.Standby || s.State == session.Wait

@@ -31,8 +31,9 @@ func New(p session.Policy, peer session.Peer, b session.Backoff) Session {
 	return Session{Lifecycle: session.NewLifecycle(p, peer, b)}
 }
 
-// Resumable says whether there is a session to resume on another socket.
-func (s *Session) Resumable() bool { return !s.Policy.Lossy && s.ServerCookie != 0 }
+// Resumable says whether there is a session to resume on another socket. A lossy one has no server
+// cookie.
+func (s *Session) Resumable() bool { return s.ServerCookie != 0 }
 
 // Version implements session.Protocol.
 func (*Session) Version() int { return 2 }

@@ -26,7 +26,7 @@ const (
 	DoReuseReset                  // the same, after a full reset of its session
 	DoWait                        // WAIT, and keep our own attempt alive
 	DoWaitOnly                    // WAIT
-	DoFault                       // close without a frame
+	DoFault                       // close without a frame: another entity
 	DoResetFull                   // SESSION_RESET(full)
 	DoResetPartial                // SESSION_RESET(partial)
 	DoRetryGlobal                 // SESSION_RETRY_GLOBAL(peer_global_seq)
@@ -44,7 +44,7 @@ func DecideIdent(e View, clientCookie, globalSeq uint64, resetCheck bool) Verdic
 	case e.Replacing:
 		return DoWaitOnly
 	case e.PeerGlobalSeq > globalSeq && !e.Settled:
-		return DoFault // an attempt that was overtaken by a later one
+		return DoStale // an attempt that was overtaken by a later one
 	case e.Lossy:
 		return DoReplaceLossy
 	case e.ServerCookie != 0 && e.ClientCookie != clientCookie:
@@ -53,10 +53,8 @@ func DecideIdent(e View, clientCookie, globalSeq uint64, resetCheck bool) Verdic
 			return DoReuseReset
 		}
 		return DoReuse
-	case e.ServerCookie != 0:
-		return DoReuse // it never saw our SERVER_IDENT
 	case e.ClientCookie == clientCookie:
-		return DoReuse
+		return DoReuse // it never saw our SERVER_IDENT, if we sent one
 	case e.PeerWins:
 		return DoReuse // both dial at once, and ours loses
 	default:

@@ -59,7 +59,7 @@ type attempt struct {
 // errSuperseded ends an attempt after its connection has moved on, errReported one whose
 // failure the machine knows. They are never shown.
 var (
-	errSuperseded = errors.New("overtaken")
+	errSuperseded = errors.New("superseded")
 	errReported   = errors.New("reported")
 )
 

@@ -78,7 +78,7 @@
 // Packages beside this one:
 //
 //	session                  the rules of a session, without I/O; session2, session1: msgr2 and msgr1
-//	handshake, handshake1    frames before the session
+//	handshake                frames before the session; handshake2, handshake1: msgr2 and msgr1
 //	internal/stats           statistics, and texts about failures
 //	internal/binding         listening: ports, groups of listeners
 //	internal/steering        the kernel's choice of a core; internal/placement: ours

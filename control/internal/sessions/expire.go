@@ -191,7 +191,7 @@ func (c *Conn) unanswered(s *silence) {
 		if !over && c.silence.Load() == s {
 			c.awaitAnswer(s, now)
 		}
-		m.lines.Warn("the peer does not answer", "conn", c.id, "peer", peer, "since", s.since, "given up", over, "err", err)
+		m.lines.Warn("the peer does not answer", "conn", c.id, "peer", peer, "since", s.since, "given_up", over, "err", err)
 	})
 }
 

@@ -180,11 +180,8 @@ func (c *acceptor1) receive(ctx context.Context) (session.Frame, error) {
 // type of the peer, and so its policy.
 func (c *acceptor1) asked(ctx context.Context, m wire1.Connect) (session.Frame, error) {
 	a := c.a
-	if m.HostType > 0xff {
-		return nil, fmt.Errorf("%w: host type %d", session.ErrProtocol, m.HostType)
-	}
 	own, peer := a.m.cfg.Name.Type, a.att.peer
-	required := c.begin(wire.EntityType(m.HostType))
+	required := c.begin(m.HostType)
 	f := session1.Asked{Connect: m}
 	if auth.Method(m.AuthMethod) == auth.Cephx && handshake1.Authorizes(peer.EntityType, own) {
 		f.Required = wire1.FeatureCephxV2 // our challenge, without which an authorizer could be shown again

@@ -50,26 +50,30 @@ const (
 // Connect is the request of a connector. AuthorizerLen bytes follow it.
 type Connect struct {
 	Features      wire.Features // that the connector supports
-	HostType      uint32        // its entity type
-	GlobalSeq     uint32        // number of the attempt
-	ConnectSeq    uint32        // of the session; 0: a fresh one
-	Protocol      uint32        // Protocol
-	AuthMethod    uint32        // 0 without an authorizer
+	HostType      wire.EntityType
+	GlobalSeq     uint32 // number of the attempt
+	ConnectSeq    uint32 // of the session; 0: a fresh one
+	Protocol      uint32 // Protocol
+	AuthMethod    uint32 // 0 without an authorizer
 	AuthorizerLen uint32
 	Flags         uint8 // FlagLossy
 }
 
 // Layout implements [layout.Structure].
 func (c *Connect) Layout(l *layout.Coder) {
+	host := uint32(c.HostType)
 	features(l, &c.Features)
-	l.Fields(&c.HostType, &c.GlobalSeq, &c.ConnectSeq, &c.Protocol, &c.AuthMethod, &c.AuthorizerLen, &c.Flags)
+	l.Fields(&host, &c.GlobalSeq, &c.ConnectSeq, &c.Protocol, &c.AuthMethod, &c.AuthorizerLen, &c.Flags)
+	if c.HostType = wire.EntityType(host); host > 0xff {
+		l.Reader().Fail(fmt.Errorf("%w: host type 0x%x", wire.ErrMalformed, host)) // only one that is read can be
+	}
 }
 
 // AppendTo appends all [ConnectSize] bytes.
 func (c Connect) AppendTo(dst []byte) []byte { return layout.Append(dst, &c) }
 
-// DecodeConnect reads all [ConnectSize] bytes. An authorizer longer than
-// [MaxAuthorizer] is malformed.
+// DecodeConnect reads all [ConnectSize] bytes. A type that does not fit into one byte and an
+// authorizer longer than [MaxAuthorizer] are malformed.
 func DecodeConnect(p []byte) (c Connect, err error) {
 	r := wire.NewReader(p)
 	layout.Read(r, &c)
@@ -85,7 +89,7 @@ func (c *Connect) Lossy() bool { return c.Flags&FlagLossy != 0 }
 // String is the message with its fields, but for the features.
 func (c Connect) String() string {
 	return fmt.Sprintf("CONNECT type=%v global_seq=%d connect_seq=%d protocol=%d%s",
-		hostType(c.HostType), c.GlobalSeq, c.ConnectSeq, c.Protocol, lossyText(c.Flags))
+		c.HostType, c.GlobalSeq, c.ConnectSeq, c.Protocol, lossyText(c.Flags))
 }
 
 // Tag is the answer to a connect message.
@@ -186,18 +190,6 @@ func lossyText(flags uint8) string {
 	}
 	return ""
 }
-
-// hostType is an entity type, or a number that cannot be one.
-func hostType(v uint32) fmt.Stringer {
-	if v > 0xff {
-		return hostNumber(v)
-	}
-	return wire.EntityType(v)
-}
-
-type hostNumber uint32
-
-func (n hostNumber) String() string { return fmt.Sprintf("type(0x%x)", uint32(n)) }
 
 // features is a set of features. Bit 63 of one that is read stands for those of before it.
 func features(l *layout.Coder, f *wire.Features) {

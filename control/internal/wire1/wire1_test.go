@@ -162,6 +162,13 @@ func TestAnnouncedAuthorizersAreBounded(t *testing.T) {
 			t.Errorf("authorizer reply of %d: %v", n, err)
 		}
 	}
+	for i := 9; i < 12; i++ { // of the type
+		p := Connect{HostType: wire.Client}.AppendTo(nil)
+		p[i] = 1
+		if _, err := DecodeConnect(p); !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("type with byte %d: %v", i-8, err)
+		}
+	}
 	p := Connect{AuthorizerLen: 1<<32 - 1}.AppendTo(nil)
 	if n := linktest.Allocated(func() { _, _ = DecodeConnect(p) }); n > 64<<10 {
 		t.Errorf("%d bytes allocated for an announced authorizer", n)

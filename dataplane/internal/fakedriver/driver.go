@@ -39,7 +39,8 @@ type Driver struct {
 type Sock struct {
 	Drv        *Driver
 	Sock       uring.Socket
-	User       uint64   // as given to Ready or Receive
+	User       uint64   // as given to Accept, Ready or Receive
+	Accepting  bool     // Accept
 	Armed      bool     // Ready
 	Receiving  bool     // Receive
 	Pieces     [][]byte // what each read finds
@@ -59,9 +60,10 @@ type Sock struct {
 	SendFlags  uring.SendFlags
 	CloseCalls int
 	WriteEnded bool // EndWriting was called
+	WasReset   bool // Reset was called
 
-	recvOp, readyOp uring.Op
-	sent            int // bytes of the sends that have ended
+	acceptOp, recvOp, readyOp uring.Op
+	sent                      int // bytes of the sends that have ended
 }
 
 // firstFD is far above what the kernel hands out.
@@ -80,8 +82,8 @@ func (d *Driver) Open() *Sock {
 	return s
 }
 
-// Op makes the name of one more operation.
-func (d *Driver) Op() uring.Op { d.nextOp++; return d.nextOp }
+// op makes the name of one more operation.
+func (d *Driver) op() uring.Op { d.nextOp++; return d.nextOp }
 
 // Info implements uring.Driver.
 func (d *Driver) Info() uring.Info {
@@ -96,6 +98,7 @@ func (d *Driver) Listen(netip.AddrPort, uring.ListenOptions) (uring.Socket, erro
 // Adopt implements uring.Driver.
 func (d *Driver) Adopt(fd int) (uring.Socket, error) {
 	if s := d.Socks[fd]; s != nil {
+		s.Drv = d
 		return s.Sock, nil
 	}
 	return uring.Socket{}, unix.EBADF
@@ -106,26 +109,27 @@ func (d *Driver) Arm(k uring.Kind, s uring.Socket, user uint64) (uring.Op, error
 	f := d.Socks[s.FD()]
 	switch k {
 	case uring.KindAccept:
-		return d.Op(), nil
+		f.Accepting, f.User, f.acceptOp = true, user, d.op()
+		return f.acceptOp, nil
 	case uring.KindReady:
 		f.Armed, f.User = true, user
 		if len(f.Pieces) > 0 || len(f.Whole) > 0 || f.End || f.Errno != 0 {
 			f.Edge(0)
 		}
-		f.readyOp = d.Op()
+		f.readyOp = d.op()
 		return f.readyOp, nil
 	}
 	if !d.Multishot {
 		return 0, errors.ErrUnsupported
 	}
-	f.Receiving, f.User, f.recvOp = true, user, d.Op()
+	f.Receiving, f.User, f.recvOp = true, user, d.op()
 	f.flow()
 	return f.recvOp, nil
 }
 
 // Connect implements uring.Driver.
 func (d *Driver) Connect(_, _ netip.AddrPort, _ uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
-	s, op := d.Open(), d.Op()
+	s, op := d.Open(), d.op()
 	d.Queue = append(d.Queue, uring.Completion{Kind: uring.KindConnect, User: user, Op: op})
 	return s.Sock, op, nil
 }
@@ -181,7 +185,7 @@ func (d *Driver) Send(s uring.Socket, v *uring.Vec, user uint64, flags uring.Sen
 	}
 	f.InFlight, f.SendUser, f.SendFlags = v, user, flags
 	if f.Park {
-		return false, d.Op(), nil
+		return false, d.op(), nil
 	}
 	f.transmit(v)
 	f.InFlight = nil
@@ -198,6 +202,9 @@ func (d *Driver) Cancel(op uring.Op) {
 		if f.readyOp == op {
 			f.endReady()
 		}
+		if f.acceptOp == op {
+			f.EndAccept(unix.ECANCELED)
+		}
 	}
 }
 
@@ -205,7 +212,12 @@ func (d *Driver) Cancel(op uring.Op) {
 func (d *Driver) EndWriting(s uring.Socket) { d.Socks[s.FD()].WriteEnded = true }
 
 // Detach implements uring.Driver.
-func (d *Driver) Detach(s uring.Socket) (int, error) { return s.FD(), nil }
+func (d *Driver) Detach(s uring.Socket) (int, error) {
+	if d.Socks[s.FD()].Accepting {
+		return -1, unix.EBUSY
+	}
+	return s.FD(), nil
+}
 
 // Close implements uring.Driver.
 func (d *Driver) Close(s uring.Socket) {
@@ -214,11 +226,20 @@ func (d *Driver) Close(s uring.Socket) {
 		return
 	}
 	f.CloseCalls++
+	f.EndAccept(unix.ECANCELED)
 	f.endReady()
 	f.endReceive(unix.ECANCELED)
 	if f.InFlight != nil {
 		f.Finish(-int32(unix.ECANCELED))
 	}
+}
+
+// Reset implements uring.Driver.
+func (d *Driver) Reset(s uring.Socket) {
+	if f := d.Socks[s.FD()]; f != nil {
+		f.WasReset = true
+	}
+	d.Close(s)
 }
 
 // LocalAddr implements uring.Driver.
@@ -316,6 +337,21 @@ func (f *Sock) endReady() {
 	if f.Armed {
 		f.Armed = false
 		f.ended(uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
+	}
+}
+
+// Connects has a listener accept a connection.
+func (f *Sock) Connects() *Sock {
+	c := f.Drv.Open()
+	f.ended(uring.Completion{Kind: uring.KindAccept, User: f.User, Op: f.acceptOp, Res: int32(c.Sock.FD()), Flags: uring.More})
+	return c
+}
+
+// EndAccept ends an accept that is armed.
+func (f *Sock) EndAccept(why unix.Errno) {
+	if f.Accepting {
+		f.Accepting = false
+		f.ended(uring.Completion{Kind: uring.KindAccept, User: f.User, Op: f.acceptOp, Res: -int32(why)})
 	}
 }
 

@@ -103,7 +103,7 @@ func (d *Driver) AskFile(f uring.File, ask uring.FileRequest) (uring.Op, error) 
 	if d.FileErr != 0 {
 		return 0, d.FileErr
 	}
-	r := &Request{FileRequest: ask, File: f, op: d.Op()}
+	r := &Request{FileRequest: ask, File: f, op: d.op()}
 	d.Files = append(d.Files, r)
 	if !d.ParkFiles {
 		d.Answer(r)

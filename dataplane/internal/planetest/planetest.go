@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/stepped"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Patience is how long a test waits for what must happen.
@@ -64,17 +64,9 @@ func Start[P interface{ Close() error }](t testing.TB, engine uring.Backend, ope
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EACCES) || errors.Is(err, errors.ErrUnsupported) {
 		t.Skipf("%s: refused: %v", engine, err)
 	}
-	Must(t, err)
+	drivertest.Must(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
-}
-
-// Must ends the test with an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Deadline is a context that ends a test which hangs.
@@ -82,31 +74,6 @@ func Deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// CheckCores expects that a plane has the cores with these numbers.
-func CheckCores[C interface {
-	comparable
-	ID() int
-}](t testing.TB, p interface {
-	All() []C
-	Core(i int) C
-	Cores() int
-}, want ...int) {
-	t.Helper()
-	var got []int
-	for _, c := range p.All() {
-		got = append(got, c.ID())
-	}
-	if !slices.Equal(got, want) || p.Cores() != len(want) {
-		t.Errorf("cores %v, %d in all, want %v", got, p.Cores(), want)
-	}
-	var none C
-	for _, i := range want {
-		if c := p.Core(i); c == none || c.ID() != i {
-			t.Errorf("core %d is %v", i, c)
-		}
-	}
 }
 
 // Core is what makes a connection: L is its link, N its listener.
@@ -123,15 +90,15 @@ func LinkPair[L any, N interface {
 	t.Helper()
 	got := make(chan L, 1)
 	l, err := b.Listen(Loopback, uring.ListenOptions{}, func(l L) { got <- l })
-	Must(t, err)
+	drivertest.Must(t, err)
 	dialled, err = a.Dial(Deadline(t), netip.AddrPort{}, l.Addr(), uring.SocketOptions{})
-	Must(t, err)
+	drivertest.Must(t, err)
 	select {
 	case accepted = <-got:
 	case <-time.After(Patience):
 		t.Fatal("nothing accepted")
 	}
-	Must(t, l.Close())
+	drivertest.Must(t, l.Close())
 	return dialled, accepted
 }
 

@@ -22,6 +22,7 @@ const maxConns = 64 << 10
 // may explain.
 type Judge struct {
 	conns map[uint64]*conn
+	gaps  int            // that any connection may have
 	notes []trace.Record // of the record that is being looked at
 	now   time.Time
 }
@@ -33,6 +34,7 @@ func NewJudge() *Judge { return &Judge{conns: make(map[uint64]*conn)} }
 type conn struct {
 	j      *Judge
 	socket uint64
+	gaps   int  // of the judge, as far as this connection has heard of them
 	joined bool // it had begun before, or a gap hides how it came to where it is
 	opened bool // messages may be sent
 	state  string
@@ -60,19 +62,21 @@ func (j *Judge) Look(r *trace.Record) []trace.Record {
 	}
 	c := j.conns[r.Socket]
 	if r.Event == trace.Open || c == nil {
-		if r.Event == trace.Lost && r.Socket == 0 { // a gap that any connection may have
-			for _, c := range j.conns {
-				c.lost(trace.Connector)
-				c.lost(trace.Acceptor)
-			}
+		if r.Event == trace.Lost && r.Socket == 0 {
+			j.gaps++
 			return nil
 		}
 		if len(j.conns) >= maxConns {
 			clear(j.conns)
 		}
-		c = &conn{j: j, socket: r.Socket, state: "banners"}
+		c = &conn{j: j, socket: r.Socket, gaps: j.gaps, state: "banners"}
 		c.joined = r.Event != trace.Open || r.Error != ""
 		j.conns[r.Socket] = c
+	}
+	if c.gaps != j.gaps {
+		c.gaps = j.gaps
+		c.lost(trace.Connector)
+		c.lost(trace.Acceptor)
 	}
 	switch r.Event {
 	case trace.Banner, trace.Frame:

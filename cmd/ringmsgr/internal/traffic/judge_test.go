@@ -210,3 +210,22 @@ func TestTheOlderProtocolIsJudgedToo(t *testing.T) {
 		}
 	}
 }
+
+// A gap that any connection may have is not told to each of them.
+func TestManyGapsBesideManyConnectionsTakeNoTime(t *testing.T) {
+	j, done := NewJudge(), make(chan struct{})
+	for i := range uint64(60_000) {
+		j.Look(&trace.Record{Event: trace.Open, Socket: i + 1})
+	}
+	go func() {
+		defer close(done)
+		for range 100_000 {
+			j.Look(&trace.Record{Event: trace.Lost})
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("it takes minutes")
+	}
+}

@@ -28,7 +28,7 @@ import (
 // errFormat is the error of a file that is no recording, or is damaged.
 var errFormat = errors.New("no recording of network traffic")
 
-// maxPacket is how large a packet can be in a recording, in bytes.
+// maxPacket is how large a packet can be in a recording, in bytes, and was on the wire.
 const maxPacket = 1 << 20
 
 // segment is a TCP segment.
@@ -98,11 +98,8 @@ type reader struct {
 func newReader(r io.Reader) (*reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	magic, err := b.Peek(4)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: it ends within its head", errFormat)
-	case !Is(magic):
-		return nil, fmt.Errorf("%w: it begins with % x", errFormat, magic)
+	if err != nil {
+		return nil, damaged(err)
 	}
 	if binary.LittleEndian.Uint32(magic) == magicNG {
 		ng, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true, SkipUnknownVersion: true})
@@ -116,21 +113,10 @@ func newReader(r io.Reader) (*reader, error) {
 		return nil, damaged(err)
 	}
 	p.SetSnaplen(maxPacket)
-	if !known(p.LinkType()) {
+	if l := int(p.LinkType()); l >= len(layers.LinkTypeMetadata) || layers.LinkTypeMetadata[l].DecodeWith == nil {
 		return nil, fmt.Errorf("%w: link type %d is not known here", errFormat, p.LinkType())
 	}
 	return &reader{packets: p, link: p.LinkType()}, nil
-}
-
-// known are the links whose headers are read: Ethernet, also for Linux' loopback, both forms of
-// Linux' "any", BSD loopback, and raw IP.
-func known(t layers.LinkType) bool {
-	switch t {
-	case layers.LinkTypeNull, layers.LinkTypeEthernet, layers.LinkTypeRaw, layers.LinkTypeLoop, layers.LinkTypeLinuxSLL,
-		layers.LinkTypeIPv4, layers.LinkTypeIPv6, layers.LinkTypeLinuxSLL2:
-		return true
-	}
-	return false
 }
 
 func damaged(err error) error {
@@ -141,7 +127,7 @@ func damaged(err error) error {
 }
 
 // next returns the next TCP segment, io.EOF after the last one. It passes over packets of other
-// protocols, damaged packets and fragments.
+// protocols and links, damaged packets and fragments.
 func (r *reader) next() (segment, error) {
 	for {
 		p, info, err := r.packets.ReadPacketData()
@@ -155,9 +141,6 @@ func (r *reader) next() (segment, error) {
 		link := r.link
 		if len(info.AncillaryData) > 0 {
 			link, _ = info.AncillaryData[0].(layers.LinkType)
-		}
-		if !known(link) {
-			continue
 		}
 		if s, ok := segmentOf(link, p, info.Length-len(p)); ok {
 			s.at = info.Timestamp
@@ -197,7 +180,7 @@ func segmentOf(link layers.LinkType, p []byte, cut int) (s segment, ok bool) {
 		seq: tcp.Seq, ack: tcp.Ack, syn: tcp.SYN, fin: tcp.FIN, rst: tcp.RST, hasAck: tcp.ACK, payload: tcp.Payload,
 		size: len(tcp.Contents) + len(tcp.Payload) + max(cut, 0) - int(tcp.DataOffset)*4,
 	}
-	return s, src.IsValid() && tcp.DataOffset >= 5 && s.size >= len(s.payload)
+	return s, src.IsValid() && tcp.DataOffset >= 5 && s.size >= len(s.payload) && s.size <= maxPacket
 }
 
 func addr(ip net.IP) netip.Addr {

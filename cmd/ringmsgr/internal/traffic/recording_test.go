@@ -320,6 +320,31 @@ func TestAnAssemblerIsBounded(t *testing.T) {
 	}
 }
 
+// The length of a packet on the wire may be any number, where its own header has none.
+func TestALengthThatNoPacketHasDoesNotStopTheAssembler(t *testing.T) {
+	at := func(seq uint32, length byte) []byte {
+		p := packetOf(t, layers.LinkTypeRaw, v4, "abc")
+		p[3] = length // of the IP packet; 0: it was offloaded
+		binary.BigEndian.PutUint32(p[24:], seq)
+		return p
+	}
+	file := pcapOf(binary.LittleEndian, layers.LinkTypeRaw, 3<<30, at(9, 43), at(9+1<<30, 43), at(12, 0))
+	done := make(chan error, 1)
+	go func() {
+		whole, err := Read(bytes.NewReader(file), trace.StreamOptions{Emit: func(trace.Record) {}}, func() bool { return true })
+		if err == nil && !whole {
+			err = io.ErrUnexpectedEOF
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		clitest.Must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("the recording is read for ever")
+	}
+}
+
 type counted struct{ live *int }
 
 func (c *counted) Data(time.Time, trace.Side, []byte) {}

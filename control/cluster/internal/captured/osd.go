@@ -15,6 +15,8 @@ type Request struct {
 	Seconds uint32 // of the time of modification
 	Name    string
 	Steps   []Step
+	SnapSeq uint64
+	Snaps   []uint64
 	attempt uint32
 }
 
@@ -51,8 +53,8 @@ func ReadRequest(version uint16, front, data []byte) *Request {
 		n := r.U32()
 		s.In, data = data[:n:n], data[n:]
 	}
-	r.Skip(8 + 8) // snapshots
-	r.Skip(8 * r.Count(8))
+	r.Skip(8) // the snapshot that reads see
+	q.SnapSeq, q.Snaps = r.U64(), wire.ListOf(r, 8, (*wire.Reader).U64)
 	q.attempt = r.U32()
 	return q
 }

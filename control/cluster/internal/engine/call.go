@@ -24,8 +24,8 @@ type Call struct {
 	// Into is memory for the data of the answer, if only one operation has output: a read. It belongs to the
 	// engine until Done. Without it the outputs lie in the message of the answer, until Reply.Release.
 	Into []byte
-	// Done is called once for each Start that has succeeded, on a core, or on the goroutine of Cancel, of a
-	// timer or of Close. It must not block, and may Start the call again.
+	// Done is called once for each Start that has succeeded: on a core, of a timer, or on a goroutine that is
+	// in a method here, as in that Start. It must not block, and may Start the call again.
 	Done func(c *Call)
 	// Context is the user's own.
 	Context any
@@ -74,7 +74,7 @@ const postFrom = 16 << 10
 // ErrNotSent; on a core it does not wait, and the call stands in line when Start returns. If ctx ends later
 // the call is canceled, at the next tick of the engine; Cancel does it at once. Any goroutine, a core's too.
 func (e *Engine) Start(ctx context.Context, c *Call) error {
-	wait, err := e.start(ctx, c, func() bool { return !e.onCore() })
+	wait, err := e.start(ctx, c, true)
 	if err != nil || wait == nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (e *Engine) Start(ctx context.Context, c *Call) error {
 }
 
 // start is Start, but it returns a channel where that waits.
-func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait chan struct{}, err error) {
+func (e *Engine) start(ctx context.Context, c *Call, mayWait bool) (wait chan struct{}, err error) {
 	if !c.busy.CompareAndSwap(false, true) {
 		return nil, ErrInUse
 	}
@@ -113,7 +113,7 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait func() bool) (wait 
 	c.cause.Store(nil)
 	c.holds.Store(1)
 	if c.entered = e.room.enter(c.cost, false); !c.entered {
-		return e.stand(c, mayWait()), nil
+		return e.stand(c, mayWait && !e.onCore()), nil
 	}
 	e.submit(c)
 	return nil, nil
@@ -280,7 +280,7 @@ func (e *Engine) Do(ctx context.Context, r osdop.Request, ops []osdop.Op, into [
 	defer func() { d.clear(); e.doings.Put(d) }()
 	d.ops = append(d.ops, ops...) // a copy: those of the caller can lie on its stack
 	d.Request, d.Request.Ops, d.Into = r, d.ops, into
-	if _, err := e.start(ctx, &d.Call, func() bool { return false }); err != nil {
+	if _, err := e.start(ctx, &d.Call, false); err != nil {
 		return osdop.Reply{}, err
 	}
 	select {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
 // errLate is the cause of a context as a server has it: its own client is gone. Its errno is not the cluster's.
@@ -115,7 +117,7 @@ func TestACanceledOperationSaysWhatIsKnownAndLeavesNothing(t *testing.T) {
 					if i == p.nth {
 						mine = ctx
 					}
-					if _, err := c.e.start(mine, &calls[i], func() bool { return false }); err != nil {
+					if _, err := c.e.start(mine, &calls[i], false); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -259,5 +261,37 @@ func TestAWatchThatIsGivenUpSaysWhetherTheOSDMayHaveIt(t *testing.T) {
 	_ = osd.Load().Send(control.NewMessage(osdop.TypeWatchNotify, ev, nil))
 	if n := <-heard; n.ID != 7 {
 		t.Errorf("%+v", n)
+	}
+}
+
+// A notify that was sent again is ended by its own completion, not by that of the time before; one that overtakes the answer counts.
+func TestANotifyEndsByItsOwnCompletion(t *testing.T) {
+	c := startWithMap(t, Options{})
+	for _, overtakes := range []bool{false, true} {
+		c.do(func(conn *control.Conn, m *control.Message) bool {
+			cookie := le.Uint64(captured.ReadRequest(m.Version, m.Front, m.Data).Steps[0].Args)
+			answer := func() { _ = conn.Send(reply(m, 0, le.AppendUint64(nil, 7))) }
+			complete := func(id uint64) {
+				data := wire.AppendBlob(le.AppendUint64(le.AppendUint64(le.AppendUint32(nil, 1), id), 0), nil)
+				_ = conn.Send(control.NewMessage(osdop.TypeWatchNotify, captured.WatchNotify(osdop.EventComplete, cookie, id, nil, 0, 0), append(data, 0, 0, 0, 0)))
+			}
+			if overtakes {
+				complete(7)
+				answer()
+			} else {
+				answer()
+				complete(6)
+				complete(7)
+			}
+			return false
+		})
+		answers, err := c.e.Notify(t.Context(), c.read(1).Target, nil, 0)
+		if err != nil || len(answers) != 1 || answers[0].Client != 7 {
+			t.Errorf("overtakes %v: %+v, %v", overtakes, answers, err)
+		}
+	}
+	w := &Watch{m: machine.Watch{Notify: true, NotifyID: 6}}
+	if w.requestLocked(new(machine.Op)); w.m.NotifyID != 0 {
+		t.Error("a notify that is sent again waits for the completion of the time before")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
 // Monitors are the calls of *mon.Client that the engine needs.
@@ -155,10 +157,5 @@ func (e *Engine) tick(now time.Time) {
 
 // onCore says whether the caller is on a core of the messenger.
 func (e *Engine) onCore() bool {
-	for _, c := range e.messenger.Cores() {
-		if c.Current() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.messenger.Cores(), (*loop.Core).Current)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +18,13 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/auth"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
+	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -43,6 +48,8 @@ type cluster struct {
 	newest chan struct{}
 	asked  atomic.Int64 // how often
 	wrong  atomic.Bool  // they answer with nonsense
+	// followed is the epoch from which maps were last asked for.
+	followed atomic.Uint32
 }
 
 func (c *cluster) NewestOSDMap(ctx context.Context) (uint32, error) {
@@ -57,8 +64,8 @@ func (c *cluster) NewestOSDMap(ctx context.Context) (uint32, error) {
 	}
 	return 120, ctx.Err()
 }
-func (c *cluster) FollowOSDMap(uint32) error { return nil }
-func (c *cluster) Err() error                { return nil }
+func (c *cluster) FollowOSDMap(epoch uint32) error { c.followed.Store(epoch); return nil }
+func (c *cluster) Err() error                      { return nil }
 func (c *cluster) Prefer(addrs wire.AddrVec) wire.Addr {
 	if c.down.Load() || len(addrs) == 0 {
 		return wire.Addr{}
@@ -158,11 +165,12 @@ func (c *cluster) read(n int) osdop.Request {
 	return osdop.Request{Target: osdop.Object{Pool: c.pool, Name: "obj"}, Flags: osdop.FlagRead, Ops: []osdop.Op{osdop.Extent(osdop.CodeRead, 0, uint64(n), nil)}}
 }
 
+// The answers go back to the messenger: their sum is far above its bound for received data.
 func TestDataGoesToTheMemoryOfTheCaller(t *testing.T) {
-	c := startWithMap(t, Options{})
+	c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Receiving.Bytes = 1 << 20 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, size := range []int{5, 4096, 1 << 16} {
+	for _, size := range slices.Repeat([]int{5, 4096, 1 << 16}, 40) {
 		into := make([]byte, size)
 		r := c.read(size)
 		p, err := c.e.Do(ctx, r, r.Ops, into)
@@ -194,6 +202,24 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	}
 }
 
+// Balanced reads choose at random, localized ones the nearest.
+func TestReadsChooseTheirReplica(t *testing.T) {
+	c := start(t, Options{})
+	picks := map[uint32]map[int]bool{osdop.BalanceReads: {}, osdop.LocalizeReads: {}}
+	for flag, picked := range picks {
+		for range 8 {
+			k := &Call{Request: c.read(1), Done: func(*Call) {}}
+			k.Request.Flags |= flag
+			check(t, c.e.Start(t.Context(), k))
+			picked[k.op.Pick] = true
+			k.Cancel(errLate)
+		}
+	}
+	if near := picks[osdop.LocalizeReads]; len(picks[osdop.BalanceReads]) < 2 || len(near) != 1 || !near[machine.Nearest] {
+		t.Errorf("%v", picks)
+	}
+}
+
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
 func TestAWriteOfAClassHasItsTime(t *testing.T) {
 	c := startWithMap(t, Options{})
@@ -221,12 +247,7 @@ func (c *cluster) once() error {
 	return err
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func until(t *testing.T, f func() bool) {
 	t.Helper()
@@ -252,6 +273,8 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 	for want, e := range map[string]Error{
 		"no such class or method:":  {Code: osdop.CodeCall, Err: syscall.EOPNOTSUPP},
 		"allow_ec_overwrites":       {Code: osdop.CodeWrite, Err: fmt.Errorf("step 2: %w", syscall.EOPNOTSUPP)},
+		`write object "" of pool p`: {Code: osdop.CodeWrite, Pool: "p", Err: syscall.EINVAL},
+		"list pool p":               {Code: osdop.CodeList, Object: osdop.Object{ByHash: true}, Pool: "p", Err: syscall.EINVAL},
 		"clocks of the OSD and the": {Err: fmt.Errorf("osd.1 refuses us: %w", &auth.Refused{Errno: auth.EACCES})},
 	} {
 		if text := e.Error(); !strings.Contains(text, want) {
@@ -273,6 +296,30 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 func TestAConnectionIsUsedWhoseConnectEventCameTooEarly(t *testing.T) {
 	c := startWithMap(t, Options{}, func(_ *control.Config, d *control.Dispatcher) { d.Connect = func(*control.Conn, int) {} })
 	check(t, c.once())
+}
+
+// late has no ticket for the first attempts.
+type late struct {
+	auth.Client
+	left atomic.Int64
+}
+
+func (l *late) Start(ctx context.Context, peer wire.EntityType) (auth.ClientExchange, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, cephx.ErrNoTicket
+	}
+	return l.Client.Start(ctx, peer)
+}
+
+// An OSD that is not reached for want of a ticket has refused nobody: operations wait for the monitor to renew it.
+func TestAnOperationWaitsForATicket(t *testing.T) {
+	l := &late{Client: none.NewClient(wire.EntityName{Type: wire.Client, ID: "0"})}
+	l.left.Store(20)
+	c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) { cfg.Auth.Client = l })
+	done := make(chan error, 1)
+	go func() { done <- c.once() }()
+	until(t, func() bool { c.e.tick(time.Now()); return l.left.Load() < 0 })
+	check(t, <-done)
 }
 
 // A connection that is marked down has no reset event: an operation that was sent on it is sent again
@@ -360,4 +407,27 @@ func TestABackoffThatFindsTheQueueFullIsNotForgotten(t *testing.T) {
 		return waits.Load() != conn
 	})
 	check(t, c.once())
+}
+
+// A watch with a short timeout is pinged more often, one that is too short for pings is given a longer one. What concerns a watch
+// does not wait where the cluster is full.
+func TestAWatchHasTheTimeoutThatItsPingsCanKeep(t *testing.T) {
+	for asked, want := range map[time.Duration]struct {
+		seconds uint32
+		every   time.Duration
+	}{0: {30, 5 * time.Second}, time.Minute: {60, 5 * time.Second}, 6 * time.Second: {6, 2 * time.Second}, time.Second: {3, time.Second / 3}} {
+		c := startWithMap(t, Options{})
+		var seconds atomic.Uint32
+		c.do(func(_ *control.Conn, m *control.Message) bool {
+			q := captured.ReadRequest(m.Version, m.Front, m.Data)
+			seconds.Store(le.Uint32(q.Steps[0].Args[21:]))
+			return q.Flags&osdop.FullTry != 0
+		})
+		w, err := c.e.Watch(t.Context(), c.read(1).Target, asked, Handler{})
+		check(t, err)
+		if got := seconds.Load(); got != want.seconds || w.m.PingEvery != want.every {
+			t.Errorf("%v: %d s, a ping every %v", asked, got, w.m.PingEvery)
+		}
+		check(t, w.Close(t.Context()))
+	}
 }

@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 		name = e.Object.Namespace + "/" + name
 	}
 	text := fmt.Sprintf("%s object %q of %s", opName(e.Code), name, pool)
-	if e.Object.Name == "" {
+	if e.Object.ByHash { // a list
 		text = opName(e.Code) + " " + pool
 	}
 	if e.OSD >= 0 {

@@ -19,6 +19,29 @@ func chain(t *testing.T, n int) (incs, wholes map[uint32][]byte) {
 	return incs, wholes
 }
 
+// Maps that are missing, or that could not be read, are asked for, and again behind a tick. The reason why no map comes is forgotten
+// when one has come.
+func TestMissingMapsAreAskedFor(t *testing.T) {
+	incs, wholes := chain(t, 20)
+	c := start(t, Options{})
+	take := func(epoch uint32, inc, whole []byte, follow uint32, bad error) {
+		t.Helper()
+		c.followed.Store(0)
+		m := &osdmap.Map{Epoch: epoch}
+		copy(m.FSID[:], wholes[30][12:28])
+		c.take(m, inc, whole)
+		if got, err := c.followed.Load(), c.e.noMap(); got != follow || !errors.Is(err, bad) || bad == nil && err != nil {
+			t.Errorf("behind map %d: maps from %d on are asked for, want %d; %v", epoch, got, follow, err)
+		}
+	}
+	take(30, nil, wholes[30], 0, nil)
+	take(31, []byte("what"), nil, 31, ErrMessage)
+	take(31, incs[31], nil, 0, nil)
+	take(35, incs[35], nil, 32, nil)
+	c.e.tick(c.e.now())
+	take(36, incs[36], nil, 32, nil)
+}
+
 // Maps are taken one epoch after the other; a whole one goes before where one is missing, and says so.
 func TestMapsAreTakenInTheirOrder(t *testing.T) {
 	incs, wholes := chain(t, 100)

@@ -80,6 +80,36 @@ func TestTheDataOfAWriteIsTheCallersAlthoughAnOSDThatHangsWasSentIt(t *testing.T
 	goOn()
 }
 
+// An OSD that has answered has all of the data, though the messenger may not have let go of it: its connection stays.
+func TestAnAnswerDoesNotEndTheConnectionThatBringsIt(t *testing.T) {
+	c := startWithMap(t, Options{})
+	late := make(chan func(), 16)
+	made := c.e.attempts.New
+	c.e.attempts.New = func() any {
+		a := made().(*attempt)
+		letGo := a.Free
+		a.Free = func(m *control.Message) { late <- func() { letGo(m) } }
+		return a
+	}
+	var conns [2]uint64
+	for i := range conns {
+		r := c.read(0)
+		r.Flags, r.Ops[0] = osdop.FlagWrite, osdop.Input(osdop.CodeAppend, []byte("data"))
+		p, err := c.e.Do(t.Context(), r, r.Ops, nil)
+		p.Release()
+		check(t, err)
+		for _, conn := range c.e.messenger.Conns() {
+			conns[i] = conn.ID()
+		}
+	}
+	if conns[0] != conns[1] {
+		t.Errorf("another connection: %v", conns)
+	}
+	for range conns {
+		(<-late)()
+	}
+}
+
 // move finds two maps, one after the other, between which an object goes to another OSD, while both are up.
 func (w *world) move(wholes map[uint32][]byte) (before, after *osdmap.Map, name string) {
 	for epoch := uint32(30); wholes[epoch+1] != nil; epoch++ {

@@ -79,7 +79,8 @@ type event struct {
 }
 
 // Watch begins to watch an object that exists, and returns when the OSD has registered that. timeout is how
-// long the OSD keeps the watch without hearing of us, in whole seconds; 0: 30 s. Any goroutine but a core's.
+// long the OSD keeps the watch without hearing of us, in whole seconds and at least 3; 0: 30 s. Any goroutine
+// but a core's.
 func (e *Engine) Watch(ctx context.Context, o osdop.Object, timeout time.Duration, h Handler) (*Watch, error) {
 	w := &Watch{handler: h, timeout: timeout, ops: [1]osdop.Op{{Code: osdop.CodeWatch}}}
 	if _, err := e.engage(ctx, o, w); err != nil {
@@ -106,6 +107,7 @@ func (e *Engine) engage(ctx context.Context, o osdop.Object, w *Watch) ([]osdop.
 	if w.timeout <= 0 {
 		w.timeout = defaultTimeout
 	}
+	w.m.PingEvery = min(machine.PollEvery, w.timeout/3)
 	w.home.Store(e.shard(machine.Nobody))
 	s := lock(&w.home)
 	if e.over.Load() {
@@ -177,6 +179,7 @@ func (w *Watch) end(ctx context.Context) error {
 }
 
 func (w *Watch) do(ctx context.Context, flags uint32, op osdop.Op) error {
+	flags |= osdop.FullTry // a write that waits where the cluster is full does not hold it up
 	_, err := w.e.Do(ctx, osdop.Request{Target: w.m.Object, Flags: flags, MTime: time.Now()}, []osdop.Op{op}, nil)
 	return err
 }
@@ -189,7 +192,7 @@ func (w *Watch) requestLocked(o *machine.Op) osdop.Request {
 		w.m.NotifyID = 0
 		w.ops[0] = osdop.Notify(w.m.Cookie, seconds, w.payload)
 	} else {
-		w.ops[0] = osdop.Watch(w.m.Cookie, kind, gen, seconds)
+		w.ops[0] = osdop.Watch(w.m.Cookie, kind, gen, max(seconds, 3)) // pings come once a second at most
 	}
 	return osdop.Request{Target: w.m.Object, Ops: w.ops[:], MTime: time.Now()}
 }

@@ -13,14 +13,10 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must
 
 func decoded(t testing.TB, name string) *Map {
 	t.Helper()

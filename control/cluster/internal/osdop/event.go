@@ -107,7 +107,7 @@ type WatchNotify struct {
 	Cookie   uint64 // of the watch, or of the notify that is complete
 	NotifyID uint64
 	Payload  []byte // aliases the message
-	Result   int32  // of EventComplete; the answers are the message's data (NotifyAnswers)
+	Result   int32  // of EventComplete; the answers are the message's data (DecodeAnswers)
 	Notifier uint64 // its global id
 }
 

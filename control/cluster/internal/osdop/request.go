@@ -50,7 +50,7 @@ const AnyReplica = BalanceReads | LocalizeReads
 // Snapshots with a meaning of their own.
 const (
 	Head    uint64 = 1<<64 - 2 // the present state
-	SnapDir uint64 = 1<<64 - 1 // the snapshot of a request of ListSnaps
+	SnapDir uint64 = 1<<64 - 1 // the snapshot of a request with CodeListSnaps
 )
 
 // Object names an object.

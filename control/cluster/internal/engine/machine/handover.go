@@ -2,12 +2,7 @@ package machine
 
 // Home is the OSD whose machine adopts an operation that leaves, or Nobody. The operation that registers a
 // watch stands for the watch.
-func (o *Op) Home() int32 {
-	if o.watch != nil {
-		return o.watch.at.osd
-	}
-	return o.at.osd
-}
+func (o *Op) Home() int32 { return o.at.osd }
 
 // Leaving takes out the first operation that leaves; nil: there is none.
 func (m *Machine) Leaving() *Op {
@@ -23,9 +18,8 @@ func (m *Machine) Moves() bool { return m.leaving.First() != nil }
 
 // depart takes an operation out that belongs to another machine. One for a watch takes the watch along.
 func (m *Machine) depart(o *Op) {
-	if w := o.watch; w != nil {
-		w.at.osd = o.at.osd
-		m.departWatch(w)
+	if o.watch != nil {
+		m.departWatch(o.watch, o.at.osd)
 		return
 	}
 	m.leave(o)
@@ -35,9 +29,9 @@ func (m *Machine) depart(o *Op) {
 	m.leaving.Push(o)
 }
 
-func (m *Machine) departWatch(w *Watch) {
+func (m *Machine) departWatch(w *Watch, osd int32) {
 	m.drop(w)
-	w.session = nil
+	w.session, w.Reg.at.osd = nil, osd
 	m.leaving.Push(&w.Reg)
 }
 

@@ -111,17 +111,10 @@ func (m *Machine) flush() {
 		return
 	}
 	clear(m.held)
-	for o := m.ops.first; o != nil; {
-		following := o.next
-		switch {
-		case o.sent:
-		case o.purpose == pinging && o.Attempt >= 0:
-			m.leave(o) // it says that the watch was there when it was sent, no more
-			o.Active = false
-		default:
+	for o := m.ops.first; o != nil; o = o.next {
+		if !o.sent {
 			m.try(o)
 		}
-		o = following
 	}
 }
 

@@ -146,7 +146,7 @@ func Aim(cur Map, o *Op) int32 {
 func (m *Machine) Submit(o *Op) {
 	t := o.at
 	o.Attempt, o.bounced, o.Session, o.at, o.check, o.Since = -1, 0, nil, nowhere, 0, m.now
-	o.Active, o.sent, o.again, o.checking = true, false, false, false
+	o.Active, o.sent, o.again, o.checking, o.wait = true, false, false, false, WaitNothing
 	m.enter(o)
 	if o.aimed != m.Epoch() {
 		t = locate(m.cur, o)
@@ -179,18 +179,16 @@ func (m *Machine) leave(o *Op) {
 	m.ops.Remove(o)
 }
 
-// Cancel ends an operation without an action. False: it is over already.
-func (m *Machine) Cancel(o *Op) bool {
-	if !o.Active {
-		return false
-	}
-	if m.byTID[o.TID] != o {
+// Cancel ends an operation without an action, unless it is over.
+func (m *Machine) Cancel(o *Op) {
+	switch {
+	case !o.Active:
+	case m.byTID[o.TID] == o:
+		m.remove(o)
+	default:
 		m.leaving.Remove(o)
 		o.Active = false
-		return true
 	}
-	m.remove(o)
-	return true
 }
 
 // remove takes an operation out. Others may have waited behind it.

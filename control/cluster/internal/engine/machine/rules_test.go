@@ -171,7 +171,8 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 	tid := o.TID
 	a := r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1, Namespace: "n"}})
 	e := r.m.Envelope(o)
-	if find(a, Send) == nil || o.TID == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags&osdop.Redirected == 0 || e.Attempt != 0 {
+	const flags = osdop.FlagWrite | osdop.Redirected | osdop.IgnoreCache | osdop.IgnoreOverlay
+	if find(a, Send) == nil || o.TID == tid || e.Target.Name != "a" || e.Target.Namespace != "n" || e.Flags != flags || e.Attempt != 0 {
 		t.Fatalf("%+v, %+v", a, e)
 	}
 	for range 100 {
@@ -182,6 +183,80 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 		a = r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}})
 	}
 	r.ended(a, o, syscall.ELOOP)
+}
+
+// A replica that cannot answer says EAGAIN: then the primary is asked, as in a pool whose OSDs have parts of the object.
+func TestAReadThatAReplicaRefusesGoesToThePrimary(t *testing.T) {
+	for kind, osd := range map[uint8]int32{osdmap.PoolReplicated: 1, 3: 0} {
+		r := newRig(t)
+		r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Kind = kind; f.pools[pool1] = p })
+		o := &Op{Object: write(pool1).Object, Flags: osdop.FlagRead | osdop.BalanceReads, Pick: 1}
+		r.submit(o)
+		r.up()
+		if o.Session.OSD != osd {
+			t.Fatalf("kind %d: it goes to osd.%d, want osd.%d", kind, o.Session.OSD, osd)
+		}
+		r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)})
+		if r.up(); o.Session.OSD != 0 || !o.sent {
+			t.Errorf("kind %d: it goes to osd.%d then", kind, o.Session.OSD)
+		}
+	}
+}
+
+// Reads and writes go to the caches of the pool that they name, unless they ignore them.
+func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
+	r := newRig(t)
+	r.next(func(f *fakeMap) {
+		f.pools[2], f.pools[3] = f.pools[pool1], f.pools[pool1]
+		p := f.pools[pool1]
+		p.ReadTier, p.WriteTier = 2, 3
+		f.pools[pool1] = p
+	})
+	for flags, pool := range map[uint32]int64{
+		osdop.FlagRead: 2, osdop.FlagWrite: 3, osdop.FlagRead | osdop.FlagWrite: 3, osdop.FlagRead | osdop.IgnoreOverlay: pool1,
+	} {
+		o := write(pool1)
+		o.Flags = flags
+		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.Object.Pool != pool1 {
+			t.Errorf("flags %#x: %+v", flags, o.at)
+		}
+	}
+}
+
+// Operations are sent again where their group, its primary or the place of that is another one; watches are registered in each
+// new interval.
+func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
+	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1, acting: 5, up: 5}}
+	for name, c := range map[string]struct {
+		change        func(t *target)
+		moves, begins bool
+	}{
+		"nothing":            {func(*target) {}, false, false},
+		"the pool's flags":   {func(t *target) { t.pool = osdmap.PoolFull }, false, false},
+		"group":              {func(t *target) { t.PG.Seed = 2 }, true, true},
+		"OSD":                {func(t *target) { t.osd = 2 }, true, true},
+		"primary":            {func(t *target) { t.Primary = 2 }, true, true},
+		"its index":          {func(t *target) { t.index = 1 }, true, true},
+		"its shard":          {func(t *target) { t.Shard = 1 }, true, true},
+		"nobody serves it":   {func(t *target) { t.acting = 0 }, true, true},
+		"forced":             {func(t *target) { t.forced = 9 }, true, true},
+		"it splits":          {func(t *target) { t.groups = 16 }, true, true},
+		"another one splits": {func(t *target) { t.groups = 9 }, false, false},
+		"it gets another":    {func(t *target) { t.groups = 4 }, true, true},
+		"others merge":       {func(t *target) { t.groups = 7 }, false, false},
+		"replicas":           {func(t *target) { t.acting = 6 }, false, true},
+		"its replica":        {func(t *target) { t.acting, t.replica = 6, true }, true, true},
+		"OSDs to be":         {func(t *target) { t.up = 6 }, false, true},
+		"their primary":      {func(t *target) { t.UpPrimary = 2 }, false, true},
+		"size":               {func(t *target) { t.peering.Size = 2 }, false, true},
+		"flags of the map":   {func(t *target) { t.flags = 1 << 15 }, false, true},
+	} {
+		next := base
+		c.change(&next)
+		if moves, begins := base.moves(&next), base.begins(&next); moves != c.moves || begins != c.begins {
+			t.Errorf("%s: moves %v, begins an interval %v; want %v, %v", name, moves, begins, c.moves, c.begins)
+		}
+	}
 }
 
 // An OSD that always answers EAGAIN gets a few requests a second, not as many as it can answer.
@@ -202,9 +277,48 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 	}
 }
 
+// Somebody may have missed a map, or that a connection is dead: both are looked after where something waits, and else cost nothing.
+func TestMapsAndConnectionsAreLookedAfterWhereSomethingWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin     func(r *rig)
+		ask, ping int64 // the second of the first; 0: there is none
+	}{
+		"nothing waits":          {func(*rig) {}, 0, 0},
+		"an answer":              {func(r *rig) { r.submit(write(pool1)) }, 10, 10},
+		"the end of a pause":     {func(r *rig) { r.next(func(f *fakeMap) { f.flags = osdmap.PauseWrites }); r.submit(write(pool1)) }, 5, 10},
+		"a session that is lost": {func(r *rig) { r.m.Lost(r.m.session, errors.New("cut")) }, 5, 0},
+		"a watch":                {func(r *rig) { r.of(Nobody).Watch(&Watch{Object: write(pool1).Object}); r.take() }, 5, 5},
+	} {
+		r, o := newSent(t)
+		r.reply(o, osdop.Reply{})
+		c.begin(r)
+		var ask, ping int64
+		for r.n < 14 {
+			all := r.tick()
+			if find(all, Ask) != nil && ask == 0 {
+				ask = r.n
+			}
+			if find(all, Ping) != nil && ping == 0 {
+				ping = r.n
+			}
+		}
+		if ask != c.ask || ping != c.ping {
+			t.Errorf("%s: maps are asked for after %d s, the connection after %d; want %d and %d", name, ask, ping, c.ask, c.ping)
+		}
+	}
+}
+
+// Refusals count in a row: a session that came up between them counts anew.
 func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 	r, o := newSent(t)
 	wrong := errors.New("wrong key")
+	for range maxBounced {
+		r.m.Refused(o.Session, wrong)
+		if a := r.take(); find(a, Finish) != nil {
+			t.Fatalf("%+v", a)
+		}
+		r.up()
+	}
 	for range 10 {
 		r.m.Refused(o.Session, wrong)
 		if a := r.take(); find(a, Finish) != nil {
@@ -214,6 +328,90 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 		r.tick()
 	}
 	t.Error("it waits on")
+}
+
+// A map can want everything to be sent again, and one behind a gap does, as nobody knows what was in between: each once.
+func TestEverythingIsSentAgainWhereAMapWantsItOrOthersAreMissing(t *testing.T) {
+	r, o := newSent(t)
+	again := func(what string, want bool, a []Action) {
+		t.Helper()
+		if s := find(a, Send); (s != nil) != want || s != nil && s.Op != o {
+			t.Errorf("%s: %+v", what, a)
+		}
+	}
+	again("another map", false, r.next(func(*fakeMap) {}))
+	again("forced", true, r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Resend = f.epoch; f.pools[pool1] = p }))
+	again("the map behind it", false, r.next(func(*fakeMap) {}))
+	r.f = r.f.clone()
+	r.maps(true, r.f)
+	again("a gap", true, r.take())
+}
+
+// A map holds back what it pauses, and writes where the cluster or the pool that they name is full; those that may exceed it go on.
+func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
+	const read, write, try = osdop.FlagRead, osdop.FlagWrite, osdop.FlagWrite | osdop.FullTry
+	for _, c := range []struct {
+		flags uint32 // of the map
+		pool  uint64
+		op    uint32
+		want  Wait
+	}{
+		{osdmap.PauseReads, 0, read, WaitReads}, {osdmap.PauseReads, 0, write, WaitReply}, {osdmap.PauseWrites, 0, write, WaitWrites},
+		{osdmap.PauseWrites, 0, try, WaitWrites}, {osdmap.PauseWrites, 0, read, WaitReply}, {osdmap.Full, 0, write, WaitFull},
+		{osdmap.Full, 0, try, WaitReply}, {osdmap.Full, osdmap.PoolFull, read, WaitReply}, {0, osdmap.PoolFull, write, WaitPoolFull},
+		{0, osdmap.PoolFull | osdmap.PoolQuota, write, WaitQuota}, {0, osdmap.PoolQuota, write, WaitReply}, {0, osdmap.PoolFull, try, WaitReply},
+	} {
+		r, first := newSent(t)
+		r.reply(first, osdop.Reply{})
+		change := func(flags uint32, pool uint64) []Action {
+			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
+		}
+		change(c.flags, c.pool)
+		o := &Op{Object: first.Object, Flags: c.op}
+		r.submit(o)
+		if w, _, _ := o.Status(); w != c.want {
+			t.Errorf("%+v: it waits for %q", c, w)
+		}
+		if sent := find(change(0, 0), Send) != nil; sent != (c.want != WaitReply) {
+			t.Errorf("%+v: sent in the end: %v", c, sent)
+		}
+	}
+}
+
+// A back-off holds the objects of its group from its begin on and before its end, or its begin alone, until it is taken back or the
+// session is another one.
+func TestABackoffHoldsItsRangeAndNoMore(t *testing.T) {
+	r, o := newSent(t)
+	at, shard := o.at.object.HObject(o.at.Hash), o.at
+	before, behind := at, at
+	before.Snap--
+	behind.Name += "a"
+	shard.Shard = 1
+	group := o.at
+	group.PG.Seed++
+	for _, c := range []struct {
+		of         target
+		begin, end osdop.HObject
+		holds      bool
+	}{
+		{o.at, osdop.Min(), osdop.HObject{Max: true}, true}, {o.at, at, at, true}, {o.at, at, behind, true}, {o.at, before, behind, true},
+		{o.at, before, at, false}, {o.at, behind, osdop.HObject{Max: true}, false}, {o.at, before, before, false},
+		{shard, osdop.Min(), osdop.HObject{Max: true}, false}, {group, osdop.Min(), osdop.HObject{Max: true}, false},
+	} {
+		b := &osdop.Backoff{PG: c.of.PG, Shard: c.of.Shard, What: osdop.Block, ID: 7, Begin: c.begin, End: c.end}
+		if err := r.m.Backoff(o.Session, b); err != nil {
+			t.Fatal(err)
+		}
+		ack := find(r.take(), Ack)
+		if w, _, _ := o.Status(); ack == nil || ack.Backoff.What != osdop.AckBlock || ack.Backoff.ID != 7 || (w == WaitBackoff) != c.holds {
+			t.Errorf("%+v from %+v to %+v: it waits for %q; answer %+v", c.of.PG, c.begin, c.end, w, ack)
+		}
+		free := *b
+		free.What = osdop.Unblock
+		if _ = r.m.Backoff(o.Session, &free); (find(r.take(), Send) != nil) != c.holds {
+			t.Errorf("%+v to %+v: sent again when it is taken back: %v", c.begin, c.end, !c.holds)
+		}
+	}
 }
 
 func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
@@ -226,65 +424,18 @@ func TestAnOSDThatRefusesTooMuchLosesItsSession(t *testing.T) {
 	t.Error("no bound")
 }
 
-// A watch is registered anew in each interval, with a higher generation; its pings confirm it, are not sent again unless the OSD
-// has them come again, and one that fails is the end, said once.
-func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
-	r := newRig(t)
-	w := &Watch{Object: osdop.Object{Pool: pool1, Name: "a"}}
-	r.of(Nobody).Watch(w)
-	r.take()
-	r.up()
-	serves := func(o *Op, kind uint8, gen uint32) {
-		t.Helper()
-		if got, k, g := o.Serves(); got != w || k != kind || g != gen {
-			t.Errorf("kind %d, generation %d; want %d, %d", k, g, kind, gen)
-		}
+// An operation may be used again. What it waited for the last time is not told where it leaves a machine that it was handed to by an
+// older map.
+func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
+	r, o := newRig(t), write(pool1)
+	r.submit(o)
+	if w, _, _ := o.Status(); w != WaitSession {
+		t.Fatalf("it waits for %q", w)
 	}
-	serves(&w.Reg, osdop.WatchBegin, 0)
-	if a := find(r.reply(&w.Reg, osdop.Reply{}), Tell); a == nil || a.Err != nil {
-		t.Fatal("it is not told that it is registered")
-	}
-	first := w.Reg.TID
-	a := r.next(func(f *fakeMap) { // another replica: no reason to send operations again
-		for pg := range f.acting {
-			f.acting[pg] = []int32{0, 2}
-		}
-	})
-	if find(a, Send) == nil || w.Reg.TID == first {
-		t.Fatalf("%+v in a new interval", a)
-	}
-	serves(&w.Reg, osdop.WatchReconnect, 1)
-	if a := r.reply(&w.Reg, osdop.Reply{}); len(a) != 0 {
-		t.Errorf("%+v", a)
-	}
-	for r.n < 4 {
-		r.tick()
-	}
-	if a := find(r.tick(), Send); a == nil || a.Op != &w.ping {
-		t.Fatal("no ping")
-	}
-	serves(&w.ping, osdop.WatchPing, 1)
-	if a := r.reply(&w.ping, osdop.Reply{Result: -int32(syscall.EAGAIN)}); find(a, Send) == nil || find(a, Tell) != nil {
-		t.Errorf("%+v after EAGAIN to a ping", a)
-	}
-	r.reply(&w.ping, osdop.Reply{})
-	if !w.Confirmed.Equal(time.Unix(5, 0)) {
-		t.Errorf("confirmed at %v", w.Confirmed)
-	}
-	for r.n < 10 {
-		r.tick()
-	}
-	if !w.ping.Active {
-		t.Fatal("no second ping")
-	}
-	r.m.Lost(w.session, errors.New("cut"))
-	if w.ping.Active || !w.Reg.Active {
-		t.Error("a ping survives its session, or the watch does not come back")
-	}
-	r.tick()
-	r.up()
-	all := r.reply(&w.Reg, osdop.Reply{Result: -int32(syscall.ENOENT)})
-	if a := find(all, Tell); a == nil || !errors.Is(a.Err, syscall.ENOTCONN) || r.m.ops.first != nil || len(r.m.watches) > 0 {
-		t.Errorf("%+v, want the end", all)
+	r.m.Cancel(o)
+	Aim(r.cur, o)
+	r.of(1).Submit(o)
+	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody {
+		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
 }

@@ -185,6 +185,7 @@ func (m *Machine) Tick(now time.Time) {
 	if len(m.held) > 0 {
 		m.flush()
 	}
+	m.pingWatches()
 	if now.Sub(m.poll) < PollEvery {
 		return
 	}
@@ -198,7 +199,6 @@ func (m *Machine) Tick(now time.Time) {
 	if doubted && m.session != nil && m.session.state == up {
 		m.do(Action{What: Ping, Session: m.session})
 	}
-	m.pingWatches()
 	if m.stale = false; ask {
 		next := m.Epoch()
 		if m.cur != nil {

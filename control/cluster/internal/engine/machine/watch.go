@@ -13,10 +13,11 @@ import (
 // Its user sets the first fields, and has it told by actions (Tell): without an error when the watch is
 // registered, or the notify is complete, with one when it is over.
 type Watch struct {
-	Object   osdop.Object
-	Notify   bool
-	User     any
-	NotifyID uint64 // that the OSD has given the notify; set by the user with the answer to the operation
+	Object    osdop.Object
+	Notify    bool
+	User      any
+	PingEvery time.Duration // that the OSD keeps a watch; at most once a tick
+	NotifyID  uint64        // that the OSD has given the notify; set by the user with the answer to the operation
 
 	// The machine sets the other fields.
 
@@ -30,7 +31,7 @@ type Watch struct {
 	at         target
 	session    *Session
 	ping       Op
-	pinged     time.Time
+	pinged     time.Time // or registered
 }
 
 // purpose is the task of an operation for a watch: the kind of a WATCH, or another; 0: the operation is for
@@ -79,7 +80,9 @@ func (m *Machine) register(w *Watch) {
 		w.gen++
 		p = reconnecting
 	}
-	w.Reg = Op{Object: w.Object, Flags: flags, User: w.User, watch: w, purpose: p, seen: w.Reg.Seen()}
+	// Where the cluster is full an OSD that hears nothing would forget the watch: none of its operations waits.
+	w.Reg = Op{Object: w.Object, Flags: flags | osdop.FullTry, User: w.User, watch: w, purpose: p, seen: w.Reg.Seen()}
+	w.pinged = m.now
 	Aim(m.cur, &w.Reg)
 	m.Submit(&w.Reg)
 	if !w.over {
@@ -124,18 +127,19 @@ func (m *Machine) served(o *Op, err error) {
 	w := o.watch
 	switch {
 	case w.over:
-	case err != nil && w.registered && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ETIMEDOUT)):
-		m.Lose(w, syscall.ENOTCONN)
 	case err != nil:
+		forgotten := errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.ENOENT) && m.cur.Pool(w.Object.Pool) != nil
+		if w.registered && forgotten {
+			err = syscall.ENOTCONN
+		}
 		m.Lose(w, err)
 	case o.purpose == pinging:
 		w.Confirmed = w.pinged
 	case o.purpose != notifying:
-		first := !w.registered
-		w.registered, w.Confirmed = true, o.Since
-		if first {
+		if !w.registered {
 			m.do(Action{What: Tell, Watch: w})
 		}
+		w.registered, w.Confirmed = true, o.Since
 	}
 }
 
@@ -153,8 +157,7 @@ func (m *Machine) moveWatches(skipped bool) {
 		case !t.exists:
 			m.Lose(w, syscall.ENOENT)
 		case t.osd != m.osd:
-			w.at.osd = t.osd
-			m.departWatch(w)
+			m.departWatch(w, t.osd)
 		case skipped || !w.at.exists || w.at.begins(&t) || w.session == nil || w.session.state == closed:
 			m.register(w)
 		}
@@ -173,11 +176,12 @@ func (m *Machine) disturb(s *Session) {
 // pingWatches asks the OSDs whether they still have our watches.
 func (m *Machine) pingWatches() {
 	for _, w := range slices.Clone(m.watches) {
-		if !w.registered || w.Reg.Active || w.ping.Active {
+		early := m.now.Sub(w.pinged) < w.PingEvery-time.Second/2 // ticks do not come to the second
+		if !w.registered || w.Reg.Active || w.ping.Active || early {
 			continue
 		}
 		w.pinged = m.now
-		w.ping = Op{Object: w.Object, Flags: osdop.FlagWrite, User: w.User, watch: w, purpose: pinging}
+		w.ping = Op{Object: w.Object, Flags: w.Reg.Flags, User: w.User, watch: w, purpose: pinging}
 		Aim(m.cur, &w.ping)
 		m.Submit(&w.ping)
 		if !w.ping.sent {
