@@ -290,7 +290,8 @@ func (f *rotating) keep(err error) {
 func CreateKeys(path string) (*os.File, error) { return openOwn(path, true) }
 
 // openOwn opens a file to append to that no other user can read or has chosen: a new one; with
-// again also one that is there, if it is private; or a pipe or a device, to which a link may lead.
+// again also one that is there, if it is private; or a pipe or a device, to which a link of ours, or
+// of root, may lead.
 func openOwn(path string, again bool) (*os.File, error) {
 	const flags = os.O_WRONLY | os.O_APPEND
 	file, err := os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
@@ -303,7 +304,7 @@ func openOwn(path string, again bool) (*os.File, error) {
 	named, err := os.Lstat(path)
 	st, opened := file.Stat()
 	if err = errors.Join(err, opened); err == nil {
-		err = ownFile(st, os.SameFile(named, st), again)
+		err = ownFile(named, st, again)
 	}
 	if err != nil {
 		_ = file.Close() // nothing was written
@@ -312,17 +313,19 @@ func openOwn(path string, again bool) (*os.File, error) {
 	return file, nil
 }
 
-// ownFile says why others may have chosen a file that was there, or can read it. direct: no link
-// has led to it.
-func ownFile(st fs.FileInfo, direct, again bool) error {
-	owner := st.Sys().(*syscall.Stat_t).Uid
+// ownFile says why others may have chosen the file st, or can read it. named is the file itself, or
+// the link that has led to it.
+func ownFile(named, st fs.FileInfo, again bool) error {
+	owner := named.Sys().(*syscall.Stat_t).Uid
 	switch {
-	case direct && owner != 0 && int(owner) != os.Geteuid():
+	case owner != 0 && int(owner) != os.Geteuid():
 		return fmt.Errorf("it belongs to user %d: %w", owner, fs.ErrPermission)
 	case !st.Mode().IsRegular():
 		return nil
-	case !direct || !again:
+	case !again || !os.SameFile(named, st):
 		return fs.ErrExist
+	case st.Sys().(*syscall.Stat_t).Nlink > 1:
+		return fmt.Errorf("it has another name: %w", fs.ErrExist) // whoever gave it this one has chosen it
 	case st.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("others may read it, mode %v: %w", st.Mode().Perm(), fs.ErrPermission)
 	}

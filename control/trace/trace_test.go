@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,27 +207,33 @@ func TestOthersCannotReadATraceNorKeysNorChooseTheirFile(t *testing.T) {
 	for _, c := range []struct {
 		text        string
 		mode        fs.FileMode // of the file that is there
-		link        bool        // the path is a link to it
+		link        string      // the path is a link to it
 		trace, keys bool        // can be written there
 	}{
-		{"", no, false, true, true},
-		{"", 0o644, false, true, false}, // as one that a shell has made
-		{"", 0o600, false, true, true},  // as one of mktemp
-		{"something", 0o644, false, true, false},
-		{"something", 0o640, false, true, false},
-		{"something", 0o600, false, true, true},
-		{"something", 0o600, true, false, false},
-		{"something", 0o644, true, false, false},
+		{"", no, "", true, true},
+		{"", 0o644, "", true, false}, // as one that a shell has made
+		{"", 0o600, "", true, true},  // as one of mktemp
+		{"something", 0o644, "", true, false},
+		{"something", 0o640, "", true, false},
+		{"something", 0o600, "", true, true},
+		{"something", 0o600, "symbolic", false, false},
+		{"something", 0o644, "symbolic", false, false},
+		{"something", 0o600, "hard", true, false}, // of another file of ours, as anybody may make it
 	} {
 		for _, keys := range []bool{false, true} {
 			path := filepath.Join(t.TempDir(), "file")
 			at := path
-			if c.link {
+			if c.link != "" {
 				at += ".else"
-				must(t, os.Symlink(at, path))
 			}
 			if c.mode != no {
 				must(t, os.WriteFile(at, []byte(c.text), c.mode))
+			}
+			switch c.link {
+			case "symbolic":
+				must(t, os.Symlink(at, path))
+			case "hard":
+				must(t, os.Link(at, path))
 			}
 			var err error
 			good := c.trace
@@ -252,12 +259,41 @@ func TestOthersCannotReadATraceNorKeysNorChooseTheirFile(t *testing.T) {
 			want := c.text
 			if keys && good {
 				want += "+"
-			} else if !keys && c.text != "" && good {
+			} else if !keys && c.text != "" && good && c.link == "" {
 				at += ".1"
 			}
 			if p, e := os.ReadFile(at); c.mode != no && (e != nil || string(p) != want) {
 				t.Errorf("%+v, keys %v: %q, %v", c, keys, p, e)
 			}
+		}
+	}
+}
+
+// A pipe may be there, or a link to one, as /dev/stderr is; but another user has made neither.
+func TestNoOtherUserChoosesThePipe(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	for _, c := range []struct {
+		pipe, link int // their owners, -1: there is no link
+		good       bool
+	}{{0, -1, true}, {1, -1, false}, {0, 0, true}, {1, 0, true}, {0, 1, false}, {1, 1, false}} {
+		path := filepath.Join(t.TempDir(), "pipe")
+		must(t, errors.Join(syscall.Mkfifo(path, 0o600), os.Chown(path, c.pipe, 0)))
+		reader, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		if c.link >= 0 {
+			to := path
+			path += ".link"
+			must(t, errors.Join(os.Symlink(to, path), os.Lchown(path, c.link, 0)))
+		}
+		f, err := CreateKeys(path)
+		if (err == nil) != c.good {
+			t.Errorf("%+v: %v", c, err)
+		}
+		must(t, reader.Close())
+		if err == nil {
+			must(t, f.Close())
 		}
 	}
 }
