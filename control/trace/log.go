@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,7 @@ type Options struct {
 	// 0: DefaultCut, negative: none.
 	Cut int
 	// MaxBytes bounds the file. At the bound it becomes FILE.1, and a new one is begun;
-	// 0: 64 MiB.
+	// 0: 64 MiB. A pipe or a device has no bound.
 	MaxBytes int64
 	// Now is the time of records; nil: the machine's.
 	Now func() time.Time
@@ -54,8 +55,8 @@ type Log struct {
 var _ probe.Tracer = (*Log)(nil)
 
 // Create begins a trace in a file, which it makes; other users cannot read it. An existing
-// file becomes FILE.1, and a link to a file is an error. Close ends the trace; call it once the messengers that write to it are
-// shut down.
+// file becomes FILE.1, and a link to a file is an error. Close ends the trace; call it once the
+// messengers that write to it are shut down.
 func Create(path string, opt Options) (*Log, error) {
 	if opt.Cut == 0 {
 		opt.Cut = DefaultCut
@@ -228,6 +229,14 @@ func (f *rotating) open() error {
 	file, err := openOwn(f.path, false)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
+	}
+	st, err := file.Stat()
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return fmt.Errorf("trace: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		f.most = math.MaxInt64 // a pipe or a device has no bound, and keeps its name
 	}
 	f.file, f.buf, f.size = file, bufio.NewWriterSize(file, 64<<10), 0
 	return nil

@@ -312,6 +312,20 @@ func TestWhatAFullDiskLosesIsAnErrorAtTheEnd(t *testing.T) {
 	}
 }
 
+func TestADeviceKeepsItsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(os.DevNull, path))
+	l, err := Create(path, Options{MaxBytes: 1})
+	must(t, err)
+	for range 3 {
+		l.Trace(probe.TracedSocket{})
+	}
+	must(t, l.Close())
+	if to, err := os.Readlink(path); to != os.DevNull {
+		t.Errorf("%q, %v", to, err)
+	}
+}
+
 // Bytes that only begin like a frame are passed over, and the possible beginning of a frame is
 // kept.
 func TestTheNextFrameIsFoundBehindDamage(t *testing.T) {
