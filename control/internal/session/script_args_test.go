@@ -131,6 +131,7 @@ func (n names) short(text string) string {
 
 var policies = map[string]session.Policy{
 	"lossy-client":      {Lossy: true, Register: true},
+	"odd-client":        {Lossy: true},
 	"lossless-client":   {ResetCheck: true, Register: true},
 	"lossless-peer":     {Standby: true, Register: true},
 	"peer-reuse":        {Standby: true, ResetCheck: true, Register: true},
