@@ -234,6 +234,22 @@ func TestAClaimFromAnotherIPThanItsAddressCountsLess(t *testing.T) {
 	})
 }
 
+// Without a proof a session that we have dialled keeps no name, and shows the one that its peer says.
+func TestWhatAPeerSaysThatItIsIsShownWithItsSocket(t *testing.T) {
+	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
+		node, peer := nodeOf(t, v, "osd.1", "LP", 1), nodeOf(t, v, "osd.2", "LP", 2)
+		conn := node.Dial(peer)
+		must(t, conn.WaitReady(ctx))
+		b := peer.Probe.ArmNext(nodetest.Write(frame.TagMessage), nodetest.Fault())
+		send(t, first(t, ctx, peer), 1)
+		peer.Hit(ctx, b)
+		receives(t, ctx, node, 1)
+		if i := conn.Info(); !i.Accepted || i.PeerEntity != osd("2") {
+			t.Errorf("accepted %v, from %v", i.Accepted, i.PeerEntity)
+		}
+	})
+}
+
 // Two have proven a name and say that they are there: the address is dialled. The one
 // that is there has only that session then, and both ends keep to it.
 func TestASessionThatWasDialledEndsTheOtherOneWithTheSamePeer(t *testing.T) {

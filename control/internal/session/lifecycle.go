@@ -393,7 +393,7 @@ func (ev HandlerMoved) Live(l *Lifecycle, p Protocol, r *Run) {
 	default:
 		by := *l.replace
 		l.replace = nil
-		if l.Peer.Entity == (wire.EntityName{}) {
+		if by.Proven && l.Peer.Entity == (wire.EntityName{}) { // a name that is only said keeps nobody out
 			l.Peer.Entity = by.Entity
 		}
 		l.Peer.Proven = l.Peer.Proven || by.Proven

@@ -273,8 +273,12 @@ func (v *view) stateChangedLocked() {
 func (v *view) keepLocked(s *machine, a *attempt) {
 	v.auth.Store(a.peer.Auth)
 	peer := &s.Peer
+	entity := peer.Entity
+	if a.accepted != nil {
+		entity = cmp.Or(entity, a.peer.Auth.Entity) // the session does not keep a name that was only said
+	}
 	v.info = &Info{
-		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: peer.Entity,
+		PeerType: peer.Type, PeerAddrs: peer.Addrs, PeerNumber: peer.Number, PeerEntity: entity,
 		Features: s.Features, Protocol: a.talk.protocol(), Auth: a.peer.Auth.Method, Mode: a.peer.Mode,
 		Compression: a.peer.Compression.String(), Lossy: s.Policy.Lossy, Accepted: a.accepted != nil, Handshake: a.took,
 	}
