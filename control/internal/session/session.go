@@ -92,8 +92,8 @@ type Protocol interface {
 type Record struct {
 	ClientCookie, ServerCookie uint64 // msgr2
 	ToldSeq                    uint64 // our global_seq that has opened the session, 0 if the peer sent that
-	// Told are our global_seqs of which the peer of msgr1 has one on record, in their order; none
-	// if the peer has sent them. Opened has opened the session last.
+	// Told are our global_seqs of which the peer of msgr1 has one on record, in their order. Those of
+	// a session that we have dialled do not count. Opened has opened the session last.
 	Told   []uint32
 	Opened uint32
 }
