@@ -24,3 +24,22 @@ func TestEachFourthNumberThatCannotBeBeginsTheSessionAnew(t *testing.T) {
 		}
 	}
 }
+
+func TestEachOfManySessionsThatHaveEndedIsRememberedAndOnlySoMany(t *testing.T) {
+	var e Ended
+	for cookie := range uint64(endedMax) {
+		e.Remember(Name{Cookie: cookie}, 8)
+		e.Remember(Name{Cookie: cookie}, 7)
+	}
+	for _, cookie := range []uint64{0, endedMax / 2, endedMax - 1} {
+		if n := (Name{Cookie: cookie}); !e.IsStale(n, 7) || e.IsStale(n, 8) {
+			t.Errorf("session %d: %d on record", cookie, max(e.young[n], e.old[n]))
+		}
+	}
+	for cookie := range uint64(3 * endedMax) {
+		e.Remember(Name{Cookie: cookie}, 9)
+	}
+	if n := len(e.young) + len(e.old); n > 2*endedMax {
+		t.Errorf("%d are remembered", n)
+	}
+}
