@@ -163,6 +163,7 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		{name: "by a second address alone", who: "osd.7", says: "high", known: alias},
 		{name: "dialled, and nobody knows who it is", who: "osd.7", says: "high", known: goes("dialled", "osd.7", "high"), meant: true},
 		{name: "dialled, and it is another OSD", who: "osd.8", proven: true, says: "high", known: known, meant: true, isOther: true},
+		{name: "dialled, and one says that it is another OSD", who: "osd.8", says: "high", known: known, meant: true},
 		{name: "dialled, and it is that OSD", who: "osd.7", proven: true, says: "high", known: known, meant: true},
 		{name: "dialled, and a monitor's name is not its number", who: "mon.8", proven: true, says: "high", known: ranked, meant: true},
 		{name: "said by another who has a socket", who: "osd.8", says: "high", known: goes("said", "osd.7", "high"), meant: true, isOther: true},
