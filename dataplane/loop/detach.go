@@ -48,12 +48,12 @@ type stream struct {
 func (s *Socket) Detach(left func(c *Core, d *Detached)) {
 	s.core.assertOwner()
 	s.detach = &detachment{left: left}
-	if !s.writing {
+	if !s.writing && !s.building {
 		s.unwatch()
 		return
 	}
-	// It reads until the write has ended: the peer may take our bytes only after we have
-	// read its own.
+	// It reads until the write in flight, or that of this Gather, has ended: the peer may take
+	// our bytes only after we have read its own.
 	s.core.owed = true // the end of a quiet write would not end the core's sleep
 }
 
@@ -69,7 +69,7 @@ func (s *Socket) unwatch() {
 	if w := &s.way; w.receiving && !w.ready || w.watching && w.ready { // else it is being cancelled
 		s.core.drv.Cancel(w.op)
 	}
-	if s.feeding || s.building { // the bytes that Feed leaves go along, those of Gather before
+	if s.feeding { // the bytes that Feed leaves go along
 		s.core.Post(&Task{Run: func(*Core) { s.atRest() }})
 	} else {
 		s.atRest()

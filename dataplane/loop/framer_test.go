@@ -227,6 +227,27 @@ func TestAFramerMayLeaveItsCoreInItsCalls(t *testing.T) {
 	}
 }
 
+// The peer may take the answers with which a socket leaves only after we have read its own.
+// Matrix: IO-24
+func TestASocketThatLeavesWithItsAnswersReadsUntilTheyAreSent(t *testing.T) {
+	b := newBed(t, nil)
+	l := &leavingLengths{parts: true}
+	_, f := carried(b, l)
+	f.Park = true
+	stream := lengthsOf(10, 200)
+	f.Arrive(stream[:14])
+	b.settle()
+	f.Arrive(stream[14:])
+	b.settle()
+	if l.left != nil || !bytes.Equal(l.got, stream) {
+		t.Fatalf("left: %v, %d of %d bytes are read", l.left != nil, len(l.got), len(stream))
+	}
+	f.Finish(int32(f.InFlight.Size()))
+	if b.settle(); l.left == nil || l.ended != nil {
+		t.Errorf("left: %v, ended with %v", l.left != nil, l.ended)
+	}
+}
+
 // Of a frame that is not complete nothing is left when its socket ends.
 // Matrix: IO-24
 func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {

@@ -184,7 +184,10 @@ func (s *Socket) flush() {
 	w.cut()
 	if w.vec.Size() == 0 {
 		w.release(s.core)
-		if s.eof {
+		switch {
+		case s.detach != nil: // since Gather
+			s.unwatch()
+		case s.eof:
 			s.endHalfClosed()
 		}
 		return
