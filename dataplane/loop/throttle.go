@@ -349,6 +349,7 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	if full == ts.Shared && ts.held.Load() < ts.refused {
 		s.waiter.wake() // units of its own share came back between the failed take and now
 	}
+	ts.refused = 0 // the next stop may have another reason
 }
 
 // Passed says that the frame at which the socket stopped has got its units.

@@ -153,5 +153,9 @@ func TestAShareThatComesBackBeforeTheStopIsNotMissed(t *testing.T) {
 		if b.settle(); s.Stopped() || th.Waiting() != 0 {
 			t.Errorf("begun: %v, stopped: %v, %d wait", begun, s.Stopped(), th.Waiting())
 		}
+		s.Pause(ts, th, MinShared, begun) // without a take, as for a message that grows
+		if b.settle(); !s.Stopped() {
+			t.Errorf("begun: %v, and an old refusal ends the next stop", begun)
+		}
 	}
 }
