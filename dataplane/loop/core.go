@@ -299,7 +299,7 @@ func (c *Core) sleep(block bool) ([]uring.Completion, error) {
 		if got, err := c.poll(timeout); len(got) > 0 || err != nil {
 			return got, err
 		}
-		if !c.box.empty() {
+		if !c.box.empty() || c.regains() {
 			return nil, nil
 		}
 	}
@@ -324,7 +324,7 @@ func (c *Core) timeout(block bool) time.Duration {
 	return max(when-c.now, 0)
 }
 
-// poll looks for completions and tasks without sleeping. A poll that finds
+// poll looks for completions, tasks and returned objects without sleeping. A poll that finds
 // nothing halves the time of the next one, a poll that finds something sets it
 // back to Config.Spin.
 func (c *Core) poll(limit time.Duration) ([]uring.Completion, error) {
@@ -334,7 +334,7 @@ func (c *Core) poll(limit time.Duration) ([]uring.Completion, error) {
 	}
 	for end := c.cfg.Now() + budget; ; {
 		got, err := c.drv.Wait(0)
-		if len(got) > 0 || err != nil || !c.box.empty() {
+		if len(got) > 0 || err != nil || !c.box.empty() || c.regains() {
 			c.spin = c.cfg.Spin
 			c.stats.SpinHits++
 			return got, err

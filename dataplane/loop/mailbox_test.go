@@ -87,30 +87,35 @@ func (d *postsInWait) Wait(timeout time.Duration) ([]uring.Completion, error) {
 	return d.Driver.Wait(timeout)
 }
 
-// regained is told that it is back.
-type regained chan struct{}
+// regained is called when it is back.
+type regained func(*Core)
 
-func (r regained) Returned(*Core) { close(r) }
+func (r regained) Returned(c *Core) { r(c) }
 
-// A task that comes just before the core sleeps wakes nobody, nor does memory for which reads
-// wait: so the core looks once more.
+// A task that comes just before the core sleeps, or while it spins, wakes nobody, nor does memory for
+// which reads wait: so the core looks itself.
 func TestACoreLooksAgainBeforeItSleeps(t *testing.T) {
-	d := &postsInWait{}
-	p := newPlane(t, Config{Cores: 1, Open: func(int) (_ uring.Driver, err error) {
-		d.Driver, err = uring.Open(uring.Config{Backend: uring.Epoll})
-		return d, err
-	}})
-	for _, post := range []func(c *Core, seen chan struct{}){
-		func(c *Core, seen chan struct{}) { c.Post(&Task{Run: func(*Core) { close(seen) }}) },
-		func(c *Core, seen chan struct{}) { c.Return(&Loan{Of: regained(seen)}) },
-	} {
-		seen := make(chan struct{})
-		must(t, p.Core(0).Do(func(c *Core) {
-			c.owed = true // it makes such a call before it sleeps
-			c.short.Store(true)
-			d.post = func() { post(c, seen) }
-		}))
-		await(t, seen)
+	for _, spin := range []time.Duration{0, 10 * time.Millisecond} {
+		d := &postsInWait{}
+		p := newPlane(t, Config{Cores: 1, Spin: spin, Open: func(int) (_ uring.Driver, err error) {
+			d.Driver, err = uring.Open(uring.Config{Backend: uring.Epoll})
+			return d, err
+		}})
+		for _, post := range []func(c *Core, seen func(*Core)){
+			func(c *Core, seen func(*Core)) { c.Post(&Task{Run: seen}) },
+			func(c *Core, seen func(*Core)) { c.Return(&Loan{Of: regained(seen)}) },
+		} {
+			missed := make(chan uint64, 1)
+			must(t, p.Core(0).Do(func(c *Core) {
+				c.owed = spin == 0 // it makes such a call before it sleeps
+				c.short.Store(true)
+				misses := c.stats.SpinMisses
+				d.post = func() { post(c, func(c *Core) { missed <- c.stats.SpinMisses - misses }) }
+			}))
+			if n := await(t, missed); n > 0 {
+				t.Errorf("spin %v: seen when it was over", spin)
+			}
+		}
 	}
 }
 
