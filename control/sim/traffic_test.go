@@ -211,9 +211,9 @@ func (l *lane) sent(p *parcel, err error) {
 		if n.w.plan.queueMessages == 0 && n.w.plan.queueBytes == 0 {
 			n.w.fail("node %d: %v without a bound", n.id, err)
 		}
-	case errors.Is(err, control.ErrTooManyCalls):
+	case errors.Is(err, control.ErrTooManyCalls) && p.call != nil:
 		n.checkFull(l.ch, p)
-	case errors.Is(err, control.ErrSessionLost): // of a reply
+	case errors.Is(err, control.ErrSessionLost) && p.msg.Type == simReply:
 	case errors.Is(err, control.ErrClosed):
 		l.ch.w.refused = true
 	case errors.Is(err, context.Canceled):
