@@ -41,8 +41,8 @@ type stream struct {
 }
 
 // Detach brings the socket to rest and takes it off its core: no further write
-// begins, and when none is in flight reading ends. A peer that does not read can
-// delay that; Fault ends the wait. left is called once on the core, at once or
+// begins but that of a Gather under way, and when none is in flight reading ends. A peer
+// that does not read can delay that; Fault ends the wait. left is called once on the core, at once or
 // later: with the socket, or with nil if it has ended instead. Then the framer
 // has heard of that before.
 func (s *Socket) Detach(left func(c *Core, d *Detached)) {
