@@ -16,10 +16,9 @@ type Throttles struct {
 	// most Throttle.Reserve.
 	Share int64
 
-	held    atomic.Int64           // of Shared, by this connection
-	refused int64                  // held as it was when Shared had no room, 0: it had; the core's that reads
-	paused  atomic.Pointer[waiter] // the socket that waits, to be woken when its share is free
-	since   atomic.Int64           // when that began to wait, on the clock of the cores
+	held   atomic.Int64           // of Shared, by this connection
+	paused atomic.Pointer[waiter] // the socket that waits, to be woken when its share is free
+	since  atomic.Int64           // when that began to wait, on the clock of the cores
 }
 
 // Stopped says whether a socket does not read because of one of the throttles, and since
@@ -87,7 +86,7 @@ func (t *Throttles) Acquire(s *Socket, bytes int64) (Charge, *Throttle) {
 		t.Frames.release(1)
 		return Charge{}, t.Bytes
 	}
-	own, ok := t.acquireShared(sharedUnits(bytes), first)
+	own, ok := t.acquireShared(s, sharedUnits(bytes))
 	if !ok {
 		t.Bytes.release(bytes)
 		t.Frames.release(1)
@@ -101,15 +100,15 @@ func (t *Throttles) ample(bytes int64) bool {
 	return t.Frames.ample(1) && t.Bytes.ample(bytes) && t.Shared.ample(sharedUnits(bytes))
 }
 
-// acquireShared takes n units of Shared; own of them come from the reserve. Only the
+// acquireShared takes n units of Shared for s; own of them come from the reserve. Only the
 // core of the connection takes units, so no other goroutine raises held.
-func (t *Throttles) acquireShared(n int64, first bool) (own int64, ok bool) {
+func (t *Throttles) acquireShared(s *Socket, n int64) (own int64, ok bool) {
 	if t.Shared == nil {
 		return 0, true
 	}
-	if t.refused = 0; !t.Shared.acquire(n, first) {
+	if s.refused = 0; !t.Shared.acquire(n, s.retrying) {
 		if had := t.held.Load(); had+n > t.Share || !t.Shared.takeReserve(n) {
-			t.refused = had
+			s.refused = had
 			return 0, false
 		}
 		own = n
@@ -162,8 +161,8 @@ func (c *Charge) Reserve(s *Socket, want int64) (int64, *Throttle) {
 		t.held.Add(n)
 		t.Bytes.complete(got - n)
 		t.Bytes.release(got - n)
-		if t.refused, got = 0, n; n == 0 {
-			t.refused = had
+		if s.refused, got = 0, n; n == 0 {
+			s.refused = had
 			return 0, t.Shared
 		}
 	}

@@ -346,10 +346,10 @@ func (s *Socket) Pause(ts *Throttles, full *Throttle, need int64, begun bool) {
 	ts.since.Store(int64(s.pausedAt))
 	ts.paused.Store(&s.waiter)
 	full.wait(&s.waiter, s.retrying)
-	if full == ts.Shared && ts.held.Load() < ts.refused {
+	if full == ts.Shared && ts.held.Load() < s.refused {
 		s.waiter.wake() // units of its own share came back between the failed take and now
 	}
-	ts.refused = 0 // the next stop may have another reason
+	s.refused = 0 // the next stop may have another reason
 }
 
 // Passed says that the frame at which the socket stopped has got its units.
