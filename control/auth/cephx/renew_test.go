@@ -68,22 +68,6 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 		t.Error("same ticket")
 	}
 	c.opens(cl, c.osd)
-}
-
-func TestAuthTicketIsRenewedOnTheSession(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	id := cl.GlobalID()
-	for range 5 {
-		c.clock.add(defaultAuthTTL * 3 / 4)
-		if !cl.due().has(serviceAuth) {
-			t.Fatal("auth ticket is not due")
-		}
-		c.renew(cl)
-		if due := cl.due(); due != 0 || cl.GlobalID() != id {
-			t.Fatalf("due %v, id %d", due, cl.GlobalID())
-		}
-	}
 	c.clock.add(defaultAuthTTL)
 	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
 		t.Errorf("after the auth ticket expired: %v", err)
