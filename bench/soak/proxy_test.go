@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
@@ -202,20 +203,9 @@ func (p *hostileProxy) trouble(dst, src *net.TCPConn) bool {
 
 // echoes is a TCP server that sends back what it gets.
 func echoes(t *testing.T) netip.AddrPort {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice, which keeps its pipes for the next one
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	return netip.MustParseAddrPort(clitest.Listen(t, "tcp4", "127.0.0.1:0", func(c net.Conn) {
+		_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice, which keeps its pipes for the next one
+	}))
 }
 
 // exchange sends data through the proxy and returns what came back.
