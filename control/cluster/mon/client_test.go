@@ -348,42 +348,6 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 	}
 }
 
-// A daemon has the secrets of its service in time, and clients tickets that it can open, while the keys rotate. A connection that there
-// is stays.
-// Matrix: AU-11
-func TestServiceKeysRotate(t *testing.T) {
-	const ttl = time.Minute
-	c := startCluster(t, ttl)
-	osd, client, _ := c.joinBoth()
-	addrs, err := osd.m.Bind(anyPort)
-	check(t, err)
-	connect := func() *control.Conn {
-		t.Helper()
-		conn, err := client.m.Connect(addrs[0], wire.OSD, control.Anonymous(), control.Once())
-		check(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		if err := conn.WaitReady(ctx); err != nil {
-			t.Fatalf("connect to osd.0 with %v: %v", client.keys.Tickets(), err)
-		}
-		return conn
-	}
-	old, first := connect(), client.osdTicket().SecretID
-	for range 12 {
-		c.clock.pass(ttl / 3)
-		eventually(t, "tickets and secrets", func() bool {
-			return !client.keys.RenewAt().IsZero() && !osd.keys.RenewAt().IsZero()
-		})
-		connect().MarkDown()
-	}
-	if last := client.osdTicket().SecretID; last < first+3 {
-		t.Errorf("the secrets went from %v to %v: fewer than three rotations", first, last)
-	}
-	if old.State() != control.StateReady {
-		t.Errorf("the old connection is %v: %v", old.State(), old.Err())
-	}
-}
-
 func (c *cluster) joinBoth() (osd, client *member, secrets *cephx.SecretStore) {
 	secrets = cephx.NewSecretStore(wire.OSD)
 	osd, client = c.join("osd.0", secrets), c.join("client.admin", nil)
