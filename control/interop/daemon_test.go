@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 )
 
 // patience is how long a real daemon may take for anything, on a machine that has
@@ -240,9 +242,4 @@ func wantFile(t *testing.T, who, file string, want []byte) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = linktest.Must

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -57,13 +58,12 @@ type fellow struct {
 	jump bool              // the next answer may be to any later request
 }
 
-func startFellow(cfg fellowConfig) (*fellow, error) {
+func startFellow(t *testing.T, cfg fellowConfig) *fellow {
+	t.Helper()
 	f := &fellow{cfg: cfg, gate: make(chan struct{}, 1), want: map[uint64][]byte{}}
 	f.gate <- struct{}{}
 	name, err := wire.ParseEntityName(cfg.Name)
-	if err != nil {
-		return nil, err
-	}
+	check(t, err)
 	f.m, err = control.New(control.Config{
 		Name: name, Auth: cfg.Auth, Number: cfg.Number, Nonce: &cfg.Nonce, Default: &cfg.Policy, Steer: control.SteerNone,
 		Plane: loop.Config{Cores: 2, Open: func(int) (uring.Driver, error) {
@@ -72,24 +72,21 @@ func startFellow(cfg fellowConfig) (*fellow, error) {
 		}},
 		Timeouts: control.Timeouts{Handshake: time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 900 * time.Millisecond},
 	})
-	if err != nil {
-		return nil, err
-	}
+	check(t, err)
 	count := func(n *int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		*n++
 		f.jump = true
 	}
-	err = f.m.Start(&control.Dispatcher{
+	check(t, f.m.Start(&control.Dispatcher{
 		Fast:        func(_ *control.Conn, m *control.Message) bool { f.receive(m); return true },
 		Reset:       func(*control.Conn, bool) { count(&f.said.Resets) },
 		RemoteReset: func(*control.Conn) { count(&f.said.Remote) },
-	})
-	if err == nil {
-		_, err = f.m.Bind(wire.Addr{Type: cfg.Peer.Type, AddrPort: cfg.Public})
-	}
-	return f, errors.Join(err, f.meet(cfg.Peer))
+	}))
+	_, err = f.m.Bind(wire.Addr{Type: cfg.Peer.Type, AddrPort: cfg.Public})
+	check(t, errors.Join(err, f.meet(cfg.Peer)))
+	return f
 }
 
 // peerType is also the type of the fellow.
@@ -115,18 +112,10 @@ func (f *fellow) report() (fellowReport, error) {
 	return f.said, err
 }
 
-// send queues a request that costs the peer little.
-func (f *fellow) send() error {
-	prefix := "version"
-	if f.peerType() == wire.Mon {
-		prefix = "fsid"
-	}
-	return f.ask(map[string]string{"prefix": prefix, "format": "json"}, nil, nil)
-}
-
 // ask queues a request with data. It numbers requests by their tid, which the answer has as well. The answer has to have the data want;
 // nil: any.
-func (f *fellow) ask(args map[string]string, data, want []byte) error {
+func (f *fellow) ask(t *testing.T, args map[string]string, data, want []byte) {
+	t.Helper()
 	f.mu.Lock()
 	f.said.Sent++
 	tid := f.said.Sent
@@ -137,10 +126,8 @@ func (f *fellow) ask(args map[string]string, data, want []byte) error {
 		typ = msgMonCommand
 	}
 	m, err := command(typ, f.cfg.FSID, args, data, tid)
-	if err != nil {
-		return err
-	}
-	return f.conn.Send(m)
+	check(t, err)
+	check(t, f.conn.Send(m))
 }
 
 // receive checks that answers come once each, in order and whole.
