@@ -11,8 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -58,15 +60,14 @@ type session struct {
 }
 
 // openSession connects to a server, over a proxy if there is one.
-func openSession(k kind, id int, to wire.Addr, proxy netip.AddrPort) (*session, error) {
+func openSession(t *testing.T, k kind, id int, to wire.Addr, proxy netip.AddrPort) *session {
+	t.Helper()
 	s := &session{
 		kind: k, user: user{who: fmt.Sprintf("%s.%d", k.name, id)}, sent: map[uint64]int{}, next: [2]uint64{2, 1},
 		rng: rand.New(rand.NewPCG(uint64(id), 11)), changed: make(chan struct{}, 1),
 	}
-	if err := s.open(id, k.peer, to, proxy, s.received); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s.open(t, id, k.peer, to, proxy, s.received)
+	return s
 }
 
 // run sends until ctx ends, and then waits for the echoes under way.
@@ -195,8 +196,9 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 
 // open connects to a server as number n, over a proxy if there is one. A peer listens, too.
 func (u *user) open(
-	n int, peer bool, to wire.Addr, through netip.AddrPort, queued func(*control.Conn, *control.Message),
-) error {
+	t *testing.T, n int, peer bool, to wire.Addr, through netip.AddrPort, queued func(*control.Conn, *control.Message),
+) {
+	t.Helper()
 	policy, who := control.LosslessClient(), wire.EntityName{Type: wire.Client, ID: fmt.Sprint(n)}
 	if peer {
 		policy, who.Type = control.LosslessPeer(), wire.OSD
@@ -213,26 +215,20 @@ func (u *user) open(
 			return detour{d, through}, nil
 		}
 	}
-	m, err := control.New(cfg)
-	if err != nil {
-		return err
-	}
-	u.m = m
-	err = m.Start(&control.Dispatcher{
+	var err error
+	u.m, err = control.New(cfg)
+	clitest.Must(t, err)
+	clitest.Must(t, u.m.Start(&control.Dispatcher{
 		Queued:      queued,
 		Reset:       func(*control.Conn, bool) { u.fail(errors.New("reset")) },
 		RemoteReset: func(*control.Conn) { u.fail(errors.New("reset by the server")) },
-	})
-	if err == nil && peer {
-		_, err = m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+	}))
+	if peer {
+		_, err = u.m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
+		clitest.Must(t, err)
 	}
-	if err == nil {
-		u.c, err = m.Connect(to, wire.OSD)
-	}
-	if err != nil {
-		return errors.Join(err, u.close())
-	}
-	return nil
+	u.c, err = u.m.Connect(to, wire.OSD)
+	clitest.Must(t, err)
 }
 
 func (u *user) close() error {
@@ -281,15 +277,14 @@ type slot struct {
 	may    [][]byte
 }
 
-func openKeeper(n int, to wire.Addr, through netip.AddrPort) (*keeper, error) {
+func openKeeper(t *testing.T, n int, to wire.Addr, through netip.AddrPort) *keeper {
+	t.Helper()
 	k := &keeper{user: user{who: fmt.Sprintf("keeper.%d", n)}}
 	stray := func(_ *control.Conn, m *control.Message) {
 		k.fail(fmt.Errorf("result %d that nobody waits for", m.TID))
 	}
-	if err := k.open(firstKeeper+n, false, to, through, stray); err != nil {
-		return nil, err
-	}
-	return k, nil
+	k.open(t, firstKeeper+n, false, to, through, stray)
+	return k
 }
 
 // run works until ctx ends, and then reads everything once more. Each worker has its own slots,

@@ -48,9 +48,7 @@ const (
 func newHostileProxy(t testing.TB, to netip.AddrPort, seed uint64, reach int, stall time.Duration) *hostileProxy {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	p := &hostileProxy{
 		to: to, reach: reach, stall: stall, listener: l,
 		rng: rand.New(rand.NewPCG(seed, 7)), conns: make(map[net.Conn]struct{}),
@@ -211,9 +209,7 @@ func echoes(t *testing.T) netip.AddrPort {
 // exchange sends data through the proxy and returns what came back.
 func exchange(t *testing.T, p *hostileProxy, data []byte) []byte {
 	c, err := net.Dial("tcp4", p.addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	go func() {

@@ -284,16 +284,17 @@ type process struct {
 	addr, msgr1 wire.Addr
 }
 
-func startServer(ctx context.Context, args ...string) (*process, error) {
+func startServer(ctx context.Context, t *testing.T, args ...string) *process {
+	t.Helper()
 	// Not by its path: in an hour the file may have been removed.
 	const exe = "/proc/self/exe"
 	var addrs wire.AddrVec
 	var said bytes.Buffer
 	c, err := proc.Start(ctx, "server", exe, append([]string{childCommand}, args...), &said, &addrs)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, &said)
+		t.Fatalf("%v: %s", err, &said)
 	}
-	return &process{c, addrs.V2(), addrs.V1()}, nil
+	return &process{c, addrs.V2(), addrs.V1()}
 }
 
 func (p *process) ask(ctx context.Context, req Ask) (s Sample, err error) {

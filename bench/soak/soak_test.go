@@ -67,10 +67,7 @@ func TestNothingGrowsAndNothingIsLostWithEverythingAtOnce(t *testing.T) {
 	w := &world{t: t, plan: planned(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var err error
-	if w.server, err = startServer(ctx, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	w.server = startServer(ctx, t, t.TempDir())
 	defer w.server.Stop()
 	w.open()
 
@@ -134,11 +131,7 @@ func (w *world) open() {
 			if k.proxy {
 				through = proxy.addr()
 			}
-			s, err := openSession(k, 1+10*j+n, to, through)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			w.sessions = append(w.sessions, s)
+			w.sessions = append(w.sessions, openSession(w.t, k, 1+10*j+n, to, through))
 		}
 	}
 	for n := range keepers {
@@ -146,11 +139,7 @@ func (w *world) open() {
 		if n%2 == 0 {
 			through = w.proxies[0].addr()
 		}
-		k, err := openKeeper(n, w.server.addr, through)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.keepers = append(w.keepers, k)
+		w.keepers = append(w.keepers, openKeeper(w.t, n, w.server.addr, through))
 	}
 }
 
