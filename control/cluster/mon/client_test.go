@@ -85,13 +85,8 @@ func TestTheDataOfACommandIsTheCallersOnceItReturns(t *testing.T) {
 	copy(data[len(data)-4:], "else")
 	copy(data, "else")
 	stop()
-	select {
-	case got := <-came:
-		if string(got) != "data" {
-			t.Errorf("the monitor got %q", got)
-		}
-	case <-time.After(patience):
-		t.Error("the monitor got nothing")
+	if got := soon(t, "a command", came); string(got) != "data" {
+		t.Errorf("the monitor got %q", got)
 	}
 }
 
@@ -188,13 +183,8 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		done <- err
 	}()
 	j.mon.Close()
-	select {
-	case err := <-done:
-		if !errors.Is(err, mon.ErrClosed) {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("still waiting")
+	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) {
+		t.Error(err)
 	}
 	j.mon.Close() // a second time
 	if err := j.mon.Open(t.Context(), j.m); !errors.Is(err, mon.ErrConfig) {
@@ -260,11 +250,7 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 			}
 			continue
 		}
-		select {
-		case err = <-opened:
-		case <-time.After(patience):
-			t.Fatal("waits for ever")
-		}
+		err = soon(t, "the end of Open", opened)
 		cancel()
 		var refused *auth.Refused
 		if !errors.Is(err, control.ErrAuth) || !errors.As(err, &refused) || refused.Errno != auth.EACCES || errors.Is(err, context.Canceled) {

@@ -205,6 +205,17 @@ func name(t *testing.T, s string) wire.EntityName {
 
 var check = linktest.Must
 
+// soon is what comes on a channel.
+func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("not within %v: %s", patience, what)
+	}
+	return v
+}
+
 // eventually waits for something that other goroutines bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

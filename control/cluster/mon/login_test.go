@@ -18,15 +18,10 @@ import (
 // those is answered before.
 
 // joinMsgr1 opens a session at the v1 address of a monitor.
-func joinMsgr1(t *testing.T, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
+func joinMsgr1(t *testing.T, who string, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
 	t.Helper()
-	return joinMsgr1As(t, name(t, "client.admin"), at, keys)
-}
-
-func joinMsgr1As(t *testing.T, who wire.EntityName, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
-	t.Helper()
-	unproven := none.NewClient(who)
-	cfg := control.Config{Name: who, Auth: control.Auth{Client: unproven}}
+	unproven := none.NewClient(name(t, who))
+	cfg := control.Config{Name: name(t, who), Auth: control.Auth{Client: unproven}}
 	if keys != nil {
 		cfg.Auth.Client = keys
 	}
@@ -57,7 +52,7 @@ func TestClientsOfMsgr1LogInByMessages(t *testing.T) {
 	own, _ := c.ring.Lookup(name(t, "client.admin"))
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key})
 	check(t, err)
-	client, _, err := joinMsgr1(t, c.v1, keys)
+	client, _, err := joinMsgr1(t, "client.admin", c.v1, keys)
 	check(t, err)
 	whoami(t, client)
 	if keys.GlobalID() == 0 || keys.RenewAt().IsZero() {
@@ -68,10 +63,10 @@ func TestClientsOfMsgr1LogInByMessages(t *testing.T) {
 	check(t, err)
 	keys, err = cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: wrong})
 	check(t, err)
-	if _, _, err := joinMsgr1(t, c.v1, keys); !errors.Is(err, control.ErrAuth) {
+	if _, _, err := joinMsgr1(t, "client.admin", c.v1, keys); !errors.Is(err, control.ErrAuth) {
 		t.Errorf("with a wrong key: %v", err)
 	}
-	if _, _, err := joinMsgr1(t, c.v1, nil); !errors.Is(err, auth.ErrNoMethod) && !errors.Is(err, control.ErrAuth) {
+	if _, _, err := joinMsgr1(t, "client.admin", c.v1, nil); !errors.Is(err, auth.ErrNoMethod) && !errors.Is(err, control.ErrAuth) {
 		t.Errorf("with method none: %v", err)
 	}
 }
@@ -79,7 +74,7 @@ func TestClientsOfMsgr1LogInByMessages(t *testing.T) {
 func TestClientsOfMsgr1WithoutKeysAreNumbered(t *testing.T) {
 	c := startCluster(t, 0)
 	for want := uint64(4097); want < 4100; want++ {
-		client, unproven, err := joinMsgr1(t, c.v1, nil)
+		client, unproven, err := joinMsgr1(t, "client.admin", c.v1, nil)
 		check(t, err)
 		whoami(t, client)
 		if got := unproven.GlobalID(); got != want {
@@ -103,7 +98,7 @@ func TestNobodyActsAsADaemonAtAMonitorOfMsgr1(t *testing.T) {
 		own, _ := c.ring.Lookup(name(t, one.proves))
 		keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key})
 		check(t, err)
-		if _, _, err := joinMsgr1As(t, name(t, one.claims), c.v1, keys); !errors.Is(err, one.want) {
+		if _, _, err := joinMsgr1(t, one.claims, c.v1, keys); !errors.Is(err, one.want) {
 			t.Errorf("%+v: %v", one, err)
 		}
 	}
@@ -124,12 +119,7 @@ func TestNobodyIsServedByMsgr1BeforeTheLogin(t *testing.T) {
 	for _, typ := range []uint16{typeOther, command, subscribe, getMap, ping} {
 		check(t, conn.Send(control.NewMessage(typ, make([]byte, 64), nil)))
 	}
-	select {
-	case typ := <-answers:
-		if typ != ping {
-			t.Errorf("answered with a message of type %d", typ)
-		}
-	case <-time.After(patience):
-		t.Error("no answer to the ping")
+	if typ := soon(t, "an answer to the ping", answers); typ != ping {
+		t.Errorf("answered with a message of type %d", typ)
 	}
 }
