@@ -69,9 +69,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	c.clock.add(2 * DefaultServiceTTL) // 2, 3, 4
 	must(t, accepted())
 	c.clock.add(DefaultServiceTTL) // 3, 4, 5
-	if err := accepted(); !errors.Is(err, errUnknownSecret) {
-		t.Errorf("older than the previous secret: %v", err)
-	}
+	wantErr(t, "older than the previous secret", accepted(), errUnknownSecret)
 
 	// A daemon that has not fetched the newest secrets yet still takes tickets of its next.
 	c = newCluster(t)
@@ -92,9 +90,7 @@ func TestTicketsOfPreviousCurrentAndNextSecretAreAccepted(t *testing.T) {
 	}
 	c.clock.add(DefaultServiceTTL)
 	c.login(cl) // made with 4
-	if err := accepted(); !errors.Is(err, errUnknownSecret) {
-		t.Errorf("newer than the store: %v", err)
-	}
+	wantErr(t, "newer than the store", accepted(), errUnknownSecret)
 }
 
 func TestTicketsDoNotOutliveTheNewestSecret(t *testing.T) {
@@ -154,12 +150,8 @@ func TestDaemonFetchesRotatingSecrets(t *testing.T) {
 	if _, ok := store.Secret(wire.Mgr, 2); ok {
 		t.Error("secrets for another service")
 	}
-	if _, err := c.last.Handle([]byte{0, 4}); !errors.Is(err, errForeignTicket) {
-		t.Errorf("a client got rotating secrets: %v", err)
-	}
-	if _, err := cl.openSecrets(reply); !errors.Is(err, errWrongKey) {
-		t.Errorf("another entity opened them: %v", err)
-	}
+	wantErr(t, "a client got rotating secrets", second(c.last.Handle([]byte{0, 4})), errForeignTicket)
+	wantErr(t, "another entity opened them", second(cl.openSecrets(reply)), errWrongKey)
 }
 
 // A monitor that has no newer secrets is asked once in a login: the keeper of the session pauses.
@@ -308,9 +300,7 @@ func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
 	}
 	// With the session of another entity the ticket is of no use.
 	c.loggedIn(wire.EntityName{Type: wire.Client, ID: "other"})
-	if _, err := c.last.Handle(p); !errors.Is(err, errForeignTicket) {
-		t.Errorf("ticket of another: %v", err)
-	}
+	wantErr(t, "ticket of another", second(c.last.Handle(p)), errForeignTicket)
 }
 
 func TestMAuthNegotiatesCephxOnly(t *testing.T) {

@@ -127,9 +127,7 @@ func TestModeThatWasNotOfferedIsADowngrade(t *testing.T) {
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		for _, mode := range []auth.Mode{0, auth.CRC, 3} {
 			e, _ := asked(t, cl, peer)
-			if _, err := e.Done(ctx, 1, mode, nil); !errors.Is(err, auth.ErrDowngrade) {
-				t.Errorf("%v mode %v: %v", peer, mode, err)
-			}
+			wantErr(t, fmt.Sprintf("%v mode %v", peer, mode), second(e.Done(ctx, 1, mode, nil)), auth.ErrDowngrade)
 		}
 	}
 }
@@ -141,17 +139,11 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		e, err := cl.Start(ctx, peer)
 		must(t, err)
-		if _, err := e.ReplyMore(ctx, challenge); !errors.Is(err, errOutOfOrder) {
-			t.Errorf("%v: challenge before the request: %v", peer, err)
-		}
-		if _, err := e.Done(ctx, 1, auth.CRC, nil); !errors.Is(err, errOutOfOrder) {
-			t.Errorf("%v: done before the request: %v", peer, err)
-		}
+		wantErr(t, fmt.Sprintf("%v: challenge before the request", peer), second(e.ReplyMore(ctx, challenge)), errOutOfOrder)
+		wantErr(t, fmt.Sprintf("%v: done before the request", peer), second(e.Done(ctx, 1, auth.CRC, nil)), errOutOfOrder)
 		_, _, _, err = e.Request(ctx)
 		must(t, err)
-		if _, err := e.Done(ctx, 1, auth.CRC, nil); !errors.Is(err, errOutOfOrder) {
-			t.Errorf("%v: done without a challenge: %v", peer, err)
-		}
+		wantErr(t, fmt.Sprintf("%v: done without a challenge", peer), second(e.Done(ctx, 1, auth.CRC, nil)), errOutOfOrder)
 		if _, _, _, err := e.Request(ctx); !errors.Is(err, errOutOfOrder) {
 			t.Errorf("%v: second request: %v", peer, err)
 		}
@@ -159,9 +151,7 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 	e, _ := asked(t, cl, wire.Mon)
 	_, err := e.ReplyMore(ctx, challenge)
 	must(t, err)
-	if _, err := e.ReplyMore(ctx, challenge); !errors.Is(err, errOutOfOrder) {
-		t.Errorf("second challenge: %v", err)
-	}
+	wantErr(t, "second challenge", second(e.ReplyMore(ctx, challenge)), errOutOfOrder)
 }
 
 // Matrix: AU-12
@@ -240,9 +230,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 	if _, _, _, serr := connect(fake, c.mon, wires{}); !errors.Is(serr, errWrongKey) {
 		t.Errorf("monitor with another key: %v", serr)
 	}
-	if _, err := fake.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
-		t.Errorf("monitor without an authority: %v", err)
-	}
+	wantErr(t, "monitor without an authority", second(fake.Start(ctx, wire.OSD)), ErrNoTicket)
 }
 
 func TestAcceptHasTheLastWord(t *testing.T) {
@@ -268,15 +256,11 @@ func TestTicketExpiry(t *testing.T) {
 	held := *cl.tickets[serviceOSD]
 	show := func() error { return c.show(cl, &held) }
 	c.clock.add(DefaultServiceTTL)
-	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
-		t.Errorf("client uses an expired ticket: %v", err)
-	}
+	wantErr(t, "client uses an expired ticket", second(cl.Start(ctx, wire.OSD)), ErrNoTicket)
 	c.clock.add(defaultTicketGrace - time.Second)
 	must(t, show())
 	c.clock.add(time.Second)
-	if err := show(); !errors.Is(err, errTicketExpired) {
-		t.Errorf("expired ticket: %v", err)
-	}
+	wantErr(t, "expired ticket", show(), errTicketExpired)
 	c.osd.cfg.TicketGrace = -1
 	must(t, show())
 }

@@ -46,6 +46,14 @@ func same(t testing.TB, what string, got, want []byte) {
 	}
 }
 
+// wantErr fails the test unless err is want.
+func wantErr(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
 func key(t testing.TB, secret []byte) Key {
 	t.Helper()
 	kind, err := kindOf(secret)

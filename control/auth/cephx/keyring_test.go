@@ -187,9 +187,7 @@ func TestPeersCannotBringOtherKeyTypes(t *testing.T) {
 		_, errTicket := openTicket(ticket{1, blob}, good.Key)
 		_, errSecrets := cl.openSecrets(sealed)
 		for what, err := range map[string]error{"session key": errLogin, "ticket": errTicket, "service secret": errSecrets} {
-			if !errors.Is(err, errKeyType) {
-				t.Errorf("%s of type %d with %d bytes: %v", what, k[0], k[10], err)
-			}
+			wantErr(t, fmt.Sprintf("%s of type %d with %d bytes", what, k[0], k[10]), err, errKeyType)
 		}
 	}
 }
@@ -248,9 +246,7 @@ func TestEnvelopesRefuseForeignAndAlteredData(t *testing.T) {
 			must(t, err)
 			same(t, "payload", p, payload)
 			refused := func(what string, k Key, u usage, bare []byte, want error) {
-				if _, err := k.open(u, bare); !errors.Is(err, want) {
-					t.Errorf("%v: %d bytes of payload, %s: %v", kind, n, what, err)
-				}
+				wantErr(t, fmt.Sprintf("%v: %d bytes of payload, %s", kind, n, what), second(k.open(u, bare)), want)
 			}
 			refused("other key", other, useReply, bare, errWrongKey)
 			refused("surplus", k, useReply, append(bare, 0), odd)

@@ -14,12 +14,8 @@ func TestOneTryPerChallenge(t *testing.T) {
 	c := newCluster(t)
 	s, proof := c.challenged(admin, 0, 1)
 	request := func(proof uint64) []byte { return proving(authenticate{3, 1, proof, ticket{}, serviceAuth}) }
-	if _, err := s.Handle(request(proof ^ 1<<40)); !errors.Is(err, errProof) {
-		t.Errorf("wrong proof: %v", err)
-	}
-	if _, err := s.Handle(request(proof)); !errors.Is(err, errOutOfOrder) {
-		t.Errorf("second try: %v", err)
-	}
+	wantErr(t, "wrong proof", second(s.Handle(request(proof^1<<40))), errProof)
+	wantErr(t, "second try", second(s.Handle(request(proof))), errOutOfOrder)
 	_, err := s.start(admin, 0)
 	must(t, err)
 	if _, _, err := s.handleLogin([]byte{0, 2}, auth.CRC); !errors.Is(err, wire.ErrMalformed) {
@@ -30,9 +26,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 	}
 	// A renewal that is refused ends the session of before.
 	c.loggedIn(admin)
-	if _, err := c.last.Handle(request(1)); !errors.Is(err, errProof) {
-		t.Errorf("renewal with a wrong proof: %v", err)
-	}
+	wantErr(t, "renewal with a wrong proof", second(c.last.Handle(request(1))), errProof)
 	if _, err := c.last.Handle([]byte{0, 2}); !errors.Is(err, errOutOfOrder) || c.last.Result() != nil {
 		t.Errorf("request after it: %v, logged in as %v", err, c.last.Result())
 	}
@@ -49,22 +43,12 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	}
 	good := authorizerHead{cl.globalID, serviceAuth, main.ticket}
 	must(t, ask(good, main.sessionKey))
-	if err := ask(authorizerHead{cl.globalID + 1, serviceAuth, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
-		t.Errorf("another global id: %v", err)
-	}
-	if err := ask(authorizerHead{cl.globalID, serviceOSD, main.ticket}, main.sessionKey); !errors.Is(err, errForeignTicket) {
-		t.Errorf("for another service: %v", err)
-	}
-	if err := ask(authorizerHead{cl.globalID, serviceAuth, osd.ticket}, osd.sessionKey); !errors.Is(err, errWrongKey) {
-		t.Errorf("ticket for another service: %v", err)
-	}
-	if err := ask(good, osd.sessionKey); !errors.Is(err, errWrongKey) {
-		t.Errorf("without the session key: %v", err)
-	}
+	wantErr(t, "another global id", ask(authorizerHead{cl.globalID + 1, serviceAuth, main.ticket}, main.sessionKey), errForeignTicket)
+	wantErr(t, "for another service", ask(authorizerHead{cl.globalID, serviceOSD, main.ticket}, main.sessionKey), errForeignTicket)
+	wantErr(t, "ticket for another service", ask(authorizerHead{cl.globalID, serviceAuth, osd.ticket}, osd.sessionKey), errWrongKey)
+	wantErr(t, "without the session key", ask(good, osd.sessionKey), errWrongKey)
 	c.clock.add(defaultAuthTTL)
-	if err := ask(good, main.sessionKey); !errors.Is(err, errTicketExpired) {
-		t.Errorf("expired: %v", err)
-	}
+	wantErr(t, "expired", ask(good, main.sessionKey), errTicketExpired)
 }
 
 func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
@@ -95,9 +79,7 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	l := cl.newLogin()
 	_, err := l.first()
 	must(t, err)
-	if _, err := l.answer(appendServerChallenge(nil, 0)); !errors.Is(err, wire.ErrMalformed) {
-		t.Errorf("challenge zero: %v", err)
-	}
+	wantErr(t, "challenge zero", second(l.answer(appendServerChallenge(nil, 0))), wire.ErrMalformed)
 	_, err = l.answer(appendServerChallenge(nil, 1))
 	must(t, err)
 	if _, err := l.done(0, 0, nil); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), "global id") {
@@ -209,9 +191,7 @@ func TestBoundsOfStructures(t *testing.T) {
 			t.Errorf("id %d: %v", id, err)
 		}
 	}
-	if err := s.rotate(t0, 0, AES, nil); !errors.Is(err, errConfig) {
-		t.Errorf("secrets without a life: %v", err)
-	}
+	wantErr(t, "secrets without a life", s.rotate(t0, 0, AES, nil), errConfig)
 	oldest, _ := s.byID(1)
 	must(t, s.rotate(t0.Add(2*time.Hour), time.Hour, AES, nil))
 	if !oldest.IsZero() {

@@ -38,9 +38,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	if due := cl.due(); due != defaultServices|serviceAuth {
 		t.Errorf("before the login: %v", due)
 	}
-	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
-		t.Errorf("before the login: %v", err)
-	}
+	wantErr(t, "before the login", second(cl.RenewRequest()), errLoginNeeded)
 	c.login(cl)
 	if p, err := cl.RenewRequest(); p != nil || err != nil {
 		t.Errorf("nothing is due: %x %v", p, err)
@@ -69,9 +67,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 	}
 	c.opens(cl, c.osd)
 	c.clock.add(defaultAuthTTL)
-	if _, err := cl.RenewRequest(); !errors.Is(err, errLoginNeeded) {
-		t.Errorf("after the auth ticket expired: %v", err)
-	}
+	wantErr(t, "after the auth ticket expired", second(cl.RenewRequest()), errLoginNeeded)
 }
 
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
@@ -90,9 +86,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	if due := cl.due(); due != defaultServices {
 		t.Fatalf("due: %v", due)
 	}
-	if _, err := cl.Start(ctx, wire.OSD); !errors.Is(err, ErrNoTicket) {
-		t.Errorf("without a ticket: %v", err)
-	}
+	wantErr(t, "without a ticket", second(cl.Start(ctx, wire.OSD)), ErrNoTicket)
 	c.renew(cl)
 	c.opens(cl, c.osd)
 }
@@ -119,9 +113,7 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 func TestBadRepliesChangeNothing(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
-	if _, err := cl.HandleReply([]byte{0, 2, 0, 0, 0, 0}); !errors.Is(err, errOutOfOrder) {
-		t.Errorf("reply without a request: %v", err)
-	}
+	wantErr(t, "reply without a request", second(cl.HandleReply([]byte{0, 2, 0, 0, 0, 0})), errOutOfOrder)
 	delete(cl.tickets, serviceOSD)
 	for name, reply := range map[string]func(good []byte) []byte{
 		"empty":           func([]byte) []byte { return []byte{} },
