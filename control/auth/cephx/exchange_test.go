@@ -50,9 +50,7 @@ func TestLoginThenServiceInBothModesAndWithAllKinds(t *testing.T) {
 					if sres.Entity != admin || sres.GlobalID == 0 || cl.GlobalID() != sres.GlobalID || sres.Caps != "allow *" {
 						t.Errorf("logged in as %v %d, with %q", sres.Entity, sres.GlobalID, sres.Caps)
 					}
-					if due := cl.due(); due != 0 {
-						t.Errorf("tickets for %v did not come along", due)
-					}
+					wantDue(t, cl, "what has not come along", 0)
 					cres, sres = c.opens(cl, c.osd)
 					agree(t, mode, weaker, cres, sres)
 					if sres.Caps != "allow rwx" {
@@ -61,9 +59,7 @@ func TestLoginThenServiceInBothModesAndWithAllKinds(t *testing.T) {
 					// The same for tickets that are asked for later, and for all together.
 					cl.RenewAll()
 					c.renew(cl)
-					if due := cl.due(); due != 0 {
-						t.Errorf("still due: %v", due)
-					}
+					wantDue(t, cl, "still due", 0)
 					delete(cl.tickets, serviceMgr)
 					c.renew(cl)
 					if k := cl.tickets[serviceMgr].sessionKey.kind(); k != weaker {

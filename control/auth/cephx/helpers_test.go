@@ -54,6 +54,14 @@ func wantErr(t testing.TB, what string, err, want error) {
 	}
 }
 
+// wantDue fails the test unless these tickets are due.
+func wantDue(t testing.TB, c *Client, when string, want service) {
+	t.Helper()
+	if due := c.due(); due != want {
+		t.Errorf("%s: %v are due, want %v", when, due, want)
+	}
+}
+
 func key(t testing.TB, secret []byte) Key {
 	t.Helper()
 	kind, err := kindOf(secret)

@@ -47,21 +47,15 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 		t.Errorf("renew at %v", at)
 	}
 	c.clock.add(45*time.Minute - 1)
-	if due := cl.due(); due != 0 {
-		t.Errorf("too early: %v", due)
-	}
+	wantDue(t, cl, "too early", 0)
 	c.clock.add(1)
-	if due := cl.due(); due != defaultServices {
-		t.Errorf("due: %v", due)
-	}
+	wantDue(t, cl, "due", defaultServices)
 	if !cl.RenewAt().IsZero() {
 		t.Error("renew at a later time although due")
 	}
 	old := cl.tickets[serviceOSD].ticket
 	c.renew(cl)
-	if due := cl.due(); due != 0 {
-		t.Errorf("after the renewal: %v", due)
-	}
+	wantDue(t, cl, "after the renewal", 0)
 	if string(cl.tickets[serviceOSD].ticket.blob) == string(old.blob) {
 		t.Error("same ticket")
 	}
@@ -98,9 +92,7 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 	if _, _, cerr, _ := connect(cl, c.osd, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(cerr)
 	}
-	if due := cl.due(); due != serviceOSD {
-		t.Errorf("due: %v", due)
-	}
+	wantDue(t, cl, "due", serviceOSD)
 	// A monitor refuses the renewal if it has lost the secret of the auth ticket, which has expired by its clock: it takes no claim of
 	// the global id by that ticket either.
 	_, err := cl.RenewRequest()
@@ -127,9 +119,7 @@ func TestBadRepliesChangeNothing(t *testing.T) {
 		if _, err := cl.HandleReply(reply(good)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if due := cl.due(); due != serviceOSD {
-			t.Errorf("%s: due %v", name, due)
-		}
+		wantDue(t, cl, name, serviceOSD)
 		if _, err := cl.HandleReply(good); !errors.Is(err, errOutOfOrder) {
 			t.Errorf("%s: second reply: %v", name, err)
 		}

@@ -227,9 +227,7 @@ func replayMAuth(t *testing.T, vectors []msgr1Vector) {
 	if whole, err := c.HandleReply(extra.Result); err != nil || !whole {
 		t.Fatal(whole, err)
 	}
-	if due := c.due(); due != 0 {
-		t.Errorf("still due: %v", due)
-	}
+	wantDue(t, c, "still due", 0)
 	for _, v := range extra.Tickets {
 		v.check(t, c.tickets[v.Service])
 	}
