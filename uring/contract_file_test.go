@@ -87,10 +87,10 @@ func TestTheHostsDirectories(t *testing.T) {
 	}
 }
 
-// newFile is an empty file that the driver of r has.
-func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
+// newFile is a file that the driver of r has, which is made if it is not there.
+func (r *rig) newFile(t *testing.T, path string, direct uring.DirectMode) uring.File {
 	t.Helper()
-	fd, err := uring.Host().Open(t.TempDir()+"/f", uring.FileOptions{Write: true, Create: true, Direct: direct})
+	fd, err := uring.Host().Open(path, uring.FileOptions{Write: true, Create: true, Direct: direct})
 	must(t, err)
 	f, err := r.d.AdoptFile(fd)
 	must(t, err)
@@ -101,7 +101,7 @@ func (r *rig) newFile(t *testing.T, direct uring.DirectMode) uring.File {
 func TestFileRequestsCostNoAllocation(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		r := lockedRig(t, cfg)
-		f := r.newFile(t, direct)
+		f := r.newFile(t, t.TempDir()+"/f", direct)
 		mem, err := uring.Map(8192)
 		must(t, err)
 		defer mem.Unmap()
@@ -134,7 +134,7 @@ func TestFileRequestsCostNoAllocation(t *testing.T) {
 func TestATransferOfTwoGigabytesAndARequestOfAnotherKindAreRefused(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg uring.Config, direct uring.DirectMode) {
 		r := lockedRig(t, cfg)
-		f := r.newFile(t, direct)
+		f := r.newFile(t, t.TempDir()+"/f", direct)
 		mem, err := uring.Map(1 << 30) // nobody touches it
 		must(t, err)
 		defer mem.Unmap()
@@ -264,16 +264,8 @@ func pieceOf(t *testing.T, r *rig, n int, b byte) (*uring.Vec, []byte) {
 
 // fillUp writes to a file of a small file system until it is full, and uses it on.
 func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
-	h := uring.Host()
-	open := func(name string) (uring.File, int) {
-		fd, err := h.Open(dir+"/"+name, uring.FileOptions{Write: true, Create: true, Direct: direct})
-		must(t, err)
-		f, err := r.d.AdoptFile(fd)
-		must(t, err)
-		return f, fd
-	}
 	const piece = 256 << 10
-	f, _ := open("f")
+	f := r.newFile(t, dir+"/f", direct)
 	v, _ := pieceOf(t, r, piece, 7)
 	back, got := pieceOf(t, r, piece, 0)
 	at := int64(0)
@@ -301,7 +293,7 @@ func fillUp(t *testing.T, r *rig, dir string, direct uring.DirectMode) {
 	if errno != 0 || got[0] != 7 || !bytes.Equal(got[1:], got[:piece-1]) {
 		t.Errorf("a read on a full disk: %v, or other bytes", errno)
 	}
-	must(t, h.Truncate(f.FD(), 0))
+	must(t, uring.Host().Truncate(f.FD(), 0))
 	at = 0
 	if errno := write(true); errno != 0 {
 		t.Errorf("with room again: %v", errno)
@@ -344,10 +336,7 @@ func TestAFailingDeviceFailsWhatItCannotDo(t *testing.T) {
 		dev := loopDevice(t, backing, 16<<20)
 		r := newRig(t, cfg)
 		defer r.finish()
-		fd, err := uring.Host().Open(dev, uring.FileOptions{Write: true, Direct: direct})
-		must(t, err)
-		f, err := r.d.AdoptFile(fd)
-		must(t, err)
+		f := r.newFile(t, dev, direct)
 		v, _ := pieceOf(t, r, 64<<10, 7)
 		failed := unix.Errno(0)
 		for at := int64(0); at < 4<<20; at += 64 << 10 {
