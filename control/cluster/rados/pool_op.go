@@ -15,8 +15,11 @@ import (
 // CreatePool makes a pool with the cluster's defaults; EEXIST: there is one. The key needs caps to write at
 // the monitors.
 func (c *Cluster) CreatePool(ctx context.Context, name string) (Pool, error) {
-	if _, err := c.Pool(ctx, name); !errors.Is(err, syscall.ENOENT) {
-		return Pool{}, cmp.Or(err, fmt.Errorf("pool %q: %w: %w", name, ErrRefused, syscall.EEXIST))
+	if err := c.WaitForLatestOSDMap(ctx); err != nil {
+		return Pool{}, err
+	}
+	if _, ok := c.engine.Map().PoolID(name); ok { // a monitor says yes
+		return Pool{}, fmt.Errorf("pool %q: %w: %w", name, ErrRefused, syscall.EEXIST)
 	}
 	if _, err := (Pool{c: c, name: name}).change(ctx, poolOp{what: poolCreate, name: name}, "creation"); err != nil {
 		return Pool{}, err
@@ -35,7 +38,7 @@ func (p Pool) Delete(ctx context.Context) error {
 // CreateSnap makes a snapshot of the whole pool; EEXIST: there is one of this name. A pool that has
 // self-managed ones takes none: EINVAL.
 func (p Pool) CreateSnap(ctx context.Context, name string) error {
-	_, err := p.LookupSnap(ctx, name)
+	_, err := p.newestSnap(ctx, name)
 	if !errors.Is(err, syscall.ENOENT) {
 		return cmp.Or(err, fmt.Errorf("snapshot %q of pool %q: %w: %w", name, p.name, ErrRefused, syscall.EEXIST))
 	}
@@ -45,11 +48,20 @@ func (p Pool) CreateSnap(ctx context.Context, name string) error {
 
 // RemoveSnap removes a snapshot of the pool; ENOENT: there is none of this name.
 func (p Pool) RemoveSnap(ctx context.Context, name string) error {
-	_, err := p.LookupSnap(ctx, name)
+	_, err := p.newestSnap(ctx, name)
 	if err == nil {
 		_, err = p.change(ctx, poolOp{what: poolDeleteSnap, name: name}, fmt.Sprintf("removal of snapshot %q", name))
 	}
 	return err
+}
+
+// newestSnap is LookupSnap in the newest map of the monitors, as other clients make and remove snapshots, too.
+// A monitor says yes where there is nothing to do. So a request that is sent again after a lost answer succeeds.
+func (p Pool) newestSnap(ctx context.Context, name string) (Snap, error) {
+	if err := p.c.WaitForLatestOSDMap(ctx); err != nil {
+		return Snap{}, err
+	}
+	return p.LookupSnap(ctx, name)
 }
 
 // CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.

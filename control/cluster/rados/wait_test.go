@@ -53,6 +53,8 @@ type cluster struct {
 	osd   *osd               // that serves the object; nil: none of ours
 	asks  [][]byte           // the MPoolOp that came; each is answered with success
 	ahead uint32             // of the client's map is the one that has the changes
+	newer uint32             // than the client's map is the newest, by as many epochs
+	looks int                // requests for the number of the newest
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -89,7 +91,11 @@ func newCluster() (*cluster, error) {
 	c.m = m
 	c.stop = append(c.stop, func() error { return m.Shutdown(context.Background()) })
 	subscriptions := &control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
-		if m.Type == 49 {
+		switch m.Type {
+		case 19:
+			_ = conn.Send(c.version(m))
+			return true
+		case 49:
 			_ = conn.Send(c.agree(m))
 			return true
 		}
@@ -128,6 +134,16 @@ func (c *cluster) agree(m *control.Message) *control.Message {
 	front := append(make([]byte, 18+16+4, 64), 0, 0, 0, 0, 0)
 	le.PutUint32(front[18+16+4:], c.epoch+c.ahead)
 	reply := control.NewMessage(48, front, nil)
+	reply.TID = m.TID
+	return reply
+}
+
+// version answers MMonGetVersion.
+func (c *cluster) version(m *control.Message) *control.Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
+	reply := control.NewMessage(20, le.AppendUint64(le.AppendUint64(bytes.Clone(m.Front[:8]), uint64(c.epoch+c.newer)), 1), nil)
 	reply.TID = m.TID
 	return reply
 }
@@ -354,6 +370,35 @@ func TestWhatIsThereIsNotMadeAndWhatIsNotIsNotRemoved(t *testing.T) {
 	defer c.mu.Unlock()
 	if tried == 0 || len(c.asks) != tried+len(names) {
 		t.Errorf("%d requests to the monitor, want %d", len(c.asks), tried+len(names))
+	}
+}
+
+// Whether there is something to do is seen in the newest map of the monitors, as others change pools, too.
+func TestAChangeOfAPoolLooksAtTheNewestMap(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	c := osd.c
+	for name, change := range map[string]func() error{
+		"pool":     func() error { _, err := c.client.CreatePool(ctx, pool); return err },
+		"snapshot": func() error { return o.Pool().CreateSnap(ctx, "new") },
+		"removal":  func() error { return o.Pool().RemoveSnap(ctx, "none") },
+	} {
+		c.mu.Lock()
+		c.newer, c.looks, c.asks = 1, 0, nil
+		c.mu.Unlock()
+		over := make(chan error, 1)
+		go func() { over <- change() }()
+		check(t, msgrtest.Until(ctx, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.looks == 1 || len(over) > 0 }))
+		for range 5 { // the answer of the monitor is there before
+			check(t, o.WriteFull(ctx, nil))
+		}
+		c.mu.Lock()
+		early := len(over) > 0 || len(c.asks) > 0
+		c.newer = 0
+		c.mu.Unlock()
+		c.change(4, nil)
+		if err := <-over; early || name != "snapshot" && !errors.Is(err, rados.ErrRefused) {
+			t.Errorf("%s: decided before the newest map is there: %v; %v", name, early, err)
+		}
 	}
 }
 
