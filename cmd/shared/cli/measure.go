@@ -196,7 +196,11 @@ var sizes = regexp.MustCompile(`(?m)^(VmRSS|VmHWM|VmLck|VmPin):\s+(\d+) kB$`)
 
 // ReadMemory returns the memory of process pid, 0 is this one.
 func ReadMemory(pid int) (Memory, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmp.Or(pid, os.Getpid())))
+	process := "self" // which is right where /proc is that of another namespace of processes
+	if pid != 0 {
+		process = strconv.Itoa(pid)
+	}
+	text, err := os.ReadFile("/proc/" + process + "/status")
 	of := map[string]int64{}
 	for _, m := range sizes.FindAllStringSubmatch(string(text), -1) {
 		n, _ := strconv.ParseInt(m[2], 10, 64) // of digits
