@@ -85,7 +85,7 @@ func machine() report.Machine {
 	return m
 }
 
-var modelName = regexp.MustCompile(`(?m)^model name\s*:\s*(.*\S)`)
+var modelName = regexp.MustCompile(`(?m)^model name[\t ]*:[\t ]*(.*\S)`)
 
 // cpuModel returns the name of the processor, or its architecture.
 func cpuModel() string {
