@@ -65,7 +65,6 @@ type decoding struct {
 
 	judge *traffic.Judge
 	out   *bufio.Writer
-	err   error     // of out
 	zero  time.Time // of the first record
 	count struct{ conns, frames, wrong uint64 }
 
@@ -98,7 +97,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	case traffic.Is(head):
 		opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
 		var whole bool
-		whole, err = traffic.Read(r, opt, func() bool { return ctx.Err() == nil && d.err == nil })
+		whole, err = traffic.Read(r, opt, func() bool { return d.more(ctx) })
 		d.truncated = !whole
 	default:
 		err = d.trace(ctx, r)
@@ -112,7 +111,13 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
-	return errors.Join(err, cmp.Or(d.err, d.out.Flush()))
+	return errors.Join(err, d.out.Flush())
+}
+
+// more is false once ctx has ended, or the output is not taken.
+func (d *decoding) more(ctx context.Context) bool {
+	_, err := d.out.Write(nil) // bufio.Writer: the first error there was
+	return err == nil && ctx.Err() == nil
 }
 
 // doubt is why a file that was read says less than its summary seems to: nil if it is whole.
@@ -132,7 +137,7 @@ const maxLine = 1 << 20
 func (d *decoding) trace(ctx context.Context, r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	for n := 1; lines.Scan() && ctx.Err() == nil && d.err == nil; n++ {
+	for n := 1; lines.Scan() && d.more(ctx); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
@@ -178,15 +183,11 @@ func (d *decoding) print(r *trace.Record) {
 	if d.zero.IsZero() {
 		d.zero = r.Time
 	}
-	var err error
 	if d.json {
-		err = cli.WriteJSON(d.out, r)
-	} else {
-		_, err = fmt.Fprintln(d.out, recordText(r, r.Time.Sub(d.zero)))
+		_ = cli.WriteJSON(d.out, r) // d.out keeps its error, and a record has JSON
+		return
 	}
-	if d.err == nil {
-		d.err = err
-	}
+	fmt.Fprintln(d.out, recordText(r, r.Time.Sub(d.zero)))
 }
 
 // recordText is a record in one line, at a time since the first one.

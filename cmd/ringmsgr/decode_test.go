@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/ringmsgr/internal/traffic"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -236,4 +240,28 @@ func FuzzRecording(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A trace without end is read until its output is not taken, or the user interrupts.
+func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
+	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		stdout io.Writer
+		want   int
+	}{"reader": {t.Context(), clitest.Full{}, cli.Failed}, "context": {over, io.Discard, cli.OK}} {
+		in, out := io.Pipe()
+		go func() {
+			for err := error(nil); err == nil; {
+				_, err = io.WriteString(out, lines)
+			}
+		}()
+		late := time.AfterFunc(20*time.Second, func() { _ = out.CloseWithError(errors.New("it goes on")) })
+		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", "-"}); s != c.want || !late.Stop() {
+			t.Errorf("%s: status %d, want %d", name, s, c.want)
+		}
+		clitest.Must(t, in.Close())
+	}
 }
