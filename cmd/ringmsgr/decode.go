@@ -293,22 +293,20 @@ func fieldsText(fields *trace.Fields) string {
 		if f.IsZero() {
 			continue
 		}
+		text := fmt.Sprintf("%s %v", name, f.Interface())
 		switch f := f.Interface().(type) {
 		case bool:
-			parts = append(parts, name)
-			continue
+			text = name
 		case time.Time:
-			parts = append(parts, f.UTC().Format("15:04:05.000000"))
-			continue
+			text = f.UTC().Format("15:04:05.000000")
 		case []string:
-			parts = append(parts, name, strings.Join(f, ","))
-			continue
+			text = name + " " + strings.Join(f, ",")
+		case uint64:
+			if strings.HasSuffix(name, "cookie") {
+				text = fmt.Sprintf("%s %x", name, f)
+			}
 		}
-		if n, ok := f.Interface().(uint64); ok && strings.HasSuffix(name, "cookie") {
-			parts = append(parts, fmt.Sprintf("%s %x", name, n))
-		} else {
-			parts = append(parts, fmt.Sprintf("%s %v", name, f.Interface()))
-		}
+		parts = append(parts, text)
 	}
 	return clean(strings.Join(parts, " "))
 }
