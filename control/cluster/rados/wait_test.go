@@ -313,28 +313,44 @@ func TestAPoolIsDeletedByItsNumber(t *testing.T) {
 	}
 }
 
-// A change of a pool has returned when the client has the map with it.
-func TestAChangeOfAPoolCountsWhenItReturns(t *testing.T) {
+// A change of a pool has returned when the client has the map with it. Whether there is something to do is seen in the newest map of
+// the monitors, as others change pools, too.
+func TestAChangeOfAPoolHasTheMapBeforeAndBehindIt(t *testing.T) {
 	ctx, osd, o := startObject(t)
 	c := osd.c
-	c.mu.Lock()
-	c.ahead = 1
-	next := c.epoch + 1
-	c.mu.Unlock()
-	has := make(chan uint32, 1)
-	go func() {
-		if err := o.Pool().CreateSnap(ctx, "snap"); err != nil {
-			t.Error(err)
+	for name, one := range map[string]struct {
+		newer, ahead uint32
+		asks         int // that do not wait for the map
+		want         error
+		change       func() error
+	}{
+		"behind":   {0, 1, 1, nil, func() error { return o.Pool().CreateSnap(ctx, "snap") }},
+		"snapshot": {1, 0, 0, nil, func() error { return o.Pool().CreateSnap(ctx, "new") }},
+		"removal":  {1, 0, 0, rados.ErrRefused, func() error { return o.Pool().RemoveSnap(ctx, "none") }},
+		"pool":     {1, 0, 0, rados.ErrRefused, func() error { _, err := c.client.CreatePool(ctx, pool); return err }},
+	} {
+		c.mu.Lock()
+		c.newer, c.ahead, c.looks, c.asks = one.newer, one.ahead, 0, nil
+		next := c.epoch + 1
+		c.mu.Unlock()
+		over := make(chan error, 1)
+		go func() { over <- one.change() }()
+		check(t, msgrtest.Until(ctx, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.looks == 1 && len(c.asks) == one.asks || len(over) > 0
+		}))
+		for range 5 { // the answer of the monitor is there before
+			check(t, o.WriteFull(ctx, nil))
 		}
-		has <- c.client.Epoch()
-	}()
-	check(t, msgrtest.Until(ctx, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.asks) == 1 }))
-	for range 5 { // the answer of the monitor is there before
-		check(t, o.WriteFull(ctx, nil))
-	}
-	c.change(4, nil)
-	if epoch := <-has; epoch != next {
-		t.Errorf("it returns with map %d, want %d", epoch, next)
+		c.mu.Lock()
+		early := len(over) > 0 || len(c.asks) != one.asks
+		c.newer, c.ahead = 0, 0
+		c.mu.Unlock()
+		c.change(4, nil)
+		if err := <-over; early || !errors.Is(err, one.want) || c.client.Epoch() != next {
+			t.Errorf("%s: %v, over before the map is there: %v; map %d, want %d", name, err, early, c.client.Epoch(), next)
+		}
 	}
 }
 
@@ -370,35 +386,6 @@ func TestWhatIsThereIsNotMadeAndWhatIsNotIsNotRemoved(t *testing.T) {
 	defer c.mu.Unlock()
 	if tried == 0 || len(c.asks) != tried+len(names) {
 		t.Errorf("%d requests to the monitor, want %d", len(c.asks), tried+len(names))
-	}
-}
-
-// Whether there is something to do is seen in the newest map of the monitors, as others change pools, too.
-func TestAChangeOfAPoolLooksAtTheNewestMap(t *testing.T) {
-	ctx, osd, o := startObject(t)
-	c := osd.c
-	for name, change := range map[string]func() error{
-		"pool":     func() error { _, err := c.client.CreatePool(ctx, pool); return err },
-		"snapshot": func() error { return o.Pool().CreateSnap(ctx, "new") },
-		"removal":  func() error { return o.Pool().RemoveSnap(ctx, "none") },
-	} {
-		c.mu.Lock()
-		c.newer, c.looks, c.asks = 1, 0, nil
-		c.mu.Unlock()
-		over := make(chan error, 1)
-		go func() { over <- change() }()
-		check(t, msgrtest.Until(ctx, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.looks == 1 || len(over) > 0 }))
-		for range 5 { // the answer of the monitor is there before
-			check(t, o.WriteFull(ctx, nil))
-		}
-		c.mu.Lock()
-		early := len(over) > 0 || len(c.asks) > 0
-		c.newer = 0
-		c.mu.Unlock()
-		c.change(4, nil)
-		if err := <-over; early || name != "snapshot" && !errors.Is(err, rados.ErrRefused) {
-			t.Errorf("%s: decided before the newest map is there: %v; %v", name, early, err)
-		}
 	}
 }
 
