@@ -67,8 +67,6 @@ type decoding struct {
 	out   *bufio.Writer
 	zero  time.Time // of the first record
 	count struct{ conns, frames, wrong uint64 }
-
-	truncated bool // the recording ended within a packet
 }
 
 func (d *decoding) run(ctx context.Context, e env, args []string) error {
@@ -90,20 +88,19 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	}
 	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
 	r := bufio.NewReaderSize(in, 64<<10)
+	whole := true          // the recording did not end within a packet
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
 	case len(head) == 0 && errors.Is(err, io.EOF):
 		err = errors.New("it is empty: neither a recording nor a trace")
 	case traffic.Is(head):
 		opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
-		var whole bool
 		whole, err = traffic.Read(r, opt, func() bool { return d.more(ctx) })
-		d.truncated = !whole
 	default:
 		err = d.trace(ctx, r)
 	}
 	if err == nil && ctx.Err() == nil {
-		err = d.doubt()
+		err = d.doubt(whole)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", args[0], err)
@@ -121,9 +118,9 @@ func (d *decoding) more(ctx context.Context) bool {
 }
 
 // doubt is why a file that was read says less than its summary seems to: nil if it is whole.
-func (d *decoding) doubt() error {
+func (d *decoding) doubt(whole bool) error {
 	switch {
-	case d.truncated:
+	case !whole:
 		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
 	case d.count.conns+d.count.frames == 0:
 		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
