@@ -205,7 +205,8 @@ func (c *Conn) sendLocal(msg *Message) error {
 // that peer before the others. Pause stops a peer at once.
 
 // Pause stops reading from the peer, over reconnects too, until Resume; keepalives are not
-// missed. The core may dispatch one more message. Acks are not read either: on a lossless
+// missed. Those of the peer have no answer meanwhile: where it bounds their time, a longer pause
+// ends the socket. The core may dispatch one more message. Acks are not read either: on a lossless
 // connection sent messages stay in our queue. It has no effect on the connection to ourselves.
 // It does not wait.
 func (c *Conn) Pause() {

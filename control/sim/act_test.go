@@ -310,11 +310,8 @@ func (w *world) limits(n *node) {
 func (n *node) cancelSends() {
 	for _, ch := range n.channels {
 		for _, l := range ch.lanes {
-			if b := l.waiting; b != nil {
-				if c := b.p.call; c != nil {
-					c.canceled = true
-				}
-				b.cancel()
+			if l.waiting != nil {
+				l.waiting.cancel()
 				n.w.woken = true
 			}
 		}

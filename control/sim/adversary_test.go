@@ -220,10 +220,10 @@ func TestAnAdversaryRunsTheSameCourseForTheSameSeed(t *testing.T) {
 }
 
 var adversaryRegressions = []regression{
-	{seed: 22, protocol: simMsgr2, was: "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
-	{seed: 8, protocol: simMsgr1, was: "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
-	{seed: 988, protocol: simMsgr1, was: "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
-	{seed: 5474, protocol: simMsgr1, was: "a socket that came, and said no more, had a session count as one that was open before"},
+	{22, simMsgr2, "who claimed the address of a node, and left, had another node begin a session there, which ended the one that they had"},
+	{8, simMsgr1, "the same had a session of msgr1 go on with that node: it got messages that were for the adversary"},
+	{988, simMsgr1, "the first peer of a client that is not bound said who the client is, and a session with another one was lost when it said so there"},
+	{5474, simMsgr1, "a socket that came, and said no more, had a session count as one that was open before"},
 }
 
 // Matrix: V1-11

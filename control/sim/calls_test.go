@@ -59,7 +59,7 @@ func (l *lane) call(middle, data int, wait bool) {
 	c.cancel = cancel
 	var reply *control.Message
 	var err error
-	l.blocked(p, cancel, func() { reply, err = l.ch.conn.Call(ctx, &p.msg, control.WithBuffer(c.Buffer)) }, func() { c.returned(reply, err) })
+	l.blocked(p, c.giveUp, func() { reply, err = l.ch.conn.Call(ctx, &p.msg, control.WithBuffer(c.Buffer)) }, func() { c.returned(reply, err) })
 }
 
 // giveUp ends a call that is under way.

@@ -145,16 +145,24 @@ func (w *world) finish() {
 		if w.settled() && w.net.Now() > limit-97*time.Second || w.net.Now() > limit {
 			break
 		}
+		if w.net.Now() > limit-50*time.Second {
+			w.giveUp() // others may wait for their room
+		}
 	}
+	w.giveUp()
+	w.run(time.Second)
+}
+
+// giveUp ends the calls that nobody answers.
+func (w *world) giveUp() {
 	for l := range w.current() {
 		for number := uint64(1); number <= l.next; number++ {
 			if l.goesOn(number) && l.arrived(number) && !l.ch.over() {
-				l.calls[number].giveUp() // nobody answers it
+				l.calls[number].giveUp()
 			}
 		}
 	}
 	w.still()
-	w.run(time.Second)
 }
 
 // starve has one user keep all that comes from a peer, or stop reading: everybody else goes on.

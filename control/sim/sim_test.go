@@ -39,19 +39,18 @@ type regression struct {
 	seed     uint64
 	protocol simProtocol
 	was      string
-	all      bool // it takes all that the simulator knows
 }
 
 var simRegressions = []regression{
-	{seed: 287, protocol: simMsgr2, was: "a connection that its user had marked down acknowledged messages that nobody got"},
-	{seed: 10672, protocol: simMsgr2, was: "a session followed a socket to a core that had been removed, and was accepted by no core"},
-	{seed: 93874, protocol: simMsgr2, was: "the same, of a core that ended while the session was on its way"},
-	{seed: 510010368, protocol: simMsgr2, was: "a clock was set back, and a CLIENT_IDENT older than the session took it over: a message came twice"},
-	{seed: 443, protocol: simMsgr2, was: "a connection that had ended stayed in the line of its throttle"},
-	{seed: 67, protocol: simMsgr1, was: "a new connection did not open to a peer that resumed its session with the one before"},
-	{seed: 17146, protocol: simMsgr1, was: "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
-	{seed: 90005322, protocol: simMsgr1, was: "the same: a session that began anew kept the numbers that its peer knew before"},
-	{seed: 6395, protocol: simMsgr1, was: "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
+	{287, simMsgr2, "a connection that its user had marked down acknowledged messages that nobody got"},
+	{10672, simMsgr2, "a session followed a socket to a core that had been removed, and was accepted by no core"},
+	{93874, simMsgr2, "the same, of a core that ended while the session was on its way"},
+	{510010368, simMsgr2, "a clock was set back, and a CLIENT_IDENT older than the session took it over: a message came twice"},
+	{443, simMsgr2, "a connection that had ended stayed in the line of its throttle"},
+	{67, simMsgr1, "a new connection did not open to a peer that resumed its session with the one before"},
+	{17146, simMsgr1, "two nodes gave way to each other for ever: a session that was never open kept connect_seq 0 when a takeover broke off"},
+	{90005322, simMsgr1, "the same: a session that began anew kept the numbers that its peer knew before"},
+	{6395, simMsgr1, "a write that failed as a socket was given to its handler was told to nobody: a session was ready without a socket"},
 }
 
 // runs is one whole simulation of a seed, by a protocol that the seed need not have; empty: by its own.

@@ -73,17 +73,6 @@ func OpenWith(open func(core int) (uring.Driver, error), ask func(Request) Fault
 	}
 }
 
-// MapWith is uring.Map with faults: for the field Map of the configuration of a plane.
-// It calls ask for each mapping.
-func MapWith(ask func(Request) Fault) func(size int) (*uring.Memory, error) {
-	return func(size int) (*uring.Memory, error) {
-		if f := ask(Map); f.Errno != 0 {
-			return nil, f.err(Map)
-		}
-		return uring.Map(size)
-	}
-}
-
 // New puts a Driver above d.
 func New(d uring.Driver, ask func(Request) Fault) Driver {
 	return &driver{Driver: d, ask: ask, flying: make(map[key]*flight), simulated: d.Info().Backend == "simulated"}

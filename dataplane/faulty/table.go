@@ -32,7 +32,7 @@ const (
 	Read       Request = "read" // Recv
 	Send       Request = "send"
 	SendEnd    Request = "send-end"
-	Map        Request = "map" // uring.Map, which is none of a driver: see MapWith
+	Map        Request = "map" // uring.Map, which is none of a driver
 	Wait       Request = "wait"
 	Close      Request = "close" // CloseDriver
 )

@@ -75,7 +75,7 @@ func (r *faultRun) struck() error {
 func TestEveryErrorOfAFileEndsByTheTable(t *testing.T) {
 	overFiles(t, func(t *testing.T, cfg Config, direct uring.DirectMode) {
 		path := t.TempDir() + "/f"
-		fds, mapped := drivertest.Descriptors(t), drivertest.Mapped(t)
+		leaks := drivertest.Leaks(t)
 		for i, cell := range faulty.FileTable() {
 			if direct != uring.Buffered && cfg.Driver.Backend == uring.Epoll && i%6 != 0 {
 				continue // the kernel takes its time to end a context of AIO
@@ -107,12 +107,7 @@ func TestEveryErrorOfAFileEndsByTheTable(t *testing.T) {
 				}
 			})
 		}
-		if n := drivertest.Settled(fds, func() int { return drivertest.Descriptors(t) }); n > fds {
-			t.Errorf("%d descriptors before, %d after", fds, n)
-		}
-		if n := drivertest.Settled(mapped, func() int { return drivertest.Mapped(t) }); n > mapped {
-			t.Errorf("%d bytes mapped before, %d after", mapped, n)
-		}
+		leaks()
 	})
 }
 

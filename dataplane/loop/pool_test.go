@@ -50,23 +50,15 @@ func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
 			if n <= 1<<maxCut && len(b.b) >= 2*n && len(b.b) > 1<<minClass {
 				t.Errorf("%d bytes got a buffer of %d", n, len(b.b))
 			}
+			if class > maxCut && n == 1<<class+classSlack && len(b.b) != n {
+				t.Errorf("%d bytes and their frame got a buffer of %d", 1<<class, len(b.b))
+			}
 			b.b[0], b.b[len(b.b)-1] = 1, 2
 			p.put(b)
 			if kept := b.mem == nil || b.mem.Bytes() != nil; kept != (n <= 1<<maxClass+classSlack) {
 				t.Errorf("buffer of %d bytes is kept: %v", n, kept)
 			}
 		}
-	}
-}
-
-func TestAPowerOfTwoFitsItsClassTogetherWithItsFrame(t *testing.T) {
-	for n := 1 << 13; n <= 1<<maxClass; n <<= 1 {
-		if got := 1<<classOf(n+classSlack) + classSlack; got != n+classSlack {
-			t.Errorf("%d bytes and their frame take a buffer of %d", n, got)
-		}
-	}
-	if classOf(1<<maxClass+classSlack+1) != -1 {
-		t.Error("a buffer beyond the largest class is kept")
 	}
 }
 

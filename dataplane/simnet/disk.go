@@ -91,9 +91,6 @@ func (k *Disk) Configure(opt DiskOptions) { k.opt = opt }
 // Counts are the counts up to now.
 func (k *Disk) Counts() DiskCounts { return k.counts }
 
-// InFlight is the number of requests that have not ended.
-func (k *Disk) InFlight() int { return len(k.flying) }
-
 // inode is a file or a directory, whatever its names are.
 type inode struct {
 	dir   bool

@@ -32,11 +32,6 @@ type Bed struct {
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-func (b *Bed) must(err error) {
-	b.t.Helper()
-	Must(b.t, err)
-}
-
 // path names a new file.
 func (b *Bed) path() string {
 	b.names++
@@ -47,9 +42,9 @@ func (b *Bed) path() string {
 func (b *Bed) open(path string) uring.File {
 	b.t.Helper()
 	fd, err := b.Disk.Open(path, uring.FileOptions{Write: true, Create: true, Direct: b.Direct})
-	b.must(err)
+	Must(b.t, err)
 	f, err := b.Driver.AdoptFile(fd)
-	b.must(err)
+	Must(b.t, err)
 	if f.FD() != fd || !f.Valid() {
 		b.t.Fatalf("file %d became %d", fd, f.FD())
 	}
@@ -62,7 +57,7 @@ func (b *Bed) ask(f uring.File, r uring.FileRequest) (uint64, uring.Op) {
 	b.user += 0x9e3779b97f4a7c15
 	r.User = b.user
 	op, err := b.Driver.AskFile(f, r)
-	b.must(err)
+	Must(b.t, err)
 	if op == 0 {
 		b.t.Fatal("an operation has the zero Op")
 	}
@@ -95,7 +90,7 @@ func (b *Bed) step() {
 		timeout = 0
 	}
 	list, err := b.Driver.Wait(timeout)
-	b.must(err)
+	Must(b.t, err)
 	for _, c := range list {
 		kind, ok := b.kinds[c.User]
 		if !ok || kind != c.Kind || c.Flags != 0 {
@@ -130,7 +125,7 @@ func (b *Bed) expect(user uint64, res int32) {
 func (b *Bed) memory(n int) []byte {
 	b.t.Helper()
 	m, err := uring.Map(n)
-	b.must(err)
+	Must(b.t, err)
 	b.t.Cleanup(func() { _ = m.Unmap() })
 	return m.Bytes()[:n:n]
 }
@@ -148,7 +143,7 @@ func (b *Bed) random(rng *rand.Rand, n int) []byte {
 func (b *Bed) list(pieces ...[]byte) *uring.Vec {
 	b.t.Helper()
 	v, err := uring.NewVec(max(1, len(pieces)))
-	b.must(err)
+	Must(b.t, err)
 	b.t.Cleanup(v.Free)
 	for _, p := range pieces {
 		v.Append(p)

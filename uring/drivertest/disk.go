@@ -18,7 +18,7 @@ func measured(b *Bed) {
 	size := func(want int64) {
 		b.t.Helper()
 		info, err := b.Disk.Stat(f.FD())
-		b.must(err)
+		Must(b.t, err)
 		if info.Size != want || info.Alignment != f.Alignment() {
 			b.t.Fatalf("measured as %+v, want %d bytes and %+v", info, want, f.Alignment())
 		}
@@ -33,12 +33,12 @@ func measured(b *Bed) {
 	} else if c.Errno() != unix.EOPNOTSUPP {
 		b.t.Fatalf("allocate: %v", c.Errno())
 	}
-	b.must(b.Disk.Truncate(f.FD(), 2*page))
+	Must(b.t, b.Disk.Truncate(f.FD(), 2*page))
 	size(2 * page)
-	b.must(b.Disk.Truncate(f.FD(), 3*page)) // with zeros
+	Must(b.t, b.Disk.Truncate(f.FD(), 3*page)) // with zeros
 	b.holds(f, p[:page], page)
 	b.holds(f, make([]byte, page), 2*page)
-	b.must(b.Disk.Remove(path)) // it lives for as long as it is open
+	Must(b.t, b.Disk.Remove(path)) // it lives for as long as it is open
 	b.holds(f, p[:page], page)
 	b.Driver.CloseFile(f)
 	if _, err := b.Disk.Stat(f.FD()); err == nil {
@@ -70,22 +70,22 @@ func named(b *Bed) {
 	if err := b.Disk.Rename(b.path(), one); !errors.Is(err, fs.ErrNotExist) {
 		b.t.Fatalf("renamed what is not there: %v", err)
 	}
-	b.must(b.Disk.Rename(one, two)) // over the other one
-	b.must(b.Disk.SyncDir(b.Dir))
+	Must(b.t, b.Disk.Rename(one, two)) // over the other one
+	Must(b.t, b.Disk.SyncDir(b.Dir))
 	names, err := b.Disk.List(b.Dir)
-	b.must(err)
+	Must(b.t, err)
 	if want := two[len(b.Dir)+1:]; !slices.Contains(names, want) || slices.Contains(names, one[len(b.Dir)+1:]) || !slices.IsSorted(names) {
 		b.t.Fatalf("%q are there, want %s", names, want)
 	}
 	f = b.open(two)
 	b.holds(f, p, 0)
 	fd, err := b.Disk.Open(two, uring.FileOptions{Write: true, Truncate: true, Direct: b.Direct})
-	b.must(err)
+	Must(b.t, err)
 	if info, err := b.Disk.Stat(f.FD()); err != nil || info.Size != 0 {
 		b.t.Fatalf("emptied: %+v, %v", info, err)
 	}
-	b.must(b.Disk.Close(fd)) // which no driver has
+	Must(b.t, b.Disk.Close(fd)) // which no driver has
 	b.Driver.CloseFile(f)
-	b.must(b.Disk.Remove(two))
+	Must(b.t, b.Disk.Remove(two))
 	b.atRest()
 }

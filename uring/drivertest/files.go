@@ -84,7 +84,7 @@ func atTheEnd(b *Bed) {
 		user, _ = b.read(f, b.list(got), off)
 		b.expect(user, 0)
 	}
-	b.must(b.Disk.Truncate(f.FD(), page+100)) // no multiple of a block
+	Must(b.t, b.Disk.Truncate(f.FD(), page+100)) // no multiple of a block
 	user, _ = b.read(f, b.list(got), 0)
 	b.expect(user, page+100)
 	b.atRest()
@@ -194,7 +194,7 @@ func closedUnder(b *Bed) {
 		}
 	}
 	b.atRest()
-	b.must(b.Disk.Remove(path))
+	Must(b.t, b.Disk.Remove(path))
 }
 
 func closedFile(b *Bed) {
@@ -230,9 +230,9 @@ func refused(b *Bed) {
 	path := b.path()
 	b.Driver.CloseFile(b.open(path))
 	fd, err := b.Disk.Open(path, uring.FileOptions{Direct: b.Direct})
-	b.must(err)
+	Must(b.t, err)
 	only, err := b.Driver.AdoptFile(fd)
-	b.must(err)
+	Must(b.t, err)
 	user, _ := b.write(only, b.list(p), 0, false)
 	if c := b.await(user); !failed(c.Res, unix.EBADF) {
 		b.t.Fatalf("a write to a file that is open for reading: %d", c.Res)
@@ -244,7 +244,7 @@ func closing(b *Bed) {
 	for i := range 100 {
 		b.write(f, b.list(b.memory(page)), int64(i)*page, true)
 	}
-	b.must(b.Driver.CloseDriver())
+	Must(b.t, b.Driver.CloseDriver())
 	if _, err := b.Driver.AskFile(f, uring.FileRequest{Kind: uring.KindSync, User: 1}); err == nil {
 		b.t.Fatal("a closed driver takes requests")
 	}

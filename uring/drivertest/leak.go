@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Mapped is how many bytes the process has mapped by uring: memory of uring.Map, which no child process
+// mappedBytes is how many bytes the process has mapped by uring: memory of uring.Map, which no child process
 // inherits, and the queues of rings. What the Go runtime maps for itself is not among them.
-func Mapped(t testing.TB) int {
+func mappedBytes(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
 	Must(t, err)
@@ -62,12 +62,12 @@ func Descriptors(t testing.TB) int {
 	return len(list)
 }
 
-// settleTime is the time for which Settled waits, on a machine that has much else to do.
+// settleTime is the time for which settled waits, on a machine that has much else to do.
 var settleTime = time.Minute
 
-// Settled waits until value comes down to limit, which goroutines that end and
+// settled waits until value comes down to limit, which goroutines that end and
 // memory that the kernel takes back may delay, and returns it.
-func Settled(limit int, value func() int) int {
+func settled(limit int, value func() int) int {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	v := value()
@@ -84,13 +84,24 @@ const rounds = 5
 func CheckLeaks(t *testing.T, f func()) {
 	t.Helper()
 	f() // whatever is kept for good is there now
-	check, bytes := running(t), Mapped(t)
+	check := Leaks(t)
 	for range rounds {
 		f()
 	}
 	check()
-	if n := Settled(bytes, func() int { return Mapped(t) }); n > bytes {
-		t.Errorf("%d bytes are mapped, %d after %d more rounds", bytes, n, rounds)
+}
+
+// Leaks notes the goroutines, descriptors and mapped memory of the process. check reports what is
+// more then.
+func Leaks(t testing.TB) (check func()) {
+	t.Helper()
+	rest, bytes := running(t), mappedBytes(t)
+	return func() {
+		t.Helper()
+		rest()
+		if n := settled(bytes, func() int { return mappedBytes(t) }); n > bytes {
+			t.Errorf("%d bytes are mapped, %d before", n, bytes)
+		}
 	}
 }
 
@@ -110,12 +121,12 @@ func running(t testing.TB) (check func()) {
 	goroutines, fds := runtime.NumGoroutine(), Descriptors(t)
 	return func() {
 		t.Helper()
-		if n := Settled(goroutines, runtime.NumGoroutine); n > goroutines {
+		if n := settled(goroutines, runtime.NumGoroutine); n > goroutines {
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2) // into memory
 			t.Errorf("%d goroutines, %d before:\n%s", n, goroutines, &stacks)
 		}
-		if n := Settled(fds, func() int { return Descriptors(t) }); n > fds {
+		if n := settled(fds, func() int { return Descriptors(t) }); n > fds {
 			list, _ := filepath.Glob("/proc/self/fd/*") // the pattern is right
 			for i, fd := range list {
 				target, _ := os.Readlink(fd) // or it is closed by now

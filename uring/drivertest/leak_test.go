@@ -14,14 +14,14 @@ import (
 
 // Exactly what uring maps is counted, and nothing that the Go runtime maps.
 func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
-	before := Mapped(t)
+	before := mappedBytes(t)
 	var kept [][]byte
 	for range 64 {
 		kept = append(kept, make([]byte, 1<<20)) // Go's
 	}
 	other, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	Must(t, err)
-	if n := Mapped(t); n != before {
+	if n := mappedBytes(t); n != before {
 		t.Errorf("%d bytes, %d with a larger heap", before, n)
 	}
 	runtime.KeepAlive(kept)
@@ -31,7 +31,7 @@ func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
 		m, err := uring.Map(pages * os.Getpagesize())
 		Must(t, err)
 		ours, want = append(ours, m), want+pages*os.Getpagesize()
-		if n := Mapped(t); n != want {
+		if n := mappedBytes(t); n != want {
 			t.Errorf("%d bytes, want %d", n, want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
 	for _, m := range ours {
 		Must(t, m.Unmap())
 	}
-	if n := Mapped(t); n != before {
+	if n := mappedBytes(t); n != before {
 		t.Errorf("%d bytes in the end, %d at first", n, before)
 	}
 }
@@ -48,15 +48,15 @@ func TestOnlyOurOwnMappingsAreCounted(t *testing.T) {
 func TestTheMemoryOfADriverIsCounted(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := Mapped(t)
+	before := mappedBytes(t)
 	d, err := uring.Open(uring.Config{})
 	Must(t, err)
-	n := Mapped(t)
+	n := mappedBytes(t)
 	if d.Info().Backend != uring.Epoll && n-before < 256*(64+8*16) {
 		t.Errorf("%d bytes for a ring of 256 requests", n-before)
 	}
 	Must(t, d.CloseDriver())
-	if n := Settled(before, func() int { return Mapped(t) }); n != before {
+	if n := settled(before, func() int { return mappedBytes(t) }); n != before {
 		t.Errorf("%d bytes before, %d after", before, n)
 	}
 }

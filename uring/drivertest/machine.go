@@ -49,18 +49,10 @@ func LowerLimit(t testing.TB) (exhaust func() (restore func())) {
 	var old unix.Rlimit
 	Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 512), Max: old.Max}))
-	t.Cleanup(func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) })
 	return func() func() {
 		var fds []int
-		for {
-			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				break
-			}
+		for fd, err := unix.Dup(0); err == nil; fd, err = unix.Dup(0) {
 			fds = append(fds, fd)
 		}
 		restore := sync.OnceFunc(func() {

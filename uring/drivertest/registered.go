@@ -14,7 +14,7 @@ import (
 func (b *Bed) register(n int) *uring.Memory {
 	b.t.Helper()
 	m, err := uring.Map(n)
-	b.must(err)
+	Must(b.t, err)
 	if err := b.Driver.RegisterMemory(m); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, unix.ENOMEM) {
 		b.t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func (b *Bed) release(m *uring.Memory) {
 	b.t.Helper()
 	b.Driver.UnregisterMemory(m)
 	b.Driver.UnregisterMemory(m)
-	b.must(m.Unmap())
+	Must(b.t, m.Unmap())
 }
 
 // registered moves bytes from and to registered memory: all of it, pieces of it, lists, and
@@ -93,21 +93,21 @@ func unregistered(b *Bed) {
 // pinned wants memory that is registered to stay mapped, until the driver has closed.
 func pinned(b *Bed) {
 	m, err := uring.Map(page)
-	b.must(err)
+	Must(b.t, err)
 	if err := b.Driver.RegisterMemory(m); err != nil {
-		b.must(m.Unmap())
-		b.must(b.Driver.CloseDriver())
+		Must(b.t, m.Unmap())
+		Must(b.t, b.Driver.CloseDriver())
 		b.Driver.UnregisterMemory(m)
 		return
 	}
 	if err := m.Unmap(); !errors.Is(err, unix.EBUSY) || len(m.Bytes()) != page {
 		b.t.Fatalf("memory that is registered is unmapped: %v", err)
 	}
-	b.must(b.Driver.CloseDriver())
+	Must(b.t, b.Driver.CloseDriver())
 	if err := b.Driver.RegisterMemory(m); err == nil {
 		b.t.Fatal("a closed driver registers memory")
 	}
 	b.Driver.UnregisterMemory(m)
-	b.must(m.Unmap())
-	b.must(m.Unmap())
+	Must(b.t, m.Unmap())
+	Must(b.t, m.Unmap())
 }

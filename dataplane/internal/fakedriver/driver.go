@@ -322,38 +322,27 @@ func (f *Sock) flow() {
 // RunOut ends an armed multishot receive, as no receive buffer is free.
 func (f *Sock) RunOut() { f.endReceive(unix.ENOBUFS) }
 
-func (f *Sock) ended(c uring.Completion) { f.Drv.Queue = append(f.Drv.Queue, c) }
-
-// endReceive ends a multishot receive that is armed.
-func (f *Sock) endReceive(why unix.Errno) {
-	if f.Receiving {
-		f.Receiving = false
-		f.ended(uring.Completion{Kind: uring.KindReceive, User: f.User, Op: f.recvOp, Res: -int32(why)})
+// end ends what is armed.
+func (f *Sock) end(armed *bool, k uring.Kind, op uring.Op, why unix.Errno) {
+	if *armed {
+		*armed = false
+		f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: k, User: f.User, Op: op, Res: -int32(why)})
 	}
 }
 
-// endReady ends a watch that is armed.
-func (f *Sock) endReady() {
-	if f.Armed {
-		f.Armed = false
-		f.ended(uring.Completion{Kind: uring.KindReady, User: f.User, Op: f.readyOp, Res: -int32(unix.ECANCELED)})
-	}
-}
+func (f *Sock) endReceive(why unix.Errno) { f.end(&f.Receiving, uring.KindReceive, f.recvOp, why) }
+
+func (f *Sock) endReady() { f.end(&f.Armed, uring.KindReady, f.readyOp, unix.ECANCELED) }
 
 // Connects has a listener accept a connection.
 func (f *Sock) Connects() *Sock {
 	c := f.Drv.Open()
-	f.ended(uring.Completion{Kind: uring.KindAccept, User: f.User, Op: f.acceptOp, Res: int32(c.Sock.FD()), Flags: uring.More})
+	f.Drv.Queue = append(f.Drv.Queue, uring.Completion{Kind: uring.KindAccept, User: f.User, Op: f.acceptOp, Res: int32(c.Sock.FD()), Flags: uring.More})
 	return c
 }
 
 // EndAccept ends an accept that is armed.
-func (f *Sock) EndAccept(why unix.Errno) {
-	if f.Accepting {
-		f.Accepting = false
-		f.ended(uring.Completion{Kind: uring.KindAccept, User: f.User, Op: f.acceptOp, Res: -int32(why)})
-	}
-}
+func (f *Sock) EndAccept(why unix.Errno) { f.end(&f.Accepting, uring.KindAccept, f.acceptOp, why) }
 
 // HangUp is the end of the peer's stream.
 func (f *Sock) HangUp() {
