@@ -20,11 +20,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// Collector shows the statistics of one messenger (prometheus.Collector). Any goroutine
-// may use it; several of them can be in one registry if their messengers have different
-// names.
-type Collector struct {
-	m    *control.Messenger // nil: Remote has the statistics
+// collector shows the statistics of one messenger.
+type collector struct {
+	m    *control.Messenger // nil: a Remote has the statistics
 	name string
 
 	up, info, state, latency, steered *prometheus.Desc
@@ -32,16 +30,17 @@ type Collector struct {
 	conns                             connMetrics // nil: not wanted
 }
 
-// Option changes a Collector.
-type Option func(*Collector)
+// Option changes what a collector shows.
+type Option func(*collector)
 
 // Conns adds sums over the connections, by the type of the peer and the state: their queues
 // and the memory that they hold. Each scrape asks every connection; it is meant for hundreds
 // of connections.
-func Conns() Option { return func(c *Collector) { c.conns = newConnMetrics(c.labels()) } }
+func Conns() Option { return func(c *collector) { c.conns = newConnMetrics(c.labels()) } }
 
-// New makes a collector of m, which it does not shut down.
-func New(m *control.Messenger, opts ...Option) *Collector {
+// New makes a collector of m, which it does not shut down. Any goroutine may use it; several of
+// them can be in one registry if their messengers have different names.
+func New(m *control.Messenger, opts ...Option) prometheus.Collector {
 	c := named(m.Name().String(), opts...)
 	c.m = m
 	return c
@@ -50,8 +49,8 @@ func New(m *control.Messenger, opts ...Option) *Collector {
 const upHelp = "Whether the messenger runs: 0 after its shutdown."
 
 // named makes a collector of a messenger with a name.
-func named(name string, opts ...Option) *Collector {
-	c := &Collector{name: name}
+func named(name string, opts ...Option) *collector {
+	c := &collector{name: name}
 	labels := c.labels()
 	desc := func(name, help string, of ...string) *prometheus.Desc {
 		return prometheus.NewDesc("ringmsgr_"+name, help, of, labels)
@@ -78,7 +77,7 @@ func named(name string, opts ...Option) *Collector {
 	return c
 }
 
-func (c *Collector) labels() prometheus.Labels {
+func (c *collector) labels() prometheus.Labels {
 	return prometheus.Labels{"messenger": c.name}
 }
 
@@ -90,7 +89,7 @@ func Handler(m *control.Messenger, opts ...Option) http.Handler {
 }
 
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{c.up, c.info, c.state, c.latency, c.steered}, c.conns...) {
 		out <- d
 	}
@@ -102,7 +101,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *Collector) Collect(out chan<- prometheus.Metric) {
+func (c *collector) Collect(out chan<- prometheus.Metric) {
 	st, err := c.m.Stats()
 	c.show(out, &st, err)
 	if c.conns != nil && err == nil {
@@ -112,7 +111,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 // show sends all metrics but those of connections. With an error the messenger does not run,
 // and st has its last statistics.
-func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err error) {
+func (c *collector) show(out chan<- prometheus.Metric, st *control.Stats, err error) {
 	up := 1.0
 	if err != nil {
 		up = 0
@@ -143,7 +142,7 @@ func (c *Collector) show(out chan<- prometheus.Metric, st *control.Stats, err er
 	}
 }
 
-func (c *Collector) collectSteering(out chan<- prometheus.Metric, addr string, n *bpf.Counters) {
+func (c *collector) collectSteering(out chan<- prometheus.Metric, addr string, n *bpf.Counters) {
 	total := n.Total()
 	for rule, count := range map[string]uint64{
 		"table_addrport": total.AddrPort.Selected, "table_addr": total.Addr.Selected,
@@ -179,7 +178,7 @@ type Remote struct {
 	opts []Option
 
 	mu   sync.Mutex
-	last *Collector // knows the messenger's name; nil: not reached yet
+	last *collector // knows the messenger's name; nil: not reached yet
 	pid  int        // of the process, the last time it was reached
 }
 
@@ -216,7 +215,7 @@ func (r *Remote) Collect(out chan<- prometheus.Metric) {
 }
 
 // reached returns the collector for a snapshot, or the last one without it.
-func (r *Remote) reached(s *control.Snapshot) *Collector {
+func (r *Remote) reached(s *control.Snapshot) *collector {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s == nil {

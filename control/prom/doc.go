@@ -9,9 +9,9 @@
 //
 //	go mod edit -require=github.com/ringmsgr/ringmsgr/control/prom@v0.0.0 -replace=github.com/ringmsgr/ringmsgr/control/prom=../ringmsgr/control/prom
 //
-// A program that has other metrics registers a Collector beside them. A scrape costs as much
-// as Messenger.Stats: it waits for the next turn of each core, and allocates. Between scrapes
-// there is no cost.
+// A program with other metrics registers the collector of New beside them. A scrape costs as
+// much as Messenger.Stats: it waits for the next turn of each core, and allocates. Between
+// scrapes there is no cost.
 //
 // A metric has the name of its field in the statistics, and the text of that field says more:
 // the counter conns of control.Counters is ringmsgr_conns_total; a group of counters, for
