@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // buildMutants makes one program that has all bugs, of which the environment
@@ -35,7 +35,7 @@ func buildMutants(t *testing.T) (program string, list []*mutant) {
 	return program, list
 }
 
-var must = linktest.Must
+var must = drivertest.Must
 
 // TestSimulationNoticesBugs tests the simulator: with a bug it must fail, within
 // a thousand seeds.

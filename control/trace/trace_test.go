@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var (
@@ -28,7 +28,7 @@ var (
 	addrs = wire.AddrVec{addr}
 )
 
-var must = linktest.Must
+var must = drivertest.Must
 
 // samples are one frame of each tag.
 var samples = map[frame.Tag][]byte{

@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var (
@@ -37,7 +38,7 @@ func (h *hexU64) UnmarshalText(p []byte) error {
 	return err
 }
 
-var must = linktest.Must
+var must = drivertest.Must
 
 func same(t testing.TB, what string, got, want []byte) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Payloads recorded between real daemons and clients.
@@ -28,7 +29,7 @@ var unhex = linktest.Unhex
 func request(t *testing.T, c *Client, peer wire.EntityType) []byte {
 	t.Helper()
 	x, err := c.Start(t.Context(), peer)
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	m, modes, p, err := x.Request(t.Context())
 	if err != nil || m != auth.None || fmt.Sprint(modes) != "[crc]" {
 		t.Fatal(m, modes, err)
@@ -50,7 +51,7 @@ func TestRequestMatchesRecordedPayloads(t *testing.T) {
 		{"osd.0", 0x1005, wire.Mon, "0a040000000100000030" + "0510000000000000"},
 	} {
 		name, err := wire.ParseEntityName(c.name)
-		linktest.Must(t, err)
+		drivertest.Must(t, err)
 		client := NewClient(name)
 		client.SetGlobalID(c.id)
 		if got := request(t, client, c.peer); !bytes.Equal(got, unhex(t, c.want)) {
@@ -109,7 +110,7 @@ func TestServerByFormOfThePayload(t *testing.T) {
 		{"mon refuses it", mon(), long(60_000), 0, auth.EACCES},
 	} {
 		x, err := c.server.Start(t.Context(), wire.Client, auth.None, auth.CRC)
-		linktest.Must(t, err)
+		drivertest.Must(t, err)
 		reply, res, err := x.Handle(t.Context(), c.p)
 		if c.errno != 0 {
 			if res != nil || auth.Errno(err) != c.errno {

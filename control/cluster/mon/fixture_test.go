@@ -14,10 +14,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // patience is how long anything may take.
@@ -203,7 +203,7 @@ func name(t *testing.T, s string) wire.EntityName {
 	return n
 }
 
-var check = linktest.Must
+var check = drivertest.Must
 
 // soon is what comes on a channel.
 func soon[T any](t *testing.T, what string, c <-chan T) (v T) {

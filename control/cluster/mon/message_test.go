@@ -14,8 +14,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Every captured message decodes, every cut of it fails, and what we make of
@@ -93,7 +93,7 @@ func TestCapturedMessages(t *testing.T) {
 	}
 }
 
-var check = linktest.Must
+var check = drivertest.Must
 
 func TestMessagesComeBack(t *testing.T) {
 	addrs, err := wire.ParseAddrVec("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]")

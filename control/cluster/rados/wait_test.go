@@ -22,10 +22,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var le = binary.LittleEndian
@@ -65,7 +65,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-var check = linktest.Must
+var check = drivertest.Must
 
 func newCluster() (*cluster, error) {
 	whole, err := captured.Gunzip("../internal/osdmap/testdata/reef-real-e120.osdmap.gz")

@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/placement"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-var must = linktest.Must
+var must = drivertest.Must
 
 func newBinder(t *testing.T, cores int) (*Binder, *loop.Plane) {
 	t.Helper()

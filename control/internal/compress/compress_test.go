@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func forMethods(t *testing.T, f func(t *testing.T, c frame.Compressor, m wire.CompressionMethod)) {
@@ -233,7 +234,7 @@ func FuzzDecompress(f *testing.F) {
 	})
 }
 
-var must = linktest.Must
+var must = drivertest.Must
 
 // forger is a compressor whose output is what the test wants. The frame
 // around it is right, checksums included.

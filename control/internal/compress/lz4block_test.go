@@ -10,7 +10,7 @@ import (
 
 	"github.com/pierrec/lz4/v4"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // lz4Inputs are originals with long and short literals, near, far and
@@ -42,7 +42,7 @@ func TestBlocksOfTheLibraryAreDecoded(t *testing.T) {
 			} else {
 				n, err = lz4.CompressBlock(p, room, nil)
 			}
-			linktest.Must(t, err)
+			drivertest.Must(t, err)
 			if n == 0 {
 				continue // does not compress
 			}
@@ -161,7 +161,7 @@ func FuzzLZ4Block(f *testing.F) {
 func FuzzLZ4(f *testing.F) {
 	c := new(blocks)
 	packed, err := c.Compress(nil, []byte(strings.Repeat("seed ", 40)))
-	linktest.Must(f, err)
+	drivertest.Must(f, err)
 	f.Add(packed, 1<<16)
 	f.Add(binary.LittleEndian.AppendUint32(nil, 1<<31), 100)
 	f.Fuzz(func(t *testing.T, p []byte, limit int) {

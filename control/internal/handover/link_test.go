@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 func links(t *testing.T) (predecessor, successor *link) {
@@ -25,7 +26,7 @@ func links(t *testing.T) (predecessor, successor *link) {
 
 func must(t testing.TB, errs ...error) {
 	t.Helper()
-	linktest.Must(t, errors.Join(errs...))
+	drivertest.Must(t, errors.Join(errs...))
 }
 
 // More of them than one message takes.

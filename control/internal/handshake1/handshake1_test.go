@@ -23,6 +23,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var (
@@ -51,7 +52,7 @@ func noneAuth() pair {
 	}
 }
 
-var must = linktest.Must
+var must = drivertest.Must
 
 // cephxAuth is a pair whose client has a ticket for the osd.
 func cephxAuth(t testing.TB, modes ...auth.Mode) pair {

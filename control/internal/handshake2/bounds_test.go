@@ -16,6 +16,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Matrix: HI-07
@@ -256,4 +257,4 @@ func wantError(t testing.TB, err error) *handshake.Error {
 	return e
 }
 
-var must = linktest.Must
+var must = drivertest.Must

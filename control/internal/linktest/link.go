@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Pipe is one direction of a connection: unbounded, and it wakes a reader that waits
@@ -151,7 +153,7 @@ func UnixPair(t testing.TB) (a, b *net.UnixConn) {
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "pair")
 		c, errConn := net.FileConn(f)
-		Must(t, errors.Join(err, errConn, f.Close()))
+		drivertest.Must(t, errors.Join(err, errConn, f.Close()))
 		t.Cleanup(func() { _ = c.Close() })
 		conns[i] = c.(*net.UnixConn)
 	}
@@ -171,7 +173,7 @@ func (h *Hex) UnmarshalText(text []byte) (err error) {
 func Unhex(t testing.TB, digits string) []byte {
 	t.Helper()
 	p, err := hex.DecodeString(digits)
-	Must(t, err)
+	drivertest.Must(t, err)
 	return p
 }
 
@@ -179,14 +181,6 @@ func Unhex(t testing.TB, digits string) []byte {
 func Load(t testing.TB, name string, into any) {
 	t.Helper()
 	p, err := os.ReadFile("testdata/" + name)
-	Must(t, err)
-	Must(t, json.Unmarshal(p, into))
-}
-
-// Must ends the test at an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	drivertest.Must(t, err)
+	drivertest.Must(t, json.Unmarshal(p, into))
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -26,6 +25,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // above is an Owner whose users dispatch nothing: these tests have no messenger.
@@ -91,7 +91,7 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 }
 
 // must ends the test by an error.
-var must = linktest.Must
+var must = drivertest.Must
 
 // idle is a started Manager whose connections never come about: nobody listens there.
 func idle(t *testing.T, change func(*Config)) *Manager {

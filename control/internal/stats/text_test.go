@@ -16,7 +16,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake2"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
@@ -25,6 +24,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
@@ -34,10 +34,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *updateGolden {
-		linktest.Must(t, os.WriteFile(path, []byte(got), 0o644))
+		drivertest.Must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	if got != string(want) {
 		t.Errorf("%s differs; run with -update if that is meant\ngot:\n%s\nwant:\n%s", path, got, want)
 	}

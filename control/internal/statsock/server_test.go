@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/statsock"
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
@@ -25,7 +24,7 @@ func (n number) WriteText(w io.Writer) error {
 func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
 	t.Helper()
 	s, err := statsock.Serve(filepath.Join(t.TempDir(), "stats"), take, slog.New(slog.DiscardHandler))
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -40,13 +39,13 @@ func seven() (statsock.Snapshot, error) { return number{7}, nil }
 func ask(t *testing.T, path, say string) string {
 	t.Helper()
 	c, err := net.Dial("unix", path)
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, say); err != nil {
 		t.Fatal(err)
 	}
 	b, err := io.ReadAll(c)
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	return string(b)
 }
 

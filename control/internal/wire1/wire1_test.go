@@ -11,6 +11,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // sent is what one side has written in one step.
@@ -110,7 +111,7 @@ func TestRecordedHandshakesReencodeIdenticallyAndRead(t *testing.T) {
 		}
 	}
 	want, err := os.ReadFile("testdata/handshakes.golden")
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	if b.String() != string(want) {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
 	}
@@ -216,7 +217,7 @@ func TestAddressFormsOfTheHandshake(t *testing.T) {
 		t.Errorf("no family: %v, %v", blank, err)
 	}
 	a6, err := wire.ParseAddr("v1:[fe80::1%3]:6789/7")
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	if got, err := DecodeAddr(a6.AppendLegacyTo(nil)); err != nil || got != a6 {
 		t.Errorf("IPv6: %v, %v", got, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // codec decodes one value and encodes it again; the table drives the tests that are
@@ -41,9 +42,9 @@ func decodeEntityName(p []byte) (wire.EntityName, error) {
 
 func codecs(t testing.TB) []codec {
 	v2, err := wire.ParseAddr("v2:10.1.2.3:6800/77")
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	v6, err := wire.ParseAddr("v2:[fe80::1%3]:6801/78")
-	linktest.Must(t, err)
+	drivertest.Must(t, err)
 	vec := wire.AddrVec{v2, v6}
 	return []codec{
 		codecOf("HELLO", DecodeHello, Hello{wire.Mon, v2}),

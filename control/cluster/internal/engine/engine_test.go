@@ -24,10 +24,10 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/engine/machine"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 const patience = time.Minute
@@ -247,7 +247,7 @@ func (c *cluster) once() error {
 	return err
 }
 
-var check = linktest.Must
+var check = drivertest.Must
 
 func until(t *testing.T, f func() bool) {
 	t.Helper()

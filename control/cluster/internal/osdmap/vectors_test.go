@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/captured"
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-var check = linktest.Must
+var check = drivertest.Must
 
 func decoded(t testing.TB, name string) *Map {
 	t.Helper()
