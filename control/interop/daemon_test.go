@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/linktest"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // patience is how long a real daemon may take for anything, on a machine that has
@@ -242,4 +242,4 @@ func wantFile(t *testing.T, who, file string, want []byte) {
 	}
 }
 
-var check = linktest.Must
+var check = drivertest.Must
