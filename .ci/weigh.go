@@ -28,17 +28,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82040,
-	"lines of the library":                65950,
+	"lines without tests":                 82035,
+	"lines of the library":                66075,
 	"lines of bench":                      8000,
-	"lines of cmd":                        8095,
-	"lines of tests":                      77180,
-	"root of control, lines":              3440,
+	"lines of cmd":                        7970,
+	"lines of tests":                      78890,
+	"root of control, lines":              3430,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1523,
+	"exported names of public packages":   1520,
 	"words in comments that name nothing": 0,
 }
 
