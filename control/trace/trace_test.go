@@ -271,15 +271,15 @@ func TestOthersCannotReadATraceNorKeysNorChooseTheirFile(t *testing.T) {
 
 // A pipe may be there, or a link to one, as /dev/stderr is; but another user has made neither.
 func TestNoOtherUserChoosesThePipe(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give files away")
-	}
 	for _, c := range []struct {
 		pipe, link int // their owners, -1: there is no link
 		good       bool
 	}{{0, -1, true}, {1, -1, false}, {0, 0, true}, {1, 0, true}, {0, 1, false}, {1, 1, false}} {
 		path := filepath.Join(t.TempDir(), "pipe")
-		must(t, errors.Join(syscall.Mkfifo(path, 0o600), os.Chown(path, c.pipe, 0)))
+		must(t, syscall.Mkfifo(path, 0o600))
+		if err := os.Chown(path, c.pipe, 0); err != nil {
+			t.Skipf("only root can give files away: %v", err)
+		}
 		reader, err := os.OpenFile(path, os.O_RDWR, 0)
 		must(t, err)
 		if c.link >= 0 {

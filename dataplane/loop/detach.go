@@ -27,12 +27,12 @@ type Detached struct {
 	held    bool         // by Hold
 	waited  bool         // for units of a throttle
 	copies  bool
+	eof     bool
 }
 
 // stream is the part of a socket that goes along to another core. Owner: the core that has it.
 type stream struct {
 	way     way
-	eof     bool          // the peer has ended its direction: the socket is half-closed
 	backlog []byte        // received, not taken yet; comes after part
 	touched time.Duration // last bytes either way
 	heard   time.Duration // last bytes received
@@ -101,7 +101,8 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited, copies: s.tx.copies,
+		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited,
+		copies: s.tx.copies, eof: s.eof,
 	}
 	d.backlog = append(s.part.there(), s.backlog...)
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
@@ -132,7 +133,7 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	if d.mode != c.receive || c.receive == ReceiveReady {
 		d.way = s.way // it has to find its way anew
 	}
-	s.sock, s.stream, s.tx.copies = us, d.stream, d.copies
+	s.sock, s.stream, s.tx.copies, s.eof = us, d.stream, d.copies, d.eof
 	s.retrying = d.waited
 	if d.held {
 		s.paused = &c.held

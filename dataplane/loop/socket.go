@@ -41,6 +41,7 @@ type Socket struct {
 	large    bool          // the frame under way, or the last one, is large
 	small    bool          // not large when it was listed: counted in core.smallInLine
 	ending   bool          // a readiness event said that the stream ends or fails
+	eof      bool          // the peer has ended its direction: the socket is half-closed
 	stopped  bool          // readiness came while it was full, and does not come again
 	retrying bool          // the first frame to come was paused before
 	paused   *Throttle     // the throttle that the socket waits for; nil: it reads
