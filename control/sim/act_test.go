@@ -369,20 +369,20 @@ type breaks struct {
 	rng, how *rand.Rand
 }
 
-// strike is the fault at this break point, nil: it does not disturb, and for how long it stalls.
-func (b *breaks) strike() (fault error, stall time.Duration) {
+// strike is for how long this break point stalls, and its fault, nil: it does not disturb.
+func (b *breaks) strike() (stall time.Duration, fault error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.every == 0 || b.w.quiet || b.rng.IntN(b.every) != 0 {
-		return nil, 0
+		return 0, nil
 	}
 	if b.rng.IntN(3) == 0 {
 		stall = time.Duration(b.rng.IntN(12_000)) * time.Millisecond
 	}
 	if !b.w.plan.stops {
-		return errBreak, stall
+		return stall, errBreak
 	}
-	return []error{errBreak, probe.ErrReset, probe.ErrHalfClose}[b.how.IntN(3)], stall
+	return stall, []error{errBreak, probe.ErrReset, probe.ErrHalfClose}[b.how.IntN(3)]
 }
 
 // At implements probe.Probe.
@@ -391,7 +391,7 @@ func (b *breaks) At(ctx context.Context, e probe.Event) error {
 	case e.Step == probe.SocketDecided:
 		return nil // there is nothing to break
 	case e.When == probe.Data:
-		fault, stall := b.strike()
+		stall, fault := b.strike()
 		if fault == nil {
 			return nil
 		}
@@ -404,7 +404,7 @@ func (b *breaks) At(ctx context.Context, e probe.Event) error {
 	case e.When == probe.After && e.Step == probe.FrameWrite:
 		b.w.cover.wrote(e.Tag)
 	}
-	fault, stall := b.strike()
+	stall, fault := b.strike()
 	if fault == nil {
 		return nil
 	}
