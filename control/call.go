@@ -241,6 +241,7 @@ func (r *Request) lostError() error {
 	switch err := r.conn.Err(); {
 	case r.sent:
 		return r.conn.lostError(ErrSessionLost)
+	case errors.Is(err, ErrElsewhere): // a wrong peer, but the next Connect dials another one
 	case errors.Is(err, ErrAuth), errors.Is(err, ErrWrongPeer), errors.Is(err, ErrPeerType), errors.Is(err, ErrMissingFeatures):
 		return r.conn.lostError(ErrRefused)
 	}
