@@ -27,7 +27,8 @@ type Notification = engine.Notification
 type Answer = osdop.Answer
 
 // Watch has h told of each notification of the object, which must exist. timeout is how long the OSD keeps
-// the watch of a client that is gone, at least 3 seconds; 0: the OSD's default of 30 seconds.
+// the watch of a client that is gone, at least 3 seconds; 0: the OSD's default of 30 seconds. A pause of
+// reads and writes in the cluster that lasts longer ends the watch.
 func (o Object) Watch(ctx context.Context, timeout time.Duration, h Handler) (*Watch, error) {
 	if lost := h.Lost; lost != nil {
 		h.Lost = func(err error) { lost(o.explained(err)) }

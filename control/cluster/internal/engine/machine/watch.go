@@ -16,7 +16,7 @@ type Watch struct {
 	Object    osdop.Object
 	Notify    bool
 	User      any
-	PingEvery time.Duration // is how often the OSD is asked whether it has the watch; at most once a tick
+	PingEvery time.Duration // how often the OSD is asked whether it has the watch; at most once a tick
 	NotifyID  uint64        // that the OSD has given the notify; set by the user with the answer to the operation
 
 	// The machine sets the other fields.
