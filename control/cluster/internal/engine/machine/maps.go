@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
+	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 )
 
 // Epoch is that of the newest map; 0: there is none.
@@ -54,7 +55,7 @@ func (m *Machine) aim(o *Op, t target) bool {
 		m.Fail(o, syscall.EIO)
 		return false
 	}
-	if o.at.exists && o.at.moves(&t) {
+	if o.at.exists && (o.at.moves(&t) || o.at.full != t.full && o.flags&osdop.FullTry == 0) {
 		o.sent = false
 	}
 	o.at = t

@@ -47,6 +47,7 @@ type target struct {
 	replica bool
 	groups  uint32
 	forced  uint32 // the epoch that had it sent again
+	full    bool   // the cluster, or the pool where it goes
 	// Of watches, for which each new interval counts.
 	peering osdmap.Peering
 	flags   uint32
@@ -79,6 +80,7 @@ func locate(cur Map, o *Op) target {
 	tier(base.WriteTier, write)
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
+	t.full = cur.Flags()&osdmap.Full != 0 || pool.Flags&osdmap.PoolFull != 0
 	t.osd = t.Primary
 	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
 		t.osd, t.replica = t.Replica, true

@@ -203,12 +203,15 @@ func TestAReadThatAReplicaRefusesGoesToThePrimary(t *testing.T) {
 	}
 }
 
-// Reads and writes go to the caches of the pool that they name, unless they ignore them.
+// Reads and writes go to the caches of the pool that they name, unless they ignore them. An OSD drops what has no room there.
 func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	r := newRig(t)
 	r.next(func(f *fakeMap) {
-		f.pools[2], f.pools[3] = f.pools[pool1], f.pools[pool1]
 		p := f.pools[pool1]
+		f.pools[2] = p
+		p.Flags = osdmap.PoolFull
+		f.pools[3] = p
+		p = f.pools[2]
 		p.ReadTier, p.WriteTier = 2, 3
 		f.pools[pool1] = p
 	})
@@ -217,7 +220,7 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	} {
 		o := write(pool1)
 		o.Flags = flags
-		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.Object.Pool != pool1 {
+		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
 		}
 	}
@@ -348,31 +351,41 @@ func TestEverythingIsSentAgainWhereAMapWantsItOrOthersAreMissing(t *testing.T) {
 }
 
 // A map holds back what it pauses, and writes where the cluster or the pool that they name is full; those that may exceed it go on.
+// What goes on is sent again when that changes, unless OSDs refuse it (FullTry).
 func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
-	const read, write, try = osdop.FlagRead, osdop.FlagWrite, osdop.FlagWrite | osdop.FullTry
+	const read, write, ordered = osdop.FlagRead, osdop.FlagWrite, osdop.FlagRead | osdop.RWOrdered
+	const try, force = osdop.FlagWrite | osdop.FullTry, osdop.FlagWrite | osdop.FullForce
 	for _, c := range []struct {
 		flags uint32 // of the map
 		pool  uint64
 		op    uint32
 		want  Wait
+		again bool
 	}{
-		{osdmap.PauseReads, 0, read, WaitReads}, {osdmap.PauseReads, 0, write, WaitReply}, {osdmap.PauseWrites, 0, write, WaitWrites},
-		{osdmap.PauseWrites, 0, try, WaitWrites}, {osdmap.PauseWrites, 0, read, WaitReply}, {osdmap.Full, 0, write, WaitFull},
-		{osdmap.Full, 0, try, WaitReply}, {osdmap.Full, osdmap.PoolFull, read, WaitReply}, {0, osdmap.PoolFull, write, WaitPoolFull},
-		{0, osdmap.PoolFull | osdmap.PoolQuota, write, WaitQuota}, {0, osdmap.PoolQuota, write, WaitReply}, {0, osdmap.PoolFull, try, WaitReply},
+		{osdmap.PauseReads, 0, read, WaitReads, false}, {osdmap.PauseReads, 0, write, WaitReply, false},
+		{osdmap.PauseWrites, 0, write, WaitWrites, false}, {osdmap.PauseWrites, 0, try, WaitWrites, false},
+		{osdmap.PauseWrites, 0, read, WaitReply, false}, {osdmap.Full, 0, write, WaitFull, false}, {osdmap.Full, 0, try, WaitReply, false},
+		{osdmap.Full, 0, ordered, WaitReply, true}, {osdmap.Full, osdmap.PoolFull, read, WaitReply, true},
+		{osdmap.Full, 0, read | osdop.FullTry, WaitReply, false}, {0, osdmap.PoolFull, write, WaitPoolFull, false},
+		{0, osdmap.PoolFull | osdmap.PoolQuota, write, WaitQuota, false}, {0, osdmap.PoolQuota, write, WaitReply, false},
+		{0, osdmap.PoolFull, ordered, WaitReply, true}, {0, osdmap.PoolFull, try, WaitReply, false}, {0, osdmap.PoolFull, force, WaitReply, true},
 	} {
 		r, first := newSent(t)
 		r.reply(first, osdop.Reply{})
 		change := func(flags uint32, pool uint64) []Action {
 			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
 		}
-		change(c.flags, c.pool)
-		o := &Op{Object: first.Object, Flags: c.op}
+		before, o := &Op{Object: first.Object, Flags: c.op}, &Op{Object: first.Object, Flags: c.op}
+		r.submit(before)
+		if sent := find(change(c.flags, c.pool), Send) != nil; sent != c.again {
+			t.Errorf("%+v: what was sent before is sent again: %v", c, sent)
+		}
+		r.m.Cancel(before)
 		r.submit(o)
 		if w, _, _ := o.Status(); w != c.want {
 			t.Errorf("%+v: it waits for %q", c, w)
 		}
-		if sent := find(change(0, 0), Send) != nil; sent != (c.want != WaitReply) {
+		if sent := find(change(0, 0), Send) != nil; sent != (c.want != WaitReply || c.again) {
 			t.Errorf("%+v: sent in the end: %v", c, sent)
 		}
 	}

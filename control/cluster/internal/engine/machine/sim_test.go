@@ -95,6 +95,7 @@ type cluster struct {
 	told int        // how many of them the client has
 	// since is the epoch at which each group's interval began.
 	since map[osdmap.PG]uint32
+	full  uint32 // the epoch at which the cluster became full the last time
 
 	conns    map[*Session]int // numbers of live connections
 	last     int
@@ -203,7 +204,9 @@ func (c *cluster) change() {
 	case 5:
 		f.flags ^= osdmap.PauseReads
 	case 6:
-		f.flags ^= osdmap.Full
+		if f.flags ^= osdmap.Full; f.flags&osdmap.Full != 0 {
+			c.full = f.epoch
+		}
 	case 7: // everything is sent again
 		p := f.pools[pool1]
 		p.Resend = f.epoch
@@ -308,6 +311,9 @@ func (c *cluster) send(m *Machine, o *Op) {
 	})
 }
 
+// writes says that the operation changes its object, as the OSD finds out.
+func (o *Op) writes() bool { return o.Flags&osdop.FlagWrite != 0 || o.User != nil }
+
 // replica says that the operation may go to any OSD of its group, in any order.
 func (o *Op) replica() bool { return o.flags&osdop.AnyReplica != 0 }
 
@@ -327,8 +333,11 @@ func (c *cluster) step(calm bool) {
 	switch {
 	case n < 3 && len(c.ops) < 60:
 		o := &Op{Object: osdop.Object{Pool: pool1, Name: string(rune('a' + c.rng.IntN(6)))}, Flags: osdop.FlagWrite}
-		if n := c.rng.IntN(8); n < 3 {
-			o.Flags, o.Pick = osdop.FlagRead|[]uint32{0, osdop.BalanceReads, osdop.LocalizeReads}[n], []int{0, c.rng.Int(), Nearest}[n]
+		if n := c.rng.IntN(10); n < 5 {
+			o.Flags, o.Pick = osdop.FlagRead|[]uint32{0, osdop.BalanceReads, osdop.LocalizeReads, osdop.RWOrdered, 0}[n], []int{0, c.rng.Int(), Nearest, 0, 0}[n]
+			if n == 4 {
+				o.User = "a method of a class, which writes"
+			}
 		} else if c.rng.IntN(8) == 0 {
 			o.Flags |= osdop.FullTry
 		}
@@ -461,8 +470,11 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 	if b := c.blocked[pg]; b != nil && b.conn == m.conn {
 		return nil
 	}
+	write, name, seq := m.op.writes(), m.op.Object.Name, c.seq[m.op]
+	if ordered := write || m.op.Flags&osdop.RWOrdered != 0; ordered && !m.op.mayExceed() && m.env.Epoch < c.full || write && !m.op.mayExceed() && f.flags&osdmap.Full != 0 {
+		return nil // sent before it was full, or no room
+	}
 	r := &osdop.Reply{Attempt: m.attempt}
-	write, name, seq := m.op.Flags&osdop.FlagWrite != 0, m.op.Object.Name, c.seq[m.op]
 	if !write && c.rng.IntN(4) == 0 { // as if it were no primary; the order of the object ends there
 		r.Result = -int32(syscall.EAGAIN)
 	}
@@ -471,7 +483,7 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 	}
 	c.applied[m.tid] = true
 	c.objects[name] = append(c.objects[name], m.tid)
-	if !m.op.mayExceed() { // those that exceed may pass
+	if !m.op.mayExceed() && m.op.User == nil { // those that exceed may pass, and methods that an OSD had no room for
 		if c.latest[name] > seq || c.tids[name] > m.tid {
 			c.failf("%s: %d (%d) takes effect behind %d (%d)", name, seq, m.tid, c.latest[name], c.tids[name])
 		}
@@ -510,7 +522,7 @@ func run(t *testing.T, seed uint64) (*cluster, string) {
 		} else if err != nil && err != errCanceled {
 			c.failf("operation %d: %v", o.TID, err)
 		}
-		if n := count(c.objects[name], o.TID); over && o.Flags&osdop.FlagWrite != 0 {
+		if n := count(c.objects[name], o.TID); over && o.writes() {
 			if n > 1 || n == 0 && err == nil || n > 0 && !o.Seen() {
 				c.failf("operation %d took effect %d times, %v, seen %v", o.TID, n, err, o.Seen())
 			}
