@@ -54,7 +54,7 @@ func (s state) present() state {
 func newWorker(x *thrashed, seed uint64, i int) *worker {
 	w := &worker{thrashed: x, Rand: rand.New(rand.NewPCG(seed, uint64(i+1)))}
 	for n := range 8 {
-		p := x.pools[n%len(x.pools)].WithNamespace(pickOf(w.Rand, "", "space"))
+		p := x.pools[n%len(x.pools)].WithNamespace(pickOf(w.Rand, "", "space")).WithFlags(pickOf(w.Rand, 0, rados.OrderReads))
 		w.objects = append(w.objects, &model{Object: p.Object(fmt.Sprintf("of worker %d: %d", i, n)), coded: p.Name() == "coded"})
 	}
 	return w

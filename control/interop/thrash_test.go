@@ -55,7 +55,8 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 		long, err = time.ParseDuration(s)
 		check(t, err)
 	}
-	ctx := within(t, long+10*patience)
+	ctx, cancel := context.WithCancel(within(t, long+10*patience))
+	defer cancel()
 	// Disks in memory would forget what a killed OSD has acknowledged.
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", mons: 3, osds: 5, more: "debug ms = 0\n" +
 		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n" +
@@ -90,7 +91,14 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 	x.heal()
 	x.over.Store(true)
 	healed := time.Now()
-	workers.Wait()
+	var ended atomic.Bool
+	go func() { workers.Wait(); ended.Store(true) }()
+	if !await(2*patience, ended.Load) {
+		t.Errorf("operations do not end; the daemons say:\n%s", x.holdsUp())
+		cancel()
+		workers.Wait() // each tells what it has waited for
+		return
+	}
 	t.Logf("the workers end %v after the cluster is whole", time.Since(healed).Round(time.Millisecond))
 	done, unsent, unknown, carried, slowest := 0, 0, 0, 0, time.Duration(0)
 	for _, w := range all {
@@ -292,4 +300,19 @@ func (x *thrashed) heal() {
 		x.tell("osd", "in", strconv.Itoa(i))
 	}
 	x.awaitUp(len(x.osds))
+}
+
+// holdsUp is what the daemons say about operations that do not end.
+func (x *thrashed) holdsUp() string {
+	var all strings.Builder
+	for _, command := range []string{"health detail", "osd dump", "pg dump pgs_brief", "osd blocked-by"} {
+		out, err := tryTool(x.t, "ceph", append([]string{"--conf", x.file("ceph.conf"), "--connect-timeout", "60"}, strings.Fields(command)...)...)
+		fmt.Fprintf(&all, "%s: %v\n%s\n", command, err, out)
+	}
+	for _, d := range x.osds {
+		var ops json.RawMessage
+		err := d.command(map[string]any{"prefix": "ops"}, &ops)
+		fmt.Fprintf(&all, "%s: %v\n%s\n", d.name, err, ops)
+	}
+	return all.String()
 }
