@@ -265,8 +265,8 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 		t.Errorf("reported %v", err)
 	}
 	<-p.Core(0).done
-	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
-		t.Errorf("state %v, logged %q", st, lines.with("core"))
+	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 || !p.Core(0).Gone() {
+		t.Errorf("state %v, logged %q, gone %v", st, lines.with("core"), p.Core(0).Gone())
 	}
 }
 
@@ -381,8 +381,13 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 
 // Matrix: XC-12
 func TestWorkForAStoppedCoreIsRefused(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	last := make(chan struct{})
+	p := newPlane(t, Config{
+		Cores: 1, Driver: uring.Config{Backend: uring.Epoll},
+		Ended: func(c *Core) { c.Post(&Task{Run: func(*Core) { close(last) }}) }, // behind the last look at the mailbox
+	})
 	p.Close()
+	await(t, last)
 	if err := p.Core(0).Do(func(*Core) { t.Error("it ran") }); !errors.Is(err, ErrStopped) {
 		t.Errorf("%v", err)
 	}
