@@ -103,6 +103,7 @@ func TestTheLogSaysOnceWhyThereIsNoRing(t *testing.T) {
 func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
 	gone := p.Core(0)
+	netPair(t, gone) // it does not keep the core
 	release := block(t, gone)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -121,6 +122,12 @@ func TestARemovedCoreWaitsForItsOffloadedWork(t *testing.T) {
 	c, hold, gone := p.Core(0), make(chan struct{}), make(chan bool, 1)
 	must(t, c.call(func(c *Core) { c.Offload(func() { <-hold }, func(c *Core) { gone <- c.Gone() }) }))
 	must(t, p.Drain(c))
+	if _, err := c.Dial(deadline(t), netip.AddrPort{}, drivertest.FullListener(t, t.Cleanup), uring.SocketOptions{}); !errors.Is(err, ErrStopped) {
+		t.Errorf("it dials: %v", err)
+	}
+	if n := stats(t, c).Sockets; n != 0 {
+		t.Errorf("it has %d sockets", n)
+	}
 	for range 3 {
 		must(t, c.call(func(*Core) {}))
 	}
