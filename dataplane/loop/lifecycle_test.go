@@ -355,10 +355,17 @@ func (b *borrowed) Returned(c *Core) { c.TakeBack(b.buf) }
 // Matrix: XC-12
 func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 	for round := range 300 {
-		p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+		var mapped []*uring.Memory
+		p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}, Map: func(size int) (*uring.Memory, error) {
+			m, err := uring.Map(size)
+			mapped = append(mapped, m)
+			return m, err
+		}})
 		c := p.Core(0)
 		lent := make(chan *borrowed)
 		must(t, c.Do(func(c *Core) {
+			large, _ := c.Lend(1 << 20)
+			c.TakeBack(large)
 			b := &borrowed{}
 			b.loan.Of = b
 			b.buf, _ = c.Lend(100)
@@ -382,6 +389,9 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 		c.afterEnd.Unlock()
 		if left != 0 || chunks != 0 || back != sent {
 			t.Fatalf("round %d: %d bytes, %d chunks are lost, %d of %d loans", round, left, chunks, sent-back, sent)
+		}
+		if len(mapped) != 3 || slices.ContainsFunc(mapped, func(m *uring.Memory) bool { return m.Bytes() != nil }) {
+			t.Fatalf("round %d: of %d pieces of memory some stay mapped", round, len(mapped))
 		}
 	}
 }

@@ -104,24 +104,65 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 	}
 }
 
-// The next one in line may need less than the one that leaves, and hears of it.
+// The next one in line may need less than the one that leaves or ends, and hears of it.
 // Matrix: TH-04
 func TestASocketThatLeavesItsCoreLeavesTheLine(t *testing.T) {
-	b, th := newBed(t, nil), NewThrottle(10)
-	if !th.acquire(5, false) {
-		t.Fatal("no room")
+	for _, ends := range []bool{false, true} {
+		b, th := newBed(t, nil), NewThrottle(10)
+		if !th.acquire(5, false) {
+			t.Fatal("no room")
+		}
+		first, _ := carried(b, &lengths{})
+		second, _ := carried(b, &lengths{})
+		first.Pause(&Throttles{Bytes: th}, th, 9, false)
+		second.Pause(&Throttles{Bytes: th}, th, 3, false)
+		if b.settle(); th.Waiting() != 2 {
+			t.Fatalf("%d wait", th.Waiting())
+		}
+		left := ends
+		if ends {
+			first.Fault(ErrReset)
+		} else {
+			first.Detach(func(_ *Core, d *Detached) { left = d != nil })
+		}
+		if b.settle(); !left || second.Stopped() || th.Waiting() != 0 {
+			t.Errorf("ends %v: left: %v, the next one is stopped: %v, %d wait", ends, left, second.Stopped(), th.Waiting())
+		}
 	}
-	first, _ := carried(b, &lengths{})
-	second, _ := carried(b, &lengths{})
-	first.Pause(&Throttles{Bytes: th}, th, 9, false)
-	second.Pause(&Throttles{Bytes: th}, th, 3, false)
-	if b.settle(); th.Waiting() != 2 {
-		t.Fatalf("%d wait", th.Waiting())
+}
+
+// Unfinished frames come first, and a connection that tries in vain keeps its place.
+// Matrix: TH-04
+func TestTheLineOfAThrottleKeepsItsOrder(t *testing.T) {
+	b, th, order := newBed(t, nil), NewThrottle(10), ""
+	th.acquire(10, false)
+	wait := func(name string, begun, again bool) *waiter {
+		w := &waiter{core: b.c, need: 1, begun: begun}
+		w.task.Run = func(*Core) {
+			order += name
+			th.leave(w)
+			th.notify()
+		}
+		th.wait(w, again)
+		return w
 	}
-	var left *Detached
-	first.Detach(func(_ *Core, d *Detached) { left = d })
-	if b.settle(); left == nil || second.Stopped() || th.Waiting() != 0 {
-		t.Errorf("left: %v, the next one is stopped: %v, %d wait", left != nil, second.Stopped(), th.Waiting())
+	wait("d", false, true)
+	wait("e", false, false)
+	c := wait("c", false, false)
+	wait("f", false, false)
+	head := wait("", false, true)
+	th.leave(c) // from the middle
+	th.wait(c, true)
+	th.leave(head)
+	wait("b", false, true)
+	th.leave(wait("", false, false))
+	wait("g", false, false)
+	wait("a", true, false)
+	th.release(10)
+	b.settle()
+	wait("h", false, false) // there is room
+	if b.settle(); order != "abcdefgh" || th.Waiting() != 0 {
+		t.Errorf("they go on as %q, and %d wait", order, th.Waiting())
 	}
 }
 
@@ -212,10 +253,20 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 				if f.c.Unreserve(back); f.c.own != max(own-int32(back), 0) {
 					t.Fatalf("seed %d, step %d: %d of the reserve left of %d, with %d back", seed, step, f.c.own, own, back)
 				}
-			case f.c.Unfinished() && what == 2:
-				f.c.Complete(&one.s, rng.Int64N(f.c.bytes+1))
 			case f.c.Unfinished():
-				f.c.Abandon(&one.s)
+				bytes.finisher.Store(&one.s.waiter)
+				shared.finisher.Store(&one.s.waiter)
+				switch rng.IntN(3) {
+				case 0:
+					f.c.Yield(&one.s)
+				case 1:
+					f.c.Complete(&one.s, rng.Int64N(f.c.bytes+1))
+				default:
+					f.c.Abandon(&one.s)
+				}
+				if bytes.finisher.Load() != nil || shared.finisher.Load() != nil {
+					t.Fatalf("seed %d, step %d: no other frame may go on", seed, step)
+				}
 			case f.c.held != heldNothing && what == 0:
 				f.c.Raise(f.c.bytes + n)
 			case f.c.held != heldNothing:
