@@ -103,7 +103,7 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 			l.Peer.Addrs, l.Peer.Target, l.IO.InSeq, l.IO.Queued, l.IO.Sent, l.Frozen)))
 	case "peer":
 		p := x.conn.Life().Peer
-		return x.short(fmt.Sprintf("%v proven=%v target=%v dialled=%v near=%v", p.Entity, p.Proven, p.Target, p.Dialled, p.Near))
+		return x.short(fmt.Sprintf("%v proven=%v gid=%d target=%v dialled=%v near=%v", p.Entity, p.Proven, p.Number, p.Target, p.Dialled, p.Near))
 	case "question":
 		f := x.conn.Question(x.env.Addrs)
 		if f == nil {
