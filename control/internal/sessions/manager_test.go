@@ -126,7 +126,9 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	} {
 		m := newManager(t, func(c *Config) { c.Number = -1 })
 		s, last := m.Succeed(nil), handover.Attempts{Msgr2: 100, Msgr1: 200}
-		must(t, s.Restore(handover.Offer{Number: 5}, []handover.Session{want}, last))
+		beside := want // of another peer, which has claimed the address
+		beside.Peer.Type, beside.Peer.Dialled, beside.Peer.Proven = wire.MDS, false, false
+		must(t, s.Restore(handover.Offer{Number: 5}, []handover.Session{want, beside}, last))
 		c := s.conns[0]
 		m.lock()
 		got, attempts := recordLocked(c, dataplane.HandlerState{}), m.attemptsLocked()
