@@ -102,16 +102,36 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	c, err := m.restoreLocked(&handover.Session{Peer: session.Peer{Target: nobody(1)}})
 	must(t, err)
 	c.s.Frozen = false
-	c.beginStandbyLocked()
+	c.beginStandbyLocked(0)
 	m.unlock()
 	m.lock()
 	c.endStandbyLocked()
-	c.beginStandbyLocked()
+	c.beginStandbyLocked(0)
 	m.unlock()
 	for i, want := range []uint64{0, 1} {
 		if clock.timers[i](); m.counters.Expired != want {
 			t.Errorf("timer %d: %d sessions have ended, want %d", i+1, m.counters.Expired, want)
 		}
+	}
+}
+
+// A hand-over closes all sockets at once: peers have the time to come back before their sessions are too many.
+func TestSessionsOfAHandOverAreNotTooManyAtOnce(t *testing.T) {
+	clock := new(lateClock)
+	m := newManager(t, func(c *Config) { c.MaxStandby, c.Clock = 1, clock })
+	var list []handover.Session
+	for nonce := range uint32(3) {
+		list = append(list, handover.Session{Peer: session.Peer{Target: nobody(nonce)}, Policy: session.Policy{Server: true, Standby: true}})
+	}
+	s := m.Succeed(nil)
+	must(t, s.Restore(handover.Offer{}, list, handover.Attempts{}))
+	s.Begin()
+	before := len(m.Conns())
+	for _, over := range clock.timers {
+		over()
+	}
+	if after := len(m.Conns()); before != 3 || after != 1 {
+		t.Errorf("%d sessions at once and %d later, want 3 and 1", before, after)
 	}
 }
 
