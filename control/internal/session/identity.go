@@ -156,8 +156,8 @@ func (l *Lifecycle) MayBegin(r *Run) error {
 	switch {
 	case p.Dialled:
 		return nil
-	case p.From.IsValid() && p.From.Unmap() != p.Target.AddrPort.Addr().Unmap():
-		return fmt.Errorf("%w: no session is known at %v, which the peer has claimed from %v", ErrWrongPeer, p.Target, p.From)
+	case !p.Near:
+		return fmt.Errorf("%w: no session is known at %v, which the peer has claimed from another IP", ErrWrongPeer, p.Target)
 	case r.Env.Contested != nil && r.Env.Contested():
 		return fmt.Errorf("%w: no session is known at %v, which is somebody else's", ErrWrongPeer, p.Target)
 	}

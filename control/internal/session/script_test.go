@@ -21,7 +21,7 @@ import (
 //	messenger addrs=low seq=7       our addresses and the number of the last attempt
 //	connection policy=lossless-peer target=high
 //	                                a new connection, in state none; claimed: by a peer
-//	                                that has said that it is there
+//	                                that has said that it is there, from there
 //	socket policy=lossless-peer     an accepted socket, in state accepting
 //	show                            what the connection knows
 //	peer                            what it knows of its peer
@@ -89,7 +89,7 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 		x.conn = x.make(a)
 		l := x.conn.Life()
 		l.Once, l.Peer.Anonymous = a.has("once"), a.has("anonymous")
-		l.Peer.Target, l.Peer.Dialled = x.addr(a.str("target", "high")), !a.has("claimed")
+		l.Peer.Target, l.Peer.Dialled, l.Peer.Near = x.addr(a.str("target", "high")), !a.has("claimed"), a.has("claimed")
 		l.Peer.Addrs = wire.AddrVec{l.Peer.Target}
 		return l.State.String()
 	case "socket":
