@@ -19,8 +19,8 @@ import (
 // this session is gone.
 //
 // There is no reset event. The error is ErrUndelivered, the cause of ctx with the number of due
-// replies, or ErrClosed after an earlier end. In each case the connection is over, as after
-// MarkDown. On a core it fails with loop.ErrOnCore.
+// replies, ErrClosed after an earlier end, or ErrHandedOver if a successor has the messages. In
+// each case the connection is over, as after MarkDown. On a core it fails with loop.ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
 		return loop.ErrOnCore
@@ -87,7 +87,7 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 		return nil
 	case <-c.Closed():
-		return ErrUndelivered
+		return c.sendError(ErrUndelivered)
 	case <-ctx.Done():
 		return c.undrained(ctx)
 	}

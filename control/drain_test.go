@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Requests keep coming while the server drains: what it has answered arrives, and so
@@ -100,6 +101,19 @@ func awaitDrain(t *testing.T, ctx context.Context, c *control.Conn) {
 		}
 		return errors.Is(err, control.ErrClosed)
 	})
+}
+
+// The successor of a hand-over delivers the messages.
+func TestDrainEndsWithAHandOver(t *testing.T) {
+	ctx := deadline(t)
+	m := serveEcho(t, serverConfig(uring.Auto, 1))
+	conn := connect(t, m, peerAddr(1), wire.OSD)
+	send(t, conn, 1)
+	drained := async(func() error { return conn.Drain(ctx) })
+	awaitDrain(t, ctx, conn)
+	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1))
+	defer end(t, next)
+	wantError(t, "Drain", <-drained, control.ErrHandedOver)
 }
 
 // A session whose client is gone cannot be waited for where nobody can come.
