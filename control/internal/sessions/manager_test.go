@@ -112,7 +112,7 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	who := wire.EntityName{Type: wire.OSD, ID: "3"}
 	for _, want := range []handover.Session{
 		{
-			Peer:       session.Peer{Target: at, Dialled: true, Type: wire.OSD, Addrs: wire.AddrVec{at}, Entity: who, Number: 3, NumberKnown: true},
+			Peer:       session.Peer{Target: at, Dialled: true, Type: wire.OSD, Addrs: wire.AddrVec{nobody(9), at}, Entity: who, Number: 3, NumberKnown: true},
 			PolicyName: "one", Policy: session.Policy{Standby: true, Register: true, Supported: 1 << 60, Required: 4}, Once: true,
 			Record:        session.Record{ClientCookie: 1, ServerCookie: 2, ToldSeq: 5},
 			PeerGlobalSeq: 3, ConnectSeq: 4, Features: 6,
