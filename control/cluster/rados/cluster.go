@@ -113,7 +113,7 @@ func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
 	return nil
 }
 
-// Pools returns the names of all pools, sorted.
+// Pools returns the names of all pools in the map that the client has (WaitForLatestOSDMap), sorted.
 func (c *Cluster) Pools(ctx context.Context) ([]string, error) {
 	m, err := c.engine.WaitEpoch(ctx, 0)
 	if err != nil {

@@ -55,13 +55,13 @@ func (p Pool) RemoveSnap(ctx context.Context, name string) error {
 	return err
 }
 
-// newestSnap is LookupSnap in the newest map of the monitors, as other clients make and remove snapshots, too.
+// newestSnap is findSnap in the newest map of the monitors, as other clients make and remove snapshots, too.
 // A monitor says yes where there is nothing to do. So a request that is sent again after a lost answer succeeds.
 func (p Pool) newestSnap(ctx context.Context, name string) (Snap, error) {
 	if err := p.c.WaitForLatestOSDMap(ctx); err != nil {
 		return Snap{}, err
 	}
-	return p.LookupSnap(ctx, name)
+	return p.findSnap(ctx, name)
 }
 
 // CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.

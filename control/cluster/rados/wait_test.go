@@ -326,6 +326,7 @@ func TestAChangeOfAPoolHasTheMapBeforeAndBehindIt(t *testing.T) {
 	}{
 		"behind":   {0, 1, 1, nil, func() error { return o.Pool().CreateSnap(ctx, "snap") }},
 		"snapshot": {1, 0, 0, nil, func() error { return o.Pool().CreateSnap(ctx, "new") }},
+		"lookup":   {1, 0, 0, rados.ErrRefused, func() error { _, err := o.Pool().LookupSnap(ctx, "none"); return err }},
 		"removal":  {1, 0, 0, rados.ErrRefused, func() error { return o.Pool().RemoveSnap(ctx, "none") }},
 		"pool":     {1, 0, 0, rados.ErrRefused, func() error { _, err := c.client.CreatePool(ctx, pool); return err }},
 	} {
