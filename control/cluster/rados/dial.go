@@ -68,15 +68,18 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		config.Auth.Client, number = keys, keys.GlobalID
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
+	var m *control.Messenger
+	if err == nil {
+		m, err = control.New(config)
+	}
 	if err != nil {
+		if keys != nil {
+			keys.Wipe()
+		}
 		return nil, err
 	}
 	c := New(monitors, cfg.Options)
-	c.keys = keys
-	if c.m, err = control.New(config); err != nil {
-		return nil, err
-	}
-	c.owned = true
+	c.m, c.keys, c.owned = m, keys, true
 	if err = c.m.Start(monitors.Dispatcher(), c.Dispatcher()); err == nil {
 		err = monitors.Open(ctx, c.m)
 	}
