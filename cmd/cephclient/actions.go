@@ -72,6 +72,9 @@ var xattrs = actions[rados.Object]{
 	}},
 	{"get", "NAME", func(ctx context.Context, e env, o rados.Object, args []string) error {
 		value, err := o.Xattr(ctx, args[0])
+		if errors.Is(err, syscall.ENODATA) {
+			err = fmt.Errorf("there is no attribute %q: %w", args[0], err)
+		}
 		return show(e, value, err)
 	}},
 	{"set", "NAME VALUE", func(ctx context.Context, _ env, o rados.Object, args []string) error {
