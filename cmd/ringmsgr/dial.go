@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -176,8 +177,11 @@ func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 	}
 	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
 	advice := (&control.Error{Stage: f.Stage, Err: cause}).Advice()
-	if errors.Is(cause, control.ErrPeerType) {
+	switch {
+	case errors.Is(cause, control.ErrPeerType):
 		advice = "name its type with --peer"
+	case errors.Is(cause, cephx.ErrNoTicket):
+		advice = "monitors give tickets, for which ping and send do not ask: with cephx they reach monitors alone, cephclient reaches OSDs"
 	}
 	if advice != "" {
 		f.Error += ": " + advice

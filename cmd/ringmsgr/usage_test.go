@@ -77,8 +77,9 @@ func TestHelpIsAsDocumented(t *testing.T) {
 
 // A failure caused by a flag names the flag, without the layers between.
 func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
-	s := serve(t)
+	s, osd := serve(t), serve(t, "--name", "osd.0")
 	for _, c := range []struct{ args, says string }{
+		{"ping --auth cephx --keyring " + keysOf(t, clientKey) + " --peer osd " + osd.addr, "no valid ticket for osd: monitors give tickets"},
 		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process listens there"},
 		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},
 		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
