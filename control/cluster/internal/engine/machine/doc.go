@@ -18,7 +18,7 @@
 //     object to another group, its group another primary or the primary another place, splits or merges the
 //     group, or wants it (forced); when maps are missing in between, and when it waited while it was under way.
 //   - No operation on an object is sent while an earlier one on it waits. Those that may exceed a full
-//     pool do not wait behind those that may not.
+//     pool, and reads, do not wait behind writes that may not; reads with osdop.RWOrdered do.
 //   - An answer counts if it comes on the session of the operation and answers its last attempt.
 //
 // The files:
