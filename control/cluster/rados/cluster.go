@@ -54,7 +54,9 @@ type Cluster struct {
 }
 
 // New makes a client on a messenger of the user's, beside a client of the monitors. Its Dispatcher must
-// be among those of the messenger's Start, behind that of the monitor client; then comes Open.
+// be among those of the messenger's Start, behind that of the monitor client; then comes Open. Where an answer
+// exceeds its Receiving.Limits, as a page of an omap may exceed the defaults, the connection breaks, and the operation
+// is sent again until its context ends.
 func New(monitors *mon.Client, o Options) *Cluster {
 	if o.Location == nil {
 		host, _ := os.Hostname() // without one nothing is near

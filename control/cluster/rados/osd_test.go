@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -309,6 +310,21 @@ func TestLargeDataGoesInPieces(t *testing.T) {
 	all, failed := o.ReadAll(ctx)
 	if err != nil || failed != nil || !bytes.Equal(into[:n], content) || !bytes.Equal(all, content) || osd.asked.Load() != before+9 {
 		t.Errorf("%d and %d bytes of %d, %v, %v; %d requests", n, len(all), len(content), err, failed, osd.asked.Load()-before)
+	}
+}
+
+// An answer has what an OSD sends, which knows no bound of ours.
+func TestAnAnswerMayBeOfAnySize(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	check(t, o.WriteFull(ctx, nil))
+	size := int(frame.DefaultLimits().Data) + 1
+	osd.mu.Lock()
+	osd.content = make([]byte, size)
+	osd.mu.Unlock()
+	var op rados.ReadOp
+	all := op.Read(0, 0)
+	if _, err := o.Operate(ctx, &op); err != nil || len(all.Value) != size || osd.asked.Load() != 2 {
+		t.Errorf("%d bytes of %d, %v; %d requests", len(all.Value), size, err, osd.asked.Load())
 	}
 }
 
