@@ -2,6 +2,7 @@ package rados
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -110,9 +111,17 @@ func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
 		_, err = c.engine.WaitEpoch(ctx, epoch)
 	}
 	if err != nil {
-		return fmt.Errorf("rados: the newest osdmap: %w", err)
+		return fmt.Errorf("rados: the newest osdmap: %w", closed(err))
 	}
 	return nil
+}
+
+// closed has ErrClosed stand for the error of the monitors' client, too.
+func closed(err error) error {
+	if errors.Is(err, mon.ErrClosed) {
+		return ErrClosed
+	}
+	return err
 }
 
 // Pools returns the names of all pools in the map that the client has (WaitForLatestOSDMap), sorted.

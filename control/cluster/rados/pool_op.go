@@ -143,7 +143,7 @@ func (p Pool) change(ctx context.Context, op poolOp, what string) (snap uint64, 
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
+		return 0, fmt.Errorf("%s of pool %q: %w", what, p.name, closed(err))
 	}
 	return snap, nil
 }

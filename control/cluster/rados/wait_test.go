@@ -418,4 +418,8 @@ func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
 	}) != nil {
 		t.Errorf("half a map: %v", err)
 	}
+	check(t, client.Close())
+	if err := client.WaitForLatestOSDMap(t.Context()); !errors.Is(err, rados.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
 }
