@@ -265,6 +265,9 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 			if err := <-opened; !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v", what, err)
 			}
+			if _, err := cl.NewestOSDMap(t.Context()); !errors.Is(err, mon.ErrClosed) {
+				t.Errorf("%s: the client goes on: %v", what, err)
+			}
 			continue
 		}
 		err = soon(t, "the end of Open", opened)
