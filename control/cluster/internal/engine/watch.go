@@ -65,7 +65,7 @@ func lost(why error) error {
 	const text = "the watch is lost"
 	switch why {
 	case syscall.ENOTCONN:
-		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for its timeout: %w", why)
+		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for its timeout, or the cluster has blocklisted us: %w", why)
 	case syscall.ENOENT:
 		return fmt.Errorf(text+", as the pool was removed: %w: %w", why, syscall.ENOTCONN)
 	}
