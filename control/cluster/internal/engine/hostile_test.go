@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 )
 
 // liar is an OSD that answers anything.
@@ -166,8 +167,10 @@ func heap() uint64 {
 
 // Notifications that nobody takes are bounded in number and bytes. Those that wait when the watch is closed are for nobody.
 func TestNotificationsThatWaitAreBounded(t *testing.T) {
-	for size, most := range map[int]int{10: maxEvents, 1 << 20: maxEventBytes >> 20, 11: 0} {
-		c := startWithMap(t, Options{})
+	for size, most := range map[int]int{10: maxEvents, 1 << 20: maxEventBytes >> 20, 11: 0, maxEventBytes + 1: 1} {
+		c := startWithMap(t, Options{}, func(cfg *control.Config, _ *control.Dispatcher) {
+			cfg.Receiving.Limits = frame.Limits{Control: 1 << 20, Front: 2 * maxEventBytes}
+		})
 		var osd atomic.Pointer[control.Conn]
 		var acks atomic.Int64
 		c.do(func(conn *control.Conn, m *control.Message) bool {
