@@ -43,25 +43,21 @@ type Config struct {
 	KeyLog io.Writer
 }
 
-// limits let all answers in. OSDs and monitors do not know of ours: a larger answer would break the connection, each time
-// that its operation is sent again. By the defaults of OSDs a page of an omap has up to a gigabyte.
-func limits() frame.Limits {
-	l := frame.DefaultLimits()
-	l.Front, l.Data = math.MaxInt32, math.MaxInt32
-	return l
-}
-
 // Dial connects to a cluster. Connections are checked every 10 s, and given up after 30 s.
 func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Plane.Cores == 0 {
 		cfg.Plane.Cores = 1
 	}
+	// OSDs and monitors do not know of bounds of ours: a larger answer would break the connection, each time that its
+	// operation is sent again. By the defaults of OSDs a page of an omap has up to a gigabyte.
+	limits := frame.DefaultLimits()
+	limits.Front, limits.Data = math.MaxInt32, math.MaxInt32
 	config := control.Config{
 		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Logger: cfg.Logger,
 		Protocol:    control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression},
 		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog},
 		Timeouts:    control.Timeouts{KeepaliveEvery: 10 * time.Second, Keepalive: 30 * time.Second},
-		Receiving:   control.Receiving{Limits: limits()},
+		Receiving:   control.Receiving{Limits: limits},
 	}
 	var keys *cephx.Client
 	unproven := none.NewClient(cfg.Name) // for method none
