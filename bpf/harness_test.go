@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// patience bounds waits for things that happen at once unless broken.
-const patience = 5 * time.Second
+const patience = drivertest.Patience
 
 // mustLoad loads a program for the test, and closes it behind it. Where the
 // process may not or the kernel cannot, the test is skipped, or fails if the

@@ -11,7 +11,7 @@ import (
 )
 
 // What a kit below this package has for it, with our types.
-const patience = planetest.Patience
+const patience = drivertest.Patience
 
 var (
 	loopback = planetest.Loopback

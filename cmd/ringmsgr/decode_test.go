@@ -258,7 +258,7 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 				_, err = io.WriteString(out, lines)
 			}
 		}()
-		late := time.AfterFunc(20*time.Second, func() { _ = out.CloseWithError(errors.New("it goes on")) })
+		late := time.AfterFunc(time.Minute, func() { _ = out.CloseWithError(errors.New("it goes on")) })
 		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", "-"}); s != c.want || !late.Stop() {
 			t.Errorf("%s: status %d, want %d", name, s, c.want)
 		}

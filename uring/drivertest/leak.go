@@ -62,8 +62,8 @@ func Descriptors(t testing.TB) int {
 	return len(list)
 }
 
-// settleTime is the time for which settled waits, on a machine that has much else to do.
-var settleTime = time.Minute
+// settleTime is the time for which settled waits.
+var settleTime = Patience
 
 // settled waits until value comes down to limit, which goroutines that end and
 // memory that the kernel takes back may delay, and returns it.

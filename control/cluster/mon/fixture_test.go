@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long anything may take.
-const patience = time.Minute
+const patience = drivertest.Patience
 
 const keyringText = `
 [mon.]

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
@@ -172,7 +171,7 @@ func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 // The link stays open and brings nothing more: whoever waited for more than the first
 // wrong byte would wait for ever.
 func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), drivertest.Patience)
 	defer cancel()
 	type said struct {
 		bytes  string

@@ -30,7 +30,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-const patience = time.Minute
+const patience = drivertest.Patience
 
 // cluster is an OSD of ours that stands in the place of all OSDs of a real map, and the monitors.
 type cluster struct {
