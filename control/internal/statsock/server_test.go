@@ -36,17 +36,27 @@ func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
 func seven() (statsock.Snapshot, error) { return number{7}, nil }
 
 // ask connects, says something, and reads until the end.
-func ask(t *testing.T, path, say string) string {
-	t.Helper()
+func ask(path, say string) (string, error) {
 	c, err := net.Dial("unix", path)
-	drivertest.Must(t, err)
-	defer c.Close()
-	if _, err := io.WriteString(c, say); err != nil {
-		t.Fatal(err)
+	if err != nil {
+		return "", err
 	}
+	defer c.Close()
+	_, late := io.WriteString(c, say)
 	b, err := io.ReadAll(c)
-	drivertest.Must(t, err)
-	return string(b)
+	return string(b), errors.Join(late, err)
+}
+
+// answers wants an answer. The server does not wait for what is said: a busy machine may say it too late, and says it again.
+func answers(t *testing.T, path, say, want string) {
+	t.Helper()
+	got, err := ask(path, say)
+	for tries := 1; tries < 20 && (err != nil || got != want); tries++ {
+		got, err = ask(path, say)
+	}
+	if err != nil || got != want {
+		t.Errorf("%q: %q, %v, want %q", say, got, err, want)
+	}
 }
 
 func TestAReaderGetsTheFormThatItNames(t *testing.T) {
@@ -55,9 +65,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 	for say, want := range map[string]string{
 		"text\n": "the number is seven\n", "json\n": "{\"N\":7}\n", "": "{\"N\":7}\n", "something else\n": "{\"N\":7}\n",
 	} {
-		if got := ask(t, path, say); got != want {
-			t.Errorf("%q: %q, want %q", say, got, want)
-		}
+		answers(t, path, say, want)
 	}
 	var n number
 	if err := statsock.Read(t.Context(), path, &n); err != nil || n.N != 7 {
@@ -68,9 +76,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
 	drivertest.LeavesNothing(t)
 	path := serve(t, func() (statsock.Snapshot, error) { return nil, errors.New("no") })
-	if got := ask(t, path, "text\n"); got != "" {
-		t.Errorf("%q", got)
-	}
+	answers(t, path, "text\n", "")
 	if err := statsock.Read(t.Context(), path, &number{}); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v", err)
 	}
