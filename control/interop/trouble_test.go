@@ -3,7 +3,6 @@ package interop_test
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -70,10 +70,7 @@ func (c *unwell) waitForOSD(t *testing.T) {
 
 func (c *unwell) missMonitors(t *testing.T) {
 	ringmsgr := buildProgram(t, "ringmsgr")
-	nobody, err := net.Listen("tcp4", "127.0.0.1:0")
-	check(t, err)
-	closed := wire.Addr{Type: wire.AddrMsgr2, AddrPort: nobody.Addr().(*net.TCPAddr).AddrPort()}
-	check(t, nobody.Close())
+	closed := wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)}
 	var waiting sync.WaitGroup
 	says := func(at wire.Addr, ping string, client ...string) {
 		waiting.Go(func() {
