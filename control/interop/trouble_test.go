@@ -3,6 +3,7 @@ package interop_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,20 +50,28 @@ func TestTroublesOfAClusterAreExplained(t *testing.T) {
 }
 
 func (c *unwell) waitForOSD(t *testing.T) {
+	c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
+	c.osds[0].end(t)
+	c.awaitUp(0)
+	var waiting sync.WaitGroup
 	for _, at := range c.monAddr {
-		name := "for " + at.String()
-		c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
-		c.osds[0].end(t)
-		c.awaitUp(0)
-		_, err := c.client(t, "10s", at, "put", "data", name, c.in)
-		wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
-
-		done := make(chan error, 1)
-		go func() { _, err := c.client(t, "2m", at, "put", "data", name, c.in); done <- err }()
-		c.osds[0].restart(c.t)
-		c.awaitUp(1)
+		waiting.Go(func() {
+			_, err := c.client(t, "10s", at, "put", "data", "late", c.in)
+			wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
+		})
+	}
+	waiting.Wait()
+	done := make(chan error, len(c.monAddr))
+	for i, at := range c.monAddr {
+		go func() { _, err := c.client(t, "2m", at, "put", "data", fmt.Sprint("object ", i), c.in); done <- err }()
+	}
+	c.osds[0].restart(c.t)
+	c.awaitUp(1)
+	for range c.monAddr {
 		check(t, <-done)
-		if got := c.rados("get", name, "-"); !bytes.Equal(got, c.data) {
+	}
+	for i := range c.monAddr {
+		if got := c.rados("get", fmt.Sprint("object ", i), "-"); !bytes.Equal(got, c.data) {
 			t.Errorf("rados reads %d bytes of %d", len(got), len(c.data))
 		}
 	}
@@ -76,7 +85,9 @@ func (c *unwell) missMonitors(t *testing.T) {
 		waiting.Go(func() {
 			_, err := c.client(t, "10s", at, "status")
 			wantText(t, "status of "+at.String(), err, append(client, "gave up after 10s (--timeout)")...)
-			_, err = tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
+		})
+		waiting.Go(func() {
+			_, err := tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
 			wantText(t, "ping to "+at.String(), err, ping)
 		})
 	}
