@@ -189,10 +189,8 @@ func (x *duel) read() {
 }
 
 // isMessage is a line about a message that was delivered to the daemon, isReply one about an answer of the daemon.
-var (
-	isMessage = regexp.MustCompile(`<== \w+\.7 \S+ (\d+) ====`)
-	isReply   = regexp.MustCompile(` --> \S+ -- (mon_command_ack|command_reply)\(`)
-)
+var isMessage = regexp.MustCompile(`<== \w+\.7 \S+ (\d+) ====`)
+var isReply = regexp.MustCompile(` --> \S+ -- (mon_command_ack|command_reply)\(`)
 
 // order checks that the daemon gets our messages once each and in order.
 func (x *duel) order(line string) {

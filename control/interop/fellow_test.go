@@ -71,7 +71,7 @@ func startFellow(t *testing.T, cfg fellowConfig) *fellow {
 			return &detour{Driver: d, fellow: f}, err
 		}},
 		// A busy daemon answers late. Who ends a connection for that meets another trouble than the one that the test makes.
-		Timeouts: control.Timeouts{Handshake: 5 * time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 4 * time.Second},
+		Timeouts: control.Timeouts{Handshake: 2 * time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 2 * time.Second},
 	})
 	check(t, err)
 	count := func(n *int) {

@@ -53,18 +53,16 @@ func (c *unwell) waitForOSD(t *testing.T) {
 	c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
 	c.osds[0].end(t)
 	c.awaitUp(0)
-	var waiting sync.WaitGroup
-	for _, at := range c.monAddr {
-		waiting.Go(func() {
+	var impatient sync.WaitGroup
+	done := make(chan error, len(c.monAddr))
+	for i, at := range c.monAddr {
+		impatient.Go(func() {
 			_, err := c.client(t, "10s", at, "put", "data", "late", c.in)
 			wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
 		})
-	}
-	waiting.Wait()
-	done := make(chan error, len(c.monAddr))
-	for i, at := range c.monAddr {
 		go func() { _, err := c.client(t, "2m", at, "put", "data", fmt.Sprint("object ", i), c.in); done <- err }()
 	}
+	impatient.Wait()
 	c.osds[0].restart(c.t)
 	c.awaitUp(1)
 	for range c.monAddr {
