@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-const patience = drivertest.Patience
+// patience bounds waits for things that happen at once unless broken.
+const patience = time.Minute
 
 // mustLoad loads a program for the test, and closes it behind it. Where the
 // process may not or the kernel cannot, the test is skipped, or fails if the

@@ -28,7 +28,7 @@ import (
 const sessionTime = 90 * time.Second
 
 // patience bounds what must happen.
-const patience = drivertest.Patience
+const patience = time.Minute
 
 var must = drivertest.Must
 

@@ -11,7 +11,7 @@ import (
 )
 
 // What a kit below this package has for it, with our types.
-const patience = drivertest.Patience
+const patience = planetest.Patience
 
 var (
 	loopback = planetest.Loopback

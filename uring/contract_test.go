@@ -24,7 +24,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a random test with the `seed` that it printed")
 
-const patience = drivertest.Patience
+// patience is how long a test waits for something that must happen.
+const patience = time.Minute
 
 // backends are the drivers of this build.
 var backends = slices.Compact([]uring.Backend{uring.Flavour, uring.Epoll})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for a machine that others use")
@@ -25,7 +24,7 @@ var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for
 func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }
 
 // patience bounds each wait.
-const patience = drivertest.Patience
+const patience = time.Minute
 
 // plan has the length of a run, and the intervals of its events.
 type plan struct {

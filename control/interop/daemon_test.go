@@ -22,7 +22,7 @@ import (
 
 // patience is how long a real daemon may take for anything, on a machine that has
 // much else to do.
-const patience = drivertest.Patience
+const patience = time.Minute
 
 // daemon is a real Ceph daemon that runs as our child, in the foreground.
 type daemon struct {

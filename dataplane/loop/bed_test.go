@@ -58,7 +58,7 @@ func (b *bed) link() (*Link, *fakedriver.Sock) {
 }
 
 // What a kit below this package has for it, with our types.
-const patience = drivertest.Patience
+const patience = planetest.Patience
 
 var (
 	loopback = planetest.Loopback

@@ -29,8 +29,8 @@ type Bed struct {
 	names   int
 }
 
-// Patience is how long a test waits for what must happen, on a machine that has much else to do.
-const Patience = time.Minute
+// patience is how long a test waits for what must happen, on a machine that has much else to do.
+const patience = time.Minute
 
 // path names a new file.
 func (b *Bed) path() string {
@@ -84,7 +84,7 @@ func (b *Bed) allocate(f uring.File, off, n int64) (uint64, uring.Op) {
 // step waits once.
 func (b *Bed) step() {
 	b.t.Helper()
-	timeout := Patience
+	timeout := patience
 	if b.Step != nil {
 		b.Step()
 		timeout = 0
@@ -105,7 +105,7 @@ func (b *Bed) step() {
 func (b *Bed) await(user uint64) uring.Completion {
 	b.t.Helper()
 	for begun := time.Now(); len(b.answers[user]) == 0; b.step() {
-		if time.Since(begun) > Patience {
+		if time.Since(begun) > patience {
 			b.t.Fatalf("no answer; stats %+v", b.Driver.Stats())
 		}
 	}

@@ -63,7 +63,7 @@ func Descriptors(t testing.TB) int {
 }
 
 // settleTime is the time for which settled waits.
-var settleTime = Patience
+var settleTime = patience
 
 // settled waits until value comes down to limit, which goroutines that end and
 // memory that the kernel takes back may delay, and returns it.

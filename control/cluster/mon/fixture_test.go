@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long anything may take.
-const patience = drivertest.Patience
+const patience = time.Minute
 
 const keyringText = `
 [mon.]

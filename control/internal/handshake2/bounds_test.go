@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
@@ -171,7 +172,7 @@ func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 // The link stays open and brings nothing more: whoever waited for more than the first
 // wrong byte would wait for ever.
 func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), drivertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	type said struct {
 		bytes  string

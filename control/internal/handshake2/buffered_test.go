@@ -18,7 +18,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // buffered is an end of a connection that counts the calls that wait.
@@ -98,7 +97,7 @@ func newBufferedLink() (c, s *buffered) {
 // way. The acceptor's comes behind its last read: whoever takes the link over sends it.
 func meetBuffered(t *testing.T, c handshake.Link, s *buffered, cc ConnectConfig, ac AcceptConfig) (x, y outcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), drivertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

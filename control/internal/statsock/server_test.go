@@ -35,27 +35,19 @@ func serve(t *testing.T, take func() (statsock.Snapshot, error)) string {
 
 func seven() (statsock.Snapshot, error) { return number{7}, nil }
 
-// ask connects, says something, and reads until the end.
-func ask(path, say string) (string, error) {
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	_, late := io.WriteString(c, say)
-	b, err := io.ReadAll(c)
-	return string(b), errors.Join(late, err)
-}
-
-// answers wants an answer. The server does not wait for what is said: a busy machine may say it too late, and says it again.
-func answers(t *testing.T, path, say, want string) {
+// ask connects, says something, and wants an answer up to the end. What a busy machine says too late it says again.
+func ask(t *testing.T, path, say, want string) {
 	t.Helper()
-	got, err := ask(path, say)
-	for tries := 1; tries < 20 && (err != nil || got != want); tries++ {
-		got, err = ask(path, say)
-	}
-	if err != nil || got != want {
-		t.Errorf("%q: %q, %v, want %q", say, got, err, want)
+	for tries := 1; ; tries++ {
+		c, err := net.Dial("unix", path)
+		drivertest.Must(t, err)
+		_, late := io.WriteString(c, say)
+		got, err := io.ReadAll(c)
+		if err = errors.Join(late, err, c.Close()); err == nil && string(got) == want {
+			return
+		} else if tries == 20 {
+			t.Fatalf("%q: %q, %v, want %q", say, got, err, want)
+		}
 	}
 }
 
@@ -65,7 +57,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 	for say, want := range map[string]string{
 		"text\n": "the number is seven\n", "json\n": "{\"N\":7}\n", "": "{\"N\":7}\n", "something else\n": "{\"N\":7}\n",
 	} {
-		answers(t, path, say, want)
+		ask(t, path, say, want)
 	}
 	var n number
 	if err := statsock.Read(t.Context(), path, &n); err != nil || n.N != 7 {
@@ -76,7 +68,7 @@ func TestAReaderGetsTheFormThatItNames(t *testing.T) {
 func TestAReaderOfAFailedSnapshotIsHungUpOn(t *testing.T) {
 	drivertest.LeavesNothing(t)
 	path := serve(t, func() (statsock.Snapshot, error) { return nil, errors.New("no") })
-	answers(t, path, "text\n", "")
+	ask(t, path, "text\n", "")
 	if err := statsock.Read(t.Context(), path, &number{}); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v", err)
 	}

@@ -20,6 +20,9 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
+// Patience is how long a test waits for what must happen.
+const Patience = time.Minute
+
 // Loopback is an address to listen at, with any port.
 var Loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
@@ -68,7 +71,7 @@ func Start[P interface{ Close() error }](t testing.TB, engine uring.Backend, ope
 
 // Deadline is a context that ends a test which hangs.
 func Deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), drivertest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -92,7 +95,7 @@ func LinkPair[L any, N interface {
 	drivertest.Must(t, err)
 	select {
 	case accepted = <-got:
-	case <-time.After(drivertest.Patience):
+	case <-time.After(Patience):
 		t.Fatal("nothing accepted")
 	}
 	drivertest.Must(t, l.Close())
@@ -164,7 +167,7 @@ func (b *Bed) During(f func() error) error {
 // TurnUntil turns the core until done says so, and then until it rests.
 func (b *Bed) TurnUntil(done func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(drivertest.Patience); !done(); b.Settle() {
+	for end := time.Now().Add(Patience); !done(); b.Settle() {
 		if time.Now().After(end) {
 			b.t.Fatal("the call does not end")
 		}

@@ -30,7 +30,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-const patience = drivertest.Patience
+const patience = time.Minute
 
 // cluster is an OSD of ours that stands in the place of all OSDs of a real map, and the monitors.
 type cluster struct {

@@ -217,7 +217,7 @@ func TestAMonitorThatAnswersWithNonsenseIsNotAskedAtOnce(t *testing.T) {
 	c.wrong.Store(true)
 	c.publish()
 	r, n, begun := c.read(1), int64(0), time.Now()
-	r.Target.Pool = 1 << 30 // no map has it
+	r.Target.Pool = 1 << 30                                                    // no map has it
 	for long := 300 * time.Millisecond; n == 0 && long < patience; long *= 4 { // it may end before anybody is asked
 		ctx, cancel := context.WithTimeout(t.Context(), long)
 		if _, err := c.e.Do(ctx, r, r.Ops, nil); !errors.Is(err, context.DeadlineExceeded) {
