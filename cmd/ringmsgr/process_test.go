@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,6 +82,28 @@ func TestAServerThatIsStoppedNowAndThenServesOn(t *testing.T) {
 				t.Errorf("send says %+v", report)
 			}
 		})
+	}
+}
+
+// A terminal that is closed sends SIGHUP more than once. A process that is to outlive its terminal, as by nohup, goes on.
+func TestAServerEndsInGoodOrderWhenItsTerminalIsClosed(t *testing.T) {
+	defer signal.Reset(syscall.SIGHUP)
+	for _, outlives := range []bool{true, false} {
+		if signal.Ignore(syscall.SIGHUP); !outlives { // which the program inherits
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
+		server, at := spawnServe(t, "")
+		for range 10_000 { // so that some come while it ends
+			server.Signal(syscall.SIGHUP)
+		}
+		if outlives {
+			reported(t, spawnSend(t, at, "--messages 10"))
+			server.Signal(syscall.SIGTERM)
+		}
+		if end := decode[served](t, result{stdout: server.Line() + "\n"}); !end.Drained {
+			t.Errorf("it ended with %+v", end)
+		}
+		server.Want(cli.OK)
 	}
 }
 

@@ -19,10 +19,18 @@ import (
 )
 
 // Main is the main of a program: it calls run with the arguments, and exits with the status
-// that run returns. ctx ends with SIGINT or SIGTERM; a second one kills.
+// that run returns. ctx ends with SIGINT, SIGTERM or SIGHUP; a second SIGINT or SIGTERM kills. A
+// program that is to ignore SIGHUP, as nohup says, goes on.
 func Main(run func(ctx context.Context, args []string) int) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP) // a terminal that is closed sends two: its shell, and the kernel
+		stop()
+	})
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
