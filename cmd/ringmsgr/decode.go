@@ -87,7 +87,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		in = f
 	}
 	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
-	r := bufio.NewReaderSize(in, 64<<10)
+	r := bufio.NewReaderSize(cli.Input(ctx, in), 64<<10)
 	whole := true          // the recording did not end within a packet
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
@@ -99,7 +99,10 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	default:
 		err = d.trace(ctx, r)
 	}
-	if err == nil && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		err = nil // the user has seen enough
+	case err == nil:
 		err = d.doubt(whole)
 	}
 	if err != nil {

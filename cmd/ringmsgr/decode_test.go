@@ -242,20 +242,25 @@ func FuzzRecording(f *testing.F) {
 	})
 }
 
-// A trace without end is read until its output is not taken, or the user interrupts.
+// A trace without end is read until its output is not taken, or the user interrupts, also while nothing comes.
 func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {
 		ctx    context.Context
+		stdin  string // again and again
 		stdout io.Writer
 		want   int
-	}{"reader": {t.Context(), clitest.Full{}, cli.Failed}, "context": {over, io.Discard, cli.OK}} {
+	}{
+		"reader":  {t.Context(), lines, clitest.Full{}, cli.Failed},
+		"context": {over, lines, io.Discard, cli.OK},
+		"silence": {over, "", io.Discard, cli.OK},
+	} {
 		in, out := io.Pipe()
 		go func() {
-			for err := error(nil); err == nil; {
-				_, err = io.WriteString(out, lines)
+			for err := error(nil); err == nil && c.stdin != ""; {
+				_, err = io.WriteString(out, c.stdin)
 			}
 		}()
 		late := time.AfterFunc(20*time.Second, func() { _ = out.CloseWithError(errors.New("it goes on")) })

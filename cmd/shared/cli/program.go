@@ -34,6 +34,18 @@ func Main(run func(ctx context.Context, args []string) int) {
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
+// Input is an input of a program. A read that waits ends with ctx, also where one of r goes on to
+// wait, as for a pipe. From the call on, all of r is read.
+func Input(ctx context.Context, r io.Reader) io.Reader {
+	in, out := io.Pipe()
+	go func() {
+		_, err := io.Copy(out, r)
+		_ = out.CloseWithError(err) // nil stands for io.EOF
+	}()
+	context.AfterFunc(ctx, func() { _ = out.CloseWithError(context.Cause(ctx)) })
+	return in
+}
+
 // ErrReported is the error of a command that has told the user about its failure.
 var ErrReported = errors.New("failed")
 
