@@ -137,6 +137,8 @@ func (r *reader) next() (segment, error) {
 			return segment{}, io.EOF
 		case err != nil:
 			return segment{}, damaged(err)
+		case info.Timestamp.Year() < 0, info.Timestamp.Year() > 9999: // which a record, in JSON, cannot have
+			return segment{}, damaged(fmt.Errorf("a packet of the year %d", info.Timestamp.Year()))
 		}
 		link := r.link
 		if len(info.AncillaryData) > 0 {
