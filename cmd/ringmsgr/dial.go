@@ -43,27 +43,9 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	return m, nil
 }
 
-// attemptGrace is the time beyond the limit for the result of an attempt, on a machine that is
-// short of CPU time.
+// attemptGrace is the time beyond --timeout for the result of the only attempt of a connection, which names the
+// stage that it reached, on a machine that is short of CPU time.
 const attemptGrace = 2 * time.Second
-
-// waitReady waits until c is ready or over. once: c makes a single attempt, whose error may come a little
-// after the deadline of ctx.
-func waitReady(ctx context.Context, c *control.Conn, once bool) error {
-	limit, ok := ctx.Deadline()
-	if !once || !ok {
-		return c.WaitReady(ctx)
-	}
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel(context.Cause(ctx)) // the user's wish, not the deadline
-		}
-	})()
-	late, end := context.WithDeadline(late, limit.Add(attemptGrace))
-	defer end()
-	return c.WaitReady(late)
-}
 
 // peerReport is the "peer" object of the JSON.
 type peerReport struct {

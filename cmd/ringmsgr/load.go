@@ -80,12 +80,14 @@ func lost(c *control.Conn, err error) {
 // connect waits for all connections. Lossy ones share a messenger, so that they
 // cannot be found by their address, and do not repeat an attempt.
 func (l *load) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.s.Timeout)
-	defer cancel()
+	limit := l.s.Timeout
 	var opts []control.ConnectOption
 	if l.policy.Lossy {
+		limit += attemptGrace
 		opts = append(opts, control.Anonymous(), control.Once())
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for i := range l.s.conns {
 		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.s.peer, opts...)
 		if err != nil {
@@ -98,7 +100,7 @@ func (l *load) connect(ctx context.Context) error {
 		l.conns = append(l.conns, c)
 	}
 	for _, c := range l.conns {
-		if err := waitReady(ctx, c, l.policy.Lossy); err != nil {
+		if err := c.WaitReady(ctx); err != nil {
 			return err
 		}
 	}
