@@ -165,12 +165,16 @@ func (o *sessionOptions) client(
 		return err
 	}
 	cfg.Timeouts.Handshake = o.Timeout - o.Timeout/20 // its error names the stage that an attempt reached
+	if cfg.Default == nil { // whatever we call ourselves: a mon would not dial a mon
+		p := control.LossyClient()
+		cfg.Default = &p
+	}
 	to, err := o.target(ctx, e, args)
 	failed, ok := errors.AsType[*control.Error](err)
 	switch {
 	case ok:
 		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
-	case err == nil && cfg.Default != nil && cfg.Default.Server:
+	case err == nil && cfg.Default.Server:
 		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
 	case err == nil:
 		err = run(ctx, e, cfg, to)

@@ -39,7 +39,7 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 			}
 			_, bare, _ := strings.Cut(v1, ":")
 			for _, c := range []struct{ flags, at, protocol string }{
-				{"--rev 0", v2, "msgr2.0"}, {"--rev 1", v2, "msgr2.1"}, {"", v1, "msgr1"}, {"--proto v1", bare, "msgr1"},
+				{"--rev 0", v2, "msgr2.0"}, {"--rev 1 --name mon.b", v2, "msgr2.1"}, {"", v1, "msgr1"}, {"--proto v1", bare, "msgr1"},
 			} {
 				args := strings.Fields("ping --json --peer osd --count 7 --backend " + backend + " " + c.flags + " " + c.at)
 				r := ringmsgr(t, args...).want(t, cli.OK)
