@@ -206,7 +206,8 @@ func statsError(path string, err error) error {
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
 	}
-	return fmt.Errorf("no statistics at %s: %s", path, cli.Cause(err))
+	why := strings.TrimPrefix(cli.Cause(err).Error(), fmt.Sprintf("%v: %s: ", control.ErrStats, path))
+	return fmt.Errorf("no statistics at %s: %s", path, why)
 }
 
 // gone says whether no process serves a Unix socket any more.

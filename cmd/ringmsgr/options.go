@@ -165,7 +165,7 @@ func (o *sessionOptions) client(
 		return err
 	}
 	cfg.Timeouts.Handshake = o.Timeout - o.Timeout/20 // its error names the stage that an attempt reached
-	if cfg.Default == nil { // whatever we call ourselves: a mon would not dial a mon
+	if cfg.Default == nil {                           // whatever we call ourselves: a mon would not dial a mon
 		p := control.LossyClient()
 		cfg.Default = &p
 	}

@@ -146,11 +146,21 @@ func TestTopFindsAProcessByItsNumber(t *testing.T) {
 	}
 }
 
-// A process of another user ends the connection without an answer.
-func TestTopOfAnotherUserSaysWhoIsAnswered(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stats")
-	clitest.Listen(t, "unix", path, func(net.Conn) {})
-	if r := ringmsgr(t, "top", "--once", path).want(t, cli.Failed); !strings.Contains(r.stderr, "answers its own user and root alone") {
-		t.Errorf("%s", r.stderr)
+func TestTopSaysWhyThereAreNoStatistics(t *testing.T) {
+	for _, c := range []struct {
+		process  func(c net.Conn)
+		patience time.Duration
+		says     string
+	}{
+		{func(net.Conn) {}, time.Minute, "the process answers its own user and root alone"}, // of another user
+		{says("nonsense"), time.Minute, ": invalid character"},
+		{says(""), 50 * time.Millisecond, ": no answer within 50ms"},
+	} {
+		path := filepath.Join(t.TempDir(), "stats")
+		clitest.Listen(t, "unix", path, c.process)
+		err := (&top{once: true, every: 1, patience: c.patience}).run(t.Context(), env{}, []string{path})
+		if err == nil || !strings.HasPrefix(err.Error(), "no statistics at "+path+": ") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "control:") {
+			t.Errorf("%v, want %q", err, c.says)
+		}
 	}
 }
