@@ -173,11 +173,7 @@ func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 
 // bindError names the address that cannot be bound, and the remedy.
 func (l *listenFlag) bindError(err error) error {
-	where := l.addrs.String()
-	if len(l.addrs) == 1 {
-		where = l.addrs[0].String()
-	}
-	text := fmt.Sprintf("--listen %s: %s", where, cli.Cause(err))
+	text := fmt.Sprintf("--listen %s: %s", strings.Join(l.texts, ", "), cli.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"

@@ -122,7 +122,6 @@ func (l *load) transfer(ctx context.Context) (err error) {
 		}
 	})
 	go l.watch(ctx)
-	begin := time.Now()
 	var all sync.WaitGroup
 	for _, lane := range l.lanes {
 		total := s.messages / uint64(s.conns)
@@ -132,9 +131,8 @@ func (l *load) transfer(ctx context.Context) (err error) {
 		all.Go(func() { lane.calls, lane.err = cli.Loop(s.depth, total, s.duration, lane.begin) })
 	}
 	all.Wait()
-	l.elapsed = time.Since(begin)
 	for _, lane := range l.lanes {
-		err = cmp.Or(err, lane.err)
+		l.elapsed, err = max(l.elapsed, lane.calls.Took), cmp.Or(err, lane.err)
 	}
 	return err
 }
