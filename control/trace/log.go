@@ -41,15 +41,21 @@ type Options struct {
 // All methods may be called by any goroutine.
 type Log struct {
 	opt     Options
-	queue   chan Record
-	dropped atomic.Uint64
+	queue   chan entry
 	sockets atomic.Uint64 // number of the last socket, over all messengers
 	done    chan struct{}
 
-	mu     sync.RWMutex // put holds it for reading
+	mu     sync.Mutex
 	closed bool
+	lost   uint64 // records that found no room behind the last one in the queue
 
 	out rotating // of the writing goroutine
+}
+
+// entry is a record in the queue.
+type entry struct {
+	Record
+	lost uint64 // number of records before it that found no room
 }
 
 var _ probe.Tracer = (*Log)(nil)
@@ -67,7 +73,7 @@ func Create(path string, opt Options) (*Log, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{})}
+	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{})}
 	l.out = rotating{path: path, most: opt.MaxBytes}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		if st.Size() > 0 {
@@ -112,34 +118,35 @@ func (l *Log) Trace(s probe.TracedSocket) probe.Tap {
 
 // put queues a record, or counts it as lost.
 func (l *Log) put(r Record) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.closed {
 		return
 	}
 	select {
-	case l.queue <- r:
+	case l.queue <- entry{r, l.lost}:
+		l.lost = 0
 	default:
-		l.dropped.Add(1)
+		l.lost++
 	}
 }
 
 // write is the goroutine that owns the file.
 func (l *Log) write() {
 	defer close(l.done)
-	for r := range l.queue {
-		l.writeLost(r.Time)
-		l.out.record(&r)
+	for e := range l.queue {
+		l.writeLost(e.Time, e.lost)
+		l.out.record(&e.Record)
 		if len(l.queue) == 0 {
 			l.out.flush()
 		}
 	}
-	l.writeLost(l.opt.Now())
+	l.writeLost(l.opt.Now(), l.lost) // which nobody changes any more
 	l.out.close()
 }
 
-func (l *Log) writeLost(at time.Time) {
-	if n := l.dropped.Swap(0); n > 0 {
+func (l *Log) writeLost(at time.Time, n uint64) {
+	if n > 0 {
 		l.out.record(&Record{Time: at, Event: Lost, Count: n, Error: "the queue for the file was full"})
 	}
 }
