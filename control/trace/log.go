@@ -23,6 +23,8 @@ const (
 	queueRecords = 16 << 10
 	// defaultMaxBytes is the bound of a trace file.
 	defaultMaxBytes = 64 << 20
+	// closeTime bounds the time that the reader of a pipe has at the end.
+	closeTime = 5 * time.Second
 )
 
 // Options of a Log. The zero value is a good default.
@@ -40,10 +42,12 @@ type Options struct {
 // Log writes the frames of the messengers that have it as their Config.Diagnostics.Tracer to a file.
 // All methods may be called by any goroutine.
 type Log struct {
-	opt     Options
-	queue   chan entry
-	sockets atomic.Uint64 // number of the last socket, over all messengers
-	done    chan struct{}
+	opt      Options
+	queue    chan entry
+	sockets  atomic.Uint64 // number of the last socket, over all messengers
+	done     chan struct{}
+	pipe     *os.File      // the first file, which is the only one of a pipe
+	patience time.Duration // of Close, with a pipe that nobody reads
 
 	mu     sync.Mutex
 	closed bool
@@ -73,7 +77,7 @@ func Create(path string, opt Options) (*Log, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{})}
+	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{}), patience: closeTime}
 	l.out = rotating{path: path, most: opt.MaxBytes}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		if st.Size() > 0 {
@@ -88,17 +92,19 @@ func Create(path string, opt Options) (*Log, error) {
 	if err := l.out.open(); err != nil {
 		return nil, err
 	}
+	l.pipe = l.out.file
 	go l.write()
 	return l, nil
 }
 
-// Close writes the queued records and closes the file. It returns the first error of the
+// Close writes the queued records and closes the file; a pipe has 5 s for that. It returns the first error of the
 // file: later records were not written.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
 		close(l.queue)
+		_ = l.pipe.SetWriteDeadline(time.Now().Add(l.patience)) // no other file has one
 	}
 	l.mu.Unlock()
 	<-l.done
@@ -314,7 +320,8 @@ func openOwn(path string, again bool) (*os.File, error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return file, err
 	}
-	if file, err = os.OpenFile(path, flags, 0); err != nil {
+	// The open of a pipe, which another user may have made, does not wait for a reader.
+	if file, err = os.OpenFile(path, flags|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
 	named, err := os.Lstat(path)
