@@ -209,7 +209,7 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 func records(p []byte, keys *trace.Keys) (all []trace.Record) {
 	j := traffic.NewJudge()
 	opt := trace.StreamOptions{Keys: keys, Cut: 16, Emit: func(r trace.Record) { all = append(append(all, r), j.Look(&r)...) }}
-	_, _ = traffic.Read(bytes.NewReader(p), opt, func() bool { return true })
+	_, _ = traffic.Read(bytes.NewReader(p), opt)
 	return all
 }
 

@@ -333,7 +333,7 @@ func TestALengthThatNoPacketHasDoesNotStopTheAssembler(t *testing.T) {
 	file := pcapOf(binary.LittleEndian, layers.LinkTypeRaw, 3<<30, at(9, 43), at(9+1<<30, 43), at(12, 0))
 	done := make(chan error, 1)
 	go func() {
-		whole, err := Read(bytes.NewReader(file), trace.StreamOptions{Emit: func(trace.Record) {}}, func() bool { return true })
+		whole, err := Read(bytes.NewReader(file), trace.StreamOptions{Emit: func(trace.Record) {}})
 		if err == nil && !whole {
 			err = io.ErrUnexpectedEOF
 		}
