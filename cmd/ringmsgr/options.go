@@ -109,6 +109,8 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
+	// For a moment the kernel keeps the listeners of a process with a ring that was killed.
+	cfg.Binding.Retries, cfg.Binding.RetryDelay = 20, 100*time.Millisecond
 	if o.via.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) { return openDetour(cfg.Plane.Driver, o.via) }
 	}

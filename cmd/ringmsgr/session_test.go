@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
@@ -102,6 +103,14 @@ func TestAnAddressMayBeAHostName(t *testing.T) {
 			t.Errorf("%s says %s", command, r.stdout)
 		}
 	}
+}
+
+// For example that of a process that was killed, which the kernel gives back a little later.
+func TestServeWaitsForItsAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	time.AfterFunc(100*time.Millisecond, func() { _ = l.Close() })
+	serve(t, "--listen", l.Addr().String())
 }
 
 func TestLossyConnectionsShareCores(t *testing.T) {
