@@ -39,9 +39,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}), stdout, stderr, args)
 }
 
-// errOrphaned ends a run after the go command has ended.
-var errOrphaned = errors.New("the go command that started this was ended")
-
 // watchGoTool cancels when the go tool that runs this program ends: "go run"
 // does not pass on the signals that end it, and the user means both.
 func watchGoTool(ctx context.Context, cancel context.CancelCauseFunc) {
@@ -56,7 +53,7 @@ func watchGoTool(ctx context.Context, cancel context.CancelCauseFunc) {
 		select {
 		case <-tick.C:
 			if os.Getppid() != parent {
-				cancel(errOrphaned)
+				cancel(errors.New("the go command that started this was ended"))
 				return
 			}
 		case <-ctx.Done():
