@@ -72,9 +72,10 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 	defer in.Close()
 	done := e.meter(func() int64 { return size })
 	defer done.close()
+	input := cli.Input(ctx, in)
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still
-		n, err := io.ReadFull(in, piece)
+		n, err := io.ReadFull(input, piece)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
 			return err
@@ -170,7 +171,7 @@ func stat(ctx context.Context, e env, o rados.Object, _ []string) error {
 // remove removes all that it can.
 func remove(ctx context.Context, e env, p rados.Pool, names []string) error {
 	if len(names) == 1 && names[0] == "-" {
-		text, err := io.ReadAll(e.stdin)
+		text, err := io.ReadAll(cli.Input(ctx, e.stdin))
 		if err != nil {
 			return err
 		}

@@ -109,6 +109,16 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	}
 }
 
+func TestAPutOfASilentPipeEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in, out := io.Pipe()
+	defer out.Close()
+	if err := (env{stdin: in}).copyFrom(ctx, "-", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
 	calls, _ := cli.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
