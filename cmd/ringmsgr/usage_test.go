@@ -82,6 +82,7 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process listens there"},
 		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},
 		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
+		{"serve --stats /dev/null", "--stats /dev/null: listen on /dev/null: it is there, and no socket"},
 		{"serve --handover /nonexistent/x", "--handover /nonexistent/x: no such file or directory"},
 		{"serve --take-over /nonexistent/x", "--take-over /nonexistent/x: no such file or directory"},
 		{"top --once /nonexistent/x", "no statistics at /nonexistent/x: no such file or directory: does"},

@@ -23,8 +23,6 @@ const (
 	queueRecords = 16 << 10
 	// defaultMaxBytes is the bound of a trace file.
 	defaultMaxBytes = 64 << 20
-	// closeTime bounds the time that the reader of a pipe has at the end.
-	closeTime = 5 * time.Second
 )
 
 // Options of a Log. The zero value is a good default.
@@ -77,7 +75,7 @@ func Create(path string, opt Options) (*Log, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{}), patience: closeTime}
+	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{}), patience: 5 * time.Second}
 	l.out = rotating{path: path, most: opt.MaxBytes}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		if st.Size() > 0 {
