@@ -139,8 +139,8 @@ func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
 		// failure.
 		_ = d.armWake()
 	}
-	if len(d.early) > 0 {
-		timeout = 0 // they came while room was made for the poll
+	if len(d.early) > 0 || len(d.again) > 0 {
+		timeout = 0 // they came while room was made for requests
 	}
 	errno := d.enter(timeout)
 	d.reap(&d.out)
