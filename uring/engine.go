@@ -473,7 +473,10 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	}
 	o := e.ops.get(op)
 	o.file = fileRequest{off: r.Off, length: r.Length, grain: int32(f.align.Offset)}
-	if r.Durable {
+	switch {
+	case r.Kind == KindSync:
+		o.file.off, o.file.length = 0, 0 // of all writes, wherever they are
+	case r.Kind == KindWrite && r.Durable:
 		o.file.flags = unix.RWF_DSYNC
 	}
 	if r.Kind.transfers() && r.Vec.Size() == 0 {
