@@ -259,8 +259,10 @@ func TestOperationsOnNothingFail(t *testing.T) {
 		}
 		r.d.EndWriting(none)
 		r.d.Close(none)
-		if _, err := r.d.Adopt(-1); err == nil {
-			t.Error("Adopt of -1")
+		for fd, want := range map[int]unix.Errno{-1: unix.EBADF, r.listen(loopback, uring.ListenOptions{}).FD(): unix.EEXIST} {
+			if _, err := r.d.Adopt(fd); !errors.Is(err, want) {
+				t.Errorf("descriptor %d is adopted, want %v: %v", fd, want, err)
+			}
 		}
 		if cs, err := r.d.Wait(time.Millisecond); err != nil || len(cs) != 0 {
 			t.Fatalf("Wait: %v, %v", cs, err)

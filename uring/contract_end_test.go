@@ -186,17 +186,16 @@ func TestClosedDriverIsHarmless(t *testing.T) {
 		s, _ := r.plain()
 		_, op := r.ready(s)
 		r.closeDriver()
-		if _, err := r.d.Wait(0); err == nil {
-			t.Error("Wait after CloseDriver")
-		}
-		if _, err := r.d.Arm(uring.KindReady, s, 1); err == nil {
-			t.Error("Ready after CloseDriver")
-		}
-		if _, err := r.d.Listen(loopback, uring.ListenOptions{}); err == nil {
-			t.Error("Listen after CloseDriver")
-		}
-		if _, _, err := r.d.Connect(netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), uring.SocketOptions{}, 1); err == nil {
-			t.Error("Connect after CloseDriver")
+		_, wait := r.d.Wait(0)
+		_, arm := r.d.Arm(uring.KindReady, s, 1)
+		_, _, send := r.d.Send(s, r.vec([]byte("x")), 1, 0)
+		_, listen := r.d.Listen(loopback, uring.ListenOptions{})
+		_, _, connect := r.d.Connect(netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), uring.SocketOptions{}, 1)
+		_, adopt := r.d.Adopt(s.FD())
+		for i, err := range []error{wait, arm, send, listen, connect, adopt} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("call %d after CloseDriver: %v", i, err)
+			}
 		}
 		r.d.Cancel(op)
 		r.d.Close(s)

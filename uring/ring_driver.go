@@ -133,7 +133,7 @@ func (d *ringDriver) release(kept bool) error {
 
 // turn implements engineRest.
 func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
-	if !d.wakeArmed && d.state == stateOpen {
+	if !d.wakeArmed && !d.closed {
 		// The kernel ends a multishot poll whose answer finds the completion
 		// queue full. A new poll reports missed events at once. d.err has its
 		// failure.

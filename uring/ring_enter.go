@@ -205,7 +205,7 @@ func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
 		return
 	}
 	d.wakeArmed = flags&cqeMore != 0
-	if d.state == stateOpen {
+	if !d.closed {
 		d.wake.lower()
 		d.woken = true
 		d.stats.Wakes++
