@@ -223,7 +223,7 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 			return nil, fmt.Errorf("set up ring: %w", err)
 		case errno == unix.EINVAL && flags&setupNoSQArray != 0:
 			flags &^= setupNoSQArray
-			set.tried(featureNoSQArray, errOldKernel)
+			set.tried(featureNoSQArray, errNoSQArray)
 		case errno == unix.ENOMEM && n > minEntries:
 			n /= 2
 		default:

@@ -28,10 +28,13 @@ type ring struct {
 	until    unix.Timespec // for the kernel to read
 }
 
+// errNoSQArray is the reason why a ring has an array of its requests.
+var errNoSQArray = errors.New("giouring writes the array all the same")
+
 // newRing makes one attempt with exactly these flags.
 func newRing(entries, completions, flags uint32) (*ring, error) {
 	if flags&setupNoSQArray != 0 {
-		return nil, unix.EINVAL // the package writes the array all the same
+		return nil, unix.EINVAL
 	}
 	// Params is the kernel's structure, with fields that only it can set.
 	p := ringParams{flags: flags | setupCQSize, cqEntries: completions}
