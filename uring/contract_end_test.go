@@ -249,23 +249,30 @@ func TestADetachedSocketGoesOnWhereItIsAdopted(t *testing.T) {
 
 // Events that nobody asked for do not end a Wait.
 func TestWaitReturnsNotBeforeACompletionOrItsTimeout(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		write(t, conn, []byte("nobody asked"))
-		for _, timeout := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30 * time.Millisecond} {
-			start := time.Now()
-			if n := r.step(timeout); n != 0 {
-				t.Fatalf("%d completions", n)
+	for _, cfg := range []uring.Config{{}, uring.Without(uring.Config{}, uring.FeaturePwait2)} {
+		overDrivers(t, cfg, func(t *testing.T, r *rig) {
+			s, conn := r.plain()
+			write(t, conn, []byte("nobody asked"))
+			for _, timeout := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30 * time.Millisecond} {
+				start := time.Now()
+				if n := r.step(timeout); n != 0 {
+					t.Fatalf("%d completions", n)
+				}
+				if took := time.Since(start); took < timeout {
+					t.Fatalf("Wait(%v) returned after %v", timeout, took)
+				}
 			}
-			if took := time.Since(start); took < timeout {
-				t.Fatalf("Wait(%v) returned after %v", timeout, took)
+			if n := r.d.Stats().InFlight; n != 1 { // the accept
+				t.Fatalf("%d operations in flight, want 1", n)
 			}
-		}
-		if n := r.d.Stats().InFlight; n != 1 { // the accept
-			t.Fatalf("%d operations in flight, want 1", n)
-		}
-		r.d.Close(s)
-	})
+			time.AfterFunc(10*time.Millisecond, r.d.Wake)
+			r.step(-1)
+			if n := r.d.Stats().Enters; n > 20 {
+				t.Errorf("%d system calls for 6 waits", n)
+			}
+			r.d.Close(s)
+		})
+	}
 }
 
 func TestWakeBeforeWait(t *testing.T) {
