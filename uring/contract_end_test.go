@@ -253,6 +253,8 @@ func TestWaitReturnsNotBeforeACompletionOrItsTimeout(t *testing.T) {
 		overDrivers(t, cfg, func(t *testing.T, r *rig) {
 			s, conn := r.plain()
 			write(t, conn, []byte("nobody asked"))
+			r.settle()
+			submitted := r.d.Stats().Submitted
 			for _, timeout := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30 * time.Millisecond} {
 				start := time.Now()
 				if n := r.step(timeout); n != 0 {
@@ -267,8 +269,8 @@ func TestWaitReturnsNotBeforeACompletionOrItsTimeout(t *testing.T) {
 			}
 			time.AfterFunc(10*time.Millisecond, r.d.Wake)
 			r.step(-1)
-			if n := r.d.Stats().Enters; n > 20 {
-				t.Errorf("%d system calls for 6 waits", n)
+			if st := r.d.Stats(); st.Enters > 20 || st.Submitted != submitted {
+				t.Errorf("%d system calls for 6 waits, with %d requests", st.Enters, st.Submitted-submitted)
 			}
 			r.d.Close(s)
 		})
@@ -415,8 +417,8 @@ func TestStatsCount(t *testing.T) {
 		if end.InFlight != 0 {
 			t.Errorf("InFlight %d at the end", end.InFlight)
 		}
-		if got := end.Submitted - start.Submitted; got < 3 {
-			t.Errorf("Submitted %d for three requests", got)
+		if got := end.Submitted - start.Submitted; got < 3 || got > 10 || end.SQFull != 0 {
+			t.Errorf("Submitted %d for three requests and their ends, SQFull %d", got, end.SQFull)
 		}
 		if end.Sleeps == 0 || end.Enters < end.Sleeps || end.Syscalls <= end.Enters {
 			t.Errorf("implausible: %+v", end)

@@ -80,7 +80,6 @@ func (d *ringDriver) reap(to *[]Completion) {
 			d.ring.skip()
 			d.answer(to, user, res, flags)
 		}
-		d.ring.commit()
 		if !d.ring.overflowed() {
 			return
 		}

@@ -128,9 +128,6 @@ func (r *ring) peek() *cqe {
 // skip is done with the answer that peek returned.
 func (r *ring) skip() { r.g.CQAdvance(1) }
 
-// commit has no work: skip has told the kernel.
-func (r *ring) commit() {}
-
 // overflowed says that the kernel keeps answers back, for lack of room.
 func (r *ring) overflowed() bool { return r.g.CQHasOverflow() }
 

@@ -93,8 +93,8 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 	}
 	d.flush()
 	d.reap(&out)
-	if d.settle(&out); len(out) != 1 || out[0].Res != 100 {
-		t.Errorf("completions %+v", out)
+	if d.settle(&out); len(out) != 1 || out[0].Res != 100 || len(d.quiet) > 0 {
+		t.Errorf("completions %+v, %d more are due", out, len(d.quiet))
 	}
 }
 
