@@ -129,9 +129,12 @@ func TestConnectFromChosenAddress(t *testing.T) {
 			}
 		}
 		before := drivertest.Descriptors(t)
-		for _, bad := range [][2]netip.AddrPort{{netip.MustParseAddrPort("192.0.2.7:0"), to}, {}} { // of somebody else; to nowhere
-			if _, _, err := r.d.Connect(bad[0], bad[1], uring.SocketOptions{}, 1); err == nil {
-				t.Fatalf("connected from %v to %v", bad[0], bad[1])
+		for bad, want := range map[[2]netip.AddrPort]unix.Errno{
+			{netip.MustParseAddrPort("192.0.2.7:0"), to}: unix.EADDRNOTAVAIL, // of somebody else
+			{}: unix.EINVAL, // to nowhere
+		} {
+			if _, _, err := r.d.Connect(bad[0], bad[1], uring.SocketOptions{}, 1); !errors.Is(err, want) {
+				t.Fatalf("connected from %v to %v: %v, want %v", bad[0], bad[1], err, want)
 			}
 		}
 		if after := drivertest.Descriptors(t); after != before {
