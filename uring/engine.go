@@ -389,15 +389,9 @@ func (e *engine) dial(local, to netip.AddrPort, opt SocketOptions) (fd int, sa [
 	return fd, sa, size, nil
 }
 
-// socketCalls is the number of system calls that openTCP makes.
+// socketCalls is the number of system calls that openTCP makes, of which two are always made.
 func socketCalls(opt SocketOptions) uint64 {
-	n := uint64(2) // the first option is always set
-	for _, set := range [...]bool{opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
-		if set {
-			n++
-		}
-	}
-	return n
+	return uint64(2 + min(max(opt.SendBuffer, 0), 1) + min(max(opt.ReceiveBuffer, 0), 1))
 }
 
 // LocalAddr implements Driver.
