@@ -182,6 +182,12 @@ func TestBoundsOfStructures(t *testing.T) {
 			t.Errorf("ticket of %d bytes: %v", n, r.Err())
 		}
 	}
+	for n, ok := range map[int]bool{maxMethods: true, maxMethods + 1: false} {
+		p := admin.AppendTo(wire.AppendU32s([]byte{structVersion}, make([]uint32, n)))
+		if _, _, _, err := decodeMAuthStart(le.AppendUint64(p, 0)); ok != (err == nil) {
+			t.Errorf("%d methods: %v", n, err)
+		}
+	}
 	var s rotatingSecrets
 	must(t, s.rotate(t0, time.Hour, AES, nil))
 	for _, id := range []uint64{0, 1} { // repeated, falling
