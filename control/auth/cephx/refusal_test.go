@@ -47,6 +47,10 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	wantErr(t, "for another service", ask(authorizerHead{cl.globalID, serviceOSD, main.ticket}, main.sessionKey), errForeignTicket)
 	wantErr(t, "ticket for another service", ask(authorizerHead{cl.globalID, serviceAuth, osd.ticket}, osd.sessionKey), errWrongKey)
 	wantErr(t, "without the session key", ask(good, osd.sessionKey), errWrongKey)
+	own := c.ring.entities[admin]
+	delete(c.ring.entities, admin)
+	wantErr(t, "of an entity that was removed", ask(good, main.sessionKey), errProof)
+	must(t, c.ring.Set(own))
 	c.clock.add(defaultAuthTTL)
 	wantErr(t, "expired", ask(good, main.sessionKey), errTicketExpired)
 }
