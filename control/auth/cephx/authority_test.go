@@ -208,6 +208,28 @@ func TestGlobalIDIsKeptAsLongAsTheOldTicketIsTaken(t *testing.T) {
 	if due := cl.due(); other.GlobalID == first.GlobalID || cl.GlobalID() != other.GlobalID || due != 0 {
 		t.Errorf("id %d then %d, due: %v", first.GlobalID, other.GlobalID, due)
 	}
+	// By messages there is one try for each connection: the next login asks for a new id.
+	byMessages := func() (uint64, error) {
+		var s *Session
+		return cl.Login(func(protocol auth.Method, p []byte) (_ uint64, reply []byte, err error) {
+			if protocol == 0 {
+				s, reply, err = c.authority.NewSession(p)
+			} else if reply, err = s.Handle(p); err != nil {
+				err = &auth.Refused{Errno: auth.Errno(err)}
+			}
+			return s.GlobalID(), reply, err
+		})
+	}
+	if again, err := byMessages(); err != nil || again != other.GlobalID {
+		t.Errorf("by messages: id %d became %d, %v", other.GlobalID, again, err)
+	}
+	c.clock.add(10 * defaultAuthTTL)
+	if _, err := byMessages(); !errors.Is(err, errLoginNeeded) || errors.Is(err, &auth.Refused{}) {
+		t.Errorf("by messages, with a ticket that nobody can open: %v", err)
+	}
+	if last, err := byMessages(); err != nil || last == other.GlobalID || cl.due() != 0 {
+		t.Errorf("by messages, without that ticket: id %d, %v, due: %v", last, err, cl.due())
+	}
 }
 
 // challenged is a session that has challenged an entity, and the proof that it waits for.
