@@ -85,11 +85,11 @@ func ParseKey(s string) (Key, error) { return parseKey(s, readKey) }
 
 func parseKey(s string, read func(*wire.Reader) Key) (Key, error) {
 	p, err := base64.StdEncoding.DecodeString(s)
+	defer clear(p) // with an error it is the part before
 	if err != nil {
 		// The error of the package quotes no input, but offsets do not help either.
 		return Key{}, malformed("key is not base64")
 	}
-	defer clear(p)
 	return decodeKey(p, read)
 }
 
