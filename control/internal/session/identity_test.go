@@ -171,12 +171,16 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		{name: "said by another that waits to dial", who: "osd.8", says: "high", known: goes("waits", "osd.7", "high")},
 		{name: "said by another, but now proven", who: "osd.8", proven: true, says: "high", known: goes("said", "osd.7", "high")},
 		{name: "proven by another", who: "osd.8", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
+		{name: "proven, and one has no name", who: "osd.", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
 		{name: "proven by both", who: "osd.8", proven: true, says: "high", known: goes("proven", "osd.7", "high")},
 		{name: "a client is in nobody's way", who: "osd.7", says: "high", known: goes("said", "client.1", "high")},
 		{name: "the peer itself", who: "osd.7", says: "high", known: goes("said", "osd.7", "high"), meant: true},
 	} {
 		n, _ := wire.ParseEntityName(one.who)
 		p := session.Peer{Type: n.Type, Entity: n, Proven: one.proven}
+		if p.Type == 0 { // no name
+			p.Type = wire.OSD
+		}
 		i := meant(p, names2.vec(one.says), 1, one.known)
 		if (i == 0) != one.meant || i == 0 && one.known.Is(&p) == one.isOther {
 			t.Errorf("%s: meant %v, another %v", one.name, i == 0, !one.known.Is(&p))
