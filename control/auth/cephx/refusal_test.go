@@ -79,9 +79,12 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 
 func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	c := newCluster(t)
+	a, err := c.loggedIn(admin).newAuthorizer(serviceOSD)
+	must(t, err)
+	wantErr(t, "challenge under another key", second(a.answer(make([]byte, 2*blockSize))), errWrongKey)
 	cl := c.client(admin)
 	l := cl.newLogin()
-	_, err := l.first()
+	_, err = l.first()
 	must(t, err)
 	wantErr(t, "challenge zero", second(l.answer(appendServerChallenge(nil, 0))), wire.ErrMalformed)
 	_, err = l.answer(appendServerChallenge(nil, 1))
