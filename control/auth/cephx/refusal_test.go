@@ -94,6 +94,46 @@ func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	}
 }
 
+// A secret or further tickets that cannot be read end a login, and the client has nothing of it.
+func TestALoginReplyIsTakenAsAWhole(t *testing.T) {
+	c, other := newCluster(t), newKey(t, AES)
+	secret, err := sealSecret(other, nil, nil)
+	must(t, err)
+	tickets, _, err := c.authority.appendTickets(nil, serviceOSD, admin, 1, other)
+	must(t, err)
+	for _, tc := range []struct {
+		what            string
+		secret, tickets []byte // nil: as the monitor sends it
+		want            error
+	}{
+		{"as it is", nil, nil, nil},
+		{"secret under another key", secret, nil, errWrongKey},
+		{"tickets under another key", nil, tickets, errWrongKey},
+		{"fewer tickets than announced", nil, appendIssuedHead(nil, 1), wire.ErrMalformed},
+	} {
+		cl := c.client(admin)
+		_, _, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte {
+			r := wire.NewReader(p)
+			readReplyHeader(r, opAuthSessionKey)
+			readIssued(r)
+			head := p[:len(p)-r.Len()]
+			blobC, blobX := r.Blob(), r.Blob()
+			if tc.secret != nil {
+				blobC = tc.secret
+			}
+			if tc.tickets != nil {
+				blobX = tc.tickets
+			}
+			return wire.AppendBlob(wire.AppendBlob(head[:len(head):len(head)], blobC), blobX)
+		}))
+		must(t, serr)
+		wantErr(t, tc.what, cerr, tc.want)
+		if has := len(cl.tickets) > 0; has != (tc.want == nil) {
+			t.Errorf("%s: tickets %v", tc.what, cl.Tickets())
+		}
+	}
+}
+
 func TestTicketsThatWereNotAskedForAreDropped(t *testing.T) {
 	c := newCluster(t)
 	cl, narrow := c.loggedIn(admin), c.client(admin, func(cfg *ClientConfig) { cfg.Services = wire.OSD })
