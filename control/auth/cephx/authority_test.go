@@ -250,11 +250,11 @@ func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session,
 }
 
 // claim runs a login with a claimed global id and a chosen request.
-func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
+func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, []byte, error) {
 	c.t.Helper()
 	s, proof := c.challenged(name, id, 77)
-	_, err := s.Handle(proving(authenticate{version, 77, proof, old, serviceAuth}))
-	return s, err
+	reply, err := s.Handle(proving(authenticate{version, 77, proof, old, serviceAuth}))
+	return s, reply, err
 }
 
 // Matrix: AU-10
@@ -289,12 +289,17 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 		"new id with ticket":            {0, admin, 3, mine, &auth.Refused{Errno: auth.EINVAL}},
 		"new id with ticket, version 2": {0, admin, 2, mine, nil},
 	} {
-		s, err := c.claim(tc.id, tc.as, tc.version, tc.old)
+		s, reply, err := c.claim(tc.id, tc.as, tc.version, tc.old)
 		if !errors.Is(err, tc.want) || tc.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if s.loggedIn != (tc.want == nil) {
 			t.Errorf("%s: logged in %v", name, s.loggedIn)
+		}
+		r := wire.NewReader(reply)
+		readReplyHeader(r, opAuthSessionKey)
+		if list := readIssued(r); s.loggedIn && list[0].encrypted != (tc.id != 0) { // who claims an id has the old session key
+			t.Errorf("%s: ticket encrypted %v", name, list[0].encrypted)
 		}
 	}
 }

@@ -47,18 +47,14 @@ func appendMAuthStart(dst []byte, name wire.EntityName, globalID uint64) []byte 
 	return le.AppendUint64(dst, globalID)
 }
 
-// maxMethods bounds the methods of a peer that has proven nothing. An error names them all.
+// maxMethods bounds the methods that count of a peer that has proven nothing. An error names them.
 const maxMethods = 64
 
 func decodeMAuthStart(p []byte) (methods []auth.Method, name wire.EntityName, globalID uint64, err error) {
 	r := wire.NewReader(p)
 	readVersion(r, "MAuth payload", structVersion)
 	list := r.U32s()
-	if len(list) > maxMethods {
-		r.Fail(malformed(fmt.Sprintf("%d methods", len(list))))
-		list = nil
-	}
-	for _, m := range list {
+	for _, m := range list[:min(len(list), maxMethods)] {
 		methods = append(methods, auth.Method(m))
 	}
 	name, globalID, err = readNameAndID(r)

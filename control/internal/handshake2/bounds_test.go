@@ -31,13 +31,11 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	if read := before - len(link.In.Content()); read > 1000 {
 		t.Errorf("read %d bytes", read)
 	}
-	// A list of modes: the refusal names each of them.
-	for n, want := range map[int]error{64: auth.ErrNoMode, 65: wire.ErrMalformed} {
-		_, ac = keyedConfigs(keyed{}, newKeyed(auth.CRC))
-		modes := wire2.AuthRequest{Method: 2, PreferredModes: make([]uint32, n)}.AppendTo(nil)
-		if _, _, err := Accept(t.Context(), linktest.Scripted(answer(t, frame.TagAuthRequest, modes)), ac); !errors.Is(err, want) || len(err.Error()) > 2000 {
-			t.Errorf("%d modes: %v", n, err)
-		}
+	// A list of modes: the refusal names those that count.
+	_, ac = keyedConfigs(keyed{}, newKeyed(auth.CRC))
+	modes := wire2.AuthRequest{Method: 2, PreferredModes: make([]uint32, 10_000)}.AppendTo(nil)
+	if _, _, err := Accept(t.Context(), linktest.Scripted(answer(t, frame.TagAuthRequest, modes)), ac); !errors.Is(err, auth.ErrNoMode) || len(err.Error()) > 1000 {
+		t.Errorf("%.2000v", err)
 	}
 	// All frames together.
 	ac = refusing()

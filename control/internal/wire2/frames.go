@@ -1,7 +1,6 @@
 package wire2
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/layout"
@@ -146,17 +145,8 @@ type AuthRequest struct {
 	Payload        []byte   // of the method; aliases the input when decoded
 }
 
-// maxModes bounds the modes of an AUTH_REQUEST. The other lists of a handshake have the
-// bounds of their frames.
-const maxModes = 64
-
 // Layout implements [layout.Structure].
-func (a *AuthRequest) Layout(l *layout.Coder) {
-	l.Fields(&a.Method, &a.PreferredModes, &a.Payload)
-	if n := len(a.PreferredModes); n > maxModes && l.Reader() != nil {
-		l.Reader().Fail(fmt.Errorf("%w: %d modes", wire.ErrMalformed, n)) // the error about modes names them all
-	}
-}
+func (a *AuthRequest) Layout(l *layout.Coder) { l.Fields(&a.Method, &a.PreferredModes, &a.Payload) }
 
 // AppendTo appends the payload.
 func (a AuthRequest) AppendTo(dst []byte) []byte { return layout.Append(dst, &a) }
