@@ -109,9 +109,6 @@ func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 
 func readKey(r *wire.Reader) Key {
 	k := readAnyKey(r)
-	if r.Err() != nil {
-		return Key{}
-	}
 	if _, err := k.scheme(); err != nil {
 		k.Wipe()
 		r.Fail(err)

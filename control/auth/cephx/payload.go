@@ -163,11 +163,7 @@ func (s *issued) appendTo(dst []byte) []byte {
 // readIssued reads a service ticket reply. The slices alias the input.
 func readIssued(r *wire.Reader) []issued {
 	readVersion(r, "service ticket reply", structVersion)
-	n := r.Count(issuedMinSize)
-	if r.Err() != nil {
-		return nil
-	}
-	out := make([]issued, n)
+	out := make([]issued, r.Count(issuedMinSize))
 	for i := range out {
 		s := &out[i]
 		s.service = service(r.U32())
@@ -175,9 +171,6 @@ func readIssued(r *wire.Reader) []issued {
 		s.grant = r.Blob()
 		s.encrypted = r.Bool()
 		s.sealed = r.Blob()
-	}
-	if r.Err() != nil {
-		return nil
 	}
 	return out
 }
