@@ -5,11 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/bench/internal/child"
@@ -18,15 +16,15 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	cli.Main(func(ctx context.Context, args []string) int { return run(ctx, args, os.Stdin, os.Stdout, os.Stderr) })
+}
 
-// run is the program; it returns its exit status.
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// run is the program; it returns its exit status. It ends early when ctx does.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == child.Command {
 		return child.Main(args[1:], func(s child.Spec) error { return runChild(s, stdin, stdout) }, stderr)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)
@@ -40,9 +38,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		})
 	}), stdout, stderr, args)
 }
-
-// errOrphaned ends a run after the go command has ended.
-var errOrphaned = errors.New("the go command that started this was ended")
 
 // watchGoTool cancels when the go tool that runs this program ends: "go run"
 // does not pass on the signals that end it, and the user means both.
@@ -58,7 +53,7 @@ func watchGoTool(ctx context.Context, cancel context.CancelCauseFunc) {
 		select {
 		case <-tick.C:
 			if os.Getppid() != parent {
-				cancel(errOrphaned)
+				cancel(errors.New("the go command that started this was ended"))
 				return
 			}
 		case <-ctx.Done():

@@ -9,10 +9,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
+var must = drivertest.Must
+
 // patience bounds waits for things that happen at once unless broken.
-const patience = 5 * time.Second
+const patience = time.Minute
 
 // mustLoad loads a program for the test, and closes it behind it. Where the
 // process may not or the kernel cannot, the test is skipped, or fails if the
@@ -101,7 +106,7 @@ func (g *group) grow(t testing.TB) int {
 	must(t, unix.Bind(fd, sockaddr(g.addr)))
 	must(t, unix.Listen(fd, 256))
 	if g.addr.Port() == 0 {
-		g.addr = localAddr(t, fd)
+		g.addr = uring.LocalAddr(fd)
 	}
 	return fd
 }
@@ -188,18 +193,9 @@ func onCPU(t testing.TB, cpu int, f func()) {
 // there is one only.
 func someCPUs(t testing.TB) (a, b int) {
 	t.Helper()
-	var set unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &set))
-	a = -1
-	for cpu := range 1024 {
-		if set.IsSet(cpu) {
-			if a < 0 {
-				a = cpu
-			}
-			b = cpu
-		}
-	}
-	return a, b
+	cpus, err := uring.AllowedCPUs()
+	must(t, err)
+	return cpus[0], cpus[len(cpus)-1]
 }
 
 func openSocket(t testing.TB, ip netip.Addr) int {
@@ -218,27 +214,6 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 	}
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-}
-
-func localAddr(t testing.TB, fd int) netip.AddrPort {
-	t.Helper()
-	sa, err := unix.Getsockname(fd)
-	must(t, err)
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
-	}
-	t.Fatalf("unexpected address %v", sa)
-	return netip.AddrPort{}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func snapshot(t testing.TB, s *Steering) Counters {

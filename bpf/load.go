@@ -123,9 +123,8 @@ func load(info Info, migrate bool) (*Steering, error) {
 	// context. The reason of a failure that both programs share is better
 	// told by the plain one.
 	if migrate {
-		s, err := loadProgram(spec, info, steerProgSteerMigrate)
-		if err == nil || errors.Is(err, unix.EPERM) {
-			return s, err
+		if s, err := loadProgram(spec, info, steerProgSteerMigrate); err == nil {
+			return s, nil
 		}
 	}
 	return loadProgram(spec, info, steerProgSteerPlain)

@@ -328,10 +328,10 @@ func TestAuthCanBeReplacedAtRunTime(t *testing.T) {
 // call opens a TCP connection to a party.
 func (e *party) call(t *testing.T) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", e.addr.AddrPort.String(), authPatience)
+	c, err := net.DialTimeout("tcp", e.addr.AddrPort.String(), patience)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(authPatience)))
+	must(t, c.SetDeadline(time.Now().Add(patience)))
 	return c
 }
 

@@ -14,8 +14,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
-const authPatience = time.Minute
-
 // party is one messenger of a pair that authenticate each other. It sends all messages back.
 type party struct {
 	m    *control.Messenger

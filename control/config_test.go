@@ -213,12 +213,13 @@ func TestStatsTellWhatAConnectionHoldsAndWhenItWasHeard(t *testing.T) {
 		if st.Lossy {
 			t.Error("a lossless connection is called lossy")
 		}
-		quiet := st.IO.Quiet
+		quiet, seen := st.IO.Quiet, time.Now()
 		eventually(t, ctx, "silence to last", func() bool { return connStats(t, c).IO.Quiet > quiet+10*time.Millisecond })
 		p.WriteRaw(half[:1])
 		eventually(t, ctx, "the next byte", func() bool {
+			most := time.Since(seen) // as long it has been quiet but for that byte
 			st, err := c.Stats()
-			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < 5*time.Second
+			return err == nil && st.IO.Unfinished == part+1 && st.IO.Quiet < most
 		})
 		eventually(t, ctx, "Info to say as Stats does how it receives", func() bool {
 			info, io := c.Info(), connStats(t, c).IO

@@ -61,14 +61,14 @@ func (c *Conn) Send(msg *Message) error {
 	return c.sendError(c.s.Handler().Send(msg))
 }
 
-// sendError is the error of Send for an error of the handler.
+// sendError is the error of Send or Drain for an error of the handler.
 func (c *Conn) sendError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, dataplane.ErrFrozen) && c.draining.Load():
 		return ErrClosed
-	case errors.Is(err, dataplane.ErrFrozen), errors.Is(err, dataplane.ErrDropped) && c.s.HandedOver():
+	case errors.Is(err, dataplane.ErrFrozen), c.s.HandedOver() && (errors.Is(err, dataplane.ErrDropped) || errors.Is(err, ErrUndelivered)):
 		return ErrHandedOver
 	case errors.Is(err, dataplane.ErrDropped) && errors.Is(c.Err(), ErrUnanswered):
 		return fmt.Errorf("%w: %w", ErrClosed, c.Err())

@@ -52,7 +52,7 @@ type coreBench struct {
 
 func newCoreBench(t *testing.T, cfg control.Config, backend uring.Backend) *coreBench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*steerPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	b := &coreBench{t: t, ctx: ctx, backend: backend, end: make(chan struct{})}
 	lossy := control.StatelessServer()
@@ -62,7 +62,7 @@ func newCoreBench(t *testing.T, cfg control.Config, backend uring.Backend) *core
 	if cfg.Plane.Open == nil {
 		cfg.Plane.Driver.Backend = backend
 	}
-	cfg.Timeouts.Handshake = steerPatience
+	cfg.Timeouts.Handshake = patience
 	b.server = startMessenger(t, cfg, b.events.dispatcher(), echoAll())
 	b.at = listenOn(t, b.server)
 	return b

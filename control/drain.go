@@ -19,8 +19,8 @@ import (
 // this session is gone.
 //
 // There is no reset event. The error is ErrUndelivered, the cause of ctx with the number of due
-// replies, or ErrClosed after an earlier end. In each case the connection is over, as after
-// MarkDown. On a core it fails with loop.ErrOnCore.
+// replies, ErrClosed after an earlier end, or ErrHandedOver if a successor has the messages. In
+// each case the connection is over, as after MarkDown. On a core it fails with loop.ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
 		return loop.ErrOnCore
@@ -87,17 +87,17 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 	case <-ready:
 		return nil
 	case <-c.Closed():
-		return ErrUndelivered
+		return c.sendError(ErrUndelivered)
 	case <-ctx.Done():
 		return c.undrained(ctx)
 	}
 }
 
 // Drain ends the messenger in good order: it stops accepting, drains all connections at the
-// same time (Conn.Drain), and then is Shutdown. Sessions of a server policy without a socket
-// cannot come back: those with undelivered messages end with ErrUndelivered. When ctx ends the
-// rest is shut down at once. The errors of all connections are joined. On a core it fails with
-// loop.ErrOnCore.
+// same time (Conn.Drain) or waits for a Drain under way, and then is Shutdown. Sessions of a
+// server policy without a socket cannot come back: those with undelivered messages end with
+// ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all connections are
+// joined, but for those that another Drain returns. On a core it fails with loop.ErrOnCore.
 func (m *Messenger) Drain(ctx context.Context) error {
 	if m.plane.OnCore() {
 		return loop.ErrOnCore
@@ -116,10 +116,10 @@ func (m *Messenger) Drain(ctx context.Context) error {
 	return errors.Join(append(errs, m.Shutdown(ctx))...)
 }
 
-// undrained are the connections without a Drain: handshakes that were under way may bring some.
+// undrained are the connections that are not over: handshakes that were under way may bring some.
 func (m *Messenger) undrained() (list []*Conn) {
 	for _, c := range m.Conns() {
-		if !c.draining.Load() && !c.s.MarkedDown() {
+		if !c.s.MarkedDown() {
 			list = append(list, c)
 		}
 	}
@@ -127,12 +127,16 @@ func (m *Messenger) undrained() (list []*Conn) {
 }
 
 // drainAll drains connections at the same time, and returns the errors of interest: all but the
-// end of ctx.
+// end of ctx. It waits for connections that another Drain drains, which returns their errors.
 func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, c := range conns {
 		wg.Go(func() {
+			if c.draining.Load() {
+				_ = c.await(ctx, c.Closed())
+				return
+			}
 			err := c.drain(ctx)
 			if err == nil || ctx.Err() != nil && c.due.Load() <= 0 || errors.Is(err, ErrClosed) {
 				return

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Requests keep coming while the server drains: what it has answered arrives, and so
@@ -73,14 +74,46 @@ func drainUnderLoad(t *testing.T, ctx context.Context, v variant, p pairing, ans
 
 func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 	ctx := deadline(t)
-	client := nodeOf(t, variants[0], "client.1", "LLC", 2)
-	conn := connect(t, client, peerAddr(1), wire.OSD)
+	for _, underWay := range []bool{false, true} {
+		client := nodeOf(t, variants[0], "client.1", "LLC", 2)
+		conn := connect(t, client, peerAddr(1), wire.OSD)
+		send(t, conn, 1)
+		if underWay { // of the connection alone
+			go func() { _ = conn.Drain(ctx) }()
+			awaitDrain(t, ctx, conn)
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		wantError(t, "Drain", client.Drain(short), context.DeadlineExceeded)
+		<-conn.Closed()
+		wantError(t, "behind it", onlyError(client.Connect(peerAddr(1), wire.OSD)), control.ErrShutdown)
+	}
+}
+
+// awaitDrain waits until a connection is drained, so that it refuses calls.
+func awaitDrain(t *testing.T, ctx context.Context, c *control.Conn) {
+	t.Helper()
+	eventually(t, ctx, "the drain", func() bool {
+		r := &control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}}
+		err := c.Start(r)
+		if err == nil {
+			r.Cancel()
+		}
+		return errors.Is(err, control.ErrClosed)
+	})
+}
+
+// The successor of a hand-over delivers the messages.
+func TestDrainEndsWithAHandOver(t *testing.T) {
+	ctx := deadline(t)
+	m := serveEcho(t, serverConfig(uring.Auto, 1))
+	conn := connect(t, m, peerAddr(1), wire.OSD)
 	send(t, conn, 1)
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	wantError(t, "Drain", client.Drain(short), context.DeadlineExceeded)
-	<-conn.Closed()
-	wantError(t, "behind it", onlyError(client.Connect(peerAddr(1), wire.OSD)), control.ErrShutdown)
+	drained := async(func() error { return conn.Drain(ctx) })
+	awaitDrain(t, ctx, conn)
+	next := succeed(t, ctx, m, serverConfig(uring.Auto, 1))
+	defer end(t, next)
+	wantError(t, "Drain", <-drained, control.ErrHandedOver)
 }
 
 // A session whose client is gone cannot be waited for where nobody can come.
@@ -111,10 +144,7 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	result := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) })
 	p := <-pending
 	drained := async(func() error { return conn.Drain(ctx) })
-	eventually(t, ctx, "the drain", func() bool {
-		err := conn.Start(&control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}})
-		return errors.Is(err, control.ErrClosed)
-	})
+	awaitDrain(t, ctx, conn)
 	must(t, p.Send(control.NewMessage(1, nil, nil)))
 	if err := <-result; err != nil {
 		t.Errorf("the call: %v", err)
@@ -145,14 +175,7 @@ func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 			p := <-pending
 			draining, giveUp := context.WithCancel(ctx)
 			drained := async(func() error { return server.Drain(draining) })
-			eventually(t, ctx, "the drain", func() bool {
-				r := &control.Request{Message: control.NewMessage(typeUpper, nil, nil), Done: func(*control.Request, *control.Message, error) {}}
-				err := p.Conn().Start(r)
-				if err == nil {
-					r.Cancel()
-				}
-				return errors.Is(err, control.ErrClosed)
-			})
+			awaitDrain(t, ctx, p.Conn())
 			var want error
 			switch way {
 			case "given":

@@ -45,7 +45,7 @@ func ExampleMessenger_Core() {
 	try(client.Start())
 	conn, err := client.Connect(addrs[0], wire.OSD)
 	try(err)
-	patience, cancel := context.WithTimeout(ctx, 10*time.Second)
+	patience, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, key := range []string{"key 0", "key 1"} {
 		reply, err := conn.Call(patience, control.NewMessage(1000, []byte(key), nil))

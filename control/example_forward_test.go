@@ -15,7 +15,7 @@ import (
 // The sessions between them are lossless: each message arrives once and in order,
 // whatever happens to TCP connections.
 func Example_forward() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	got := make(chan string)
 	var replicas []wire.Addr

@@ -15,7 +15,7 @@ import (
 // Request.Buffer, that of any message by its transaction id. It is read there from the
 // socket. The memory is the user's again when Call returns, or Done runs.
 func ExampleConn_PostBuffer() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}})
 	try(err)

@@ -15,7 +15,7 @@ import (
 // the same one. Call waits for it; Start leaves it to the core, for many requests
 // at once. The server answers now, or when it can.
 func ExampleConn_Call() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	addr, stop := upperServer(ctx)
 	defer stop()

@@ -51,7 +51,7 @@ func ExampleMessenger_AddCore() {
 	try(err)
 	fmt.Println("added", added, "of", len(m.Cores()))
 
-	patience, cancel := context.WithTimeout(ctx, 10*time.Second)
+	patience, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	try(m.RemoveCore(patience, 0))
 	fmt.Println("left", len(m.Cores()), "of them core", m.Cores()[0].ID())
@@ -110,7 +110,7 @@ func ExampleMessenger_Rebind() {
 // A server that ends delivers what it has answered: nobody new comes in, what is
 // queued goes out, and the peers hang up when they have read it.
 func ExampleMessenger_Drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}})
 	try(err)
@@ -208,7 +208,7 @@ func ExampleConn_Pause() {
 // late. Its sessions are lossless, so that each
 // message arrives once all the same.
 func ExampleInject() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	inject := probe.Inject{
 		Seed:           1, // the next run fails in the same way

@@ -62,7 +62,7 @@ var traced = control.Dispatcher{Fast: func(_ *control.Conn, r *control.Message) 
 
 // A request is followed across peers: its spans on both sides belong to one trace.
 func ExampleRequestHooks() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Diagnostics: control.Diagnostics{Requests: &tracing}})
 	try(err)

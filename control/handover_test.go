@@ -301,6 +301,10 @@ func TestMessengerThatIsHandedOver(t *testing.T) {
 	if a1.Addr() != a2.Addr() || a1.Port() == a2.Port() || addrs[0].Nonce == now[0].Nonce {
 		t.Fatalf("from %v to %v", addrs, now)
 	}
+	if c, err := net.Dial("tcp", a1.String()); err == nil {
+		c.Close()
+		t.Error("the predecessor has kept its listener")
+	}
 	s = newStream(t, uring.Auto, wire.MDS, control.LosslessClient(), now[0])
 	s.progress(5)
 	s.end()

@@ -27,6 +27,9 @@ import (
 // sessionTime bounds one session test, on a machine that has much else to do.
 const sessionTime = 90 * time.Second
 
+// patience bounds what must happen.
+const patience = time.Minute
+
 var must = drivertest.Must
 
 // check reports an error.
@@ -60,7 +63,7 @@ func arrives[T any](t testing.TB, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(authPatience):
+	case <-time.After(patience):
 		t.Fatalf("%s: did not happen", what)
 	}
 	return v

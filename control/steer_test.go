@@ -32,9 +32,6 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-// steerPatience bounds what must happen.
-const steerPatience = 60 * time.Second
-
 // anyHandshake is no bound on a handshake. An attempt that ends by its bound dials again: from an
 // ordinary port, which the kernel's hash brings to any core, or from a hinted one, which counts.
 const anyHandshake = time.Hour
@@ -103,7 +100,7 @@ func source(i int) netip.Addr {
 // many each core got.
 func arrived(t testing.TB, m *control.Messenger, total int) (perCore []int, st control.Stats) {
 	t.Helper()
-	for end := time.Now().Add(steerPatience); ; {
+	for end := time.Now().Add(patience); ; {
 		st = statsOf(t, m)
 		perCore = nil
 		sum := 0

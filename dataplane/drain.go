@@ -35,6 +35,7 @@ type drain struct {
 	timer loop.Timer
 	bye   *loop.Socket // the socket whose writing has ended; nil: none yet
 	holds bool         // messages were left at the last look
+	reset bool         // messages were dropped with their session
 	done  bool
 }
 
@@ -122,7 +123,18 @@ func (d *drain) lost(s *loop.Socket) {
 	}
 }
 
+// resets is the loss of the session, whose messages are still there. d may be nil.
+func (d *drain) resets() {
+	if d != nil && !d.done {
+		d.left()
+		d.reset = d.reset || d.holds
+	}
+}
+
 func (d *drain) end(err error) {
+	if d.reset && err == nil {
+		err = ErrUndelivered
+	}
 	d.done = true
 	d.opt.Done(err)
 }

@@ -238,6 +238,20 @@ func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
 	must(t, <-ended)
 }
 
+// The peer has lost the session, and with it a message that waited.
+func TestADrainSaysThatItsSessionWasReset(t *testing.T) {
+	c := newBed(t, nil).handler(HandlerConfig{})
+	must(t, c.h.Send(&Message{TID: 1}))
+	ended := make(chan error, 1)
+	c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
+	c.h.ResetSession(true)
+	c.settle()
+	c.after(drainEvery)
+	if len(ended) != 1 || !errors.Is(<-ended, ErrUndelivered) {
+		t.Error("the drain has not ended, or does not say that a message was dropped")
+	}
+}
+
 // A drain goes on where its handler is, also after the end of the core on which it began. It ends with its
 // handler at once, as a core that is ending fires no timer.
 func TestADrainGoesWithItsHandler(t *testing.T) {

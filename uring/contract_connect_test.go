@@ -129,9 +129,12 @@ func TestConnectFromChosenAddress(t *testing.T) {
 			}
 		}
 		before := drivertest.Descriptors(t)
-		for _, bad := range [][2]netip.AddrPort{{netip.MustParseAddrPort("192.0.2.7:0"), to}, {}} { // of somebody else; to nowhere
-			if _, _, err := r.d.Connect(bad[0], bad[1], uring.SocketOptions{}, 1); err == nil {
-				t.Fatalf("connected from %v to %v", bad[0], bad[1])
+		for bad, want := range map[[2]netip.AddrPort]unix.Errno{
+			{netip.MustParseAddrPort("192.0.2.7:0"), to}: unix.EADDRNOTAVAIL, // of somebody else
+			{}: unix.EINVAL, // to nowhere
+		} {
+			if _, _, err := r.d.Connect(bad[0], bad[1], uring.SocketOptions{}, 1); !errors.Is(err, want) {
+				t.Fatalf("connected from %v to %v: %v, want %v", bad[0], bad[1], err, want)
 			}
 		}
 		if after := drivertest.Descriptors(t); after != before {
@@ -154,6 +157,7 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 		{"127.0.0.1:0", "127.0.0.1"},
 		{"0.0.0.0:0", "127.0.0.1"},
 		{"[::1]:0", "::1"},
+		{"[::]:0", "127.0.0.1"},
 		{"[::ffff:127.0.0.1]:0", "127.0.0.1"},
 		{"127.0.0.1:0", "::ffff:127.0.0.1"},
 	} {
@@ -259,8 +263,10 @@ func TestOperationsOnNothingFail(t *testing.T) {
 		}
 		r.d.EndWriting(none)
 		r.d.Close(none)
-		if _, err := r.d.Adopt(-1); err == nil {
-			t.Error("Adopt of -1")
+		for fd, want := range map[int]unix.Errno{-1: unix.EBADF, r.listen(loopback, uring.ListenOptions{}).FD(): unix.EEXIST} {
+			if _, err := r.d.Adopt(fd); !errors.Is(err, want) {
+				t.Errorf("descriptor %d is adopted, want %v: %v", fd, want, err)
+			}
 		}
 		if cs, err := r.d.Wait(time.Millisecond); err != nil || len(cs) != 0 {
 			t.Fatalf("Wait: %v, %v", cs, err)

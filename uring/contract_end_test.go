@@ -96,7 +96,7 @@ func TestCloseAndResetEndTheStreamOfThePeer(t *testing.T) {
 	})
 }
 
-// What was sent before arrives, then the end. The other direction goes on.
+// What was sent before arrives, then the end. The other direction goes on. A send in flight, or a later one, fails.
 // Matrix: SH-14
 func TestEndWritingEndsOneDirection(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
@@ -120,22 +120,14 @@ func TestEndWritingEndsOneDirection(t *testing.T) {
 		if p, ended := r.drain(a); string(p) != "x" || ended {
 			t.Errorf("the other direction brings %q, ended: %v", p, ended)
 		}
-	})
-}
-
-// A send in flight, or a later one, fails.
-func TestNothingIsSentBehindEndWriting(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		clogged, _, user, _ := r.clogged()
-		r.d.EndWriting(clogged)
-		r.expectFinal(user, unix.EPIPE, unix.ECONNRESET, unix.ECANCELED)
-		s, _ := r.plain()
-		r.d.EndWriting(s)
-		done, later, _ := r.send(s, r.vec([]byte("x")), 0)
+		done, later, _ := r.send(a, r.vec([]byte("x")), 0)
 		if done {
 			t.Fatal("sent behind the end")
 		}
 		r.expectFinal(later, unix.EPIPE)
+		clogged, _, user, _ := r.clogged()
+		r.d.EndWriting(clogged)
+		r.expectFinal(user, unix.EPIPE, unix.ECONNRESET, unix.ECANCELED)
 	})
 }
 
@@ -186,17 +178,16 @@ func TestClosedDriverIsHarmless(t *testing.T) {
 		s, _ := r.plain()
 		_, op := r.ready(s)
 		r.closeDriver()
-		if _, err := r.d.Wait(0); err == nil {
-			t.Error("Wait after CloseDriver")
-		}
-		if _, err := r.d.Arm(uring.KindReady, s, 1); err == nil {
-			t.Error("Ready after CloseDriver")
-		}
-		if _, err := r.d.Listen(loopback, uring.ListenOptions{}); err == nil {
-			t.Error("Listen after CloseDriver")
-		}
-		if _, _, err := r.d.Connect(netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), uring.SocketOptions{}, 1); err == nil {
-			t.Error("Connect after CloseDriver")
+		_, wait := r.d.Wait(0)
+		_, arm := r.d.Arm(uring.KindReady, s, 1)
+		_, _, send := r.d.Send(s, r.vec([]byte("x")), 1, 0)
+		_, listen := r.d.Listen(loopback, uring.ListenOptions{})
+		_, _, connect := r.d.Connect(netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), uring.SocketOptions{}, 1)
+		_, adopt := r.d.Adopt(s.FD())
+		for i, err := range []error{wait, arm, send, listen, connect, adopt} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Errorf("call %d after CloseDriver: %v", i, err)
+			}
 		}
 		r.d.Cancel(op)
 		r.d.Close(s)
@@ -250,23 +241,32 @@ func TestADetachedSocketGoesOnWhereItIsAdopted(t *testing.T) {
 
 // Events that nobody asked for do not end a Wait.
 func TestWaitReturnsNotBeforeACompletionOrItsTimeout(t *testing.T) {
-	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, conn := r.plain()
-		write(t, conn, []byte("nobody asked"))
-		for _, timeout := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30 * time.Millisecond} {
-			start := time.Now()
-			if n := r.step(timeout); n != 0 {
-				t.Fatalf("%d completions", n)
+	for _, cfg := range []uring.Config{{}, uring.Without(uring.Config{}, uring.FeaturePwait2)} {
+		overDrivers(t, cfg, func(t *testing.T, r *rig) {
+			s, conn := r.plain()
+			write(t, conn, []byte("nobody asked"))
+			r.settle()
+			submitted := r.d.Stats().Submitted
+			for _, timeout := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Microsecond, 3 * time.Millisecond, 30 * time.Millisecond} {
+				start := time.Now()
+				if n := r.step(timeout); n != 0 {
+					t.Fatalf("%d completions", n)
+				}
+				if took := time.Since(start); took < timeout {
+					t.Fatalf("Wait(%v) returned after %v", timeout, took)
+				}
 			}
-			if took := time.Since(start); took < timeout {
-				t.Fatalf("Wait(%v) returned after %v", timeout, took)
+			if n := r.d.Stats().InFlight; n != 1 { // the accept
+				t.Fatalf("%d operations in flight, want 1", n)
 			}
-		}
-		if n := r.d.Stats().InFlight; n != 1 { // the accept
-			t.Fatalf("%d operations in flight, want 1", n)
-		}
-		r.d.Close(s)
-	})
+			time.AfterFunc(10*time.Millisecond, r.d.Wake)
+			r.step(-1)
+			if st := r.d.Stats(); st.Enters > 20 || st.Submitted != submitted {
+				t.Errorf("%d system calls for 6 waits, with %d requests", st.Enters, st.Submitted-submitted)
+			}
+			r.d.Close(s)
+		})
+	}
 }
 
 func TestWakeBeforeWait(t *testing.T) {
@@ -409,8 +409,8 @@ func TestStatsCount(t *testing.T) {
 		if end.InFlight != 0 {
 			t.Errorf("InFlight %d at the end", end.InFlight)
 		}
-		if got := end.Submitted - start.Submitted; got < 3 {
-			t.Errorf("Submitted %d for three requests", got)
+		if got := end.Submitted - start.Submitted; got < 3 || got > 10 || end.SQFull != 0 {
+			t.Errorf("Submitted %d for three requests and their ends, SQFull %d", got, end.SQFull)
 		}
 		if end.Sleeps == 0 || end.Enters < end.Sleeps || end.Syscalls <= end.Enters {
 			t.Errorf("implausible: %+v", end)

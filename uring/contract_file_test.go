@@ -375,6 +375,9 @@ func TestADirectoryIsLockedByOneAtATime(t *testing.T) {
 		if _, err := uring.LockDir(dir); !errors.Is(err, unix.EWOULDBLOCK) {
 			t.Errorf("locked twice: %v", err)
 		}
+		child, err := unix.FcntlInt(first.(interface{ Fd() uintptr }).Fd(), unix.F_DUPFD_CLOEXEC, 0) // as it has between fork and exec
+		must(t, err)
+		defer unix.Close(child)
 		must(t, first.Close())
 	}
 }

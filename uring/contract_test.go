@@ -25,7 +25,7 @@ import (
 var seedFlag = flag.Uint64("seed", 0, "repeat a random test with the `seed` that it printed")
 
 // patience is how long a test waits for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // backends are the drivers of this build.
 var backends = slices.Compact([]uring.Backend{uring.Flavour, uring.Epoll})

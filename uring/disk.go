@@ -190,7 +190,15 @@ func LockDir(dir string) (io.Closer, error) {
 	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is in use: %w", dir, err), d.Close())
 	}
-	return d, nil
+	return dirLock{d}, nil
+}
+
+// dirLock is the lock of a directory.
+type dirLock struct{ *os.File }
+
+// Close unlocks at once: a child that begins meanwhile has the descriptor until its exec.
+func (d dirLock) Close() error {
+	return errors.Join(unix.Flock(int(d.Fd()), unix.LOCK_UN), d.File.Close())
 }
 
 // unknownAlignment is used where the kernel does not say (before 6.1): no block

@@ -26,16 +26,9 @@ type engine struct {
 	info  Info
 	stats Stats
 	err   error // final error
-	state driverState
+	// closed: nothing new begins, CloseDriver has only to wait, or has ended.
+	closed bool
 }
-
-type driverState uint8
-
-const (
-	stateOpen driverState = iota
-	stateClosing
-	stateClosed
-)
 
 // engineRest is the part of an engine that the other does in another way.
 type engineRest interface {
@@ -94,7 +87,7 @@ func (e *engine) Stats() Stats {
 
 // Wait implements Driver. It goes on after a turn of which nothing came.
 func (e *engine) Wait(timeout time.Duration) ([]Completion, error) {
-	if e.state != stateOpen {
+	if e.closed {
 		return nil, fmt.Errorf("%s: wait: %w", e.name, net.ErrClosed)
 	}
 	e.out, e.early = e.early, e.out[:0]
@@ -157,7 +150,7 @@ const (
 
 // CloseDriver implements Driver.
 func (e *engine) CloseDriver() error {
-	if e.state != stateOpen {
+	if e.closed {
 		return nil
 	}
 	e.rest.stop()
@@ -174,9 +167,8 @@ func (e *engine) CloseDriver() error {
 			e.Close(s)
 		}
 	}
-	e.state = stateClosing
+	e.closed = true
 	kept := !e.drain()
-	e.state = stateClosed
 	e.wake.close()
 	err := e.rest.release(kept)
 	if kept {
@@ -216,7 +208,7 @@ func (e *engine) isOpen(s Socket) bool {
 // usable says why no operation on s can start.
 func (e *engine) usable(s Socket) error {
 	switch {
-	case e.state != stateOpen:
+	case e.closed:
 		return fmt.Errorf("%s: %w", e.name, net.ErrClosed)
 	case e.err != nil:
 		return e.err
@@ -229,7 +221,7 @@ func (e *engine) usable(s Socket) error {
 // adopt takes over a descriptor.
 func (e *engine) adopt(fd int, as use) (s Socket, err error) {
 	switch {
-	case e.state != stateOpen:
+	case e.closed:
 		err = net.ErrClosed
 	case fd < 0 || fd >= math.MaxInt32:
 		err = unix.EBADF
@@ -339,7 +331,7 @@ func (e *engine) closeFD(fd int) {
 
 // Listen implements Driver.
 func (e *engine) Listen(addr netip.AddrPort, opt ListenOptions) (Socket, error) {
-	if e.state != stateOpen {
+	if e.closed {
 		return Socket{}, fmt.Errorf("%s: listen: %w", e.name, net.ErrClosed)
 	}
 	fd, err := listenTCP(addr, opt)
@@ -381,7 +373,7 @@ func (e *engine) sendable(s Socket, v *Vec) error {
 
 // dial opens and binds a socket, and returns the kernel's form of the address to connect to.
 func (e *engine) dial(local, to netip.AddrPort, opt SocketOptions) (fd int, sa [sockaddrSize]byte, size int, err error) {
-	if e.state != stateOpen {
+	if e.closed {
 		return -1, sa, 0, fmt.Errorf("%s: connect: %w", e.name, net.ErrClosed)
 	}
 	if size, err = putSockaddr(&sa, to); err == nil {
@@ -397,15 +389,9 @@ func (e *engine) dial(local, to netip.AddrPort, opt SocketOptions) (fd int, sa [
 	return fd, sa, size, nil
 }
 
-// socketCalls is the number of system calls that openTCP makes.
+// socketCalls is the number of system calls that openTCP makes, of which two are always made.
 func socketCalls(opt SocketOptions) uint64 {
-	n := uint64(2) // the first option is always set
-	for _, set := range [...]bool{opt.SendBuffer > 0, opt.ReceiveBuffer > 0} {
-		if set {
-			n++
-		}
-	}
-	return n
+	return uint64(2 + min(max(opt.SendBuffer, 0), 1) + min(max(opt.ReceiveBuffer, 0), 1))
 }
 
 // LocalAddr implements Driver.
@@ -473,7 +459,10 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	}
 	o := e.ops.get(op)
 	o.file = fileRequest{off: r.Off, length: r.Length, grain: int32(f.align.Offset)}
-	if r.Durable {
+	switch {
+	case r.Kind == KindSync:
+		o.file.off, o.file.length = 0, 0 // of all writes, wherever they are
+	case r.Kind == KindWrite && r.Durable:
 		o.file.flags = unix.RWF_DSYNC
 	}
 	if r.Kind.transfers() && r.Vec.Size() == 0 {
@@ -490,7 +479,7 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 // CloseFile implements FileDriver. The kernel, or a thread, looks at the number of a file when it
 // begins with a request, which may be late: the number stays taken as long.
 func (e *engine) CloseFile(f File) {
-	if e.state == stateOpen && e.isOpen(f.sock) && !e.shut[f.FD()] {
+	if !e.closed && e.isOpen(f.sock) && !e.shut[f.FD()] {
 		e.closeFile(f.sock)
 	}
 }

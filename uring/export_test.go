@@ -4,6 +4,7 @@ package uring
 const (
 	MaxVec                   = maxVec
 	FeatureAIO               = featureAIO
+	FeaturePwait2            = featurePwait2
 	FeatureNoSQArray         = featureNoSQArray
 	FeatureFileTable         = featureFileTable
 	FeatureRegisteredBuffers = featureRegisteredBuffers

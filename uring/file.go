@@ -54,7 +54,7 @@ type FileDriver interface {
 }
 
 // FileRequest are the arguments of a request on a file, which FileDriver.AskFile explains by Kind. Another Kind is
-// EINVAL. User comes back in the Completion.
+// EINVAL. What a Kind has no use for has no effect. User comes back in the Completion.
 type FileRequest struct {
 	Kind    Kind
 	Durable bool

@@ -133,14 +133,14 @@ func (d *ringDriver) release(kept bool) error {
 
 // turn implements engineRest.
 func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
-	if !d.wakeArmed && d.state == stateOpen {
+	if !d.wakeArmed && !d.closed {
 		// The kernel ends a multishot poll whose answer finds the completion
 		// queue full. A new poll reports missed events at once. d.err has its
 		// failure.
 		_ = d.armWake()
 	}
-	if len(d.early) > 0 {
-		timeout = 0 // they came while room was made for the poll
+	if len(d.early) > 0 || len(d.again) > 0 {
+		timeout = 0 // they came while room was made for requests
 	}
 	errno := d.enter(timeout)
 	d.reap(&d.out)
@@ -223,7 +223,7 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 			return nil, fmt.Errorf("set up ring: %w", err)
 		case errno == unix.EINVAL && flags&setupNoSQArray != 0:
 			flags &^= setupNoSQArray
-			set.tried(featureNoSQArray, errOldKernel)
+			set.tried(featureNoSQArray, errNoSQArray)
 		case errno == unix.ENOMEM && n > minEntries:
 			n /= 2
 		default:

@@ -80,7 +80,6 @@ func (d *ringDriver) reap(to *[]Completion) {
 			d.ring.skip()
 			d.answer(to, user, res, flags)
 		}
-		d.ring.commit()
 		if !d.ring.overflowed() {
 			return
 		}
@@ -205,7 +204,7 @@ func (d *ringDriver) ownAnswer(user uint64, flags uint32) {
 		return
 	}
 	d.wakeArmed = flags&cqeMore != 0
-	if d.state == stateOpen {
+	if !d.closed {
 		d.wake.lower()
 		d.woken = true
 		d.stats.Wakes++

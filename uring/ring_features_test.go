@@ -3,6 +3,7 @@
 package uring_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,9 @@ func TestRingWorksWithoutItsFeatures(t *testing.T) {
 	onRing(t, uring.Config{}, func(t *testing.T, r *rig) {
 		for _, f := range r.d.Info().Features {
 			sets[f.Name] = []string{f.Name}
+			if f.Name == uring.FeatureNoSQArray && uring.Flavour == uring.Giouring && !strings.Contains(f.Why, "giouring") {
+				t.Errorf("%+v: it is the package that lacks it", f)
+			}
 			all = append(all, f.Name)
 		}
 	})

@@ -159,7 +159,7 @@ func fixedByDefault() int64 {
 func (d *ringDriver) RegisterMemory(m *Memory) error {
 	t := d.fixed
 	switch {
-	case d.state != stateOpen:
+	case d.closed:
 		return fmt.Errorf("ring: register memory: %w", net.ErrClosed)
 	case t == nil:
 		return errNoRegistered
@@ -190,7 +190,7 @@ func (d *ringDriver) RegisterMemory(m *Memory) error {
 // UnregisterMemory implements FileDriver.
 func (d *ringDriver) UnregisterMemory(m *Memory) {
 	t := d.fixed
-	if d.state != stateOpen || t == nil || len(m.Bytes()) == 0 {
+	if d.closed || t == nil || len(m.Bytes()) == 0 {
 		return
 	}
 	at, known := t.find(addressOf(m.data))

@@ -288,7 +288,12 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	}
 	o.vec.rewind()
 	write("", 8, 3)
-	for want := map[uint64]int32{1: 3, 2: 5, 3: 0}; len(want) > 0; {
+	op, err := d.AskFile(f, FileRequest{Kind: KindSync, Off: 4, Length: 1, Durable: true, User: 4})
+	must(t, err)
+	if e := asks(d.ops.get(op)); e.opcode != opcodeFsync || e.opFlags != fsyncData || e.off != 0 || e.len != 0 {
+		t.Errorf("a sync is %d with %x of %d bytes at %d, want a data sync (%d) of the file", e.opcode, e.opFlags, e.len, e.off, opcodeFsync)
+	}
+	for want := map[uint64]int32{1: 3, 2: 5, 3: 0, 4: 0}; len(want) > 0; {
 		got, err := d.Wait(-1)
 		must(t, err)
 		for _, c := range got {

@@ -28,10 +28,13 @@ type ring struct {
 	until    unix.Timespec // for the kernel to read
 }
 
+// errNoSQArray is the reason why a ring has an array of its requests.
+var errNoSQArray = errors.New("giouring writes the array all the same")
+
 // newRing makes one attempt with exactly these flags.
 func newRing(entries, completions, flags uint32) (*ring, error) {
 	if flags&setupNoSQArray != 0 {
-		return nil, unix.EINVAL // the package writes the array all the same
+		return nil, unix.EINVAL
 	}
 	// Params is the kernel's structure, with fields that only it can set.
 	p := ringParams{flags: flags | setupCQSize, cqEntries: completions}
@@ -124,9 +127,6 @@ func (r *ring) peek() *cqe {
 
 // skip is done with the answer that peek returned.
 func (r *ring) skip() { r.g.CQAdvance(1) }
-
-// commit has no work: skip has told the kernel.
-func (r *ring) commit() {}
 
 // overflowed says that the kernel keeps answers back, for lack of room.
 func (r *ring) overflowed() bool { return r.g.CQHasOverflow() }

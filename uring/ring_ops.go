@@ -90,7 +90,7 @@ func (d *ringDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user u
 
 // Release implements Driver.
 func (d *ringDriver) Release(b Buffer) {
-	if d.buffers != nil && d.state == stateOpen {
+	if d.buffers != nil && !d.closed {
 		d.buffers.release(b)
 	}
 }

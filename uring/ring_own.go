@@ -37,6 +37,9 @@ type ring struct {
 	until kernelTimespec
 }
 
+// errNoSQArray is the reason where a ring has an array of its requests.
+var errNoSQArray = errOldKernel
+
 // newRing makes one attempt with exactly these flags.
 func newRing(entries, completions, flags uint32) (*ring, error) {
 	p := ringParams{flags: flags | setupCQSize, cqEntries: completions}

@@ -47,7 +47,7 @@ func connect(t *testing.T, r child.Rival, o load.Options) child.Load {
 }
 
 // slice is short and ends when all open requests were answered.
-var slice = load.Slice{Warm: time.Millisecond, WarmMax: 20 * time.Second, Window: 20 * time.Millisecond, WindowMax: 20 * time.Second}
+var slice = load.Slice{Warm: time.Millisecond, WarmMax: time.Minute, Window: 20 * time.Millisecond, WindowMax: time.Minute}
 
 // The client checks every reply, so what is counted here is verified.
 // Matrix: BE-01

@@ -24,7 +24,7 @@ var pace = flag.Float64("soak.pace", 1, "pauses are so many times as `long`, for
 func slower(d time.Duration) time.Duration { return time.Duration(float64(d) * *pace) }
 
 // patience bounds each wait.
-const patience = 60 * time.Second
+const patience = time.Minute
 
 // plan has the length of a run, and the intervals of its events.
 type plan struct {
@@ -32,7 +32,7 @@ type plan struct {
 	window time.Duration // between two samples
 	storm  time.Duration
 	cores  time.Duration // between two changes of the number of cores
-	settle time.Duration // without attackers, after and before
+	settle time.Duration // without attackers, before they come
 }
 
 func planned(t *testing.T) plan {
@@ -291,7 +291,7 @@ func (w *world) allPlaces() bool {
 
 // judgeServer waits until the server is as it was before the attacks.
 func (w *world) judgeServer(before Sample) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), w.plan.settle)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	var now Sample
 	err := msgrtest.Until(ctx, func() bool {

@@ -72,6 +72,9 @@ var xattrs = actions[rados.Object]{
 	}},
 	{"get", "NAME", func(ctx context.Context, e env, o rados.Object, args []string) error {
 		value, err := o.Xattr(ctx, args[0])
+		if errors.Is(err, syscall.ENODATA) {
+			err = fmt.Errorf("there is no attribute %q: %w", args[0], err)
+		}
 		return show(e, value, err)
 	}},
 	{"set", "NAME VALUE", func(ctx context.Context, _ env, o rados.Object, args []string) error {
@@ -116,7 +119,7 @@ var locks = actions[rados.Object]{
 		if err != nil {
 			return err
 		}
-		return printJSON(e.stdout, map[string]any{"shared": shared, "tag": tag, "lockers": lockers})
+		return printJSON(e.stdout, map[string]any{"shared": shared, "tag": tag, "lockers": append([]rados.Locker{}, lockers...)})
 	}},
 	{"take", "NAME COOKIE", take(false)},
 	{"share", "NAME COOKIE", take(true)},
@@ -130,7 +133,11 @@ var locks = actions[rados.Object]{
 
 func take(shared bool) func(context.Context, env, rados.Object, []string) error {
 	return func(ctx context.Context, e env, o rados.Object, args []string) error {
-		return o.Lock(ctx, rados.Lock{Name: args[0], Cookie: args[1], Shared: shared, Duration: e.options.duration})
+		err := o.Lock(ctx, rados.Lock{Name: args[0], Cookie: args[1], Shared: shared, Duration: e.options.duration})
+		if errors.Is(err, syscall.EBUSY) {
+			err = fmt.Errorf("another owner has lock %q (lock info names it): %w", args[0], err)
+		}
+		return err
 	}
 }
 

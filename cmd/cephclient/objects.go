@@ -9,10 +9,14 @@ import (
 	"iter"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -72,9 +76,10 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 	defer in.Close()
 	done := e.meter(func() int64 { return size })
 	defer done.close()
+	input := cli.Input(ctx, in)
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still
-		n, err := io.ReadFull(in, piece)
+		n, err := io.ReadFull(input, piece)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
 			return err
@@ -113,6 +118,31 @@ func appendTo(ctx context.Context, e env, o rados.Object, args []string) error {
 	})
 }
 
+// create opens a file for content that end completes. An old content stays until all of the new one is there, if
+// the file is ours alone. Others, such as links and devices, are written over.
+func create(name string) (f *os.File, end func(error) error, err error) {
+	old, err := os.Lstat(name)
+	if err == nil && old.Mode().IsRegular() && old.Size() > 0 && unix.Access(name, unix.W_OK) == nil {
+		s, ok := old.Sys().(*syscall.Stat_t)
+		if ok && s.Nlink == 1 && int(s.Uid) == os.Geteuid() {
+			f, err = os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+		}
+	}
+	if f == nil { // its directory may not let us
+		f, err = os.Create(name)
+		return f, func(err error) error { return errors.Join(err, f.Close()) }, err
+	}
+	return f, func(err error) error {
+		if err = errors.Join(err, f.Chmod(old.Mode().Perm()), f.Close()); err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+		return err
+	}, nil
+}
+
 // get makes no file before the object is known to exist.
 func get(ctx context.Context, e env, o rados.Object, args []string) (err error) {
 	piece := make([]byte, pieces)
@@ -132,11 +162,11 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 	}
 	out := e.stdout
 	if args[0] != "-" {
-		f, err := os.Create(args[0])
-		if err != nil {
-			return err
+		f, end, failed := create(args[0])
+		if failed != nil {
+			return failed
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
+		defer func() { err = end(err) }()
 		out = f
 	}
 	for {
@@ -170,7 +200,7 @@ func stat(ctx context.Context, e env, o rados.Object, _ []string) error {
 // remove removes all that it can.
 func remove(ctx context.Context, e env, p rados.Pool, names []string) error {
 	if len(names) == 1 && names[0] == "-" {
-		text, err := io.ReadAll(e.stdin)
+		text, err := io.ReadAll(cli.Input(ctx, e.stdin))
 		if err != nil {
 			return err
 		}

@@ -109,6 +109,16 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	}
 }
 
+func TestAPutOfASilentPipeEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in, out := io.Pipe()
+	defer out.Close()
+	if err := (env{stdin: in}).copyFrom(ctx, "-", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestABenchSaysWhatItHasMeasured(t *testing.T) {
 	n := 0
 	calls, _ := cli.Loop(1, math.MaxUint64, time.Hour, func(_ int, done func(string, error)) {
@@ -202,6 +212,33 @@ func TestProgressIsForTerminals(t *testing.T) {
 		m.close()
 		if text := out.String(); !strings.Contains(text, "50 B [==========          ] of 100 B, ") || !strings.Contains(text, "250 B [====================] of 100 B, ") || !strings.HasSuffix(text, "\n") {
 			t.Errorf("%q", text)
+		}
+	}
+}
+
+// A file keeps its old content and its mode where the new content does not come whole. A link stays one.
+func TestAFileIsReplacedWhole(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	link := file + ".link"
+	clitest.Must(t, os.Symlink(file, link))
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{{file, nil, "new"}, {file, io.EOF, "old"}, {link, nil, "new"}} {
+		clitest.Must(t, errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Chmod(file, 0o640)))
+		f, end, err := create(c.name)
+		clitest.Must(t, err)
+		_, err = f.WriteString("new")
+		clitest.Must(t, err)
+		err = end(c.err)
+		text, failed := os.ReadFile(file)
+		at, lost := os.Lstat(link)
+		mode, gone := os.Stat(file)
+		all, unread := os.ReadDir(filepath.Dir(file))
+		clitest.Must(t, errors.Join(failed, lost, gone, unread))
+		if !errors.Is(err, c.err) || string(text) != c.want || mode.Mode() != 0o640 || at.Mode()&os.ModeSymlink == 0 || len(all) != 2 {
+			t.Errorf("%s, %v: %v, %q, %v, %v, %v", c.name, c.err, err, text, mode.Mode(), at.Mode(), all)
 		}
 	}
 }

@@ -96,6 +96,7 @@ func (e *env) serve(c *cobra.Command, _ []string) error {
 	}
 	defer locked.Close()
 	cfg := control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "0"}, Nonce: &at.Nonce}
+	cfg.Binding.Retries, cfg.Binding.RetryDelay = 20, 100*time.Millisecond // one that was killed keeps the address for a moment
 	return e.with(cfg, func(m *control.Messenger) error {
 		v := &server{m: m, dir: e.dir, segment: segmentSize, salt: rand.Uint32, log: e.log, acceptLoss: e.acceptLoss}
 		if err := v.open(e.cores); errors.Is(err, errDamaged) {

@@ -65,6 +65,7 @@ type decoding struct {
 
 	judge *traffic.Judge
 	out   *bufio.Writer
+	stop  func()    // ends the input
 	zero  time.Time // of the first record
 	count struct{ conns, frames, wrong uint64 }
 }
@@ -87,7 +88,9 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		in = f
 	}
 	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
-	r := bufio.NewReaderSize(in, 64<<10)
+	ctx, d.stop = context.WithCancel(ctx)
+	defer d.stop()
+	r := bufio.NewReaderSize(cli.Input(ctx, in), 64<<10)
 	whole := true          // the recording did not end within a packet
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
@@ -95,11 +98,14 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		err = errors.New("it is empty: neither a recording nor a trace")
 	case traffic.Is(head):
 		opt := trace.StreamOptions{Keys: keys, Cut: cmp.Or(int(d.cut), -1), Emit: d.record}
-		whole, err = traffic.Read(r, opt, func() bool { return d.more(ctx) })
+		whole, err = traffic.Read(r, opt)
 	default:
-		err = d.trace(ctx, r)
+		err = d.trace(r)
 	}
-	if err == nil && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+		err = nil // the user has seen enough, or the output is not taken
+	case err == nil:
 		err = d.doubt(whole)
 	}
 	if err != nil {
@@ -109,12 +115,6 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
 	return errors.Join(err, d.out.Flush())
-}
-
-// more is false once ctx has ended, or the output is not taken.
-func (d *decoding) more(ctx context.Context) bool {
-	_, err := d.out.Write(nil) // bufio.Writer: the first error there was
-	return err == nil && ctx.Err() == nil
 }
 
 // doubt is why a file that was read says less than its summary seems to: nil if it is whole.
@@ -131,10 +131,10 @@ func (d *decoding) doubt(whole bool) error {
 // maxLine bounds a line of a trace, in bytes.
 const maxLine = 1 << 20
 
-func (d *decoding) trace(ctx context.Context, r io.Reader) error {
+func (d *decoding) trace(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	for n := 1; lines.Scan() && d.more(ctx); n++ {
+	for n := 1; lines.Scan(); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
 		}
@@ -180,11 +180,15 @@ func (d *decoding) print(r *trace.Record) {
 	if d.zero.IsZero() {
 		d.zero = r.Time
 	}
+	var err error
 	if d.json {
-		_ = cli.WriteJSON(d.out, r) // d.out keeps its error, and a record has JSON
-		return
+		err = cli.WriteJSON(d.out, r)
+	} else {
+		_, err = fmt.Fprintln(d.out, recordText(r, r.Time.Sub(d.zero)))
 	}
-	fmt.Fprintln(d.out, recordText(r, r.Time.Sub(d.zero)))
+	if err != nil { // which d.out keeps: a record has JSON
+		d.stop()
+	}
 }
 
 // recordText is a record in one line, at a time since the first one.

@@ -209,7 +209,7 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 func records(p []byte, keys *trace.Keys) (all []trace.Record) {
 	j := traffic.NewJudge()
 	opt := trace.StreamOptions{Keys: keys, Cut: 16, Emit: func(r trace.Record) { all = append(append(all, r), j.Look(&r)...) }}
-	_, _ = traffic.Read(bytes.NewReader(p), opt, func() bool { return true })
+	_, _ = traffic.Read(bytes.NewReader(p), opt)
 	return all
 }
 
@@ -242,23 +242,28 @@ func FuzzRecording(f *testing.F) {
 	})
 }
 
-// A trace without end is read until its output is not taken, or the user interrupts.
+// A trace without end is read until its output is not taken, or the user interrupts, also while nothing comes.
 func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {
 		ctx    context.Context
+		stdin  string // again and again
 		stdout io.Writer
 		want   int
-	}{"reader": {t.Context(), clitest.Full{}, cli.Failed}, "context": {over, io.Discard, cli.OK}} {
+	}{
+		"reader":  {t.Context(), lines, clitest.Full{}, cli.Failed},
+		"context": {over, lines, io.Discard, cli.OK},
+		"silence": {over, "", io.Discard, cli.OK},
+	} {
 		in, out := io.Pipe()
 		go func() {
-			for err := error(nil); err == nil; {
-				_, err = io.WriteString(out, lines)
+			for err := error(nil); err == nil && c.stdin != ""; {
+				_, err = io.WriteString(out, c.stdin)
 			}
 		}()
-		late := time.AfterFunc(20*time.Second, func() { _ = out.CloseWithError(errors.New("it goes on")) })
+		late := time.AfterFunc(time.Minute, func() { _ = out.CloseWithError(errors.New("it goes on")) })
 		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", "-"}); s != c.want || !late.Stop() {
 			t.Errorf("%s: status %d, want %d", name, s, c.want)
 		}

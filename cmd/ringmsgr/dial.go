@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -43,27 +44,9 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	return m, nil
 }
 
-// attemptGrace is the time beyond the limit for the result of an attempt, on a machine that is
-// short of CPU time.
+// attemptGrace is the time beyond --timeout for the result of the only attempt of a connection, which names the
+// stage that it reached, on a machine that is short of CPU time.
 const attemptGrace = 2 * time.Second
-
-// waitReady waits until c is ready or over. once: c makes a single attempt, whose error may come a little
-// after the deadline of ctx.
-func waitReady(ctx context.Context, c *control.Conn, once bool) error {
-	limit, ok := ctx.Deadline()
-	if !once || !ok {
-		return c.WaitReady(ctx)
-	}
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			cancel(context.Cause(ctx)) // the user's wish, not the deadline
-		}
-	})()
-	late, end := context.WithDeadline(late, limit.Add(attemptGrace))
-	defer end()
-	return c.WaitReady(late)
-}
 
 // peerReport is the "peer" object of the JSON.
 type peerReport struct {
@@ -176,8 +159,11 @@ func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 	}
 	f.Error = fmt.Sprintf("%v: %s%s", to, doing, text)
 	advice := (&control.Error{Stage: f.Stage, Err: cause}).Advice()
-	if errors.Is(cause, control.ErrPeerType) {
+	switch {
+	case errors.Is(cause, control.ErrPeerType):
 		advice = "name its type with --peer"
+	case errors.Is(cause, cephx.ErrNoTicket):
+		advice = "monitors give tickets, for which ping and send do not ask: with cephx they reach monitors alone, cephclient reaches OSDs"
 	}
 	if advice != "" {
 		f.Error += ": " + advice
@@ -191,11 +177,7 @@ func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 
 // bindError names the address that cannot be bound, and the remedy.
 func (l *listenFlag) bindError(err error) error {
-	where := l.addrs.String()
-	if len(l.addrs) == 1 {
-		where = l.addrs[0].String()
-	}
-	text := fmt.Sprintf("--listen %s: %s", where, cli.Cause(err))
+	text := fmt.Sprintf("--listen %s: %s", strings.Join(l.texts, ", "), cli.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
@@ -224,7 +206,8 @@ func statsError(path string, err error) error {
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no statistics at %s: the process answers its own user and root alone: be one of them", path)
 	}
-	return fmt.Errorf("no statistics at %s: %s", path, cli.Cause(err))
+	why := strings.TrimPrefix(cli.Cause(err).Error(), fmt.Sprintf("%v: %s: ", control.ErrStats, path))
+	return fmt.Errorf("no statistics at %s: %s", path, why)
 }
 
 // gone says whether no process serves a Unix socket any more.

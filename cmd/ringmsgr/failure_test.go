@@ -115,25 +115,20 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 	})
 }
 
-// frameFault breaks connections at frames.
-type frameFault func(tag frame.Tag, write bool) error
+// frameFault says at which frames a connection breaks.
+type frameFault func(tag frame.Tag, write bool) bool
 
 // At implements probe.Probe.
 func (f frameFault) At(_ context.Context, e probe.Event) error {
-	if e.When != probe.Data {
-		return nil
+	if e.When == probe.Data && f(e.Tag, e.Step == probe.FrameWrite) {
+		return errors.New("injected")
 	}
-	return f(e.Tag, e.Step == probe.FrameWrite)
+	return nil
 }
 
-var errInjected = errors.New("injected")
-
 func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
-	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, _ bool) error {
-		if tag == frame.TagKeepalive2 {
-			return errInjected
-		}
-		return nil
+	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, _ bool) bool {
+		return tag == frame.TagKeepalive2
 	})}}, &control.Dispatcher{})
 	r := ringmsgr(t, "ping", "--json", addr).want(t, cli.Failed)
 	if f := decode[failure](t, r); f.Stage != control.StageKeepalive || !strings.Contains(f.Error, "hung up") {
@@ -143,11 +138,8 @@ func TestPingNamesTheStageOfALostKeepalive(t *testing.T) {
 
 func TestSendFailsWhenALossyConnectionBreaks(t *testing.T) {
 	var frames atomic.Int64
-	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) error {
-		if tag == frame.TagMessage && !write && frames.Add(1) == 100 {
-			return errInjected
-		}
-		return nil
+	addr := messenger(t, control.Config{Diagnostics: control.Diagnostics{Probe: frameFault(func(tag frame.Tag, write bool) bool {
+		return tag == frame.TagMessage && !write && frames.Add(1) == 100
 	})}}, &control.Dispatcher{Fast: echo})
 	r := ringmsgr(t, "send", "--json", "--messages", "1000", "--policy", "lossless-client", addr).want(t, cli.Failed)
 	x := decode[sent](t, r)

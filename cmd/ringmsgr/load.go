@@ -32,9 +32,6 @@ type load struct {
 	elapsed    time.Duration
 }
 
-// errStalled ends a run without echoes.
-var errStalled = errors.New("no echo came")
-
 // open makes the messengers: the address of its messenger identifies a lossless session, so each
 // needs its own.
 func (l *load) open(cfg control.Config) error {
@@ -55,7 +52,7 @@ func (l *load) open(cfg control.Config) error {
 				return true
 			},
 			Reset:       func(c *control.Conn, _ bool) { lost(c, c.Err()) },
-			RemoteReset: func(c *control.Conn) { lost(c, errForgotten) },
+			RemoteReset: func(c *control.Conn) { lost(c, errors.New("the peer has lost the session")) },
 		})
 		if err != nil {
 			return err
@@ -64,9 +61,6 @@ func (l *load) open(cfg control.Config) error {
 	}
 	return nil
 }
-
-// errForgotten ends a run whose lossless session the peer has lost.
-var errForgotten = errors.New("the peer has lost the session")
 
 // lost ends the run, unless the connection has nothing under way: then its next message fails.
 func lost(c *control.Conn, err error) {
@@ -80,12 +74,14 @@ func lost(c *control.Conn, err error) {
 // connect waits for all connections. Lossy ones share a messenger, so that they
 // cannot be found by their address, and do not repeat an attempt.
 func (l *load) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.s.Timeout)
-	defer cancel()
+	limit := l.s.Timeout
 	var opts []control.ConnectOption
 	if l.policy.Lossy {
+		limit += attemptGrace
 		opts = append(opts, control.Anonymous(), control.Once())
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for i := range l.s.conns {
 		c, err := l.messengers[i%len(l.messengers)].Connect(l.to, l.s.peer, opts...)
 		if err != nil {
@@ -98,7 +94,7 @@ func (l *load) connect(ctx context.Context) error {
 		l.conns = append(l.conns, c)
 	}
 	for _, c := range l.conns {
-		if err := waitReady(ctx, c, l.policy.Lossy); err != nil {
+		if err := c.WaitReady(ctx); err != nil {
 			return err
 		}
 	}
@@ -120,7 +116,6 @@ func (l *load) transfer(ctx context.Context) (err error) {
 		}
 	})
 	go l.watch(ctx)
-	begin := time.Now()
 	var all sync.WaitGroup
 	for _, lane := range l.lanes {
 		total := s.messages / uint64(s.conns)
@@ -130,9 +125,8 @@ func (l *load) transfer(ctx context.Context) (err error) {
 		all.Go(func() { lane.calls, lane.err = cli.Loop(s.depth, total, s.duration, lane.begin) })
 	}
 	all.Wait()
-	l.elapsed = time.Since(begin)
 	for _, lane := range l.lanes {
-		err = cmp.Or(err, lane.err)
+		l.elapsed, err = max(l.elapsed, lane.calls.Took), cmp.Or(err, lane.err)
 	}
 	return err
 }
@@ -159,7 +153,7 @@ func (l *load) watch(ctx context.Context) {
 
 // stalled is the error of a run without echoes, with the error of a connection if there is one.
 func (l *load) stalled() error {
-	err := fmt.Errorf("%w for %v", errStalled, l.s.Timeout)
+	err := fmt.Errorf("no echo came for %v", l.s.Timeout)
 	for _, c := range l.conns {
 		if e := c.Err(); e != nil {
 			return fmt.Errorf("%w: %w", err, e)
@@ -275,13 +269,6 @@ type slot struct {
 // headSize is the front of every message: number of the lane, of the message.
 const headSize = 16
 
-// The errors of a wrong echo.
-var (
-	errCorrupt   = errors.New("an echo differs from what was sent")
-	errDuplicate = errors.New("an echo came twice")
-	errLost      = errors.New("an echo is missing")
-)
-
 func (l *lane) payload(n uint64) []byte { return l.load.pattern.payload(l.id, n, int(l.load.s.size)) }
 
 // begin sends a message (cli.Loop). answered is called once with its fate.
@@ -343,13 +330,13 @@ func (l *lane) checkLocked(m *control.Message) (answered func(string, error), er
 		return nil, nil
 	case m.TID < l.got:
 		l.duplicates++
-		return nil, fmt.Errorf("%w: number %d, expected %d", errDuplicate, m.TID, l.got)
+		return nil, fmt.Errorf("an echo came twice: number %d, expected %d", m.TID, l.got)
 	case m.TID > l.got || l.got == l.next:
 		l.losses += m.TID - l.got
-		return nil, fmt.Errorf("%w: number %d came, expected %d", errLost, m.TID, l.got)
+		return nil, fmt.Errorf("an echo is missing: number %d came, expected %d", m.TID, l.got)
 	case !l.intact(m):
 		l.corrupt++
-		return nil, fmt.Errorf("%w: number %d of %d bytes", errCorrupt, m.TID, m.Size())
+		return nil, fmt.Errorf("an echo differs from what was sent: number %d of %d bytes", m.TID, m.Size())
 	}
 	answered = l.answered[l.got%uint64(len(l.answered))]
 	l.got++

@@ -109,6 +109,8 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 		return cfg, err
 	}
 	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
+	// For a moment the kernel keeps the listeners of a process with a ring that was killed.
+	cfg.Binding.Retries, cfg.Binding.RetryDelay = 20, 100*time.Millisecond
 	if o.via.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) { return openDetour(cfg.Plane.Driver, o.via) }
 	}
@@ -165,12 +167,16 @@ func (o *sessionOptions) client(
 		return err
 	}
 	cfg.Timeouts.Handshake = o.Timeout - o.Timeout/20 // its error names the stage that an attempt reached
+	if cfg.Default == nil {                           // whatever we call ourselves: a mon would not dial a mon
+		p := control.LossyClient()
+		cfg.Default = &p
+	}
 	to, err := o.target(ctx, e, args)
 	failed, ok := errors.AsType[*control.Error](err)
 	switch {
 	case ok:
 		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
-	case err == nil && cfg.Default != nil && cfg.Default.Server:
+	case err == nil && cfg.Default.Server:
 		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
 	case err == nil:
 		err = run(ctx, e, cfg, to)

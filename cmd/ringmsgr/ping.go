@@ -82,9 +82,11 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 	if err != nil {
 		return nil, err
 	}
+	late, end := context.WithTimeout(ctx, p.Timeout+attemptGrace)
+	defer end()
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	if err := waitReady(ctx, conn, true); err != nil {
+	if err := conn.WaitReady(late); err != nil {
 		return nil, err
 	}
 	info := conn.Info()

@@ -114,10 +114,6 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 			s.messages = math.MaxUint64
 		}
 	}
-	if cfg.Default == nil {
-		p := control.LossyClient()
-		cfg.Default = &p
-	}
 	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
 	}

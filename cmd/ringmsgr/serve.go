@@ -28,9 +28,9 @@ func serveCommand(e env) *cobra.Command {
 id, front, middle and data. CEPH_MSG_PING is a message like any other, so that
 "ceph ping mon.a" gets its answer from "serve --name mon.a".
 
-Prints one line that begins with "listening" when it is ready. SIGTERM and
-SIGINT end it: it stops accepting, lets queued replies go out for at most
---drain, and exits with status 0. A second signal kills it.
+Prints one line that begins with "listening" when it is ready. SIGTERM,
+SIGINT and SIGHUP end it: it stops accepting, lets queued replies go out for at
+most --drain, and exits with status 0. A second SIGTERM or SIGINT kills it.
 
 With --handover it gives way to a successor: a serve with the same arguments and
 --take-over. The successor gets the listening sockets and the lossless sessions,

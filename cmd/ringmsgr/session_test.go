@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/clitest"
@@ -39,7 +40,7 @@ func TestPingServeAndSendOnEachBackend(t *testing.T) {
 			}
 			_, bare, _ := strings.Cut(v1, ":")
 			for _, c := range []struct{ flags, at, protocol string }{
-				{"--rev 0", v2, "msgr2.0"}, {"--rev 1", v2, "msgr2.1"}, {"", v1, "msgr1"}, {"--proto v1", bare, "msgr1"},
+				{"--rev 0", v2, "msgr2.0"}, {"--rev 1 --name mon.b", v2, "msgr2.1"}, {"", v1, "msgr1"}, {"--proto v1", bare, "msgr1"},
 			} {
 				args := strings.Fields("ping --json --peer osd --count 7 --backend " + backend + " " + c.flags + " " + c.at)
 				r := ringmsgr(t, args...).want(t, cli.OK)
@@ -102,6 +103,14 @@ func TestAnAddressMayBeAHostName(t *testing.T) {
 			t.Errorf("%s says %s", command, r.stdout)
 		}
 	}
+}
+
+// For example that of a process that was killed, which the kernel gives back a little later.
+func TestServeWaitsForItsAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	time.AfterFunc(100*time.Millisecond, func() { _ = l.Close() })
+	serve(t, "--listen", l.Addr().String())
 }
 
 func TestLossyConnectionsShareCores(t *testing.T) {

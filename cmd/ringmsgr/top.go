@@ -20,7 +20,7 @@ import (
 )
 
 func topCommand(e env) *cobra.Command {
-	t := &top{}
+	t := &top{patience: 5 * time.Second}
 	c := &cobra.Command{
 		Use: "top PID|SOCKET", Short: "watch the cores and connections of a running process",
 		Example: "  ringmsgr top --once $(pidof ringmsgr)",
@@ -48,7 +48,8 @@ rates; see "go doc control/internal/stats.Snapshot" (jq '.messenger.cores[0]', f
 type top struct {
 	json, once bool
 	every      time.Duration
-	order      string // of connections
+	order      string        // of connections
+	patience   time.Duration // with a process that does not answer, for example because it is stopped
 }
 
 // topPatience is the number of failed reads in a row after which a process counts as gone.
@@ -61,16 +62,21 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 		return cli.Usagef("the output is no terminal: use --once or --json")
 	}
 	path := scope.StatsPath(args[0])
-	before, err := control.ReadStats(ctx, path)
+	before, err := t.read(ctx, path)
 	if err != nil {
 		return statsError(path, err)
 	}
 	tick := time.NewTicker(t.every)
 	defer tick.Stop()
 	for {
-		now, err := next(ctx, path, tick.C)
-		if err != nil {
-			return ended(ctx, err)
+		now, err := t.next(ctx, path, tick.C)
+		switch {
+		case ctx.Err() != nil:
+			return nil // the user has interrupted it
+		case err != nil && gone(err):
+			return errors.New("the process is gone")
+		case err != nil:
+			return statsError(path, err)
 		}
 		switch text := newTopFrame(before, now).render(topOrders[t.order]); {
 		case t.json:
@@ -89,7 +95,7 @@ func (t *top) run(ctx context.Context, e env, args []string) error {
 }
 
 // next waits for the end of the interval and takes the snapshot that ends it.
-func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
+func (t *top) next(ctx context.Context, path string, tick <-chan time.Time) (*control.Snapshot, error) {
 	var err error
 	for range topPatience {
 		select {
@@ -98,11 +104,17 @@ func next(ctx context.Context, path string, tick <-chan time.Time) (*control.Sna
 		case <-tick:
 		}
 		var s *control.Snapshot
-		if s, err = control.ReadStats(ctx, path); err == nil {
+		if s, err = t.read(ctx, path); err == nil {
 			return s, nil
 		}
 	}
 	return nil, err
+}
+
+func (t *top) read(ctx context.Context, path string) (*control.Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.patience, fmt.Errorf("no answer within %v", t.patience))
+	defer cancel()
+	return control.ReadStats(ctx, path)
 }
 
 // fit cuts a text to a screen.
@@ -115,17 +127,6 @@ func fit(text string, width, height int) string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// ended is the result of top after err: nil if the user has interrupted it.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	if gone(err) {
-		return errors.New("the process is gone")
-	}
-	return err
 }
 
 // topFrame is what happened between two snapshots of a process. After a hand-over they are of two

@@ -117,40 +117,45 @@ func TestTopOfAnotherProcessBeginsAnew(t *testing.T) {
 	}
 }
 
+// It finds a process by the path of its socket, or by its number.
 func TestTopWatchesServe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")
-	s := serve(t, "--cores", "2", "--stats", path)
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", st, err)
-	}
-	text := ringmsgr(t, "top", "--once", "--every", "20ms", path).want(t, cli.OK).stdout
-	if !strings.Contains(text, s.addr) || !strings.Contains(text, fmt.Sprint("pid ", os.Getpid())) || strings.Contains(text, "\x1b") {
-		t.Errorf("top shows %s", text)
-	}
-	now := decode[control.Snapshot](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", path).want(t, cli.OK))
-	if m := now.Messenger; now.PID != os.Getpid() || len(m.Cores) != 2 || m.Name != "mon.a" {
-		t.Errorf("%+v", now)
-	}
-	s.stop(t)
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
-	}
-	ringmsgr(t, "top", "--once", path).want(t, cli.Failed)
-}
-
-func TestTopFindsAProcessByItsNumber(t *testing.T) {
-	serve(t, "--stats", "auto")
-	now := decode[control.Snapshot](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", fmt.Sprint(os.Getpid())).want(t, cli.OK))
-	if now.PID != os.Getpid() {
-		t.Errorf("%+v", now)
+	for stats, name := range map[string]string{path: path, "auto": fmt.Sprint(os.Getpid())} {
+		s := serve(t, "--cores", "2", "--stats", stats)
+		if st, err := os.Stat(path); stats == path && (err != nil || st.Mode().Perm() != 0o600) {
+			t.Errorf("%v, %v", st, err)
+		}
+		text := ringmsgr(t, "top", "--once", "--every", "20ms", name).want(t, cli.OK).stdout
+		if !strings.Contains(text, s.addr) || !strings.Contains(text, fmt.Sprint("pid ", os.Getpid())) || strings.Contains(text, "\x1b") {
+			t.Errorf("top shows %s", text)
+		}
+		now := decode[control.Snapshot](t, ringmsgr(t, "top", "--json", "--once", "--every", "20ms", name).want(t, cli.OK))
+		if m := now.Messenger; now.PID != os.Getpid() || len(m.Cores) != 2 || m.Name != "mon.a" {
+			t.Errorf("%+v", now)
+		}
+		s.stop(t)
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("the socket is still there: %v", err)
+		}
+		ringmsgr(t, "top", "--once", name).want(t, cli.Failed)
 	}
 }
 
-// A process of another user ends the connection without an answer.
-func TestTopOfAnotherUserSaysWhoIsAnswered(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stats")
-	clitest.Listen(t, "unix", path, func(net.Conn) {})
-	if r := ringmsgr(t, "top", "--once", path).want(t, cli.Failed); !strings.Contains(r.stderr, "answers its own user and root alone") {
-		t.Errorf("%s", r.stderr)
+func TestTopSaysWhyThereAreNoStatistics(t *testing.T) {
+	for _, c := range []struct {
+		process  func(c net.Conn)
+		patience time.Duration
+		says     string
+	}{
+		{func(net.Conn) {}, time.Minute, "the process answers its own user and root alone"}, // of another user
+		{says("nonsense"), time.Minute, ": invalid character"},
+		{says(""), 50 * time.Millisecond, ": no answer within 50ms"},
+	} {
+		path := filepath.Join(t.TempDir(), "stats")
+		clitest.Listen(t, "unix", path, c.process)
+		err := (&top{once: true, every: 1, patience: c.patience}).run(t.Context(), env{}, []string{path})
+		if err == nil || !strings.HasPrefix(err.Error(), "no statistics at "+path+": ") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "control:") {
+			t.Errorf("%v, want %q", err, c.says)
+		}
 	}
 }

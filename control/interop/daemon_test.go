@@ -161,12 +161,12 @@ func (d *daemon) command(command map[string]any, answer any) error {
 	if err != nil {
 		return err
 	}
-	c, err := net.DialTimeout("unix", filepath.Join(d.dir, d.name+".asok"), 5*time.Second)
+	c, err := net.DialTimeout("unix", filepath.Join(d.dir, d.name+".asok"), patience)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	err = c.SetDeadline(time.Now().Add(5 * time.Second))
+	err = c.SetDeadline(time.Now().Add(patience))
 	if err == nil {
 		_, err = c.Write(append(request, 0))
 	}

@@ -22,18 +22,18 @@ const idleLimit = "2"
 
 // duel is a lossless session between a fellow and a real daemon.
 type duel struct {
-	top       *testing.T // for what lives as long as the session
-	t         *testing.T // of what is happening now
-	c         *cluster
-	daemon    *daemon
-	cfg       fellowConfig
-	there     *proxy // every byte of connections that we make passes through it
-	back      *proxy // and of those that the daemon makes
-	log       *logReader
-	said      strings.Builder // of the log, since the last mark
-	seq       int             // of the last message that the daemon has from us
-	delivered int             // how many it has had
-	fresh     bool            // the next one may be the first of a new session
+	top     *testing.T // for what lives as long as the session
+	t       *testing.T // of what is happening now
+	c       *cluster
+	daemon  *daemon
+	cfg     fellowConfig
+	there   *proxy // every byte of connections that we make passes through it
+	back    *proxy // and of those that the daemon makes
+	log     *logReader
+	said    strings.Builder // of the log, since the last mark
+	seq     int             // of the last message that the daemon has from us
+	replied int             // how many answers it has queued
+	fresh   bool            // the next one may be the first of a new session
 
 	f      *fellow
 	before fellowReport // at the last mark
@@ -178,6 +178,9 @@ func (x *duel) read() {
 	x.t.Helper()
 	for line := range strings.Lines(x.log.lines(x.t)) {
 		told := func(word string) bool { return strings.Contains(line, word) }
+		if isReply.MatchString(line) && told(x.us()) {
+			x.replied++
+		}
 		if told(x.us()) && slices.ContainsFunc(storyWords, told) {
 			x.said.WriteString(line)
 			x.order(line)
@@ -185,8 +188,9 @@ func (x *duel) read() {
 	}
 }
 
-// isMessage is a line about a message that was delivered to the daemon.
+// isMessage is a line about a message that was delivered to the daemon, isReply one about an answer of the daemon.
 var isMessage = regexp.MustCompile(`<== \w+\.7 \S+ (\d+) ====`)
+var isReply = regexp.MustCompile(` --> \S+ -- (mon_command_ack|command_reply)\(`)
 
 // order checks that the daemon gets our messages once each and in order.
 func (x *duel) order(line string) {
@@ -202,7 +206,6 @@ func (x *duel) order(line string) {
 		x.t.Fatalf("message %d, after %d: %s", n, x.seq, line)
 	}
 	x.seq, x.fresh = n, false
-	x.delivered++
 }
 
 // links are the ways in both directions.
@@ -232,13 +235,13 @@ func (x *duel) lose(ours bool) {
 	x.back.swallow(back)
 }
 
-// deliver queues n requests, and waits until the daemon has them.
+// deliver queues n requests, and waits until the daemon has queued the answers: a monitor drops a request whose connection ends before.
 func (x *duel) deliver(n int, queue func()) {
 	x.t.Helper()
 	x.read()
-	due := x.delivered + n
+	due := x.replied + n
 	queue()
-	x.poll("the requests", func() bool { x.read(); return x.delivered >= due }, x.said.String)
+	x.poll("the requests", func() bool { x.read(); return x.replied >= due }, x.said.String)
 }
 
 // unanswered sends requests that the daemon gets, and whose answers are lost.

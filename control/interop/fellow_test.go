@@ -70,7 +70,8 @@ func startFellow(t *testing.T, cfg fellowConfig) *fellow {
 			d, err := uring.Open(uring.Config{Backend: cfg.Backend})
 			return &detour{Driver: d, fellow: f}, err
 		}},
-		Timeouts: control.Timeouts{Handshake: time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 900 * time.Millisecond},
+		// A busy daemon answers late. Who ends a connection for that meets another trouble than the one that the test makes.
+		Timeouts: control.Timeouts{Handshake: 2 * time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 2 * time.Second},
 	})
 	check(t, err)
 	count := func(n *int) {

@@ -25,7 +25,7 @@ type side struct {
 
 // run carries an action out. It returns an error if there is no outcome.
 func (s *side) run(ctx context.Context, a *action) (out outcome, err error) {
-	ctx, cancel := context.WithTimeout(ctx, actionPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p := s.pool.WithNamespace(a.Namespace).WithLocator(a.Locator)
 	if n := len(s.snaps); n > 0 {

@@ -201,9 +201,6 @@ var abortion = regexp.MustCompile(`(?m)^.*(FAILED ceph_assert|ceph_abort_msg|not
 //go:embed testdata/librados.py
 var libradosProgram []byte
 
-// actionPatience is far more than an action takes. An OSD that ends, as some requests have it abort, never answers.
-const actionPatience = 20 * time.Second
-
 // theirs is librados, in a program of its own.
 type theirs struct {
 	in    io.Writer
@@ -259,14 +256,14 @@ func (l *theirs) begin(t *testing.T, a *action) {
 	check(t, err)
 }
 
-// end waits for the outcome of the action that was begun last.
+// end waits for the outcome of the action that was begun last. An OSD that ends, as some requests have it abort, never answers.
 func (l *theirs) end() (o outcome, err error) {
 	select {
 	case line := <-l.lines:
 		return o, json.Unmarshal(line, &o)
 	case <-l.gone:
 		return o, fmt.Errorf("it ends: %s", l.said)
-	case <-time.After(actionPatience):
+	case <-time.After(patience):
 		return o, context.DeadlineExceeded
 	}
 }

@@ -290,7 +290,7 @@ func (u *monitor) noComplaints() {
 // refused has the real tool try, and fail.
 func (u *monitor) refused() {
 	u.t.Helper()
-	out, err := tryTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "3", "status")
+	out, err := tryTool(u.t, "ceph", "--conf", u.conf(), "--connect-timeout", "60", "status")
 	if err == nil {
 		u.t.Fatalf("it got in: %s", out)
 	}

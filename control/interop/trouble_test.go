@@ -3,7 +3,7 @@ package interop_test
 import (
 	"bytes"
 	"encoding/json"
-	"net"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
 
@@ -49,20 +50,26 @@ func TestTroublesOfAClusterAreExplained(t *testing.T) {
 }
 
 func (c *unwell) waitForOSD(t *testing.T) {
-	for _, at := range c.monAddr {
-		name := "for " + at.String()
-		c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
-		c.osds[0].end(t)
-		c.awaitUp(0)
-		_, err := c.client(t, "10s", at, "put", "data", name, c.in)
-		wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
-
-		done := make(chan error, 1)
-		go func() { _, err := c.client(t, "2m", at, "put", "data", name, c.in); done <- err }()
-		c.osds[0].restart(c.t)
-		c.awaitUp(1)
+	c.osds[0].set(t, "osd_fast_shutdown", "false") // then a disk in memory is kept in files
+	c.osds[0].end(t)
+	c.awaitUp(0)
+	var impatient sync.WaitGroup
+	done := make(chan error, len(c.monAddr))
+	for i, at := range c.monAddr {
+		impatient.Go(func() {
+			_, err := c.client(t, "10s", at, "put", "data", "late", c.in)
+			wantText(t, "put without an OSD", err, "no OSD that is up serves the placement group", "gave up after 10s (--timeout)")
+		})
+		go func() { _, err := c.client(t, "2m", at, "put", "data", fmt.Sprint("object ", i), c.in); done <- err }()
+	}
+	impatient.Wait()
+	c.osds[0].restart(c.t)
+	c.awaitUp(1)
+	for range c.monAddr {
 		check(t, <-done)
-		if got := c.rados("get", name, "-"); !bytes.Equal(got, c.data) {
+	}
+	for i := range c.monAddr {
+		if got := c.rados("get", fmt.Sprint("object ", i), "-"); !bytes.Equal(got, c.data) {
 			t.Errorf("rados reads %d bytes of %d", len(got), len(c.data))
 		}
 	}
@@ -70,16 +77,15 @@ func (c *unwell) waitForOSD(t *testing.T) {
 
 func (c *unwell) missMonitors(t *testing.T) {
 	ringmsgr := buildProgram(t, "ringmsgr")
-	nobody, err := net.Listen("tcp4", "127.0.0.1:0")
-	check(t, err)
-	closed := wire.Addr{Type: wire.AddrMsgr2, AddrPort: nobody.Addr().(*net.TCPAddr).AddrPort()}
-	check(t, nobody.Close())
+	closed := wire.Addr{Type: wire.AddrMsgr2, AddrPort: msgrtest.ReservePort(t)}
 	var waiting sync.WaitGroup
 	says := func(at wire.Addr, ping string, client ...string) {
 		waiting.Go(func() {
 			_, err := c.client(t, "10s", at, "status")
 			wantText(t, "status of "+at.String(), err, append(client, "gave up after 10s (--timeout)")...)
-			_, err = tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
+		})
+		waiting.Go(func() {
+			_, err := tryTool(t, ringmsgr, "ping", "--timeout", "10s", at.String())
 			wantText(t, "ping to "+at.String(), err, ping)
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // A peer that comes back with a session that the server has never heard of is
 // told so, and opens a new one on the same TCP connection.
 func ExamplePeer() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	policy := control.LosslessPeer()
 	server, err := control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Default: &policy, Plane: loop.Config{Cores: 1}})

@@ -40,16 +40,24 @@ type Options struct {
 // Log writes the frames of the messengers that have it as their Config.Diagnostics.Tracer to a file.
 // All methods may be called by any goroutine.
 type Log struct {
-	opt     Options
-	queue   chan Record
-	dropped atomic.Uint64
-	sockets atomic.Uint64 // number of the last socket, over all messengers
-	done    chan struct{}
+	opt      Options
+	queue    chan entry
+	sockets  atomic.Uint64 // number of the last socket, over all messengers
+	done     chan struct{}
+	pipe     *os.File      // the first file, which is the only one of a pipe
+	patience time.Duration // of Close, with a pipe that nobody reads
 
-	mu     sync.RWMutex // put holds it for reading
+	mu     sync.Mutex
 	closed bool
+	lost   uint64 // records that found no room behind the last one in the queue
 
 	out rotating // of the writing goroutine
+}
+
+// entry is a record in the queue.
+type entry struct {
+	Record
+	lost uint64 // number of records before it that found no room
 }
 
 var _ probe.Tracer = (*Log)(nil)
@@ -67,7 +75,7 @@ func Create(path string, opt Options) (*Log, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	l := &Log{opt: opt, queue: make(chan Record, queueRecords), done: make(chan struct{})}
+	l := &Log{opt: opt, queue: make(chan entry, queueRecords), done: make(chan struct{}), patience: 5 * time.Second}
 	l.out = rotating{path: path, most: opt.MaxBytes}
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		if st.Size() > 0 {
@@ -82,17 +90,19 @@ func Create(path string, opt Options) (*Log, error) {
 	if err := l.out.open(); err != nil {
 		return nil, err
 	}
+	l.pipe = l.out.file
 	go l.write()
 	return l, nil
 }
 
-// Close writes the queued records and closes the file. It returns the first error of the
+// Close writes the queued records and closes the file; a pipe has 5 s for that. It returns the first error of the
 // file: later records were not written.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
 		close(l.queue)
+		_ = l.pipe.SetWriteDeadline(time.Now().Add(l.patience)) // no other file has one
 	}
 	l.mu.Unlock()
 	<-l.done
@@ -112,34 +122,35 @@ func (l *Log) Trace(s probe.TracedSocket) probe.Tap {
 
 // put queues a record, or counts it as lost.
 func (l *Log) put(r Record) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.closed {
 		return
 	}
 	select {
-	case l.queue <- r:
+	case l.queue <- entry{r, l.lost}:
+		l.lost = 0
 	default:
-		l.dropped.Add(1)
+		l.lost++
 	}
 }
 
 // write is the goroutine that owns the file.
 func (l *Log) write() {
 	defer close(l.done)
-	for r := range l.queue {
-		l.writeLost(r.Time)
-		l.out.record(&r)
+	for e := range l.queue {
+		l.writeLost(e.Time, e.lost)
+		l.out.record(&e.Record)
 		if len(l.queue) == 0 {
 			l.out.flush()
 		}
 	}
-	l.writeLost(l.opt.Now())
+	l.writeLost(l.opt.Now(), l.lost) // which nobody changes any more
 	l.out.close()
 }
 
-func (l *Log) writeLost(at time.Time) {
-	if n := l.dropped.Swap(0); n > 0 {
+func (l *Log) writeLost(at time.Time, n uint64) {
+	if n > 0 {
 		l.out.record(&Record{Time: at, Event: Lost, Count: n, Error: "the queue for the file was full"})
 	}
 }
@@ -307,7 +318,8 @@ func openOwn(path string, again bool) (*os.File, error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return file, err
 	}
-	if file, err = os.OpenFile(path, flags, 0); err != nil {
+	// The open of a pipe, which another user may have made, does not wait for a reader.
+	if file, err = os.OpenFile(path, flags|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, err
 	}
 	named, err := os.Lstat(path)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -162,23 +163,25 @@ func TestTheFileOfATraceIsBounded(t *testing.T) {
 	}
 }
 
-func TestAFullQueueLosesRecordsAndSaysHowMany(t *testing.T) {
+func TestAFullQueueLosesRecordsAndSaysHowManyAndWhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
-	l := &Log{opt: Options{Now: time.Now}, queue: make(chan Record, 2), done: make(chan struct{}), out: rotating{path: path, most: 1 << 20}}
+	l := &Log{opt: Options{Now: time.Now}, queue: make(chan entry, 2), done: make(chan struct{}), out: rotating{path: path, most: 1 << 20}}
 	must(t, l.out.open())
+	l.pipe = l.out.file
 	for range 5 {
 		l.put(Record{Event: Frame}) // no goroutine writes yet
 	}
+	<-l.queue
+	l.put(Record{Event: Bad}) // behind three that are lost
+	l.put(Record{Event: Frame})
 	go l.write()
 	must(t, l.Close())
-	var lost uint64
+	got := ""
 	for _, r := range lines(t, path) {
-		if r.Event == Lost {
-			lost += r.Count
-		}
+		got += fmt.Sprintf("%s %d ", r.Event, r.Count)
 	}
-	if lost != 3 {
-		t.Errorf("%d records lost, want 3", lost)
+	if got != "frame 0 lost 3 bad 0 lost 1 " {
+		t.Errorf("the trace has %s", got)
 	}
 }
 
@@ -295,6 +298,26 @@ func TestNoOtherUserChoosesThePipe(t *testing.T) {
 		if err == nil {
 			must(t, f.Close())
 		}
+	}
+}
+
+func TestAPipeThatNobodyReadsHoldsUpNeitherTheStartNorTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	must(t, syscall.Mkfifo(path, 0o600))
+	if _, err := Create(path, Options{}); !errors.Is(err, syscall.ENXIO) {
+		t.Errorf("without a reader: %v", err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer reader.Close()
+	l, err := Create(path, Options{})
+	must(t, err)
+	l.patience = time.Millisecond
+	for range 1000 {
+		l.Trace(probe.TracedSocket{})
+	}
+	if err := l.Close(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("full: %v", err)
 	}
 }
 

@@ -195,8 +195,7 @@ func (c *Core) run(opened chan<- error) {
 	opened <- nil
 	for !c.stopping.Load() {
 		if err := c.turn(true); err != nil {
-			c.fail(err)
-			break
+			c.fail(err) // it stops
 		}
 		if c.draining.Load() && c.left() {
 			c.stopping.Store(true)

@@ -81,6 +81,9 @@ func (a *Account) Cancel(err error) {
 		return
 	}
 	a.core.assertOwner()
+	if a.line.first == nil { // as behind the end of the core, where Return may look at the line
+		return
+	}
 	a.drop(func(*FileOp) bool { return true }, err)
 }
 

@@ -346,9 +346,12 @@ func TestBytesThatAnotherGoroutineGivesBackWakeTheCore(t *testing.T) {
 			}}
 			must(t, p.Core(0).call(func(*Core) { must(t, f.ReadBuffer(op, piece, 0)) }))
 		}
-		for range 2 {
-			p.Core(0).Return(&await(t, ended).loan)
-		}
+		p.Core(0).Return(&await(t, ended).loan)
+		last, cancelled := await(t, ended), make(chan struct{})
+		must(t, p.Close())
+		p.Core(0).Post(&Task{Run: func(*Core) { a.Cancel(ErrStopped); close(cancelled) }})
+		p.Core(0).Return(&last.loan) // beside that, which the race detector sees
+		await(t, cancelled)
 	})
 }
 

@@ -103,6 +103,7 @@ func TestTheLogSaysOnceWhyThereIsNoRing(t *testing.T) {
 func TestAStuckCoreEndsWhenItIsNotStuckAnyMore(t *testing.T) {
 	p := newPlane(t, Config{Cores: 2, StallAfter: -1, Driver: uring.Config{Backend: uring.Epoll}})
 	gone := p.Core(0)
+	netPair(t, gone) // it does not keep the core
 	release := block(t, gone)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -121,6 +122,12 @@ func TestARemovedCoreWaitsForItsOffloadedWork(t *testing.T) {
 	c, hold, gone := p.Core(0), make(chan struct{}), make(chan bool, 1)
 	must(t, c.call(func(c *Core) { c.Offload(func() { <-hold }, func(c *Core) { gone <- c.Gone() }) }))
 	must(t, p.Drain(c))
+	if _, err := c.Dial(deadline(t), netip.AddrPort{}, drivertest.FullListener(t, t.Cleanup), uring.SocketOptions{}); !errors.Is(err, ErrStopped) {
+		t.Errorf("it dials: %v", err)
+	}
+	if n := stats(t, c).Sockets; n != 0 {
+		t.Errorf("it has %d sockets", n)
+	}
 	for range 3 {
 		must(t, c.call(func(*Core) {}))
 	}
@@ -265,8 +272,8 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 		t.Errorf("reported %v", err)
 	}
 	<-p.Core(0).done
-	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 {
-		t.Errorf("state %v, logged %q", st, lines.with("core"))
+	if st := p.Core(0).State(); st != CoreFailed || len(lines.with("core failed")) != 1 || !p.Core(0).Gone() {
+		t.Errorf("state %v, logged %q, gone %v", st, lines.with("core"), p.Core(0).Gone())
 	}
 }
 
@@ -348,10 +355,17 @@ func (b *borrowed) Returned(c *Core) { c.TakeBack(b.buf) }
 // Matrix: XC-12
 func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 	for round := range 300 {
-		p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+		var mapped []*uring.Memory
+		p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}, Map: func(size int) (*uring.Memory, error) {
+			m, err := uring.Map(size)
+			mapped = append(mapped, m)
+			return m, err
+		}})
 		c := p.Core(0)
 		lent := make(chan *borrowed)
 		must(t, c.Do(func(c *Core) {
+			large, _ := c.Lend(1 << 20)
+			c.TakeBack(large)
 			b := &borrowed{}
 			b.loan.Of = b
 			b.buf, _ = c.Lend(100)
@@ -376,13 +390,21 @@ func TestAReleaseRacingWithCloseLosesNoMemory(t *testing.T) {
 		if left != 0 || chunks != 0 || back != sent {
 			t.Fatalf("round %d: %d bytes, %d chunks are lost, %d of %d loans", round, left, chunks, sent-back, sent)
 		}
+		if len(mapped) != 3 || slices.ContainsFunc(mapped, func(m *uring.Memory) bool { return m.Bytes() != nil }) {
+			t.Fatalf("round %d: of %d pieces of memory some stay mapped", round, len(mapped))
+		}
 	}
 }
 
 // Matrix: XC-12
 func TestWorkForAStoppedCoreIsRefused(t *testing.T) {
-	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	last := make(chan struct{})
+	p := newPlane(t, Config{
+		Cores: 1, Driver: uring.Config{Backend: uring.Epoll},
+		Ended: func(c *Core) { c.Post(&Task{Run: func(*Core) { close(last) }}) }, // behind the last look at the mailbox
+	})
 	p.Close()
+	await(t, last)
 	if err := p.Core(0).Do(func(*Core) { t.Error("it ran") }); !errors.Is(err, ErrStopped) {
 		t.Errorf("%v", err)
 	}
@@ -412,10 +434,18 @@ func TestListenerMovesToAnotherPlaneWithItsQueue(t *testing.T) {
 		first, second := make(chan *Link, 10), make(chan *Link, 10)
 		l, err := old.Core(0).Listen(netip.MustParseAddrPort("127.0.0.1:0"), uring.ListenOptions{}, func(l *Link) { first <- l })
 		must(t, err)
-		fd, err := l.Descriptor()
-		must(t, err)
-		successor, err := next.Core(0).AdoptListener(fd, func(l *Link) { second <- l })
-		must(t, err)
+		var successor *Listener
+		for try := range 2 {
+			if try > 0 {
+				must(t, successor.Close()) // it has not accepted, and its socket comes again under its number
+			}
+			fd, err := l.Descriptor()
+			must(t, err)
+			high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 900)
+			must(t, errors.Join(err, unix.Close(fd)))
+			successor, err = next.Core(0).AdoptListener(high, func(l *Link) { second <- l })
+			must(t, err)
+		}
 		if successor.Addr() != l.Addr() {
 			t.Errorf("adopted %v, want %v", successor.Addr(), l.Addr())
 		}

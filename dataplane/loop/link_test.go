@@ -235,6 +235,50 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 	}
 }
 
+// A write ends when the kernel has all bytes, those that a read has sent included, and takes no
+// byte of the peer.
+func TestAWriteOnALinkWaitsForTheKernel(t *testing.T) {
+	b := newBed(t, nil)
+	l, f := b.link()
+	f.Park = true
+	waits := func(call func() error) (done chan error) {
+		done = make(chan error, 1)
+		go func() { done <- call() }()
+		for l.sock.call == nil {
+			select {
+			case err := <-done:
+				t.Fatalf("it has not waited: %v", err)
+			default:
+				b.settle()
+			}
+		}
+		return done
+	}
+	read := func(want string) {
+		t.Helper()
+		p := make([]byte, 1)
+		if must(t, b.During(func() error { return l.ReadFull(deadline(t), p) })); string(p) != want {
+			t.Errorf("read %q, want %q", p, want)
+		}
+	}
+	write := waits(func() error { return l.Write(deadline(t), []byte("a")) })
+	f.Arrive([]byte("x"))
+	b.settle()
+	f.Finish(0)
+	b.settle()
+	must(t, await(t, write))
+	read("x")
+	l.Queue([]byte("b"))
+	f.Arrive([]byte("y"))
+	read("y")
+	flush := waits(func() error { return l.Flush(deadline(t)) })
+	f.Finish(0)
+	b.settle()
+	if must(t, await(t, flush)); string(f.Sent) != "ab" {
+		t.Errorf("sent %q", f.Sent)
+	}
+}
+
 // newOwner takes over a link, and hears of the end of its socket.
 type newOwner struct{ ended []error }
 

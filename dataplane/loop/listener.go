@@ -26,7 +26,8 @@ type Listener struct {
 	retry Timer
 	open  bool
 	op    uring.Op // the accept that is armed, 0: none
-	// outside: the driver has refused the socket so far, and its descriptor is fd.
+	// outside: the driver does not have the socket, whose descriptor is fd, until it is armed. The
+	// socket of another process, left in an epoll set, would be refused when it comes again.
 	outside bool
 	trouble error         // why connections are not accepted, as it was logged last; nil: they are
 	pace    time.Duration // refusals occupy it up to then, see refusedOne
@@ -396,13 +397,9 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 		return nil, fmt.Errorf("core %d: adopt descriptor %d: %w", c.id, fd, err)
 	}
 	l := newListener(c, addr, accepted)
-	l.paused = true
-	if err := l.call(func(c *Core) (err error) {
-		if l.sock, err = c.drv.Adopt(fd); err == nil {
-			l.setUp(c)
-		}
-		return err
-	}); err != nil {
+	l.paused, l.outside = true, true
+	l.fd.Store(int64(fd))
+	if err := l.call(func(c *Core) error { l.setUp(c); return nil }); err != nil {
 		c.cfg.CloseFD(fd)
 		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
 	}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -103,24 +104,65 @@ func TestThrottleUnderContentionNeverExceedsItsLimit(t *testing.T) {
 	}
 }
 
-// The next one in line may need less than the one that leaves, and hears of it.
+// The next one in line may need less than the one that leaves or ends, and hears of it.
 // Matrix: TH-04
 func TestASocketThatLeavesItsCoreLeavesTheLine(t *testing.T) {
-	b, th := newBed(t, nil), NewThrottle(10)
-	if !th.acquire(5, false) {
-		t.Fatal("no room")
+	for _, ends := range []bool{false, true} {
+		b, th := newBed(t, nil), NewThrottle(10)
+		if !th.acquire(5, false) {
+			t.Fatal("no room")
+		}
+		first, _ := carried(b, &lengths{})
+		second, _ := carried(b, &lengths{})
+		first.Pause(&Throttles{Bytes: th}, th, 9, false)
+		second.Pause(&Throttles{Bytes: th}, th, 3, false)
+		if b.settle(); th.Waiting() != 2 {
+			t.Fatalf("%d wait", th.Waiting())
+		}
+		left := ends
+		if ends {
+			first.Fault(ErrReset)
+		} else {
+			first.Detach(func(_ *Core, d *Detached) { left = d != nil })
+		}
+		if b.settle(); !left || second.Stopped() || th.Waiting() != 0 {
+			t.Errorf("ends %v: left: %v, the next one is stopped: %v, %d wait", ends, left, second.Stopped(), th.Waiting())
+		}
 	}
-	first, _ := carried(b, &lengths{})
-	second, _ := carried(b, &lengths{})
-	first.Pause(&Throttles{Bytes: th}, th, 9, false)
-	second.Pause(&Throttles{Bytes: th}, th, 3, false)
-	if b.settle(); th.Waiting() != 2 {
-		t.Fatalf("%d wait", th.Waiting())
+}
+
+// Unfinished frames come first, and a connection that tries in vain keeps its place.
+// Matrix: TH-04
+func TestTheLineOfAThrottleKeepsItsOrder(t *testing.T) {
+	b, th, order := newBed(t, nil), NewThrottle(10), ""
+	th.acquire(10, false)
+	wait := func(name string, begun, again bool) *waiter {
+		w := &waiter{core: b.c, need: 1, begun: begun}
+		w.task.Run = func(*Core) {
+			order += name
+			th.leave(w)
+			th.notify()
+		}
+		th.wait(w, again)
+		return w
 	}
-	var left *Detached
-	first.Detach(func(_ *Core, d *Detached) { left = d })
-	if b.settle(); left == nil || second.Stopped() || th.Waiting() != 0 {
-		t.Errorf("left: %v, the next one is stopped: %v, %d wait", left != nil, second.Stopped(), th.Waiting())
+	wait("d", false, true)
+	wait("e", false, false)
+	c := wait("c", false, false)
+	wait("f", false, false)
+	head := wait("", false, true)
+	th.leave(c) // from the middle
+	th.wait(c, true)
+	th.leave(head)
+	wait("b", false, true)
+	th.leave(wait("", false, false))
+	wait("g", false, false)
+	wait("a", true, false)
+	th.release(10)
+	b.settle()
+	wait("h", false, false) // there is room
+	if b.settle(); order != "abcdefgh" || th.Waiting() != 0 {
+		t.Errorf("they go on as %q, and %d wait", order, th.Waiting())
 	}
 }
 
@@ -156,6 +198,115 @@ func TestAShareThatComesBackBeforeTheStopIsNotMissed(t *testing.T) {
 		s.Pause(ts, th, MinShared, begun) // without a take, as for a message that grows
 		if b.settle(); !s.Stopped() {
 			t.Errorf("begun: %v, and an old refusal ends the next stop", begun)
+		}
+	}
+}
+
+// Whatever becomes of frames, each unit of a budget is counted where it is held, and comes back. Beyond the
+// limit a connection has no more than its share, which it gets while the reserve lasts.
+// Matrix: TH-04
+func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
+	type conn struct {
+		Throttles
+		s Socket
+	}
+	type frame struct {
+		of *conn
+		c  Charge
+	}
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		count, bytes, shared := NewThrottle(30), NewThrottle(20_000), NewThrottle(4000)
+		conns, all := make([]conn, 4), []*frame{}
+		for i := range conns {
+			conns[i].Frames, conns[i].Bytes, conns[i].Shared, conns[i].Share = count, bytes, shared, 600
+		}
+		// passes: the share of one has room for n more units.
+		passes := func(one *conn, n int64) bool {
+			return n > 0 && one.Held()+n <= one.Share && shared.reserved.Load()+n <= shared.Reserve()
+		}
+		for step := range 400 {
+			f, n := &frame{of: &conns[rng.IntN(len(conns))]}, int64(rng.IntN(900))
+			if len(all) > 0 && rng.IntN(4) > 0 {
+				f = all[rng.IntN(len(all))]
+			}
+			one, own, had, full := f.of, f.c.own, f.of.Held(), (*Throttle)(nil)
+			switch what := rng.IntN(4); {
+			case f.c.from == nil && what < 2: // a new frame
+				could := passes(one, sharedUnits(n))
+				if f.c, full = one.Acquire(&one.s, n); full == shared && could {
+					t.Fatalf("seed %d, step %d: no share for %d bytes", seed, step, n)
+				}
+			case f.c.from == nil:
+				f.c, full = one.Begin(&one.s)
+			case f.c.Unfinished() && what < 2:
+				could := passes(one, min(one.Share-had, n))
+				got, full := f.c.Reserve(&one.s, n)
+				if got > n || full == shared && n > 0 && could {
+					t.Fatalf("seed %d, step %d: reserved %d of %d", seed, step, got, n)
+				}
+				if f.c.own > own && one.Held() > one.Share {
+					t.Fatalf("seed %d, step %d: %d bytes with its share of %d", seed, step, one.Held(), one.Share)
+				}
+				back := rng.Int64N(got + 1)
+				own = f.c.own
+				if f.c.Unreserve(back); f.c.own != max(own-int32(back), 0) {
+					t.Fatalf("seed %d, step %d: %d of the reserve left of %d, with %d back", seed, step, f.c.own, own, back)
+				}
+			case f.c.Unfinished():
+				bytes.finisher.Store(&one.s.waiter)
+				shared.finisher.Store(&one.s.waiter)
+				switch rng.IntN(3) {
+				case 0:
+					f.c.Yield(&one.s)
+				case 1:
+					f.c.Complete(&one.s, rng.Int64N(f.c.bytes+1))
+				default:
+					f.c.Abandon(&one.s)
+				}
+				if bytes.finisher.Load() != nil || shared.finisher.Load() != nil {
+					t.Fatalf("seed %d, step %d: no other frame may go on", seed, step)
+				}
+			case f.c.held != heldNothing && what == 0:
+				f.c.Raise(f.c.bytes + n)
+			case f.c.held != heldNothing:
+				f.c.Release()
+			case what == 0:
+				f.c.Reacquire()
+			}
+			if f.c.own > own && f.c.held == heldWithOwn && one.Held() > one.Share {
+				t.Fatalf("seed %d, step %d: %d bytes with its share of %d", seed, step, one.Held(), one.Share)
+			}
+			if f.c.from != nil && !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+			var want, is [6]int64
+			held := map[*conn]int64{}
+			for _, f := range all {
+				units := sharedUnits(f.c.bytes)
+				switch f.c.held {
+				case heldNothing:
+					continue
+				case heldUnfinished:
+					units = f.c.bytes
+					want[3] += units
+					fallthrough
+				case heldWithOwn:
+					want[4] += int64(f.c.own)
+				}
+				want[0], want[1], want[2] = want[0]+1, want[1]+f.c.bytes, want[2]+units
+				held[f.of] += units
+			}
+			is = [6]int64{count.Used(), bytes.Used(), shared.Used(), shared.Unfinished(), shared.reserved.Load()}
+			want[5], is[5] = want[3], bytes.Unfinished()
+			if is != want || is[4] > shared.Reserve() {
+				t.Fatalf("seed %d, step %d: frames, bytes, shared, unfinished, reserved, unfinished bytes: %d, want %d", seed, step, is, want)
+			}
+			for i := range conns {
+				if conns[i].Held() != held[&conns[i]] {
+					t.Fatalf("seed %d, step %d: connection %d holds %d, counted %d", seed, step, i, held[&conns[i]], conns[i].Held())
+				}
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ringmsgr/ringmsgr/uring"
 )
 
 // Matrix: KA-11
@@ -71,6 +73,38 @@ func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
 		if fired != want {
 			t.Fatalf("fired %d, want %d", fired, want)
 		}
+	}
+}
+
+// A core sleeps until its first timer, and over none that is due. Its clock may stand anywhere.
+// Matrix: KA-11
+func TestACoreSleepsUntilItsFirstTimer(t *testing.T) {
+	begin := time.Now()
+	p := newPlane(t, Config{
+		Cores: 1, Driver: uring.Config{Backend: uring.Epoll}, Now: func() time.Duration { return time.Hour + time.Since(begin) },
+		Started: func(c *Core) error {
+			if c.Now() < time.Hour {
+				t.Errorf("a core begins at %v", c.Now())
+			}
+			return nil
+		},
+	})
+	const due = 2 * timersPerTurn
+	turns := make(chan uint64, due+1)
+	must(t, p.Core(0).Do(func(c *Core) {
+		first := c.stats.Turns
+		fire := func(c *Core, _ time.Duration) { turns <- c.stats.Turns - first }
+		for range due {
+			c.Arm(&Timer{Fire: fire}, c.Now()-1)
+		}
+		c.Arm(&Timer{Fire: fire}, c.Now()+20*time.Millisecond)
+	}))
+	var took uint64
+	for range due + 1 {
+		took = await(t, turns)
+	}
+	if took > 10 {
+		t.Errorf("it made %d turns until a timer of 20 ms", took)
 	}
 }
 

@@ -104,6 +104,9 @@ func (w *world) connect() (a, b uring.Socket) {
 	for i, s := range []uring.Socket{a, b} {
 		_, err := w.drv[i].Arm(uring.KindReady, s, userReady)
 		must(w.t, err)
+		if s.FD() < 1<<20 { // who closes or shuts it down by mistake must hit nothing
+			w.t.Errorf("socket %d could be a descriptor of the process", s.FD())
+		}
 	}
 	if w.drv[0].LocalAddr(a) != w.drv[1].PeerAddr(b) || w.drv[0].PeerAddr(a) != w.drv[1].LocalAddr(b) {
 		w.t.Error("the ends disagree about their addresses")
@@ -302,22 +305,30 @@ func TestClosingEndsEveryOperationOnce(t *testing.T) {
 
 func TestTheOtherEndHearsOfAnEnd(t *testing.T) {
 	for _, one := range []struct {
-		name string
-		do   func(w *world, b uring.Socket)
-		want unix.Errno // what the other end reads, once it has sent more
+		name         string
+		do           func(w *world, b uring.Socket)
+		bytes        int
+		first, later unix.Errno // what the other end reads, and once it has sent more
 	}{
-		{"closed", func(w *world, b uring.Socket) { w.drv[1].Close(b) }, unix.ECONNRESET},
-		{"a process that dies", func(w *world, _ uring.Socket) { w.host[1].Die(false) }, unix.ECONNRESET},
-		{"a machine that dies", func(w *world, _ uring.Socket) { w.host[1].Die(true) }, unix.EAGAIN},
+		{"closed", func(w *world, b uring.Socket) { w.drv[1].Close(b) }, 4000, 0, unix.ECONNRESET},
+		{"reset", func(w *world, b uring.Socket) { w.drv[1].Reset(b) }, 0, unix.ECONNRESET, unix.ECONNRESET},
+		{"a process that dies", func(w *world, _ uring.Socket) { w.host[1].Die(false) }, 0, unix.ECONNRESET, unix.ECONNRESET},
+		{"a machine that dies", func(w *world, _ uring.Socket) { w.host[1].Die(true) }, 4000, unix.EAGAIN, unix.EAGAIN},
 	} {
 		w := newWorld(t, 7, weather)
 		a, b := w.connect()
+		w.write(1, b, pattern(3000), userSend)
+		w.run(time.Second)
+		w.write(1, b, pattern(1000), userSend+1) // on their way
 		one.do(w, b)
 		w.run(time.Second)
+		if got, errno, end := w.read(0, a); len(got) != one.bytes || errno != one.first || end != (errno == 0) {
+			t.Errorf("%s: %d bytes, %v, end=%v", one.name, len(got), errno, end)
+		}
 		w.write(0, a, []byte("hello?"), userSend)
 		w.run(time.Second)
-		if _, errno, end := w.read(0, a); errno != one.want || end {
-			t.Errorf("%s: %v, end=%v", one.name, errno, end)
+		if _, errno, end := w.read(0, a); errno != one.later || end {
+			t.Errorf("%s, then: %v, end=%v", one.name, errno, end)
 		}
 	}
 }
@@ -352,18 +363,6 @@ func TestAListenerThatClosesEndsOnlyTheAcceptThatIsArmed(t *testing.T) {
 	w.run(time.Second)
 	if c, n := w.find(0, uring.KindAccept, userAccept); n != 1 {
 		t.Errorf("%d ends of the accept: %+v", n, c)
-	}
-}
-
-// A number of the simulation must never be taken for a descriptor of the
-// process: whoever closes or shuts one down by mistake must hit nothing.
-func TestNumbersOfSocketsAreNoDescriptors(t *testing.T) {
-	w := newWorld(t, 11, simnet.Options{})
-	a, b := w.connect()
-	for _, s := range []uring.Socket{a, b} {
-		if s.FD() < 1<<20 {
-			t.Errorf("socket %d could be a descriptor", s.FD())
-		}
 	}
 }
 
@@ -492,17 +491,6 @@ func TestTheEndOfWritingComesBehindTheBytesAndLeavesReading(t *testing.T) {
 	w.run(time.Second)
 	if c, _ := w.find(0, uring.KindSend, userSend); c.Errno() != unix.EPIPE {
 		t.Errorf("a send behind the end: %+v", c)
-	}
-}
-
-func TestAResetOfOursBreaksThePeerWhichLosesItsBytes(t *testing.T) {
-	w := newWorld(t, 3, weather)
-	a, b := w.connect()
-	w.write(0, a, pattern(3000), userSend)
-	w.drv[0].Reset(a)
-	w.run(time.Second)
-	if got, errno, end := w.read(1, b); len(got) != 0 || errno != unix.ECONNRESET || end {
-		t.Errorf("%d bytes, %v, end %v", len(got), errno, end)
 	}
 }
 

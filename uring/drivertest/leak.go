@@ -15,7 +15,7 @@ import (
 )
 
 // mappedBytes is how many bytes the process has mapped by uring: memory of uring.Map, which no child process
-// inherits, and the queues of rings. What the Go runtime maps for itself is not among them.
+// inherits, and the queues of rings and of Linux AIO. What the Go runtime maps for itself is not among them.
 func mappedBytes(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
@@ -36,7 +36,8 @@ func mapped(smaps []byte) (total int, err error) {
 		switch {
 		case !strings.HasSuffix(words[0], ":"): // a mapping begins: range, rights, offset, device, inode, name
 			name := strings.Join(words[min(5, len(words)):], " ")
-			queue, anonymous = strings.HasPrefix(name, "anon_inode:[io_uring]"), name == ""
+			queue = strings.HasPrefix(name, "anon_inode:[io_uring]") || strings.HasPrefix(name, "/[aio]")
+			anonymous = name == ""
 		case words[0] == "Size:":
 			if size, err = strconv.Atoi(words[1]); err != nil {
 				return 0, err
@@ -62,8 +63,8 @@ func Descriptors(t testing.TB) int {
 	return len(list)
 }
 
-// settleTime is the time for which settled waits, on a machine that has much else to do.
-var settleTime = time.Minute
+// settleTime is the time for which settled waits.
+var settleTime = patience
 
 // settled waits until value comes down to limit, which goroutines that end and
 // memory that the kernel takes back may delay, and returns it.

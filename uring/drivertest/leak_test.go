@@ -81,7 +81,7 @@ func (f *fakeTB) Errorf(string, ...any) { f.failed = true }
 // Matrix: INV-07
 func TestLeaksAreFound(t *testing.T) {
 	settleTime = 50 * time.Millisecond
-	defer func() { settleTime = time.Minute }()
+	defer func() { settleTime = patience }()
 	for _, leak := range []struct {
 		name string
 		make func() (undo func())

@@ -31,7 +31,7 @@ func TestOnlyActiveConnectionsCarryRequests(t *testing.T) {
 		load, err := Open(t.Context(), o)
 		clitest.Must(t, err)
 		defer load.Close()
-		r, err := load.Run(Slice{Active: c.active, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second})
+		r, err := load.Run(Slice{Active: c.active, Warm: time.Millisecond, WarmMax: time.Minute, Window: 10 * time.Millisecond, WindowMax: time.Minute})
 		if err != nil || !r.Steady || r.Total < uint64(2*c.want) {
 			t.Fatalf("%+v: %+v, %v", o, r, err)
 		}
@@ -88,7 +88,7 @@ func TestPacedRequestsKeepTheirRate(t *testing.T) {
 	defer load.Close()
 	for range 2 { // the rest of the first slice does not disturb the second
 		began := time.Now()
-		r, err := load.Run(Slice{Rate: rate, Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: window, WindowMax: window})
+		r, err := load.Run(Slice{Rate: rate, Warm: time.Millisecond, WarmMax: time.Minute, Window: window, WindowMax: time.Minute})
 		if err != nil || !r.Steady {
 			t.Fatalf("%+v, %v", r, err)
 		}

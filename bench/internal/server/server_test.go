@@ -118,7 +118,7 @@ func TestTheLoadClientMeasuresBothServers(t *testing.T) {
 			o.Addr, o.Raw, o.Secure = c.addr.String(), c.raw, c.secure
 			l, err := load.Open(t.Context(), o)
 			clitest.Must(t, err)
-			s := load.Slice{Warm: time.Millisecond, WarmMax: 10 * time.Second, Window: 10 * time.Millisecond, WindowMax: 10 * time.Second}
+			s := load.Slice{Warm: time.Millisecond, WarmMax: time.Minute, Window: 10 * time.Millisecond, WindowMax: time.Minute}
 			for range 3 { // slices follow each other on the same connections
 				began := time.Now()
 				r, err := l.Run(s)
@@ -152,7 +152,7 @@ func TestTheLoadClientReadsTheClockOfTheServer(t *testing.T) {
 	l, err := load.Open(t.Context(), o)
 	clitest.Must(t, err)
 	defer l.Close()
-	r, err := l.Run(load.Slice{Warm: 10 * time.Millisecond, WarmMax: 10 * time.Second, Window: 100 * time.Millisecond, WindowMax: 10 * time.Second})
+	r, err := l.Run(load.Slice{Warm: 10 * time.Millisecond, WarmMax: time.Minute, Window: 100 * time.Millisecond, WindowMax: time.Minute})
 	clitest.Must(t, err)
 	if r.ServerCPU > r.ClientCPU/10 {
 		t.Errorf("a process that sleeps used %v, the client %v", r.ServerCPU, r.ClientCPU)

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -58,7 +59,7 @@ func Stats(m *control.Messenger, path string, f func() error) error {
 	}
 	stats, err := m.ServeStats(at)
 	if err != nil {
-		return fmt.Errorf("--stats %s: %w", path, cli.Cause(err))
+		return fmt.Errorf("--stats %s: %s", path, strings.TrimPrefix(cli.Cause(err).Error(), control.ErrStats.Error()+": "))
 	}
 	return errors.Join(f(), stats.Close())
 }

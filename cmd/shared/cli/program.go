@@ -19,11 +19,31 @@ import (
 )
 
 // Main is the main of a program: it calls run with the arguments, and exits with the status
-// that run returns. ctx ends with SIGINT or SIGTERM; a second one kills.
+// that run returns. ctx ends with SIGINT, SIGTERM or SIGHUP; a second SIGINT or SIGTERM kills. A
+// program that is to ignore SIGHUP, as nohup says, goes on.
 func Main(run func(ctx context.Context, args []string) int) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP) // a terminal that is closed sends two: its shell, and the kernel
+		stop()
+	})
 	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// Input is an input of a program. A read that waits ends with ctx, also where one of r goes on to
+// wait, as for a pipe. From the call on, all of r is read.
+func Input(ctx context.Context, r io.Reader) io.Reader {
+	in, out := io.Pipe()
+	go func() {
+		_, err := io.Copy(out, r)
+		_ = out.CloseWithError(err) // nil stands for io.EOF
+	}()
+	context.AfterFunc(ctx, func() { _ = out.CloseWithError(context.Cause(ctx)) })
+	return in
 }
 
 // ErrReported is the error of a command that has told the user about its failure.

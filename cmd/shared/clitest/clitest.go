@@ -218,14 +218,17 @@ func (p *Process) Want(status int) {
 	}
 }
 
-// Sleeper starts a process that waits until the test ends, and returns its number.
+// Sleeper starts a process that waits until the test ends, and returns its number. Its start is
+// over then, which takes CPU time.
 func Sleeper(t testing.TB) (pid int) {
 	t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", "read line")
+	cmd := exec.Command("/bin/sh", "-c", "echo; read line")
 	stdin, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	Must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	Must(t, err)
+	Must(t, cmd.Start())
+	_, err = stdout.Read(make([]byte, 1))
 	Must(t, err)
 	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
 	return cmd.Process.Pid

@@ -195,6 +195,9 @@ func TestKindsThatAreNotAllowedAreRefused(t *testing.T) {
 		for _, kind := range []Kind{AES, AES256K} {
 			c := newCluster(t, func(cfg *AuthorityConfig) { cfg.Ciphers = Ciphers{Allowed: []Kind{allowed}, Preferred: kind} })
 			_, _, cerr, serr := connect(c.client(admin), c.mon, wires{})
+			if k := c.authority.secrets[serviceOSD].list[0].key.kind(); k != allowed {
+				t.Errorf("a service has a secret of %v where %v is allowed", k, allowed)
+			}
 			if kind == allowed {
 				must(t, errors.Join(cerr, serr))
 			} else if !errors.Is(serr, errKeyType) || !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {

@@ -208,6 +208,28 @@ func TestGlobalIDIsKeptAsLongAsTheOldTicketIsTaken(t *testing.T) {
 	if due := cl.due(); other.GlobalID == first.GlobalID || cl.GlobalID() != other.GlobalID || due != 0 {
 		t.Errorf("id %d then %d, due: %v", first.GlobalID, other.GlobalID, due)
 	}
+	// By messages there is one try for each connection: the next login asks for a new id.
+	byMessages := func() (uint64, error) {
+		var s *Session
+		return cl.Login(func(protocol auth.Method, p []byte) (_ uint64, reply []byte, err error) {
+			if protocol == 0 {
+				s, reply, err = c.authority.NewSession(p)
+			} else if reply, err = s.Handle(p); err != nil {
+				err = &auth.Refused{Errno: auth.Errno(err)}
+			}
+			return s.GlobalID(), reply, err
+		})
+	}
+	if again, err := byMessages(); err != nil || again != other.GlobalID {
+		t.Errorf("by messages: id %d became %d, %v", other.GlobalID, again, err)
+	}
+	c.clock.add(10 * defaultAuthTTL)
+	if _, err := byMessages(); !errors.Is(err, errLoginNeeded) || errors.Is(err, &auth.Refused{}) {
+		t.Errorf("by messages, with a ticket that nobody can open: %v", err)
+	}
+	if last, err := byMessages(); err != nil || last == other.GlobalID || cl.due() != 0 {
+		t.Errorf("by messages, without that ticket: id %d, %v, due: %v", last, err, cl.due())
+	}
 }
 
 // challenged is a session that has challenged an entity, and the proof that it waits for.
@@ -228,11 +250,11 @@ func (c *cluster) challenged(name wire.EntityName, id, ours uint64) (s *Session,
 }
 
 // claim runs a login with a claimed global id and a chosen request.
-func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, error) {
+func (c *cluster) claim(id uint64, name wire.EntityName, version uint8, old ticket) (*Session, []byte, error) {
 	c.t.Helper()
 	s, proof := c.challenged(name, id, 77)
-	_, err := s.Handle(proving(authenticate{version, 77, proof, old, serviceAuth}))
-	return s, err
+	reply, err := s.Handle(proving(authenticate{version, 77, proof, old, serviceAuth}))
+	return s, reply, err
 }
 
 // Matrix: AU-10
@@ -267,12 +289,17 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 		"new id with ticket":            {0, admin, 3, mine, &auth.Refused{Errno: auth.EINVAL}},
 		"new id with ticket, version 2": {0, admin, 2, mine, nil},
 	} {
-		s, err := c.claim(tc.id, tc.as, tc.version, tc.old)
+		s, reply, err := c.claim(tc.id, tc.as, tc.version, tc.old)
 		if !errors.Is(err, tc.want) || tc.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if s.loggedIn != (tc.want == nil) {
 			t.Errorf("%s: logged in %v", name, s.loggedIn)
+		}
+		r := wire.NewReader(reply)
+		readReplyHeader(r, opAuthSessionKey)
+		if list := readIssued(r); s.loggedIn && list[0].encrypted != (tc.id != 0) { // who claims an id has the old session key
+			t.Errorf("%s: ticket encrypted %v", name, list[0].encrypted)
 		}
 	}
 }

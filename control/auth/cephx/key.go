@@ -85,11 +85,11 @@ func ParseKey(s string) (Key, error) { return parseKey(s, readKey) }
 
 func parseKey(s string, read func(*wire.Reader) Key) (Key, error) {
 	p, err := base64.StdEncoding.DecodeString(s)
+	defer clear(p) // with an error it is the part before
 	if err != nil {
 		// The error of the package quotes no input, but offsets do not help either.
 		return Key{}, malformed("key is not base64")
 	}
-	defer clear(p)
 	return decodeKey(p, read)
 }
 
@@ -109,9 +109,6 @@ func decodeKey(p []byte, read func(*wire.Reader) Key) (Key, error) {
 
 func readKey(r *wire.Reader) Key {
 	k := readAnyKey(r)
-	if r.Err() != nil {
-		return Key{}
-	}
 	if _, err := k.scheme(); err != nil {
 		k.Wipe()
 		r.Fail(err)

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
@@ -108,9 +109,9 @@ var usageNames = map[usage]string{
 type Ciphers struct {
 	// Allowed are the kinds with which an entity may log in, rising; nil: all.
 	Allowed []Kind `json:"allowed,omitempty"`
-	// Service is that of the services' secrets made from now on.
+	// Service is that of the services' secrets made from now on; 0: the weakest that is allowed.
 	Service Kind `json:"service,omitempty"`
-	// Preferred is the kind of entities' keys for makers without a choice.
+	// Preferred is the kind of entities' keys for makers without a choice; 0: likewise.
 	Preferred Kind `json:"preferred,omitempty"`
 }
 
@@ -119,7 +120,8 @@ func (c Ciphers) normal() (Ciphers, error) {
 	if len(c.Allowed) == 0 {
 		c.Allowed = []Kind{AES, AES256K}
 	}
-	c.Service, c.Preferred = cmp.Or(c.Service, AES), cmp.Or(c.Preferred, AES)
+	weakest := slices.Min(c.Allowed)
+	c.Service, c.Preferred = cmp.Or(c.Service, weakest), cmp.Or(c.Preferred, weakest)
 	for _, k := range append([]Kind{c.Service, c.Preferred}, c.Allowed...) {
 		if k.scheme() == nil {
 			return c, fmt.Errorf("%w: %w: %v", errConfig, errKeyType, k)

@@ -1,7 +1,9 @@
 package cephx
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -52,7 +54,7 @@ func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID 
 	}
 	globalID, reply, err := ask(auth.Cephx, proof)
 	if err != nil {
-		return 0, err
+		return 0, l.refused(err)
 	}
 	res, err := l.done(globalID, 0, reply)
 	if err != nil {
@@ -72,6 +74,22 @@ func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID 
 		}
 	}
 	return globalID, nil
+}
+
+// refused is the error of a login by messages whose proof was refused with err. If it claimed an
+// old global id the cause may be the old ticket, whose secret the monitors may not have any more:
+// the next login, on another connection, asks for a new id.
+func (l *login) refused(err error) error {
+	if l.globalID == 0 || !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
+		return err
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	if t := l.c.tickets[serviceAuth]; t != nil && slices.Equal(t.ticket.blob, l.oldTicket.blob) {
+		t.sessionKey.Wipe()
+		delete(l.c.tickets, serviceAuth)
+	}
+	return fmt.Errorf("%w: global id %d was claimed again: %v", errLoginNeeded, l.globalID, err)
 }
 
 // forgetID turns a login that claims an old id into one that asks for a new id.

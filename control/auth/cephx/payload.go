@@ -47,10 +47,14 @@ func appendMAuthStart(dst []byte, name wire.EntityName, globalID uint64) []byte 
 	return le.AppendUint64(dst, globalID)
 }
 
+// maxMethods bounds the methods that count of a peer that has proven nothing. An error names them.
+const maxMethods = 64
+
 func decodeMAuthStart(p []byte) (methods []auth.Method, name wire.EntityName, globalID uint64, err error) {
 	r := wire.NewReader(p)
 	readVersion(r, "MAuth payload", structVersion)
-	for _, m := range r.U32s() {
+	list := r.U32s()
+	for _, m := range list[:min(len(list), maxMethods)] {
 		methods = append(methods, auth.Method(m))
 	}
 	name, globalID, err = readNameAndID(r)
@@ -159,11 +163,7 @@ func (s *issued) appendTo(dst []byte) []byte {
 // readIssued reads a service ticket reply. The slices alias the input.
 func readIssued(r *wire.Reader) []issued {
 	readVersion(r, "service ticket reply", structVersion)
-	n := r.Count(issuedMinSize)
-	if r.Err() != nil {
-		return nil
-	}
-	out := make([]issued, n)
+	out := make([]issued, r.Count(issuedMinSize))
 	for i := range out {
 		s := &out[i]
 		s.service = service(r.U32())
@@ -171,9 +171,6 @@ func readIssued(r *wire.Reader) []issued {
 		s.grant = r.Blob()
 		s.encrypted = r.Bool()
 		s.sealed = r.Blob()
-	}
-	if r.Err() != nil {
-		return nil
 	}
 	return out
 }

@@ -47,6 +47,10 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 	wantErr(t, "for another service", ask(authorizerHead{cl.globalID, serviceOSD, main.ticket}, main.sessionKey), errForeignTicket)
 	wantErr(t, "ticket for another service", ask(authorizerHead{cl.globalID, serviceAuth, osd.ticket}, osd.sessionKey), errWrongKey)
 	wantErr(t, "without the session key", ask(good, osd.sessionKey), errWrongKey)
+	own := c.ring.entities[admin]
+	delete(c.ring.entities, admin)
+	wantErr(t, "of an entity that was removed", ask(good, main.sessionKey), errProof)
+	must(t, c.ring.Set(own))
 	c.clock.add(defaultAuthTTL)
 	wantErr(t, "expired", ask(good, main.sessionKey), errTicketExpired)
 }
@@ -75,15 +79,52 @@ func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
 
 func TestUnlikelyRepliesAreRefused(t *testing.T) {
 	c := newCluster(t)
+	a, err := c.loggedIn(admin).newAuthorizer(serviceOSD)
+	must(t, err)
+	wantErr(t, "challenge under another key", second(a.answer(make([]byte, 2*blockSize))), errWrongKey)
 	cl := c.client(admin)
 	l := cl.newLogin()
-	_, err := l.first()
+	_, err = l.first()
 	must(t, err)
 	wantErr(t, "challenge zero", second(l.answer(appendServerChallenge(nil, 0))), wire.ErrMalformed)
 	_, err = l.answer(appendServerChallenge(nil, 1))
 	must(t, err)
 	if _, err := l.done(0, 0, nil); !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), "global id") {
 		t.Errorf("global id zero: %v", err)
+	}
+}
+
+// A secret or further tickets that cannot be read end a login, and the client has nothing of it.
+func TestALoginReplyIsTakenAsAWhole(t *testing.T) {
+	c, other := newCluster(t), newKey(t, AES)
+	secret, err := sealSecret(other, nil, nil)
+	must(t, err)
+	tickets, _, err := c.authority.appendTickets(nil, serviceOSD, admin, 1, other)
+	must(t, err)
+	for what, tc := range map[string]struct {
+		change func(secret, tickets *[]byte)
+		want   error
+	}{
+		"as it is":                     {func(*[]byte, *[]byte) {}, nil},
+		"secret under another key":     {func(s, _ *[]byte) { *s = secret }, errWrongKey},
+		"tickets under another key":    {func(_, t *[]byte) { *t = tickets }, errWrongKey},
+		"fewer tickets than announced": {func(_, t *[]byte) { *t = appendIssuedHead(nil, 1) }, wire.ErrMalformed},
+	} {
+		cl := c.client(admin)
+		_, _, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte {
+			r := wire.NewReader(p)
+			readReplyHeader(r, opAuthSessionKey)
+			readIssued(r)
+			n := len(p) - r.Len()
+			blobC, blobX := r.Blob(), r.Blob()
+			tc.change(&blobC, &blobX)
+			return wire.AppendBlob(wire.AppendBlob(p[:n:n], blobC), blobX)
+		}))
+		must(t, serr)
+		wantErr(t, what, cerr, tc.want)
+		if len(cl.tickets) > 0 != (tc.want == nil) {
+			t.Errorf("%s: tickets %v", what, cl.Tickets())
+		}
 	}
 }
 
@@ -181,6 +222,10 @@ func TestBoundsOfStructures(t *testing.T) {
 		if readTicket(r); ok != (r.Err() == nil) {
 			t.Errorf("ticket of %d bytes: %v", n, r.Err())
 		}
+	}
+	p := admin.AppendTo(wire.AppendU32s([]byte{structVersion}, make([]uint32, 1000)))
+	if methods, _, _, err := decodeMAuthStart(le.AppendUint64(p, 0)); len(methods) != maxMethods || err != nil {
+		t.Errorf("%d methods, %v", len(methods), err)
 	}
 	var s rotatingSecrets
 	must(t, s.rotate(t0, time.Hour, AES, nil))

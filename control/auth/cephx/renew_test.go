@@ -66,7 +66,9 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	c := newCluster(t)
-	cl := c.client(admin)
+	cl := c.loggedIn(admin)
+	was := cl.GlobalID()
+	delete(c.authority.secrets, serviceAuth) // so that it gives another id: the tickets of the old one are of no use
 	_, sres, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte {
 		// A monitor that sends no further tickets along: the last blob is empty.
 		r := wire.NewReader(p)
@@ -77,8 +79,8 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 	}))
 	must(t, errors.Join(cerr, serr))
 	c.last = sres.Session.(*Session)
-	if due := cl.due(); due != defaultServices {
-		t.Fatalf("due: %v", due)
+	if due := cl.due(); due != defaultServices || cl.GlobalID() == was {
+		t.Fatalf("id %d, which was %d, due: %v", cl.GlobalID(), was, due)
 	}
 	wantErr(t, "without a ticket", second(cl.Start(ctx, wire.OSD)), ErrNoTicket)
 	c.renew(cl)

@@ -92,9 +92,12 @@ func TestExchangesWipeTheirKeys(t *testing.T) {
 		}
 		e, err = cl.Start(ctx, wire.OSD)
 		must(t, err)
-		session := e.(*clientExchange).steps.(*authorizer).key.data().secret
+		x := e.(*clientExchange)
+		first := x.steps.(*authorizer).key.data().secret
+		must(t, e.BadMethod(ctx, auth.Cephx, auth.EOPNOTSUPP, []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC}))
+		session := x.steps.(*authorizer).key.data().secret
 		e.(auth.Wiper).Wipe()
-		if !overwritten(session) {
+		if !overwritten(first) || !overwritten(session) {
 			t.Error("authorizer keeps the session key")
 		}
 		if cl.tickets[serviceOSD].sessionKey.IsZero() {

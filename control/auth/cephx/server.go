@@ -33,6 +33,8 @@ type ServerConfig struct {
 	// Accept, if not nil, has the last word about an entity that was proven. Its error
 	// refuses the peer. It must be safe for concurrent use. The type in a peer's name need
 	// not be the type of the peer: any program may use any key that it has.
+	// A login by messages, as [Authority.NewSession] begins it, does not ask: look at the
+	// [Session.Result] there.
 	Accept func(peer wire.EntityType, name wire.EntityName) error
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time

@@ -288,7 +288,7 @@ func appendIssued(dst []byte, s service, t ticket, g grant, principal, old Key, 
 
 // principalTickets answers request 3 of the protocol: an authorizer for the issuer, and
 // the services to give tickets for. Name and id of the new tickets are those of the
-// auth ticket; the name must be that of the session.
+// auth ticket; the name must be that of the session, and still one of an entity.
 func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	h, sealed := readAuthorizer(r)
 	readVersion(r, "ticket request", structVersion)
@@ -304,6 +304,9 @@ func (s *Session) principalTickets(r *wire.Reader) ([]byte, error) {
 	defer c.sessionKey.Wipe()
 	if c.name != s.name {
 		return nil, fmt.Errorf("ticket request of %v with a ticket of %v: %w", s.name, c.name, errForeignTicket)
+	}
+	if _, known := s.a.entities.Lookup(c.name); !known {
+		return nil, fmt.Errorf("ticket request of %v, which was removed: %w", c.name, errProof)
 	}
 	reply := appendReplyHeader(nil, opPrincipalSessionKey)
 	reply, n, err := s.a.appendTickets(reply, wanted, c.name, c.globalID, c.sessionKey)

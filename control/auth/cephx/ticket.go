@@ -104,13 +104,10 @@ func readRotatingSecrets(r *wire.Reader) rotatingSecrets {
 		readVersion(r, "rotating secret", structVersion)
 		e.key = readKey(r)
 		e.expires = r.Utime()
-		if r.Err() != nil {
-			break
-		}
 		if i > 0 && e.id <= s.list[i-1].id {
 			r.Fail(malformed("ids of rotating secrets do not rise"))
 		}
-		s.list = append(s.list, e)
+		s.list = append(s.list, e) // in any case: a failure wipes them all
 	}
 	s.newest = r.U64()
 	if r.Err() != nil {
@@ -286,9 +283,6 @@ func readTicketContent(r *wire.Reader) ticketContent {
 	c.caps = append([]byte(nil), r.Blob()...)
 	r.U32() // flags
 	c.sessionKey = readKey(r)
-	if r.Err() != nil {
-		return ticketContent{}
-	}
 	return c
 }
 

@@ -256,7 +256,10 @@ func (c *Client) ask(ctx context.Context, what string, build func(tid uint64) *c
 		case errors.Is(err, control.ErrSessionLost) || errors.Is(err, control.ErrNotSent) || errors.Is(err, control.ErrClosed):
 			continue
 		}
-		return nil, fmt.Errorf("%s to %v: %w", what, to, err)
+		if !to.IsBlank() {
+			what += " to " + to.String()
+		}
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 }
 
@@ -345,7 +348,12 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 	var err error
 	switch m.Type {
 	case typeMonMap:
-		err = c.newMonMap(m.Front)
+		if err = c.newMonMap(m.Front); err != nil {
+			select {
+			case s.unfit <- err:
+			default: // it has sent one before
+			}
+		}
 	case typeAuthReply:
 		var a authReply
 		if a, err = decodeAuthReply(m.Front); err == nil {

@@ -173,6 +173,20 @@ func TestTheNextSessionFollowsBehindTheMapsThatHaveCome(t *testing.T) {
 	eventually(t, "a subscription from epoch 8", came)
 }
 
+// A monitor of another cluster, which has come to the address, is left at once.
+func TestAMonitorOfAnotherClusterIsNone(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	j := c.join("client.admin", nil)
+	c.fsid.Store(&mon.FSID{7})
+	for _, conn := range c.mon.Conns() {
+		conn.MarkDown()
+	}
+	eventually(t, "the reason", func() bool {
+		err := j.mon.Err()
+		return err != nil && strings.Contains(err.Error(), "have 1 of "+fsidText)
+	})
+}
+
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	c := startCluster(t, time.Hour)
 	j := c.join("client.admin", nil)
@@ -185,6 +199,9 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	j.mon.Close()
 	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) {
 		t.Error(err)
+	}
+	if _, err := j.mon.NewestOSDMap(t.Context()); err == nil || strings.Contains(err.Error(), " to ") {
+		t.Errorf("without a session: %v", err)
 	}
 	j.mon.Close() // a second time
 	if err := j.mon.Open(t.Context(), j.m); !errors.Is(err, mon.ErrConfig) {
@@ -247,6 +264,9 @@ func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 			cancel()
 			if err := <-opened; !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v", what, err)
+			}
+			if _, err := cl.NewestOSDMap(t.Context()); !errors.Is(err, mon.ErrClosed) {
+				t.Errorf("%s: the client goes on: %v", what, err)
 			}
 			continue
 		}

@@ -82,8 +82,9 @@ type cluster struct {
 	addr, v1  wire.Addr
 	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
 	deaf      atomic.Bool                            // the monitor takes no MAuth
-	queue     int64                                  // Sending.QueueMessages of those who join
-	modes     []auth.Mode                            // that they offer; nil: the defaults
+	fsid      atomic.Pointer[mon.FSID]
+	queue     int64       // Sending.QueueMessages of those who join
+	modes     []auth.Mode // that they offer; nil: the defaults
 }
 
 // typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
@@ -108,6 +109,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	c.mon = messenger(t, control.Config{Name: name(t, "mon.a"), Nonce: new(uint32), Auth: control.Auth{Server: server}})
 	fsid, err := mon.ParseFSID(fsidText)
 	check(t, err)
+	c.fsid.Store(&fsid)
 	spy := &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
 		if f := c.spy.Load(); f != nil {
 			(*f)(m)
@@ -117,7 +119,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 	cfg := mon.ServerConfig{
 		Authority: c.authority,
 		Map: func() mon.MonMap {
-			return mon.MonMap{FSID: fsid, Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
+			return mon.MonMap{FSID: *c.fsid.Load(), Epoch: 1, Changed: time.Unix(1000, 0), Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 		},
 		Command: func(conn *control.Conn, command map[string]any, data []byte) (mon.Output, error) {
 			switch command["prefix"] {

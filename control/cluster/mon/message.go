@@ -71,11 +71,17 @@ func subscribeMessage(subs map[string]uint64) *control.Message {
 	return message(typeSubscribe, 0, 3, b)
 }
 
+// A core decodes these, of peers that have perhaps not logged in.
+const (
+	maxSubs    = 1024    // subscriptions of one message that count
+	maxCommand = 1 << 20 // bytes of JSON of a command
+)
+
 // decodeSubscribe reads the front of MMonSubscribe.
 func decodeSubscribe(front []byte) (map[string]uint64, error) {
 	r := wire.NewReader(front)
 	subs := make(map[string]uint64)
-	for range r.Count(13) { // a length, a number and flags
+	for range min(r.Count(13), maxSubs) { // a length, a number and flags
 		name := r.Str()
 		subs[name] = r.U64()
 		if r.U8(); r.Err() != nil {
@@ -102,6 +108,9 @@ func decodeCommand(front []byte) ([]byte, error) {
 		r.Fail(fmt.Errorf("%w: %d commands in one", wire.ErrMalformed, n))
 	}
 	text := r.Blob()
+	if len(text) > maxCommand {
+		r.Fail(fmt.Errorf("%w: %d bytes of JSON", wire.ErrMalformed, len(text)))
+	}
 	return text, bad("MMonCommand", r.Err())
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,22 @@ func TestMessagesComeBack(t *testing.T) {
 	end := le.AppendUint32(wire.AppendU32s([]byte{7, 0, 0, 0, 2, 0, 0, 0}, []uint32{1}), 1) // epoch, of services, allowed, preferred
 	if !bytes.HasSuffix(ours, end) {
 		t.Errorf("the end of the monmap is %x, want %x", ours[len(ours)-len(end):], end)
+	}
+}
+
+// A core decodes what anybody sends to a monitor: the work for one message is bounded.
+func TestRequestsToAMonitorAreBounded(t *testing.T) {
+	subs := make(map[string]uint64)
+	for i := range 2 * maxSubs {
+		subs[strconv.Itoa(i)] = 1
+	}
+	if got, err := decodeSubscribe(subscribeMessage(subs).Front); len(got) != maxSubs || err != nil {
+		t.Errorf("%d subscriptions, %v", len(got), err)
+	}
+	for more := range 2 {
+		if _, err := decodeCommand(commandMessage(0, FSID{}, make([]byte, maxCommand+more), nil).Front); errors.Is(err, errMessage) != (more > 0) {
+			t.Errorf("a command of %d bytes: %v", maxCommand+more, err)
+		}
 	}
 }
 

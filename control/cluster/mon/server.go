@@ -39,6 +39,10 @@ type ServerConfig struct {
 // it leaves to the next in the chain.
 //
 // Answers are made on the core; renewals cost a few blocks of AES or HMACs.
+//
+// At a v1 address nobody has proven a name when a session begins: peers there should have a lossy
+// policy, as they have by default. A session that outlives its socket goes on with the next peer
+// that claims its address.
 func NewServer(cfg ServerConfig) *control.Dispatcher {
 	return &control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
 		var reply *control.Message

@@ -2,6 +2,7 @@ package rados
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -54,7 +55,9 @@ type Cluster struct {
 }
 
 // New makes a client on a messenger of the user's, beside a client of the monitors. Its Dispatcher must
-// be among those of the messenger's Start, behind that of the monitor client; then comes Open.
+// be among those of the messenger's Start, behind that of the monitor client; then comes Open. Where an answer
+// exceeds its Receiving.Limits, as a page of an omap may exceed the defaults, the connection breaks, and the operation
+// is sent again until its context ends.
 func New(monitors *mon.Client, o Options) *Cluster {
 	if o.Location == nil {
 		host, _ := os.Hostname() // without one nothing is near
@@ -108,12 +111,20 @@ func (c *Cluster) WaitForLatestOSDMap(ctx context.Context) error {
 		_, err = c.engine.WaitEpoch(ctx, epoch)
 	}
 	if err != nil {
-		return fmt.Errorf("rados: the newest osdmap: %w", err)
+		return fmt.Errorf("rados: the newest osdmap: %w", closed(err))
 	}
 	return nil
 }
 
-// Pools returns the names of all pools, sorted.
+// closed has ErrClosed stand for the error of the monitors' client, too.
+func closed(err error) error {
+	if errors.Is(err, mon.ErrClosed) {
+		return ErrClosed
+	}
+	return err
+}
+
+// Pools returns the names of all pools in the map that the client has (WaitForLatestOSDMap), sorted.
 func (c *Cluster) Pools(ctx context.Context) ([]string, error) {
 	m, err := c.engine.WaitEpoch(ctx, 0)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -13,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/auth/none"
 	"github.com/ringmsgr/ringmsgr/control/cluster/mon"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/dataplane/probe"
 )
@@ -46,11 +48,16 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Plane.Cores == 0 {
 		cfg.Plane.Cores = 1
 	}
+	// OSDs and monitors do not know of bounds of ours: a larger answer would break the connection, each time that its
+	// operation is sent again. By the defaults of OSDs a page of an omap has up to a gigabyte.
+	limits := frame.DefaultLimits()
+	limits.Front, limits.Data = math.MaxInt32, math.MaxInt32
 	config := control.Config{
 		Name: cfg.Name, Plane: cfg.Plane, Auth: control.Auth{Modes: cfg.Modes}, Logger: cfg.Logger,
 		Protocol:    control.Protocol{Rev0: cfg.Rev0, Compression: cfg.Compression},
 		Diagnostics: control.Diagnostics{Tracer: cfg.Tracer, KeyLog: cfg.KeyLog},
 		Timeouts:    control.Timeouts{KeepaliveEvery: 10 * time.Second, Keepalive: 30 * time.Second},
+		Receiving:   control.Receiving{Limits: limits},
 	}
 	var keys *cephx.Client
 	unproven := none.NewClient(cfg.Name) // for method none
@@ -68,15 +75,18 @@ func Dial(ctx context.Context, cfg Config) (*Cluster, error) {
 		config.Auth.Client, number = keys, keys.GlobalID
 	}
 	monitors, err := mon.NewClient(mon.Config{Mons: cfg.Mons, Auth: keys, None: unproven, Logger: cfg.Logger})
+	var m *control.Messenger
+	if err == nil {
+		m, err = control.New(config)
+	}
 	if err != nil {
+		if keys != nil {
+			keys.Wipe()
+		}
 		return nil, err
 	}
 	c := New(monitors, cfg.Options)
-	c.keys = keys
-	if c.m, err = control.New(config); err != nil {
-		return nil, err
-	}
-	c.owned = true
+	c.m, c.keys, c.owned = m, keys, true
 	if err = c.m.Start(monitors.Dispatcher(), c.Dispatcher()); err == nil {
 		err = monitors.Open(ctx, c.m)
 	}

@@ -21,8 +21,9 @@
 // The client holds the map of the cluster and places each operation itself. An operation waits for an OSD
 // that can serve it, is sent again where the map has its object move or a connection breaks, and is carried
 // out at most once, whatever happens: an append is never there twice. Operations of one goroutine on one
-// object keep their order. Nothing ends by itself: a context bounds how long an operation waits. What is
-// under way is bounded (Options); others wait in line.
+// object keep their order; but while a write waits for room in the cluster or its pool, reads of the object go on and
+// see the state before it, as with librados, unless they have OrderReads. Nothing ends by itself: a context
+// bounds how long an operation waits. What is under way is bounded (Options); others wait in line.
 //
 // # Errors
 //

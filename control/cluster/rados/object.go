@@ -214,11 +214,13 @@ func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, 
 					return
 				}
 			}
+			if more = page.More; err == nil && more && len(page.Pairs) == 0 {
+				err = fmt.Errorf("%w: an omap that does not go on", ErrMessage)
+			}
 			if err != nil {
 				yield(Pair{}, err)
 				return
 			}
-			more = page.More && len(page.Pairs) > 0
 		}
 	}
 }

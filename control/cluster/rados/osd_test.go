@@ -19,6 +19,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -146,8 +147,12 @@ func (o *osd) carryOut(conn *control.Conn, s *captured.Step) syscall.Errno {
 		next := osdop.HObject{Pool: id, Hash: bits.Reverse32(bits.Reverse32(from.Hash) + 1)}
 		b, mark := wire.BeginEnvelope(nil, 1, 1)
 		s.Out = wire.EndEnvelope(append(le.AppendUint32(next.AppendTo(b), 2), make([]byte, 2*3*4)...), mark)
-	case osdop.CodeOmapVals: // pages of two keys without end
+	case osdop.CodeOmapVals: // pages of two keys without end, empty ones behind "z"
 		from := wire.NewReader(s.In).Str()
+		if from == "z" {
+			s.Out = []byte{0, 0, 0, 0, 1}
+			break
+		}
 		s.Out = le.AppendUint32(nil, 2)
 		for _, key := range []string{from + "a", from + "b"} {
 			s.Out = wire.AppendString(wire.AppendString(s.Out, key), "")
@@ -308,6 +313,21 @@ func TestLargeDataGoesInPieces(t *testing.T) {
 	}
 }
 
+// An answer has what an OSD sends, which knows no bound of ours.
+func TestAnAnswerMayBeOfAnySize(t *testing.T) {
+	ctx, osd, o := startObject(t)
+	check(t, o.WriteFull(ctx, nil))
+	size := int(frame.DefaultLimits().Data) + 1
+	osd.mu.Lock()
+	osd.content = make([]byte, size)
+	osd.mu.Unlock()
+	var op rados.ReadOp
+	all := op.Read(0, 0)
+	if _, err := o.Operate(ctx, &op); err != nil || len(all.Value) != size || osd.asked.Load() != 2 {
+		t.Errorf("%d bytes of %d, %v; %d requests", len(all.Value), size, err, osd.asked.Load())
+	}
+}
+
 func elements[T any](all iter.Seq2[T, error]) iter.Seq[error] {
 	return func(yield func(error) bool) {
 		for _, err := range all {
@@ -354,6 +374,15 @@ func TestAnIteratorEndsWithItsContextOrItsLoop(t *testing.T) {
 func TestAnOmapThatDoesNotGoOnIsAnError(t *testing.T) {
 	ctx, osd, o := startObject(t)
 	check(t, o.WriteFull(ctx, []byte(text)))
+	n := 0
+	for _, err := range o.Omap(ctx, "z", "") {
+		if n++; !errors.Is(err, rados.ErrMessage) {
+			t.Errorf("an empty page: %v", err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d elements of an empty page that is not the last, want an error", n)
+	}
 	for _, keys := range []string{"ab", "dc"} {
 		osd.answer(nil, nil)
 		n := 0

@@ -2,6 +2,7 @@ package rados
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -82,7 +83,8 @@ func (p Pool) Object(name string) Object { return Object{pool: p, name: name} }
 // Snap is a snapshot of a whole pool: its ID, its Name, and the Time at which it was made.
 type Snap = osdmap.Snap
 
-// Snaps lists the snapshots of the pool, the oldest first; not the self-managed ones.
+// Snaps lists the snapshots of the pool in the map that the client has (Cluster.WaitForLatestOSDMap), the oldest
+// first; not the self-managed ones.
 func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
 	m, err := p.c.engine.WaitEpoch(ctx, 0)
 	if err != nil {
@@ -95,8 +97,18 @@ func (p Pool) Snaps(ctx context.Context) ([]Snap, error) {
 	return slices.Clone(pool.Snaps), nil
 }
 
-// LookupSnap finds a snapshot of the pool by its name; ENOENT: there is none.
+// LookupSnap finds a snapshot of the pool by its name. The error is ENOENT if the newest map of the monitors
+// has none.
 func (p Pool) LookupSnap(ctx context.Context, name string) (Snap, error) {
+	s, err := p.findSnap(ctx, name)
+	if errors.Is(err, syscall.ENOENT) { // a map that is on its way may have it
+		s, err = p.newestSnap(ctx, name)
+	}
+	return s, err
+}
+
+// findSnap is LookupSnap in the map that the client has.
+func (p Pool) findSnap(ctx context.Context, name string) (Snap, error) {
 	list, err := p.Snaps(ctx)
 	if err != nil {
 		return Snap{}, err

@@ -55,13 +55,13 @@ func (p Pool) RemoveSnap(ctx context.Context, name string) error {
 	return err
 }
 
-// newestSnap is LookupSnap in the newest map of the monitors, as other clients make and remove snapshots, too.
+// newestSnap is findSnap in the newest map of the monitors, as other clients make and remove snapshots, too.
 // A monitor says yes where there is nothing to do. So a request that is sent again after a lost answer succeeds.
 func (p Pool) newestSnap(ctx context.Context, name string) (Snap, error) {
 	if err := p.c.WaitForLatestOSDMap(ctx); err != nil {
 		return Snap{}, err
 	}
-	return p.LookupSnap(ctx, name)
+	return p.findSnap(ctx, name)
 }
 
 // CreateSelfManagedSnap makes the id of a snapshot, for WithSnapContext.
@@ -143,7 +143,7 @@ func (p Pool) change(ctx context.Context, op poolOp, what string) (snap uint64, 
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s of pool %q: %w", what, p.name, err)
+		return 0, fmt.Errorf("%s of pool %q: %w", what, p.name, closed(err))
 	}
 	return snap, nil
 }

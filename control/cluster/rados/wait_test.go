@@ -326,6 +326,7 @@ func TestAChangeOfAPoolHasTheMapBeforeAndBehindIt(t *testing.T) {
 	}{
 		"behind":   {0, 1, 1, nil, func() error { return o.Pool().CreateSnap(ctx, "snap") }},
 		"snapshot": {1, 0, 0, nil, func() error { return o.Pool().CreateSnap(ctx, "new") }},
+		"lookup":   {1, 0, 0, rados.ErrRefused, func() error { _, err := o.Pool().LookupSnap(ctx, "none"); return err }},
 		"removal":  {1, 0, 0, rados.ErrRefused, func() error { return o.Pool().RemoveSnap(ctx, "none") }},
 		"pool":     {1, 0, 0, rados.ErrRefused, func() error { _, err := c.client.CreatePool(ctx, pool); return err }},
 	} {
@@ -416,5 +417,9 @@ func TestADeadlineTellsWhatWasWaitedFor(t *testing.T) {
 		return errors.Is(err, rados.ErrMessage)
 	}) != nil {
 		t.Errorf("half a map: %v", err)
+	}
+	check(t, client.Close())
+	if err := client.WaitForLatestOSDMap(t.Context()); !errors.Is(err, rados.ErrClosed) {
+		t.Errorf("closed: %v", err)
 	}
 }

@@ -287,7 +287,7 @@ func (d *Done) Layout(l *layout.Coder) {
 
 // Session is one lossless session without its socket.
 type Session struct {
-	Peer       session.Peer // but for From
+	Peer       session.Peer
 	Once       bool
 	PolicyName string
 	Policy     session.Policy

@@ -111,7 +111,7 @@ func (p *pair) connect(ctx context.Context, link *linktest.End) (o outcome) {
 	if err != nil {
 		return outcome{machine: machine{err: err}}
 	}
-	s := session1.New(p.cc.EntityType, session.Policy{Lossy: true, Supported: p.cHas}, session.Peer{Type: p.cc.PeerType, Target: p.cc.Target}, session.Backoff{})
+	s := session1.New(p.cc.EntityType, session.Policy{Lossy: true, Supported: p.cHas}, session.Peer{Type: p.cc.PeerType, Target: p.cc.Target, Dialled: true}, session.Backoff{})
 	o.machine = machine{s: s, env: session.Env{Seq: new(session.GlobalSeq)}}
 	if o.err = o.connect(ctx, c); o.err != nil {
 		return o

@@ -138,7 +138,7 @@ func (r *recording) connectorOf(t testing.TB, x auth.Client) (handshake1.Connect
 	must(t, err)
 	own, _ := r.features(t)
 	peer := r.peerType(t)
-	s := session1.New(wire.Client, session.Policy{Lossy: true, Supported: own}, session.Peer{Type: peer, Target: acceptor.Own}, session.Backoff{})
+	s := session1.New(wire.Client, session.Policy{Lossy: true, Supported: own}, session.Peer{Type: peer, Target: acceptor.Own, Dialled: true}, session.Backoff{})
 	return handshake1.ConnectConfig{
 		Options: handshake1.Options{EntityType: wire.Client, Own: connector.Own}, Target: acceptor.Own, PeerType: peer, Auth: x,
 	}, s, session.Env{Seq: new(session.GlobalSeq)}

@@ -136,6 +136,7 @@ func (a *acceptor) pick(ctx context.Context, m auth.Method, preferred []uint32) 
 		return 0, fmt.Errorf("%w: peer requests %v", auth.ErrNoMethod, m)
 	}
 	allowed, _ := a.cfg.Auth.Modes(ctx, a.peer.EntityType, m)
+	preferred = preferred[:min(len(preferred), maxModes)] // an error names them all
 	return auth.PickMode(m, values[auth.Mode](preferred), a.opts.restrict(allowed))
 }
 

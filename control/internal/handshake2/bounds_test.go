@@ -31,6 +31,12 @@ func TestEverythingBeforeAuthenticationIsBounded(t *testing.T) {
 	if read := before - len(link.In.Content()); read > 1000 {
 		t.Errorf("read %d bytes", read)
 	}
+	// A list of modes: the refusal names those that count.
+	_, ac = keyedConfigs(keyed{}, newKeyed(auth.CRC))
+	modes := wire2.AuthRequest{Method: 2, PreferredModes: make([]uint32, 10_000)}.AppendTo(nil)
+	if _, _, err := Accept(t.Context(), linktest.Scripted(answer(t, frame.TagAuthRequest, modes)), ac); !errors.Is(err, auth.ErrNoMode) || len(err.Error()) > 1000 {
+		t.Errorf("%.2000v", err)
+	}
 	// All frames together.
 	ac = refusing()
 	if _, _, err := Accept(t.Context(), linktest.Scripted(asking(t, 1+maxAuthRequests, authRequest(60<<10))), ac); !errors.Is(err, ErrTooLong) {
@@ -172,7 +178,7 @@ func TestRoomIsAskedForAllThatAHandshakeKeeps(t *testing.T) {
 // The link stays open and brings nothing more: whoever waited for more than the first
 // wrong byte would wait for ever.
 func TestWhatIsNoBannerIsToldWithItsFirstWrongByte(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	type said struct {
 		bytes  string

@@ -97,7 +97,7 @@ func newBufferedLink() (c, s *buffered) {
 // way. The acceptor's comes behind its last read: whoever takes the link over sends it.
 func meetBuffered(t *testing.T, c handshake.Link, s *buffered, cc ConnectConfig, ac AcceptConfig) (x, y outcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

@@ -22,6 +22,8 @@ const (
 	maxAuthRequests = 8
 	// maxAuthRounds bounds the AUTH_REPLY_MORE frames that follow one AUTH_REQUEST.
 	maxAuthRounds = 16
+	// maxModes bounds the modes of an AUTH_REQUEST that count.
+	maxModes = 64
 )
 
 // Reasons why a handshake fails, beside those of package handshake.

@@ -156,8 +156,8 @@ func (l *Lifecycle) MayBegin(r *Run) error {
 	switch {
 	case p.Dialled:
 		return nil
-	case p.From.IsValid() && p.From.Unmap() != p.Target.AddrPort.Addr().Unmap():
-		return fmt.Errorf("%w: no session is known at %v, which the peer has claimed from %v", ErrWrongPeer, p.Target, p.From)
+	case !p.Near:
+		return fmt.Errorf("%w: no session is known at %v, which the peer has claimed from another IP", ErrWrongPeer, p.Target)
 	case r.Env.Contested != nil && r.Env.Contested():
 		return fmt.Errorf("%w: no session is known at %v, which is somebody else's", ErrWrongPeer, p.Target)
 	}
@@ -177,10 +177,11 @@ func Contested(s *Lifecycle, known []*Lifecycle) bool {
 	return false
 }
 
-// Is says whether p can be the peer of the connection.
+// Is says whether p can be the peer of the connection. A peer that has proven its name is nobody
+// without a name, as those that come to a monitor in msgr1.
 func (l *Lifecycle) Is(p *Peer) bool {
 	e := &l.Peer
-	if e.Type != p.Type || !sameEntity(e.Entity, p.Entity) {
+	if e.Type != p.Type || !sameEntity(e.Entity, p.Entity) || e.Proven && p.Entity == (wire.EntityName{}) {
 		return false
 	}
 	if p.Proven && p.Type == wire.OSD && e.Dialled && e.NumberKnown {

@@ -1,7 +1,6 @@
 package session_test
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -171,12 +170,16 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 		{name: "said by another that waits to dial", who: "osd.8", says: "high", known: goes("waits", "osd.7", "high")},
 		{name: "said by another, but now proven", who: "osd.8", proven: true, says: "high", known: goes("said", "osd.7", "high")},
 		{name: "proven by another", who: "osd.8", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
+		{name: "proven, and one has no name", who: "osd.", says: "high", known: goes("proven, idle", "osd.7", "high"), meant: true, isOther: true},
 		{name: "proven by both", who: "osd.8", proven: true, says: "high", known: goes("proven", "osd.7", "high")},
 		{name: "a client is in nobody's way", who: "osd.7", says: "high", known: goes("said", "client.1", "high")},
 		{name: "the peer itself", who: "osd.7", says: "high", known: goes("said", "osd.7", "high"), meant: true},
 	} {
 		n, _ := wire.ParseEntityName(one.who)
 		p := session.Peer{Type: n.Type, Entity: n, Proven: one.proven}
+		if p.Type == 0 { // no name
+			p.Type = wire.OSD
+		}
 		i := meant(p, names2.vec(one.says), 1, one.known)
 		if (i == 0) != one.meant || i == 0 && one.known.Is(&p) == one.isOther {
 			t.Errorf("%s: meant %v, another %v", one.name, i == 0, !one.known.Is(&p))
@@ -201,27 +204,21 @@ func TestWhoComesFindsItsOwnSessionAndIsRefusedWhereSomebodyIs(t *testing.T) {
 // A session with a peer that has only claimed its address goes on there if it is
 // known, and begins anew only if nothing speaks against the claim.
 func TestASessionBeginsAnewOnlyWhereItsPeerIsToBeFound(t *testing.T) {
-	from := func(ip string, s *session2.Session) *session2.Session {
-		s.Peer.From = netip.MustParseAddr(ip)
-		return s
-	}
-	here := names2.addr("high").AddrPort.Addr().String()
 	for _, one := range []struct {
 		name   string
 		s      *session2.Session
 		others []*session2.Session
 		begins bool
 	}{
-		{name: "dialled", s: from("192.0.2.1", goes("dialled", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.8", "high")}, begins: true},
-		{name: "claimed from there", s: from(here, goes("proven", "osd.7", "high")), begins: true},
-		{name: "claimed from there, by a socket for both families", s: from("::ffff:"+here, goes("said", "osd.7", "high")), begins: true},
-		{name: "claimed, and nobody knows from where", s: goes("said", "osd.7", "high"), begins: true},
-		{name: "claimed from elsewhere", s: from("192.0.2.1", goes("proven", "osd.7", "high"))},
-		{name: "somebody else has proven a name", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.8", "high")}},
-		{name: "somebody else has proven a name from there", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven, near", "osd.8", "high")}},
-		{name: "somebody else was dialled", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("dialled", "osd.8", "high")}},
-		{name: "somebody else says so", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("said", "osd.8", "high")}, begins: true},
-		{name: "another session with the same peer", s: from(here, goes("proven", "osd.7", "high")), others: []*session2.Session{goes("proven", "osd.7", "high")}, begins: true},
+		{name: "dialled", s: goes("dialled", "osd.7", "high"), others: []*session2.Session{goes("proven", "osd.8", "high")}, begins: true},
+		{name: "claimed from there", s: goes("proven, near", "osd.7", "high"), begins: true},
+		{name: "claimed from there by a name that is only said", s: goes("near", "osd.7", "high"), begins: true},
+		{name: "claimed from elsewhere", s: goes("proven", "osd.7", "high")},
+		{name: "somebody else has proven a name", s: goes("proven, near", "osd.7", "high"), others: []*session2.Session{goes("proven", "osd.8", "high")}},
+		{name: "somebody else has proven a name from there", s: goes("proven, near", "osd.7", "high"), others: []*session2.Session{goes("proven, near", "osd.8", "high")}},
+		{name: "somebody else was dialled", s: goes("proven, near", "osd.7", "high"), others: []*session2.Session{goes("dialled", "osd.8", "high")}},
+		{name: "somebody else says so", s: goes("proven, near", "osd.7", "high"), others: []*session2.Session{goes("said", "osd.8", "high")}, begins: true},
+		{name: "another session with the same peer", s: goes("proven, near", "osd.7", "high"), others: []*session2.Session{goes("proven", "osd.7", "high")}, begins: true},
 	} {
 		for _, lost := range []bool{false, true} { // the peer says so, or we know
 			s := *one.s

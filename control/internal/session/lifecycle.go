@@ -240,10 +240,6 @@ type View struct {
 // View is the connection e, as an accepted socket sees it.
 func (l *Lifecycle) View(r *Run, e Protocol, ev *Request) View {
 	s := e.Life()
-	theirs := e.Address(s.Peer.Addrs)
-	if theirs.IsBlank() {
-		theirs = ev.From
-	}
 	return View{
 		Exists: true,
 		// Stricter than real daemons, which compare claimed names: only the peer for
@@ -254,7 +250,7 @@ func (l *Lifecycle) View(r *Run, e Protocol, ev *Request) View {
 		Lossy:         s.Policy.Lossy,
 		PeerGlobalSeq: s.PeerGlobalSeq,
 		ConnectSeq:    s.ConnectSeq,
-		PeerWins:      PeerWins(s.Policy, e.Address(r.Env.Addrs), theirs),
+		PeerWins:      PeerWins(s.Policy, e.Address(r.Env.Addrs), e.Address(s.Peer.Addrs)),
 		Settled:       ev.Settled,
 	}
 }

@@ -28,7 +28,7 @@ var msgr1 = dialect{
 		if a.d.Cmd != "asks" {
 			return session.Request{}, false
 		}
-		return session.Request{Frame: a.connect(), From: x.addr(a.str("from", "high")), Ours: !a.has("gone")}, true
+		return session.Request{Frame: a.connect(), From: x.addr(a.str("from", "high")), Near: true, Ours: !a.has("gone")}, true
 	},
 	existing: func(x *script, a args, _ *session.Request) session.Protocol {
 		if a.has("foreign") {

@@ -21,7 +21,7 @@ import (
 //	messenger addrs=low seq=7       our addresses and the number of the last attempt
 //	connection policy=lossless-peer target=high
 //	                                a new connection, in state none; claimed: by a peer
-//	                                that has said that it is there
+//	                                that has said that it is there, from there
 //	socket policy=lossless-peer     an accepted socket, in state accepting
 //	show                            what the connection knows
 //	peer                            what it knows of its peer
@@ -89,7 +89,7 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 		x.conn = x.make(a)
 		l := x.conn.Life()
 		l.Once, l.Peer.Anonymous = a.has("once"), a.has("anonymous")
-		l.Peer.Target, l.Peer.Dialled = x.addr(a.str("target", "high")), !a.has("claimed")
+		l.Peer.Target, l.Peer.Dialled, l.Peer.Near = x.addr(a.str("target", "high")), !a.has("claimed"), a.has("claimed")
 		l.Peer.Addrs = wire.AddrVec{l.Peer.Target}
 		return l.State.String()
 	case "socket":
@@ -103,7 +103,7 @@ func (x *script) run(t *testing.T, d *datadriven.TestData) string {
 			l.Peer.Addrs, l.Peer.Target, l.IO.InSeq, l.IO.Queued, l.IO.Sent, l.Frozen)))
 	case "peer":
 		p := x.conn.Life().Peer
-		return x.short(fmt.Sprintf("%v proven=%v target=%v dialled=%v near=%v", p.Entity, p.Proven, p.Target, p.Dialled, p.Near))
+		return x.short(fmt.Sprintf("%v proven=%v gid=%d target=%v dialled=%v near=%v", p.Entity, p.Proven, p.Number, p.Target, p.Dialled, p.Near))
 	case "question":
 		f := x.conn.Question(x.env.Addrs)
 		if f == nil {

@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/wire"
@@ -172,7 +171,6 @@ type Peer struct {
 	Proven      bool            // Entity is proven, not only said
 	Number      int64           // gid; valid if NumberKnown
 	NumberKnown bool
-	From        netip.Addr // where the socket came from on which the peer said that it is at Target; the zero Addr: not known
 }
 
 // GivesWay says whether a connection to p does not count for another peer, which says

@@ -17,7 +17,7 @@ func TestWeConnectAgainAsARealMonitorDid(t *testing.T) {
 	low, high := wire.Addr{Type: wire.AddrLegacy, Nonce: 1}, wire.Addr{Type: wire.AddrLegacy, Nonce: 2}
 	env := session.Env{Addrs: wire.AddrVec{low}, Seq: &seq}
 	s := New(wire.Mon, session.Policy{Standby: true, ResetCheck: true, Register: true, Supported: wire.FeaturesPacific},
-		session.Peer{Type: wire.Mon, Target: high}, session.Backoff{})
+		session.Peer{Type: wire.Mon, Target: high, Dialled: true}, session.Backoff{})
 	var sent []session.Frame
 	play := func(ev session.Event) {
 		t.Helper()

@@ -63,8 +63,8 @@ func (s *Session) clientIdent(r *session.Run, ci wire2.ClientIdent, ev *session.
 		e = nil // the classic rule: a session that is not registered is not looked up either
 	}
 	view := s.view(r, e, ev)
-	if e != nil && e.Peer.Type == wire.OSD && e.Peer.NumberKnown && e.Peer.Number != ci.GID {
-		view.OtherEntity = true // an OSD is its number; that of others may change (a monitor's rank)
+	if e != nil && isOther(&e.Peer, ci.GID) {
+		view.OtherEntity = true
 	}
 	switch v := DecideIdent(view, ci.Cookie, ci.GlobalSeq, s.Policy.ResetCheck); v {
 	case DoEstablish, DoReplaceLossy:
@@ -143,6 +143,12 @@ func (s *Session) view(r *session.Run, e *Session, ev *session.Request) View {
 	return View{View: s.View(r, e, ev), ClientCookie: e.ClientCookie, ServerCookie: e.ServerCookie}
 }
 
+// isOther says whether the number belongs to another entity than the known peer. An OSD is its number; that of
+// others may change, as a monitor's rank, and the session goes on (the classic rule).
+func isOther(known *session.Peer, number int64) bool {
+	return known.Type == wire.OSD && known.NumberKnown && known.Number != number
+}
+
 // SenderOf identifies the sender of CLIENT_IDENT or SESSION_RECONNECT; zero for other frames.
 func SenderOf(f session.Frame) session.Sender {
 	switch f := f.(type) {
@@ -166,9 +172,7 @@ func (s *Session) establish(r *session.Run, ci wire2.ClientIdent, ev *session.Re
 // adopt takes over the fields of CLIENT_IDENT.
 func (s *Session) adopt(r *session.Run, ci wire2.ClientIdent) {
 	s.Rename(r, ci.Addrs, false)
-	if !s.Peer.NumberKnown {
-		s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
-	}
+	s.Peer.Number, s.Peer.NumberKnown = ci.GID, true
 	s.claimed = &claimed{target: ci.TargetAddr}
 	s.ClientCookie = ci.Cookie
 	s.PeerGlobalSeq = ci.GlobalSeq

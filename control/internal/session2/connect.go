@@ -105,7 +105,7 @@ func (s *Session) serverIdent(r *session.Run, si wire2.ServerIdent) error {
 		// Not terminal: the address may be on its way to another process.
 		return fmt.Errorf("%w: dialled %v, it is %v", session.ErrOtherAddress, s.Peer.Target, si.Addrs)
 	}
-	if s.Peer.NumberKnown && s.Peer.Number != si.GID {
+	if isOther(&s.Peer, si.GID) {
 		return fmt.Errorf("%w: number %d, expected %d", session.ErrWrongPeer, si.GID, s.Peer.Number)
 	}
 	if missing := si.Supported.Missing(s.Policy.Required); missing != 0 {

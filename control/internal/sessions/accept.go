@@ -314,7 +314,7 @@ func (a *accepting) answerFirst() error {
 func (a *accepting) beginLocked() {
 	m, typ := a.m, a.att.peer.EntityType
 	a.policy = m.policies.get(typ)
-	a.s = m.newSessionOf(a.speaks, a.policy, session.Peer{Type: typ, From: a.link.PeerAddr().Addr()})
+	a.s = m.newSessionOf(a.speaks, a.policy, session.Peer{Type: typ})
 	a.began = session.Advance(a.s.rules, session.Accept{}, m.envLocked(&a.s, nil, numbers{}))
 }
 

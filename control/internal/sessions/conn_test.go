@@ -86,12 +86,13 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 // lateClock keeps what its timers do: each fires when the test says so, though it was stopped.
 type lateClock struct {
 	handClock
-	timers []func()
+	timers  []func()
+	stopped int
 }
 
 func (c *lateClock) AfterFunc(_ time.Duration, f func()) (stop func() bool) {
 	c.timers = append(c.timers, f)
-	return func() bool { return true }
+	return func() bool { c.stopped++; return true }
 }
 
 // A session of another process has the times of our policy.
@@ -102,16 +103,39 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 	c, err := m.restoreLocked(&handover.Session{Peer: session.Peer{Target: nobody(1)}})
 	must(t, err)
 	c.s.Frozen = false
-	c.beginStandbyLocked()
+	c.beginStandbyLocked(0)
 	m.unlock()
 	m.lock()
 	c.endStandbyLocked()
-	c.beginStandbyLocked()
+	c.beginStandbyLocked(0)
 	m.unlock()
+	if clock.stopped != 1 {
+		t.Errorf("%d timers were stopped, want 1", clock.stopped)
+	}
 	for i, want := range []uint64{0, 1} {
 		if clock.timers[i](); m.counters.Expired != want {
 			t.Errorf("timer %d: %d sessions have ended, want %d", i+1, m.counters.Expired, want)
 		}
+	}
+}
+
+// A hand-over closes all sockets at once: peers have the time to come back before their sessions are too many.
+func TestSessionsOfAHandOverAreNotTooManyAtOnce(t *testing.T) {
+	clock := new(lateClock)
+	m := newManager(t, func(c *Config) { c.MaxStandby, c.Clock = 1, clock })
+	var list []handover.Session
+	for nonce := range uint32(4) {
+		list = append(list, handover.Session{Peer: session.Peer{Target: nobody(nonce)}, Policy: session.Policy{Server: true, Standby: true}})
+	}
+	s := m.Succeed(nil)
+	must(t, s.Restore(handover.Offer{}, list, handover.Attempts{}))
+	s.Begin()
+	before := len(m.Conns())
+	for _, over := range clock.timers {
+		over()
+	}
+	if after := len(m.Conns()); before != 4 || after != 1 {
+		t.Errorf("%d sessions at once and %d later, want 4 and 1", before, after)
 	}
 }
 

@@ -39,36 +39,51 @@ type standbys struct{ list list.List } // of *Conn
 
 // standby is the wait of a connection for its peer.
 type standby struct {
-	run uint64        // counts the waits; guarded by the lock of sessions
-	at  *list.Element // in standbys, nil: not; likewise
+	waits bool          // guarded by the lock of sessions
+	run   uint64        // counts the waits; likewise
+	at    *list.Element // in standbys, nil: not; likewise
 	// stop ends the timer. Owner: the goroutine that runs the connection's outbox.
 	stop func() bool
 }
 
-// beginStandbyLocked has a session that waits from now on end in time.
-func (c *Conn) beginStandbyLocked() {
-	m, w, age := c.m, &c.standby, StandbyAge(c.policy)
-	if age == 0 || w.at != nil {
+// beginStandbyLocked has a session that waits from now on end in time. It counts once its peer has
+// had the grace to come back.
+func (c *Conn) beginStandbyLocked(grace time.Duration) {
+	w := &c.standby
+	if StandbyAge(c.policy) == 0 || w.waits {
 		return
 	}
+	w.waits = true
 	w.run++
+	if run := w.run; grace > 0 {
+		c.out.PutLocked(func() { c.startStandbyTimer(grace, run) })
+		return
+	}
+	c.countStandbyLocked()
+}
+
+// countStandbyLocked has a session that waits count as one of those that wait.
+func (c *Conn) countStandbyLocked() {
+	m, w := c.m, &c.standby
 	w.at = m.standbys.list.PushBack(c)
 	run := w.run
-	c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
+	c.out.PutLocked(func() { c.startStandbyTimer(StandbyAge(c.policy), run) })
 	if most := m.cfg.MaxStandby; most > 0 && m.standbys.list.Len() > most {
 		m.mu.LaterLocked(m.expireOldest)
 	}
 }
 
-func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
+func (c *Conn) startStandbyTimer(after time.Duration, run uint64) {
 	m, w := c.m, &c.standby
-	w.stop = m.cfg.Clock.AfterFunc(age, func() {
+	w.stop = m.cfg.Clock.AfterFunc(after, func() {
 		m.lock()
 		defer m.unlock()
 		switch {
-		case w.at == nil || w.run != run:
+		case !w.waits || w.run != run:
 		case c.s.Frozen: // about to be another process's
-			c.out.PutLocked(func() { c.startStandbyTimer(age, run) })
+			c.out.PutLocked(func() { c.startStandbyTimer(after, run) })
+		case w.at == nil:
+			c.countStandbyLocked()
 		default:
 			c.s.expireLocked()
 		}
@@ -78,11 +93,14 @@ func (c *Conn) startStandbyTimer(age time.Duration, run uint64) {
 // endStandbyLocked ends the wait.
 func (c *Conn) endStandbyLocked() {
 	w := &c.standby
-	if w.at == nil {
+	if !w.waits {
 		return
 	}
-	c.m.standbys.list.Remove(w.at)
-	w.at = nil
+	w.waits = false
+	if w.at != nil {
+		c.m.standbys.list.Remove(w.at)
+		w.at = nil
+	}
 	c.out.PutLocked(func() {
 		if w.stop != nil {
 			w.stop()

@@ -329,9 +329,6 @@ func (s *Successor) Restore(o handover.Offer, sessions []handover.Session, last 
 // restoreLocked makes one session.
 func (m *Manager) restoreLocked(s *handover.Session) (*Conn, error) {
 	peer := &s.Peer
-	if old := m.names.found(peer.Target); !peer.Anonymous && old != nil && old.s.Peer.Entity == peer.Entity {
-		return nil, handover.Errorf("two sessions with %v", peer.Target)
-	}
 	ours := m.policies.get(peer.Type)
 	p := Policy{
 		Name: s.PolicyName, Server: s.Policy.Server, Standby: s.Policy.Standby, ResetCheck: s.Policy.ResetCheck, Register: s.Policy.Register,

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -103,6 +104,30 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 		t.Error("it is found after it was removed")
 	}
 	m.unlock()
+}
+
+// A connection goes by its target, and by the present addresses of its peer: no other one is kept, nor any behind its end.
+func TestTheNamesOfAConnectionFollowItsPeer(t *testing.T) {
+	m := idle(t, nil)
+	m.lock()
+	defer m.unlock()
+	c := m.claimsLocked("1", false)
+	for i := range uint32(3) {
+		old, v := c.s.Peer.Addrs.Front(), wire.AddrVec{nobody(10 + i), nobody(20 + i).WithType(wire.AddrLegacy)}
+		c.s.Peer.Addrs = v
+		m.names.renamedLocked(c, session.Renamed{From: old, To: v[0], Also: true})
+		for _, a := range append(v, nobody(1)) {
+			if !slices.Contains(m.names.of[a], c) || len(m.names.of) != 3 {
+				t.Errorf("change %d: it goes by %v: %v", i, a, m.names.of)
+			}
+		}
+	}
+	c.s.State = session.Standby
+	c.s.closeLocked(false, nil)
+	m.names.shown.Range(func(a, _ any) bool { t.Errorf("%v is shown", a); return true })
+	if len(m.names.of) != 0 {
+		t.Errorf("left are %v", m.names.of)
+	}
 }
 
 // A step of a session is told whether another peer has a better right to its address.

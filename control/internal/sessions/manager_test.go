@@ -112,7 +112,7 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	who := wire.EntityName{Type: wire.OSD, ID: "3"}
 	for _, want := range []handover.Session{
 		{
-			Peer:       session.Peer{Target: at, Dialled: true, Type: wire.OSD, Addrs: wire.AddrVec{at}, Entity: who, Number: 3, NumberKnown: true},
+			Peer:       session.Peer{Target: at, Dialled: true, Type: wire.OSD, Addrs: wire.AddrVec{nobody(9), at}, Entity: who, Number: 3, NumberKnown: true},
 			PolicyName: "one", Policy: session.Policy{Standby: true, Register: true, Supported: 1 << 60, Required: 4}, Once: true,
 			Record:        session.Record{ClientCookie: 1, ServerCookie: 2, ToldSeq: 5},
 			PeerGlobalSeq: 3, ConnectSeq: 4, Features: 6,
@@ -126,7 +126,9 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	} {
 		m := newManager(t, func(c *Config) { c.Number = -1 })
 		s, last := m.Succeed(nil), handover.Attempts{Msgr2: 100, Msgr1: 200}
-		must(t, s.Restore(handover.Offer{Number: 5}, []handover.Session{want}, last))
+		beside := want // of another peer, which has claimed the address
+		beside.Peer.Type, beside.Peer.Dialled, beside.Peer.Proven = wire.MDS, false, false
+		must(t, s.Restore(handover.Offer{Number: 5}, []handover.Session{want, beside}, last))
 		c := s.conns[0]
 		m.lock()
 		got, attempts := recordLocked(c, dataplane.HandlerState{}), m.attemptsLocked()

@@ -220,7 +220,7 @@ func (r *runner) movedLocked(a session.StateChanged) {
 	case a.To != session.Standby:
 		c.endStandbyLocked()
 	case !r.Frozen: // else goOnLocked does
-		c.beginStandbyLocked()
+		c.beginStandbyLocked(0)
 	}
 	target, addrs := r.Peer.Target, r.Peer.Addrs
 	c.out.PutLocked(func() {
@@ -250,11 +250,12 @@ func (r *runner) faultedLocked(a session.Faulted) {
 	}
 }
 
-// goOnLocked has a session that stood still go on.
+// goOnLocked has a session that stood still go on. We have closed its socket, as those of all others:
+// its peer needs the longest pause between two attempts to come back.
 func (r *runner) goOnLocked() {
 	r.stepLocked(session.Thaw{})
 	if r.State == session.Standby {
-		r.c.beginStandbyLocked()
+		r.c.beginStandbyLocked(r.c.m.cfg.Backoff.Max)
 	}
 }
 

@@ -245,33 +245,44 @@ func TestTheOnlyAllowedCPUBelongsToTheFirstCore(t *testing.T) {
 	s.Close(1)
 }
 
-// The program of a predecessor has slots for so many cores. A successor with more takes one of its own.
-func TestASuccessorWithMoreCoresThanSlotsTakesANewProgram(t *testing.T) {
+// The program of a predecessor has slots for so many cores. A successor with more takes programs of its own. If they do
+// not load, none of the predecessor's stays in force.
+func TestASuccessorWithMoreCoresThanSlotsTakesNewPrograms(t *testing.T) {
 	needPrograms(t)
-	three := listeners(t, 3)
-	two := []Group{{three.Addr, three.Listeners[:2]}}
-	old, log, _ := broken(t, func(c *Config) {
-		c.Load = func(c bpf.Config) (*bpf.Steering, error) { c.MaxCores = 2; return bpf.Load(c) }
-	})
-	old.Begin(0, []int{0, 1}, two)
-	files, err := old.Files(1)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v, log %q", len(files), err, log)
+	for _, loads := range []bool{true, false} {
+		all := []Group{listeners(t, 3), listeners(t, 3)}
+		old, log, _ := broken(t, func(c *Config) {
+			c.Load = func(c bpf.Config) (*bpf.Steering, error) { c.MaxCores = 2; return bpf.Load(c) }
+		})
+		old.Begin(0, []int{0, 1}, []Group{{all[0].Addr, all[0].Listeners[:2]}, {all[1].Addr, all[1].Listeners[:2]}})
+		files, err := old.Files(2)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%d files, %v, log %q", len(files), err, log)
+		}
+		s, log, _ := broken(t, func(c *Config) {
+			if loads {
+				c.Load = bpf.Load
+			}
+		})
+		s.Adopt(0, []int{0, 1, 2}, files, []netip.AddrPort{all[0].Addr, all[1].Addr})
+		for _, f := range files {
+			_ = f.Close()
+		}
+		s.Continue(all)
+		if st, err := s.Stats(); err != nil || st.Active != loads {
+			t.Fatalf("%+v, %v, log %q", st, err, log)
+		}
+		for i, g := range old.groups {
+			if had, err := g.prog.Cores(); err != nil || len(had) > 0 {
+				t.Errorf("loads: %v, old program %d has cores %v, %v", loads, i, had, err)
+			}
+		}
+		for i, g := range s.groups {
+			if have, err := g.prog.Cores(); err != nil || !slices.Equal(have, []int{0, 1, 2}) {
+				t.Errorf("new program %d has cores %v, %v", i, have, err)
+			}
+		}
+		s.Close(1)
+		old.Close(1)
 	}
-	s, log, _ := broken(t, func(c *Config) { c.Load = bpf.Load })
-	s.Adopt(0, []int{0, 1, 2}, files, []netip.AddrPort{three.Addr})
-	for _, f := range files {
-		_ = f.Close()
-	}
-	s.Continue([]Group{three})
-	if st, err := s.Stats(); err != nil || !st.Active {
-		t.Fatalf("%+v, %v, log %q", st, err, log)
-	}
-	had, errOld := old.groups[0].prog.Cores()
-	have, err := s.groups[0].prog.Cores()
-	if err != nil || errOld != nil || len(had) > 0 || !slices.Equal(have, []int{0, 1, 2}) {
-		t.Errorf("the old program has cores %v, %v, the new one %v, %v", had, errOld, have, err)
-	}
-	s.Close(1)
-	old.Close(1)
 }

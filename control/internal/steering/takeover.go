@@ -73,19 +73,15 @@ func (s *Steerer) Continue(groups []Group) {
 		if s.phase != open {
 			return
 		}
-		inherited := s.inherited
-		s.inherited = nil
-		if s.err != nil || len(inherited) < len(groups) {
-			for _, g := range inherited {
-				s.retire(g)
-			}
-			inherited = nil
+		if len(s.inherited) < len(groups) {
+			s.retireInherited()
 		}
 		for _, g := range groups {
 			if s.err == nil {
-				s.continueGroup(g, inherited)
+				s.continueGroup(g)
 			}
 		}
+		s.retireInherited() // after a failure there are some
 		s.report()
 	})
 }
@@ -93,24 +89,28 @@ func (s *Steerer) Continue(groups []Group) {
 // continueGroup steers the listeners of one address: by the program in charge of them, or by
 // a new one if there is none, or one with too few slots, whose table is lost. Listener i of a
 // group is in slot i, and on core i if there is such a core.
-func (s *Steerer) continueGroup(to Group, inherited []*group) {
+func (s *Steerer) continueGroup(to Group) {
 	list := to.Listeners
-	i := slices.IndexFunc(inherited, func(g *group) bool { return g.addr == to.Addr })
-	if i >= 0 && inherited[i].prog.Info().MaxCores < s.policy.Cores {
-		s.retire(inherited[i])
-		i = -1
+	var own *group
+	if i := slices.IndexFunc(s.inherited, func(g *group) bool { return g.addr == to.Addr }); i >= 0 {
+		own = s.inherited[i]
+		s.inherited = slices.Delete(s.inherited, i, i+1)
 	}
-	if i < 0 {
+	if own != nil && own.prog.Info().MaxCores < s.policy.Cores {
+		s.retire(own)
+		own = nil
+	}
+	if own == nil {
 		s.start(to.Addr, list[0].FD)
 	} else {
-		s.fail(inherited[i].clearSlots(len(list)))
-		s.groups = append(s.groups, inherited[i])
+		s.groups = append(s.groups, own)
+		s.fail(own.clearSlots(len(list)))
 	}
 	for i, l := range list[:min(len(list), s.policy.Cores)] {
 		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there
 	}
-	if i >= 0 && s.err == nil {
-		s.fail(s.apply(s.groups[len(s.groups)-1].prog))
+	if own != nil && s.err == nil {
+		s.fail(s.apply(own.prog))
 	}
 }
 
@@ -140,6 +140,14 @@ func (s *Steerer) retire(g *group) {
 	if err := errors.Join(append(errs, g.prog.Close())...); err != nil {
 		s.log(s.cfg.Logger.Warn, "steering program of the predecessor still in force", "addr", g.addr, "err", err)
 	}
+}
+
+// retireInherited retires the inherited programs that are left.
+func (s *Steerer) retireInherited() {
+	for _, g := range s.inherited {
+		s.retire(g)
+	}
+	s.inherited = nil
 }
 
 // discard closes inherited programs that are not used.

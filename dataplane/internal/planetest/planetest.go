@@ -21,7 +21,7 @@ import (
 )
 
 // Patience is how long a test waits for what must happen.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // Loopback is an address to listen at, with any port.
 var Loopback = netip.MustParseAddrPort("127.0.0.1:0")

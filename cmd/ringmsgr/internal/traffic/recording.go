@@ -58,10 +58,9 @@ func Is(head []byte) bool {
 
 const magicNG = 0x0a0d0d0a
 
-// Read calls opt.Emit for the records of a recording, in the format of pcap or pcapng, as long as
-// more says so. whole is false if the recording ended within a packet, because it was stopped or
-// cut.
-func Read(r io.Reader, opt trace.StreamOptions, more func() bool) (whole bool, err error) {
+// Read calls opt.Emit for the records of a recording, in the format of pcap or pcapng. whole is
+// false if the recording ended within a packet, because it was stopped or cut.
+func Read(r io.Reader, opt trace.StreamOptions) (whole bool, err error) {
 	segments, err := newReader(r)
 	if err != nil {
 		return false, err
@@ -70,7 +69,7 @@ func Read(r io.Reader, opt trace.StreamOptions, more func() bool) (whole bool, e
 	number := func() uint64 { last++; return last }
 	streams := newAssembler(func(at time.Time, c trace.TCP) handler { return trace.NewStreams(at, c, number, opt) })
 	defer streams.close()
-	for n := 0; more(); n++ {
+	for n := 0; ; n++ {
 		switch s, err := segments.next(); {
 		case err == nil:
 			streams.add(s)
@@ -82,7 +81,6 @@ func Read(r io.Reader, opt trace.StreamOptions, more func() bool) (whole bool, e
 			return !segments.truncated, nil
 		}
 	}
-	return true, nil
 }
 
 // reader reads the TCP segments of a recording.
@@ -137,6 +135,8 @@ func (r *reader) next() (segment, error) {
 			return segment{}, io.EOF
 		case err != nil:
 			return segment{}, damaged(err)
+		case info.Timestamp.Year() < 0, info.Timestamp.Year() > 9999: // which a record, in JSON, cannot have
+			return segment{}, damaged(fmt.Errorf("a packet of the year %d", info.Timestamp.Year()))
 		}
 		link := r.link
 		if len(info.AncillaryData) > 0 {

@@ -272,6 +272,9 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 	}
 	for want, e := range map[string]Error{
 		"no such class or method:":  {Code: osdop.CodeCall, Err: syscall.EOPNOTSUPP},
+		"(osd_max_object_size is":   {Code: osdop.CodeWrite, Err: syscall.EFBIG},
+		"(osd_max_write_size is":    {Code: osdop.CodeWrite, Err: syscall.EMSGSIZE},
+		"(a snapshot does not":      {Code: osdop.CodeWrite, Err: syscall.EROFS},
 		"allow_ec_overwrites":       {Code: osdop.CodeWrite, Err: fmt.Errorf("step 2: %w", syscall.EOPNOTSUPP)},
 		`write object "" of pool p`: {Code: osdop.CodeWrite, Pool: "p", Err: syscall.EINVAL},
 		"list pool p":               {Code: osdop.CodeList, Object: osdop.Object{ByHash: true}, Pool: "p", Err: syscall.EINVAL},

@@ -76,6 +76,12 @@ func (e *Error) remedy() string {
 		return " (the cluster has blocklisted this client)"
 	case errors.Is(e.Err, syscall.EPERM):
 		return " (the caps of the key do not allow it)"
+	case errors.Is(e.Err, syscall.EFBIG):
+		return " (osd_max_object_size is the most that an object may have: cut it into several)"
+	case errors.Is(e.Err, syscall.EMSGSIZE):
+		return " (osd_max_write_size is the most that an operation may write)"
+	case errors.Is(e.Err, syscall.EROFS):
+		return " (a snapshot does not change)"
 	case errors.Is(e.Err, syscall.EOPNOTSUPP) && e.Code == osdop.CodeCall:
 		return " (the OSD has no such class or method: osd_class_load_list, or a package of classes)"
 	case errors.Is(e.Err, syscall.EOPNOTSUPP):

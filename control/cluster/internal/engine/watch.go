@@ -29,7 +29,7 @@ type Handler struct {
 }
 
 // Bounds of the notifications that wait for the handler of a watch. Beyond them they are dropped: the
-// notifier is told that this watch has not answered.
+// notifier is told that this watch has not answered. A larger one waits alone.
 const (
 	maxEvents     = 1024
 	maxEventBytes = 16 << 20 // of their payloads
@@ -65,7 +65,7 @@ func lost(why error) error {
 	const text = "the watch is lost"
 	switch why {
 	case syscall.ENOTCONN:
-		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for its timeout: %w", why)
+		return fmt.Errorf(text+", as the object was removed, or the OSD has not heard of us for its timeout, or the cluster has blocklisted us: %w", why)
 	case syscall.ENOENT:
 		return fmt.Errorf(text+", as the pool was removed: %w: %w", why, syscall.ENOTCONN)
 	}
@@ -296,7 +296,7 @@ func (e *Engine) watchEvent(conn *control.Conn, msg *control.Message) {
 	switch ev.What {
 	case osdop.EventNotify:
 		w.mu.Lock()
-		if len(w.events) < maxEvents && w.waiting+len(ev.Payload) <= maxEventBytes {
+		if len(w.events) < maxEvents && (w.waiting == 0 || w.waiting+len(ev.Payload) <= maxEventBytes) {
 			w.waiting += len(ev.Payload)
 			w.happenLocked(event{n: Notification{ev.NotifyID, ev.Notifier, bytes.Clone(ev.Payload)}})
 		}

@@ -139,9 +139,9 @@ func FuzzDecodeReply(f *testing.F) {
 
 // Clients keep back-offs: their names are bounded.
 func TestABackoffOfEndlessNamesIsRefused(t *testing.T) {
-	b := Backoff{End: HObject{Name: string(make([]byte, maxBackoff-200))}}
-	if _, err := DecodeBackoff(b.AppendTo(nil)); err != nil {
-		t.Error(err)
+	b := Backoff{PG: osdmap.PG{Pool: 3, Seed: 7}, Shard: 2, Epoch: 9, What: Unblock, ID: 5, End: HObject{Name: string(make([]byte, maxBackoff-200))}}
+	if got, err := DecodeBackoff(b.AppendTo(nil)); err != nil || got != b {
+		t.Errorf("%+v, %v, want %+v", got, err, b)
 	}
 	b.Begin.Name = string(make([]byte, 200))
 	if _, err := DecodeBackoff(b.AppendTo(nil)); !errors.Is(err, wire.ErrMalformed) {

@@ -55,6 +55,9 @@ func (m *Machine) paused(o *Op) Wait {
 // mayExceed says that the operation is sent though something is full.
 func (o *Op) mayExceed() bool { return o.flags&(osdop.FullTry|osdop.FullForce) != 0 }
 
+// passes says that the operation does not wait behind a write that waits as something is full.
+func (o *Op) passes() bool { return o.mayExceed() || o.flags&(osdop.FlagWrite|osdop.RWOrdered) == 0 }
+
 // why is the condition that holds an operation back, apart from others on its object.
 func (m *Machine) why(o *Op) Wait {
 	switch {
@@ -88,7 +91,7 @@ func (m *Machine) try(o *Op) {
 		return
 	}
 	if len(m.held) > 0 {
-		if full, ok := m.held[o.Object]; ok && !(full && o.mayExceed()) {
+		if full, ok := m.held[o.Object]; ok && !(full && o.passes()) {
 			o.wait = WaitBehind
 			return
 		}
@@ -97,12 +100,10 @@ func (m *Machine) try(o *Op) {
 		m.send(o)
 		return
 	}
-	if _, ok := m.held[o.Object]; !ok {
-		if m.held == nil {
-			m.held = map[osdop.Object]bool{}
-		}
-		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
+	if m.held == nil {
+		m.held = map[osdop.Object]bool{}
 	}
+	m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 }
 
 // flush sends all operations that nothing holds any more, in their order.

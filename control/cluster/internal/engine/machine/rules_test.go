@@ -385,6 +385,15 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		if w, _, _ := o.Status(); w != c.want {
 			t.Errorf("%+v: it waits for %q", c, w)
 		}
+		if c.want == WaitFull || c.want == WaitPoolFull || c.want == WaitQuota {
+			for flags, want := range map[uint32]Wait{read: WaitReply, read | osdop.RWOrdered: WaitBehind} {
+				behind := &Op{Object: first.Object, Flags: flags}
+				r.submit(behind)
+				if w, _, _ := behind.Status(); w != want {
+					t.Errorf("%+v: a read with flags %#x behind it waits for %q", c, flags, w)
+				}
+			}
+		}
 		if sent := find(change(0, 0), Send) != nil; sent != (c.want != WaitReply || c.again) {
 			t.Errorf("%+v: sent in the end: %v", c, sent)
 		}

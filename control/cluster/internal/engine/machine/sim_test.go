@@ -291,7 +291,7 @@ func (c *cluster) send(m *Machine, o *Op) {
 		} else if c.over(p) {
 			continue
 		}
-		if waits := p.Active || p.TID == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.mayExceed() && full && !p.mayExceed()) {
+		if waits := p.Active || p.TID == 0; waits && !p.sent && p.bounced == 0 && o.bounced == 0 && !p.replica() && !o.replica() && !(o.passes() && full && !p.passes()) {
 			c.failf("operation %d (%d) on %s is sent before %d (%d)", c.seq[o], o.TID, o.Object.Name, c.seq[p], p.TID)
 		}
 	}
