@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -35,7 +34,7 @@ func osd(id string) wire.EntityName { return wire.EntityName{Type: wire.OSD, ID:
 func (s *stage) comes(id string, number int64, addr wire.Addr) *msgrtest.Peer {
 	s.t.Helper()
 	p := msgrtest.DialPeer(s.ctx, msgrtest.PeerConfig{
-		Name: osd(id), Number: number, Addr: addr, From: s.from, Rev0: s.v.rev0, AuthClient: (&nodetest.Proof{Name: osd(id), Modes: crcOnly}).Client(),
+		Name: osd(id), Number: number, Addr: addr, Rev0: s.v.rev0, AuthClient: (&nodetest.Proof{Name: osd(id), Modes: crcOnly}).Client(),
 	}, s.node.Addr)
 	s.t.Cleanup(p.Close)
 	p.Handshake()
@@ -215,23 +214,6 @@ func TestTheLastAnswerOfAnAddressDecidesAboutAClaim(t *testing.T) {
 			s.moves(p, conn, 1)
 		})
 	}
-}
-
-// A peer that comes from another IP than that of the address that it claims is not believed beside one
-// that comes from there.
-// Matrix: HI-12
-func TestAClaimFromAnotherIPThanItsAddressCountsLess(t *testing.T) {
-	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		s := playTo(t, ctx, v, "LP", false, proves)
-		s.from = theirs
-		s.claims("9", 9, s.addr, 92, 6)
-		s.from = netip.Addr{}
-		s.claims("2", 2, s.addr, 21, 1)
-		eventually(t, ctx, "both", func() bool { return len(s.node.Conns()) == 2 })
-		if c := s.node.Lookup(s.addr); c == nil || c.Info().PeerEntity != osd("2") {
-			t.Errorf("%v is believed", c)
-		}
-	})
 }
 
 // Without a proof a session that we have dialled keeps no name, and shows the one that its peer says.

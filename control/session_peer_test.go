@@ -44,7 +44,6 @@ type stage struct {
 	v    variant
 	node *nodetest.Node
 	addr wire.Addr
-	from netip.Addr    // of peers with proven names; zero: 127.0.0.1
 	by   auth.Server   // of peers that are dialled; nil: none
 	l    net.Listener  // of a peer that is dialled; nil: none
 	conn *control.Conn // by which it is dialled
