@@ -104,11 +104,14 @@ func (m *Messenger) Drain(ctx context.Context) error {
 	}
 	m.unbound.Store(true)
 	errs := []error{m.Unbind()}
-	for conns := m.undrained(); len(conns) > 0 && ctx.Err() == nil; conns = m.undrained() {
+	for conns := m.undrained(); len(conns) > 0; conns = m.undrained() {
 		errs = append(errs, drainAll(ctx, conns)...)
+		if ctx.Err() != nil {
+			errs = append(errs, fmt.Errorf("control: drain: %w", context.Cause(ctx)))
+			break
+		}
 	}
 	if ctx.Err() != nil {
-		errs = append(errs, fmt.Errorf("control: drain: %w", context.Cause(ctx)))
 		ended, end := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.Timeouts.Handshake)
 		defer end()
 		ctx = ended

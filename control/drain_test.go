@@ -88,6 +88,9 @@ func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 		<-conn.Closed()
 		wantError(t, "behind it", onlyError(client.Connect(peerAddr(1), wire.OSD)), control.ErrShutdown)
 	}
+	over, end := context.WithCancel(ctx)
+	end()
+	must(t, nodeOf(t, variants[0], "client.1", "LLC", 2).Drain(over)) // nothing is left
 }
 
 // awaitDrain waits until a connection is drained, so that it refuses calls.

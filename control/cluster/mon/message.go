@@ -71,7 +71,7 @@ func subscribeMessage(subs map[string]uint64) *control.Message {
 	return message(typeSubscribe, 0, 3, b)
 }
 
-// A core decodes these, of peers that have perhaps not logged in.
+// A core decodes these; subscriptions also of peers that have not logged in.
 const (
 	maxSubs    = 1024    // subscriptions of one message that count
 	maxCommand = 1 << 20 // bytes of JSON of a command
