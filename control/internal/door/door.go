@@ -204,16 +204,8 @@ var causeNames = [...]string{
 func (c Cause) String() string { return causeNames[c] }
 
 func (d *Door) count(c Cause) {
-	switch c {
-	case FullSource:
-		d.counters.Source++
-	case FullPrefix:
-		d.counters.Prefix++
-	case TooMany:
-		d.counters.Rate++
-	default:
-		d.counters.OverAll++
-	}
+	n := &d.counters
+	*[...]*uint64{FullDoor: &n.OverAll, FullSource: &n.Source, FullPrefix: &n.Prefix, TooMany: &n.Rate}[c]++
 }
 
 // room returns the guest whose place a newcomer takes, nil if a place is free, or the cause

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -179,16 +180,8 @@ func (n *BannerCounters) count(err error) {
 	if !ok {
 		return
 	}
-	switch e.Speech {
-	case wire2.SpeechMsgr1:
-		n.Msgr1++
-	case wire2.SpeechHTTP:
-		n.HTTP++
-	case wire2.SpeechTLS:
-		n.TLS++
-	case wire2.SpeechSSH:
-		n.SSH++
-	default:
-		n.Other++
+	of := map[wire2.Speech]*uint64{
+		wire2.SpeechMsgr1: &n.Msgr1, wire2.SpeechHTTP: &n.HTTP, wire2.SpeechTLS: &n.TLS, wire2.SpeechSSH: &n.SSH,
 	}
+	*cmp.Or(of[e.Speech], &n.Other)++
 }

@@ -302,28 +302,20 @@ func DecodeAddr(p []byte) (wire.Addr, error) {
 	return a, err
 }
 
+// protocols are the protocol versions of acceptors (Ceph's msgr.h): towards their own type, and
+// towards others. Other types have none.
+var protocols = map[wire.EntityType]struct{ own, others uint32 }{
+	wire.Mon: {13, 15},
+	wire.OSD: {10, 24},
+	wire.MDS: {36, 32},
+}
+
 // Protocol is the protocol version that a connector and an acceptor of these types
-// must agree on (Ceph's msgr.h): among daemons of one type that of their own
-// protocol, else that of the acceptor's type. Unequal numbers end in BADPROTOVER.
+// must agree on: among daemons of one type that of their own protocol, else that of the
+// acceptor's type. Unequal numbers end in BADPROTOVER.
 func Protocol(connector, acceptor wire.EntityType) uint32 {
 	if connector == acceptor {
-		switch acceptor {
-		case wire.Mon:
-			return 13
-		case wire.OSD:
-			return 10
-		case wire.MDS:
-			return 36
-		}
-		return 0
+		return protocols[acceptor].own
 	}
-	switch acceptor {
-	case wire.Mon:
-		return 15
-	case wire.OSD:
-		return 24
-	case wire.MDS:
-		return 32
-	}
-	return 0
+	return protocols[acceptor].others
 }
