@@ -275,7 +275,7 @@ func (t *told) add(seq uint64) {
 }
 
 // open notes that the last one has opened the session.
-func (t *told) open() { t.opened = uint32(t.last()) }
+func (t *told) open() { t.opened = slices.Max(t.numbers[:]) }
 
 // confirm drops the numbers before the one that has opened the session.
 func (t *told) confirm() {
@@ -283,13 +283,6 @@ func (t *told) confirm() {
 		copy(t.numbers[:], t.numbers[1:])
 		t.numbers[len(t.numbers)-1] = 0
 	}
-}
-
-func (t *told) last() (seq uint64) {
-	for _, n := range t.numbers {
-		seq = max(seq, uint64(n))
-	}
-	return seq
 }
 
 // knows says whether the peer may have this number of ours on record.

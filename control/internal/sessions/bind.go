@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,17 +90,13 @@ func (m *Manager) newBinder() *binding.Binder {
 	return &binding.Binder{
 		Cores: m.running, Retries: m.cfg.Retries,
 		Pause: func(ctx context.Context) error {
-			over := make(chan struct{})
-			stop := m.cfg.Clock.AfterFunc(m.cfg.RetryDelay, func() { close(over) })
+			over, stop := m.withTimeout(ctx, m.cfg.RetryDelay)
 			defer stop()
 			select {
-			case <-over:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			case <-over.Done():
 			case <-m.ctx.Done():
-				return context.Cause(m.ctx)
 			}
+			return cmp.Or(context.Cause(ctx), context.Cause(m.ctx))
 		},
 	}
 }

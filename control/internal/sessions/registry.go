@@ -294,13 +294,11 @@ func (k *claimCheck) awaitSettled() bool {
 	if left <= 0 {
 		return false
 	}
-	settled := make(chan struct{})
-	stop := m.cfg.Clock.AfterFunc(left, func() { close(settled) })
+	settled, stop := m.withTimeout(m.ctx, left)
 	defer stop()
 	select {
-	case <-settled:
+	case <-settled.Done():
 	case <-c.Closed():
-	case <-m.ctx.Done():
 	}
 	return true
 }
