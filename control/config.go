@@ -241,15 +241,6 @@ type Compression = sessions.Compression
 // its own (go doc control/internal/sessions.Clock).
 type Clock = sessions.Clock
 
-// machineClock is the Clock of the machine.
-type machineClock struct{}
-
-func (machineClock) Now() time.Time { return time.Now() }
-
-func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
-
 // Surviving is c for both sides of a service whose sessions survive TCP connections, and whose
 // clients find a restarted server within 2 s. A client has LosslessClient for its peers; others
 // have StatefulServer for clients and LosslessPeerReuse for the rest. Keepalives find a dead
@@ -388,7 +379,7 @@ func (c Config) withDefaults() Config {
 		c.Auth.Server = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
 	if c.Clock == nil {
-		c.Clock = machineClock{}
+		c.Clock = sessions.MachineClock{}
 	}
 	if c.Rand == nil {
 		c.Rand = crand.Reader

@@ -73,6 +73,17 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
+// MachineClock is the Clock of the machine.
+type MachineClock struct{}
+
+// Now implements Clock, like AfterFunc.
+func (MachineClock) Now() time.Time { return time.Now() }
+
+// AfterFunc is [time.AfterFunc].
+func (MachineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
 // Policy is the behaviour of a connection after faults and towards other connections (Ceph's
 // Policy.h). It is data: take a named one and change fields. control/testdata/policy_pairs.md
 // has the outcome of every pair of named policies; each row is a test.

@@ -170,13 +170,13 @@ func (l loggerThatCallsBack) WithGroup(string) slog.Handler      { return l }
 
 type clockThatCallsBack struct {
 	*callsBack
-	machineClock
+	MachineClock
 }
 
-func (c clockThatCallsBack) Now() time.Time { c.ask(); return c.machineClock.Now() }
+func (c clockThatCallsBack) Now() time.Time { c.ask(); return c.MachineClock.Now() }
 func (c clockThatCallsBack) AfterFunc(d time.Duration, f func()) func() bool {
 	c.ask()
-	stop := c.machineClock.AfterFunc(d, f)
+	stop := c.MachineClock.AfterFunc(d, f)
 	return func() bool { c.ask(); return stop() }
 }
 

@@ -54,14 +54,6 @@ func (u *upper) Moved(*dataplane.Handler, *loop.Core, dataplane.MoveCause) { u.m
 func (u *upper) Happened(*dataplane.Handler, any)                          {}
 func (u *upper) KeepaliveAck(*dataplane.Handler, dataplane.Timestamp)      {}
 
-// machineClock is the time of the machine.
-type machineClock struct{}
-
-func (machineClock) Now() time.Time { return time.Now() }
-func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
-
 // losslessPeer is the policy of two that both may dial.
 func losslessPeer() *Policy { return &Policy{Name: "lossless-peer", Standby: true, Register: true} }
 
@@ -77,7 +69,7 @@ func newManager(t *testing.T, change func(*Config)) *Manager {
 		Name: wire.EntityName{Type: wire.OSD, ID: "1"}, Steering: steering.For(steering.Auto, false, false), Limits: frame.DefaultLimits(),
 		Timeout: 10 * time.Second, Backoff: session.Backoff{Initial: time.Minute, Max: time.Minute}, RetryDelay: time.Second,
 		Plane: loop.Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}},
-		Door:  door.Shares(64), InFlight: loop.NewThrottle(0), Clock: machineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
+		Door:  door.Shares(64), InFlight: loop.NewThrottle(0), Clock: MachineClock{}, Rand: rand.Reader, Logger: slog.New(slog.DiscardHandler),
 	}
 	cfg.AuthClient, cfg.AuthServer = none.NewClient(cfg.Name), none.NewServer(none.ServerConfig{})
 	cfg.Default = Policy{Name: "stateless-server", Lossy: true, Server: true}
