@@ -224,16 +224,11 @@ func wipeTickets(m map[service]*heldTicket) {
 // newAuthorizer begins an authorizer for a service. It fails with [ErrNoTicket] if there
 // is no valid ticket.
 func (c *Client) newAuthorizer(s service) (*authorizer, error) {
-	var (
-		head authorizerHead
-		key  Key
-		err  error
-	)
+	find := c.heldTicket
 	if c.name.Type == wire.Mon {
-		head, key, err = c.ownTicket(s)
-	} else {
-		head, key, err = c.heldTicket(s)
+		find = c.ownTicket
 	}
+	head, key, err := find(s)
 	if err != nil {
 		return nil, err
 	}

@@ -113,12 +113,7 @@ func fewerModes(offered []auth.Mode, result int32, methods []auth.Method, modes 
 	if !errors.Is(err, auth.ErrNoMode) {
 		return nil, err
 	}
-	var common []auth.Mode
-	for _, m := range offered {
-		if slices.Contains(modes, m) {
-			common = append(common, m)
-		}
-	}
+	common := slices.DeleteFunc(slices.Clone(offered), func(m auth.Mode) bool { return !slices.Contains(modes, m) })
 	if len(common) == 0 || len(common) == len(offered) {
 		return nil, err
 	}

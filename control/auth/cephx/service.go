@@ -2,6 +2,7 @@ package cephx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -64,13 +65,7 @@ func modesFor(f func(wire.EntityType) []auth.Mode, own, peer wire.EntityType) []
 	if f == nil {
 		return defaultModes(own, peer)
 	}
-	var modes []auth.Mode
-	for _, m := range f(peer) {
-		if m == auth.CRC || m == auth.Secure {
-			modes = append(modes, m)
-		}
-	}
-	return modes
+	return slices.DeleteFunc(slices.Clone(f(peer)), func(m auth.Mode) bool { return m != auth.CRC && m != auth.Secure })
 }
 
 // secretFor returns the connection secret if the mode needs it. It overwrites one that the

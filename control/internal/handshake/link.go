@@ -152,12 +152,6 @@ func transport(err error) error {
 	return &transportError{err}
 }
 
-// isTransport reports whether err is one of a [Transport].
-func isTransport(err error) bool {
-	var t *transportError
-	return errors.As(err, &t)
-}
-
 // Peer is the other side of a handshake, as far as it is known. msgr1 has no revision,
 // features or compression.
 type Peer struct {
@@ -327,6 +321,7 @@ func (r *Run) Fail(ctx context.Context, err error) *Error {
 // authentication itself.
 func aboutAuth(err error) bool {
 	damaged := errors.Is(err, frame.ErrFrame) && !errors.Is(err, frame.ErrAuthTag) && !errors.Is(err, frame.ErrKeys)
-	return !isTransport(err) && !IsContext(err) && !damaged &&
+	_, broken := errors.AsType[*transportError](err)
+	return !broken && !IsContext(err) && !damaged &&
 		!errors.Is(err, ErrNoRoom) && !errors.Is(err, ErrConfig) && !errors.Is(err, auth.ErrBusy)
 }
