@@ -194,7 +194,8 @@ type Diagnostics struct {
 	Tracer probe.Tracer
 	// KeyLog gets a line for each connection in mode secure, with the secret that decrypts a
 	// recording of it ("ringmsgr decode --keys"); trace.CreateKeys opens a file for it. It is for
-	// debugging only, and New warns of it. An error of the writer is logged. nil: no secret leaves the messenger.
+	// debugging only, and New warns of it. Handshakes and Shutdown wait for the writer, as for a pipe that
+	// nobody reads. Its error is logged. nil: no secret leaves the messenger.
 	KeyLog io.Writer
 	// Probe is asked at every step of a handshake and at every frame, and can disturb them. Its
 	// connections are *Conn. For tests.

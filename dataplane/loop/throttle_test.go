@@ -238,7 +238,7 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 					t.Fatalf("seed %d, step %d: no share for %d bytes", seed, step, n)
 				}
 			case f.c.from == nil:
-				f.c, full = one.Begin(&one.s)
+				f.c, _ = one.Begin(&one.s)
 			case f.c.Unfinished() && what < 2:
 				could := passes(one, min(one.Share-had, n))
 				got, full := f.c.Reserve(&one.s, n)
