@@ -72,8 +72,6 @@ func TestAWriteInFlightEndsBeforeTheSocketLeaves(t *testing.T) {
 	if got := tids(c.take()); fmt.Sprint(got) != "[1 2]" || c.own.fault() != nil {
 		t.Errorf("sent %v, fault %v", got, c.own.fault())
 	}
-	b.close()
-	a.close()
 }
 
 // An event that comes while the socket waits for its write is not held up.
@@ -93,8 +91,6 @@ func TestAnEventEndsTheWaitOfASocketThatCannotLeave(t *testing.T) {
 	if c.sock.CloseCalls != 1 {
 		t.Errorf("%d closes", c.sock.CloseCalls)
 	}
-	b.close()
-	a.close()
 }
 
 // Nor is one that came before the move, from another mailbox, and waits for its turn behind it.
@@ -116,8 +112,6 @@ func TestAnEventThatCameBeforeTheMoveEndsTheWaitOfItsSocket(t *testing.T) {
 	if !closed || c.h.Core() != b.c {
 		t.Errorf("closed %v on core %v", closed, c.h.Core() == b.c)
 	}
-	b.close()
-	a.close()
 }
 
 // While it waits it is looked after as before: both sides may leave at once, and each not read what the
@@ -134,8 +128,6 @@ func TestASocketThatCannotLeaveIsGivenUpLikeAnyOther(t *testing.T) {
 	if b.settle(); !errors.Is(c.own.fault(), errGivenUp) || c.h.Core() != b.c || len(*kept) != 1 {
 		t.Errorf("fault %v, on the other core: %v, %d messages", c.own.fault(), c.h.Core() == b.c, len(*kept))
 	}
-	b.close()
-	a.close()
 }
 
 // Matrix: TH-09
@@ -155,8 +147,6 @@ func TestASocketThatCannotLeaveGoesOnBehindItsRest(t *testing.T) {
 	if n := len(c.own.list()); n != 1 || c.h.Core() != a.c {
 		t.Errorf("%d messages, left: %v", n, c.h.Core() != a.c)
 	}
-	b.close()
-	a.close()
 }
 
 // A core may look at a connection that is on its way to it before the socket is there: what was asked for is done then.
@@ -179,8 +169,6 @@ func TestAResumeBetweenTwoCoresIsNotForgotten(t *testing.T) {
 	if n := len(c.own.list()); n != 1 {
 		t.Errorf("%d messages", n)
 	}
-	b.close()
-	a.close()
 }
 
 // A connection that stands in the line of a throttle stands there again on its
@@ -287,7 +275,6 @@ func TestADrainGoesWithItsHandler(t *testing.T) {
 		if len(ended) != 1 || errors.Is(<-ended, ErrUndelivered) != (name == "close") {
 			t.Errorf("%s: the drain has not ended, or wrongly", name)
 		}
-		b.close()
 	}
 }
 

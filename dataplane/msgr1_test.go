@@ -250,7 +250,6 @@ func TestAnnouncedLengthsOfMsgr1TakeNoMemory(t *testing.T) {
 			if one.want != nil && c.c.Snapshot().PoolLent != lent || ts.Bytes.Used()+ts.Shared.Used() != 0 {
 				t.Errorf("%s: %d buffers, %d units", one.name, c.c.Snapshot().PoolLent-lent, ts.Bytes.Used()+ts.Shared.Used())
 			}
-			c.close()
 		}
 	}
 }

@@ -273,7 +273,6 @@ func TestWhatDoesNotFitAPostingComesAsUsual(t *testing.T) {
 			}
 			c.releaseEach(kept)
 			nothingHeld(t, c, ts, fmt.Sprint(size))
-			c.close()
 		}
 	})
 }

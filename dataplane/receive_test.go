@@ -225,7 +225,6 @@ func TestLargeFramesAreTheSameWhereverTheStreamIsCut(t *testing.T) {
 			if receive == loop.ReceiveBuffers && (c.sock.Receiving || !c.sock.Armed) {
 				t.Error("a large segment did not end the receive into buffers")
 			}
-			c.close()
 		}
 	})
 }
@@ -327,7 +326,6 @@ func TestControlFramesThatAreTooShortAreFaults(t *testing.T) {
 		if !errors.Is(c.own.fault(), errUnexpectedFrame) {
 			t.Errorf("%v of 7 bytes: fault %v", tag, c.own.fault())
 		}
-		c.close()
 	}
 }
 

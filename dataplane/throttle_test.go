@@ -273,8 +273,6 @@ func TestTheLastOfPauseAndResumeHoldsWhileTheHandlerMoves(t *testing.T) {
 		if got := len(c.own.list()); (got == 0) != pause || c.own.fault() != nil {
 			t.Errorf("last called pause: %v, and %d messages came, %v", pause, got, c.own.fault())
 		}
-		b.close()
-		a.close()
 	}
 }
 

@@ -250,7 +250,6 @@ func TestUnfinishedControlFramesHoldFewBytes(t *testing.T) {
 		if n := b.c.Snapshot().PoolInUse; n == 0 || n > peers*4096 {
 			t.Errorf("%d unfinished %v hold %d bytes", peers, tag, n)
 		}
-		b.close()
 	}
 }
 

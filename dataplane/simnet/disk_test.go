@@ -34,10 +34,11 @@ func advance(n *simnet.Network) {
 // ruled is a host whose disk is shown as a text: its files by name, each with one letter for
 // every piece of 256 bytes. A sector has two.
 type ruled struct {
-	t *testing.T
-	n *simnet.Network
-	h *simnet.Host
-	d simnet.Driver
+	t    *testing.T
+	n    *simnet.Network
+	h    *simnet.Host
+	d    simnet.Driver
+	made map[string]uring.File
 }
 
 const (
@@ -46,7 +47,7 @@ const (
 )
 
 func newRuled(t *testing.T, seed uint64) *ruled {
-	r := &ruled{t: t}
+	r := &ruled{t: t, made: map[string]uring.File{}}
 	r.n, r.h = diskHost(seed, simnet.DiskOptions{})
 	r.d = r.h.Driver()
 	return r
@@ -175,97 +176,77 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 	const power, kill = true, false
 	for _, row := range []struct {
 		name string
-		cut  bool // the power, or the process is killed
+		cut  bool   // the power, or the process is killed
+		made string // files that are durable before
 		do   func(r *ruled)
 		want string
 	}{
 		// Names.
-		{"a sync of a file does nothing for its name", power, func(r *ruled) { r.file("/d/a", "1") }, "|a:1"},
-		{"a name does nothing for what is in its file", power, func(r *ruled) {
-			r.durable("/d/a", "")
-			r.end(r.write(r.open("/d/a", uring.FileOptions{Write: true}), 0, "1", false))
-		}, "a:|a:1"},
-		{"a name is durable behind a sync of its directory", power, func(r *ruled) { r.durable("/d/a", "1") }, "a:1"},
-		{"a sync of a directory is not one of others", power, func(r *ruled) {
+		{"a sync of a file does nothing for its name", power, "", func(r *ruled) { r.file("/d/a", "1") }, "|a:1"},
+		{"a name does nothing for what is in its file", power, "a:", func(r *ruled) { r.end(r.write(r.made["a"], 0, "1", false)) }, "a:|a:1"},
+		{"a name is durable behind a sync of its directory", power, "a:1", func(*ruled) {}, "a:1"},
+		{"a sync of a directory is not one of others", power, "", func(r *ruled) {
 			r.file("/d/a", "1")
 			r.file("/e/b", "2")
 			r.syncDir("/d")
 		}, "a:1|a:1 /eb:2"},
-		{"new names overtake each other", power, func(r *ruled) {
+		{"new names overtake each other", power, "", func(r *ruled) {
 			r.file("/d/a", "1")
 			r.file("/d/b", "2")
 		}, "|a:1|b:2|a:1 b:2"},
-		{"a removal overtakes a new name", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"a removal overtakes a new name", power, "a:1", func(r *ruled) {
 			r.file("/d/b", "2")
 			r.remove("/d/a")
 		}, "|a:1|b:2|a:1 b:2"},
-		{"removals overtake each other", power, func(r *ruled) {
-			r.durable("/d/a", "1")
-			r.durable("/d/b", "2")
+		{"removals overtake each other", power, "a:1 b:2", func(r *ruled) {
 			r.remove("/d/a")
 			r.remove("/d/b")
 		}, "|a:1|b:2|a:1 b:2"},
-		{"a removal is durable behind a sync of its directory", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"a removal is durable behind a sync of its directory", power, "a:1", func(r *ruled) {
 			r.remove("/d/a")
 			r.syncDir("/d")
 		}, ""},
-		{"a rename over another file leaves one of them", power, func(r *ruled) {
-			r.durable("/d/a", "1")
-			r.durable("/d/b", "2")
-			r.rename("/d/a", "/d/b")
-		}, "a:1 b:2|b:1"},
-		{"a rename does nothing for what is in its file", power, func(r *ruled) {
-			f := r.durable("/d/a", "")
-			r.end(r.write(f, 0, "1", false))
+		{"a rename over another file leaves one of them", power, "a:1 b:2", func(r *ruled) { r.rename("/d/a", "/d/b") }, "a:1 b:2|b:1"},
+		{"a rename does nothing for what is in its file", power, "a:", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "1", false))
 			r.rename("/d/a", "/d/b")
 			r.syncDir("/d")
 		}, "b:|b:1"},
-		{"a rename between directories leaves the file in one of them", power, func(r *ruled) {
-			r.durable("/d/a", "1")
-			r.rename("/d/a", "/e/a")
-		}, "a:1|/ea:1"},
-		{"such a rename is durable behind a sync of the first directory", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"a rename between directories leaves the file in one of them", power, "a:1", func(r *ruled) { r.rename("/d/a", "/e/a") }, "a:1|/ea:1"},
+		{"such a rename is durable behind a sync of the first directory", power, "a:1", func(r *ruled) {
 			r.rename("/d/a", "/e/a")
 			r.syncDir("/d")
 		}, "/ea:1"},
-		{"or of the second", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"or of the second", power, "a:1", func(r *ruled) {
 			r.rename("/d/a", "/e/a")
 			r.syncDir("/e")
 		}, "/ea:1"},
-		{"changes of one name keep their order", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"changes of one name keep their order", power, "a:1", func(r *ruled) {
 			r.rename("/d/a", "/d/b")
 			r.file("/d/a", "2")
 		}, "a:1|b:1|a:2 b:1"},
-		{"and become durable in it", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"and become durable in it", power, "a:1", func(r *ruled) {
 			r.rename("/d/a", "/e/a")
 			r.rename("/e/a", "/f/a")
 			r.syncDir("/f")
 		}, "/fa:1"},
-		{"but not those behind them", power, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"but not those behind them", power, "a:1", func(r *ruled) {
 			r.rename("/d/a", "/e/a")
 			r.rename("/e/a", "/f/a")
 			r.syncDir("/d")
 		}, "/ea:1|/fa:1"},
-		{"a sync of a directory that fails makes nothing durable", power, func(r *ruled) {
+		{"a sync of a directory that fails makes nothing durable", power, "", func(r *ruled) {
 			r.file("/d/a", "1")
 			r.fail(uring.KindNone)
 			_ = r.h.Disk().SyncDir("/d")
 		}, "|a:1"},
-		{"and the next one does", power, func(r *ruled) {
+		{"and the next one does", power, "", func(r *ruled) {
 			r.file("/d/a", "1")
 			r.fail(uring.KindNone)
 			_ = r.h.Disk().SyncDir("/d")
 			r.syncDir("/d")
 		}, "a:1"},
-		{"a change of names that fails does not happen", kill, func(r *ruled) {
-			r.durable("/d/a", "1")
+		{"a change of names that fails does not happen", kill, "a:1", func(r *ruled) {
 			r.fail(uring.KindNone)
 			removed := r.h.Disk().Remove("/d/a")
 			r.fail(uring.KindNone)
@@ -276,12 +257,12 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 				r.t.Errorf("removed: %v, renamed: %v, made: %v", removed, renamed, made)
 			}
 		}, "a:1"},
-		{"a directory needs a sync of the one that it is in", power, func(r *ruled) {
+		{"a directory needs a sync of the one that it is in", power, "", func(r *ruled) {
 			r.makeDir("/n/m")
 			r.durable("/n/m/a", "1")
 			r.syncDir("/n")
 		}, "|/n/ma:1"},
-		{"and so does that one", power, func(r *ruled) {
+		{"and so does that one", power, "", func(r *ruled) {
 			r.makeDir("/n/m")
 			r.durable("/n/m/a", "1")
 			r.syncDir("/n")
@@ -289,113 +270,92 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 		}, "/n/ma:1"},
 
 		// Bytes.
-		{"any sectors of a write", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 1, "22", false))
-		}, "a:1111|a:1211|a:1121|a:1221"},
-		{"any sectors of a write in flight", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
+		{"any sectors of a write", power, "a:1111", func(r *ruled) { r.end(r.write(r.made["a"], 1, "22", false)) }, "a:1111|a:1211|a:1121|a:1221"},
+		{"any sectors of a write in flight", power, "a:1111", func(r *ruled) {
 			r.latency(slow)
-			r.begin(r.write(f, 1, "22", true))
+			r.begin(r.write(r.made["a"], 1, "22", true))
 		}, "a:1111|a:1211|a:1121|a:1221"},
-		{"writes overtake each other", power, func(r *ruled) {
-			f := r.durable("/d/a", "")
-			r.end(r.write(f, 0, "1", false))
-			r.end(r.write(f, 2, "2", false))
+		{"writes overtake each other", power, "a:", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "1", false))
+			r.end(r.write(r.made["a"], 2, "2", false))
 		}, "a:|a:1|a:002|a:102"},
-		{"a sync covers what has ended", power, func(r *ruled) {
-			f := r.durable("/d/a", "11")
-			r.end(r.write(f, 0, "2", false))
-			r.end(r.sync(f))
+		{"a sync covers what has ended", power, "a:11", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
+			r.end(r.sync(r.made["a"]))
 		}, "a:21"},
-		{"a sync covers no write that ends while it is under way", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", false))
+		{"a sync covers no write that ends while it is under way", power, "a:1111", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
 			r.latency(slow)
-			r.begin(r.sync(f))
+			r.begin(r.sync(r.made["a"]))
 			r.latency(0)
-			r.end(r.write(f, 2, "2", false))
+			r.end(r.write(r.made["a"], 2, "2", false))
 			r.end(0, nil) // of the sync
 		}, "a:2111|a:2121"},
-		{"nor one that begins before it", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
+		{"nor one that begins before it", power, "a:1111", func(r *ruled) {
 			r.latency(time.Minute)
-			r.begin(r.write(f, 2, "2", false))
+			r.begin(r.write(r.made["a"], 2, "2", false))
 			r.latency(slow)
-			r.begin(r.sync(f))
+			r.begin(r.sync(r.made["a"]))
 			r.end(0, nil)
 			r.end(0, nil)
 		}, "a:1111|a:1121"},
-		{"a sync of a file is not one of others", power, func(r *ruled) {
-			a, b := r.durable("/d/a", "1"), r.durable("/d/b", "1")
-			r.end(r.write(a, 0, "2", false))
-			r.end(r.write(b, 0, "2", false))
-			r.end(r.sync(a))
+		{"a sync of a file is not one of others", power, "a:1 b:1", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
+			r.end(r.write(r.made["b"], 0, "2", false))
+			r.end(r.sync(r.made["a"]))
 		}, "a:2 b:1|a:2 b:2"},
-		{"a durable write is not a sync", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", false))
-			r.end(r.write(f, 2, "2", true))
+		{"a durable write is not a sync", power, "a:1111", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
+			r.end(r.write(r.made["a"], 2, "2", true))
 		}, "a:1121|a:2121"},
-		{"a durable write has what is below it, and nothing beside it", power, func(r *ruled) {
-			f := r.durable("/d/a", "111111")
-			r.end(r.write(f, 0, "222222", false))
-			r.end(r.write(f, 3, "3", true))
+		{"a durable write has what is below it, and nothing beside it", power, "a:111111", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "222222", false))
+			r.end(r.write(r.made["a"], 3, "3", true))
 		}, "a:112311|a:222311|a:112322|a:222322"},
-		{"a sync that fails has lost what it was to cover, for good", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", false))
+		{"a sync that fails has lost what it was to cover, for good", power, "a:1111", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
 			r.fail(uring.KindSync)
-			r.end(r.sync(f))
-			r.end(r.write(f, 2, "2", false))
-			r.end(r.sync(f))
+			r.end(r.sync(r.made["a"]))
+			r.end(r.write(r.made["a"], 2, "2", false))
+			r.end(r.sync(r.made["a"]))
 			if c := r.h.Disk().Counts(); c.Dropped != 1 || c.Errors != 1 {
 				r.t.Errorf("%+v", c)
 			}
 		}, "a:1121"},
-		{"it is read until then", kill, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.end(r.write(f, 0, "2", false))
+		{"it is read until then", kill, "a:1111", func(r *ruled) {
+			r.end(r.write(r.made["a"], 0, "2", false))
 			r.fail(uring.KindSync)
-			r.end(r.sync(f))
+			r.end(r.sync(r.made["a"]))
 		}, "a:2111"},
-		{"any sectors of a write that fails", kill, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
+		{"any sectors of a write that fails", kill, "a:1111", func(r *ruled) {
 			r.fail(uring.KindWrite)
-			r.end(r.write(f, 1, "22", true))
+			r.end(r.write(r.made["a"], 1, "22", true))
 		}, "a:1111|a:1211|a:1121|a:1221"},
-		{"any sectors of a write that is cancelled", kill, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
+		{"any sectors of a write that is cancelled", kill, "a:1111", func(r *ruled) {
 			r.latency(slow)
-			op, err := r.write(f, 1, "22", false)
+			op, err := r.write(r.made["a"], 1, "22", false)
 			r.must(err)
 			for r.h.Disk().InFlight() > 0 {
 				r.d.Cancel(op)
 			}
 		}, "a:1111|a:1211|a:1121|a:1221"},
-		{"a file is cut, or not", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.must(r.h.Disk().Truncate(f.FD(), 2*piece))
-		}, "a:1111|a:11"},
-		{"a cut is durable behind a sync", power, func(r *ruled) {
-			f := r.durable("/d/a", "1111")
-			r.must(r.h.Disk().Truncate(f.FD(), 2*piece))
-			r.end(r.sync(f))
+		{"a file is cut, or not", power, "a:1111", func(r *ruled) { r.must(r.h.Disk().Truncate(r.made["a"].FD(), 2*piece)) }, "a:1111|a:11"},
+		{"a cut is durable behind a sync", power, "a:1111", func(r *ruled) {
+			r.must(r.h.Disk().Truncate(r.made["a"].FD(), 2*piece))
+			r.end(r.sync(r.made["a"]))
 		}, "a:11"},
-		{"what a durable cut has cut off is never written", power, func(r *ruled) {
-			f := r.durable("/d/a", "11")
-			r.end(r.write(f, 2, "2222", false))
-			r.must(r.h.Disk().Truncate(f.FD(), 5*piece))
-			r.end(r.write(f, 0, "3", true))
+		{"what a durable cut has cut off is never written", power, "a:11", func(r *ruled) {
+			r.end(r.write(r.made["a"], 2, "2222", false))
+			r.must(r.h.Disk().Truncate(r.made["a"].FD(), 5*piece))
+			r.end(r.write(r.made["a"], 0, "3", true))
 		}, "a:31000|a:31220|a:31002|a:31222"},
-		{"any length of a reservation in flight", power, func(r *ruled) {
-			f := r.durable("/d/a", "1")
+		{"any length of a reservation in flight", power, "a:1", func(r *ruled) {
 			r.latency(slow)
-			r.begin(r.d.AskFile(f, uring.FileRequest{Kind: uring.KindAllocate, Length: 2 * piece, User: 1}))
+			r.begin(r.d.AskFile(r.made["a"], uring.FileRequest{Kind: uring.KindAllocate, Length: 2 * piece, User: 1}))
 		}, "a:1|a:10"},
 
 		// The end of a process.
-		{"a process that is killed loses nothing that has ended", kill, func(r *ruled) {
+		{"a process that is killed loses nothing that has ended", kill, "", func(r *ruled) {
 			r.makeDir("/n/m")
 			if r.h.Disk().Remove("/n/m") == nil || r.h.Disk().Rename("/n/m", "/n/o") == nil {
 				r.t.Error("a directory does not stay where it is")
@@ -405,10 +365,9 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 			r.rename("/d/a", "/d/b")
 			r.end(r.write(f, 0, "2", false))
 		}, "b:2 /n/mb:1"},
-		{"of what is in flight any part is done", kill, func(r *ruled) {
-			f := r.file("/d/a", "1111")
+		{"of what is in flight any part is done", kill, "a:1111", func(r *ruled) {
 			r.latency(slow)
-			r.begin(r.write(f, 1, "22", false))
+			r.begin(r.write(r.made["a"], 1, "22", false))
 			r.h.Die(false)
 			if n := r.h.Disk().InFlight(); n != 0 {
 				r.t.Errorf("%d requests are in flight", n)
@@ -419,6 +378,10 @@ func TestTheDiskTakesEachLibertyThatFileSystemsHaveAndNoOther(t *testing.T) {
 			want, seen := strings.Split(row.want, "|"), map[string]int{}
 			for seed := range uint64(100) {
 				r := newRuled(t, seed)
+				for _, file := range strings.Fields(row.made) {
+					name, text, _ := strings.Cut(file, ":")
+					r.made[name] = r.durable("/d/"+name, text)
+				}
 				row.do(r)
 				r.h.Die(row.cut)
 				r.h.Revive()
