@@ -174,65 +174,31 @@ func TestAnyNumberOfHandshakesThatSucceedPassAtOnce(t *testing.T) {
 	}
 }
 
-func TestALineMovesAsFastAsHandshakesSucceed(t *testing.T) {
-	d, c := paced()
-	fail(t, d, c, bad, 4)
-	line := visits(t, d, c, bad, 5)
-	c.pass(101 * time.Millisecond)
-	for i, v := range line {
-		if !v.begun {
-			t.Fatalf("%d waits, though those before it have succeeded", i)
-		}
-		v.Passed()
-		v.Leave()
-	}
-}
-
-func TestThoseWhoWaitBeginInTheOrderInWhichTheyCame(t *testing.T) {
-	d, c := paced()
-	fail(t, d, c, bad, 4)
-	line := visits(t, d, c, bad, 5)
-	for n := range line {
-		c.pass(100 * time.Millisecond)
-		for i, v := range line {
-			if v.begun != (i <= n) {
-				t.Fatalf("behind %d ms: %d has begun: %v", 100*(n+1), i, v.begun)
+// Nor where the next look is for one who came before both.
+func TestAShortWaitDoesNotLastAsLongAsThatOfAnotherSource(t *testing.T) {
+	for _, order := range [][]netip.Addr{{bad, other}, {ip(203, 0, 113, 1), other, bad}} {
+		d, c := paced()
+		last := make(map[netip.Addr]*visitor)
+		for _, from := range order {
+			owed := 4 // for 100 ms
+			if from == bad {
+				owed = 20 // for a second
+			}
+			for range owed {
+				d.CameToNothing(from, c.now)
+			}
+			last[from] = visit(t, d, c, from)
+			if len(order) == 3 && len(last) == 1 {
+				c.pass(50 * time.Millisecond)
 			}
 		}
-	}
-}
-
-func TestAShortWaitDoesNotLastAsLongAsThatOfAnotherSource(t *testing.T) {
-	d, c := paced()
-	for range 20 {
-		d.CameToNothing(bad, c.now) // for a second
-	}
-	long := visit(t, d, c, bad)
-	fail(t, d, c, other, 4)
-	short := visit(t, d, c, other)
-	if c.pass(101 * time.Millisecond); !short.begun || long.begun {
-		t.Errorf("behind 101 ms: the short one %v, the long one %v", short.begun, long.begun)
-	}
-	if c.pass(time.Second); !long.begun {
-		t.Error("the long one never begins")
-	}
-}
-
-func TestTheNextLookIsForWhoWaitsTheShortest(t *testing.T) {
-	d, c := paced()
-	early := ip(203, 0, 113, 1)
-	fail(t, d, c, early, 4)
-	visit(t, d, c, early) // for 100 ms
-	c.pass(50 * time.Millisecond)
-	fail(t, d, c, other, 4)
-	short := visit(t, d, c, other)
-	for range 20 {
-		d.CameToNothing(bad, c.now) // for a second
-	}
-	long := visit(t, d, c, bad)
-	c.pass(51 * time.Millisecond)
-	if c.pass(50 * time.Millisecond); !short.begun || long.begun {
-		t.Errorf("behind 101 ms: the short one %v, the long one %v", short.begun, long.begun)
+		c.pass(51 * time.Millisecond)
+		if c.pass(50 * time.Millisecond); !last[other].begun || last[bad].begun {
+			t.Errorf("%v: behind 101 ms: the short one %v, the long one %v", order, last[other].begun, last[bad].begun)
+		}
+		if c.pass(time.Second); !last[bad].begun {
+			t.Error("the long one never begins")
+		}
 	}
 }
 
