@@ -22,61 +22,29 @@ func TestThrottleOfZeroIsUnlimited(t *testing.T) {
 	}
 }
 
-func TestThrottleTakesAllOrNothing(t *testing.T) {
-	messages, size, dispatch := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
-	ts := &Throttles{Frames: messages, Bytes: size, Shared: dispatch}
+// A message without payload takes memory, too.
+func TestTheThrottleThatIsFullIsNamedWithTheUnitsThatAFrameWaitsFor(t *testing.T) {
+	frames, bytes, shared := NewThrottle(10), NewThrottle(1000), NewThrottle(500)
+	ts := &Throttles{Frames: frames, Bytes: bytes, Shared: shared}
 	a, full := ts.Acquire(new(Socket), 400)
 	if full != nil {
 		t.Fatal("refused within the limits")
 	}
 	for _, one := range []struct {
-		prepare func()
-		want    *Throttle
-		units   int64
-	}{
-		{func() {}, dispatch, 256},
-		{func() { size.SetLimit(500) }, size, 200},
-		{func() { messages.SetLimit(1) }, messages, 1},
-	} {
-		one.prepare()
-		_, full := ts.Acquire(new(Socket), 200)
-		if full != one.want {
-			t.Fatal("another throttle is full than expected")
-		}
-		if n := ts.Units(full, 200); n != one.units {
-			t.Fatalf("waits for %d units, want %d", n, one.units)
-		}
-		if messages.Used() != 1 || size.Used() != 400 || dispatch.Used() != 400 {
-			t.Fatalf("a refusal left %d messages, %d and %d bytes", messages.Used(), size.Used(), dispatch.Used())
+		lower *Throttle // to its limit
+		limit int64
+		size  int64
+		units int64
+	}{{shared, 655, 0, MinShared}, {bytes, 500, 200, 200}, {frames, 1, 200, 1}} {
+		one.lower.SetLimit(one.limit)
+		if _, full := ts.Acquire(new(Socket), one.size); full != one.lower || ts.Units(full, one.size) != one.units {
+			t.Fatalf("another throttle is full than expected, or it waits for %d units, want %d", ts.Units(full, one.size), one.units)
 		}
 	}
 	a.Release()
 	a.Release() // once is enough
-	if messages.Used() != 0 || size.Used() != 0 || dispatch.Used() != 0 {
-		t.Fatal("not everything came back")
-	}
-}
-
-// Messages without payload take memory, too.
-func TestAnyMessageTakesAShareOfTheDispatchThrottle(t *testing.T) {
-	dispatch := NewThrottle(2 * MinShared)
-	ts := &Throttles{Shared: dispatch}
-	a, _ := ts.Acquire(new(Socket), 0)
-	b, full := ts.Acquire(new(Socket), 1)
-	if full != nil || dispatch.Used() != 2*MinShared {
-		t.Fatalf("two small messages: %d of %d", dispatch.Used(), dispatch.Limit())
-	}
-	if _, full := ts.Acquire(new(Socket), 0); full != dispatch || ts.Units(full, 0) != MinShared {
-		t.Fatal("a third one passed")
-	}
-	b.Raise(MinShared + 1)
-	if dispatch.Used() != 2*MinShared+1 {
-		t.Fatalf("raised to %d", dispatch.Used())
-	}
-	a.Release()
-	b.Release()
-	if dispatch.Used() != 0 {
-		t.Fatalf("%d bytes did not come back", dispatch.Used())
+	if n := [...]int64{frames.Used(), bytes.Used(), shared.Used()}; n != [3]int64{} {
+		t.Fatalf("%d did not come back", n)
 	}
 }
 
@@ -211,7 +179,7 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 		s Socket
 	}
 	type frame struct {
-		of *conn
+		of int // which of conns
 		c  Charge
 	}
 	for seed := range uint64(200) {
@@ -226,11 +194,11 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 			return n > 0 && one.Held()+n <= one.Share && shared.reserved.Load()+n <= shared.Reserve()
 		}
 		for step := range 400 {
-			f, n := &frame{of: &conns[rng.IntN(len(conns))]}, int64(rng.IntN(900))
+			f, n, got := &frame{of: rng.IntN(len(conns))}, int64(rng.IntN(900)), int64(0)
 			if len(all) > 0 && rng.IntN(4) > 0 {
 				f = all[rng.IntN(len(all))]
 			}
-			one, own, had, full := f.of, f.c.own, f.of.Held(), (*Throttle)(nil)
+			one, own, full := &conns[f.of], f.c.own, (*Throttle)(nil)
 			switch what := rng.IntN(4); {
 			case f.c.from == nil && what < 2: // a new frame
 				could := passes(one, sharedUnits(n))
@@ -240,18 +208,9 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 			case f.c.from == nil:
 				f.c, _ = one.Begin(&one.s)
 			case f.c.Unfinished() && what < 2:
-				could := passes(one, min(one.Share-had, n))
-				got, full := f.c.Reserve(&one.s, n)
-				if got > n || full == shared && n > 0 && could {
+				could := passes(one, min(one.Share-one.Held(), n))
+				if got, full = f.c.Reserve(&one.s, n); got > n || full == shared && n > 0 && could {
 					t.Fatalf("seed %d, step %d: reserved %d of %d", seed, step, got, n)
-				}
-				if f.c.own > own && one.Held() > one.Share {
-					t.Fatalf("seed %d, step %d: %d bytes with its share of %d", seed, step, one.Held(), one.Share)
-				}
-				back := rng.Int64N(got + 1)
-				own = f.c.own
-				if f.c.Unreserve(back); f.c.own != max(own-int32(back), 0) {
-					t.Fatalf("seed %d, step %d: %d of the reserve left of %d, with %d back", seed, step, f.c.own, own, back)
 				}
 			case f.c.Unfinished():
 				bytes.finisher.Store(&one.s.waiter)
@@ -274,14 +233,17 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 			case what == 0:
 				f.c.Reacquire()
 			}
-			if f.c.own > own && f.c.held == heldWithOwn && one.Held() > one.Share {
+			if f.c.own > own && one.Held() > one.Share {
 				t.Fatalf("seed %d, step %d: %d bytes with its share of %d", seed, step, one.Held(), one.Share)
+			}
+			own, back := f.c.own, rng.Int64N(got+1)
+			if f.c.Unreserve(back); f.c.own != max(own-int32(back), 0) {
+				t.Fatalf("seed %d, step %d: %d of the reserve left of %d, with %d back", seed, step, f.c.own, own, back)
 			}
 			if f.c.from != nil && !slices.Contains(all, f) {
 				all = append(all, f)
 			}
-			var want, is [6]int64
-			held := map[*conn]int64{}
+			var want [10]int64
 			for _, f := range all {
 				units := sharedUnits(f.c.bytes)
 				switch f.c.held {
@@ -295,17 +257,15 @@ func TestEveryUnitOfABudgetIsCountedUntilItComesBack(t *testing.T) {
 					want[4] += int64(f.c.own)
 				}
 				want[0], want[1], want[2] = want[0]+1, want[1]+f.c.bytes, want[2]+units
-				held[f.of] += units
+				want[6+f.of] += units
 			}
-			is = [6]int64{count.Used(), bytes.Used(), shared.Used(), shared.Unfinished(), shared.reserved.Load()}
-			want[5], is[5] = want[3], bytes.Unfinished()
-			if is != want || is[4] > shared.Reserve() {
-				t.Fatalf("seed %d, step %d: frames, bytes, shared, unfinished, reserved, unfinished bytes: %d, want %d", seed, step, is, want)
-			}
+			want[5] = want[3]
+			is := [10]int64{count.Used(), bytes.Used(), shared.Used(), shared.Unfinished(), shared.reserved.Load(), bytes.Unfinished()}
 			for i := range conns {
-				if conns[i].Held() != held[&conns[i]] {
-					t.Fatalf("seed %d, step %d: connection %d holds %d, counted %d", seed, step, i, held[&conns[i]], conns[i].Held())
-				}
+				is[6+i] = conns[i].Held()
+			}
+			if is != want || is[4] > shared.Reserve() {
+				t.Fatalf("seed %d, step %d: frames, bytes, shared, unfinished, reserved, unfinished bytes, held by each connection: %d, want %d", seed, step, is, want)
 			}
 		}
 	}
