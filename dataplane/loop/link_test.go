@@ -220,18 +220,8 @@ func TestTheCallBehindAnAnswerHearsWhyTheSocketEnded(t *testing.T) {
 	if r := <-l.result; r.err != nil || string(r.unread) != "x" {
 		t.Fatalf("answer %q, %v", r.unread, r.err)
 	}
-	got := make(chan error, 1)
-	go func() { got <- l.Write(deadline(t), []byte("y")) }()
-	for {
-		select {
-		case err := <-got:
-			if !errors.Is(err, unix.ENOMEM) {
-				t.Errorf("%v, want what the socket ended with", err)
-			}
-			return
-		default:
-			b.settle()
-		}
+	if err := b.During(func() error { return l.Write(deadline(t), []byte("y")) }); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("%v, want what the socket ended with", err)
 	}
 }
 
@@ -244,13 +234,8 @@ func TestAWriteOnALinkWaitsForTheKernel(t *testing.T) {
 	waits := func(call func() error) (done chan error) {
 		done = make(chan error, 1)
 		go func() { done <- call() }()
-		for l.sock.call == nil {
-			select {
-			case err := <-done:
-				t.Fatalf("it has not waited: %v", err)
-			default:
-				b.settle()
-			}
+		if b.TurnUntil(func() bool { return l.sock.call != nil || len(done) > 0 }); len(done) > 0 {
+			t.Fatalf("it has not waited: %v", <-done)
 		}
 		return done
 	}
