@@ -132,7 +132,7 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 	c := newCluster(t)
 	cl := c.loggedIn(admin)
 	challenge := appendServerChallenge(nil, 5)
-	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
+	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
 		e, err := cl.Start(ctx, peer)
 		must(t, err)
 		wantErr(t, fmt.Sprintf("%v: challenge before the request", peer), second(e.ReplyMore(ctx, challenge)), errOutOfOrder)
@@ -142,6 +142,13 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 		wantErr(t, fmt.Sprintf("%v: done without a challenge", peer), second(e.Done(ctx, 1, auth.CRC, nil)), errOutOfOrder)
 		if _, _, _, err := e.Request(ctx); !errors.Is(err, errOutOfOrder) {
 			t.Errorf("%v: second request: %v", peer, err)
+		}
+		_, se, p := answered(t, cl, server, auth.CRC)
+		if _, res, err := se.Handle(ctx, p); err != nil || res == nil {
+			t.Fatal(err)
+		}
+		if _, res, err := se.Handle(ctx, p); !errors.Is(err, errOutOfOrder) || res != nil {
+			t.Errorf("%v: the same answer again: %v", peer, err)
 		}
 	}
 	e, _ := asked(t, cl, wire.Mon)

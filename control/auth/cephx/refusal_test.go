@@ -187,20 +187,6 @@ func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
 	}
 }
 
-func TestServerExchangeEndsWhenDone(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
-	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
-		_, se, p := answered(t, cl, server, auth.CRC)
-		if _, res, err := se.Handle(ctx, p); err != nil || res == nil {
-			t.Fatal(err)
-		}
-		if _, res, err := se.Handle(ctx, p); !errors.Is(err, errOutOfOrder) || res != nil {
-			t.Errorf("%v: the same answer again: %v", peer, err)
-		}
-	}
-}
-
 func TestTicketsForMonitorsHaveNoCaps(t *testing.T) {
 	c := newCluster(t)
 	for _, s := range []wire.EntityType{wire.Mon, wire.Auth} {
