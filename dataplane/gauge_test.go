@@ -203,27 +203,6 @@ func TestCompressedMessagesOfManyConnectionsExceedTheBudgetByOneAtMost(t *testin
 	}
 }
 
-// The share that others cannot take comes out of one reserve: a crowd of connections that
-// keep their shares does not take memory without end.
-func TestSharesOfAllConnectionsExceedTheBudgetByTheReserveAtMost(t *testing.T) {
-	const conns, limit, share = 40, 64 * kib, 4 * kib
-	tc, th := budgetConns(t, conns+1, limit, share)
-	tc.conns[0].flow(tc.conns[0].part(99, limit, 0))
-	for i, c := range tc.conns[1:] {
-		c.flow(c.part(uint64(i), share, 0))
-		if most := limit + th.Reserve(); th.Used() > most {
-			t.Fatalf("%d bytes are held, want at most %d", th.Used(), most)
-		}
-	}
-	if n, want := len(tc.order), 1+int(th.Reserve()/share); n != want {
-		t.Fatalf("%d messages, want %d: one that fills the budget, and the reserve in shares", n, want)
-	}
-	tc.releaseEach(&tc.kept)
-	if len(tc.order) != conns+1 || th.Used() != 0 || th.Waiting() != 0 {
-		t.Errorf("%d messages of %d, %d bytes held, %d wait", len(tc.order), conns+1, th.Used(), th.Waiting())
-	}
-}
-
 // A compressed message that waits for room moves to another core with its connection, and is
 // dispatched there though nothing more comes from its peer.
 func TestACompressedMessageThatWaitsForRoomChangesCores(t *testing.T) {
