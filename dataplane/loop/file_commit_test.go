@@ -11,6 +11,14 @@ import (
 	"github.com/ringmsgr/ringmsgr/uring"
 )
 
+// syncing wants so many syncs under way.
+func (b *fileBed) syncing(want int, why string) {
+	b.t.Helper()
+	if n := len(b.parked(uring.KindSync)); n != want {
+		b.t.Fatalf("%d syncs are under way, want %d: %s", n, want, why)
+	}
+}
+
 // Matrix: ST-07
 func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
 	b := newFileBed(t, FileOptions{}, nil)
@@ -18,9 +26,7 @@ func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
 	b.settle()
 	b.answer(uring.KindWrite, 0)
 	b.pending(first)
-	if n := len(b.parked(uring.KindSync)); n != 1 {
-		t.Fatalf("%d syncs", n)
-	}
+	b.syncing(1, "the write is done")
 	var later []*noted
 	for i := range 10 {
 		later = append(later, b.write(Committed, int64(i)*unit))
@@ -28,9 +34,7 @@ func TestWritesThatWaitForDurabilityShareSyncs(t *testing.T) {
 	explicit := newRequest()
 	must(t, b.f.Sync(&explicit.FileOp))
 	b.answer(uring.KindWrite, 0)
-	if n := len(b.parked(uring.KindSync)); n != 1 {
-		t.Fatalf("%d syncs, while one is under way", n)
-	}
+	b.syncing(1, "while one is under way")
 	b.answer(uring.KindSync, 0)
 	b.ended(first, nil)
 	b.pending(append(later, explicit)...) // the sync began before them
@@ -51,13 +55,9 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 		b.write(Committed, 0)
 		b.answer(uring.KindWrite, 0)
 		b.after(999 * time.Millisecond)
-		if n := len(b.parked(uring.KindSync)); n != 0 {
-			t.Fatalf("the sync of %s group does not wait for others", group)
-		}
+		b.syncing(0, group+" group waits for others")
 		b.after(time.Millisecond)
-		if n := len(b.parked(uring.KindSync)); n != 1 {
-			t.Fatalf("the sync of %s group waits for longer than its bound", group)
-		}
+		b.syncing(1, group+" group waits no longer than its bound")
 		b.answer(uring.KindSync, 0)
 	}
 	waitsItsSecond("the first")
@@ -65,9 +65,7 @@ func TestAGroupIsBoundedInTimeAndBytes(t *testing.T) {
 		b.write(Committed, 0)
 	}
 	b.answer(uring.KindWrite, 0)
-	if n := len(b.parked(uring.KindSync)); n != 1 {
-		t.Error("more bytes wait than the bound")
-	}
+	b.syncing(1, "the bytes are at the bound")
 	b.answer(uring.KindSync, 0)
 	b.after(time.Minute)
 	waitsItsSecond("a later") // its bound counts from its own begin
@@ -204,9 +202,7 @@ func TestDurableWritesThroughTheCacheHaveOneSyncAtATime(t *testing.T) {
 		}
 		ask(Committed)
 		b.answer(uring.KindWrite, 0)
-		if n := len(b.parked(uring.KindSync)); n != 0 {
-			t.Fatalf("%d syncs, though a write waits for others", n)
-		}
+		b.syncing(0, "a write waits for others")
 		ask(Through)
 		if durable := b.parked(uring.KindWrite)[0].Durable; durable != (direct == uring.Direct) {
 			t.Errorf("direct %v: the write has a sync of its own: %v", direct, durable)
@@ -227,9 +223,7 @@ func TestDurableWritesThroughTheCacheHaveOneSyncAtATime(t *testing.T) {
 			ask(Through)
 		}
 		b.answer(uring.KindWrite, 0)
-		if n := len(b.parked(uring.KindSync)); n != 1 {
-			t.Errorf("%d syncs", n)
-		}
+		b.syncing(1, "all share one")
 		b.pending(all...)
 		ask(Through) // in the kernel when the sync fails
 		b.answer(uring.KindSync, unix.ENOSPC)

@@ -269,9 +269,7 @@ func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 		b.fails[faulty.Detach] = unix.ENOMEM
 		moved := make(chan error, 1)
 		go func() { moved <- b.l.Move(other.c) }()
-		for b.logged("not accepted") == 0 {
-			b.settle()
-		}
+		b.TurnUntil(func() bool { return b.logged("not accepted") > 0 })
 		for range 100 {
 			b.after(acceptRetry)
 		}
@@ -282,16 +280,12 @@ func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 			b.during(b.l.Close)
 		}
 		delete(b.fails, faulty.Detach)
-		var err error
-		for waiting := true; waiting; {
-			select {
-			case err = <-moved:
-				waiting = false
-			default:
-				b.after(acceptRetry)
-				other.settle()
-			}
-		}
+		b.TurnUntil(func() bool {
+			b.after(acceptRetry)
+			other.settle()
+			return len(moved) > 0
+		})
+		err := <-moved
 		if closed != (err != nil) || closed && !errors.Is(err, ErrLinkClosed) {
 			t.Errorf("closed %v: %v", closed, err)
 		}
