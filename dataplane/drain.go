@@ -123,14 +123,6 @@ func (d *drain) lost(s *loop.Socket) {
 	}
 }
 
-// resets is the loss of the session, whose messages are still there. d may be nil.
-func (d *drain) resets() {
-	if d != nil && !d.done {
-		d.left()
-		d.reset = d.reset || d.holds
-	}
-}
-
 func (d *drain) end(err error) {
 	if d.reset && err == nil {
 		err = ErrUndelivered

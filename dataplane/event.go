@@ -158,8 +158,9 @@ func (h *Handler) ResetSession(full bool) {
 	h.post(1, func(h *Handler, _ *loop.Core) {
 		h.inSeq, h.unacked = 0, 0
 		if full {
-			h.draining.resets()
-			h.clear(true)
+			if h.clear(true) && h.draining != nil {
+				h.draining.reset = true
+			}
 			h.outSeq = 0
 		}
 	})

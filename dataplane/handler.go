@@ -457,9 +457,11 @@ func (h *Handler) endFraming(s *loop.Socket) {
 	h.framer = &h.rx
 }
 
-// clear empties every queue. With keep, unwritten messages with a Tracker stay, in their order.
-func (h *Handler) clear(keep bool) {
+// clear empties every queue, and says whether a message was dropped. With keep, unwritten messages with a
+// Tracker stay, in their order.
+func (h *Handler) clear(keep bool) (dropped bool) {
 	h.takeInbox()
+	dropped = h.sent.n > 0
 	for m := h.sent.pop(); m != nil; m = h.sent.pop() {
 		h.releaseMessage(m, h.leftover())
 	}
@@ -469,6 +471,7 @@ func (h *Handler) clear(keep bool) {
 			kept.push(m)
 			continue
 		}
+		dropped = true
 		h.releaseMessage(m, h.leftover())
 	}
 	for m := kept.pop(); m != nil; m = kept.pop() {
@@ -476,6 +479,7 @@ func (h *Handler) clear(keep bool) {
 	}
 	h.ping, h.pong, h.unacked = false, false, 0
 	h.wants.And(askedPause | askedResume)
+	return dropped
 }
 
 // DefaultControlRate bounds the frames without use in a second, see progress.go.
