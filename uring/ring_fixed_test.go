@@ -293,7 +293,17 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	if e := asks(d.ops.get(op)); e.opcode != opcodeFsync || e.opFlags != fsyncData || e.off != 0 || e.len != 0 {
 		t.Errorf("a sync is %d with %x of %d bytes at %d, want a data sync (%d) of the file", e.opcode, e.opFlags, e.len, e.off, opcodeFsync)
 	}
-	for want := map[uint64]int32{1: 3, 2: 5, 3: 0, 4: 0}; len(want) > 0; {
+	nine := newVec(t, 1)
+	nine.Append(make([]byte, 9))
+	for _, r := range []FileRequest{{Kind: KindRead, Vec: nine, Off: 100, User: 5}, {Kind: KindAllocate, Length: 8, User: 6}} {
+		r.Durable = true
+		op, err := d.AskFile(f, r)
+		must(t, err)
+		if d.ops.get(op).bits&opThenSync != 0 {
+			t.Errorf("a sync follows request %d, which writes nothing", r.User)
+		}
+	}
+	for want := map[uint64]int32{1: 3, 2: 5, 3: 0, 4: 0, 5: 0, 6: 0}; len(want) > 0; {
 		got, err := d.Wait(-1)
 		must(t, err)
 		for _, c := range got {
