@@ -65,12 +65,8 @@ func (d *drain) look(c *loop.Core) {
 		return
 	case d.left():
 		if h.sock == nil && d.opt.Hopeless != nil && d.opt.Hopeless() {
-			if d.holds {
-				d.end(ErrUndelivered)
-				return
-			}
 			// Keepalives and acknowledgements are for a socket that is gone.
-			if d.idle() && h.seal() {
+			if d.holds || d.idle() && h.seal() {
 				d.end(nil)
 				return
 			}
@@ -109,10 +105,7 @@ func (d *drain) closes(c *loop.Core) {
 		return
 	}
 	c.Stop(&d.timer)
-	if d.left(); d.holds {
-		d.end(ErrUndelivered)
-		return
-	}
+	d.left()
 	d.end(nil)
 }
 
@@ -123,8 +116,9 @@ func (d *drain) lost(s *loop.Socket) {
 	}
 }
 
+// end tells the outcome. Without err messages that are left, or were dropped, are the error.
 func (d *drain) end(err error) {
-	if d.reset && err == nil {
+	if err == nil && (d.holds || d.reset) {
 		err = ErrUndelivered
 	}
 	d.done = true
