@@ -267,13 +267,9 @@ func (op *FileOp) start() (err error) {
 		op.fill()
 	}
 	user := c.slot(op)
-	ask := uring.FileRequest{
-		Kind: op.kind, Durable: op.how == Through && !op.shares(), Vec: op.vec, Off: op.off - int64(op.skip), User: user,
-	}
-	if op.kind == uring.KindAllocate {
-		ask.Length = op.length
-	}
-	if _, err = c.drv.AskFile(f.sock, ask); err != nil {
+	if _, err = c.drv.AskFile(f.sock, uring.FileRequest{
+		Kind: op.kind, Durable: op.how == Through && !op.shares(), Vec: op.vec, Off: op.off - int64(op.skip), Length: op.length, User: user,
+	}); err != nil {
 		c.freeEntry(user)
 		op.putVec()
 		return err

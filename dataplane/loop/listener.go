@@ -114,17 +114,14 @@ func (l *Listener) openOn(c *Core, opt uring.ListenOptions) error {
 		return err
 	}
 	l.sock, l.addr = s, c.drv.LocalAddr(s)
-	l.setUp(c)
-	l.arm(c)
+	l.setUp(c, s.FD())
 	return nil
 }
 
-// setUp gives the listener a slot.
-func (l *Listener) setUp(c *Core) {
+// setUp gives the listener, whose descriptor is fd, a slot, and has it accept.
+func (l *Listener) setUp(c *Core, fd int) {
 	l.user, l.open = c.slot(l), true
-	if !l.outside {
-		l.fd.Store(int64(l.sock.FD()))
-	}
+	l.fd.Store(int64(fd))
 	l.retry.Fire = func(c *Core, _ time.Duration) {
 		if l.leaving != nil {
 			l.depart(c)
@@ -132,6 +129,7 @@ func (l *Listener) setUp(c *Core) {
 			l.arm(c)
 		}
 	}
+	l.arm(c)
 }
 
 func (l *Listener) arm(c *Core) {
@@ -375,10 +373,8 @@ func (l *Listener) hand(to *Core, fd int, done func(error)) {
 			done(ErrStopped)
 			return
 		}
-		l.fd.Store(int64(fd))
 		l.outside = true
-		l.setUp(c)
-		l.arm(c)
+		l.setUp(c, fd)
 		done(nil)
 	}})
 }
@@ -398,8 +394,7 @@ func (c *Core) AdoptListener(fd int, accepted func(*Link)) (*Listener, error) {
 	}
 	l := newListener(c, addr, accepted)
 	l.paused, l.outside = true, true
-	l.fd.Store(int64(fd))
-	if err := l.call(func(c *Core) error { l.setUp(c); return nil }); err != nil {
+	if err := l.call(func(c *Core) error { l.setUp(c, fd); return nil }); err != nil {
 		c.cfg.CloseFD(fd)
 		return nil, fmt.Errorf("core %d: adopt listener %v: %w", c.id, addr, err)
 	}
