@@ -176,18 +176,17 @@ func (s *Steering) Close() error {
 
 // use calls f with the descriptors held open.
 func (s *Steering) use(f func() error) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return fmt.Errorf("steering: %w", errClosed)
-	}
-	return f()
+	return s.with(s.mu.RLocker(), f)
 }
 
 // change runs f, which must not run twice at a time.
 func (s *Steering) change(f func() error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	return s.with(&s.mu, f)
+}
+
+func (s *Steering) with(lock sync.Locker, f func() error) error {
+	lock.Lock()
+	defer lock.Unlock()
 	if s.closed {
 		return fmt.Errorf("steering: %w", errClosed)
 	}

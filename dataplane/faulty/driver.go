@@ -300,10 +300,9 @@ func (d *driver) take(c uring.Completion) {
 		d.queue = append(d.queue, c)
 	case c.Flags&uring.More == 0:
 		delete(d.flying, k)
-		switch c.Kind {
-		case uring.KindRead, uring.KindWrite, uring.KindSync, uring.KindAllocate:
+		if _, file := endOf[c.Kind]; file {
 			d.fileAnswer(fl, c)
-		default:
+		} else {
 			d.answer(fl, c)
 		}
 	default:

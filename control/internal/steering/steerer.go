@@ -192,7 +192,10 @@ func (s *Steerer) Close(taken uint64) {
 			return
 		}
 		s.phase = closed
-		_ = s.discard() // nobody uses them
+		for _, g := range s.inherited {
+			_ = g.prog.Close() // the predecessor's goes on without us
+		}
+		s.inherited = nil
 		for _, g := range s.groups {
 			g.last, _ = g.prog.Counters() // zeros where they cannot be read
 			_ = g.prog.Close()

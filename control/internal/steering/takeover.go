@@ -150,16 +150,6 @@ func (s *Steerer) retireInherited() {
 	s.inherited = nil
 }
 
-// discard closes inherited programs that are not used.
-func (s *Steerer) discard() error {
-	var errs []error
-	for _, g := range s.inherited {
-		errs = append(errs, g.prog.Close())
-	}
-	s.inherited = nil
-	return errors.Join(errs...)
-}
-
 // slotRoom is the number of slots of a program, at least, so that cores can be
 // added.
 const slotRoom = 64
