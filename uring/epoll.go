@@ -212,8 +212,8 @@ func (d *epollDriver) dispatch(ev *unix.EpollEvent) {
 				d.resumeSend(op, o)
 			}
 		case KindAccept:
-			if ev.Events&epollReadable != 0 {
-				d.queueAccept(op)
+			if ev.Events&epollReadable != 0 && !slices.Contains(d.accepting, op) {
+				d.accepting = append(d.accepting, op)
 			}
 		case KindConnect:
 			if ev.Events&epollWritable != 0 {
@@ -233,12 +233,6 @@ func (d *epollDriver) resumeSend(op Op, o *operation) {
 		d.complete(&d.out, op, o, int32(o.sent))
 	default:
 		d.complete(&d.out, op, o, -int32(errno))
-	}
-}
-
-func (d *epollDriver) queueAccept(op Op) {
-	if !slices.Contains(d.accepting, op) {
-		d.accepting = append(d.accepting, op)
 	}
 }
 

@@ -207,7 +207,7 @@ func newFiles(r *ring, n int) (*files, error) {
 
 // add gives fd a place and returns it + 1, or 0 if there is none.
 func (f *files) add(r *ring, fd int) int32 {
-	if f == nil || len(f.free) == 0 {
+	if len(f.free) == 0 {
 		return 0
 	}
 	i := f.free[len(f.free)-1]

@@ -117,9 +117,6 @@ func (t *Throttles) acquireShared(s *Socket, n int64) (own int64, ok bool) {
 	return own, true
 }
 
-// shareHas says that the connection's own share has room for n more units.
-func (t *Throttles) shareHas(n int64) bool { return t.held.Load()+n <= t.Share }
-
 // Units is the number of units of full that one frame of this size takes.
 func (t *Throttles) Units(full *Throttle, bytes int64) int64 {
 	switch full {

@@ -70,7 +70,7 @@ func (c *Core) TakeBack(b *Buffer) {
 // the larger of keep and the recent peak of lent bytes, and as many small buffers as
 // their high-water mark.
 type pool struct {
-	mapped func(size int) (*uring.Memory, error) // Config.Map; nil: uring.Map
+	mapped func(size int) (*uring.Memory, error) // Config.Map
 	files  uring.FileDriver                      // registers lent buffers for direct I/O; nil: no such file yet
 	free   [maxClass + 1]*Buffer
 	chunks []*uring.Memory
@@ -124,13 +124,11 @@ func (p *pool) get(n int) (*Buffer, error) {
 	p.calls++
 	if c >= 0 {
 		p.used[c] = p.calls
-	}
-	if c >= 0 && c <= maxCut && p.free[c] == nil {
-		if err := p.cut(c); err != nil {
-			return nil, err
+		if c <= maxCut && p.free[c] == nil {
+			if err := p.cut(c); err != nil {
+				return nil, err
+			}
 		}
-	}
-	if c >= 0 {
 		if b := p.free[c]; b != nil {
 			p.free[c] = b.next
 			b.next = nil
@@ -142,21 +140,13 @@ func (p *pool) get(n int) (*Buffer, error) {
 		}
 		n = int(lentSize(n))
 	}
-	mem, err := p.more(n)
+	mem, err := p.mapped(n)
 	if err != nil {
 		return nil, err
 	}
 	b := &Buffer{mem: mem, b: mem.Bytes(), class: int8(c), pool: p}
 	p.lend(b)
 	return b, nil
-}
-
-// more maps memory.
-func (p *pool) more(n int) (*uring.Memory, error) {
-	if p.mapped == nil {
-		return uring.Map(n)
-	}
-	return p.mapped(n)
 }
 
 func (p *pool) lend(b *Buffer) {
@@ -189,7 +179,7 @@ func (p *pool) unmap(b *Buffer) {
 
 // cut fills the free list of a small class from a new chunk.
 func (p *pool) cut(c int) error {
-	mem, err := p.more(chunkBytes)
+	mem, err := p.mapped(chunkBytes)
 	if err != nil {
 		return err
 	}

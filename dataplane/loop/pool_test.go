@@ -23,7 +23,7 @@ func borrow(t *testing.T, p *pool, n int) *Buffer {
 
 func TestPoolLendsWhatCameBackLast(t *testing.T) {
 	for _, n := range []int{1, 300, 5000, 70 << 10} {
-		p := &pool{keep: 1 << 30}
+		p := &pool{keep: 1 << 30, mapped: uring.Map}
 		a, b, c := borrow(t, p, n), borrow(t, p, n), borrow(t, p, n)
 		p.put(b)
 		p.put(a)
@@ -39,7 +39,7 @@ func TestPoolLendsWhatCameBackLast(t *testing.T) {
 
 // Matrix: IO-21
 func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
-	p := &pool{keep: 1 << 40}
+	p := &pool{keep: 1 << 40, mapped: uring.Map}
 	defer p.drain()
 	for class := minClass; class <= maxClass; class++ {
 		for _, n := range []int{1<<class - 1, 1 << class, 1<<class + 1, 1<<class + classSlack, 1<<class + classSlack + 1} {
@@ -65,7 +65,7 @@ func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
 // Matrix: RL-08
 func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 	const keep = 1 << 20
-	p := &pool{keep: keep}
+	p := &pool{keep: keep, mapped: uring.Map}
 	rng := rand.New(rand.NewPCG(7, 7))
 	var out []*Buffer
 	var lent, peak int64
@@ -109,7 +109,7 @@ func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 // map its buffer anew.
 // Matrix: IO-21
 func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
-	p := &pool{keep: 8 << 20}
+	p := &pool{keep: 8 << 20, mapped: uring.Map}
 	var small []*Buffer
 	for range 7 {
 		small = append(small, borrow(t, p, 1<<20))
@@ -131,7 +131,7 @@ func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
 }
 
 func TestReleasedBuffersArePoisonedInInvariantBuilds(t *testing.T) {
-	p := &pool{keep: 1 << 20}
+	p := &pool{keep: 1 << 20, mapped: uring.Map}
 	defer p.drain()
 	for _, n := range []int{100, 10000} {
 		b := borrow(t, p, n)

@@ -472,14 +472,11 @@ func (s *Socket) unpause(*Core) {
 // shareFits says that the connection's own share has room for the units that the socket
 // needs.
 func (s *Socket) shareFits() bool {
-	t := s.waiter.of
-	if s.paused != t.Shared {
-		return false
-	}
+	t, need := s.waiter.of, s.waiter.need
 	if s.waiter.begun {
-		return t.shareHas(1)
+		need = 1
 	}
-	return t.shareHas(s.waiter.need)
+	return s.paused == t.Shared && t.held.Load()+need <= t.Share
 }
 
 // leaveLine ends the wait for the receive budget. The caller then calls notify for the
