@@ -148,10 +148,10 @@ func benchmark(t *testing.T, args ...string) (f report.File, output string) {
 	clitest.AsProgram(t)
 	path := filepath.Join(t.TempDir(), "results.json")
 	var stdout, stderr, again bytes.Buffer
-	if status := run(t.Context(), append(args, "--json", path), nil, &stdout, &stderr); status != cli.OK {
+	if status := run(t.Context(), append(args, "--json", path), &stdout, &stderr); status != cli.OK {
 		t.Fatalf("exit status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
-	if status := run(t.Context(), []string{"--show", path}, nil, &again, io.Discard); status != cli.OK || again.String() != stdout.String() {
+	if status := run(t.Context(), []string{"--show", path}, &again, io.Discard); status != cli.OK || again.String() != stdout.String() {
 		t.Errorf("--show prints something else, status %d:\n%s", status, again.String())
 	}
 	p, err := os.ReadFile(path)
@@ -173,7 +173,7 @@ func TestEveryEndingOfTheBenchmarkEndsItsChildren(t *testing.T) {
 	for _, c := range []struct {
 		sig    syscall.Signal
 		server bool // gets it, and not the benchmark
-	}{{syscall.SIGKILL, false}, {syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGKILL, true}} {
+	}{{syscall.SIGKILL, false}, {syscall.SIGINT, false}, {syscall.SIGTERM, false}, {syscall.SIGKILL, true}, {syscall.SIGTERM, true}} {
 		t.Run(fmt.Sprintf("%v, server %t", unix.SignalName(c.sig), c.server), func(t *testing.T) {
 			parent, children := startLong(t)
 			defer parent.Process.Kill()
@@ -250,7 +250,7 @@ func TestAProgramThatIsMissingIsNamed(t *testing.T) {
 		"--original":            {cli.Usage, []string{"--original: ", "ceph_perf_msgr_server"}},
 	} {
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), strings.Fields(args), nil, &stdout, &stderr)
+		status := run(t.Context(), strings.Fields(args), &stdout, &stderr)
 		for _, says := range c.says {
 			if status != c.status || !strings.Contains(stderr.String(), says) || stdout.Len() > 0 {
 				t.Errorf("%s: status %d, %s", args, status, stderr.String())

@@ -17,14 +17,14 @@ import (
 )
 
 func main() {
-	cli.Main(func(ctx context.Context, args []string) int { return run(ctx, args, os.Stdin, os.Stdout, os.Stderr) })
+	if len(os.Args) > 1 && os.Args[1] == child.Command {
+		os.Exit(child.Main(os.Args[2:], func(s child.Spec) error { return runChild(s, os.Stdin, os.Stdout) }, os.Stderr))
+	}
+	cli.Main(func(ctx context.Context, args []string) int { return run(ctx, args, os.Stdout, os.Stderr) })
 }
 
-// run is the program; it returns its exit status. It ends early when ctx does.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == child.Command {
-		return child.Main(args[1:], func(s child.Spec) error { return runChild(s, stdin, stdout) }, stderr)
-	}
+// run is the benchmark itself; it returns its exit status. It ends early when ctx does.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go watchGoTool(ctx, cancel)

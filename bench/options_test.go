@@ -110,7 +110,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		"--storage-dir=/":                  "nothing without --storage",
 	} {
 		var errs strings.Builder
-		if status := run(t.Context(), strings.Fields(args), nil, io.Discard, &errs); status != cli.Usage || !strings.Contains(errs.String(), want) {
+		if status := run(t.Context(), strings.Fields(args), io.Discard, &errs); status != cli.Usage || !strings.Contains(errs.String(), want) {
 			t.Errorf("%q: status %d, %s; want %s", args, status, errs.String(), want)
 		}
 	}
@@ -118,7 +118,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 
 func TestHelpIsNoErrorAndFitsAHundredColumns(t *testing.T) {
 	var usage strings.Builder
-	if status := run(t.Context(), []string{"-h"}, nil, &usage, io.Discard); status != cli.OK {
+	if status := run(t.Context(), []string{"-h"}, &usage, io.Discard); status != cli.OK {
 		t.Errorf("status %d", status)
 	}
 	for _, want := range []string{"Examples:", "  epoll ", "\n      --quick  ", "\n      --slice time  "} {
@@ -191,7 +191,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 	const nowhere = "/nonexistent/x"
 	bad := map[string]string{"json": nowhere, "plot": nowhere, "show": nowhere, "storage-dir": nowhere}
 	var usage strings.Builder
-	run(t.Context(), []string{"-h"}, nil, &usage, io.Discard)
+	run(t.Context(), []string{"-h"}, &usage, io.Discard)
 	names := regexp.MustCompile(`(?m)^      --(\S+)( \S)?`).FindAllStringSubmatch(usage.String(), -1)
 	names = slices.DeleteFunc(names, func(f []string) bool { return f[1] == "version" })
 	if len(names) < len(bad) {
@@ -208,7 +208,7 @@ func TestEveryFlagIsNamedByWhatItRefuses(t *testing.T) {
 			args = args[2:]
 		}
 		var errs strings.Builder
-		if status := run(t.Context(), args, nil, io.Discard, &errs); status == cli.OK || !strings.Contains(errs.String(), "--"+name) || strings.Count(errs.String(), "\n") > 2 {
+		if status := run(t.Context(), args, io.Discard, &errs); status == cli.OK || !strings.Contains(errs.String(), "--"+name) || strings.Count(errs.String(), "\n") > 2 {
 			t.Errorf("%q: status %d, %q", args, status, errs.String())
 		}
 	}
