@@ -79,8 +79,8 @@ type Binding struct {
 	// Ports is the range of ports for Rebind, and for Bind with port 0; zero: the kernel
 	// chooses. Real daemons have 6800-7568.
 	Ports bpf.PortRange
-	// Retries is the number of further attempts when no port was free, RetryDelay apart; 0:
-	// none, and 5 s.
+	// Retries is the number of further attempts when the ports were in use, RetryDelay apart;
+	// 0: none, and 5 s.
 	Retries    int
 	RetryDelay time.Duration
 }

@@ -92,14 +92,15 @@ func (p Ports) String() string {
 }
 
 // listen listens on the first port that is free. If none is, it tries all of
-// them again, as often as configured.
+// them again, as often as configured, unless waiting does not help: with the
+// last one, a privilege is missing, or all are to be avoided.
 func (b *Binder) listen(ctx context.Context, p *Place) (Group, error) {
 	for pass := 0; ; pass++ {
 		group, err := b.listenOnce(p)
 		if err == nil || !taken(err) {
 			return group, err
 		}
-		if pass >= b.Retries {
+		if pass >= b.Retries || !errors.Is(err, unix.EADDRINUSE) {
 			return nil, fmt.Errorf("%w: %v, tried %d times: %w", ErrNoPort, p.Ports, pass+1, err)
 		}
 		if err := b.Pause(ctx); err != nil {

@@ -100,8 +100,8 @@ func TestPortsAreTriedInTheirOrderAndAgain(t *testing.T) {
 		t.Errorf("%d pauses, %v", passes, err)
 	}
 	_, err = b.ListenAll(t.Context(), []Place{{IP: loopback, Ports: Ports{From: bpf.PortRange{First: port, Last: port}, Avoid: map[uint16]bool{port: true}}}})
-	if !errors.Is(err, ErrNoPort) || !errors.Is(err, errAvoided) {
-		t.Errorf("all to be avoided: %v", err)
+	if !errors.Is(err, ErrNoPort) || !errors.Is(err, errAvoided) || passes != 2 {
+		t.Errorf("all to be avoided: %d pauses, %v", passes, err)
 	}
 	late := errors.New("late")
 	b.Pause = func(context.Context) error { return late }
