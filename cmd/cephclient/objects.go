@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -119,21 +118,22 @@ func appendTo(ctx context.Context, e env, o rados.Object, args []string) error {
 }
 
 // create opens a file for content that end completes. An old content stays until all of the new one is there, if
-// the file is ours alone. Others, such as links and devices, are written over.
+// the file is ours alone. Others, such as links, devices and files of another group, are written over.
 func create(name string) (f *os.File, end func(error) error, err error) {
-	old, err := os.Lstat(name)
-	if err == nil && old.Mode().IsRegular() && old.Size() > 0 && unix.Access(name, unix.W_OK) == nil {
-		s, ok := old.Sys().(*syscall.Stat_t)
-		if ok && s.Nlink == 1 && int(s.Uid) == os.Geteuid() {
-			f, err = os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-		}
+	var old unix.Stat_t
+	_, acl := unix.Getxattr(name, "system.posix_acl_access", nil) // nil: there is one
+	if unix.Lstat(name, &old) == nil && old.Mode&unix.S_IFMT == unix.S_IFREG && old.Size > 0 && old.Nlink == 1 && acl != nil &&
+		int(old.Uid) == os.Geteuid() && int(old.Gid) == os.Getegid() && unix.Access(name, unix.W_OK) == nil {
+		f, err = os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	}
 	if f == nil { // its directory may not let us
 		f, err = os.Create(name)
 		return f, func(err error) error { return errors.Join(err, f.Close()) }, err
 	}
 	return f, func(err error) error {
-		if err = errors.Join(err, f.Chmod(old.Mode().Perm()), f.Close()); err == nil {
+		// A directory may give its files another group.
+		err = errors.Join(err, f.Chown(-1, int(old.Gid)), f.Chmod(os.FileMode(old.Mode).Perm()), f.Close())
+		if err == nil {
 			err = os.Rename(f.Name(), name)
 		}
 		if err != nil {
