@@ -159,17 +159,20 @@ func (b *Buffer) String() string {
 // its standard error.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, cmd: Command(t, args...)}
-	p.cmd.Stderr = &p.errs
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		err = p.cmd.Start()
-	}
+	return begin(t, Command(t, args...))
+}
+
+func begin(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{t: t, cmd: cmd}
+	cmd.Stderr = &p.errs
+	out, err := cmd.StdoutPipe()
 	Must(t, err)
+	Must(t, cmd.Start())
 	p.Stdout = bufio.NewReader(out)
 	t.Cleanup(func() {
 		if p.Kill(); t.Failed() && p.Stderr() != "" {
-			t.Logf("%q said: %s", args, p.Stderr())
+			t.Logf("%q said: %s", cmd.Args[1:], p.Stderr())
 		}
 	})
 	return p
@@ -218,18 +221,14 @@ func (p *Process) Want(status int) {
 	}
 }
 
-// Sleeper starts a process that waits until the test ends, and returns its number. Its start is
-// over then, which takes CPU time.
+// Sleeper starts a process that waits until the test ends, and returns its number. Its start, which
+// takes CPU time, is over then.
 func Sleeper(t testing.TB) (pid int) {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "echo; read line")
-	stdin, err := cmd.StdinPipe()
+	_, err := cmd.StdinPipe() // nothing is written there
 	Must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	Must(t, err)
-	Must(t, cmd.Start())
-	_, err = stdout.Read(make([]byte, 1))
-	Must(t, err)
-	t.Cleanup(func() { _ = stdin.Close(); _ = cmd.Wait() })
-	return cmd.Process.Pid
+	p := begin(t, cmd)
+	p.Line()
+	return p.PID()
 }
