@@ -105,8 +105,10 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	switch {
 	case ctx.Err() != nil:
 		err = nil // the user has seen enough, or the output is not taken
-	case err == nil:
-		err = d.doubt(whole)
+	case err == nil && !whole:
+		err = errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
+	case err == nil && d.count.conns+d.count.frames == 0:
+		err = errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", args[0], err)
@@ -115,17 +117,6 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)
 	}
 	return errors.Join(err, d.out.Flush())
-}
-
-// doubt is why a file that was read says less than its summary seems to: nil if it is whole.
-func (d *decoding) doubt(whole bool) error {
-	switch {
-	case !whole:
-		return errors.New("the recording ends within a packet: it was cut, or tcpdump still writes to it")
-	case d.count.conns+d.count.frames == 0:
-		return errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
-	}
-	return nil
 }
 
 // maxLine bounds a line of a trace, in bytes.

@@ -142,7 +142,12 @@ func (l *load) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		switch got := l.verified(); {
+		got := uint64(0)
+		for _, lane := range l.lanes {
+			_, verified := lane.progress()
+			got += verified
+		}
+		switch {
 		case got > seen:
 			seen, moved = got, time.Now()
 		case time.Since(moved) >= l.s.Timeout:
@@ -160,14 +165,6 @@ func (l *load) stalled() error {
 		}
 	}
 	return err
-}
-
-func (l *load) verified() (n uint64) {
-	for _, lane := range l.lanes {
-		_, got := lane.progress()
-		n += got
-	}
-	return n
 }
 
 // report is the result. All lanes have ended.

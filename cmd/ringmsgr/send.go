@@ -114,20 +114,18 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 			s.messages = math.MaxUint64
 		}
 	}
-	if !cfg.Default.Lossy && s.conns > 1 && len(s.listen.addrs) > 0 {
+	switch lossless := !cfg.Default.Lossy; {
+	case lossless && s.conns > 1 && len(s.listen.addrs) > 0:
 		return cli.Usagef("--listen and several lossless connections exclude each other: each would need an address of its own")
-	}
-	if !cfg.Default.Lossy && s.conns > 1 && cfg.Nonce != nil {
+	case lossless && s.conns > 1 && cfg.Nonce != nil:
 		return cli.Usagef("--name %s, whose nonce is %d, and --conns %d exclude each other with policy %s: "+
 			"sessions are told apart by their nonce, which must be random then",
 			s.Name, *cfg.Nonce, s.conns, cfg.Default.Name)
+	case lossless: // an attempt fails, and says why, before the whole time is over
+		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
 	}
 	// A peer that comes back waits a second at most.
 	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
-	if !cfg.Default.Lossy {
-		// An attempt fails, and says why, before the whole time is over.
-		cfg.Timeouts.Handshake = min(10*time.Second, s.Timeout/2)
-	}
 
 	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
 	err := l.open(cfg)

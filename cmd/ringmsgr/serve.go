@@ -133,10 +133,14 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 
 // serve runs until it is told to end, or has handed over to a successor.
 func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *control.Config, handed <-chan struct{}) error {
-	if err := s.ready(e, m, cfg.Default.Name); err != nil {
+	info, end := m.Driver(), served{}
+	err := s.show(e, &listening{
+		Listening: m.Addrs(), Name: m.Name().String(), Policy: cfg.Default.Name, Cores: len(m.Cores()),
+		Backend: string(info.Backend), Fallback: info.Fallback,
+	})
+	if err != nil {
 		return err
 	}
-	end := served{}
 	select {
 	case <-ctx.Done():
 	case <-handed:
@@ -167,14 +171,6 @@ func (s *served) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s: %d messages in, %d out, %d connections accepted, %d refused\n", word,
 		s.MessagesIn, s.MessagesOut, s.Accepted, s.AcceptFailures)
-}
-
-func (s *server) ready(e env, m *control.Messenger, policy string) error {
-	info := m.Driver()
-	return s.show(e, &listening{
-		Listening: m.Addrs(), Name: m.Name().String(), Policy: policy, Cores: len(m.Cores()),
-		Backend: string(info.Backend), Fallback: info.Fallback,
-	})
 }
 
 func (l *listening) print(w io.Writer) {
