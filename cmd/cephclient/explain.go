@@ -44,7 +44,6 @@ func (o *options) explain(err error) error {
 
 // authAdvice is the remedy for an error of the authentication.
 func (o *options) authAdvice(err error) string {
-	var re *rados.Error
 	switch {
 	case !errors.Is(err, control.ErrAuth):
 		return ""
@@ -58,7 +57,7 @@ func (o *options) authAdvice(err error) string {
 		return "the cluster does not allow the modes of --mode"
 	case errors.Is(err, cephx.ErrNoTicket):
 		return "the monitors have renewed no ticket (ceph -s), or the clock of this machine was set in this moment"
-	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, &re):
+	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, new(*rados.Error)):
 		return fmt.Sprintf(
 			"the OSD does not let %s in: it has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong", o.Name)
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
@@ -70,9 +69,8 @@ func (o *options) authAdvice(err error) string {
 
 // advice names the first thing that an administrator should check.
 func (o *options) advice(err error) string {
-	var ce *control.Error
-	var re *rados.Error
-	failed, ofObject := errors.As(err, &ce), errors.As(err, &re)
+	ce, failed := errors.AsType[*control.Error](err)
+	re, ofObject := errors.AsType[*rados.Error](err)
 	// Silence is told alike, whether the messenger's patience ended first or ours.
 	silent := ofObject && (re.Silent || errors.Is(err, control.ErrHandshakeTimeout))
 	switch {
@@ -110,8 +108,7 @@ func internals(err error) *strings.Replacer {
 	words := []string{
 		"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", "",
 	}
-	var ce *control.Error
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*control.Error](err); ok {
 		// The peer is named once.
 		words = append(words, fmt.Sprintf("%s: peer %s", ce.Stage, ce.Peer), ce.Peer)
 		if doing, _ := ce.Reason(); doing != "" {

@@ -145,8 +145,7 @@ type failure struct {
 func (o *sessionOptions) explain(err error, to wire.Addr) failure {
 	f := failure{Stage: control.StageConnect}
 	doing, cause := "", err
-	var ce *control.Error
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*control.Error](err); ok {
 		f.Stage = ce.Stage
 		if doing, cause = ce.Reason(); doing != "" {
 			doing += ": "
@@ -191,8 +190,7 @@ func (l *listenFlag) bindError(err error) error {
 
 // startError names the flag that asked for a ring, if there is none.
 func (o *machineOptions) startError(err error) error {
-	var refused *uring.SetupError
-	if o.engine.Backend == uring.IOUring && errors.As(err, &refused) {
+	if o.engine.Backend == uring.IOUring && errors.As(err, new(*uring.SetupError)) {
 		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
 	}
 	return err

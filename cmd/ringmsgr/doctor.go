@@ -113,23 +113,18 @@ type findings struct {
 // examine tries the calls of a messenger on the machine.
 func examine(cfg loop.Config) *findings {
 	f := &findings{cfg: cfg, machine: uring.Probe(), procs: runtime.GOMAXPROCS(0)}
-	f.tryCores()
-	if !f.machine.Ring {
+	p, err := loop.New(cfg)
+	if err == nil {
+		var st loop.CoreStats
+		st, err = p.Core(0).Stats()
+		f.info, f.receive, f.why = p.Info(), st.Receive, st.ReceiveWhy
+		_ = p.Close() // this is no core
+	}
+	if f.coresErr = err; !f.machine.Ring {
 		f.ringErr = tryRing()
 	}
 	f.steering, f.steeringErr = bpf.Probe()
 	return f
-}
-
-func (f *findings) tryCores() {
-	p, err := loop.New(f.cfg)
-	if err != nil {
-		f.coresErr = err
-		return
-	}
-	defer func() { _ = p.Close() }() // this is no core
-	st, err := p.Core(0).Stats()
-	f.info, f.receive, f.why, f.coresErr = p.Info(), st.Receive, st.ReceiveWhy, err
 }
 
 func tryRing() error {
@@ -195,8 +190,7 @@ func boundText(b control.Bound) string {
 }
 
 func setupError(err error) (cause, remedy string) {
-	var se *uring.SetupError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*uring.SetupError](err); ok {
 		return fmt.Sprintf("%s: %v: %s", se.Call, se.Errno, se.Cause), se.Remedy
 	}
 	return err.Error(), ""

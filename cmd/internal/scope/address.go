@@ -33,8 +33,7 @@ type Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 // system looks names up as the system does.
 func system(ctx context.Context, host string) ([]netip.Addr, error) {
 	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	var unknown *net.DNSError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok {
 		err = errors.New(unknown.Err) // without the server that was asked
 	}
 	return all, err

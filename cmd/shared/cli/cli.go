@@ -36,15 +36,13 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 
 // IsUsage says whether err, or an error in it, is a UsageError.
 func IsUsage(err error) bool {
-	var u *UsageError
-	return errors.As(err, &u)
+	return errors.As(err, new(*UsageError))
 }
 
 // Cause is the error number in err, if there is one. The caller names the file or the address,
 // in place of the layers that wrapped it.
 func Cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err
