@@ -9,13 +9,10 @@ import (
 	"iter"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
@@ -117,32 +114,6 @@ func appendTo(ctx context.Context, e env, o rados.Object, args []string) error {
 	})
 }
 
-// create opens a file for content that end completes. An old content stays until all of the new one is there, if
-// the file is ours alone. Others, such as links, devices and files of another group, are written over.
-func create(name string) (f *os.File, end func(error) error, err error) {
-	var old unix.Stat_t
-	_, acl := unix.Getxattr(name, "system.posix_acl_access", nil) // nil: there is one
-	if unix.Lstat(name, &old) == nil && old.Mode&unix.S_IFMT == unix.S_IFREG && old.Size > 0 && old.Nlink == 1 && acl != nil &&
-		int(old.Uid) == os.Geteuid() && int(old.Gid) == os.Getegid() && unix.Access(name, unix.W_OK) == nil {
-		f, err = os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	}
-	if f == nil { // its directory may not let us
-		f, err = os.Create(name)
-		return f, func(err error) error { return errors.Join(err, f.Close()) }, err
-	}
-	return f, func(err error) error {
-		// A directory may give its files another group.
-		err = errors.Join(err, f.Chown(-1, int(old.Gid)), f.Chmod(os.FileMode(old.Mode).Perm()), f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), name)
-		}
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-		return err
-	}, nil
-}
-
 // get makes no file before the object is known to exist.
 func get(ctx context.Context, e env, o rados.Object, args []string) (err error) {
 	piece := make([]byte, pieces)
@@ -162,11 +133,11 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 	}
 	out := e.stdout
 	if args[0] != "-" {
-		f, end, failed := create(args[0])
+		f, failed := os.Create(args[0])
 		if failed != nil {
 			return failed
 		}
-		defer func() { err = end(err) }()
+		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
 	for {

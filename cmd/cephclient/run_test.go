@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
@@ -213,42 +212,6 @@ func TestProgressIsForTerminals(t *testing.T) {
 		m.close()
 		if text := out.String(); !strings.Contains(text, "50 B [==========          ] of 100 B, ") || !strings.Contains(text, "250 B [====================] of 100 B, ") || !strings.HasSuffix(text, "\n") {
 			t.Errorf("%q", text)
-		}
-	}
-}
-
-// A file keeps its old content where the new content does not come whole, and its mode and group in any case. A link
-// stays one.
-func TestAFileIsReplacedWhole(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	link := file + ".link"
-	clitest.Must(t, os.Symlink(file, link))
-	group := func() uint32 {
-		var st unix.Stat_t
-		clitest.Must(t, unix.Stat(file, &st))
-		return st.Gid
-	}
-	for _, c := range []struct {
-		name  string
-		group int
-		err   error
-		want  string
-	}{{file, -1, nil, "new"}, {file, -1, io.EOF, "old"}, {link, -1, nil, "new"}, {file, 1234, nil, "new"}} {
-		clitest.Must(t, errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Chmod(file, 0o640)))
-		_ = os.Chown(file, -1, c.group) // root alone may
-		before := group()
-		f, end, err := create(c.name)
-		clitest.Must(t, err)
-		_, err = f.WriteString("new")
-		clitest.Must(t, err)
-		err = end(c.err)
-		text, failed := os.ReadFile(file)
-		at, lost := os.Lstat(link)
-		mode, gone := os.Stat(file)
-		all, unread := os.ReadDir(filepath.Dir(file))
-		clitest.Must(t, errors.Join(failed, lost, gone, unread))
-		if !errors.Is(err, c.err) || string(text) != c.want || mode.Mode() != 0o640 || group() != before || at.Mode()&os.ModeSymlink == 0 || len(all) != 2 {
-			t.Errorf("%s, %v: %v, %q, %v, %v, %v", c.name, c.err, err, text, mode.Mode(), at.Mode(), all)
 		}
 	}
 }
