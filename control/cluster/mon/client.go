@@ -348,11 +348,10 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 	var err error
 	switch m.Type {
 	case typeMonMap:
-		if err = c.newMonMap(m.Front); err != nil {
-			select {
-			case s.unfit <- err:
-			default: // it has sent one before
-			}
+		err = c.newMonMap(m.Front)
+		select {
+		case s.monmap <- err:
+		default: // it has sent one before
 		}
 	case typeAuthReply:
 		var a authReply
@@ -400,10 +399,6 @@ func (c *Client) newMonMap(front []byte) error {
 	c.monmap = m
 	c.subs["monmap"] = uint64(m.Epoch) + 1
 	c.mons = candidates(c.cfg.Mons, m.Mons)
-	if s := c.session; !s.mapped {
-		s.mapped = true
-		close(s.monmap)
-	}
 	return nil
 }
 

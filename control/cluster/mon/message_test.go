@@ -176,7 +176,7 @@ func TestCandidatesAreThoseOfTheNewestMap(t *testing.T) {
 	old := addr("v1:10.0.0.4:6789")
 	cl, err := NewClient(Config{Mons: []wire.Addr{b}})
 	check(t, err)
-	cl.session = &session{monmap: make(chan struct{})}
+	cl.session = &session{}
 	for _, one := range []struct {
 		has, want []wire.Addr
 	}{

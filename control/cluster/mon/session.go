@@ -16,10 +16,8 @@ type session struct {
 	to      wire.Addr
 	conn    *control.Conn
 	ready   bool           // guarded by the client's lock
-	mapped  bool           // likewise: it has sent a monmap
 	owed    bool           // likewise: subscriptions are to be sent again
-	monmap  chan struct{}  // closed with the first monmap
-	unfit   chan error     // capacity 1: it has sent a monmap of another cluster, or an old one
+	monmap  chan error     // capacity 1: what is wrong with the first monmap, as of another cluster, or an old one; nil: nothing
 	replies chan authReply // capacity 1: one request is under way at a time
 	wiped   chan struct{}  // capacity 1: the monitors have thrown secrets away
 
@@ -92,9 +90,10 @@ func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 		return err
 	}
 	select {
-	case <-s.monmap:
-	case err := <-s.unfit:
-		return fmt.Errorf("the monitor at %v: %w", to, err)
+	case err := <-s.monmap:
+		if err != nil {
+			return fmt.Errorf("the monitor at %v: %w", to, err)
+		}
 	case <-s.conn.Closed():
 		return lost(s)
 	case <-wait.Done():
@@ -116,8 +115,7 @@ func (c *Client) dial(to wire.Addr) (*session, error) {
 		return nil, err
 	}
 	c.session = &session{
-		to: to, conn: conn, monmap: make(chan struct{}), unfit: make(chan error, 1),
-		replies: make(chan authReply, 1), wiped: make(chan struct{}, 1),
+		to: to, conn: conn, monmap: make(chan error, 1), replies: make(chan authReply, 1), wiped: make(chan struct{}, 1),
 	}
 	return c.session, nil
 }

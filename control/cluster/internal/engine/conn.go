@@ -199,7 +199,7 @@ func (s *shard) stallLocked(l *link, o *machine.Op, room <-chan struct{}) {
 	s.e.running.Go(func() {
 		select {
 		case <-room:
-		case <-s.e.closed:
+		case <-s.e.ctx.Done():
 			return
 		}
 		s.mu.Lock()

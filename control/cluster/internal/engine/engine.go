@@ -45,9 +45,8 @@ type Engine struct {
 	doings    sync.Pool                     // of *doing
 	scratches sync.Pool                     // of *osdmap.Scratch
 	unpost    func(*control.Posting, error) // Done of all postings
-	ctx       context.Context
+	ctx       context.Context               // ends with Close
 	stop      context.CancelFunc
-	closed    chan struct{} // closed by Close
 	over      atomic.Bool
 	running   sync.WaitGroup
 	links     sync.Map                                // of *control.Conn to *link
@@ -77,7 +76,7 @@ func New(monitors Monitors, cfg Options) *Engine {
 	}
 	now := time.Now()
 	e := &Engine{monitors: monitors, cfg: cfg, changing: new(view)}
-	e.closed, e.news = make(chan struct{}), make(chan struct{})
+	e.news = make(chan struct{})
 	e.room.operations, e.room.bytes = min(cfg.Operations, 1<<22), min(cfg.Bytes, 1<<(opsAt-1))
 	e.ticked.Store(&now)
 	e.slots.Store(new([]atomic.Pointer[shard]))
@@ -100,7 +99,7 @@ func (e *Engine) Open(m *control.Messenger) {
 		defer t.Stop()
 		for {
 			select {
-			case <-e.closed:
+			case <-e.ctx.Done():
 				return
 			case now := <-t.C:
 				e.tick(now)
@@ -115,7 +114,6 @@ func (e *Engine) Close() {
 	if e.over.Swap(true) {
 		return
 	}
-	close(e.closed)
 	e.stop()
 	e.clear(func(*Call) error { return ErrClosed })
 	e.moving.Lock()

@@ -173,7 +173,7 @@ func (e *Engine) WaitEpoch(ctx context.Context, epoch uint32) (*osdmap.Map, erro
 		}
 		select {
 		case <-news:
-		case <-e.closed:
+		case <-e.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
 			text := "no osdmap came"
@@ -203,7 +203,7 @@ func (s *shard) newestLocked() {
 			epoch = 0
 			select {
 			case <-time.After(time.Second):
-			case <-e.closed:
+			case <-e.ctx.Done():
 			}
 		}
 		s.mu.Lock()
