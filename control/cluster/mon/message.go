@@ -313,12 +313,7 @@ func ParseFSID(s string) (FSID, error) {
 
 // decodeMonMapMessage reads the front of MMonMap.
 func decodeMonMapMessage(front []byte) (MonMap, error) {
-	r := wire.NewReader(front)
-	blob := r.Blob()
-	if err := r.Err(); err != nil {
-		return MonMap{}, bad("MMonMap", err)
-	}
-	return decodeMonMap(blob)
+	return decodeMonMap(wire.NewReader(front).Blob())
 }
 
 // OSDMaps are the maps of MOSDMap as they are stored, by epoch.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"slices"
 	"syscall"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -225,10 +226,7 @@ func (cfg *ServerConfig) login(c *control.Conn, front []byte) authReply {
 func (cfg *ServerConfig) loginNone(c *control.Conn, payload []byte) authReply {
 	r := wire.NewReader(payload)
 	r.U8()
-	offered := false
-	for _, m := range r.U32s() {
-		offered = offered || auth.Method(m) == auth.None
-	}
+	offered := slices.Contains(r.U32s(), uint32(auth.None))
 	name, id := r.EntityName(), r.U64()
 	switch {
 	case r.Err() != nil:

@@ -1,6 +1,7 @@
 package mon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,12 +121,7 @@ func (c *Client) dial(to wire.Addr) (*session, error) {
 	return c.session, nil
 }
 
-func lost(s *session) error {
-	if err := s.conn.Err(); err != nil {
-		return err
-	}
-	return control.ErrClosed
-}
+func lost(s *session) error { return cmp.Or(s.conn.Err(), control.ErrClosed) }
 
 // keepMost bounds the sleep of keep, as clocks can be set, and a daemon can refuse a ticket: that is
 // renewed before the daemon counts as one that does not want us. A full queue has room again.
@@ -133,18 +129,13 @@ const keepMost = 2 * time.Second
 
 // keep holds the session and renews tickets and secrets.
 func (c *Client) keep(ctx context.Context, s *session) error {
-	wake := make(chan struct{}, 1)
 	for {
 		next, err := c.tend(s)
 		if err != nil {
 			return err
 		}
-		stop := c.cfg.Clock.AfterFunc(next, func() {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
-		})
+		wake := make(chan struct{})
+		stop := c.cfg.Clock.AfterFunc(next, func() { close(wake) })
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)

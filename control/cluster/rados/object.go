@@ -205,16 +205,17 @@ func (o Object) Omap(ctx context.Context, after, prefix string) iter.Seq2[Pair, 
 		after := after
 		for more := true; more; {
 			page, err := read(ctx, o, func(op *ReadOp) *Result[Page] { return op.Omap(after, prefix, 512) })
+			more = page.More
+			stands := more && len(page.Pairs) == 0
 			for _, p := range page.Pairs {
-				if p.Key <= after {
-					err = fmt.Errorf("%w: an omap that does not go on", ErrMessage)
+				if stands = p.Key <= after; stands {
 					break
 				}
 				if after = p.Key; !yield(p, nil) {
 					return
 				}
 			}
-			if more = page.More; err == nil && more && len(page.Pairs) == 0 {
+			if stands && err == nil {
 				err = fmt.Errorf("%w: an omap that does not go on", ErrMessage)
 			}
 			if err != nil {

@@ -129,16 +129,7 @@ func (m *Map) upmapped(g PG, raw []int32, s *Scratch) []int32 {
 
 // exchange puts pair[1] in the place of pair[0], unless it is in the set already, or is out.
 func exchange(set []int32, pair [2]int32, out bool) {
-	at := -1
-	for i, osd := range set {
-		if osd == pair[1] {
-			return
-		}
-		if osd == pair[0] && at < 0 && !out {
-			at = i
-		}
-	}
-	if at >= 0 {
+	if at := slices.Index(set, pair[0]); at >= 0 && !out && !slices.Contains(set, pair[1]) {
 		set[at] = pair[1]
 	}
 }

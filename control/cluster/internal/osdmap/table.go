@@ -1,10 +1,9 @@
 package osdmap
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
-
-	"github.com/ringmsgr/ringmsgr/control/cluster/internal/crush"
 )
 
 // maxTable bounds the OSDs that a table has room for: 4 MiB of them. Placement groups of larger
@@ -109,32 +108,30 @@ func (m *Map) newTables(before *Map) map[int64]*table {
 	return tables
 }
 
-// weighing is the difference between the weights of two maps, as CRUSH sees them.
+// weighing is the difference between the weights of two maps.
 type weighing struct {
-	lower  []bool // by OSD; nil: no weight is lower
-	higher bool   // some weight is
+	before, after []uint32
+	lower, higher bool // some weight is
 }
 
 func weigh(before, after []uint32) *weighing {
-	w := &weighing{}
-	at := func(weights []uint32, i int) uint32 {
-		if i < len(weights) {
-			return min(weights[i], wholeWeight)
+	w := &weighing{before: before, after: after}
+	for osd := range max(len(before), len(after)) {
+		c := w.compare(int32(osd))
+		w.lower, w.higher = w.lower || c < 0, w.higher || c > 0
+	}
+	return w
+}
+
+// compare compares the weight of an OSD, as CRUSH sees it, to the one before.
+func (w *weighing) compare(osd int32) int {
+	at := func(weights []uint32) uint32 {
+		if osd >= 0 && int(osd) < len(weights) {
+			return min(weights[osd], wholeWeight)
 		}
 		return 0
 	}
-	for i := range max(len(before), len(after)) {
-		switch a, b := at(before, i), at(after, i); {
-		case b > a:
-			w.higher = true
-		case b < a:
-			if w.lower == nil {
-				w.lower = make([]bool, max(len(before), len(after)))
-			}
-			w.lower[i] = true
-		}
-	}
-	return w
+	return cmp.Compare(at(w.after), at(w.before))
 }
 
 // carry returns a table with the rows of another one that are still valid. A lower weight changes
@@ -142,7 +139,7 @@ func weigh(before, after []uint32) *weighing {
 // changes only groups where some OSD was left out.
 func (w *weighing) carry(old *table) *table {
 	r := old.rows.Load()
-	if w.lower == nil && !w.higher || r == nil {
+	if !w.lower && !w.higher || r == nil {
 		return old
 	}
 	size := int(old.key.size)
@@ -153,7 +150,7 @@ func (w *weighing) carry(old *table) *table {
 			continue
 		}
 		osds := r.osds[row*size : row*size+int(state&0xff)]
-		if w.lower != nil && slices.ContainsFunc(osds, w.lowered) {
+		if w.lower && slices.ContainsFunc(osds, func(osd int32) bool { return w.compare(osd) < 0 }) {
 			continue
 		}
 		copy(next.osds[row*size:], osds)
@@ -162,8 +159,4 @@ func (w *weighing) carry(old *table) *table {
 	t := &table{key: old.key}
 	t.rows.Store(next)
 	return t
-}
-
-func (w *weighing) lowered(osd int32) bool {
-	return osd != crush.None && osd >= 0 && int(osd) < len(w.lower) && w.lower[osd]
 }
