@@ -166,8 +166,7 @@ type FSID [16]byte
 
 // String is the usual form, with dashes.
 func (f FSID) String() string {
-	h := hex.EncodeToString(f[:])
-	return fmt.Sprintf("%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", f[:4], f[4:6], f[6:8], f[8:10], f[10:])
 }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -104,12 +104,8 @@ func (m *Map) Do(w *Work, number int, x uint32, key int64, weights []uint32, out
 	w.m, w.x, w.weights, w.t, w.set = m, x, weights, m.tunables, -1
 	w.budget, w.permutedBucket = m.budget, 0
 	w.tries, w.leafTries = int(w.t.totalTries)+1, 0
-	if len(m.sets) > 0 {
-		set, ok := m.sets[key]
-		if !ok {
-			set, ok = m.sets[-1]
-		}
-		if ok {
+	for _, k := range [2]int64{-1, key} {
+		if set, ok := m.sets[k]; ok {
 			w.set = set
 		}
 	}

@@ -100,9 +100,6 @@ func (m *Machine) try(o *Op) {
 		m.send(o)
 		return
 	}
-	if m.held == nil {
-		m.held = map[osdop.Object]bool{}
-	}
 	m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 }
 

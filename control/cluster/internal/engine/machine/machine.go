@@ -102,7 +102,7 @@ type Action struct {
 // New makes the machine of an OSD, or of Nobody, which has cur by now; nil: there is no map yet. All machines
 // of a client have ids in common.
 func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
-	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}}
+	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}, held: map[osdop.Object]bool{}}
 }
 
 // Take returns the actions since the last Take. They are valid until the next.
