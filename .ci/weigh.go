@@ -28,12 +28,12 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82035,
-	"lines of the library":                66075,
-	"lines of bench":                      8000,
-	"lines of cmd":                        7970,
-	"lines of tests":                      78890,
-	"root of control, lines":              3430,
+	"lines without tests":                 82000,
+	"lines of the library":                66065,
+	"lines of bench":                      7995,
+	"lines of cmd":                        7950,
+	"lines of tests":                      79330,
+	"root of control, lines":              3425,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
