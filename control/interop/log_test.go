@@ -17,7 +17,7 @@ var (
 	isWrong   = regexp.MustCompile(`(?i)\bbad\b|fail|mismatch|unexpected|malformed|unable|wrong|invalid|unsupported|abort|corrupt|refus|reject|denied|missing|truncated|exception|\bnot (us|me|match|valid|allowed|support)|is trying to reach`)
 	// Lines about the end of a connection: a client ends its connections, and may come
 	// again before the daemon has noticed.
-	isEnd = regexp.MustCompile(`process reconnect failed to |read_until read failed|read peer banner (payload |and addr )?failed|read (ack|banner|connect|keeplive|message) [a-z ]+ failed|write [a-z ]+ (banner|reply) failed|write [\w ]+ write failed r=-(32|104) |read frame [a-z ]+ failed r=-1\s|send [a-z ]+ failed|fault on lossy channel, failing|replacing on lossy channel, failing existing|send_message inline write is denied, reschedule|handle_message read tag failed|handle_message_footer aborted = 0`)
+	isEnd = regexp.MustCompile(`process reconnect failed to |read_until read failed|read peer banner (payload |and addr )?failed|read (ack|banner|connect|keeplive|message) [a-z ]+ failed|write [a-z ]+ (banner|reply) failed|write [\w ]+ write failed r=-(32|104) |read frame [a-z ]+ failed r=-1\s|send [a-z ]+ failed|failed to send in_seq|fault on lossy channel, failing|replacing on lossy channel, failing existing|send_message inline write is denied, reschedule|handle_message read tag failed|handle_message_footer aborted = 0`)
 	// Lines that are not about our peers: two messengers of one process have one name, keys are of
 	// the type that the cluster was made with, and a daemon that starts has no commands yet for those who wait for it; a busy
 	// one writes that late.
@@ -132,6 +132,7 @@ func TestComplaintsAreToldFromEnds(t *testing.T) {
 		"-1 asok(0x5) AdminSocket: request '[{\"prefix\":\"mon_status\"}]' not defined":                                                             false,
 		" 1 --1- v1:127.0.0.1:1/0 >> v1:127.0.0.1:2/0 conn(0x5 :-1 s=CONNECTING_SEND_CONNECT_MSG).handle_connect_reply_1 read connect reply failed": false,
 		" 1 --1- [v2:127.0.0.1:1/0] >>  conn(0x5 :1 s=ACCEPTING). write server banner failed":                                                       false,
+		"10 --1- v2:127.0.0.1:1/0 >> v1:127.0.0.1:2/0 conn(0x5 :-1 s=CONNECTING_SEND_CONNECT_MSG).handle_in_seq_write failed to send in_seq ":       false,
 		" 1 --1- v2:127.0.0.1:1/0 >> v1:127.0.0.1:2/0 conn(0x5 :-1 s=READ_MESSAGE_HEADER).handle_message_header read message header failed":         false,
 		"-1 log_channel(cluster) log [ERR] : Health check failed: no active mgr":                                                                    true,
 		" 0 --2- v2:127.0.0.1:1/0 >> conn(0x5 crc :-1 s=READY).handle_read_frame_preamble_main bad preamble crc":                                    true,
