@@ -302,20 +302,22 @@ func (l *Listener) takeOff(c *Core) (fd int, err error) {
 // no connection is refused: new connections wait in the kernel's queue meanwhile. On a
 // core it fails with ErrOnCore.
 func (l *Listener) Move(to *Core) error {
-	if l.core.Load() == to {
-		return nil
-	}
 	arrived := make(chan error, 1)
 	err := l.withSocket(func(c *Core) error {
-		if l.leaving != nil {
+		switch {
+		case l.leaving != nil:
 			return fmt.Errorf("it is on its way already: %w", unix.EBUSY)
+		case c == to:
+			arrived <- nil
+		default:
+			l.leaving = &departure{to: to, done: func(err error) { arrived <- err }}
+			l.disarm(c)
 		}
-		l.leaving = &departure{to: to, done: func(err error) { arrived <- err }}
-		l.disarm(c)
 		return nil
 	})
 	if err == nil {
 		err = <-arrived
+		_ = l.call(func(*Core) error { return nil }) // the old core may not have stored the new owner yet
 	}
 	if err != nil {
 		return fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
