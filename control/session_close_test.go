@@ -360,7 +360,12 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 						visit(i)
 					}
 					gone()
-					if grown := heapBytes() - before; grown > 1<<20+int64(rounds)*16 {
+					limit, grown := 1<<20+int64(rounds)*16, heapBytes()-before
+					for i := 0; i < 10 && grown > limit; i++ { // a core frees in seconds what a burst has needed
+						time.Sleep(500 * time.Millisecond)
+						grown = heapBytes() - before
+					}
+					if grown > limit {
 						t.Errorf("%d bytes more after %d peers", grown, rounds)
 					}
 					if c := conn.State(); c != control.StateReady {

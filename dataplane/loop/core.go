@@ -71,9 +71,9 @@ type Core struct {
 	turnFrom    uint64    // stats.FramesIn when the turn began to receive
 	timers      timers
 	pool        pool
-	trimmer     Timer // while the pool holds more than it may keep for ever
+	trimmer     Timer // while the pool or the list of vecs holds more than it may keep for ever
 	hot         *uring.Memory
-	vecs        []*uring.Vec
+	vecs        vecList
 	locals      []local // of framers
 	started     bool    // Config.Started has run: Config.Ended is due
 	spin        time.Duration
@@ -149,7 +149,8 @@ func (c *Core) open() error {
 	c.reads.core, c.reads.press.Fire = c, c.reads.ask
 	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
-		if c.pool.trim() {
+		pool, vecs := c.pool.trim(), c.vecs.trim()
+		if pool || vecs {
 			c.timers.arm(&c.trimmer, now+trimEvery)
 		}
 	}
@@ -252,7 +253,7 @@ func (c *Core) turn(block bool) error {
 	c.serveReadable()
 	c.finishFiles()
 	c.takeReturned()
-	if c.pool.kept > c.pool.keep && !c.trimmer.Armed() {
+	if (c.pool.kept > c.pool.keep || len(c.vecs.free) > spareVecs) && !c.trimmer.Armed() {
 		c.timers.arm(&c.trimmer, c.now+trimEvery)
 	}
 	return nil
@@ -393,21 +394,6 @@ func (c *Core) freeEntry(user uint64) {
 	c.freeSlot = append(c.freeSlot, i)
 }
 
-// vec lends a gather list.
-func (c *Core) vec() (*uring.Vec, error) {
-	if n := len(c.vecs); n > 0 {
-		v := c.vecs[n-1]
-		c.vecs = c.vecs[:n-1]
-		return v, nil
-	}
-	return uring.NewVec(vecEntries)
-}
-
-func (c *Core) putVec(v *uring.Vec) {
-	v.Reset()
-	c.vecs = append(c.vecs, v)
-}
-
 // close ends the core: sockets, driver, memory.
 func (c *Core) close() {
 	c.endAll(ErrStopped)
@@ -434,13 +420,8 @@ func (c *Core) close() {
 			s.tx.release(c)
 		}
 	}
-	for _, v := range c.vecs {
-		if !kept {
-			v.Free()
-		}
-	}
-	c.vecs = nil
 	if !kept {
+		c.vecs.shrink(0)
 		_ = c.hot.Unmap()
 	}
 	c.tid.Store(0) // from here on the goroutine that holds the lock is the owner

@@ -261,7 +261,7 @@ func (op *FileOp) start() (err error) {
 		if err = op.place(); err != nil {
 			return err
 		}
-		if op.vec, err = c.vec(); err != nil {
+		if op.vec, err = c.vecs.get(); err != nil {
 			return err
 		}
 		op.fill()
@@ -281,7 +281,7 @@ func (op *FileOp) start() (err error) {
 
 func (op *FileOp) putVec() {
 	if op.vec != nil {
-		op.file.core.putVec(op.vec)
+		op.file.core.vecs.put(op.vec)
 		op.vec = nil
 	}
 }

@@ -455,7 +455,7 @@ func (s *Socket) writeLink() {
 	if s.writing || len(s.unsent) == 0 {
 		return
 	}
-	v, err := s.core.vec()
+	v, err := s.core.vecs.get()
 	if err != nil {
 		s.Fault(err)
 		return

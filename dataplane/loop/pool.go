@@ -2,6 +2,7 @@ package loop
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -261,4 +262,46 @@ func (p *pool) drain() {
 	}
 	p.chunks = nil
 	p.kept = 0
+}
+
+// vecList keeps the gather lists that no write uses, LIFO. Lists that the load of a period
+// has not needed are freed at its end, but for the spare ones. Owner: the core.
+type vecList struct {
+	free []*uring.Vec
+	idle int // the fewest that were free in this period
+}
+
+// spareVecs is the number of free gather lists that stay for ever.
+const spareVecs = 64
+
+func (l *vecList) get() (*uring.Vec, error) {
+	n := len(l.free) - 1
+	if n < 0 {
+		return uring.NewVec(vecEntries)
+	}
+	v := l.free[n]
+	l.free = l.free[:n]
+	l.idle = min(l.idle, n)
+	return v, nil
+}
+
+func (l *vecList) put(v *uring.Vec) {
+	v.Reset()
+	l.free = append(l.free, v)
+}
+
+// trim ends a period. It returns false if nothing is left to be trimmed later.
+func (l *vecList) trim() (again bool) {
+	l.shrink(max(len(l.free)-l.idle, spareVecs))
+	l.idle = len(l.free)
+	return l.idle > spareVecs
+}
+
+// shrink frees the lists that were not used longest, until at most n are left.
+func (l *vecList) shrink(n int) {
+	drop := max(len(l.free)-n, 0)
+	for _, v := range l.free[:drop] {
+		v.Free()
+	}
+	l.free = slices.Delete(l.free, 0, drop)
 }

@@ -217,3 +217,42 @@ func (g giveBack) Returned(c *Core) {
 		c.TakeBack(b)
 	}
 }
+
+// A burst of writes leaves no memory behind, but for the spare lists; a load that goes on
+// has its lists.
+func TestGatherListsOfABurstAreFreed(t *testing.T) {
+	b := newBed(t, nil)
+	use := func(n int) {
+		var out []*uring.Vec
+		for range n {
+			v, err := b.c.vecs.get()
+			must(t, err)
+			out = append(out, v)
+		}
+		for _, v := range out {
+			b.c.vecs.put(v)
+		}
+	}
+	free := func(want int) {
+		t.Helper()
+		if n := len(b.c.vecs.free); n != want {
+			t.Errorf("%d lists are free, want %d", n, want)
+		}
+	}
+	for range 5 {
+		use(10 * spareVecs)
+		b.after(trimEvery)
+		free(10 * spareVecs)
+	}
+	for range 2 {
+		use(2 * spareVecs)
+		b.after(trimEvery)
+	}
+	free(2 * spareVecs)
+	b.after(trimEvery)
+	b.after(trimEvery)
+	free(spareVecs)
+	if b.c.trimmer.Armed() {
+		t.Error("nothing is left to be freed, and the core wakes up for it")
+	}
+}

@@ -95,13 +95,13 @@ func (w *Write) cut() {
 
 // begin gives the write its list and its slab.
 func (w *Write) begin(c *Core) error {
-	vec, err := c.vec()
+	vec, err := c.vecs.get()
 	if err != nil {
 		return err
 	}
 	slab, err := c.pool.get(SlabBytes)
 	if err != nil {
-		c.putVec(vec)
+		c.vecs.put(vec)
 		return err
 	}
 	w.core, w.vec, w.slab = c, vec, slab
@@ -112,7 +112,7 @@ func (w *Write) begin(c *Core) error {
 // release gives back the memory of the write.
 func (w *Write) release(c *Core) {
 	if w.vec != nil {
-		c.putVec(w.vec)
+		c.vecs.put(w.vec)
 		w.vec = nil
 	}
 	if w.slab != nil {
