@@ -23,7 +23,7 @@ func (c *runLength) Compress(dst, src []byte) ([]byte, error) {
 		return dst, nil
 	}
 	if c.fail != 0 && src[0] == c.fail {
-		return nil, errRunLength
+		return append(dst, 0), errRunLength
 	}
 	for len(src) > 0 {
 		n := 1
@@ -162,6 +162,21 @@ func TestDecompressionIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What one large frame has needed is not kept for the next one.
+func TestLargeBuffersAreNotKept(t *testing.T) {
+	e, d := modes[1].encoder(t), modes[1].decoder(t)
+	e.Compress(&runLength{}, 0)
+	for _, size := range []int{1000, keepScratch} {
+		wire, err := e.AppendFrame(nil, TagMessage, pattern(size, 1))
+		must(t, err)
+		_, _, err = decode(d, wire, true)
+		must(t, err)
+		if (d.early.scratch == nil) != (size == keepScratch) || e.packed == nil || cap(e.packed) > keepPacked {
+			t.Errorf("%d bytes: kept %d and %d", size, cap(d.early.scratch), cap(e.packed))
+		}
+	}
 }
 
 // Matrix: FR-33

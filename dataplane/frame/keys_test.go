@@ -109,6 +109,7 @@ func TestWipe(t *testing.T) {
 				t.Fatal("the chain was not used")
 			}
 		}
+		must(t, decodeErr(d, wire))
 		e.packed = []byte("plain")
 		plain := [][]byte{e.packed}
 		if d.early != nil {
