@@ -97,7 +97,7 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
 	h.tap = opt.Tap
-	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer gets no more bytes
+	if h.dropped.Load() { // Close follows, or came before: the peer gets no more bytes
 		h.tellTap(ErrDropped)
 		if s != nil {
 			s.Fault(ErrDropped)

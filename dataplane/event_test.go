@@ -76,7 +76,8 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 		{"peer forgot everything", func(h *Handler) { h.ResetPeerState() }, span(1, 5), span(3, 7), 0},
 		{"partial reset", func(h *Handler) { h.ResetSession(false); h.RequeueSent() }, span(3, 7), span(3, 7), 0},
 		{"full reset", func(h *Handler) { h.ResetSession(true) }, nil, nil, 0},
-		{"twice", func(h *Handler) { h.RequeueSentUpTo(2); h.RequeueSentUpTo(2) }, span(3, 7), span(3, 7), 3},
+		{"twice, and more received then", func(h *Handler) { h.RequeueSentUpTo(2); h.RequeueSentUpTo(4) }, span(3, 7), span(3, 7), 3},
+		{"peer forgot everything but its number", func(h *Handler) { h.ResetPeerState(); h.RequeueSentUpTo(4) }, span(5, 9), span(3, 7), 0},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			c := newBed(t, nil).conn(OpenOptions{})
@@ -267,14 +268,17 @@ func (e endsTap) ended() error {
 }
 
 func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, wireModes[3])
 	c.h.Close(nil)
 	l, f := c.link()
-	tap := make(endsTap, 8)
-	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
+	tap, codec := make(endsTap, 8), c.peer.ours()
+	c.h.Open(l, OpenOptions{Codec: codec, Tap: tap})
 	c.settle()
 	if why := tap.ended(); !errors.Is(why, ErrDropped) {
 		t.Errorf("the tap has heard of the end: %v", why)
+	}
+	if _, err := codec.enc.AppendFrame(nil, tagAck, make([]byte, 8)); !errors.Is(err, frame.ErrKeys) || c.h.state != stateDrop {
+		t.Errorf("keys: %v, state %v", err, c.h.state)
 	}
 	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
 		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
