@@ -206,14 +206,6 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 	}
 }
 
-func TestOpenOfALostLinkIsAFault(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.h.Delay(false, nil)
-	if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
-		t.Errorf("fault %v, the tap has heard of the end: %v", c.own.fault(), why)
-	}
-}
-
 // openLost gives the handler a socket that is lost already, and returns the end that its tap has heard of.
 func (c *conn) openLost() error {
 	c.t.Helper()
@@ -242,7 +234,9 @@ func TestAFaultIsUsefulOnceForWhatCameBefore(t *testing.T) {
 		c := newBed(t, nil).conn(OpenOptions{})
 		c.arrive(c.peer.message(1, 0, &Message{}))
 		lose(c)
-		_ = c.openLost()
+		if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
+			t.Errorf("%s: fault %v, the tap has heard of the end: %v", name, c.own.fault(), why)
+		}
 		if n := len(c.own.snapshots); n != 2 || !c.own.snapshots[0].Useful || c.own.snapshots[1].Useful {
 			t.Errorf("%s: %d faults, %+v", name, n, c.own.snapshots)
 		}

@@ -203,14 +203,3 @@ func TestCorruptCompressedSegments(t *testing.T) {
 		}
 	})
 }
-
-func TestAbortedCompressedFrameIsNotDecompressed(t *testing.T) {
-	f := newRefFrame(Rev1, TagMessage, []byte{1}, []byte{2})
-	f.flags, f.late = 1, 1
-	d := looseDecoder(Rev1, DefaultLimits())
-	d.Decompress(&runLength{})
-	got, _, err := decode(d, f.wire(Rev1, nil), false)
-	if err != nil || !got.Aborted {
-		t.Fatalf("aborted %v, error %v", got.Aborted, err)
-	}
-}
