@@ -226,8 +226,8 @@ func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 		if to != c {
 			to.AddLoad(1)
 		}
+		to.Expect(-1) // before the hop, which wakes the core: it may wait for this to end
 		h.hop(c, to, ev, nil, done)
-		to.Expect(-1)
 	})
 }
 
