@@ -317,8 +317,8 @@ func (w *world) judgeServer(before Sample) {
 	w.t.Logf("server: before %+v\nbehind %+v", before, now)
 }
 
-// The memory that the server may have more at the end than before, in bytes: the small buffers
-// of a core stay at their high-water mark, and the collector keeps pages for later.
+// The memory that the server may have more at the end than before, in bytes: a core keeps 4 MiB
+// of small buffers, and the collector keeps pages for later.
 const (
 	lockedSlack   = 4 << 20
 	residentSlack = 64 << 20
