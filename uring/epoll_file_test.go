@@ -145,7 +145,12 @@ func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 	}
 	b.ask(1, KindWrite, 0, false)
 	b.ask(0, KindRead, 0, false) // reads do not exclude each other
+	b.d.states[b.files[0].FD()].refused = [2]bool{}
+	calls := b.d.Stats().Syscalls
 	b.ask(0, KindWrite, 0, true) // nor do the waits for durability
+	if b.d.Stats().Syscalls != calls {
+		t.Error("the page cache is asked to end a write that waits for durability")
+	}
 	lengths, runs := b.runs()
 	if !slices.Equal(lengths, []int{maxRun, 1, 1, 1}) {
 		t.Fatalf("runs of %v, want %d, 1, 1, 1", lengths, maxRun)
@@ -254,7 +259,7 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 }
 
 // A request that AIO has, or a thread has begun with, is the kernel's, with its memory: it is asked
-// for once, and a Cancel does not end it.
+// for once, and a Cancel does not end it. A Cancel before that does.
 func TestARequestThatTheKernelHasEndsWithItsAnswer(t *testing.T) {
 	drv, err := openEpoll(Config{}, "")
 	must(t, err)
@@ -270,6 +275,12 @@ func TestARequestThatTheKernelHasEndsWithItsAnswer(t *testing.T) {
 			t.Skip("no direct I/O, or no Linux AIO")
 		}
 		r := FileRequest{Kind: KindSync, User: 1}
+		parked, err := d.AskFile(f, r)
+		must(t, err)
+		d.Cancel(parked)
+		if got, err := d.Wait(0); err != nil || len(got) != 1 || got[0].Op != parked || d.disk.aio.busy != 0 {
+			t.Errorf("cancelled before it was asked for: %+v, %v", got, err)
+		}
 		if !write { // AIO refuses it, and a thread has it
 			d.disk.pool.limit = 0
 			v, err := NewVec(1)
