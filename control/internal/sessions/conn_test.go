@@ -47,6 +47,9 @@ func TestListeningInVainSaysWhy(t *testing.T) {
 	if !errors.Is(err, ErrShutdown) {
 		t.Errorf("got %v", err)
 	}
+	if _, _, err = m.swap(&endpoints{}, m.listeners.Taken(), 1); !errors.Is(err, ErrShutdown) {
+		t.Errorf("a rebind that sees the listeners taken: %v", err)
+	}
 }
 
 // RL-01: there are as many of these as connections; it fits a size of the allocator.
