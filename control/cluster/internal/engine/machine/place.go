@@ -48,7 +48,7 @@ type target struct {
 	groups  uint32
 	forced  uint32 // the epoch that had it sent again
 	full    bool   // the cluster, or the pool where it goes
-	// Of watches, for which each new interval counts.
+	// Of watches and of reads from replicas, for which each new interval counts.
 	peering osdmap.Peering
 	flags   uint32
 }
@@ -112,11 +112,11 @@ func fingerprint(set []int32) uint64 {
 	return h | 1
 }
 
-// moves says that an operation which was sent to t must be sent again to u.
+// moves says that an operation which was sent to t must be sent again to u. A primary drops those from before it
+// was the primary, a replica those from before the interval.
 func (t *target) moves(u *target) bool {
 	return t.PG != u.PG || t.osd != u.osd || t.Primary != u.Primary || t.index != u.index || t.Shard != u.Shard ||
-		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.acting != u.acting ||
-		t.forced != u.forced || t.splits(u)
+		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.renews(u) || t.forced != u.forced || t.splits(u)
 }
 
 // splits says that the group is split or merged.
@@ -131,7 +131,9 @@ func (t *target) splits(u *target) bool {
 }
 
 // begins says that u is another interval of the group: watches must be registered again.
-func (t *target) begins(u *target) bool {
-	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary ||
-		t.peering != u.peering || t.flags != u.flags
+func (t *target) begins(u *target) bool { return t.moves(u) || t.renews(u) }
+
+// renews says that u is another interval, though a primary goes on with its operations.
+func (t *target) renews(u *target) bool {
+	return t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary || t.peering != u.peering || t.flags != u.flags
 }

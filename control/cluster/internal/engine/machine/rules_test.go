@@ -226,8 +226,8 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	}
 }
 
-// Operations are sent again where their group, its primary or the place of that is another one; watches are registered in each
-// new interval.
+// Operations are sent again where their group, its primary or the place of that is another one; reads from replicas are in each new
+// interval, and watches are registered.
 func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
 	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1, acting: 5, up: 5}}
 	for name, c := range map[string]struct {
@@ -249,6 +249,7 @@ func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
 		"others merge":       {func(t *target) { t.groups = 7 }, false, false},
 		"replicas":           {func(t *target) { t.acting = 6 }, false, true},
 		"its replica":        {func(t *target) { t.acting, t.replica = 6, true }, true, true},
+		"a replica's OSDs":   {func(t *target) { t.up, t.replica = 6, true }, true, true},
 		"OSDs to be":         {func(t *target) { t.up = 6 }, false, true},
 		"their primary":      {func(t *target) { t.UpPrimary = 2 }, false, true},
 		"size":               {func(t *target) { t.peering.Size = 2 }, false, true},
