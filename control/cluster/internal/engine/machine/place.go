@@ -40,7 +40,7 @@ func (p *Place) Sets(acting, up []int32, pick int, distances func() map[int32]in
 // target is the place of an operation, by the newest map.
 type target struct {
 	exists bool
-	pool   uint64       // flags of the pool that was named
+	pool   uint64       // flags of the pool that was named; PoolEIO also of the one where it goes
 	object osdop.Object // in the pool where it goes, which may be a cache
 	Place
 	osd     int32 // that gets it; negative: none
@@ -81,6 +81,7 @@ func locate(cur Map, o *Op) target {
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
 	t.full = cur.Flags()&osdmap.Full != 0 || pool.Flags&osdmap.PoolFull != 0
+	t.pool |= pool.Flags & osdmap.PoolEIO
 	t.osd = t.Primary
 	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
 		t.osd, t.replica = t.Replica, true

@@ -203,16 +203,17 @@ func TestAReadThatAReplicaRefusesGoesToThePrimary(t *testing.T) {
 	}
 }
 
-// Reads and writes go to the caches of the pool that they name, unless they ignore them. An OSD drops what has no room there.
+// Reads and writes go to the caches of the pool that they name, unless they ignore them. An OSD drops what has no room there, and all
+// where the cache is to fail.
 func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	r := newRig(t)
 	r.next(func(f *fakeMap) {
 		p := f.pools[pool1]
+		p.Flags = osdmap.PoolEIO
 		f.pools[2] = p
 		p.Flags = osdmap.PoolFull
 		f.pools[3] = p
-		p = f.pools[2]
-		p.ReadTier, p.WriteTier = 2, 3
+		p.Flags, p.ReadTier, p.WriteTier = 0, 2, 3
 		f.pools[pool1] = p
 	})
 	for flags, pool := range map[uint32]int64{
@@ -222,6 +223,9 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 		o.Flags = flags
 		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
+		}
+		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) {
+			t.Errorf("flags %#x: %+v", flags, a)
 		}
 	}
 }
