@@ -134,6 +134,9 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 	}
 	r.up()
 	r.ended(r.next(func(f *fakeMap) { delete(f.pools, 7) }), late, syscall.ENOENT)
+	if find(r.submit(o), Newest) == nil {
+		t.Error("an operation that is used again does not ask again")
+	}
 }
 
 func TestAPoolOfErrorsFailsAtOnce(t *testing.T) {
@@ -183,6 +186,9 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 		a = r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}})
 	}
 	r.ended(a, o, syscall.ELOOP)
+	if r.submit(o); find(r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}}), Send) == nil {
+		t.Error("one that is used again has its redirects left")
+	}
 }
 
 // A replica that cannot answer says EAGAIN: then the primary is asked, as in a pool whose OSDs have parts of the object.
@@ -380,7 +386,8 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		change := func(flags uint32, pool uint64) []Action {
 			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
 		}
-		before, o := &Op{Object: first.Object, Flags: c.op}, &Op{Object: first.Object, Flags: c.op}
+		before, o := &Op{Object: first.Object, Flags: c.op}, first // which is used again
+		o.Flags = c.op
 		r.submit(before)
 		if sent := find(change(c.flags, c.pool), Send) != nil; sent != c.again {
 			t.Errorf("%+v: what was sent before is sent again: %v", c, sent)
@@ -392,10 +399,11 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		}
 		if c.want == WaitFull || c.want == WaitPoolFull || c.want == WaitQuota {
 			for flags, want := range map[uint32]Wait{read: WaitReply, read | osdop.RWOrdered: WaitBehind} {
-				behind := &Op{Object: first.Object, Flags: flags}
+				behind, other := &Op{Object: first.Object, Flags: flags}, &Op{Object: osdop.Object{Pool: pool1, Name: "b"}, Flags: flags}
 				r.submit(behind)
-				if w, _, _ := behind.Status(); w != want {
-					t.Errorf("%+v: a read with flags %#x behind it waits for %q", c, flags, w)
+				r.submit(other)
+				if w, _, _ := behind.Status(); w != want || !other.sent {
+					t.Errorf("%+v: a read with flags %#x behind it waits for %q; one of another object is sent: %v", c, flags, w, other.sent)
 				}
 			}
 		}
@@ -429,9 +437,10 @@ func TestABackoffHoldsItsRangeAndNoMore(t *testing.T) {
 		if err := r.m.Backoff(o.Session, b); err != nil {
 			t.Fatal(err)
 		}
-		ack := find(r.take(), Ack)
-		if w, _, _ := o.Status(); ack == nil || ack.Backoff.What != osdop.AckBlock || ack.Backoff.ID != 7 || (w == WaitBackoff) != c.holds {
-			t.Errorf("%+v from %+v to %+v: it waits for %q; answer %+v", c.of.PG, c.begin, c.end, w, ack)
+		all := r.take()
+		ack := find(all, Ack)
+		if w, _, _ := o.Status(); ack == nil || ack.Backoff.What != osdop.AckBlock || ack.Backoff.ID != 7 || ack.Backoff.Epoch != r.f.epoch || len(all) != 1 || (w == WaitBackoff) != c.holds {
+			t.Errorf("%+v from %+v to %+v: it waits for %q; %+v, answer %+v", c.of.PG, c.begin, c.end, w, all, ack)
 		}
 		free := *b
 		free.What = osdop.Unblock
@@ -462,7 +471,8 @@ func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
 	r.m.Cancel(o)
 	Aim(r.cur, o)
 	r.of(1).Submit(o)
-	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody {
+	r.of(1).Cancel(&Op{}) // which is over
+	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody || !r.of(1).Moves() {
 		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
 }

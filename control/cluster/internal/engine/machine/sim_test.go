@@ -311,6 +311,9 @@ func (c *cluster) send(m *Machine, o *Op) {
 	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.Session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
 		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.TID, o.Session.OSD, set, cur.near)
 	}
+	if o.TID > c.f.ids.tids.Load() {
+		c.failf("operation %d has a number that was not given", o.TID)
+	}
 	if c.conns[o.Session] == 0 || o.Session.OSD != m.osd {
 		c.failf("operation %d is sent without a connection", o.TID)
 	}

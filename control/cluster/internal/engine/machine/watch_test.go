@@ -98,7 +98,7 @@ func TestAWatchGoesWhereItsObjectGoes(t *testing.T) {
 			home = c.acting[0]
 		}
 		for _, m := range r.all {
-			if (len(m.watches) > 0) != (m.osd == home) || m.First() != nil && m.osd != home {
+			if want := map[bool]int{true: 1}[m.osd == home]; len(m.watches) != want || m.First() != nil && m.osd != home {
 				t.Errorf("step %d: osd.%d has %d watches", i, m.osd, len(m.watches))
 			}
 		}
