@@ -46,7 +46,7 @@ type target struct {
 	osd     int32 // that gets it; negative: none
 	replica bool
 	groups  uint32
-	forced  uint32 // the epoch that had it sent again
+	forced  uint32 // the newest epoch that has everything sent again
 	full    bool   // the cluster, or the pool where it goes
 	// Of watches and of reads from replicas, for which each new interval counts.
 	peering osdmap.Peering
@@ -69,7 +69,7 @@ func locate(cur Map, o *Op) target {
 	if base == nil {
 		return nowhere
 	}
-	t := target{exists: true, pool: base.Flags, object: o.target, forced: o.at.forced}
+	t := target{exists: true, pool: base.Flags, object: o.target, forced: base.Resend}
 	pool, write := base, o.flags&osdop.FlagWrite != 0
 	tier := func(id int64, applies bool) { // where it goes in place of the pool, if there is one
 		if p := cur.Pool(id); applies && id >= 0 && p != nil && o.flags&osdop.IgnoreOverlay == 0 {
@@ -83,14 +83,11 @@ func locate(cur Map, o *Op) target {
 	t.full = cur.Flags()&osdmap.Full != 0 || pool.Flags&osdmap.PoolFull != 0
 	t.pool |= pool.Flags & osdmap.PoolEIO
 	t.osd = t.Primary
-	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
+	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 {
 		t.osd, t.replica = t.Replica, true
 	}
-	if t.osd < 0 || cur.Addr(t.osd).IsBlank() {
+	if cur.Addr(t.osd).IsBlank() {
 		t.osd = Nobody
-	}
-	if base.Resend == cur.Epoch() {
-		t.forced = base.Resend
 	}
 	return t
 }

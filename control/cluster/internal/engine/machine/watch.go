@@ -150,7 +150,6 @@ func (m *Machine) moveWatches(skipped bool) {
 			continue
 		}
 		probe := Op{target: w.Object, flags: w.Reg.Flags}
-		probe.at.forced = w.at.forced
 		t := locate(m.cur, &probe)
 		switch {
 		case !t.exists && w.Reg.Active: // it waits for the pool
