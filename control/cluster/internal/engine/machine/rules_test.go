@@ -119,7 +119,7 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 		t.Errorf("%+v: an answer ended a question that was asked later", all)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
-	if a := r.take(); find(a, Ask) == nil || !late.Active {
+	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active {
 		t.Errorf("%+v, want maps", a)
 	}
 	r.up()
@@ -189,22 +189,33 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 	if r.submit(o); find(r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}}), Send) == nil {
 		t.Error("one that is used again has its redirects left")
 	}
+	if find(r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: 7}}), Newest) == nil || r.m.First() != nil {
+		t.Error("a pool that no map has is not asked for")
+	}
 }
 
-// A replica that cannot answer says EAGAIN: then the primary is asked, as in a pool whose OSDs have parts of the object.
+// A replica that cannot answer says EAGAIN: then the primary is asked, as for writes, and in a pool whose OSDs have parts of the object.
 func TestAReadThatAReplicaRefusesGoesToThePrimary(t *testing.T) {
-	for kind, osd := range map[uint8]int32{osdmap.PoolReplicated: 1, 3: 0} {
+	for _, c := range []struct {
+		kind  uint8
+		flags uint32
+		osd   int32
+	}{{osdmap.PoolReplicated, osdop.FlagRead, 1}, {osdmap.PoolReplicated, osdop.FlagWrite, 0}, {3, osdop.FlagRead, 0}} {
 		r := newRig(t)
-		r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Kind = kind; f.pools[pool1] = p })
-		o := &Op{Object: write(pool1).Object, Flags: osdop.FlagRead | osdop.BalanceReads, Pick: 1}
+		r.next(func(f *fakeMap) {
+			p := f.pools[pool1]
+			p.Kind, f.near = c.kind, map[int32]int32{0: 1}
+			f.pools[pool1] = p
+		})
+		o := &Op{Object: write(pool1).Object, Flags: c.flags | osdop.BalanceReads, Pick: 1}
 		r.submit(o)
 		r.up()
-		if o.Session.OSD != osd {
-			t.Fatalf("kind %d: it goes to osd.%d, want osd.%d", kind, o.Session.OSD, osd)
+		if o.Session.OSD != c.osd {
+			t.Fatalf("%+v: it goes to osd.%d", c, o.Session.OSD)
 		}
 		r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)})
 		if r.up(); o.Session.OSD != 0 || !o.sent {
-			t.Errorf("kind %d: it goes to osd.%d then", kind, o.Session.OSD)
+			t.Errorf("%+v: it goes to osd.%d then", c, o.Session.OSD)
 		}
 	}
 }
@@ -230,7 +241,7 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
 		}
-		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) {
+		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) || o.wait == WaitPoolFull {
 			t.Errorf("flags %#x: %+v", flags, a)
 		}
 	}
@@ -239,7 +250,12 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 // Operations are sent again where their group, its primary or the place of that is another one; reads from replicas are in each new
 // interval, and watches are registered.
 func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
-	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1, acting: 5, up: 5}}
+	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1}}
+	sets := func(acting, up []int32) func(t *target) {
+		return func(t *target) { t.Sets(acting, up, 0, nil) }
+	}
+	old, other := []int32{1, 2}, []int32{1, 3}
+	sets(old, old)(&base)
 	for name, c := range map[string]struct {
 		change        func(t *target)
 		moves, begins bool
@@ -249,18 +265,18 @@ func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
 		"group":              {func(t *target) { t.PG.Seed = 2 }, true, true},
 		"OSD":                {func(t *target) { t.osd = 2 }, true, true},
 		"primary":            {func(t *target) { t.Primary = 2 }, true, true},
-		"its index":          {func(t *target) { t.index = 1 }, true, true},
+		"its index":          {sets([]int32{2, 1}, old), true, true},
 		"its shard":          {func(t *target) { t.Shard = 1 }, true, true},
-		"nobody serves it":   {func(t *target) { t.acting = 0 }, true, true},
+		"nobody serves it":   {sets(nil, old), true, true},
 		"forced":             {func(t *target) { t.forced = 9 }, true, true},
 		"it splits":          {func(t *target) { t.groups = 16 }, true, true},
 		"another one splits": {func(t *target) { t.groups = 9 }, false, false},
 		"it gets another":    {func(t *target) { t.groups = 4 }, true, true},
 		"others merge":       {func(t *target) { t.groups = 7 }, false, false},
-		"replicas":           {func(t *target) { t.acting = 6 }, false, true},
-		"its replica":        {func(t *target) { t.acting, t.replica = 6, true }, true, true},
-		"a replica's OSDs":   {func(t *target) { t.up, t.replica = 6, true }, true, true},
-		"OSDs to be":         {func(t *target) { t.up = 6 }, false, true},
+		"replicas":           {sets(other, old), false, true},
+		"its replica":        {func(t *target) { sets(other, old)(t); t.replica = true }, true, true},
+		"a replica's OSDs":   {func(t *target) { sets(old, other)(t); t.replica = true }, true, true},
+		"OSDs to be":         {sets(old, other), false, true},
 		"their primary":      {func(t *target) { t.UpPrimary = 2 }, false, true},
 		"size":               {func(t *target) { t.peering.Size = 2 }, false, true},
 		"flags of the map":   {func(t *target) { t.flags = 1 << 15 }, false, true},
@@ -342,6 +358,15 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 		r.tick()
 	}
 	t.Error("it waits on")
+}
+
+// A group can have a primary that is down, by an exception of the map. Nobody serves it.
+func TestAnOSDThatIsDownGetsNothing(t *testing.T) {
+	r, o := newSent(t)
+	r.next(func(f *fakeMap) { delete(f.addrs, 0) })
+	if w, _, osd := o.Status(); w != WaitPrimary || osd != Nobody || r.of(Nobody).First() != o {
+		t.Errorf("it waits for %q on osd.%d", w, osd)
+	}
 }
 
 // A map can want everything to be sent again, and one behind a gap does, as nobody knows what was in between: each once.
