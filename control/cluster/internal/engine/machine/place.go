@@ -117,15 +117,9 @@ func (t *target) moves(u *target) bool {
 		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.renews(u) || t.forced != u.forced || t.splits(u)
 }
 
-// splits says that the group is split or merged.
+// splits says that the group, which is the same, is split, or that others are merged into it.
 func (t *target) splits(u *target) bool {
-	switch {
-	case t.groups == u.groups || t.PG.Pool != u.PG.Pool:
-		return false
-	case t.groups < u.groups:
-		return osdmap.Splits(t.PG.Seed, t.groups, u.groups)
-	}
-	return osdmap.Splits(u.PG.Seed, u.groups, t.groups)
+	return t.groups != u.groups && osdmap.Splits(t.PG.Seed, min(t.groups, u.groups), max(t.groups, u.groups))
 }
 
 // begins says that u is another interval of the group: watches must be registered again.

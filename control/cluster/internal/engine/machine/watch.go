@@ -133,8 +133,6 @@ func (m *Machine) served(o *Op, err error) {
 			err = syscall.ENOTCONN
 		}
 		m.Lose(w, err)
-	case o.purpose == pinging:
-		w.Confirmed = w.pinged
 	case o.purpose != notifying:
 		if !w.registered {
 			m.do(Action{What: Tell, Watch: w})
