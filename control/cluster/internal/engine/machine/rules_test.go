@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"syscall"
 	"testing"
@@ -154,9 +155,15 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 	if r.m.Find(s, o.TID) != o {
 		t.Error("an answer that is there already counts while the operation is not sent again")
 	}
-	if a := find(r.tick(), Dial); a == nil || a.Session != s {
-		t.Error("it is not dialled again")
+	dialled := func(when string, want bool, all []Action) {
+		t.Helper()
+		if a := find(all, Dial); (a != nil) != want || want && a.Session != s {
+			t.Errorf("%s: %+v", when, all)
+		}
 	}
+	dialled("after a brief session", false, r.take())
+	dialled("at the tick", true, r.tick())
+	dialled("while that is under way", false, r.tick())
 	if a := find(r.up(), Send); a == nil || a.Op != o || o.Attempt != 1 {
 		t.Error("it is not sent again")
 	}
@@ -167,6 +174,17 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 		t.Errorf("%+v for an earlier attempt", a)
 	}
 	r.ended(r.reply(o, osdop.Reply{Attempt: 1, Result: -int32(syscall.ENOENT)}), o, syscall.ENOENT)
+	for range restlessness / time.Second {
+		r.tick()
+	}
+	r.m.Lost(s, errors.New("cut"))
+	dialled("after a long session", true, r.take())
+	r.m.Lost(s, errors.New("cut"))
+	dialled("after one that did not come up", false, r.take())
+	r.submit(o)
+	if find(r.tick(), Dial) == nil || find(r.up(), Send) == nil {
+		t.Error("an operation that is used again is not sent")
+	}
 }
 
 func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
@@ -274,6 +292,7 @@ func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
 		"it gets another":    {func(t *target) { t.groups = 4 }, true, true},
 		"others merge":       {func(t *target) { t.groups = 7 }, false, false},
 		"replicas":           {sets(other, old), false, true},
+		"to a replica":       {func(t *target) { t.replica = true }, false, false},
 		"its replica":        {func(t *target) { sets(other, old)(t); t.replica = true }, true, true},
 		"a replica's OSDs":   {func(t *target) { sets(old, other)(t); t.replica = true }, true, true},
 		"OSDs to be":         {sets(old, other), false, true},
@@ -305,6 +324,22 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 	if find(r.tick(), Send) == nil {
 		t.Error("it does not go on")
 	}
+	for range maxBounced {
+		r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)})
+		r.tick()
+	}
+	r.ended(r.reply(o, osdop.Reply{}), o, nil)
+}
+
+// It is not another attempt.
+func TestAnOperationThatFindsTheQueueFullIsSentWhenThereIsRoom(t *testing.T) {
+	r, o := newSent(t)
+	if r.m.Stalled(o); o.wait != WaitQueue || o.Attempt != -1 {
+		t.Errorf("it waits for %q, attempt %d", o.wait, o.Attempt)
+	}
+	if r.m.Room(o.Session); find(r.take(), Send) == nil || o.Attempt != 0 {
+		t.Errorf("attempt %d", o.Attempt)
+	}
 }
 
 // Somebody may have missed a map, or that a connection is dead: both are looked after where something waits, and else cost nothing.
@@ -322,11 +357,14 @@ func TestMapsAndConnectionsAreLookedAfterWhereSomethingWaits(t *testing.T) {
 		r, o := newSent(t)
 		r.reply(o, osdop.Reply{})
 		c.begin(r)
-		var ask, ping int64
+		var ask, ping, asks int64
 		for r.n < 14 {
 			all := r.tick()
-			if find(all, Ask) != nil && ask == 0 {
-				ask = r.n
+			if a := find(all, Ask); a != nil {
+				if asks++; asks > 2 || a.Epoch != r.f.epoch+1 {
+					t.Errorf("%s: %d questions, the last for maps from %d on", name, asks, a.Epoch)
+				}
+				ask = cmp.Or(ask, r.n)
 			}
 			if find(all, Ping) != nil && ping == 0 {
 				ping = r.n
@@ -355,7 +393,9 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 			r.ended(a, o, wrong)
 			return
 		}
-		r.tick()
+		if find(r.tick(), Dial) == nil {
+			t.Error("it is not dialled again")
+		}
 	}
 	t.Error("it waits on")
 }
@@ -363,7 +403,9 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 // A group can have a primary that is down, by an exception of the map. Nobody serves it.
 func TestAnOSDThatIsDownGetsNothing(t *testing.T) {
 	r, o := newSent(t)
-	r.next(func(f *fakeMap) { delete(f.addrs, 0) })
+	if a := r.next(func(f *fakeMap) { delete(f.addrs, 0) }); find(a, HangUp) == nil {
+		t.Errorf("%+v: the connection stays", a)
+	}
 	if w, _, osd := o.Status(); w != WaitPrimary || osd != Nobody || r.of(Nobody).First() != o {
 		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
