@@ -39,15 +39,14 @@ const (
 	v1Banner = "ceph v027" + "\x01\x01\x01\x1c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"
 )
 
-// failsInTime runs a command with --timeout, which must fail, and asks ok. On a busy machine
-// 0.2 s may be over too early: then it is not ok, and runs again with more time. The last
-// result is returned if none was ok.
+// failsInTime runs a command with --timeout, which must fail, and asks ok. If it is not, the time may
+// have been over too early: it runs again with more. The last result is returned if none was ok.
 func failsInTime(t *testing.T, ok func(r result, limit string) bool, args ...string) (r result, was bool) {
 	t.Helper()
-	for limit := 200 * time.Millisecond; limit < 20*time.Second && !was; limit *= 4 {
+	was = clitest.InTime(func(limit time.Duration) bool {
 		r = ringmsgr(t, slices.Concat(args[:1], []string{"--timeout", limit.String()}, args[1:])...).want(t, cli.Failed)
-		was = ok(r, limit.String())
-	}
+		return ok(r, limit.String())
+	})
 	return r, was
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -65,12 +66,23 @@ func Run(t testing.TB, dir, command string, args ...string) {
 	}
 }
 
+// InTime calls f with a limit of time for a call that it makes, and again with longer ones until it is
+// true: on a busy machine a short limit may be over before what must come first.
+func InTime(f func(limit time.Duration) bool) bool {
+	for limit := 200 * time.Millisecond; limit < time.Minute; limit *= 4 {
+		if f(limit) {
+			return true
+		}
+	}
+	return false
+}
+
 // AwaitEnd waits until the process of a pidfd has ended.
 func AwaitEnd(t testing.TB, pidfd int) {
 	t.Helper()
 	n, err := 0, error(unix.EINTR)
 	for err == unix.EINTR { // the runtime's own signals interrupt it
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 20_000)
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 60_000)
 	}
 	if err != nil || n != 1 {
 		t.Fatalf("the process is still there: %d, %v", n, err)
