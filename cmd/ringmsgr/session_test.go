@@ -246,7 +246,7 @@ func TestVia(t *testing.T) {
 		t.Errorf("%+v, %d connections through the proxy", p, came.Load())
 	}
 	// The address of the proxy is not that of the server.
-	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "2s", "v2:"+via+"/9").want(t, cli.Failed))
+	f := decode[failure](t, ringmsgr(t, "ping", "--json", "--peer", "osd", "--timeout", "1m", "v2:"+via+"/9").want(t, cli.Failed))
 	if f.Stage == control.StageConnect || came.Load() != 2 {
 		t.Errorf("%+v, %d connections through the proxy", f, came.Load())
 	}
