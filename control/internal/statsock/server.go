@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -134,19 +135,23 @@ func wantsText(c io.Reader) bool {
 func Read(ctx context.Context, path string, into any) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends what is under way
-	if _, err = io.WriteString(c, "json\n"); err == nil {
-		err = json.NewDecoder(io.LimitReader(c, maxSnapshot)).Decode(into)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+	if err == nil {
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends what is under way
+		if _, err = io.WriteString(c, "json\n"); err == nil {
+			err = json.NewDecoder(io.LimitReader(c, maxSnapshot)).Decode(into)
 		}
-		return fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		<-ctx.Done() // a dial has no other limit, and may notice it first
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case c == nil:
+		return err // it has the path
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
