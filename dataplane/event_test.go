@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -394,10 +395,10 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 		}
 		await(t, h.Close)
 		running.Wait()
-		for i := 0; freed.Load() != accepted.Load(); i++ {
+		for begun := time.Now(); freed.Load() != accepted.Load(); {
 			_, err := h.Stats() // lets the core turn
 			must(t, err)
-			if i > 1000 {
+			if time.Since(begun) > patience {
 				t.Fatalf("round %d: %d of %d messages freed", round, freed.Load(), accepted.Load())
 			}
 		}
