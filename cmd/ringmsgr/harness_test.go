@@ -88,14 +88,14 @@ type running struct {
 }
 
 // serve starts "ringmsgr serve" and waits until it is ready. The test's end
-// ends it, and it must exit with status 0.
+// ends it, and it must exit with status 0. It drains for as long as a busy machine may take.
 func serve(t testing.TB, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &clitest.Buffer{}, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, env{strings.NewReader(""), w, s.errs, nil}, append([]string{"serve"}, args...))
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, nil}, append([]string{"serve", "--drain", "1m"}, args...))
 		_ = w.Close()
 		s.status <- status
 	}()
