@@ -85,7 +85,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 			if !ok {
 				t.Errorf("got %s; want stage %s, saying %q", r.stdout, c.stage, c.says)
 			}
-			if withoutStalls(r.stderr) != "" {
+			if clitest.WithoutStalls(r.stderr) != "" {
 				t.Errorf("stderr: %s", r.stderr)
 			}
 		})
@@ -93,7 +93,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 	t.Run("nobody", func(t *testing.T) {
 		refused := "v2:" + msgrtest.ReservePort(t).String()
 		r := ringmsgr(t, "ping", refused).want(t, cli.Failed)
-		if r.stdout != "" || !strings.HasPrefix(r.stderr, "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
+		if r.stdout != "" || !strings.HasPrefix(clitest.WithoutStalls(r.stderr), "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
 			t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
 		}
 		x := ringmsgr(t, "send", "--json", refused).want(t, cli.Failed)

@@ -122,16 +122,10 @@ func (s *running) stop(t testing.TB) (rest string) {
 	return rest
 }
 
-// stallLines are log lines of the watch of the cores. A machine that is busy for a second
-// causes them; a core that really stands still fails the test by its missing work.
-var stallLines = regexp.MustCompile(`(?m)^.*msg="core (stalled|turns again)".*\n`)
-
-func withoutStalls(log string) string { return stallLines.ReplaceAllString(log, "") }
-
 // mustHaveOnly checks that a log has no lines but those that are allowed; nil: none is.
 func mustHaveOnly(t testing.TB, log string, allowed func(line string) bool) {
 	t.Helper()
-	for line := range strings.Lines(withoutStalls(log)) {
+	for line := range strings.Lines(clitest.WithoutStalls(log)) {
 		if allowed == nil || !allowed(line) {
 			t.Errorf("unexpected output: %s", line)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -89,6 +90,13 @@ func AwaitEnd(t testing.TB, pidfd int) {
 	}
 }
 
+// stallLines are log lines of the watch of the cores.
+var stallLines = regexp.MustCompile(`(?m)^.*msg="core (stalled|turns again)".*\n`)
+
+// WithoutStalls is what a program has written, without log lines about cores that stand still. A machine
+// that is busy for a second causes them; a core that really stands still fails the test by its missing work.
+func WithoutStalls(text string) string { return stallLines.ReplaceAllString(text, "") }
+
 // Check calls a program, which returns its exit status, with the words of args. The test fails
 // unless it returns status, and its outputs contain stdout and stderr. With an empty stderr the
 // program must not write there.
@@ -97,11 +105,11 @@ func Check(
 	stdin, args string, status int, stdout, stderr string,
 ) {
 	t.Helper()
-	var out, errs strings.Builder
+	var out, errs Buffer
 	got := p(strings.NewReader(stdin), &out, &errs, strings.Fields(args))
-	if got != status || !strings.Contains(out.String(), stdout) ||
-		!strings.Contains(errs.String(), stderr) || stderr == "" && errs.Len() > 0 {
-		t.Errorf("%s: status %d, %.80q, %q; want %d, %.80q, %q", args, got, out.String(), errs.String(), status, stdout, stderr)
+	said := WithoutStalls(errs.String())
+	if got != status || !strings.Contains(out.String(), stdout) || !strings.Contains(said, stderr) || stderr == "" && said != "" {
+		t.Errorf("%s: status %d, %.80q, %q; want %d, %.80q, %q", args, got, out.String(), said, status, stdout, stderr)
 	}
 }
 
