@@ -194,20 +194,9 @@ func (c *cluster) startOSD(i int) {
 	check(c.t, os.Mkdir(c.file(name), 0o755))
 	common := []string{"--conf", c.file("ceph.conf"), "--id", strconv.Itoa(i), "--keyring", c.file("keyring")}
 	runTool(c.t, "ceph-osd", append(common, "--mkfs", "--osd-uuid", c.osdIDs[i])...)
-	type osdStatus struct{ State string }
-	for tries := 1; ; tries++ {
-		d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
-		err := awaitAnswer(d, "status", 2*patience, func(s osdStatus) bool { return s.State == "active" })
-		if err == nil {
-			c.osds = append(c.osds, d)
-			return
-		}
-		// Its first command may come before the monmap, as that of a tool (see ceph).
-		if tries == 5 || !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "mon_cmd_maybe_osd_create fail: 'wrong fsid'") {
-			c.t.Fatal(err)
-		}
-		c.t.Logf("%s ended as it started, and is started again: wrong fsid", name)
-	}
+	d := startDaemon(c.t, c.dir, name, append([]string{"ceph-osd", "--foreground"}, common...)...)
+	d.awaitOSD(c.t, func(s osdStatus) bool { return s.State == "active" })
+	c.osds = append(c.osds, d)
 }
 
 // conf is the configuration of all daemons and tools of the cluster.
