@@ -270,6 +270,8 @@ func (c *cluster) conf() string {
 	if major(c.t) >= 20 && c.ciphers != "aes256k" {
 		set("mon auth allow insecure key", "true")
 	}
+	// A monitor refuses a pool whose rule it has not tried within five seconds.
+	set("mon osd crush smoke test", "false")
 	// Nobody misses a manager.
 	set("mon mgr mkfs grace", "86400")
 	set("mon mgr inactive grace", "86400")
