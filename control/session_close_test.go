@@ -360,13 +360,11 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 						visit(i)
 					}
 					gone()
-					limit, grown := 1<<20+int64(rounds)*16, heapBytes()-before
-					for i := 0; i < 10 && grown > limit; i++ { // a core frees in seconds what a burst has needed
-						time.Sleep(500 * time.Millisecond)
-						grown = heapBytes() - before
-					}
-					if grown > limit {
-						t.Errorf("%d bytes more after %d peers", grown, rounds)
+					grown := int64(0) // a core frees in seconds what a burst has needed
+					soon, stop := context.WithTimeout(ctx, 10*time.Second)
+					defer stop()
+					if err := msgrtest.Until(soon, func() bool { grown = heapBytes() - before; return grown <= 1<<20+int64(rounds)*16 }); err != nil {
+						t.Errorf("%d bytes more after %d peers: %v", grown, rounds, err)
 					}
 					if c := conn.State(); c != control.StateReady {
 						t.Errorf("the honest connection is %v", c)
