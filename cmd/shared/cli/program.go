@@ -25,12 +25,12 @@ func Main(run func(ctx context.Context, args []string) int) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		ends = append(ends, syscall.SIGHUP)
+		// A terminal that is closed sends two: its shell, and the kernel. The second one would kill
+		// the program while signal.Ignore begins, so it is caught to the end, and not read.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, func() {
-		signal.Ignore(syscall.SIGHUP) // a terminal that is closed sends two: its shell, and the kernel
-		stop()
-	})
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
