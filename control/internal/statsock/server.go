@@ -108,13 +108,13 @@ func (s *Server) serve(c *net.UnixConn) {
 		s.log.Warn("statistics socket", "err", err)
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(patience)) // fails on a closed one only, and so does the read
-	text := wantsText(c)
+	_ = c.SetDeadline(time.Now().Add(patience))                        // fails on a closed one only, and so does the read
+	form, _ := bufio.NewReader(io.LimitReader(c, 16)).ReadString('\n') // or what there is
 	_ = c.SetDeadline(time.Now().Add(deadline))
 	snap, err := s.take()
 	switch {
 	case err != nil:
-	case text:
+	case strings.TrimSpace(form) == "text":
 		err = snap.WriteText(c)
 	default:
 		err = json.NewEncoder(c).Encode(snap)
@@ -122,12 +122,6 @@ func (s *Server) serve(c *net.UnixConn) {
 	if err != nil && s.ctx.Err() == nil {
 		s.log.Info("statistics not delivered", "err", err)
 	}
-}
-
-// wantsText reads the name of the form.
-func wantsText(c io.Reader) bool {
-	line, _ := bufio.NewReader(io.LimitReader(c, 16)).ReadString('\n') // or what there is
-	return strings.TrimSpace(line) == "text"
 }
 
 // Read decodes one snapshot from the socket of another process. ctx ends it.
