@@ -144,7 +144,7 @@ func started(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *co
 	cfg.Plane.Cores = 1
 	m, err := control.New(cfg)
 	clitest.Must(t, err)
-	clitest.AtEnd(t, func() error { return scope.Close(m) })
+	t.Cleanup(func() { clitest.Must(t, scope.Close(m)) })
 	clitest.Must(t, m.Start(chain...))
 	return m
 }
