@@ -126,7 +126,7 @@ func monitor(t *testing.T, server auth.Server, modes []auth.Mode) (addr string) 
 		Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Nonce: new(uint32), Auth: control.Auth{Server: server, Modes: modes}, Plane: loop.Config{Cores: 1},
 	})
 	clitest.Must(t, err)
-	clitest.AtEnd(t, func() error { return scope.Close(m) })
+	t.Cleanup(func() { clitest.Must(t, scope.Close(m)) })
 	clitest.Must(t, m.Start(mon.NewServer(mon.ServerConfig{Map: func() mon.MonMap { return mon.MonMap{Epoch: 1} }})))
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
 	clitest.Must(t, err)

@@ -96,7 +96,7 @@ func Terminal(w io.Writer) (width, height int, ok bool) {
 }
 
 // Run is a whole program, of one command or of several below root: it parses flags, runs the
-// command, prints its error, and returns the exit status. Beside its own commands a program has
+// command, prints its error in one line, and returns the exit status. Beside its own commands a program has
 // version, completion and help.
 //
 // Use of a command names its arguments, for example "get ADDRESS KEY"; the last may be [ONE] or
@@ -109,13 +109,7 @@ func Run(ctx context.Context, root *cobra.Command, stdout, stderr io.Writer, arg
 	if lost := out.err.Load(); lost != nil && err == nil {
 		err = *lost
 	}
-	return Status(stderr, c.CommandPath(), err)
-}
-
-// Status is the exit status of a program, or of a command, that ended with err. It writes the
-// error to stderr, in one line.
-func Status(stderr io.Writer, name string, err error) int {
-	switch {
+	switch name := c.CommandPath(); {
 	case err == nil:
 		return OK
 	case IsUsage(err):

@@ -13,25 +13,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Must ends a test that cannot go on.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// AtEnd calls f at the end of the test, which fails if f does.
-func AtEnd(t testing.TB, f func() error) {
-	t.Helper()
-	t.Cleanup(func() {
-		if err := f(); err != nil {
-			t.Error(err)
-		}
-	})
-}
+var Must = drivertest.Must
 
 // Listen accepts connections up to the end of the test, and returns its address. Each connection has a
 // goroutine, which calls f and then closes it.
@@ -39,7 +26,7 @@ func Listen(t testing.TB, network, at string, f func(c net.Conn)) (addr string) 
 	t.Helper()
 	l, err := net.Listen(network, at)
 	Must(t, err)
-	AtEnd(t, l.Close)
+	t.Cleanup(func() { Must(t, l.Close()) })
 	go func() {
 		for {
 			c, err := l.Accept()
