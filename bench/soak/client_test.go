@@ -209,10 +209,7 @@ func (u *user) open(
 	if through.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{})
-			if err != nil {
-				return nil, err
-			}
-			return detour{d, through}, nil
+			return detour{d, through}, err
 		}
 	}
 	var err error

@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -359,6 +359,5 @@ func median(samples []Sample, of func(Sample) float64) float64 {
 	for _, s := range samples {
 		all = append(all, of(s))
 	}
-	slices.SortFunc(all, cmp.Compare)
-	return all[len(all)/2]
+	return report.Median(all)
 }
