@@ -360,12 +360,10 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 						visit(i)
 					}
 					gone()
-					limit, grown := 1<<20+int64(rounds)*16, heapBytes()-before
-					for i := 0; i < 10 && grown > limit; i++ { // a core frees in seconds what a burst has needed
-						time.Sleep(500 * time.Millisecond)
-						grown = heapBytes() - before
-					}
-					if grown > limit {
+					limit, grown := 1<<20+int64(rounds)*16, int64(0)
+					late, end := context.WithTimeout(ctx, 5*time.Second) // a core frees in seconds what a burst has needed
+					defer end()
+					if msgrtest.Until(late, func() bool { grown = heapBytes() - before; return grown <= limit }) != nil {
 						t.Errorf("%d bytes more after %d peers", grown, rounds)
 					}
 					if c := conn.State(); c != control.StateReady {
