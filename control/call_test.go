@@ -229,6 +229,7 @@ func TestCallsToOurselves(t *testing.T) {
 	go func() { result <- onlyError(call(short, c, typeSilent, "x")) }()
 	cancel()
 	wantError(t, "canceled", <-result, context.Canceled)
+	checkCallError(t, "canceled before", onlyError(call(short, c, typeUpper, "x")), control.ErrNotSent, context.Canceled)
 	r := &control.Request{Message: control.NewMessage(typeSilent, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) { result <- err }}
 	must(t, c.Start(r))
 	c.MarkDown()

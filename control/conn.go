@@ -22,7 +22,6 @@ type Conn struct {
 
 	over     atomic.Bool // no message is dispatched any more
 	draining atomic.Bool
-	paused   atomic.Bool  // by Pause
 	due      atomic.Int64 // replies that Later has promised
 
 	// Its parts: each has a file with its rules.
@@ -211,24 +210,12 @@ func (c *Conn) sendLocal(msg *Message) error {
 // It does not wait.
 func (c *Conn) Pause() {
 	if !c.local {
-		c.paused.Store(true)
 		c.s.Handler().Pause()
 	}
 }
 
 // Resume ends a Pause, or a stop by Config.Diagnostics.Probe. It does not wait.
-func (c *Conn) Resume() {
-	c.paused.Store(false)
-	c.s.Handler().Resume()
-}
+func (c *Conn) Resume() { c.s.Handler().Resume() }
 
 // unhold ends the stop by an injected delay, but no Pause.
-func (c *Conn) unhold() {
-	if c.paused.Load() {
-		return
-	}
-	c.s.Handler().Resume()
-	if c.paused.Load() {
-		c.s.Handler().Pause() // which came at the same moment
-	}
-}
+func (c *Conn) unhold() { c.s.Handler().Unhold() }

@@ -93,6 +93,8 @@ func TestBindTakesTheNextFreePortOfTheRange(t *testing.T) {
 
 const portDelay = 1234 * time.Hour // no other timer has it
 
+func isPortDelay(d time.Duration) bool { return d == portDelay }
+
 // waitsForPorts has a node that is not bound try once more for a port that is in use.
 func waitsForPorts(clock *testClock) func(*nodetest.NodeConfig) {
 	return func(c *nodetest.NodeConfig) {
@@ -106,7 +108,7 @@ func TestShutdownEndsTheWaitForAPort(t *testing.T) {
 	clock := &testClock{}
 	n := nodeOf(t, variants[0], "osd.1", "SFS", 1, waitsForPorts(clock))
 	bound := async(func() error { return onlyError(n.Bind(v2(host, 6800))) })
-	happens(t, "the wait", func() bool { return clock.waiting(portDelay) })
+	happens(t, "the wait", func() bool { return clock.waiting(isPortDelay) })
 	must(t, n.Shutdown(deadline(t)))
 	wantError(t, "Bind", <-bound, control.ErrShutdown)
 }
@@ -121,7 +123,7 @@ func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 		clock := &testClock{}
 		server := nodeOf(t, v, "osd.1", "SFS", 1, waitsForPorts(clock))
 		bound := async(func() error { return onlyError(server.Bind(v2(host, 6800), v2(host, 6801))) })
-		eventually(t, ctx, "the wait", func() bool { return clock.waiting(portDelay) })
+		eventually(t, ctx, "the wait", func() bool { return clock.waiting(isPortDelay) })
 		client := nodeOf(t, v, "client.2", "LLC", 2)
 		conn := connect(t, client, v2(host, 6800).WithNonce(1), wire.OSD)
 		for n := 1; n <= 16; n++ { // the others come so that the first one has time to go wrong
@@ -131,7 +133,7 @@ func TestAConnectionThatComesDuringBindIsServedAfterIt(t *testing.T) {
 			defer other.Close()
 		}
 		check(t, held.Close())
-		clock.press(func(d time.Duration) bool { return d == portDelay })
+		clock.press(isPortDelay)
 		must(t, <-bound)
 		must(t, conn.WaitReady(ctx))
 		if n := connStats(t, conn).Counters.Attempts; n != 1 {

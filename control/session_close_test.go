@@ -360,13 +360,10 @@ func TestPeersThatComeAndGoAtOnceLeaveNothing(t *testing.T) {
 						visit(i)
 					}
 					gone()
-					limit, grown := 1<<20+int64(rounds)*16, heapBytes()-before
-					for i := 0; i < 10 && grown > limit; i++ { // a core frees in seconds what a burst has needed
-						time.Sleep(500 * time.Millisecond)
-						grown = heapBytes() - before
-					}
-					if grown > limit {
-						t.Errorf("%d bytes more after %d peers", grown, rounds)
+					limit, grown := 1<<20+int64(rounds)*16, func() int64 { return heapBytes() - before }
+					// A core frees in seconds what a burst has needed.
+					if msgrtest.Until(deadline(t), func() bool { return grown() <= limit }) != nil {
+						t.Errorf("%d bytes more after %d peers", grown(), rounds)
 					}
 					if c := conn.State(); c != control.StateReady {
 						t.Errorf("the honest connection is %v", c)

@@ -208,6 +208,13 @@ func waited(n *nodetest.Node) uint64 {
 	return st.Counters.Door.Waited
 }
 
+// waits says whether the nth one waits, and will go on a second later.
+func waits(n *nodetest.Node, clock *testClock, nth uint64) func() bool {
+	return func() bool {
+		return waited(n) == nth && clock.waiting(func(d time.Duration) bool { return d <= time.Second })
+	}
+}
+
 // Matrix: HI-15
 func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 	for name, comeToNothing := range nothings {
@@ -224,7 +231,7 @@ func TestASourceWhoseConnectionsComeToNothingWaitsForItsTurn(t *testing.T) {
 					t.Fatalf("%d have waited before", n)
 				}
 				late := peerOf(t, ctx, v, server, 9)
-				eventually(t, ctx, "the peer that waits", func() bool { return waited(server) == 1 })
+				eventually(t, ctx, "the peer that waits", waits(server, clock, 1))
 				honest := nodeOf(t, v, "client.2", "LC", 2)
 				if err := honest.Dial(server, control.Once()).WaitReady(ctx); err != nil {
 					t.Errorf("another source: %v", err)
@@ -280,7 +287,7 @@ func TestSocketsThatTakeASessionOverAreFailuresUnlessTheOneBeforeWasOfUse(t *tes
 				return
 			}
 			done := async(func() error { return again(nth) })
-			eventually(t, ctx, "the socket that waits", func() bool { return waited(server) == 1 })
+			eventually(t, ctx, "the socket that waits", waits(server, clock, 1))
 			clock.pass(time.Second)
 			if err := <-done; err != nil {
 				t.Errorf("the one that has waited: %v", err)

@@ -195,9 +195,8 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 		if st := statsOf(t, server.Messenger); st.Counters.Expired != 0 {
 			t.Errorf("too early: %+v", st)
 		}
-		if n := clock.press(anHour); n != 3 {
-			t.Fatalf("%d timers", n)
-		}
+		pressed := 0
+		eventually(t, ctx, "their timers", func() bool { pressed += clock.press(anHour); return pressed == 3 })
 		for _, c := range conns {
 			<-c.Closed()
 			wantError(t, "ended", c.Err(), control.ErrExpired)
@@ -238,12 +237,12 @@ func givingUp(t *testing.T, v variant, after time.Duration) (client *nodetest.No
 
 const noAnswer = `msg="the peer does not answer"`
 
-// lost waits until the connection dials again, and returns since when.
-func lost(t *testing.T, ctx context.Context, conn *control.Conn) (since time.Time) {
+// lost waits until the connection is about to dial again, and returns since when it dials.
+func lost(t *testing.T, ctx context.Context, conn *control.Conn, clock *testClock) (since time.Time) {
 	t.Helper()
 	eventually(t, ctx, "the loss", func() bool {
 		since = conn.Info().Unanswered
-		return !since.IsZero() && conn.State() == control.StateWait
+		return !since.IsZero() && conn.State() == control.StateWait && clock.waiting(isBackoff)
 	})
 	return since
 }
@@ -255,9 +254,9 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		client, clock, log, resets := givingUp(t, v, time.Hour)
 		conn := client.Dial(server)
 		must(t, conn.WaitReady(ctx))
-		if since := conn.Info().Unanswered; !since.IsZero() || statsOf(t, client.Messenger).Unanswered != 0 {
-			t.Errorf("a peer that is there does not answer since %v", since)
-		}
+		eventually(t, ctx, "a peer that has answered", func() bool {
+			return conn.Info().Unanswered.IsZero() && statsOf(t, client.Messenger).Unanswered == 0
+		})
 		ends := map[error]chan error{control.ErrSessionLost: make(chan error, 1),
 			control.ErrNotSent: make(chan error, 1)}
 		call := func(want error) {
@@ -272,18 +271,19 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 		eventually(t, ctx, "its ack", held(0))
 		clock.pass(time.Second)
 		end(t, server.Messenger)
-		since := lost(t, ctx, conn)
+		since := lost(t, ctx, conn, clock)
 		go call(control.ErrNotSent)
 		eventually(t, ctx, "the request that waits", held(1))
 		if want := clock.Now(); !since.Equal(want) {
 			t.Errorf("unanswered since %v, want %v", since, want)
 		}
-		for _, minutes := range []int{1, 10} {
+		for i, minutes := range []int{1, 10} {
 			dials := client.Probe.Seen(nodetest.SocketConnecting())
 			clock.pass(since.Add(time.Duration(minutes) * time.Minute).Sub(clock.Now()))
 			// An attempt under way would run into its bound when more time passes.
-			eventually(t, ctx, "the end of another attempt", func() bool {
-				return client.Probe.Seen(nodetest.SocketConnecting()) > dials && conn.State() == control.StateWait
+			eventually(t, ctx, "the end of another attempt, and a line in the log", func() bool {
+				return client.Probe.Seen(nodetest.SocketConnecting()) > dials && conn.State() == control.StateWait && clock.waiting(isBackoff) &&
+					log.count(noAnswer) == i+1
 			})
 			st := statsOf(t, client.Messenger)
 			if one, _ := conn.Stats(); st.Unanswered != 1 || st.UnansweredSeconds != 60*minutes ||
@@ -291,9 +291,6 @@ func TestASessionToAPeerThatIsGoneSaysSinceWhenAndGivesUp(t *testing.T) {
 				t.Errorf("behind %d minutes: %d for %d s, the connection since %v", minutes, st.Unanswered,
 					st.UnansweredSeconds, one.Unanswered)
 			}
-		}
-		if n := log.count(noAnswer); n != 2 || conn.State() == control.StateClosing {
-			t.Errorf("%d lines in the log, state %v", n, conn.State())
 		}
 		clock.pass(50 * time.Minute)
 		arrives(t, "the end of the connection", conn.Closed())
@@ -320,7 +317,7 @@ func TestWithoutAPolicyThatGivesUpAConnectionDialsForEver(t *testing.T) {
 		end(t, server.Messenger)
 		client, clock, log, _ := givingUp(t, v, 0)
 		conn := client.Dial(server)
-		since := lost(t, ctx, conn)
+		since := lost(t, ctx, conn, clock)
 		for n := range 5 {
 			clock.pass(time.Hour)
 			eventually(t, ctx, "the line of this hour", func() bool { return log.count(noAnswer) == n+1 })

@@ -211,8 +211,19 @@ func TestTimeInWhichWeDidNotReadIsNotTheMessagesFault(t *testing.T) {
 	}
 	tc.conns[0].flow(tc.conns[0].part(1, 140*kib, 0))
 	rest := tc.conns[1].part(2, 200*kib, 90*kib)
+	paused := tc.conn(OpenOptions{LeastRate: 10 * kib, MessageGrace: 10 * time.Second})
+	paused.part(3, 200*kib, 90*kib)
+	paused.h.Pause()
 	for range 100 {
 		tc.after(time.Second)
+	}
+	paused.h.Resume()
+	for range 19 { // it may take 19 s, of which the pause is no part
+		paused.alive("paused before")
+		tc.after(time.Second)
+	}
+	if err := paused.own.fault(); !errors.Is(err, errTooSlow) {
+		t.Errorf("fault %v of a connection that was paused", err)
 	}
 	if err := tc.conns[1].own.fault(); err != nil || !tc.conns[1].h.sock.Throttled() {
 		t.Fatalf("fault %v of a connection that waits", err)

@@ -44,12 +44,14 @@ type drain struct {
 // ErrFrozen, our direction of the socket ends, and the peer has time to read everything and
 // hang up. The owner closes the handler afterwards. Call it once. Any goroutine.
 func (h *Handler) Drain(opt DrainOptions) {
-	h.Do(func(c *loop.Core) {
-		d := &drain{h: h, opt: opt}
-		d.timer.Fire = func(c *loop.Core, _ time.Duration) { d.look(c) }
-		h.draining = d
-		d.look(c)
-	})
+	h.Do(func(c *loop.Core) { h.drain(c, opt) })
+}
+
+func (h *Handler) drain(c *loop.Core, opt DrainOptions) {
+	d := &drain{h: h, opt: opt}
+	d.timer.Fire = func(c *loop.Core, _ time.Duration) { d.look(c) }
+	h.draining = d
+	d.look(c)
 }
 
 // look checks the progress of the drain, from time to time. On its core; d may be nil.
@@ -58,6 +60,8 @@ func (d *drain) look(c *loop.Core) {
 		return
 	}
 	switch h := d.h; {
+	case h.sock == nil && h.state == stateOpen:
+		return // between two cores: arrived looks again
 	case d.bye != nil && h.sock == d.bye:
 		// The peer reads, and has not hung up.
 	case h.state == stateDrop: // it was closed before

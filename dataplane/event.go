@@ -97,7 +97,7 @@ func (h *Handler) Open(link *loop.Link, opt OpenOptions) {
 func (h *Handler) open(c *loop.Core, link *loop.Link, opt OpenOptions) {
 	s := link.Socket()
 	h.tap = opt.Tap
-	if h.state == stateDrop || h.dropped.Load() { // Close follows: the peer gets no more bytes
+	if h.dropped.Load() { // Close follows, or came before: the peer gets no more bytes
 		h.tellTap(ErrDropped)
 		if s != nil {
 			s.Fault(ErrDropped)
@@ -226,8 +226,8 @@ func (h *Handler) Move(to *loop.Core, ev MoveCause, done func()) {
 		if to != c {
 			to.AddLoad(1)
 		}
+		to.Expect(-1) // before the hop, which wakes the core: it may wait for this to end
 		h.hop(c, to, ev, nil, done)
-		to.Expect(-1)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -76,7 +77,8 @@ func TestSequenceNumbersAfterEachKindOfReconnect(t *testing.T) {
 		{"peer forgot everything", func(h *Handler) { h.ResetPeerState() }, span(1, 5), span(3, 7), 0},
 		{"partial reset", func(h *Handler) { h.ResetSession(false); h.RequeueSent() }, span(3, 7), span(3, 7), 0},
 		{"full reset", func(h *Handler) { h.ResetSession(true) }, nil, nil, 0},
-		{"twice", func(h *Handler) { h.RequeueSentUpTo(2); h.RequeueSentUpTo(2) }, span(3, 7), span(3, 7), 3},
+		{"twice, and more received then", func(h *Handler) { h.RequeueSentUpTo(2); h.RequeueSentUpTo(4) }, span(3, 7), span(3, 7), 3},
+		{"peer forgot everything but its number", func(h *Handler) { h.ResetPeerState(); h.RequeueSentUpTo(4) }, span(5, 9), span(3, 7), 0},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			c := newBed(t, nil).conn(OpenOptions{})
@@ -205,14 +207,6 @@ func TestAKeepaliveWakesAWaitingOwner(t *testing.T) {
 	}
 }
 
-func TestOpenOfALostLinkIsAFault(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
-	c.h.Delay(false, nil)
-	if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
-		t.Errorf("fault %v, the tap has heard of the end: %v", c.own.fault(), why)
-	}
-}
-
 // openLost gives the handler a socket that is lost already, and returns the end that its tap has heard of.
 func (c *conn) openLost() error {
 	c.t.Helper()
@@ -241,7 +235,9 @@ func TestAFaultIsUsefulOnceForWhatCameBefore(t *testing.T) {
 		c := newBed(t, nil).conn(OpenOptions{})
 		c.arrive(c.peer.message(1, 0, &Message{}))
 		lose(c)
-		_ = c.openLost()
+		if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
+			t.Errorf("%s: fault %v, the tap has heard of the end: %v", name, c.own.fault(), why)
+		}
 		if n := len(c.own.snapshots); n != 2 || !c.own.snapshots[0].Useful || c.own.snapshots[1].Useful {
 			t.Errorf("%s: %d faults, %+v", name, n, c.own.snapshots)
 		}
@@ -267,14 +263,17 @@ func (e endsTap) ended() error {
 }
 
 func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{})
+	c := newBed(t, nil).conn(OpenOptions{}, wireModes[3])
 	c.h.Close(nil)
 	l, f := c.link()
-	tap := make(endsTap, 8)
-	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
+	tap, codec := make(endsTap, 8), c.peer.ours()
+	c.h.Open(l, OpenOptions{Codec: codec, Tap: tap})
 	c.settle()
 	if why := tap.ended(); !errors.Is(why, ErrDropped) {
 		t.Errorf("the tap has heard of the end: %v", why)
+	}
+	if _, err := codec.enc.AppendFrame(nil, tagAck, make([]byte, 8)); !errors.Is(err, frame.ErrKeys) || c.h.state != stateDrop {
+		t.Errorf("keys: %v, state %v", err, c.h.state)
 	}
 	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
 		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
@@ -394,10 +393,10 @@ func TestCloseRacingWithAMoveReleasesEverything(t *testing.T) {
 		}
 		await(t, h.Close)
 		running.Wait()
-		for i := 0; freed.Load() != accepted.Load(); i++ {
+		for begun := time.Now(); freed.Load() != accepted.Load(); {
 			_, err := h.Stats() // lets the core turn
 			must(t, err)
-			if i > 1000 {
+			if time.Since(begun) > patience {
 				t.Fatalf("round %d: %d of %d messages freed", round, freed.Load(), accepted.Load())
 			}
 		}

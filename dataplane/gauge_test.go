@@ -74,12 +74,11 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 			}
 		})
 	}
-	limit := time.After(patience)
 	for i := range senders * each {
 		select {
 		case m := <-held:
 			q.put(m)
-		case <-limit:
+		case <-time.After(patience):
 			t.Fatalf("stuck after %d messages", i)
 		}
 	}

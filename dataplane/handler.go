@@ -537,8 +537,11 @@ func (h *Handler) Pause() {
 // Resume lets a connection go on that a probe or Pause stopped. Any goroutine.
 func (h *Handler) Resume() {
 	h.paused.Store(false)
-	h.ask(askedResume)
+	h.Unhold()
 }
+
+// Unhold lets a connection go on that a probe stopped, unless Pause has stopped it too. Any goroutine.
+func (h *Handler) Unhold() { h.ask(askedResume) }
 
 // resume lets the socket go on.
 func (h *Handler) resume(c *loop.Core) {

@@ -226,6 +226,20 @@ func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
 	must(t, <-ended)
 }
 
+// One that begins between two cores does not take the connection for one without a socket.
+func TestADrainThatBeginsBetweenTwoCoresWaitsForTheSocket(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	c := a.conn(OpenOptions{Lossy: true})
+	ended := make(chan error, 1)
+	c.own.onMoved = func(h *Handler) { h.drain(b.c, DrainOptions{Done: func(err error) { ended <- err }}) }
+	c.leave(b)()
+	if c.after(drainEvery); !c.sock.WriteEnded || len(ended) != 0 {
+		t.Errorf("our direction has ended: %v, the drain has: %v", c.sock.WriteEnded, len(ended) != 0)
+	}
+	c.hangUp()
+	must(t, <-ended)
+}
+
 // The peer has lost the session, and with it a message that waited, unless that outlives the reset.
 func TestADrainSaysThatItsSessionWasReset(t *testing.T) {
 	for tracker, want := range map[Tracker]error{nil: ErrUndelivered, &follower{}: nil} {

@@ -450,7 +450,7 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	if !r.Kind.isFile() {
 		return 0, fmt.Errorf("%s: file %d: a request of kind %d: %w", e.name, f.FD(), r.Kind, unix.EINVAL)
 	}
-	if r.Kind.tooLong(r.Vec) {
+	if r.Kind.transfers() && r.Vec.Size() > math.MaxInt32 {
 		return 0, fmt.Errorf("%s: file %d: %w", e.name, f.FD(), errTooLong)
 	}
 	op, ok := e.ops.add(r.Kind, f.sock, r.User, r.Vec)

@@ -145,7 +145,12 @@ func TestOneThreadDoesTheWritesOfAFile(t *testing.T) {
 	}
 	b.ask(1, KindWrite, 0, false)
 	b.ask(0, KindRead, 0, false) // reads do not exclude each other
+	b.d.states[b.files[0].FD()].refused = [2]bool{}
+	calls := b.d.Stats().Syscalls
 	b.ask(0, KindWrite, 0, true) // nor do the waits for durability
+	if b.d.Stats().Syscalls != calls {
+		t.Error("the page cache is asked to end a write that waits for durability")
+	}
 	lengths, runs := b.runs()
 	if !slices.Equal(lengths, []int{maxRun, 1, 1, 1}) {
 		t.Fatalf("runs of %v, want %d, 1, 1, 1", lengths, maxRun)
@@ -253,26 +258,56 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 	}
 }
 
-// A request that AIO has is the kernel's, with its memory: a Cancel does not end it.
-func TestARequestThatAIOHasEndsWithItsAnswer(t *testing.T) {
+// A request that AIO has, or a thread has begun with, is the kernel's, with its memory: it is asked
+// for once, and a Cancel does not end it. A Cancel before that does.
+func TestARequestThatTheKernelHasEndsWithItsAnswer(t *testing.T) {
 	drv, err := openEpoll(Config{}, "")
 	must(t, err)
 	d := drv.(*epollDriver)
 	defer func() { must(t, d.CloseDriver()) }()
-	fd, err := Host().Open(filepath.Join(t.TempDir(), "f"), FileOptions{Write: true, Create: true, Direct: TryDirect})
-	must(t, err)
-	f, err := d.AdoptFile(fd)
-	must(t, err)
-	if d.disk.aio == nil {
-		t.Skip("no direct I/O, or no Linux AIO")
-	}
-	op, err := d.AskFile(f, FileRequest{Kind: KindSync, User: 1})
-	must(t, err)
-	d.submitAIO()
-	if d.Cancel(op); d.ops.get(op) == nil {
-		t.Error("it has ended, and the kernel has it")
-	}
-	if got, err := d.Wait(-1); err != nil || len(got) != 1 || got[0].User != 1 {
-		t.Errorf("%+v, %v", got, err)
+	path := filepath.Join(t.TempDir(), "f")
+	for _, write := range []bool{true, false} {
+		fd, err := Host().Open(path, FileOptions{Write: write, Create: write, Direct: TryDirect})
+		must(t, err)
+		f, err := d.AdoptFile(fd)
+		must(t, err)
+		if d.disk.aio == nil {
+			t.Skip("no direct I/O, or no Linux AIO")
+		}
+		r := FileRequest{Kind: KindSync, User: 1}
+		parked, err := d.AskFile(f, r)
+		must(t, err)
+		d.Cancel(parked)
+		if got, err := d.Wait(0); err != nil || len(got) != 1 || got[0].Op != parked || d.disk.aio.busy != 0 {
+			t.Errorf("cancelled before it was asked for: %+v, %v", got, err)
+		}
+		if !write { // AIO refuses it, and a thread has it
+			d.disk.pool.limit = 0
+			v, err := NewVec(1)
+			must(t, err)
+			v.Append([]byte{1})
+			r = FileRequest{Kind: KindWrite, Vec: v, User: 1}
+		}
+		op, err := d.AskFile(f, r)
+		must(t, err)
+		d.submitAIO()
+		j := d.ops.get(op).file.job
+		if !write {
+			j.state.Store(jobBegun)
+		}
+		if d.submitAIO(); len(d.disk.aio.waiting) > 0 || (d.disk.aio.busy == 1) != write {
+			t.Errorf("%d requests wait, AIO has %d", len(d.disk.aio.waiting), d.disk.aio.busy)
+		}
+		if d.Cancel(op); d.ops.get(op) == nil {
+			t.Error("it has ended, and the kernel has it")
+		}
+		if !write {
+			j.state.Store(jobWaiting)
+			d.disk.pool.limit = 1
+			d.disk.pool.hand(&d.disk.ended)
+		}
+		if got, err := d.Wait(-1); err != nil || len(got) != 1 || got[0].User != 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }

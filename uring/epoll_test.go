@@ -53,8 +53,9 @@ func TestEpollDoesNotSleepOverConnectionsBeyondItsBudget(t *testing.T) {
 		must(t, err)
 		r.cleanup(func() { conn.Close() })
 	}
-	begun, sleep := time.Now(), 10*time.Second
-	for r.accept(l); want > 0; {
+	begun, sleep := time.Now(), patience
+	_, op := r.accept(l)
+	for want > 0 {
 		list, err := r.d.Wait(sleep)
 		must(t, err)
 		if time.Since(begun) >= sleep {
@@ -64,6 +65,14 @@ func TestEpollDoesNotSleepOverConnectionsBeyondItsBudget(t *testing.T) {
 			must(t, unix.Close(int(c.Res)))
 			want--
 		}
+	}
+	r.d.Cancel(op)
+	_, op = r.accept(l) // tried by the next Wait
+	r.d.Cancel(op)
+	r.settle()
+	before := r.d.Stats().Sleeps
+	if _, err := r.d.Wait(time.Millisecond); err != nil || r.d.Stats().Sleeps == before {
+		t.Errorf("it does not sleep any more after a cancelled accept: %v", err)
 	}
 }
 

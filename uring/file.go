@@ -2,7 +2,6 @@ package uring
 
 import (
 	"fmt"
-	"math"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,9 +97,6 @@ var errTooLong = fmt.Errorf("2 GiB or more at once: %w", unix.EINVAL)
 
 // isFile says that k is a request on a file.
 func (k Kind) isFile() bool { return k >= KindRead && k <= KindAllocate }
-
-// tooLong says that a request with list v cannot be made.
-func (k Kind) tooLong(v *Vec) bool { return k.transfers() && v.Size() > math.MaxInt32 }
 
 // transfers says that k moves bytes.
 func (k Kind) transfers() bool { return k == KindRead || k == KindWrite }

@@ -162,10 +162,7 @@ func newSetupError(call string, errno unix.Errno, disabled string) *SetupError {
 	return e
 }
 
-// ringsDisabled reads kernel.io_uring_disabled; "" if the kernel has no such
-// setting.
-func ringsDisabled() string { return sysctl("kernel/io_uring_disabled") }
-
+// sysctl reads a setting of the kernel; "" if the kernel does not have it.
 func sysctl(name string) string {
 	b, err := os.ReadFile("/proc/sys/" + name)
 	if err != nil {

@@ -227,7 +227,7 @@ func setupRing(entries int, set featureSet) (*ring, error) {
 		case errno == unix.ENOMEM && n > minEntries:
 			n /= 2
 		default:
-			return nil, newSetupError("io_uring_setup", errno, ringsDisabled())
+			return nil, newSetupError("io_uring_setup", errno, sysctl("kernel/io_uring_disabled"))
 		}
 	}
 }

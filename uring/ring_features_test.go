@@ -105,10 +105,7 @@ func TestTheEndOfTheDriverFreesWhatASilentPeerDoesNotTake(t *testing.T) {
 		if done, user, _ := r.send(s, r.vec(make([]byte, 16<<20)), uring.SendZeroCopy); !done {
 			r.expectNone(user)
 		}
-		begun := time.Now()
-		if r.closeDriver(); time.Since(begun) > 5*time.Second {
-			t.Errorf("it took %v", time.Since(begun))
-		}
+		r.closeDriver() // which fails if the kernel keeps it
 	})
 }
 

@@ -25,7 +25,7 @@ func start(t *testing.T, name string, secure bool) child.Server {
 	t.Helper()
 	s, err := startServer(name, secure, 0)
 	clitest.Must(t, err)
-	clitest.AtEnd(t, s.Close)
+	t.Cleanup(func() { clitest.Must(t, s.Close()) })
 	return s
 }
 

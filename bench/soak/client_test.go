@@ -209,10 +209,7 @@ func (u *user) open(
 	if through.IsValid() {
 		cfg.Plane.Open = func(int) (uring.Driver, error) {
 			d, err := uring.Open(uring.Config{})
-			if err != nil {
-				return nil, err
-			}
-			return detour{d, through}, nil
+			return detour{d, through}, err
 		}
 	}
 	var err error
@@ -320,8 +317,8 @@ func (k *keeper) work(ctx context.Context, rng *rand.Rand, slots []*slot, began 
 		}
 	}
 	for _, s := range slots {
-		for tries := 0; k.trouble() == nil && len(s.may) > 0 && !k.read(s); tries++ {
-			if tries == 100 {
+		for begun := time.Now(); k.trouble() == nil && len(s.may) > 0 && !k.read(s); {
+			if time.Since(begun) > patience {
 				k.fail(fmt.Errorf("%v slot %d cannot be read", s.place, s.number))
 			}
 			rest(context.Background(), 10*time.Millisecond) // a file is being opened anew

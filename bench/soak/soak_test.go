@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmsgr/ringmsgr/bench/internal/report"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -317,8 +317,8 @@ func (w *world) judgeServer(before Sample) {
 	w.t.Logf("server: before %+v\nbehind %+v", before, now)
 }
 
-// The memory that the server may have more at the end than before, in bytes: the small buffers
-// of a core stay at their high-water mark, and the collector keeps pages for later.
+// The memory that the server may have more at the end than before, in bytes: a core keeps 4 MiB
+// of small buffers, and the collector keeps pages for later.
 const (
 	lockedSlack   = 4 << 20
 	residentSlack = 64 << 20
@@ -359,6 +359,5 @@ func median(samples []Sample, of func(Sample) float64) float64 {
 	for _, s := range samples {
 		all = append(all, of(s))
 	}
-	slices.SortFunc(all, cmp.Compare)
-	return all[len(all)/2]
+	return report.Median(all)
 }

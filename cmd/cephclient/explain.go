@@ -15,31 +15,21 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/cluster/rados"
 )
 
-// explained is an error in words for the user.
-type explained struct {
-	text string
-	err  error
-}
-
-func (e *explained) Error() string { return e.text }
-
-func (e *explained) Unwrap() error { return e.err }
-
-// explain adds to err the time that we waited, and the advice.
+// explain is err in words for the user, with the time that we waited, and the advice.
 func (o *options) explain(err error) error {
 	if err == nil || cli.IsUsage(err) {
 		return err
 	}
-	e := &explained{text: plain(err), err: err}
+	text := plain(err)
 	if todo := o.authAdvice(err); todo != "" {
-		e.text = todo + ": " + e.text
+		text = todo + ": " + text
 	} else if advice := o.advice(err); advice != "" {
-		e.text += ": " + advice
+		text += ": " + advice
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		e.text += fmt.Sprintf("; gave up after %v (--timeout)", o.Timeout)
+		text += fmt.Sprintf("; gave up after %v (--timeout)", o.Timeout)
 	}
-	return e
+	return errors.New(text)
 }
 
 // authAdvice is the remedy for an error of the authentication.
@@ -89,23 +79,7 @@ func (o *options) advice(err error) string {
 // plain is the text of an error without words for programmers: that a context has ended, and
 // the packages and states on its way.
 func plain(err error) string {
-	var parts []string
-	for _, part := range strings.Split(cli.OneLine(err), "; ") {
-		part = strings.TrimSuffix(strings.ReplaceAll(part, context.DeadlineExceeded.Error(), ""), ": ")
-		if part = internals(err).Replace(part); part != "" {
-			parts = append(parts, part)
-		}
-	}
-	text := strings.Join(parts, ": ")
-	for strings.Contains(text, ": : ") {
-		text = strings.ReplaceAll(text, ": : ", ": ")
-	}
-	return strings.TrimSuffix(text, ": ")
-}
-
-// internals are the words of an error that are left out.
-func internals(err error) *strings.Replacer {
-	words := []string{
+	words := []string{ // that are left out
 		"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", "",
 	}
 	if ce, ok := errors.AsType[*control.Error](err); ok {
@@ -115,5 +89,17 @@ func internals(err error) *strings.Replacer {
 			words = append(words, doing+": ", "")
 		}
 	}
-	return strings.NewReplacer(words...)
+	internals := strings.NewReplacer(words...)
+	var parts []string
+	for _, part := range strings.Split(cli.OneLine(err), "; ") {
+		part = strings.TrimSuffix(strings.ReplaceAll(part, context.DeadlineExceeded.Error(), ""), ": ")
+		if part = internals.Replace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, ": ")
+	for strings.Contains(text, ": : ") {
+		text = strings.ReplaceAll(text, ": : ", ": ")
+	}
+	return strings.TrimSuffix(text, ": ")
 }

@@ -61,7 +61,12 @@ func export(ctx context.Context, stdout io.Writer, path, listen string, conns bo
 		return fmt.Errorf("--listen %s: %w", listen, cli.Cause(err))
 	}
 	fmt.Fprintf(stdout, "serving %s at http://%v/metrics\n", path, l.Addr())
-	return serve(ctx, l, handler(path, conns))
+	server := newServer(handler(path, conns))
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // handler serves the metrics of the messenger at a socket, and of its process.
@@ -96,13 +101,4 @@ func newServer(h http.Handler) *http.Server {
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
 	}
-}
-
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := newServer(h)
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

@@ -198,8 +198,13 @@ func recordText(r *trace.Record, at time.Duration) string {
 	case trace.End:
 		sign, text = "=", "end: "+clean(cmp.Or(r.Error, "closed"))
 	case trace.Lost:
-		text = lostText(r)
-		sign = "~"
+		sign, text = "~", about(r.From)+clean(r.Error)
+		switch {
+		case r.Socket == 0:
+			text = fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
+		case r.Count > 0:
+			text = about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
+		}
 	case trace.Bad:
 		sign, text = "!", about(r.From)+about(r.Tag)+clean(r.Error)
 	case trace.State:
@@ -220,17 +225,6 @@ func about[S ~string](name S) string {
 	return clean(string(name)) + ": "
 }
 
-// lostText has the number of missing records or bytes.
-func lostText(r *trace.Record) string {
-	if r.Socket == 0 {
-		return fmt.Sprintf("%d records are missing: %s", r.Count, clean(r.Error))
-	}
-	if r.Count == 0 {
-		return about(r.From) + clean(r.Error)
-	}
-	return about(r.From) + cli.Bytes(int64(min(r.Count, 1<<62))) + ": " + clean(r.Error)
-}
-
 func frameText(r *trace.Record) string {
 	name := r.Tag
 	if r.Event == trace.Banner {
@@ -246,8 +240,12 @@ func frameText(r *trace.Record) string {
 		for i, part := range []string{"front", "middle", "data"} {
 			if i+1 < n && r.Segments[i+1] > 0 {
 				parts = append(parts, fmt.Sprintf("%s %d", part, r.Segments[i+1]))
-				if i < len(r.Payload) && r.Payload[i] != "" {
-					parts = append(parts, "("+payloadText(r.Payload[i], r.Segments[i+1])+")")
+				if i < len(r.Payload) && r.Payload[i] != "" { // the beginning, in hex
+					text := clean(r.Payload[i])
+					if len(text) < 2*r.Segments[i+1] {
+						text += ".."
+					}
+					parts = append(parts, "("+text+")")
 				}
 			}
 		}
@@ -262,14 +260,6 @@ func frameText(r *trace.Record) string {
 		parts = append(parts, "malformed")
 	}
 	return strings.Join(parts, " ")
-}
-
-// payloadText is the beginning of a part in hex, with dots for the rest.
-func payloadText(text string, size int) string {
-	if len(text) < 2*size {
-		text += ".."
-	}
-	return clean(text)
 }
 
 // fieldsText are the fields of a frame: the names of the JSON, and the values that are not zero.

@@ -30,7 +30,10 @@ func (o *sessionOptions) open(cfg control.Config, d *control.Dispatcher) (*contr
 	}
 	m, err := control.New(cfg)
 	if err != nil {
-		return nil, o.startError(err)
+		if o.engine.Backend == uring.IOUring && errors.As(err, new(*uring.SetupError)) {
+			err = fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
+		}
+		return nil, err
 	}
 	if err = m.Start(d); err == nil && len(o.listen.addrs) > 0 {
 		if _, err = m.Bind(o.listen.addrs...); err != nil {
@@ -92,14 +95,6 @@ func readVia(text string) (netip.AddrPort, error) {
 type detour struct {
 	uring.Driver
 	via netip.AddrPort
-}
-
-func openDetour(cfg uring.Config, via netip.AddrPort) (uring.Driver, error) {
-	d, err := uring.Open(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return detour{d, via}, nil
 }
 
 func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user uint64) (uring.Socket, uring.Op, error) {
@@ -186,14 +181,6 @@ func (l *listenFlag) bindError(err error) error {
 		text += ": a port below 1024 needs CAP_NET_BIND_SERVICE, or root"
 	}
 	return errors.New(text)
-}
-
-// startError names the flag that asked for a ring, if there is none.
-func (o *machineOptions) startError(err error) error {
-	if o.engine.Backend == uring.IOUring && errors.As(err, new(*uring.SetupError)) {
-		return fmt.Errorf("--backend %s: %w", o.engine.Backend, err)
-	}
-	return err
 }
 
 // statsError explains why another process gave no statistics.

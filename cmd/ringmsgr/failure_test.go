@@ -39,15 +39,14 @@ const (
 	v1Banner = "ceph v027" + "\x01\x01\x01\x1c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"
 )
 
-// failsInTime runs a command with --timeout, which must fail, and asks ok. On a busy machine
-// 0.2 s may be over too early: then it is not ok, and runs again with more time. The last
-// result is returned if none was ok.
+// failsInTime runs a command with --timeout, which must fail, and asks ok. If it is not, the time may
+// have been over too early: it runs again with more. The last result is returned if none was ok.
 func failsInTime(t *testing.T, ok func(r result, limit string) bool, args ...string) (r result, was bool) {
 	t.Helper()
-	for limit := 200 * time.Millisecond; limit < 20*time.Second && !was; limit *= 4 {
+	was = clitest.InTime(func(limit time.Duration) bool {
 		r = ringmsgr(t, slices.Concat(args[:1], []string{"--timeout", limit.String()}, args[1:])...).want(t, cli.Failed)
-		was = ok(r, limit.String())
-	}
+		return ok(r, limit.String())
+	})
 	return r, was
 }
 
@@ -71,9 +70,6 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 		{"another nonce", strings.TrimSuffix(s.addr, "/0") + "/5", "", control.StageIdent, "nonce"},
 		{"a v1 port", pretender(t, says(v1Banner)), "", control.StageBanner, "v1 address"},
 		{"a web server", pretender(t, says("HTTP/1.1 400 Bad Request\r\n\r\n")), "", control.StageBanner, "web server"},
-		{"an SSH server", pretender(t, says("SSH-2.0-OpenSSH_9.2\r\n")), "", control.StageBanner, "SSH server"},
-		{"a TLS server", pretender(t, says("\x15\x03\x03\x00\x02\x02\x46\x00\x00\x00\x00")), "", control.StageBanner, "TLS server"},
-		{"random bytes", pretender(t, says("\x80\x81\x00\x00\x10\x20\x30\x40\x50\x60\x70\x80")), "", control.StageBanner, "no Ceph daemon"},
 		{"silence", pretender(t, says("")), "", control.StageBanner, "no answer within LIMIT"},
 		{"half a banner", pretender(t, says(v2Banner[:9])), "", control.StageBanner, "no answer within LIMIT"},
 		{"a banner and no more", pretender(t, says(v2Banner)), "", control.StageHello, "no answer within LIMIT"},
@@ -86,7 +82,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 			if !ok {
 				t.Errorf("got %s; want stage %s, saying %q", r.stdout, c.stage, c.says)
 			}
-			if withoutStalls(r.stderr) != "" {
+			if clitest.WithoutStalls(r.stderr) != "" {
 				t.Errorf("stderr: %s", r.stderr)
 			}
 		})
@@ -94,7 +90,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 	t.Run("nobody", func(t *testing.T) {
 		refused := "v2:" + msgrtest.ReservePort(t).String()
 		r := ringmsgr(t, "ping", refused).want(t, cli.Failed)
-		if r.stdout != "" || !strings.HasPrefix(r.stderr, "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
+		if r.stdout != "" || !strings.HasPrefix(clitest.WithoutStalls(r.stderr), "ringmsgr ping: connect: "+refused+"/0: ") || !strings.Contains(r.stderr, "nothing listens there") {
 			t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
 		}
 		x := ringmsgr(t, "send", "--json", refused).want(t, cli.Failed)

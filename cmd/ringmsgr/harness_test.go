@@ -88,14 +88,14 @@ type running struct {
 }
 
 // serve starts "ringmsgr serve" and waits until it is ready. The test's end
-// ends it, and it must exit with status 0.
+// ends it, and it must exit with status 0. It drains for as long as a busy machine may take.
 func serve(t testing.TB, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	s := &running{cancel: cancel, lines: bufio.NewScanner(r), errs: &clitest.Buffer{}, status: make(chan int, 1)}
 	go func() {
-		status := run(ctx, env{strings.NewReader(""), w, s.errs, nil}, append([]string{"serve"}, args...))
+		status := run(ctx, env{strings.NewReader(""), w, s.errs, nil}, append([]string{"serve", "--drain", "1m"}, args...))
 		_ = w.Close()
 		s.status <- status
 	}()
@@ -122,16 +122,10 @@ func (s *running) stop(t testing.TB) (rest string) {
 	return rest
 }
 
-// stallLines are log lines of the watch of the cores. A machine that is busy for a second
-// causes them; a core that really stands still fails the test by its missing work.
-var stallLines = regexp.MustCompile(`(?m)^.*msg="core (stalled|turns again)".*\n`)
-
-func withoutStalls(log string) string { return stallLines.ReplaceAllString(log, "") }
-
 // mustHaveOnly checks that a log has no lines but those that are allowed; nil: none is.
 func mustHaveOnly(t testing.TB, log string, allowed func(line string) bool) {
 	t.Helper()
-	for line := range strings.Lines(withoutStalls(log)) {
+	for line := range strings.Lines(clitest.WithoutStalls(log)) {
 		if allowed == nil || !allowed(line) {
 			t.Errorf("unexpected output: %s", line)
 		}
@@ -144,7 +138,7 @@ func started(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *co
 	cfg.Plane.Cores = 1
 	m, err := control.New(cfg)
 	clitest.Must(t, err)
-	clitest.AtEnd(t, func() error { return scope.Close(m) })
+	t.Cleanup(func() { clitest.Must(t, scope.Close(m)) })
 	clitest.Must(t, m.Start(chain...))
 	return m
 }

@@ -112,7 +112,10 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	// For a moment the kernel keeps the listeners of a process with a ring that was killed.
 	cfg.Binding.Retries, cfg.Binding.RetryDelay = 20, 100*time.Millisecond
 	if o.via.IsValid() {
-		cfg.Plane.Open = func(int) (uring.Driver, error) { return openDetour(cfg.Plane.Driver, o.via) }
+		cfg.Plane.Open = func(int) (uring.Driver, error) {
+			d, err := uring.Open(cfg.Plane.Driver)
+			return detour{d, o.via}, err
+		}
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, &cli.UsageError{Err: err}
@@ -228,7 +231,11 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	case o.keyring == "":
 		return cli.Usagef("--auth cephx needs --keyring")
 	}
-	ring, own, err := scope.Keyring(o.keyring, keyName(cfg.Name))
+	owner := cfg.Name
+	if owner.Type == wire.Mon {
+		owner.ID = "" // monitors share the key of "mon."
+	}
+	ring, own, err := scope.Keyring(o.keyring, owner)
 	if err != nil {
 		return err
 	}
@@ -250,14 +257,6 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 		return cli.Usagef("--auth cephx: %w", err)
 	}
 	return nil
-}
-
-// keyName is the entity whose key we have: monitors share the key of "mon.".
-func keyName(name wire.EntityName) wire.EntityName {
-	if name.Type == wire.Mon {
-		return wire.EntityName{Type: wire.Mon}
-	}
-	return name
 }
 
 func ciphers(text string) (c cephx.Ciphers, err error) {

@@ -26,7 +26,7 @@ import (
 // spawnServe starts a serve in a process of its own, and waits until it is ready.
 func spawnServe(t testing.TB, flags string) (server *clitest.Process, at wire.Addr) {
 	t.Helper()
-	server = clitest.Start(t, strings.Fields("serve --json --log-level off "+flags)...)
+	server = clitest.Start(t, strings.Fields("serve --json --log-level off --drain 1m "+flags)...)
 	return server, decode[listening](t, result{stdout: server.Line() + "\n"}).Listening.Front()
 }
 

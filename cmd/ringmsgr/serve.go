@@ -160,7 +160,14 @@ func (s *server) serve(ctx context.Context, e env, m *control.Messenger, cfg *co
 	if err != nil && !errors.Is(err, loop.ErrStopped) { // that says only that it is down
 		return err
 	}
-	end.count(&st)
+	end.Accepted, end.AcceptFailures = st.Counters.Accepted, st.Counters.AcceptFailures
+	for i := range st.Cores {
+		c := &st.Cores[i]
+		end.MessagesIn += c.MessagesIn
+		end.MessagesOut += c.MessagesOut
+		end.BytesIn += c.BytesIn
+		end.BytesOut += c.BytesOut
+	}
 	return s.show(e, &end)
 }
 
@@ -180,17 +187,6 @@ func (l *listening) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "listening %s as %s, policy %s, cores %d, backend %s\n",
 		strings.Join(addrs, " "), l.Name, l.Policy, l.Cores, l.Backend)
-}
-
-func (s *served) count(st *control.Stats) {
-	s.Accepted, s.AcceptFailures = st.Counters.Accepted, st.Counters.AcceptFailures
-	for i := range st.Cores {
-		c := &st.Cores[i]
-		s.MessagesIn += c.MessagesIn
-		s.MessagesOut += c.MessagesOut
-		s.BytesIn += c.BytesIn
-		s.BytesOut += c.BytesOut
-	}
 }
 
 // echo sends a message back, on the core that received it and without a copy of a large payload.

@@ -204,10 +204,8 @@ func (f *topFrame) per(before, now uint64) float64 {
 	return float64(now-before) / f.seconds
 }
 
-// topOrder compares two connections.
-type topOrder func(a, b *topConn) int
-
-var topOrders = map[string]topOrder{
+// topOrders compare two connections.
+var topOrders = map[string]func(a, b *topConn) int{
 	"rate":  func(a, b *topConn) int { return cmp.Compare(b.in+b.out, a.in+a.out) },
 	"bytes": func(a, b *topConn) int { return cmp.Compare(b.bytesIn+b.bytesOut, a.bytesIn+a.bytesOut) },
 	"queue": func(a, b *topConn) int { return cmp.Compare(b.IO.Queued+b.IO.Sent, a.IO.Queued+a.IO.Sent) },
@@ -219,7 +217,7 @@ var topOrders = map[string]topOrder{
 
 // render draws the frame as text: a line for each core and for each connection, those that are
 // equal in the order by age.
-func (f *topFrame) render(o topOrder) string {
+func (f *topFrame) render(o func(a, b *topConn) int) string {
 	var b strings.Builder
 	m, steering := &f.Messenger, "none"
 	if m.Steering.Active {

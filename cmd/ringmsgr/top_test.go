@@ -150,6 +150,7 @@ func TestTopSaysWhyThereAreNoStatistics(t *testing.T) {
 		{func(net.Conn) {}, time.Minute, "the process answers its own user and root alone"}, // of another user
 		{says("nonsense"), time.Minute, ": invalid character"},
 		{says(""), 50 * time.Millisecond, ": no answer within 50ms"},
+		{says(""), 1, ": no answer within 1ns"}, // it is over before the dial
 	} {
 		path := filepath.Join(t.TempDir(), "stats")
 		clitest.Listen(t, "unix", path, c.process)

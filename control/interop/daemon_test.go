@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,10 +128,32 @@ func (d *daemon) end(t *testing.T) {
 	<-d.gone
 }
 
-// restart starts a daemon that has ended again.
+// restart starts a daemon that has ended again. An OSD says its state when it returns.
 func (d *daemon) restart(t *testing.T) {
 	t.Helper()
 	*d = *startDaemon(t, d.dir, d.name, d.cmd.Args...)
+	if strings.HasPrefix(d.name, "osd.") {
+		d.awaitOSD(t, func(osdStatus) bool { return true })
+	}
+}
+
+type osdStatus struct{ State string }
+
+// awaitOSD waits until a status of the OSD is accepted. Its first command may come before the monmap, as that of
+// a tool (see ceph): it ends then, and is started again.
+func (d *daemon) awaitOSD(t *testing.T, ok func(osdStatus) bool) {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		err := awaitAnswer(d, "status", 2*patience, ok)
+		if err == nil {
+			return
+		}
+		if tries == 5 || !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "mon_cmd_maybe_osd_create fail: 'wrong fsid'") {
+			t.Fatal(err)
+		}
+		t.Logf("%s ended as it started, and is started again: wrong fsid", d.name)
+		*d = *startDaemon(t, d.dir, d.name, d.cmd.Args...)
+	}
 }
 
 // stop ends the daemon: politely, then not.

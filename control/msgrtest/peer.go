@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/ringmsgr/ringmsgr/control/auth"
@@ -249,17 +250,12 @@ func (p *Peer) ExpectEnd() {
 		case err == nil && (p.dec == nil || slices.Contains(p.ignored, f.Tag)):
 		case err == nil:
 			p.fail(fmt.Errorf("got %v, want the end of the connection", f.Tag))
-		case isTimeout(err):
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			p.fail(fmt.Errorf("the connection does not end: %w", err))
 		default:
 			return
 		}
 	}
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
 }
 
 // Close ends the connection, at any step of a script.

@@ -22,17 +22,14 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/prom"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
 
 // messenger starts one that ends with the test.
 func messenger(t testing.TB, cfg control.Config, chain ...*control.Dispatcher) *control.Messenger {
@@ -50,7 +47,7 @@ func end(t testing.TB, m *control.Messenger) {
 	must(t, m.Shutdown(ctx))
 }
 
-// busy is a server that has answered n requests.
+// busy is a server that has answered n requests, and has the acks of its answers: the last one comes a moment later.
 func busy(t testing.TB, n int) *control.Messenger {
 	t.Helper()
 	server, conn := pair(t)
@@ -61,6 +58,10 @@ func busy(t testing.TB, n int) *control.Messenger {
 		must(t, err)
 		reply.Release()
 	}
+	must(t, msgrtest.Until(ctx, func() bool {
+		st, err := server.Conns()[0].Stats()
+		return err == nil && st.IO.Sent == 0
+	}))
 	return server
 }
 
@@ -149,17 +150,12 @@ func TestAScrapeHasWhatTheMessengerDid(t *testing.T) {
 		{"ringmsgr_core_driver_total", []string{"kind", "syscalls"}, requests, 1e9},
 		{"ringmsgr_core_driver_in_flight", nil, 0, 1e6},
 		{"ringmsgr_core_latency_seconds", []string{"of", "queue"}, requests, requests},
-		{"ringmsgr_core_latency_seconds", []string{"of", "ack"}, requests - 1, requests},
+		{"ringmsgr_core_latency_seconds", []string{"of", "ack"}, requests, requests},
 		{"ringmsgr_peers_connections", []string{"peer_type", "client", "state", "ready"}, 1, 1},
 		{"go_goroutines", nil, 1, 1e6},
 	} {
 		if n := sum(t, all, one.name, one.labels...); n < one.low || n > one.high {
 			t.Errorf("%s %v is %v, want %v to %v", one.name, one.labels, n, one.low, one.high)
-		}
-	}
-	for name, f := range all {
-		if strings.HasPrefix(name, "ringmsgr") && len(f.GetHelp()) < 10 {
-			t.Errorf("%s has no help", name)
 		}
 	}
 }
@@ -192,7 +188,7 @@ func TestTheLinterOfPrometheusIsContent(t *testing.T) {
 		if !strings.HasPrefix(name, "ringmsgr_") {
 			continue
 		}
-		if text := f.GetHelp(); text == "" || strings.HasPrefix(text, "Bytes ") && !strings.Contains(name, "bytes") {
+		if text := f.GetHelp(); len(text) < 10 || strings.HasPrefix(text, "Bytes ") && !strings.Contains(name, "bytes") {
 			t.Errorf("%s has the text %q", name, text)
 		}
 	}

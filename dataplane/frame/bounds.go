@@ -72,13 +72,10 @@ func control(n uint32) Bound { return Bound{Segments: 1, Max: n + ControlSlack} 
 // not have the tag.
 func (t Tag) Bound() Bound { return tagBounds[t] }
 
-// packedMax is the largest compressed size of n bytes. Bytes that do not compress
-// grow a little: by a sixth and 32 bytes in the worst of the algorithms, and by
-// the framing of the peer.
-func packedMax(n uint32) uint64 { return uint64(n) + uint64(n)/4 + 256 }
-
-// Packed is the most bytes of segment 0 on the wire if the frame is compressed.
-func (b Bound) Packed() uint64 { return packedMax(b.Max) }
+// Packed is the most bytes of segment 0 on the wire if the frame is compressed. Bytes that do not
+// compress grow a little: by a sixth and 32 bytes in the worst of the algorithms, and by the
+// framing of the peer.
+func (b Bound) Packed() uint64 { return uint64(b.Max) + uint64(b.Max)/4 + 256 }
 
 // check refuses a preamble that says more than its tag can hold.
 func (t *boundTable) check(h *Header) error {

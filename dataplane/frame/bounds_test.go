@@ -94,7 +94,7 @@ func packedFrame(m mode, tag Tag, segs ...[]byte) []byte {
 func TestEveryCompressedTagIsBoundedOnTheWireAndInMemory(t *testing.T) {
 	forTags(t, func(t *testing.T, m mode, tag Tag) {
 		b := tag.Bound()
-		room := int(b.Packed()) - int(b.Max)
+		room := int(b.Max)/4 + 256
 		d := func(prefix int) *Decoder {
 			d := m.strict(t)
 			d.Decompress(verbatim{prefix})
@@ -107,9 +107,9 @@ func TestEveryCompressedTagIsBoundedOnTheWireAndInMemory(t *testing.T) {
 		if f, _, err := decode(d(room), packedFrame(m, tag, grown), false); err != nil || !equalSegs(f.Seg, [4][]byte{seg}) {
 			t.Fatalf("%v grown to %d bytes: %v", tag, len(grown), err)
 		}
-		_, err := opens(t, m, d(0), Header{Tag: tag, Num: 1, Len: [4]uint32{uint32(b.Packed()) + 1}, Flags: FlagCompressed})
+		_, err := opens(t, m, d(0), Header{Tag: tag, Num: 1, Len: [4]uint32{uint32(len(grown)) + 1}, Flags: FlagCompressed})
 		wantErr(t, err, ErrTooLarge)
-		names(t, err, tag, b.Packed()+1, b.Packed())
+		names(t, err, tag, uint64(len(grown))+1, uint64(len(grown)))
 		// A small one that unpacks to more than the tag holds is refused, by the
 		// decompressor or, if that does not keep to its limit, behind it.
 		bomb := []byte{200, 1}
@@ -237,6 +237,7 @@ func TestLimitsBeforeAuthenticationRefuseMoreThanOneSegment(t *testing.T) {
 	wantErr(t, errOf(NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())), ErrTooLarge)
 	f = newRefFrame(Rev1, TagAuthRequest, make([]byte, 64<<10))
 	must(t, errOf(NewDecoder(Rev1, PreAuthLimits()).Open(f.preamble())))
+	wantErr(t, errOf(opens(t, modes[2], modes[2].strict(t), Header{Tag: 23, Num: 1})), ErrTag)
 }
 
 // Four lengths of 4 GiB do not wrap an int: where they do not fit, Open says so.

@@ -48,9 +48,6 @@ func (d *direction) ready(n uint64) error {
 	return nil
 }
 
-// chains makes large segments be encrypted from where they lie. For senders.
-func (d *direction) chains() { d.chain = newChain(d.block, d.aead) }
-
 // seal encrypts p in place. Its last tagSize bytes are room for the tag. The
 // caller has checked ready.
 func (d *direction) seal(p []byte) {

@@ -32,7 +32,7 @@ func (e *Encoder) compress(h *Header, body *[MaxSegments][]byte, size int) int {
 	for _, s := range body {
 		sum += len(s)
 	}
-	if sum == 0 || sum < e.compMin {
+	if sum < e.compMin {
 		return size
 	}
 	packed := e.packed[:0]

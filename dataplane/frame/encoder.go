@@ -49,7 +49,7 @@ func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
 	if err := e.dir.start(key, nonce, e.layout.rev); err != nil {
 		return err
 	}
-	e.dir.chains()
+	e.dir.chain = newChain(e.dir.block, e.dir.aead) // large segments are encrypted from where they lie
 	e.layout.secure, e.head = true, Header{}
 	return nil
 }

@@ -25,6 +25,8 @@ func TestGatheredFrameIsTheSameOnTheWire(t *testing.T) {
 		for _, zeroCRC := range []bool{false, true} {
 			g := NewEncoder(rev)
 			g.SetSegmentCRC(!zeroCRC)
+			_, err := g.AppendFrame(nil, TagClientIdent, pattern(MessageHeaderSize, 0)) // the lengths of the first message
+			must(t, err)
 			for _, lens := range shapes {
 				lens[0] = MessageHeaderSize
 				e, segs := NewEncoder(rev), shaped(lens)

@@ -69,16 +69,14 @@ func (n *nonce) counter() uint64 {
 
 // left is the number of operations before the initial nonce would come again.
 func (n *nonce) left() uint64 {
-	diff := n.init - n.counter()
-	switch {
-	case !n.used && n.wide:
-		return math.MaxUint64 // one less than there are
+	switch diff := n.init - n.counter(); {
 	case !n.used:
-		return 1 << 32
+		return math.MaxUint64 // more than anybody needs
 	case n.wide:
 		return diff
+	default:
+		return diff & math.MaxUint32
 	}
-	return diff & math.MaxUint32
 }
 
 func (n *nonce) advance() {

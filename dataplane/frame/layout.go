@@ -83,11 +83,8 @@ func (l layout) inlineRest(h *Header) uint64 {
 	return pad(uint64(h.Len[0])-inlineSize) + tagSize
 }
 
-// operations is the number of AEAD operations in a frame.
+// operations is the number of AEAD operations in a frame of secure mode.
 func (l layout) operations(h *Header) uint64 {
-	if !l.secure {
-		return 0
-	}
 	n := uint64(1)
 	if l.rev != Rev0 {
 		if h.Len[0] > inlineSize {

@@ -14,7 +14,7 @@ var threeFull = [4][]byte{pattern(60, 1), pattern(20, 2), nil, pattern(33, 3)}
 // Matrix: FR-13, FR-14, FR-15
 func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	forModes(t, func(t *testing.T, m mode) {
-		for _, segs := range [][4][]byte{threeFull, {pattern(41, 1)}, {nil, pattern(5, 2)}, {}} {
+		for _, segs := range [][4][]byte{threeFull, {pattern(41, 1)}, {pattern(60, 1)}, {nil, pattern(5, 2)}, {}} {
 			f := newRefFrame(m.rev, TagMessage, segs[:]...)
 			wire := f.wire(m.rev, m.crypt())
 			epilogue := m.wireSize(len(segs[0]), len(segs[1]), len(segs[2]), len(segs[3])) - 13
@@ -41,8 +41,10 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 					if err == nil || got.Num != 0 || got.Seg[0] != nil {
 						t.Fatalf("bit %d of byte %d of %d flipped: frame %+v, error %v", bit, i, len(wire), got, err)
 					}
-					if i < PreambleSize && (!m.secure || m.rev == Rev0) && !errors.Is(err, ErrPreambleCRC) {
+					if early := i < PreambleSize && (!m.secure || m.rev == Rev0); early && !errors.Is(err, ErrPreambleCRC) {
 						t.Fatalf("bit %d of byte %d of the preamble flipped: %v goes before its checksum", bit, i, err)
+					} else if m.secure && !early {
+						wantErr(t, err, ErrAuthTag)
 					}
 				}
 			}

@@ -179,6 +179,9 @@ func TestAPreambleThatComesAgainIsHeldToTheLimitsOfNow(t *testing.T) {
 			}
 		}
 		must(t, d.Secure(testKey, testNonce))
+		sealed, err := mode{rev: rev, secure: true}.encoder(t).AppendFrame(nil, TagMessage, pattern(41, 1), pattern(3000, 2))
+		must(t, err)
+		must(t, decodeErr(d, sealed)) // has the same preamble
 		clear := make([]byte, d.HeadSize())
 		copy(clear, head)
 		if h, err := d.Open(clear); err == nil && h.Tag == TagMessage {

@@ -81,24 +81,22 @@ func (d *Decoder) finishSecureRev0(f *Frame, head, rest []byte) error {
 		return fmt.Errorf("%w: header of %v does not belong to this frame", errMisuse, h.Tag)
 	}
 	if !together {
-		copy(head, plain)
 		copy(rest, plain[PreambleSize:])
 		if cap(d.early.scratch) > keepScratch {
 			d.early.scratch = nil
 		}
 	}
-	rest = rest[:len(rest)-tagSize]
 	for i := range h.Num {
 		f.Seg[i] = takePadded(&rest, int(h.Len[i]))
 	}
 	return d.status(f, rest[0])
 }
 
-// joined returns a and b as one slice if b directly follows a in the same
-// buffer, else nil.
+// joined returns a and b, which is not empty, as one slice if b directly follows a in
+// the same buffer, else nil.
 func joined(a, b []byte) []byte {
 	n := len(a) + len(b)
-	if len(b) == 0 || cap(a) < n || &a[:n][len(a)] != &b[0] {
+	if cap(a) < n || &a[:n][len(a)] != &b[0] {
 		return nil
 	}
 	return a[:n]

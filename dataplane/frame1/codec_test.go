@@ -25,7 +25,7 @@ func (sum) Sign(s Signed) uint64 {
 
 var allForms = []Form{{}, {OldHeader: true}, {OldFooter: true}, {OldHeader: true, OldFooter: true, OldKeepalive: true}}
 
-var peerAddr = [136]byte{4: 1, 9: 2, 10: 0x1a, 135: 0xee}
+var peerAddr = [136]byte{1: 3, 4: 1, 9: 2, 10: 0x1a, 135: 0xee}
 
 func sample() Header {
 	return Header{
@@ -117,13 +117,14 @@ func TestEveryChangedByteOfASignedMessageIsRefused(t *testing.T) {
 // Matrix: V1-05
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	good, _ := encoded(Config{}, sum{}, "front", "mid", "data")
-	signed := NewDecoder(Config{}, sum{}, frame.DefaultLimits())
+	signed := NewDecoder(Config{}, sum{}, frame.Limits{Front: 5, Middle: 3, Data: 4})
 	flip := func(at int, bit byte) []byte {
 		q := bytes.Clone(good)
 		q[(at+len(q))%len(q)] ^= bit
 		return q
 	}
 	unsigned, _ := encoded(Config{}, nil, "front", "mid", "data")
+	longer, _ := encoded(Config{}, sum{}, "front", "mid", "data1")
 	const body = 1 + NewHeaderSize
 	for name, c := range map[string]struct {
 		p    []byte
@@ -136,6 +137,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"signature": {flip(-2, 1), ErrSignature},
 		"aborted":   {flip(-1, flagComplete), errAborted},
 		"unsigned":  {unsigned, errUnsigned},
+		"too long":  {longer, frame.ErrTooLarge},
 	} {
 		if _, _, err := decodeMessage(signed, c.p[1:]); !errors.Is(err, c.want) || !errors.Is(err, frame.ErrFrame) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -150,14 +152,18 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		checks Signer
 		at     int // of the byte that is damaged
 		want   error
+		flag   byte // that somebody on the way adds
 	}{
-		{"data that is not checked", Config{}, nil, Config{NoDataCRC: true}, nil, body + 8, nil},
-		{"data without a crc", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body + 8, nil},
-		{"front beside it", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body, frame.ErrSegmentCRC},
-		{"signature that is not checked", Config{}, sum{}, Config{}, nil, -2, nil},
+		{"data", Config{}, nil, Config{}, nil, body + 8, frame.ErrSegmentCRC, 0},
+		{"data that is not checked", Config{}, nil, Config{NoDataCRC: true}, nil, body + 8, nil, 0},
+		{"data without a crc", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body + 8, nil, 0},
+		{"front beside it", Config{NoDataCRC: true}, sum{}, Config{}, sum{}, body, frame.ErrSegmentCRC, 0},
+		{"signature that is not checked", Config{}, sum{}, Config{}, nil, -2, nil, 0},
+		{"data with a crc that does not count", Config{}, nil, Config{}, nil, body + 8, nil, flagNoDataCRC},
 	} {
 		p, _ := encoded(c.sent, c.signs, "front", "mid", "data")
 		p[(c.at+len(p))%len(p)] ^= 1
+		p[len(p)-1] |= c.flag
 		if _, _, err := decodeMessage(NewDecoder(c.taken, c.checks, frame.DefaultLimits()), p[1:]); !errors.Is(err,
 			c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

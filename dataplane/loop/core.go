@@ -253,7 +253,7 @@ func (c *Core) turn(block bool) error {
 	c.serveReadable()
 	c.finishFiles()
 	c.takeReturned()
-	if (c.pool.kept > c.pool.keep || len(c.vecs.free) > spareVecs) && !c.trimmer.Armed() {
+	if (c.pool.excess() || len(c.vecs.free) > spareVecs) && !c.trimmer.Armed() {
 		c.timers.arm(&c.trimmer, c.now+trimEvery)
 	}
 	return nil

@@ -136,7 +136,7 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 	s.sock, s.stream, s.tx.copies, s.eof = us, d.stream, d.copies, d.eof
 	s.retrying = d.waited
 	if d.held {
-		s.paused = &c.held
+		s.paused, s.pausedAt = &c.held, c.now
 	}
 	s.carry(f)
 	return s, nil

@@ -231,17 +231,13 @@ func (l *Listener) moveOrClose(c *Core) {
 	// The broken driver keeps its own descriptor, and closes it.
 	fd, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
+		l.lost(c)(err)
 		return
 	}
 	l.departed(ErrStopped)
 	l.leave(c)
 	l.shut(c)
-	l.hand(to, fd, func(err error) {
-		if err != nil {
-			c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
-		}
-	})
+	l.hand(to, fd, l.lost(c))
 }
 
 // end ends a core without a thread, once. The caller calls it after the last step, which

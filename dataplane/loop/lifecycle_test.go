@@ -262,6 +262,43 @@ func TestTheListenersOfAFailedCoreGoOn(t *testing.T) {
 	must(t, l.Close())
 }
 
+// A listener that is on its way to a core as that ends, or comes to one that is gone, is another
+// one's at once.
+func TestAListenerOnItsWayToACoreThatEndsGoesOn(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}})
+		from, to := p.Core(0), p.Core(1)
+		l, err := from.Listen(loopback, uring.ListenOptions{}, greet(t))
+		must(t, err)
+		hold := make(chan struct{})
+		must(t, to.Do(func(*Core) { <-hold; runtime.Goexit() }))
+		if gone {
+			close(hold)
+			<-to.done
+		}
+		moved := make(chan error)
+		go func() { moved <- l.Move(to) }()
+		if !gone {
+			for to.box.empty() {
+				runtime.Gosched()
+			}
+			must(t, p.Drain(from)) // it goes to core 2
+			close(hold)
+		}
+		if err := await(t, moved); !errors.Is(err, ErrStopped) {
+			t.Errorf("moved to a core that ends: %v", err)
+		}
+		served, stop := knocking(t, l.Addr().String())
+		for served.Load() < 3 && !t.Failed() {
+			must(t, l.withSocket(func(*Core) error { return nil }))
+		}
+		if stop(); l.Core().State() != CoreRunning {
+			t.Errorf("at core %d, %v", l.Core().ID(), l.Core().State())
+		}
+		must(t, l.Close())
+	}
+}
+
 // A callback that ends the core's goroutine makes it fail, not vanish.
 // Matrix: XC-16
 func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // address has one, in one SO_REUSEPORT group.
 type Listener struct {
 	core     atomic.Pointer[Core] // owner; changes by Move, and when the core fails
+	between  atomic.Bool          // the owner does not have it yet
 	addr     netip.AddrPort
 	accepted func(*Link)
 	fd       atomic.Int64
@@ -85,12 +86,12 @@ func (l *Listener) call(f func(c *Core) error) error {
 		c := l.core.Load()
 		ran, result := false, error(nil)
 		err := c.call(func(c *Core) {
-			if ran = l.core.Load() == c; ran {
+			if ran = !l.between.Load() && l.core.Load() == c; ran {
 				result = f(c)
 			}
 		})
 		switch {
-		case err != nil && l.core.Load() == c:
+		case errors.Is(err, ErrOnCore), err != nil && !l.between.Load() && l.core.Load() == c:
 			return err
 		case err == nil && ran:
 			return result
@@ -299,8 +300,9 @@ func (l *Listener) takeOff(c *Core) (fd int, err error) {
 }
 
 // Move has another core accept from here on. The listening socket stays open, so that
-// no connection is refused: new connections wait in the kernel's queue meanwhile. On a
-// core it fails with ErrOnCore.
+// no connection is refused: new connections wait in the kernel's queue meanwhile. If that core
+// ends meanwhile, or has ended, Move fails with ErrStopped, and a third one accepts, if one runs.
+// On a core it fails with ErrOnCore.
 func (l *Listener) Move(to *Core) error {
 	arrived := make(chan error, 1)
 	err := l.withSocket(func(c *Core) error {
@@ -317,7 +319,6 @@ func (l *Listener) Move(to *Core) error {
 	})
 	if err == nil {
 		err = <-arrived
-		_ = l.call(func(*Core) error { return nil }) // the old core may not have stored the new owner yet
 	}
 	if err != nil {
 		return fmt.Errorf("listener %v: move to core %d: %w", l.addr, to.id, err)
@@ -363,22 +364,36 @@ func (l *Listener) leave(c *Core) {
 }
 
 // hand gives the listener to another core, with its descriptor; done runs
-// there.
+// there. A core that ends would take it along: it goes on to the next one that runs.
 func (l *Listener) hand(to *Core, fd int, done func(error)) {
-	// The new owner is stored last: a goroutine that reads it posts its task after this
-	// one, and the old core runs nothing meanwhile.
-	defer l.core.Store(to)
+	l.between.Store(true)
+	l.core.Store(to)
 	to.Post(&Task{Run: func(c *Core) {
-		if c.closed.Load() {
-			l.open = false
-			c.cfg.CloseFD(fd)
-			done(ErrStopped)
+		l.outside = true
+		if !c.stopping.Load() {
+			l.setUp(c, fd)
+			l.between.Store(false)
+			done(nil)
 			return
 		}
-		l.outside = true
-		l.setUp(c, fd)
-		done(nil)
+		if next := c.plane.successorCore(c); next != nil {
+			l.hand(next, fd, l.lost(c))
+		} else {
+			l.open = false
+			c.cfg.CloseFD(fd)
+			l.between.Store(false)
+		}
+		done(ErrStopped)
 	}})
+}
+
+// lost logs the error of hand for a listener whose core c has ended.
+func (l *Listener) lost(c *Core) func(error) {
+	return func(err error) {
+		if err != nil {
+			c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
+		}
+	}
 }
 
 // errNotListening: a descriptor that is no listening TCP socket.

@@ -62,6 +62,7 @@ func TestAWakeUpIsNeverLost(t *testing.T) {
 		timeout := time.NewTimer(patience)
 		for i := range rounds {
 			for c := range 2 {
+				timeout.Reset(patience)
 				must(t, p.Core(c).Do(func(*Core) { ran <- struct{}{} }))
 				select {
 				case <-ran:

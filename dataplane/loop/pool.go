@@ -31,7 +31,7 @@ const (
 type Buffer struct {
 	b     []byte        // all of it
 	mem   *uring.Memory // nil if cut out of a chunk
-	chunk *uring.Memory // the chunk that it is cut out of, for buffers of files; else nil
+	chunk *chunk        // the chunk that it is cut out of, or nil
 	pool  *pool
 	next  *Buffer
 	class int8 // -1: not kept
@@ -68,13 +68,15 @@ func (c *Core) TakeBack(b *Buffer) {
 // To map a large buffer and to touch it for the first time costs more than the rest of
 // the work on its message. So the pool keeps the buffers that the load of the last
 // periods has needed, and trim frees the rest. Besides the lent buffers it holds at most
-// the larger of keep and the recent peak of lent bytes, and as many small buffers as
-// their high-water mark.
+// the larger of keep and the recent peak of lent bytes, and chunks of small buffers: those of
+// which one is lent, or was in the last period, and spareChunks.
 type pool struct {
 	mapped func(size int) (*uring.Memory, error) // Config.Map
 	files  uring.FileDriver                      // registers lent buffers for direct I/O; nil: no such file yet
 	free   [maxClass + 1]*Buffer
-	chunks []*uring.Memory
+	chunks []*chunk
+	idle   int                  // of chunks: those of which no buffer is lent
+	since  uint64               // calls when this period began
 	used   [maxClass + 1]uint64 // when the class was last asked, by calls
 	calls  uint64
 	keep   int64    // bytes that may stay for ever
@@ -84,8 +86,22 @@ type pool struct {
 	frozen bool     // the kernel may still use lent buffers: they are neither freed nor lent again
 }
 
-// trimEvery is the period of pool.trim.
-const trimEvery = time.Second
+// chunk is memory that small buffers of one class are cut out of.
+type chunk struct {
+	mem  *uring.Memory
+	lent int    // of its buffers
+	used uint64 // when one was last lent, by pool.calls
+	gone bool   // it is being freed
+}
+
+const (
+	// trimEvery is the period of pool.trim.
+	trimEvery = time.Second
+	// spareChunks is the number of idle chunks that stay for ever.
+	spareChunks = 64
+	// chunksPerTrim bounds the chunks that one trim frees, which takes about a millisecond.
+	chunksPerTrim = 256
+)
 
 // classOf is the class of a buffer of n bytes, or -1 if the pool keeps none of
 // that size.
@@ -151,6 +167,12 @@ func (p *pool) get(n int) (*Buffer, error) {
 }
 
 func (p *pool) lend(b *Buffer) {
+	if k := b.chunk; k != nil {
+		if k.lent == 0 {
+			p.idle--
+		}
+		k.lent, k.used = k.lent+1, p.calls
+	}
 	p.inUse += int64(len(b.b))
 	p.peaks[0] = max(p.peaks[0], p.inUse)
 	if p.files != nil && !b.tried {
@@ -162,8 +184,8 @@ func (p *pool) lend(b *Buffer) {
 func (p *pool) register(b *Buffer) {
 	b.tried = true
 	m := b.mem
-	if m == nil {
-		m = b.chunk
+	if b.class == maxCut { // files have no smaller ones
+		m = b.chunk.mem
 	}
 	if m != nil && len(b.b) <= maxRegistered {
 		_ = p.files.RegisterMemory(m) // without it requests cost more, and do the same
@@ -184,16 +206,47 @@ func (p *pool) cut(c int) error {
 	if err != nil {
 		return err
 	}
-	p.chunks = append(p.chunks, mem)
+	k := &chunk{mem: mem}
+	p.chunks = append(p.chunks, k)
+	p.idle++
 	all, size := mem.Bytes(), 1<<c
 	for at := len(all) - size; at >= 0; at -= size {
-		b := &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: p.free[c]}
-		if c == maxCut {
-			b.chunk = mem
-		}
-		p.free[c] = b
+		p.free[c] = &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: p.free[c], chunk: k}
 	}
 	return nil
+}
+
+// dropChunks frees chunks, the oldest first, that the period has not needed.
+func (p *pool) dropChunks() {
+	n := 0
+	for _, k := range p.chunks {
+		if k.gone = k.lent == 0 && k.used <= p.since && n < min(p.idle-spareChunks, chunksPerTrim); k.gone {
+			n++
+		}
+	}
+	p.since = p.calls
+	if n == 0 {
+		return
+	}
+	for c := minClass; c <= maxCut; c++ {
+		for link := &p.free[c]; *link != nil; {
+			if b := *link; b.chunk.gone {
+				*link = b.next
+			} else {
+				link = &b.next
+			}
+		}
+	}
+	p.idle -= n
+	p.chunks = slices.DeleteFunc(p.chunks, func(k *chunk) bool {
+		if k.gone && p.files != nil {
+			p.files.UnregisterMemory(k.mem)
+		}
+		if k.gone {
+			_ = k.mem.Unmap() // it fails if the kernel has kept it pinned
+		}
+		return k.gone
+	})
 }
 
 // put takes a buffer back.
@@ -217,6 +270,8 @@ func (p *pool) put(b *Buffer) {
 	if b.mem != nil {
 		p.kept += int64(len(b.b))
 		p.shrink()
+	} else if b.chunk.lent--; b.chunk.lent == 0 {
+		p.idle++
 	}
 }
 
@@ -244,8 +299,12 @@ func (p *pool) shrink() {
 func (p *pool) trim() (again bool) {
 	p.peaks = [2]int64{p.inUse, p.peaks[0]}
 	p.shrink()
-	return p.kept > p.keep
+	p.dropChunks()
+	return p.excess()
 }
+
+// excess says that the pool holds more than it may keep for ever.
+func (p *pool) excess() bool { return p.kept > p.keep || p.idle > spareChunks }
 
 // drain unmaps the kept buffers. No buffer may be lent any more.
 func (p *pool) drain() {
@@ -257,11 +316,11 @@ func (p *pool) drain() {
 		}
 		p.free[c] = nil
 	}
-	for _, m := range p.chunks {
-		_ = m.Unmap()
+	for _, k := range p.chunks {
+		_ = k.mem.Unmap()
 	}
 	p.chunks = nil
-	p.kept = 0
+	p.kept, p.idle = 0, 0
 }
 
 // vecList keeps the gather lists that no write uses, LIFO. Lists that the load of a period

@@ -3,6 +3,7 @@ package loop
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
@@ -170,11 +171,11 @@ func (b *fileBed) lend(n int) *Buffer {
 func TestBuffersOfACoreWithDirectIOAreRegisteredUntilTheyAreFreed(t *testing.T) {
 	b := newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) { cfg.PoolKeep = 1 })
 	block := b.lend(unit)
-	if block.chunk == nil || b.d.Registered[block.chunk] == 0 {
+	if b.d.Registered[block.chunk.mem] == 0 {
 		t.Error("a block is not in registered memory")
 	}
 	small := b.lend(200)
-	if small.chunk != nil {
+	if b.d.Registered[small.chunk.mem] != 0 {
 		t.Error("memory that no direct I/O can use is registered")
 	}
 	var large []*Buffer
@@ -207,6 +208,58 @@ func TestBuffersOfACoreWithDirectIOAreRegisteredUntilTheyAreFreed(t *testing.T) 
 	over := b.lend(20 << 20) // which the pool does not keep
 	b.c.TakeBack(over)
 	b.stillMapped()
+}
+
+// A burst of small messages, or of reads of single blocks, leaves no memory behind, but for the
+// spare chunks; a load that goes on has its buffers.
+// Matrix: RL-08
+func TestSmallBuffersOfABurstAreFreed(t *testing.T) {
+	var mapped []*uring.Memory
+	b := newFileBed(t, FileOptions{Direct: uring.Direct}, func(cfg *Config) {
+		cfg.Map = func(size int) (*uring.Memory, error) {
+			m, err := uring.Map(size)
+			mapped = append(mapped, m)
+			return m, err
+		}
+	})
+	p := &b.c.pool
+	use := func(chunks, n int) (out giveBack) {
+		for range chunks * chunkBytes / n {
+			out = append(out, b.lend(n))
+		}
+		return out
+	}
+	first := b.lend(200)
+	for range 5 {
+		use(4*spareChunks, unit).Returned(b.c)
+		b.after(trimEvery)
+		if n := len(p.chunks); n < 4*spareChunks {
+			t.Fatalf("%d chunks are left for a load that needs %d", n, 4*spareChunks)
+		}
+	}
+	use(8*spareChunks, 256).Returned(b.c)
+	last := b.lend(unit)
+	for range 12 {
+		b.after(trimEvery)
+		b.stillMapped()
+	}
+	mapped = slices.DeleteFunc(mapped, func(m *uring.Memory) bool { return m.Bytes() == nil })
+	if n := len(p.chunks); n != spareChunks+2 || len(mapped) != n+1 || p.idle != spareChunks || b.c.trimmer.Armed() {
+		t.Errorf("%d chunks, %d idle, %d mapped with the receive buffer, and the core wakes up for that: %v",
+			n, p.idle, len(mapped), b.c.trimmer.Armed())
+	}
+	var bytes int
+	for c := minClass; c <= maxCut; c++ {
+		for f := p.free[c]; f != nil; f = f.next {
+			f.b[0] = 1 // it is mapped
+			bytes += len(f.b)
+		}
+	}
+	if all := bytes + len(first.b) + len(last.b); all != len(p.chunks)*chunkBytes {
+		t.Errorf("%d bytes, free or lent, of %d chunks", all, len(p.chunks))
+	}
+	b.c.TakeBack(first)
+	b.c.TakeBack(last)
 }
 
 // giveBack returns buffers.

@@ -45,7 +45,7 @@ type Socket struct {
 	stopped  bool          // readiness came while it was full, and does not come again
 	retrying bool          // the first frame to come was paused before
 	paused   *Throttle     // the throttle that the socket waits for; nil: it reads
-	pausedAt time.Duration // start of the wait, for whatever throttle
+	pausedAt time.Duration // start of the stop, or of the wait, for whatever throttle
 	refused  int64         // bytes of Throttles.Shared that its connection held when that had no room; 0: it had
 	began    time.Duration // time of Begin, moved by the length of pauses
 	waiter   waiter        // its place in the line of paused

@@ -267,12 +267,16 @@ func TestTheCPUOfACoreIsThatOfItsThread(t *testing.T) {
 		if took, most := after-before, clock(unix.CLOCK_PROCESS_CPUTIME_ID)-process; took < work || took > most {
 			t.Errorf("%v for work of %v, when the process took %v", took, work, most)
 		}
-		fired := make(chan struct{})
-		must(t, c.call(func(c *Core) {
-			c.Arm(&Timer{Fire: func(*Core, time.Duration) { close(fired) }}, c.Now()+idle)
-		}))
-		<-fired
-		if took := stats(t, c).CPU - after; took > idle/2 {
+		took := idle
+		for tries := 0; tries < 10 && took > idle/2; tries++ { // what a hypervisor takes from a CPU counts as used
+			before, fired := stats(t, c).CPU, make(chan struct{})
+			must(t, c.call(func(c *Core) {
+				c.Arm(&Timer{Fire: func(*Core, time.Duration) { close(fired) }}, c.Now()+idle)
+			}))
+			<-fired
+			took = stats(t, c).CPU - before
+		}
+		if took > idle/2 {
 			t.Errorf("%v for a wait of %v", took, idle)
 		}
 	})

@@ -364,15 +364,14 @@ func (s *Socket) Stopped() bool {
 	return s.paused != nil
 }
 
-// StoppedSince is the time at which the socket began to wait for a throttle, on the
-// core's clock.
+// StoppedSince is the time at which the socket stopped, on the core's clock.
 func (s *Socket) StoppedSince() time.Duration {
 	s.core.assertOwner()
 	return s.pausedAt
 }
 
-// Begin starts the time of Took for an unfinished frame. Time in which a throttle stops
-// the socket does not count.
+// Begin starts the time of Took for an unfinished frame. Time in which the socket is
+// stopped does not count.
 func (s *Socket) Begin() {
 	s.core.assertOwner()
 	s.began = s.core.now
@@ -381,6 +380,9 @@ func (s *Socket) Begin() {
 // Took is the time since Begin.
 func (s *Socket) Took() time.Duration {
 	s.core.assertOwner()
+	if s.paused != nil {
+		return s.pausedAt - s.began
+	}
 	return s.core.now - s.began
 }
 
@@ -388,8 +390,7 @@ func (s *Socket) Took() time.Duration {
 func (s *Socket) Hold() {
 	s.core.assertOwner()
 	if s.paused == nil || s.Resting() {
-		s.paused = &s.core.held
-		s.stopReceiving()
+		s.stop(&s.core.held)
 	}
 }
 
@@ -398,9 +399,17 @@ func (s *Socket) Hold() {
 func (s *Socket) Rest() {
 	s.core.assertOwner()
 	if s.paused == nil {
-		s.paused = &s.core.resting
-		s.stopReceiving()
+		s.stop(&s.core.resting)
 	}
+}
+
+// stop stops reading for a reason that is no throttle.
+func (s *Socket) stop(why *Throttle) {
+	if s.paused == nil {
+		s.pausedAt = s.core.now
+	}
+	s.paused = why
+	s.stopReceiving()
 }
 
 // Resting says that the socket does not read because of Rest.
@@ -426,6 +435,7 @@ func (s *Socket) Release() {
 // proceed reads again.
 func (s *Socket) proceed() {
 	s.paused = nil
+	s.began += s.core.now - s.pausedAt
 	s.alive()
 	s.feedBacklog()
 	s.resumeReading()
@@ -459,7 +469,7 @@ func (s *Socket) unpause(*Core) {
 		s.retrying = false
 		s.resumeReading()
 	}
-	if s.paused == nil {
+	if !s.Throttled() {
 		s.began += s.core.now - since
 	} else if s.paused == t {
 		s.pausedAt = since

@@ -20,7 +20,7 @@ func started[S interface{ Close() error }](t *testing.T, start func() (S, error)
 	t.Helper()
 	s, err := start()
 	clitest.Must(t, err)
-	clitest.AtEnd(t, s.Close)
+	t.Cleanup(func() { clitest.Must(t, s.Close()) })
 	return s
 }
 

@@ -25,12 +25,12 @@ func Main(run func(ctx context.Context, args []string) int) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		ends = append(ends, syscall.SIGHUP)
+		// A terminal that is closed sends two: its shell, and the kernel. The second one would kill
+		// the program while signal.Ignore begins, so it is caught to the end, and not read.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, func() {
-		signal.Ignore(syscall.SIGHUP) // a terminal that is closed sends two: its shell, and the kernel
-		stop()
-	})
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
@@ -96,7 +96,7 @@ func Terminal(w io.Writer) (width, height int, ok bool) {
 }
 
 // Run is a whole program, of one command or of several below root: it parses flags, runs the
-// command, prints its error, and returns the exit status. Beside its own commands a program has
+// command, prints its error in one line, and returns the exit status. Beside its own commands a program has
 // version, completion and help.
 //
 // Use of a command names its arguments, for example "get ADDRESS KEY"; the last may be [ONE] or
@@ -109,13 +109,7 @@ func Run(ctx context.Context, root *cobra.Command, stdout, stderr io.Writer, arg
 	if lost := out.err.Load(); lost != nil && err == nil {
 		err = *lost
 	}
-	return Status(stderr, c.CommandPath(), err)
-}
-
-// Status is the exit status of a program, or of a command, that ended with err. It writes the
-// error to stderr, in one line.
-func Status(stderr io.Writer, name string, err error) int {
-	switch {
+	switch name := c.CommandPath(); {
 	case err == nil:
 		return OK
 	case IsUsage(err):

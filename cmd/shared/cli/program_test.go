@@ -77,7 +77,6 @@ func TestAProgramRunsItsCommandsAndSaysHowItIsCalled(t *testing.T) {
 		{"many A", cli.Usage, "", "many A B..."},
 		{"one A --level x", cli.Usage, "", "--level"},
 		{"one -- --level", cli.OK, "", ""},
-		{"alone", cli.Usage, "", `no command "alone"`},
 	} {
 		var got []string
 		run := func(_ *cobra.Command, args []string) error { got = args; return nil }

@@ -92,13 +92,6 @@ func (l *login) refused(err error) error {
 	return fmt.Errorf("%w: global id %d was claimed again: %v", errLoginNeeded, l.globalID, err)
 }
 
-// forgetID turns a login that claims an old id into one that asks for a new id.
-func (l *login) forgetID() {
-	l.globalID, l.oldTicket = 0, ticket{}
-	l.oldKey.Wipe()
-	l.oldKey = Key{}
-}
-
 // first implements steps.
 func (l *login) first() ([]byte, error) { return appendLoginStart(nil, l.c.name, l.globalID), nil }
 
@@ -154,7 +147,9 @@ func (l *login) again(result int32, err error) (steps, error) {
 	if result != auth.EACCES || l.globalID == 0 {
 		return nil, err
 	}
-	l.forgetID()
+	l.globalID, l.oldTicket = 0, ticket{} // it asks for a new id, instead of claiming the old one
+	l.oldKey.Wipe()
+	l.oldKey = Key{}
 	return l, nil
 }
 

@@ -16,7 +16,8 @@ type Flags uint32
 
 // The flags that go with operations.
 const (
-	// BalanceReads reads from any OSD that has the object, not its primary alone.
+	// BalanceReads reads from any OSD that has the object, not its primary alone. A ReadOp with Exec goes to the
+	// primary, also with LocalizeReads, as the method may write.
 	BalanceReads = Flags(osdop.BalanceReads)
 	// LocalizeReads reads from the OSD that is the nearest by Options.Location; the primary, if others are no
 	// nearer. BalanceReads goes before it.

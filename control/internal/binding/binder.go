@@ -92,8 +92,9 @@ func (p Ports) String() string {
 }
 
 // listen listens on the first port that is free. If none is, it tries all of
-// them again, as often as configured, unless waiting does not help: with the
-// last one, a privilege is missing, or all are to be avoided.
+// them again, as often as configured, while the last one of them is in use. It
+// gives up at once if we may not listen on the last one (EACCES), or if all are
+// to be avoided: waiting does not help then.
 func (b *Binder) listen(ctx context.Context, p *Place) (Group, error) {
 	for pass := 0; ; pass++ {
 		group, err := b.listenOnce(p)

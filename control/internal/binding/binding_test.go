@@ -74,7 +74,7 @@ func TestEveryCoreListensOnEveryAddress(t *testing.T) {
 }
 
 func TestIfOneAddressCannotBeBoundNoneIs(t *testing.T) {
-	b, _ := newBinder(t, 2)
+	b, p := newBinder(t, 2)
 	taken := stranger(t)
 	first := listen(t, b, Place{IP: loopback})[0]
 	free := first.Addr().Port()
@@ -84,6 +84,15 @@ func TestIfOneAddressCannotBeBoundNoneIs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	Close(listen(t, b, Place{IP: loopback, Ports: OnePort(free)})[0]) // free again
+	cores, gone := b.Cores, p.Core(1)
+	must(t, p.Drain(gone))
+	must(t, p.AwaitDrained(t.Context(), gone))
+	b.Cores = func() []*loop.Core { return append(cores(), gone) }
+	if _, err := b.ListenAll(t.Context(), []Place{{IP: loopback, Ports: OnePort(free)}}); !errors.Is(err, loop.ErrStopped) {
+		t.Errorf("one core has ended: %v", err)
+	}
+	b.Cores = cores
+	Close(listen(t, b, Place{IP: loopback, Ports: OnePort(free)})[0])
 }
 
 func TestPortsAreTriedInTheirOrderAndAgain(t *testing.T) {
@@ -143,16 +152,23 @@ func TestTheListGivesItselfAwayOnce(t *testing.T) {
 
 func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
 	for _, closing := range []bool{true, false} {
-		b, p := newBinder(t, 2)
+		b, p := newBinder(t, 3)
 		var s Listeners
 		s.Swap(listen(t, b, Place{IP: loopback}, Place{IP: loopback}), 0)
+		extra, err := b.Widen(s.Groups()[0], p.Core(1))
+		must(t, err)
+		s.Join(s.All()[0], extra, nil)
+		all := s.All()
 		lost := func(l *loop.Listener, err error) { t.Errorf("%v: %v", l.Addr(), err) }
 		core := p.Core(0)
 		must(t, p.Drain(core))
 		b.Leave(&s, core, closing, lost)
-		want := []int{1, 1, 1, 1} // the other core serves them all
+		want := []int{2, 1, 2, 1, 1, 2, 1} // core 2 has fewer at first
 		if closing {
-			want = []int{1, 1}
+			want = []int{1, 2, 1, 2, 1}
+		}
+		if err := all[0].Share(); ended(err) != closing {
+			t.Errorf("closing %v: a listener of the core: %v", closing, err)
 		}
 		if got := coresOf(s.All()); !slices.Equal(got, want) {
 			t.Errorf("closing %v: cores %v, want %v", closing, got, want)
@@ -164,7 +180,7 @@ func TestListenersFollowTheCoresThatComeAndGo(t *testing.T) {
 		for _, g := range s.Groups() {
 			got := coresOf(g)
 			slices.Sort(got)
-			if !slices.Equal(got, []int{0, 1}) {
+			if !slices.Equal(slices.Compact(got), []int{0, 1, 2}) {
 				t.Errorf("closing %v: %v is served by %v", closing, g.Addr(), got)
 			}
 		}

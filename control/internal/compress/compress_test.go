@@ -114,9 +114,7 @@ func TestAFalseClaimTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Every cut and many changes of a byte either fail or give what the limit
-// allows; nothing panics.
-func TestDamagedInputFails(t *testing.T) {
+func TestCutInputFails(t *testing.T) {
 	forMethods(t, func(t *testing.T, c frame.Compressor, m wire.CompressionMethod) {
 		p := []byte(strings.Repeat("0123456789 and more ", 60))
 		packed, err := c.Compress(nil, p)
@@ -128,15 +126,6 @@ func TestDamagedInputFails(t *testing.T) {
 		}
 		if got, err := c.Decompress(nil, append(bytes.Clone(packed), 1, 2, 3), len(p)); err == nil && m != wire.CompressionZstd {
 			t.Errorf("with more behind the end: %d bytes", len(got))
-		}
-		for i := range packed {
-			for _, bit := range []byte{1, 0x80} {
-				bad := bytes.Clone(packed)
-				bad[i] ^= bit
-				if got, err := c.Decompress(nil, bad, len(p)); err == nil && len(got) > len(p) {
-					t.Errorf("byte %d changed: %d bytes, limit %d", i, len(got), len(p))
-				}
-			}
 		}
 	})
 }

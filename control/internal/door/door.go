@@ -141,7 +141,7 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 		d.counters.Evicted++
 		evict, begin = d.evict(victim)
 	}
-	g := &Guest{door: d, arrived: now, last: now, atOnce: !wait && !lines}
+	g := &Guest{door: d, arrived: now, atOnce: !wait && !lines}
 	g.scopes = [scopes]*scope{inAll: &d.all, inSource: scopeOf(d.sources, source), inPrefix: scopeOf(d.prefixes, prefix)}
 	switch {
 	case lines:
@@ -169,7 +169,7 @@ func (d *Door) Admit(from netip.Addr, now time.Time) (*Guest, Cause) {
 // not nil without the lock: begin is set for a guest that has waited up to now.
 func (d *Door) evict(g *Guest) (evict, begin func()) {
 	g.evicted.Store(true)
-	if g.waits != nil || g.moved && g.listens.Load() == 0 {
+	if g.waits != nil || g.listens.Load() == 0 {
 		g.spared = true // it has cost nothing yet, or the peer waits for us
 	}
 	d.unlist(g, 1)

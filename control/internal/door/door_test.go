@@ -94,6 +94,14 @@ func TestIPv6SourcesAreNetworksOf64And48Bits(t *testing.T) {
 	}
 }
 
+func TestASourceHasASixteenthAndAPrefixAQuarterWithALeastOfBoth(t *testing.T) {
+	for most, want := range map[int][2]int{4: {4, 4}, 64: {8, 32}, 1024: {64, 256}} {
+		if c := Shares(most).Waiting(); c.PerSource != want[0] || c.PerPrefix != want[1] || c.Grace != c.Patience/4 || c.Line != most/2 {
+			t.Errorf("of %d: %+v", most, c)
+		}
+	}
+}
+
 func TestASilentNewcomerDoesNotPushOutOneThatProgresses(t *testing.T) {
 	d := small()
 	guests, evicted := crowd(t, d, 16)
@@ -146,6 +154,7 @@ func TestThoseThatHaveToGoHoldUpNewcomersUntilTheyAreGone(t *testing.T) {
 		if g, cause := d.Admit(ip(11, byte(i), 0, 1), start); g == nil {
 			t.Fatalf("newcomer %d: %v", i, cause)
 		}
+		crowd[i].Progress(start) // it has not noticed yet
 	}
 	if g, cause := d.Admit(ip(11, 19, 0, 1), start); g != nil || cause != FullDoor {
 		t.Fatalf("admitted while %d are leaving: %v", len(crowd), cause)
@@ -222,10 +231,15 @@ func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
 		}
 	}
 	for _, g := range inside {
+		g.Progress(after(time.Hour))
 		g.Leave()
 	}
 	if d.Inside() != 0 || len(d.sources) != 0 || len(d.prefixes) != 0 || d.all.leaving != 0 || d.all.silent != (queue{}) || d.all.moving != (queue{}) {
 		t.Errorf("left behind: %d inside, %d sources, %d prefixes, %d leaving", d.Inside(), len(d.sources), len(d.prefixes), d.all.leaving)
+	}
+	taken := d.progress.taken
+	if d.progress.head.Load() != nil || slices.ContainsFunc(taken[:cap(taken)], func(g *Guest) bool { return g != nil }) {
+		t.Error("the reports keep a guest that has left")
 	}
 }
 

@@ -203,7 +203,7 @@ func (d *Door) next() {
 // guest waits. The lock is held.
 func (d *Door) takeTurns(now time.Time) (begin []func(), again time.Duration) {
 	again = d.turns.each(func(l *line, g *Guest) time.Duration {
-		wait, late := d.owes(l.source, l.prefix, now), d.cfg.Rate.Longest-now.Sub(g.last)
+		wait, late := d.owes(l.source, l.prefix, now), d.cfg.Rate.Longest-now.Sub(g.arrived)
 		switch {
 		case wait == 0 || d.closed:
 			d.charge(l.source, l.prefix, now)

@@ -91,6 +91,7 @@ func fail(t *testing.T, d *Door, c *clock, from netip.Addr, n int) {
 		if !v.begun {
 			t.Fatalf("%d of %d wait", n-i, n)
 		}
+		v.Failed(c.now)
 		v.Leave()
 	}
 }
@@ -196,8 +197,17 @@ func TestAShortWaitDoesNotLastAsLongAsThatOfAnotherSource(t *testing.T) {
 		if c.pass(50 * time.Millisecond); !last[other].begun || last[bad].begun {
 			t.Errorf("%v: behind 101 ms: the short one %v, the long one %v", order, last[other].begun, last[bad].begun)
 		}
-		if c.pass(time.Second); !last[bad].begun {
+		if c.pass(900 * time.Millisecond); last[bad].begun {
+			t.Error("the long one begins too early")
+		}
+		if c.pass(100 * time.Millisecond); !last[bad].begun {
 			t.Error("the long one never begins")
+		}
+		for range 20 {
+			d.CameToNothing(neighbour, c.now)
+		}
+		if c.pass(1200 * time.Millisecond); !visit(t, d, c, neighbour).begun {
+			t.Error("it owes more than there can be")
 		}
 	}
 }
@@ -276,11 +286,18 @@ func TestWhatIsKeptOfSourcesIsBoundedAndForgotten(t *testing.T) {
 	if len(d.owedBySource.of) != 1 || len(d.owedByPrefix.of) != 1 {
 		t.Errorf("%d sources and %d prefixes are kept", len(d.owedBySource.of), len(d.owedByPrefix.of))
 	}
+	c.pass(time.Minute)
+	for _, i := range []byte{0, 1, 2, 3, 4, 5, 6, 7, 0, 8} {
+		d.CameToNothing(ip(10, i), c.now)
+	}
+	if of := d.owedBySource.of; len(of) != 8 || of[SourceOf(ip(10, 0))] == nil || of[SourceOf(ip(10, 1))] != nil {
+		t.Errorf("kept are %v, want all but the one that was quiet for longest", of)
+	}
 }
 
 func TestWhoIsEvictedFromALineLeavesIt(t *testing.T) {
 	c := &clock{now: start}
-	d := New(Config{Most: 2, PerSource: 2, PerPrefix: 2, Patience: time.Second, Rate: Rate{PerSecond: 1, Burst: 1, Line: 5, Longest: time.Second, Kept: 8, Clock: c}})
+	d := New(Config{Most: 2, PerSource: 2, PerPrefix: 2, Patience: time.Second, Grace: time.Second, Rate: Rate{PerSecond: 1, Burst: 1, Line: 5, Longest: time.Second, Kept: 8, Clock: c}})
 	fail(t, d, c, bad, 1)
 	waits := visit(t, d, c, bad)
 	visit(t, d, c, other)

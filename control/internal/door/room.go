@@ -72,7 +72,6 @@ func (d *Door) giveRoom(now time.Time) (call []func(), again time.Duration) {
 				call = append(call, evict, begin)
 			}
 			call = append(call, d.leaveRoom(g))
-			g.last = now
 			d.list(g)
 		default:
 			return min(late, d.cfg.Patience/20) // somebody may have to give way by then

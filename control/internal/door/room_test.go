@@ -50,6 +50,14 @@ func TestANewcomerWaitsForAPlaceWhileNobodyIsToBlame(t *testing.T) {
 	if n := d.Counters(); n != (Counters{Lined: 1}) || d.Waiting() != 0 || len(d.owedBySource.of) != 0 {
 		t.Errorf("%+v, %d wait, %d owe", n, d.Waiting(), len(d.owedBySource.of))
 	}
+	visit(t, d, c, other)
+	late = visit(t, d, c, bad)
+	for range 3 {
+		d.CameToNothing(bad, c.now)
+	}
+	inside[2].Passed()
+	inside[2].Leave()
+	late.check(t, "while its source owes", false, false)
 }
 
 // Matrix: RL-02
@@ -90,9 +98,16 @@ func TestNobodyIsSilentBeforeItIsListenedTo(t *testing.T) {
 	inside[0].Listen(c.now)
 	c.pass(200 * time.Millisecond)
 	inside[0].Listen(c.now) // another read of the same wait
+	late.check(t, "the newcomer, in the grace of the first", false, false)
 	c.pass(100 * time.Millisecond)
 	late.check(t, "the newcomer", true, false)
 	inside[0].check(t, "the silent one", true, true)
+	inside[1].Listen(c.now)
+	before := visit(t, d, c, bad)
+	c.now = c.now.Add(260 * time.Millisecond) // and no timer has looked
+	next := visit(t, d, c, bad)
+	before.check(t, "the first in line", true, false)
+	next.check(t, "the one behind", false, false)
 }
 
 // Who is evicted while its peer waits for our answer is not charged; who stood still is.
@@ -204,7 +219,7 @@ func TestEachGuestHoldsItsOwnBytesWhateverTheOthersHold(t *testing.T) {
 	cfg.Bytes = 1000
 	d := New(cfg)
 	greedy, _ := enter(t, d, ip(192, 0, 2, 1), start)
-	if !greedy.Hold(OwnBytes) || !greedy.Hold(1000) {
+	if !greedy.Hold(OwnBytes) || !greedy.Hold(600) || !greedy.Hold(400) {
 		t.Fatal("no room where there is")
 	}
 	if greedy.Hold(1) || d.Counters().Memory != 1 || d.Beyond() != 1000 {

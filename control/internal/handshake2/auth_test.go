@@ -74,12 +74,6 @@ func TestIllegalFramesAreFaultsInEveryState(t *testing.T) {
 		if len(peer) != 1+len(all[i]) {
 			t.Fatalf("%s: %d pieces", side.name, len(peer))
 		}
-		if i == 0 {
-			other := wire2.CompressionDone{Compress: true, Method: uint32(wire.CompressionSnappy)}.AppendTo(nil)
-			if err := side.hears(append(join(peer[:len(peer)-1]), encode(t, frame.TagCompressionDone, other)...)); !errors.Is(err, ErrUnexpectedFrame) {
-				t.Errorf("a method that was not offered: %v", err)
-			}
-		}
 		for state, legal := range all[i] {
 			before := join(peer[:1+state])
 			real := peer[1+state]

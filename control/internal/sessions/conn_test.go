@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -46,6 +47,9 @@ func TestListeningInVainSaysWhy(t *testing.T) {
 	})
 	if !errors.Is(err, ErrShutdown) {
 		t.Errorf("got %v", err)
+	}
+	if _, _, err = m.swap(&endpoints{}, m.listeners.Taken(), 1); !errors.Is(err, ErrShutdown) {
+		t.Errorf("a rebind that sees the listeners taken: %v", err)
 	}
 }
 
@@ -130,12 +134,14 @@ func TestSessionsOfAHandOverAreNotTooManyAtOnce(t *testing.T) {
 	s := m.Succeed(nil)
 	must(t, s.Restore(handover.Offer{}, list, handover.Attempts{}))
 	s.Begin()
-	before := len(m.Conns())
+	var before, after stats.Stats
+	must(t, m.Stats(&before))
 	for _, over := range clock.timers {
 		over()
 	}
-	if after := len(m.Conns()); before != 4 || after != 1 {
-		t.Errorf("%d sessions at once and %d later, want 4 and 1", before, after)
+	must(t, m.Stats(&after))
+	if before.Open != 4 || before.Standby != 4 || after.Open != 1 || after.Standby != 1 {
+		t.Errorf("%d sessions at once and %d later, of which %d and %d wait, want 4 and 1 for both", before.Open, after.Open, before.Standby, after.Standby)
 	}
 }
 

@@ -33,27 +33,31 @@ func StandbyAge(p *Policy) time.Duration {
 	return 0
 }
 
-// standbys are the sessions that wait for their peer, the longest first. They belong to
-// a Manager, under its lock.
-type standbys struct{ list list.List } // of *Conn
+// standbys are the sessions that wait for their peer. They belong to a Manager, under its
+// lock.
+type standbys struct {
+	n    int       // all of them
+	list list.List // of *Conn, the longest first: those whose grace is over
+}
 
 // standby is the wait of a connection for its peer.
 type standby struct {
 	waits bool          // guarded by the lock of sessions
 	run   uint64        // counts the waits; likewise
-	at    *list.Element // in standbys, nil: not; likewise
+	at    *list.Element // in the list of standbys, nil: not; likewise
 	// stop ends the timer. Owner: the goroutine that runs the connection's outbox.
 	stop func() bool
 }
 
-// beginStandbyLocked has a session that waits from now on end in time. It counts once its peer has
-// had the grace to come back.
+// beginStandbyLocked has a session that waits from now on end in time. Config.MaxStandby counts it
+// once its peer has had the grace to come back.
 func (c *Conn) beginStandbyLocked(grace time.Duration) {
 	w := &c.standby
 	if StandbyAge(c.policy) == 0 || w.waits {
 		return
 	}
 	w.waits = true
+	c.m.standbys.n++
 	w.run++
 	if run := w.run; grace > 0 {
 		c.out.PutLocked(func() { c.startStandbyTimer(grace, run) })
@@ -62,7 +66,7 @@ func (c *Conn) beginStandbyLocked(grace time.Duration) {
 	c.countStandbyLocked()
 }
 
-// countStandbyLocked has a session that waits count as one of those that wait.
+// countStandbyLocked has Config.MaxStandby count a session that waits.
 func (c *Conn) countStandbyLocked() {
 	m, w := c.m, &c.standby
 	w.at = m.standbys.list.PushBack(c)
@@ -97,6 +101,7 @@ func (c *Conn) endStandbyLocked() {
 		return
 	}
 	w.waits = false
+	c.m.standbys.n--
 	if w.at != nil {
 		c.m.standbys.list.Remove(w.at)
 		w.at = nil

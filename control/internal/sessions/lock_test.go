@@ -93,6 +93,11 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 	if m.Lookup(nobody(1)) != second {
 		t.Error("the latest of two claims does not count")
 	}
+	for _, want := range []*Conn{first, second} {
+		if c, claimed, err := m.names.to(nobody(1), wire.OSD, want.s.Peer.Entity); c != want || !claimed || err != nil {
+			t.Errorf("the claim of %v does not count for a caller who wants that name: %v, %v", want.s.Peer.Entity, claimed, err)
+		}
+	}
 	before := first.s.Peer
 	first.s.Peer.Proven = true
 	m.names.showPeerLocked(first, &before)

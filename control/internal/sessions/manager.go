@@ -279,7 +279,7 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 	m.lock()
 	arriving := m.arriving.Load() // accepted, and not counted yet
 	st.Name, st.Addrs, st.Backend, st.Fallback = m.cfg.Name.String(), m.addrs.String(), string(info.Backend), info.Fallback
-	st.Open, st.Standby, st.HalfOpen = len(m.all), m.standbys.list.Len(), m.halfOpen+int(arriving)
+	st.Open, st.Standby, st.HalfOpen = len(m.all), m.standbys.n, m.halfOpen+int(arriving)
 	st.Counters = m.counters
 	st.Counters.Accepted += uint64(arriving)
 	m.countDoor(&st.Counters)

@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -180,8 +179,16 @@ func (n *BannerCounters) count(err error) {
 	if !ok {
 		return
 	}
-	of := map[wire2.Speech]*uint64{
-		wire2.SpeechMsgr1: &n.Msgr1, wire2.SpeechHTTP: &n.HTTP, wire2.SpeechTLS: &n.TLS, wire2.SpeechSSH: &n.SSH,
+	switch e.Speech {
+	case wire2.SpeechMsgr1:
+		n.Msgr1++
+	case wire2.SpeechHTTP:
+		n.HTTP++
+	case wire2.SpeechTLS:
+		n.TLS++
+	case wire2.SpeechSSH:
+		n.SSH++
+	default:
+		n.Other++
 	}
-	*cmp.Or(of[e.Speech], &n.Other)++
 }

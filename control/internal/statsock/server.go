@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -108,13 +109,13 @@ func (s *Server) serve(c *net.UnixConn) {
 		s.log.Warn("statistics socket", "err", err)
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(patience)) // fails on a closed one only, and so does the read
-	text := wantsText(c)
+	_ = c.SetDeadline(time.Now().Add(patience))                        // fails on a closed one only, and so does the read
+	form, _ := bufio.NewReader(io.LimitReader(c, 16)).ReadString('\n') // or what there is
 	_ = c.SetDeadline(time.Now().Add(deadline))
 	snap, err := s.take()
 	switch {
 	case err != nil:
-	case text:
+	case strings.TrimSpace(form) == "text":
 		err = snap.WriteText(c)
 	default:
 		err = json.NewEncoder(c).Encode(snap)
@@ -124,29 +125,27 @@ func (s *Server) serve(c *net.UnixConn) {
 	}
 }
 
-// wantsText reads the name of the form.
-func wantsText(c io.Reader) bool {
-	line, _ := bufio.NewReader(io.LimitReader(c, 16)).ReadString('\n') // or what there is
-	return strings.TrimSpace(line) == "text"
-}
-
 // Read decodes one snapshot from the socket of another process. ctx ends it.
 func Read(ctx context.Context, path string, into any) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends what is under way
-	if _, err = io.WriteString(c, "json\n"); err == nil {
-		err = json.NewDecoder(io.LimitReader(c, maxSnapshot)).Decode(into)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
+	if err == nil {
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })() // ends what is under way
+		if _, err = io.WriteString(c, "json\n"); err == nil {
+			err = json.NewDecoder(io.LimitReader(c, maxSnapshot)).Decode(into)
 		}
-		return fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		<-ctx.Done() // a dial has no other limit, and may notice it first
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case c == nil:
+		return err // it has the path
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }

@@ -61,8 +61,12 @@ func TestAPauseIsForOneHostAndEnds(t *testing.T) {
 	if h.Ports(owner, peer) != nil || h.Counts() != (HintCounts{Refused: 1}) {
 		t.Errorf("hints go on, counted %+v", h.Counts())
 	}
-	if h.Ports(owner, netip.MustParseAddr("192.0.2.2")) == nil {
+	other := netip.MustParseAddr("192.0.2.2")
+	if h.Ports(owner, other) == nil {
 		t.Error("another host gets no hints")
+	}
+	if h.Pause(other, "refused", func(*HintCounts) {}); !h.Paused(peer) {
+		t.Error("the pause of another host ends it")
 	}
 	*now = now.Add(HintPause)
 	if h.Ports(owner, peer) == nil {
@@ -100,6 +104,7 @@ func TestWhereAConnectionArrivedIsJudgedByTheRules(t *testing.T) {
 	}{
 		{"new, nothing bound", New(Config{}).now.Load(), 40000, 1, -1, Verdict{1, "hash", ""}},
 		{"new, unsteered", off, 61002, 1, -1, Verdict{1, "hash", ""}},
+		{"new, rules not in force", &view{rules: bpf.UseCPU}, 40000, 1, -1, Verdict{1, "hash", ""}},
 		{"new, ordinary port", with(bpf.UseHint), 40000, 1, -1, Verdict{1, "hash", ""}},
 		{"new, by the CPU", with(bpf.UseHint | bpf.UseCPU), 40000, 1, -1, Verdict{1, "cpu", ""}},
 		{"new, hint", with(bpf.UseHint), 61002, 2, -1, Verdict{2, "hint", ""}},
@@ -122,6 +127,13 @@ func TestWhereAConnectionArrivedIsJudgedByTheRules(t *testing.T) {
 			a.Pin, a.Pinned = one.core, true
 			if got := one.s.judge(a); got != (Verdict{one.core, ByTable, ""}) {
 				t.Errorf("pinned here: %+v", got)
+			}
+			missed := Unsteered
+			if one.s.active {
+				missed = Missed
+			}
+			if a.Pin++; one.s.judge(a) != (Verdict{one.core + 1, ByTable, missed}) {
+				t.Errorf("pinned elsewhere: %+v", one.s.judge(a))
 			}
 		})
 	}

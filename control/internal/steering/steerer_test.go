@@ -127,9 +127,18 @@ func TestALateCloseClosesOnlyWhatWasGivenUp(t *testing.T) {
 	if st, err := s.Stats(); err != nil || st.Why != bpf.ErrUnsupported.Error() {
 		t.Errorf("%+v, %v", st, err)
 	}
-	s.Close(2)
-	s.Begin(2, []int{0}, twoCores(6800))
-	s.Close(3)
+	for taken := range uint64(2) { // by Follow, and Follow after Close
+		s.Follow(taken+2, []int{0, 1}, twoCores(6801))
+		if s.Close(taken + 2); s.phase != open {
+			t.Error("a late Close has closed it")
+		}
+		s.Close(taken + 3)
+	}
+	s.Begin(4, []int{0}, twoCores(6800))
+	if s.Close(4); s.phase != open {
+		t.Error("a late Close has closed what began")
+	}
+	s.Close(5)
 	if s.phase != closed {
 		t.Error("still open")
 	}

@@ -53,13 +53,10 @@ type side struct {
 	beats  []time.Time // keepalives that the other side has not answered
 }
 
-// Look takes the next record, and returns the conclusions: records with the events State and
-// Wrong, valid until the next call.
+// Look takes the next record, not one of a judge, and returns the conclusions: records with the
+// events State and Wrong, valid until the next call.
 func (j *Judge) Look(r *trace.Record) []trace.Record {
 	j.notes, j.now = j.notes[:0], r.Time
-	if r.Event == trace.State || r.Event == trace.Wrong {
-		return nil // of a judge before us
-	}
 	c := j.conns[r.Socket]
 	if r.Event == trace.Open || c == nil {
 		if r.Event == trace.Lost && r.Socket == 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -104,10 +105,13 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait bool) (wait chan st
 	c.e, c.ctx, c.since, c.Reply, c.Err = e, ctx, e.now(), osdop.Reply{}, nil
 	c.message, c.posted, c.kept = nil, false, false
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, c.Request.Flags, c
-	switch {
-	case c.op.Flags&osdop.BalanceReads != 0: // goes before the other flag
+	switch f := c.op.Flags; {
+	case f&osdop.AnyReplica == 0:
+	case slices.ContainsFunc(c.Request.Ops, mayWrite):
+		c.op.Flags &^= osdop.AnyReplica // all OSDs but the primary drop it if it writes
+	case f&osdop.BalanceReads != 0: // goes before the other flag
 		c.op.Pick = rand.Int()
-	case c.op.Flags&osdop.LocalizeReads != 0:
+	default:
 		c.op.Pick = machine.Nearest
 	}
 	c.cause.Store(nil)
@@ -118,6 +122,9 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait bool) (wait chan st
 	e.submit(c)
 	return nil, nil
 }
+
+// mayWrite says that an operation may write though it comes as a read: the method of a class decides.
+func mayWrite(op osdop.Op) bool { return op.Code == osdop.CodeCall }
 
 // Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when
 // Cancel returns. Any goroutine, but not at the same time as Start.

@@ -202,7 +202,8 @@ func TestAWriteToASnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// Balanced reads choose at random, localized ones the nearest.
+// Balanced reads choose at random, localized ones the nearest. With a method of a class, which may write, the primary gets them: others
+// would drop them without an answer.
 func TestReadsChooseTheirReplica(t *testing.T) {
 	c := start(t, Options{})
 	picks := map[uint32]map[int]bool{osdop.BalanceReads: {}, osdop.LocalizeReads: {}}
@@ -218,6 +219,13 @@ func TestReadsChooseTheirReplica(t *testing.T) {
 	if near := picks[osdop.LocalizeReads]; len(picks[osdop.BalanceReads]) < 2 || len(near) != 1 || !near[machine.Nearest] {
 		t.Errorf("%v", picks)
 	}
+	k := &Call{Request: c.read(1), Done: func(*Call) {}}
+	k.Request.Flags |= osdop.BalanceReads | osdop.LocalizeReads
+	k.Request.Ops = append(k.Request.Ops, osdop.Call("lock", "lock", nil))
+	if check(t, c.e.Start(t.Context(), k)); k.op.Flags != osdop.FlagRead {
+		t.Errorf("flags %#x of a read with a method", k.op.Flags)
+	}
+	k.Cancel(errLate)
 }
 
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.

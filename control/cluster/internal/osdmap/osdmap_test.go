@@ -121,18 +121,18 @@ func pool(m *Map, change func(*Pool)) *Pool {
 }
 
 // An OSD that is destroyed leaves nothing to the one that gets its number: no address, and no affinity. One that comes up is not to
-// stop any more.
+// stop any more. Numbers are added and cut off.
 func TestAnOSDThatIsDestroyedLeavesNothing(t *testing.T) {
 	m, _ := cluster(t, 100, 64)
 	addrs := wire.AddrVec{{Type: wire.AddrMsgr2}}
-	m = with(t, m, Incremental{affinities: map[int32]uint32{7: 5}, states: map[int32]uint32{7: stateStop}})
+	m = with(t, m, Incremental{affinities: map[int32]uint32{7: 5}, states: map[int32]uint32{7: stateStop, 100: stateExists}, maxOSD: 101})
 	m = with(t, m, Incremental{ups: map[int32]wire.AddrVec{7: addrs}})
 	if o := &m.osds; o.affinity[7] != 5 || o.states[7] != stateExists|stateUp || m.Addrs(7) == nil {
 		t.Fatalf("%#x, affinity %#x, %v", o.states[7], o.affinity[7], m.Addrs(7))
 	}
 	m = with(t, m, Incremental{states: map[int32]uint32{7: stateExists}})
-	m = with(t, m, Incremental{states: map[int32]uint32{7: stateExists | stateUp}})
-	if o := &m.osds; o.affinity[7] != wholeWeight || o.affinity[8] != wholeWeight || o.states[7] != stateExists|stateUp || m.Addrs(7) != nil {
+	m = with(t, m, Incremental{states: map[int32]uint32{7: stateExists | stateUp}, maxOSD: 50})
+	if o := &m.osds; len(o.states) != 50 || o.affinity[7] != wholeWeight || o.affinity[8] != wholeWeight || o.states[7] != stateExists|stateUp || m.Addrs(7) != nil {
 		t.Errorf("%#x, affinity %#x, %v", o.states[7], o.affinity[7], m.Addrs(7))
 	}
 }

@@ -25,10 +25,8 @@ func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
 	if s.state != up {
 		return nil
 	}
-	same := func(a osdop.Backoff) bool { return a.ID == b.ID && a.PG == b.PG && a.Shard == b.Shard }
 	switch b.What {
 	case osdop.Block:
-		s.backoffs = slices.DeleteFunc(s.backoffs, same)
 		if len(s.backoffs) >= maxBackoffs {
 			return errBackoffs
 		}
@@ -42,7 +40,7 @@ func (m *Machine) Backoff(s *Session, b *osdop.Backoff) error {
 		ack.What, ack.Epoch = osdop.AckBlock, m.Epoch()
 		m.do(Action{What: Ack, Session: s, Backoff: &ack})
 	case osdop.Unblock:
-		s.backoffs = slices.DeleteFunc(s.backoffs, same)
+		s.backoffs = slices.DeleteFunc(s.backoffs, func(a osdop.Backoff) bool { return a.ID == b.ID && a.PG == b.PG && a.Shard == b.Shard })
 	}
 	m.flush()
 	return nil

@@ -19,7 +19,6 @@ func (m *Machine) Epoch() uint32 {
 // known: everything is sent again. Then all machines exchange what leaves them. Settle follows the last of
 // several maps.
 func (m *Machine) Map(next Map, skipped bool) {
-	skipped = skipped && m.cur != nil
 	m.cur, m.busy = next, true
 	m.last = m.end // later ids are higher than all that any machine has given until now
 	if s := m.session; s != nil && next.Addr(m.osd) != s.Addr {
@@ -81,7 +80,6 @@ func (m *Machine) missing(o *Op) bool {
 		m.depart(o)
 		return false
 	}
-	o.Session, o.sent = nil, false
 	if o.check == 0 && !m.unknown {
 		m.unknown, o.checking = true, true
 		m.do(Action{What: Newest})
@@ -107,5 +105,4 @@ func (m *Machine) Newest(epoch uint32) {
 	if epoch > m.cur.Epoch() {
 		m.do(Action{What: Ask, Epoch: m.cur.Epoch() + 1})
 	}
-	m.flush()
 }

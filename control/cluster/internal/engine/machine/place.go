@@ -40,15 +40,15 @@ func (p *Place) Sets(acting, up []int32, pick int, distances func() map[int32]in
 // target is the place of an operation, by the newest map.
 type target struct {
 	exists bool
-	pool   uint64       // flags of the pool that was named
+	pool   uint64       // flags of the pool that was named; PoolEIO also of the one where it goes
 	object osdop.Object // in the pool where it goes, which may be a cache
 	Place
 	osd     int32 // that gets it; negative: none
 	replica bool
 	groups  uint32
-	forced  uint32 // the epoch that had it sent again
+	forced  uint32 // the newest epoch that has everything sent again
 	full    bool   // the cluster, or the pool where it goes
-	// Of watches, for which each new interval counts.
+	// Of watches and of reads from replicas, for which each new interval counts.
 	peering osdmap.Peering
 	flags   uint32
 }
@@ -69,7 +69,7 @@ func locate(cur Map, o *Op) target {
 	if base == nil {
 		return nowhere
 	}
-	t := target{exists: true, pool: base.Flags, object: o.target, forced: o.at.forced}
+	t := target{exists: true, pool: base.Flags, object: o.target, forced: base.Resend}
 	pool, write := base, o.flags&osdop.FlagWrite != 0
 	tier := func(id int64, applies bool) { // where it goes in place of the pool, if there is one
 		if p := cur.Pool(id); applies && id >= 0 && p != nil && o.flags&osdop.IgnoreOverlay == 0 {
@@ -81,15 +81,13 @@ func locate(cur Map, o *Op) target {
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
 	t.full = cur.Flags()&osdmap.Full != 0 || pool.Flags&osdmap.PoolFull != 0
+	t.pool |= pool.Flags & osdmap.PoolEIO
 	t.osd = t.Primary
-	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 && t.Primary >= 0 {
+	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 {
 		t.osd, t.replica = t.Replica, true
 	}
-	if t.osd < 0 || cur.Addr(t.osd).IsBlank() {
+	if cur.Addr(t.osd).IsBlank() {
 		t.osd = Nobody
-	}
-	if base.Resend == cur.Epoch() {
-		t.forced = base.Resend
 	}
 	return t
 }
@@ -112,26 +110,22 @@ func fingerprint(set []int32) uint64 {
 	return h | 1
 }
 
-// moves says that an operation which was sent to t must be sent again to u.
+// moves says that an operation which was sent to t must be sent again to u. A primary drops those from before it
+// was the primary, a replica those from before the interval.
 func (t *target) moves(u *target) bool {
 	return t.PG != u.PG || t.osd != u.osd || t.Primary != u.Primary || t.index != u.index || t.Shard != u.Shard ||
-		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.acting != u.acting ||
-		t.forced != u.forced || t.splits(u)
+		(t.acting == 0) != (u.acting == 0) || (t.replica || u.replica) && t.renews(u) || t.forced != u.forced || t.splits(u)
 }
 
-// splits says that the group is split or merged.
+// splits says that the group, which is the same, is split, or that others are merged into it.
 func (t *target) splits(u *target) bool {
-	switch {
-	case t.groups == u.groups || t.PG.Pool != u.PG.Pool:
-		return false
-	case t.groups < u.groups:
-		return osdmap.Splits(t.PG.Seed, t.groups, u.groups)
-	}
-	return osdmap.Splits(u.PG.Seed, u.groups, t.groups)
+	return t.groups != u.groups && osdmap.Splits(t.PG.Seed, min(t.groups, u.groups), max(t.groups, u.groups))
 }
 
 // begins says that u is another interval of the group: watches must be registered again.
-func (t *target) begins(u *target) bool {
-	return t.moves(u) || t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary ||
-		t.peering != u.peering || t.flags != u.flags
+func (t *target) begins(u *target) bool { return t.moves(u) || t.renews(u) }
+
+// renews says that u is another interval, though a primary goes on with its operations.
+func (t *target) renews(u *target) bool {
+	return t.acting != u.acting || t.up != u.up || t.UpPrimary != u.UpPrimary || t.peering != u.peering || t.flags != u.flags
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"syscall"
 	"testing"
@@ -119,7 +120,7 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 		t.Errorf("%+v: an answer ended a question that was asked later", all)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
-	if a := r.take(); find(a, Ask) == nil || !late.Active {
+	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active {
 		t.Errorf("%+v, want maps", a)
 	}
 	r.up()
@@ -134,6 +135,9 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 	}
 	r.up()
 	r.ended(r.next(func(f *fakeMap) { delete(f.pools, 7) }), late, syscall.ENOENT)
+	if find(r.submit(o), Newest) == nil {
+		t.Error("an operation that is used again does not ask again")
+	}
 }
 
 func TestAPoolOfErrorsFailsAtOnce(t *testing.T) {
@@ -151,9 +155,15 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 	if r.m.Find(s, o.TID) != o {
 		t.Error("an answer that is there already counts while the operation is not sent again")
 	}
-	if a := find(r.tick(), Dial); a == nil || a.Session != s {
-		t.Error("it is not dialled again")
+	dialled := func(when string, want bool, all []Action) {
+		t.Helper()
+		if a := find(all, Dial); (a != nil) != want || want && a.Session != s {
+			t.Errorf("%s: %+v", when, all)
+		}
 	}
+	dialled("after a brief session", false, r.take())
+	dialled("at the tick", true, r.tick())
+	dialled("while that is under way", false, r.tick())
 	if a := find(r.up(), Send); a == nil || a.Op != o || o.Attempt != 1 {
 		t.Error("it is not sent again")
 	}
@@ -164,6 +174,17 @@ func TestOnlyTheAnswerToTheLastAttemptOnItsSessionCounts(t *testing.T) {
 		t.Errorf("%+v for an earlier attempt", a)
 	}
 	r.ended(r.reply(o, osdop.Reply{Attempt: 1, Result: -int32(syscall.ENOENT)}), o, syscall.ENOENT)
+	for range restlessness / time.Second {
+		r.tick()
+	}
+	r.m.Lost(s, errors.New("cut"))
+	dialled("after a long session", true, r.take())
+	r.m.Lost(s, errors.New("cut"))
+	dialled("after one that did not come up", false, r.take())
+	r.submit(o)
+	if find(r.tick(), Dial) == nil || find(r.up(), Send) == nil {
+		t.Error("an operation that is used again is not sent")
+	}
 }
 
 func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
@@ -183,36 +204,51 @@ func TestARedirectGoesElsewhereAsAnotherOperationAndNotForEver(t *testing.T) {
 		a = r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}})
 	}
 	r.ended(a, o, syscall.ELOOP)
+	if r.submit(o); find(r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: pool1}}), Send) == nil {
+		t.Error("one that is used again has its redirects left")
+	}
+	if find(r.reply(o, osdop.Reply{Redirect: &osdop.Object{Pool: 7}}), Newest) == nil || r.m.First() != nil {
+		t.Error("a pool that no map has is not asked for")
+	}
 }
 
-// A replica that cannot answer says EAGAIN: then the primary is asked, as in a pool whose OSDs have parts of the object.
+// A replica that cannot answer says EAGAIN: then the primary is asked, as for writes, and in a pool whose OSDs have parts of the object.
 func TestAReadThatAReplicaRefusesGoesToThePrimary(t *testing.T) {
-	for kind, osd := range map[uint8]int32{osdmap.PoolReplicated: 1, 3: 0} {
+	for _, c := range []struct {
+		kind  uint8
+		flags uint32
+		osd   int32
+	}{{osdmap.PoolReplicated, osdop.FlagRead, 1}, {osdmap.PoolReplicated, osdop.FlagWrite, 0}, {3, osdop.FlagRead, 0}} {
 		r := newRig(t)
-		r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Kind = kind; f.pools[pool1] = p })
-		o := &Op{Object: write(pool1).Object, Flags: osdop.FlagRead | osdop.BalanceReads, Pick: 1}
+		r.next(func(f *fakeMap) {
+			p := f.pools[pool1]
+			p.Kind, f.near = c.kind, map[int32]int32{0: 1}
+			f.pools[pool1] = p
+		})
+		o := &Op{Object: write(pool1).Object, Flags: c.flags | osdop.BalanceReads, Pick: 1}
 		r.submit(o)
 		r.up()
-		if o.Session.OSD != osd {
-			t.Fatalf("kind %d: it goes to osd.%d, want osd.%d", kind, o.Session.OSD, osd)
+		if o.Session.OSD != c.osd {
+			t.Fatalf("%+v: it goes to osd.%d", c, o.Session.OSD)
 		}
 		r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)})
 		if r.up(); o.Session.OSD != 0 || !o.sent {
-			t.Errorf("kind %d: it goes to osd.%d then", kind, o.Session.OSD)
+			t.Errorf("%+v: it goes to osd.%d then", c, o.Session.OSD)
 		}
 	}
 }
 
-// Reads and writes go to the caches of the pool that they name, unless they ignore them. An OSD drops what has no room there.
+// Reads and writes go to the caches of the pool that they name, unless they ignore them. An OSD drops what has no room there, and all
+// where the cache is to fail.
 func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	r := newRig(t)
 	r.next(func(f *fakeMap) {
 		p := f.pools[pool1]
+		p.Flags = osdmap.PoolEIO
 		f.pools[2] = p
 		p.Flags = osdmap.PoolFull
 		f.pools[3] = p
-		p = f.pools[2]
-		p.ReadTier, p.WriteTier = 2, 3
+		p.Flags, p.ReadTier, p.WriteTier = 0, 2, 3
 		f.pools[pool1] = p
 	})
 	for flags, pool := range map[uint32]int64{
@@ -223,13 +259,21 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
 		}
+		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) || o.wait == WaitPoolFull {
+			t.Errorf("flags %#x: %+v", flags, a)
+		}
 	}
 }
 
-// Operations are sent again where their group, its primary or the place of that is another one; watches are registered in each
-// new interval.
+// Operations are sent again where their group, its primary or the place of that is another one; reads from replicas are in each new
+// interval, and watches are registered.
 func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
-	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1, acting: 5, up: 5}}
+	base := target{exists: true, groups: 8, osd: 1, Place: Place{PG: osdmap.PG{Pool: 1, Seed: 1}, Primary: 1, UpPrimary: 1}}
+	sets := func(acting, up []int32) func(t *target) {
+		return func(t *target) { t.Sets(acting, up, 0, nil) }
+	}
+	old, other := []int32{1, 2}, []int32{1, 3}
+	sets(old, old)(&base)
 	for name, c := range map[string]struct {
 		change        func(t *target)
 		moves, begins bool
@@ -239,17 +283,19 @@ func TestWhatMovesAnOperationAndWhatBeginsAnInterval(t *testing.T) {
 		"group":              {func(t *target) { t.PG.Seed = 2 }, true, true},
 		"OSD":                {func(t *target) { t.osd = 2 }, true, true},
 		"primary":            {func(t *target) { t.Primary = 2 }, true, true},
-		"its index":          {func(t *target) { t.index = 1 }, true, true},
+		"its index":          {sets([]int32{2, 1}, old), true, true},
 		"its shard":          {func(t *target) { t.Shard = 1 }, true, true},
-		"nobody serves it":   {func(t *target) { t.acting = 0 }, true, true},
+		"nobody serves it":   {sets(nil, old), true, true},
 		"forced":             {func(t *target) { t.forced = 9 }, true, true},
 		"it splits":          {func(t *target) { t.groups = 16 }, true, true},
 		"another one splits": {func(t *target) { t.groups = 9 }, false, false},
 		"it gets another":    {func(t *target) { t.groups = 4 }, true, true},
 		"others merge":       {func(t *target) { t.groups = 7 }, false, false},
-		"replicas":           {func(t *target) { t.acting = 6 }, false, true},
-		"its replica":        {func(t *target) { t.acting, t.replica = 6, true }, true, true},
-		"OSDs to be":         {func(t *target) { t.up = 6 }, false, true},
+		"replicas":           {sets(other, old), false, true},
+		"to a replica":       {func(t *target) { t.replica = true }, false, false},
+		"its replica":        {func(t *target) { sets(other, old)(t); t.replica = true }, true, true},
+		"a replica's OSDs":   {func(t *target) { sets(old, other)(t); t.replica = true }, true, true},
+		"OSDs to be":         {sets(old, other), false, true},
 		"their primary":      {func(t *target) { t.UpPrimary = 2 }, false, true},
 		"size":               {func(t *target) { t.peering.Size = 2 }, false, true},
 		"flags of the map":   {func(t *target) { t.flags = 1 << 15 }, false, true},
@@ -278,6 +324,22 @@ func TestAnOSDThatHasRequestsComeAgainGetsThemByTheTick(t *testing.T) {
 	if find(r.tick(), Send) == nil {
 		t.Error("it does not go on")
 	}
+	for range maxBounced {
+		r.reply(o, osdop.Reply{Result: -int32(syscall.EAGAIN)})
+		r.tick()
+	}
+	r.ended(r.reply(o, osdop.Reply{}), o, nil)
+}
+
+// It is not another attempt.
+func TestAnOperationThatFindsTheQueueFullIsSentWhenThereIsRoom(t *testing.T) {
+	r, o := newSent(t)
+	if r.m.Stalled(o); o.wait != WaitQueue || o.Attempt != -1 {
+		t.Errorf("it waits for %q, attempt %d", o.wait, o.Attempt)
+	}
+	if r.m.Room(o.Session); find(r.take(), Send) == nil || o.Attempt != 0 {
+		t.Errorf("attempt %d", o.Attempt)
+	}
 }
 
 // Somebody may have missed a map, or that a connection is dead: both are looked after where something waits, and else cost nothing.
@@ -295,11 +357,14 @@ func TestMapsAndConnectionsAreLookedAfterWhereSomethingWaits(t *testing.T) {
 		r, o := newSent(t)
 		r.reply(o, osdop.Reply{})
 		c.begin(r)
-		var ask, ping int64
+		var ask, ping, asks int64
 		for r.n < 14 {
 			all := r.tick()
-			if find(all, Ask) != nil && ask == 0 {
-				ask = r.n
+			if a := find(all, Ask); a != nil {
+				if asks++; asks > 2 || a.Epoch != r.f.epoch+1 {
+					t.Errorf("%s: %d questions, the last for maps from %d on", name, asks, a.Epoch)
+				}
+				ask = cmp.Or(ask, r.n)
 			}
 			if find(all, Ping) != nil && ping == 0 {
 				ping = r.n
@@ -328,9 +393,22 @@ func TestAnOSDThatLetsNobodyInFailsItsOperationsInTheEnd(t *testing.T) {
 			r.ended(a, o, wrong)
 			return
 		}
-		r.tick()
+		if find(r.tick(), Dial) == nil {
+			t.Error("it is not dialled again")
+		}
 	}
 	t.Error("it waits on")
+}
+
+// A group can have a primary that is down, by an exception of the map. Nobody serves it.
+func TestAnOSDThatIsDownGetsNothing(t *testing.T) {
+	r, o := newSent(t)
+	if a := r.next(func(f *fakeMap) { delete(f.addrs, 0) }); find(a, HangUp) == nil {
+		t.Errorf("%+v: the connection stays", a)
+	}
+	if w, _, osd := o.Status(); w != WaitPrimary || osd != Nobody || r.of(Nobody).First() != o {
+		t.Errorf("it waits for %q on osd.%d", w, osd)
+	}
 }
 
 // A map can want everything to be sent again, and one behind a gap does, as nobody knows what was in between: each once.
@@ -375,7 +453,8 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		change := func(flags uint32, pool uint64) []Action {
 			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
 		}
-		before, o := &Op{Object: first.Object, Flags: c.op}, &Op{Object: first.Object, Flags: c.op}
+		before, o := &Op{Object: first.Object, Flags: c.op}, first // which is used again
+		o.Flags = c.op
 		r.submit(before)
 		if sent := find(change(c.flags, c.pool), Send) != nil; sent != c.again {
 			t.Errorf("%+v: what was sent before is sent again: %v", c, sent)
@@ -387,10 +466,11 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		}
 		if c.want == WaitFull || c.want == WaitPoolFull || c.want == WaitQuota {
 			for flags, want := range map[uint32]Wait{read: WaitReply, read | osdop.RWOrdered: WaitBehind} {
-				behind := &Op{Object: first.Object, Flags: flags}
+				behind, other := &Op{Object: first.Object, Flags: flags}, &Op{Object: osdop.Object{Pool: pool1, Name: "b"}, Flags: flags}
 				r.submit(behind)
-				if w, _, _ := behind.Status(); w != want {
-					t.Errorf("%+v: a read with flags %#x behind it waits for %q", c, flags, w)
+				r.submit(other)
+				if w, _, _ := behind.Status(); w != want || !other.sent {
+					t.Errorf("%+v: a read with flags %#x behind it waits for %q; one of another object is sent: %v", c, flags, w, other.sent)
 				}
 			}
 		}
@@ -424,9 +504,10 @@ func TestABackoffHoldsItsRangeAndNoMore(t *testing.T) {
 		if err := r.m.Backoff(o.Session, b); err != nil {
 			t.Fatal(err)
 		}
-		ack := find(r.take(), Ack)
-		if w, _, _ := o.Status(); ack == nil || ack.Backoff.What != osdop.AckBlock || ack.Backoff.ID != 7 || (w == WaitBackoff) != c.holds {
-			t.Errorf("%+v from %+v to %+v: it waits for %q; answer %+v", c.of.PG, c.begin, c.end, w, ack)
+		all := r.take()
+		ack := find(all, Ack)
+		if w, _, _ := o.Status(); ack == nil || ack.Backoff.What != osdop.AckBlock || ack.Backoff.ID != 7 || ack.Backoff.Epoch != r.f.epoch || len(all) != 1 || (w == WaitBackoff) != c.holds {
+			t.Errorf("%+v from %+v to %+v: it waits for %q; %+v, answer %+v", c.of.PG, c.begin, c.end, w, all, ack)
 		}
 		free := *b
 		free.What = osdop.Unblock
@@ -457,7 +538,8 @@ func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
 	r.m.Cancel(o)
 	Aim(r.cur, o)
 	r.of(1).Submit(o)
-	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody {
+	r.of(1).Cancel(&Op{}) // which is over
+	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody || !r.of(1).Moves() {
 		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
 }

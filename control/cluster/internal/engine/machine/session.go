@@ -160,7 +160,7 @@ func (m *Machine) resubmit(o *Op) {
 	o.bounced++
 	o.again = o.bounced > maxBounced/4
 	m.leave(o)
-	o.Attempt, o.sent, o.at, o.Session = -1, false, target{forced: o.at.forced, osd: Nobody}, nil
+	o.Attempt, o.sent, o.at, o.Session = -1, false, nowhere, nil
 	m.enter(o)
 	if m.aim(o, locate(m.cur, o)) {
 		m.try(o)

@@ -93,9 +93,9 @@ type cluster struct {
 	now  time.Time
 	maps []*fakeMap // all epochs
 	told int        // how many of them the client has
-	// since is the epoch at which each group's interval began.
-	since map[osdmap.PG]uint32
-	full  uint32 // the epoch at which the cluster became full the last time
+	// since is the epoch at which each group got its primary, interval that at which its interval began.
+	since, interval map[osdmap.PG]uint32
+	full            uint32 // the epoch at which the cluster became full the last time
 
 	conns    map[*Session]int // numbers of live connections
 	last     int
@@ -130,7 +130,7 @@ func (c *cluster) failf(format string, args ...any) {
 
 func newCluster(t *testing.T, seed uint64) *cluster {
 	c := &cluster{
-		t: t, rng: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1000, 0), conns: map[*Session]int{}, since: map[osdmap.PG]uint32{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), now: time.Unix(1000, 0), conns: map[*Session]int{}, since: map[osdmap.PG]uint32{}, interval: map[osdmap.PG]uint32{},
 		blocked: map[osdmap.PG]*refusal{}, objects: map[string][]uint64{}, latest: map[string]int{}, tids: map[string]uint64{}, coming: map[string]*coming{}, begun: map[string][]*Op{}, seq: map[*Op]int{}, applied: map[uint64]bool{}, ops: map[*Op]string{}, done: map[*Op]error{},
 	}
 	c.f = newFleet(c.now)
@@ -174,7 +174,7 @@ func (c *cluster) newest() *fakeMap { return c.maps[len(c.maps)-1] }
 func (c *cluster) change() {
 	f := c.newest().clone()
 	pg := osdmap.PG{Pool: pool1, Seed: c.rng.Uint32N(f.pools[pool1].PGNum)}
-	switch n := c.rng.IntN(9); n {
+	switch n := c.rng.IntN(10); n {
 	case 0, 1: // another primary
 		f.acting[pg] = nil
 	case 2: // an OSD goes down, or comes back elsewhere
@@ -194,9 +194,10 @@ func (c *cluster) change() {
 		p.PGNum = groups
 		f.pools[pool1] = p
 		for seed := range uint32(16) {
-			c.since[osdmap.PG{Pool: pool1, Seed: seed}] = f.epoch
+			pg.Seed = seed
+			c.since[pg], c.interval[pg] = f.epoch, f.epoch
 			if seed >= p.PGNum {
-				delete(f.acting, osdmap.PG{Pool: pool1, Seed: seed})
+				delete(f.acting, pg)
 			}
 		}
 	case 4:
@@ -212,13 +213,17 @@ func (c *cluster) change() {
 		p.Resend = f.epoch
 		f.pools[pool1] = p
 		for pg := range f.acting {
-			c.since[pg] = f.epoch
+			c.since[pg], c.interval[pg] = f.epoch, f.epoch
 		}
 	case 8: // nobody serves a group
 		c.fill(f)
 		f.acting[pg] = nil
 		c.publish(f)
 		return
+	case 9: // groups agree anew, with the same OSDs
+		p := f.pools[pool1]
+		p.MinSize ^= 1
+		f.pools[pool1] = p
 	}
 	c.fill(f)
 	c.publish(f)
@@ -237,8 +242,12 @@ func (c *cluster) publish(f *fakeMap) {
 	before := c.newest()
 	c.maps = append(c.maps, f)
 	for pg, set := range f.acting {
-		if was := before.acting[pg]; (len(was) == 0) != (len(set) == 0) || len(set) > 0 && was[0] != set[0] {
+		was := before.acting[pg]
+		if (len(was) == 0) != (len(set) == 0) || len(set) > 0 && was[0] != set[0] {
 			c.since[pg] = f.epoch
+		}
+		if !slices.Equal(was, set) || f.pools[pool1].MinSize != before.pools[pool1].MinSize {
+			c.interval[pg] = f.epoch
 		}
 	}
 }
@@ -301,6 +310,9 @@ func (c *cluster) send(m *Machine, o *Op) {
 	}
 	if set := cur.acting[o.at.PG]; o.flags&osdop.LocalizeReads != 0 && o.Session.OSD != slices.MinFunc(set, func(a, b int32) int { return int(cmp.Or(cur.near[a], 9) - cmp.Or(cur.near[b], 9)) }) {
 		c.failf("operation %d goes to osd.%d, of %v with the distances %v", o.TID, o.Session.OSD, set, cur.near)
+	}
+	if o.TID > c.f.ids.tids.Load() {
+		c.failf("operation %d has a number that was not given", o.TID)
 	}
 	if c.conns[o.Session] == 0 || o.Session.OSD != m.osd {
 		c.failf("operation %d is sent without a connection", o.TID)
@@ -462,7 +474,7 @@ func (c *cluster) serve(m *sent) *osdop.Reply {
 	pg := group(pool1, m.env.Hash, f.pools[pool1].PGNum)
 	set, since := f.acting[pg], c.since[pg]
 	if m.balance && len(set) > 0 && set[0] != m.s.OSD {
-		since = 0
+		since = c.interval[pg]
 	}
 	if m.s.Addr != f.addrs[m.s.OSD] || len(set) == 0 || set[0] != m.s.OSD && !(m.balance && slices.Contains(set, m.s.OSD)) || m.env.Epoch < since || m.env.PG != pg {
 		return nil // not ours, or of another interval

@@ -133,8 +133,6 @@ func (m *Machine) served(o *Op, err error) {
 			err = syscall.ENOTCONN
 		}
 		m.Lose(w, err)
-	case o.purpose == pinging:
-		w.Confirmed = w.pinged
 	case o.purpose != notifying:
 		if !w.registered {
 			m.do(Action{What: Tell, Watch: w})
@@ -150,7 +148,6 @@ func (m *Machine) moveWatches(skipped bool) {
 			continue
 		}
 		probe := Op{target: w.Object, flags: w.Reg.Flags}
-		probe.at.forced = w.at.forced
 		t := locate(m.cur, &probe)
 		switch {
 		case !t.exists && w.Reg.Active: // it waits for the pool

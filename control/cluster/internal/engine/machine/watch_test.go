@@ -25,19 +25,21 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 		}
 	}
 	serves(&w.Reg, osdop.WatchBegin, 0)
-	if a := find(r.reply(&w.Reg, osdop.Reply{}), Tell); a == nil || a.Err != nil {
-		t.Fatal("it is not told that it is registered")
+	if a := find(r.reply(&w.Reg, osdop.Reply{}), Tell); a == nil || a.Err != nil || !w.Confirmed.Equal(time.Unix(0, 0)) || w.Cookie == 0 {
+		t.Fatalf("it is not told that it is registered: %+v, confirmed at %v", a, w.Confirmed)
 	}
-	first := w.Reg.TID
-	a := r.next(func(f *fakeMap) { // another replica: no reason to send operations again
-		for pg := range f.acting {
-			f.acting[pg] = []int32{0, 2}
+	for gen := range uint32(2) { // the second one comes before the answer
+		first := w.Reg.TID
+		a := r.next(func(f *fakeMap) { // another replica: no reason to send operations again
+			for pg := range f.acting {
+				f.acting[pg] = []int32{0, 2 - int32(gen)}
+			}
+		})
+		if find(a, Send) == nil || w.Reg.TID == first || r.m.First() != &w.Reg || w.Reg.Next() != nil {
+			t.Fatalf("%+v in a new interval", a)
 		}
-	})
-	if find(a, Send) == nil || w.Reg.TID == first {
-		t.Fatalf("%+v in a new interval", a)
+		serves(&w.Reg, osdop.WatchReconnect, gen+1)
 	}
-	serves(&w.Reg, osdop.WatchReconnect, 1)
 	if a := r.reply(&w.Reg, osdop.Reply{}); len(a) != 0 {
 		t.Errorf("%+v", a)
 	}
@@ -47,7 +49,7 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	if a := find(r.tick(), Send); a == nil || a.Op != &w.ping {
 		t.Fatal("no ping")
 	}
-	serves(&w.ping, osdop.WatchPing, 1)
+	serves(&w.ping, osdop.WatchPing, 2)
 	if a := r.reply(&w.ping, osdop.Reply{Result: -int32(syscall.EAGAIN)}); find(a, Send) == nil || find(a, Tell) != nil {
 		t.Errorf("%+v after EAGAIN to a ping", a)
 	}
@@ -59,8 +61,15 @@ func TestAWatchLastsOverIntervalsUntilTheOSDHasForgottenIt(t *testing.T) {
 	for r.n < 10 {
 		r.tick()
 	}
+	second := w.ping.TID
 	if !w.ping.Active {
 		t.Fatal("no second ping")
+	}
+	for r.n < 17 {
+		r.tick()
+	}
+	if w.ping.TID != second {
+		t.Error("another ping, before the answer")
 	}
 	r.m.Lost(w.session, errors.New("cut"))
 	if w.ping.Active || !w.Reg.Active {
@@ -98,13 +107,23 @@ func TestAWatchGoesWhereItsObjectGoes(t *testing.T) {
 			home = c.acting[0]
 		}
 		for _, m := range r.all {
-			if (len(m.watches) > 0) != (m.osd == home) || m.First() != nil && m.osd != home {
+			if want := map[bool]int{true: 1}[m.osd == home]; len(m.watches) != want || m.First() != nil && m.osd != home {
 				t.Errorf("step %d: osd.%d has %d watches", i, m.osd, len(m.watches))
 			}
 		}
 		if w.Reg.sent != (home != Nobody) || home != Nobody && w.session.OSD != home {
 			t.Errorf("step %d: sent %v, %+v", i, w.Reg.sent, w.session)
 		}
+	}
+	r.reply(&w.Reg, osdop.Reply{})
+	for !w.ping.Active {
+		r.tick()
+	}
+	m := r.of(1)
+	m.departWatch(w, 2)
+	m.Forget(w) // on the way
+	if r.exchange(); m.First() != nil || len(r.of(2).watches) > 0 {
+		t.Error("it arrives though it is over, or leaves a ping behind")
 	}
 }
 
@@ -168,11 +187,14 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	if a := find(r.take(), Send); a == nil || a.Op != &another.Reg {
 		t.Error("a notify is not sent")
 	}
+	r.reply(&another.Reg, osdop.Reply{}) // its completion may come late
 	pings := func() (n int) {
 		for range 10 {
-			if a := find(r.tick(), Send); a != nil && a.Op == &w.ping {
-				n++
-				r.reply(&w.ping, osdop.Reply{})
+			for _, a := range r.tick() {
+				if a.What == Send {
+					n++
+					r.reply(a.Op, osdop.Reply{})
+				}
 			}
 		}
 		return n
@@ -181,8 +203,8 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 		t.Errorf("%d pings in 10 s", n)
 	}
 	r.next(func(f *fakeMap) { f.flags = osdmap.PauseReads | osdmap.PauseWrites })
-	if n := pings(); n != 0 {
-		t.Errorf("%d pings in the pause", n)
+	if n := pings(); n != 0 || w.ping.Active {
+		t.Errorf("%d pings in the pause, and one behind it: %v", n, w.ping.Active)
 	}
 	r.next(func(f *fakeMap) { f.flags = 0 })
 	r.reply(waits, osdop.Reply{})
