@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // mode is one of the four framings.
@@ -146,9 +148,4 @@ func wantErr(t *testing.T, err, want error) {
 // errOf is the error of a call that returns a value, too.
 func errOf(_ any, err error) error { return err }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // stream is one direction of an open connection between real processes.
@@ -224,9 +225,4 @@ func TestRecordedHeaderMeansWhatItSays(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = drivertest.Must
