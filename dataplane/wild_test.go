@@ -258,7 +258,7 @@ func TestControlFramesOfANewerPeerAreUnderstood(t *testing.T) {
 	overSome(t, wireModes, func(t *testing.T, m wireMode, receive loop.ReceiveMode) {
 		c := newBed(t, receiving(receive)).conn(OpenOptions{}, m)
 		stamp := Timestamp{7, 8}.payload()
-		c.arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.ControlSlack)...)))
+		c.arrive(c.peer.frame(frame.TagKeepalive2, append(stamp[:], make([]byte, frame.TagKeepalive2.Bound().Max-8)...)))
 		got := c.take()
 		if c.own.fault() != nil || len(got) != 1 || got[0].tag != frame.TagKeepalive2Ack || string(got[0].seg[0]) != string(stamp[:]) {
 			t.Errorf("fault %v, %d frames", c.own.fault(), len(got))

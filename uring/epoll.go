@@ -171,7 +171,7 @@ func (d *epollDriver) release(kept bool) error {
 	d.disk.pool.stop(!kept)
 	if !kept {
 		if d.disk.aio != nil {
-			d.disk.aio.close()
+			_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, d.disk.aio.ctx, 0, 0)
 		}
 		d.disk.ended.close()
 	}

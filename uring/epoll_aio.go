@@ -82,8 +82,6 @@ func (d *epollDriver) openAIO() {
 	k.aio, feature.Have, feature.Why = a, true, ""
 }
 
-func (a *aio) close() { _, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.ctx, 0, 0) }
-
 // queue has op submitted with the next system call.
 func (a *aio) queue(op Op, o *operation) {
 	o.bits |= opParked

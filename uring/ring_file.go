@@ -82,7 +82,8 @@ func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
 
 // fileAnswer deals with an answer to a request on a file.
 func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32) {
-	if res < 0 && o.bits&opFixed != 0 && o.step() == stepTransfer && fixedRefused(unix.Errno(-res)) {
+	if errno := unix.Errno(-res); o.bits&opFixed != 0 && o.step() == stepTransfer && (errno == unix.EFAULT || errno == unix.EINVAL || errno == unix.EOPNOTSUPP) {
+		// A file system that cannot do it on registered memory, or does not say so well.
 		o.bits |= opPlain
 		d.again = append(d.again, op)
 		return
@@ -248,9 +249,3 @@ func (t *registered) forget() {
 }
 
 func addressOf(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
-
-// fixedRefused are the errors of a request on registered memory that the same request on
-// plain memory may not have: a file system that cannot do it, or does not say so well.
-func fixedRefused(errno unix.Errno) bool {
-	return errno == unix.EFAULT || errno == unix.EINVAL || errno == unix.EOPNOTSUPP
-}

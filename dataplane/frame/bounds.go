@@ -4,10 +4,10 @@ import "fmt"
 
 // Bounds of what a control frame can hold, in bytes (Ceph's frames_v2.h).
 const (
-	// ControlSlack is the room of every control frame beyond its known fields, for
+	// controlSlack is the room of every control frame beyond its known fields, for
 	// the fields that a newer peer adds. Authentication frames have no slack, as
 	// their bound is far above their need.
-	ControlSlack = 1 << 10
+	controlSlack = 1 << 10
 	// MaxAuthFrame bounds the frames that carry the payload of an
 	// authentication method. A frame of cephx has a few hundred bytes, and some
 	// thousand with many tickets.
@@ -66,7 +66,7 @@ var tagBounds = boundTable{
 }
 
 // control is the bound of a control frame whose known fields have up to n bytes.
-func control(n uint32) Bound { return Bound{Segments: 1, Max: n + ControlSlack} }
+func control(n uint32) Bound { return Bound{Segments: 1, Max: n + controlSlack} }
 
 // Bound is the room of a frame with this tag, the zero Bound if the protocol does
 // not have the tag.
@@ -92,14 +92,6 @@ func (t *boundTable) check(h *Header) error {
 	}
 	if n < least {
 		return fmt.Errorf("%w: segment 0 of %v has %d bytes, and needs %d", ErrTruncated, h.Tag, n, least)
-	}
-	return nil
-}
-
-// known refuses a tag that the protocol does not have.
-func (t *boundTable) known(tag Tag) error {
-	if t[tag].Segments == 0 {
-		return fmt.Errorf("%w: %v", ErrTag, tag)
 	}
 	return nil
 }

@@ -133,8 +133,8 @@ func (d *Decoder) Open(head []byte) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
-	if err := d.bounds.known(h.Tag); err != nil {
-		return Header{}, err
+	if d.bounds[h.Tag].Segments == 0 {
+		return Header{}, fmt.Errorf("%w: %v", ErrTag, h.Tag)
 	}
 	if h.Compressed() && d.comp == nil {
 		return Header{}, fmt.Errorf("%w: %v, but no compression was negotiated", errCompressed, h.Tag)

@@ -79,14 +79,6 @@ func (s *Socket) unwatch() {
 // detaching says that the socket must not be armed again on this core.
 func (s *Socket) detaching() bool { return s.detach != nil && s.detach.still }
 
-// detachFailed is called when a socket ends before it has left. left is called in a
-// task of its own, as the present one may still use the socket.
-func (s *Socket) detachFailed() {
-	left := s.detach.left
-	s.detach = nil
-	s.core.Post(&Task{Run: func(c *Core) { left(c, nil) }})
-}
-
 // detached takes the socket, which is at rest, off its core.
 func (s *Socket) detached() {
 	c, left := s.core, s.detach.left

@@ -158,7 +158,8 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 	if f.align.Direct() {
 		c.pool.files = c.drv
 	}
-	f.commit.init(f)
+	f.commit.file = f
+	f.commit.timer.Fire = func(*Core, time.Duration) { f.commit.mark() }
 	f.user = c.slot(f)
 	c.stats.Files.Open++
 	return f, nil

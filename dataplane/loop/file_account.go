@@ -225,25 +225,12 @@ func (a *Account) drop(chosen func(op *FileOp) bool, err error) {
 	b.look(a)
 }
 
-// failOf ends the requests on f that wait, of all accounts.
-func (b *readBudget) failOf(f *File, err error) {
-	for i := len(b.waiting) - 1; i >= 0; i-- {
-		b.waiting[i].drop(func(op *FileOp) bool { return op.file == f }, err)
-	}
-}
-
 // look has a looked at soon.
 func (b *readBudget) look(a *Account) {
 	if a.line.first != nil && !a.ready {
 		a.ready = true
 		b.ready = append(b.ready, a)
 	}
-}
-
-// turned says that the request of a is out of the line of its file.
-func (b *readBudget) turned(a *Account) {
-	a.turn = false
-	b.look(a)
 }
 
 // giveBack takes n bytes of a back.

@@ -50,11 +50,6 @@ type commit struct {
 	timer   Timer
 }
 
-func (m *commit) init(f *File) {
-	m.file = f
-	m.timer.Fire = func(*Core, time.Duration) { m.mark() }
-}
-
 // add has op wait for durability.
 func (m *commit) add(op *FileOp) {
 	c := m.file.core

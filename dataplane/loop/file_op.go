@@ -249,7 +249,8 @@ func (f *File) takeFirst() *FileOp {
 	op := f.line.pop()
 	f.core.stats.Files.Waiting--
 	if op.lends {
-		f.core.reads.turned(op.whose)
+		op.whose.turn = false
+		f.core.reads.look(op.whose)
 	}
 	return op
 }
@@ -425,7 +426,9 @@ func (f *File) failLine(err error) {
 	for f.line.first != nil {
 		f.takeFirst().endLater(fmt.Errorf("%s: %w", f.name, err))
 	}
-	f.core.reads.failOf(f, err)
+	for i := len(f.core.reads.waiting) - 1; i >= 0; i-- {
+		f.core.reads.waiting[i].drop(func(op *FileOp) bool { return op.file == f }, err)
+	}
 }
 
 // serveFiles goes on with files that wait for room of the core.

@@ -345,8 +345,10 @@ func (s *Socket) Fault(err error) {
 	if f := s.uncarry(); f != nil {
 		f.Ended(s, err)
 	}
-	if s.detach != nil {
-		s.detachFailed()
+	if s.detach != nil { // it has not left; in a task, as the present one may still use it
+		left := s.detach.left
+		s.detach = nil
+		s.core.Post(&Task{Run: func(c *Core) { left(c, nil) }})
 	}
 	if s.ops == 0 {
 		s.free()

@@ -70,7 +70,9 @@ func (e *end) blocked() bool {
 func (e *end) pump() {
 	n := e.host.net
 	if e.again.size > 0 && e.flying == 0 && !e.blocked() {
-		e.again.join(&e.tx)
+		for e.tx.size > 0 {
+			e.again.push(e.tx.take(e.tx.size))
+		}
 		e.tx, e.again = e.again, stream{}
 	}
 	for !e.blocked() && e.again.size == 0 && (e.tx.size > 0 || e.txEnd && e.flying == 0) {
@@ -303,13 +305,6 @@ func (s *stream) push(p []byte) {
 	}
 	s.pieces = append(s.pieces, p)
 	s.size += len(p)
-}
-
-// join moves everything of t behind s.
-func (s *stream) join(t *stream) {
-	for t.size > 0 {
-		s.push(t.take(t.size))
-	}
 }
 
 // take removes at most n bytes from the front, in one piece.
