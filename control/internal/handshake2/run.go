@@ -200,7 +200,7 @@ func (r *run) expect(ctx context.Context, tags ...frame.Tag) (frame.Tag, []byte,
 		return 0, nil, err
 	}
 	if !slices.Contains(tags, tag) {
-		return 0, nil, unexpected(tag, tags...)
+		return 0, nil, fmt.Errorf("%w: %v, want %v", ErrUnexpectedFrame, tag, tags)
 	}
 	return tag, payload, nil
 }
@@ -212,11 +212,6 @@ func receive[T any](ctx context.Context, r *run, tag frame.Tag, decode func([]by
 		v, err = decode(payload)
 	}
 	return v, err
-}
-
-// unexpected makes the error for a frame that is not legal in this state.
-func unexpected(got frame.Tag, want ...frame.Tag) error {
-	return fmt.Errorf("%w: %v, want %v", ErrUnexpectedFrame, got, want)
 }
 
 // Options are those of both roles. The zero value offers both revisions and

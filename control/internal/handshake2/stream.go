@@ -241,7 +241,11 @@ func (s *Stream) write(ctx context.Context, p []byte) error {
 
 // recorded reads or writes p by do, and records it. Nothing else reads or writes the link.
 func (s *Stream) recorded(p []byte, sent bool, do func() error) error {
-	if err := s.record(len(p)); err != nil {
+	err := s.log.room(len(p))
+	if err == nil && s.log.on {
+		err = s.ask(len(p))
+	}
+	if err != nil {
 		return err
 	}
 	if err := do(); err != nil {
@@ -249,14 +253,6 @@ func (s *Stream) recorded(p []byte, sent bool, do func() error) error {
 	}
 	s.log.add(p, sent)
 	return nil
-}
-
-// record asks for room for n bytes that the transcript is about to keep.
-func (s *Stream) record(n int) error {
-	if err := s.log.room(n); err != nil || !s.log.on {
-		return err
-	}
-	return s.ask(n)
 }
 
 // growIn makes room for a frame of n bytes.

@@ -362,13 +362,6 @@ func (l lingering) tellResetLocked(c *Conn, ev Reset) {
 	c.out.PutLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
 }
 
-// closeIOLocked ends the handler of a closed connection, unless it lingers.
-func (l lingering) closeIOLocked(c *Conn) {
-	if _, lingers := l[c]; !lingers {
-		endIOLocked(c)
-	}
-}
-
 // endLocked ends a connection if it still lingers. tell: with its reset event.
 func (l lingering) endLocked(c *Conn, tell bool) {
 	ev, lingers := l[c]

@@ -85,10 +85,10 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 	m := &Manager{
 		cfg:           cfg,
 		owner:         owner,
-		notifications: newNotificationQueue(),
+		notifications: notificationQueue{more: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})},
 		number:        cfg.Number,
 		policies:      newPolicySet(cfg.Policies, cfg.Default),
-		names:         newNames(),
+		names:         names{of: make(map[wire.Addr][]*Conn), disproved: make(map[wire.Addr]struct{})},
 		all:           make(map[*Conn]struct{}),
 		lingering:     make(lingering),
 		strangers:     make(strangers),

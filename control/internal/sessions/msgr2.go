@@ -226,13 +226,10 @@ func (c *Compression) start() (*compression, error) {
 		Want: func(peer wire.EntityType, mode auth.Mode) bool {
 			return slices.Contains(peers, peer) && (mode == auth.CRC || secure)
 		},
-		Install: w.install,
+		Install: func(enc *frame.Encoder, dec *frame.Decoder, m wire.CompressionMethod) {
+			enc.Compress(w.methods[m], w.min)
+			dec.Decompress(w.methods[m])
+		},
 	}
 	return w, nil
-}
-
-// install has both directions use the method that was agreed.
-func (c *compression) install(enc *frame.Encoder, dec *frame.Decoder, m wire.CompressionMethod) {
-	enc.Compress(c.methods[m], c.min)
-	dec.Decompress(c.methods[m])
 }

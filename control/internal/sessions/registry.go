@@ -41,10 +41,6 @@ type known struct {
 	disproved bool            // a claim to the address was wrong: none is believed
 }
 
-func newNames() names {
-	return names{of: make(map[wire.Addr][]*Conn), disproved: make(map[wire.Addr]struct{})}
-}
-
 // addLocked has a connection go by an address.
 func (n *names) addLocked(a wire.Addr, c *Conn) {
 	if !slices.Contains(n.of[a], c) {

@@ -304,7 +304,9 @@ func (r *runner) prepareLocked(a session.Action) {
 	case session.Open:
 		r.prepareOpenLocked(r.att)
 	case session.CloseIO:
-		m.lingering.closeIOLocked(c)
+		if _, lingers := m.lingering[c]; !lingers {
+			endIOLocked(c)
+		}
 	case session.StartTimer:
 		c.out.PutLocked(func() {
 			r.stopTimer = m.cfg.Clock.AfterFunc(a.After, func() { r.step(session.TimerFired{Run: a.Run}) })
@@ -441,10 +443,6 @@ type notificationQueue struct {
 	more  chan struct{}  // capacity 1
 	stop  chan struct{}  // closed by Close
 	done  chan struct{}  // closed when readNotifications has ended
-}
-
-func newNotificationQueue() notificationQueue {
-	return notificationQueue{more: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // notify is called by cores; it does not block.

@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ringmsgr/ringmsgr/control/internal/door"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -54,10 +53,15 @@ func (st *Stats) text(process string) string {
 		head.row("unanswered", fmt.Sprintf("%d dial without an answer, the first for %v", st.Unanswered, time.Duration(st.UnansweredSeconds)*time.Second))
 	}
 	head.row("accepted", fmt.Sprintf("%d, %d failed, %d refused", n.Accepted, n.AcceptFailures, n.Refused))
-	head.row("failed", n.Failures.line())
-	head.row("half open", doorLine(n.Door))
-	head.row("placed", n.Placement.line())
-	head.row("hints", hintLine(&n.Hints))
+	f, d, p, h := &n.Failures, &n.Door, &n.Placement, &n.Hints
+	head.row("failed", fmt.Sprintf("%d banner, %d timeout, %d wrong peer, %d stale, %d auth, %d limits, %d evicted, %d other",
+		f.Banner, f.Timeout, f.WrongPeer, f.Stale, f.Auth, f.Limits, f.Evicted, f.Other))
+	head.row("half open", fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; "+
+		"%d waited, %d for a place and %d in vain, %d evicted", d.OverAll, d.Source, d.Prefix, d.Rate, d.Waited, d.Lined, d.Late, d.Evicted))
+	head.row("placed", fmt.Sprintf("%d as intended, elsewhere: %d unsteered, %d no hint, %d another hint, %d missed",
+		p.Intended, p.Unsteered, p.NoHint, p.OtherHint, p.Missed))
+	head.row("hints", fmt.Sprintf("%d given, %d dialled (%d ports busy, %d dials found none), %d refused, %d translated, %d confirmed, %d contradicted",
+		h.Given, h.Dialled, h.Busy, h.Gone, h.Refused, h.Translated, h.Confirmed, h.Contradicted))
 	head.row("in flight", fmt.Sprintf("%d bytes%s, %d connections wait", st.InFlight, of(st.InFlightLimit), st.Waiting))
 	head.row("sending", fmt.Sprintf("%d bytes%s", st.Sending, of(st.SendingLimit)))
 	head.flush()
@@ -122,16 +126,6 @@ func steeringLine(s *steering.Stats) string {
 	return text
 }
 
-func (n PlacementCounters) line() string {
-	return fmt.Sprintf("%d as intended, elsewhere: %d unsteered, %d no hint, %d another hint, %d missed",
-		n.Intended, n.Unsteered, n.NoHint, n.OtherHint, n.Missed)
-}
-
-func hintLine(n *steering.HintCounts) string {
-	return fmt.Sprintf("%d given, %d dialled (%d ports busy, %d dials found none), %d refused, %d translated, %d confirmed, %d contradicted",
-		n.Given, n.Dialled, n.Busy, n.Gone, n.Refused, n.Translated, n.Confirmed, n.Contradicted)
-}
-
 // String is the snapshot as aligned lines.
 func (st ConnStats) String() string {
 	var b strings.Builder
@@ -161,16 +155,6 @@ func (st ConnStats) String() string {
 	}
 	t.flush()
 	return b.String()
-}
-
-func (n FailureCounters) line() string {
-	return fmt.Sprintf("%d banner, %d timeout, %d wrong peer, %d stale, %d auth, %d limits, %d evicted, %d other",
-		n.Banner, n.Timeout, n.WrongPeer, n.Stale, n.Auth, n.Limits, n.Evicted, n.Other)
-}
-
-func doorLine(n door.Counters) string {
-	return fmt.Sprintf("refused %d over all, %d for their source, %d for their prefix, %d for failures before; "+
-		"%d waited, %d for a place and %d in vain, %d evicted", n.OverAll, n.Source, n.Prefix, n.Rate, n.Waited, n.Lined, n.Late, n.Evicted)
 }
 
 func (p Placement) line() string {

@@ -107,8 +107,8 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait bool) (wait chan st
 	c.op.Object, c.op.Flags, c.op.User = c.Request.Target, c.Request.Flags, c
 	switch f := c.op.Flags; {
 	case f&osdop.AnyReplica == 0:
-	case slices.ContainsFunc(c.Request.Ops, mayWrite):
-		c.op.Flags &^= osdop.AnyReplica // all OSDs but the primary drop it if it writes
+	case slices.ContainsFunc(c.Request.Ops, func(op osdop.Op) bool { return op.Code == osdop.CodeCall }):
+		c.op.Flags &^= osdop.AnyReplica // all OSDs but the primary drop it if it writes, as a method of a class may
 	case f&osdop.BalanceReads != 0: // goes before the other flag
 		c.op.Pick = rand.Int()
 	default:
@@ -122,9 +122,6 @@ func (e *Engine) start(ctx context.Context, c *Call, mayWait bool) (wait chan st
 	e.submit(c)
 	return nil, nil
 }
-
-// mayWrite says that an operation may write though it comes as a read: the method of a class decides.
-func mayWrite(op osdop.Op) bool { return op.Code == osdop.CodeCall }
 
 // Cancel ends a call that is under way, with the cause. Done runs unless it did before; it may not have when
 // Cancel returns. Any goroutine, but not at the same time as Start.

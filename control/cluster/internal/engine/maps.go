@@ -22,10 +22,6 @@ type view struct {
 	distances func() map[int32]int32 // of OSDs from the client, computed once
 }
 
-func (e *Engine) newView(m *osdmap.Map) *view {
-	return &view{m, e, sync.OnceValue(func() map[int32]int32 { return m.Distances(e.cfg.Location) })}
-}
-
 // known is the view as a machine takes it; nil: there is no map.
 func (v *view) known() machine.Map {
 	if v == nil {
@@ -99,7 +95,7 @@ func (e *Engine) takeMaps(msg *control.Message) {
 // changeLocked gives maps to all shards.
 func (e *Engine) changeLocked(steps []step) {
 	for _, n := range steps {
-		e.cur = e.newView(n.m)
+		e.cur = &view{n.m, e, sync.OnceValue(func() map[int32]int32 { return n.m.Distances(e.cfg.Location) })}
 		for _, s := range e.shards {
 			s.m.Map(e.cur, n.skipped)
 		}
