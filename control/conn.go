@@ -216,6 +216,3 @@ func (c *Conn) Pause() {
 
 // Resume ends a Pause, or a stop by Config.Diagnostics.Probe. It does not wait.
 func (c *Conn) Resume() { c.s.Handler().Resume() }
-
-// unhold ends the stop by an injected delay, but no Pause.
-func (c *Conn) unhold() { c.s.Handler().Unhold() }

@@ -25,4 +25,4 @@ func (m *Messenger) LocksTaken() uint64 { return m.s.LocksTaken() }
 func (m *Messenger) RawPlane() *loop.Plane { return m.plane }
 
 // Unhold is the end of an injected delay.
-func Unhold(c *Conn) { c.unhold() }
+func Unhold(c *Conn) { c.s.Handler().Unhold() }

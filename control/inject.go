@@ -115,7 +115,7 @@ func (i *injector) slow(next probe.Probe) probe.Probe {
 		}
 		if e.When == probe.Data && e.Step == probe.FrameRead && e.Tag == frame.TagMessage {
 			if d := i.draw(i.Messages); d > 0 {
-				i.clock.AfterFunc(d, e.Conn.(*Conn).unhold)
+				i.clock.AfterFunc(d, e.Conn.(*Conn).s.Handler().Unhold)
 				return probe.ErrHold
 			}
 		}
