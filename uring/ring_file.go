@@ -82,11 +82,13 @@ func (d *ringDriver) aimTransfer(e *sqe, o *operation) {
 
 // fileAnswer deals with an answer to a request on a file.
 func (d *ringDriver) fileAnswer(to *[]Completion, op Op, o *operation, res int32) {
-	if errno := unix.Errno(-res); o.bits&opFixed != 0 && o.step() == stepTransfer && (errno == unix.EFAULT || errno == unix.EINVAL || errno == unix.EOPNOTSUPP) {
-		// A file system that cannot do it on registered memory, or does not say so well.
-		o.bits |= opPlain
-		d.again = append(d.again, op)
-		return
+	if o.bits&opFixed != 0 && o.step() == stepTransfer {
+		switch unix.Errno(-res) { // of a file system that cannot do it on registered memory, or does not say so well
+		case unix.EFAULT, unix.EINVAL, unix.EOPNOTSUPP:
+			o.bits |= opPlain
+			d.again = append(d.again, op)
+			return
+		}
 	}
 	if final, again := o.progress(int64(res)); !again {
 		d.complete(to, op, o, final)
