@@ -96,14 +96,22 @@ func (c *Conn) await(ctx context.Context, ready <-chan struct{}) error {
 // Drain ends the messenger in good order: it stops accepting, drains all connections at the
 // same time (Conn.Drain) or waits for a Drain under way, and then is Shutdown. Sessions of a
 // server policy without a socket cannot come back: those with undelivered messages end with
-// ErrUndelivered. When ctx ends the rest is shut down at once. The errors of all connections are
-// joined, but for those that another Drain returns. On a core it fails with loop.ErrOnCore.
+// ErrUndelivered. When ctx ends the rest is shut down at once, and Drain waits for that for
+// Config.Timeouts.Handshake at most. The errors of all connections are joined, but for those
+// that another Drain returns. On a core it fails with loop.ErrOnCore.
 func (m *Messenger) Drain(ctx context.Context) error {
 	if m.plane.OnCore() {
 		return loop.ErrOnCore
 	}
 	m.unbound.Store(true)
-	errs := []error{m.Unbind()}
+	var errs []error
+	unbound := make(chan error, 1)
+	go func() { unbound <- m.Unbind() }()
+	select {
+	case err := <-unbound:
+		errs = append(errs, err)
+	case <-ctx.Done(): // a core may stand still
+	}
 	for conns := m.undrained(); len(conns) > 0; conns = m.undrained() {
 		errs = append(errs, drainAll(ctx, conns)...)
 		if ctx.Err() != nil {

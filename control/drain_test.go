@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -91,6 +92,12 @@ func TestDrainEndsWithItsContextAndSaysSo(t *testing.T) {
 	over, end := context.WithCancel(ctx)
 	end()
 	must(t, nodeOf(t, variants[0], "client.1", "LLC", 2).Drain(over)) // nothing is left
+	still := nodeOf(t, variants[0], "osd.1", "SFS", 1, func(c *nodetest.NodeConfig) { c.Timeouts.Handshake = 50 * time.Millisecond })
+	turn := make(chan struct{})
+	defer close(turn)
+	must(t, still.Core(0).Do(func(*loop.Core) { <-turn }))
+	drained := async(func() error { return still.Drain(over) })
+	wantError(t, "a core stands still", arrives(t, "the end of its drain", drained), context.DeadlineExceeded)
 }
 
 // awaitDrain waits until a connection is drained, so that it refuses calls.
