@@ -25,12 +25,16 @@ func Main(run func(ctx context.Context, args []string) int) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		ends = append(ends, syscall.SIGHUP)
-		// A terminal that is closed sends two: its shell, and the kernel. The second one would kill
-		// the program while signal.Ignore begins, so it is caught to the end, and not read.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		// A terminal that is closed sends two: its shell, and the kernel. The second one would kill
+		// the program while signal.Ignore begins, so it is caught to the end, and not read.
+		if !signal.Ignored(syscall.SIGHUP) {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
+		stop()
+	})
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
