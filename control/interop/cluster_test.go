@@ -147,9 +147,10 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	return c
 }
 
-// makePool makes the pool, when all OSDs are up, and has a map behind all of its groups. Until the next map comes an OSD has no lease for
-// reads of a group that it has just made (src/osd/PeeringState.cc sets how long it is where a map comes), and holds operations on the
-// group back from the first one on: in a pool without replicas for ever.
+// makePool makes the pool, when all OSDs are up, and has a map behind all of its groups. An OSD that makes a group at the newest map, as it
+// may where the group moves to it, has a lease of no length for reads of the group until the next map comes (src/osd/PeeringState.cc sets
+// the length where a map comes), and holds operations on the group back from the first one on: 20.2 until that map, 16.2 for ever in a
+// pool without replicas. Such a group is active+clean or active+clean+laggy, so a wait for active+clean does not help.
 func (c *cluster) makePool() {
 	c.t.Helper()
 	c.ceph("osd", "pool", "create", "data", "8", "8")
