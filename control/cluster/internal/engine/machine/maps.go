@@ -105,4 +105,5 @@ func (m *Machine) Newest(epoch uint32) {
 	if epoch > m.cur.Epoch() {
 		m.do(Action{What: Ask, Epoch: m.cur.Epoch() + 1})
 	}
+	m.flush()
 }

@@ -116,8 +116,8 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 	r.of(Nobody).Newest(r.f.epoch)
 	all := r.take()
 	r.ended(all, o, syscall.ENOENT)
-	if find(all, Newest) == nil || !late.Active {
-		t.Errorf("%+v: an answer ended a question that was asked later", all)
+	if find(all, Newest) == nil || !late.Active || late.wait != WaitPool {
+		t.Errorf("%+v: an answer ended a question that was asked later; it waits for %q", all, late.wait)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
 	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active {
