@@ -134,6 +134,12 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 		t.Errorf("%+v, want a connection", a)
 	}
 	r.up()
+	if a := r.reply(late, osdop.Reply{Redirect: &osdop.Object{Pool: 8}}); len(a) != 1 || a[0].What != Newest {
+		t.Errorf("%+v of another pool that no map has", a)
+	}
+	r.of(Nobody).Newest(r.f.epoch)
+	r.ended(r.take(), late, syscall.ENOENT)
+	r.submit(late)
 	r.ended(r.next(func(f *fakeMap) { delete(f.pools, 7) }), late, syscall.ENOENT)
 	if find(r.submit(o), Newest) == nil {
 		t.Error("an operation that is used again does not ask again")

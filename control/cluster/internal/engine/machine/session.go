@@ -160,7 +160,7 @@ func (m *Machine) resubmit(o *Op) {
 	o.bounced++
 	o.again = o.bounced > maxBounced/4
 	m.leave(o)
-	o.Attempt, o.sent, o.at, o.Session = -1, false, nowhere, nil
+	o.Attempt, o.sent, o.at, o.Session, o.check, o.checking = -1, false, nowhere, nil, 0, false
 	m.enter(o)
 	if m.aim(o, locate(m.cur, o)) {
 		m.try(o)
