@@ -116,7 +116,7 @@ func TestAWatchGoesWhereItsObjectGoes(t *testing.T) {
 		}
 	}
 	r.reply(&w.Reg, osdop.Reply{})
-	for !w.ping.Active {
+	for !w.ping.Active && r.n < 60 {
 		r.tick()
 	}
 	m := r.of(1)
@@ -208,7 +208,7 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	}
 	r.next(func(f *fakeMap) { f.flags = 0 })
 	r.reply(waits, osdop.Reply{})
-	for !w.ping.Active {
+	for !w.ping.Active && r.n < 60 {
 		r.tick()
 	}
 	r.next(func(f *fakeMap) { f.flags = osdmap.PauseWrites })
