@@ -225,7 +225,9 @@ func TestReadsChooseTheirReplica(t *testing.T) {
 	if check(t, c.e.Start(t.Context(), k)); k.op.Flags != osdop.FlagRead {
 		t.Errorf("flags %#x of a read with a method", k.op.Flags)
 	}
-	k.Cancel(errLate)
+	if k.Cancel(errLate); !errors.Is(k.Err, errLate) {
+		t.Errorf("%v, before the tick", k.Err)
+	}
 }
 
 // A call of a class may write, which its code does not say: the flags do, and the time of modification goes along.
