@@ -171,7 +171,8 @@ func (p *Plane) AwaitDrained(ctx context.Context, c *Core) error {
 // left says that a core which is being drained has nothing any more.
 func (c *Core) left() bool {
 	used := len(c.entries) - len(c.freeSlot)
-	return c.load.Load() <= 0 && c.expected.Load() <= 0 && used == c.staying && c.stats.Files.Ops == 0 && !c.busy()
+	// The expected first: a connection counts in the load before it leaves them.
+	return c.expected.Load() <= 0 && c.load.Load() <= 0 && used == c.staying && c.stats.Files.Ops == 0 && !c.busy()
 }
 
 // faultAll ends every socket and file.

@@ -79,6 +79,21 @@ func TestCoresComeAndGo(t *testing.T) {
 	})
 }
 
+// A connection that arrives counts among the expected ones or in the load, and the core never takes itself for empty.
+func TestACoreDoesNotMissAConnectionThatArrives(t *testing.T) {
+	c := newBed(t, nil).c
+	for range 1000 {
+		c.Expect(1)
+		go func() { c.AddLoad(1); c.Expect(-1) }()
+		for c.expected.Load() > 0 {
+			if c.left() {
+				t.Fatal("it is empty")
+			}
+		}
+		c.AddLoad(-1)
+	}
+}
+
 // refusedRing is a driver that was opened in place of a ring.
 type refusedRing struct{ uring.Driver }
 
