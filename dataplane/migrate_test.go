@@ -130,6 +130,24 @@ func TestASocketThatCannotLeaveIsGivenUpLikeAnyOther(t *testing.T) {
 	}
 }
 
+// One that waits for a throttle has its patience anew, or the rest of it, on the other core.
+func TestAStoppedSocketIsNotGivenUpBecauseItMoves(t *testing.T) {
+	a, b := twoBeds(t, nil)
+	a.after(giveUpMost)
+	b.after(giveUpMost)
+	c := a.conn(OpenOptions{Throttles: &loop.Throttles{Frames: loop.NewThrottle(1)}})
+	kept := c.keep()
+	c.send(&Message{TID: 1})
+	c.numbered(1, 2)
+	c.leave(b)()
+	for _, want := range []bool{false, true} {
+		b.after(giveUpAfter / 2)
+		if err := c.own.fault(); errors.Is(err, errGivenUp) != want || len(*kept) != 1 {
+			t.Errorf("fault %v, want one: %v; %d messages", err, want, len(*kept))
+		}
+	}
+}
+
 // Matrix: TH-09
 func TestASocketThatCannotLeaveGoesOnBehindItsRest(t *testing.T) {
 	a, b, c := inFlight(t)

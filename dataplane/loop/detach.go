@@ -22,10 +22,11 @@ type detachment struct {
 type Detached struct {
 	stream
 	fd      int
-	closeFD func(fd int) // Config.CloseFD
-	mode    ReceiveMode  // of its core, which the way belongs to
-	held    bool         // by Hold
-	waited  bool         // for units of a throttle
+	closeFD func(fd int)  // Config.CloseFD
+	mode    ReceiveMode   // of its core, which the way belongs to
+	held    bool          // by Hold
+	waited  bool          // for units of a throttle
+	since   time.Duration // start of that wait
 	copies  bool
 	eof     bool
 }
@@ -93,7 +94,7 @@ func (s *Socket) detached() {
 		return
 	}
 	d := &Detached{
-		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited,
+		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited, since: s.pausedAt,
 		copies: s.tx.copies, eof: s.eof,
 	}
 	d.backlog = append(s.part.there(), s.backlog...)
@@ -126,7 +127,7 @@ func (c *Core) Attach(d *Detached, f Framer) (*Socket, error) {
 		d.way = s.way // it has to find its way anew
 	}
 	s.sock, s.stream, s.tx.copies, s.eof = us, d.stream, d.copies, d.eof
-	s.retrying = d.waited
+	s.retrying, s.pausedAt = d.waited, d.since
 	if d.held {
 		s.paused, s.pausedAt = &c.held, c.now
 	}
