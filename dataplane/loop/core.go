@@ -72,6 +72,7 @@ type Core struct {
 	timers      timers
 	pool        pool
 	trimmer     Timer // while the pool or the list of vecs holds more than it may keep for ever
+	trimming    bool  // it has not freed yet all that the last period has not needed
 	hot         *uring.Memory
 	vecs        vecList
 	locals      []local // of framers
@@ -149,9 +150,9 @@ func (c *Core) open() error {
 	c.reads.core, c.reads.press.Fire = c, c.reads.ask
 	c.reads.limit, c.reads.share = c.cfg.FileBounds()
 	c.trimmer.Fire = func(c *Core, now time.Duration) {
-		pool, vecs := c.pool.trim(), c.vecs.trim()
-		if pool || vecs {
-			c.timers.arm(&c.trimmer, now+trimEvery)
+		pool, vecs := c.pool.trim(!c.trimming), c.vecs.trim(!c.trimming)
+		if c.trimming = pool || vecs; c.trimming {
+			c.timers.arm(&c.trimmer, now+trimStep)
 		}
 	}
 	c.chooseReceive()

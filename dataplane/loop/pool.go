@@ -69,18 +69,20 @@ func (c *Core) TakeBack(b *Buffer) {
 // the work on its message. So the pool keeps the buffers that the load of the last
 // periods has needed, and trim frees the rest. Besides the lent buffers it holds at most
 // the larger of keep and the recent peak of lent bytes, and chunks of small buffers: those of
-// which one is lent, or was in the last period, and spareChunks.
+// which one is lent, or was in the last period, and spareChunks. What is more goes in steps.
 type pool struct {
 	mapped func(size int) (*uring.Memory, error) // Config.Map
 	files  uring.FileDriver                      // registers lent buffers for direct I/O; nil: no such file yet
-	free   [maxClass + 1]*Buffer
+	free   [maxClass + 1]*Buffer                 // of large buffers
+	roomy  [maxCut + 1]*chunk                    // those with free buffers, by class
 	chunks []*chunk
 	idle   int                  // of chunks: those of which no buffer is lent
-	since  uint64               // calls when this period began
+	since  [2]uint64            // calls when this period began, and the one before
 	used   [maxClass + 1]uint64 // when the class was last asked, by calls
 	calls  uint64
 	keep   int64    // bytes that may stay for ever
 	peaks  [2]int64 // most that was lent in this period and in the one before
+	floor  int64    // kept bytes that this step of trim leaves; 0: no further step is due for them
 	kept   int64    // bytes of large buffers in the free lists
 	inUse  int64    // bytes lent
 	frozen bool     // the kernel may still use lent buffers: they are neither freed nor lent again
@@ -89,9 +91,11 @@ type pool struct {
 // chunk is memory that small buffers of one class are cut out of.
 type chunk struct {
 	mem  *uring.Memory
-	lent int    // of its buffers
-	used uint64 // when one was last lent, by pool.calls
-	gone bool   // it is being freed
+	free *Buffer // LIFO
+	next *chunk  // in pool.roomy; meaningless without a free buffer
+	lent int     // of its buffers
+	used uint64  // when one was last lent, by pool.calls
+	gone bool    // it is being freed
 }
 
 const (
@@ -99,8 +103,11 @@ const (
 	trimEvery = time.Second
 	// spareChunks is the number of idle chunks that stay for ever.
 	spareChunks = 64
-	// chunksPerTrim bounds the chunks that one trim frees, which takes about a millisecond.
-	chunksPerTrim = 256
+	// A trim that has much to free goes on in steps, each of which takes less than a millisecond:
+	// trimStep is the pause between them, and trimCount and trimBytes bound what one frees.
+	trimStep  = 10 * time.Millisecond
+	trimCount = 32
+	trimBytes = trimCount * chunkBytes
 )
 
 // classOf is the class of a buffer of n bytes, or -1 if the pool keeps none of
@@ -141,17 +148,13 @@ func (p *pool) get(n int) (*Buffer, error) {
 	p.calls++
 	if c >= 0 {
 		p.used[c] = p.calls
-		if c <= maxCut && p.free[c] == nil {
-			if err := p.cut(c); err != nil {
-				return nil, err
-			}
+		if c <= maxCut {
+			return p.getSmall(c)
 		}
 		if b := p.free[c]; b != nil {
 			p.free[c] = b.next
 			b.next = nil
-			if c > maxCut {
-				p.kept -= int64(len(b.b))
-			}
+			p.kept -= int64(len(b.b))
 			p.lend(b)
 			return b, nil
 		}
@@ -166,13 +169,28 @@ func (p *pool) get(n int) (*Buffer, error) {
 	return b, nil
 }
 
-func (p *pool) lend(b *Buffer) {
-	if k := b.chunk; k != nil {
-		if k.lent == 0 {
-			p.idle--
+// getSmall lends a buffer of a chunk.
+func (p *pool) getSmall(c int) (*Buffer, error) {
+	if p.roomy[c] == nil {
+		if err := p.cut(c); err != nil {
+			return nil, err
 		}
-		k.lent, k.used = k.lent+1, p.calls
 	}
+	k := p.roomy[c]
+	b := k.free
+	if k.free = b.next; k.free == nil {
+		p.roomy[c] = k.next
+	}
+	b.next = nil
+	if k.lent == 0 {
+		p.idle--
+	}
+	k.lent, k.used = k.lent+1, p.calls
+	p.lend(b)
+	return b, nil
+}
+
+func (p *pool) lend(b *Buffer) {
 	p.inUse += int64(len(b.b))
 	p.peaks[0] = max(p.peaks[0], p.inUse)
 	if p.files != nil && !b.tried {
@@ -200,7 +218,7 @@ func (p *pool) unmap(b *Buffer) {
 	_ = b.mem.Unmap() // it can only fail on an address that we did not map
 }
 
-// cut fills the free list of a small class from a new chunk.
+// cut gives a small class, which has no free buffer, a new chunk.
 func (p *pool) cut(c int) error {
 	mem, err := p.mapped(chunkBytes)
 	if err != nil {
@@ -208,32 +226,36 @@ func (p *pool) cut(c int) error {
 	}
 	k := &chunk{mem: mem}
 	p.chunks = append(p.chunks, k)
+	p.roomy[c] = k
 	p.idle++
 	all, size := mem.Bytes(), 1<<c
 	for at := len(all) - size; at >= 0; at -= size {
-		p.free[c] = &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: p.free[c], chunk: k}
+		k.free = &Buffer{b: all[at : at+size : at+size], class: int8(c), pool: p, next: k.free, chunk: k}
 	}
 	return nil
 }
 
-// dropChunks frees chunks, the oldest first, that the period has not needed.
-func (p *pool) dropChunks() {
-	n := 0
+// dropChunks frees chunks, the oldest first, that the period has not needed. It returns true if
+// more may be left.
+func (p *pool) dropChunks() (more bool) {
+	n, most := 0, min(p.idle-spareChunks, trimCount)
+	if most <= 0 {
+		return false
+	}
 	for _, k := range p.chunks {
-		if k.gone = k.lent == 0 && k.used <= p.since && n < min(p.idle-spareChunks, chunksPerTrim); k.gone {
+		if k.gone = k.lent == 0 && k.used <= p.since[1] && n < most; k.gone {
 			n++
 		}
 	}
-	p.since = p.calls
 	if n == 0 {
-		return
+		return false
 	}
-	for c := minClass; c <= maxCut; c++ {
-		for link := &p.free[c]; *link != nil; {
-			if b := *link; b.chunk.gone {
-				*link = b.next
+	for c := range p.roomy {
+		for link := &p.roomy[c]; *link != nil; {
+			if k := *link; k.gone {
+				*link = k.next
 			} else {
-				link = &b.next
+				link = &k.next
 			}
 		}
 	}
@@ -247,6 +269,7 @@ func (p *pool) dropChunks() {
 		}
 		return k.gone
 	})
+	return n == trimCount
 }
 
 // put takes a buffer back.
@@ -265,18 +288,23 @@ func (p *pool) put(b *Buffer) {
 		p.unmap(b)
 		return
 	}
-	b.next = p.free[b.class]
-	p.free[b.class] = b
-	if b.mem != nil {
-		p.kept += int64(len(b.b))
-		p.shrink()
-	} else if b.chunk.lent--; b.chunk.lent == 0 {
-		p.idle++
+	if k := b.chunk; k != nil {
+		if k.free == nil {
+			k.next, p.roomy[b.class] = p.roomy[b.class], k
+		}
+		b.next, k.free = k.free, b
+		if k.lent--; k.lent == 0 {
+			p.idle++
+		}
+		return
 	}
+	b.next, p.free[b.class] = p.free[b.class], b
+	p.kept += int64(len(b.b))
+	p.shrink()
 }
 
 // limit bounds the bytes of the free lists.
-func (p *pool) limit() int64 { return max(p.keep, p.peaks[0], p.peaks[1]) }
+func (p *pool) limit() int64 { return max(p.keep, p.peaks[0], p.peaks[1], p.floor) }
 
 // shrink unmaps free buffers beyond the limit, of the class first that was
 // not asked for longest.
@@ -295,12 +323,19 @@ func (p *pool) shrink() {
 	}
 }
 
-// trim ends a period. It returns false if nothing is left to be trimmed later.
-func (p *pool) trim() (again bool) {
-	p.peaks = [2]int64{p.inUse, p.peaks[0]}
+// trim ends a period, or goes on to free what that has not needed. It returns true if more is left
+// of that.
+func (p *pool) trim(ends bool) (more bool) {
+	if ends {
+		p.peaks = [2]int64{p.inUse, p.peaks[0]}
+		p.since = [2]uint64{p.calls, p.since[0]}
+	}
+	p.floor = 0
+	if low := p.kept - trimBytes; low > p.limit() {
+		p.floor = low
+	}
 	p.shrink()
-	p.dropChunks()
-	return p.excess()
+	return p.dropChunks() || p.floor > 0
 }
 
 // excess says that the pool holds more than it may keep for ever.
@@ -310,12 +345,11 @@ func (p *pool) excess() bool { return p.kept > p.keep || p.idle > spareChunks }
 func (p *pool) drain() {
 	for c := range p.free {
 		for b := p.free[c]; b != nil; b = b.next {
-			if b.mem != nil {
-				p.unmap(b)
-			}
+			p.unmap(b)
 		}
 		p.free[c] = nil
 	}
+	clear(p.roomy[:])
 	for _, k := range p.chunks {
 		_ = k.mem.Unmap()
 	}
@@ -328,6 +362,7 @@ func (p *pool) drain() {
 type vecList struct {
 	free []*uring.Vec
 	idle int // the fewest that were free in this period
+	drop int // those that are still to be freed, as the last period has not needed them
 }
 
 // spareVecs is the number of free gather lists that stay for ever.
@@ -349,11 +384,17 @@ func (l *vecList) put(v *uring.Vec) {
 	l.free = append(l.free, v)
 }
 
-// trim ends a period. It returns false if nothing is left to be trimmed later.
-func (l *vecList) trim() (again bool) {
-	l.shrink(max(len(l.free)-l.idle, spareVecs))
-	l.idle = len(l.free)
-	return l.idle > spareVecs
+// trim is that of pool.
+func (l *vecList) trim(ends bool) (more bool) {
+	if ends {
+		l.drop = max(min(l.idle, len(l.free)-spareVecs), 0)
+		l.idle = len(l.free)
+	}
+	n := min(l.drop, len(l.free), trimCount)
+	l.shrink(len(l.free) - n)
+	l.drop -= n
+	l.idle = max(l.idle-n, 0)
+	return l.drop > 0 && n == trimCount
 }
 
 // shrink frees the lists that were not used longest, until at most n are left.

@@ -63,6 +63,13 @@ func TestPoolBuffersHoldWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+// trimAll ends a period.
+func trimAll(p *pool) {
+	for ends := true; p.trim(ends); {
+		ends = false
+	}
+}
+
 // Matrix: RL-08
 func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 	const keep = 1 << 20
@@ -96,8 +103,8 @@ func TestPoolKeepsNoMoreThanItsBound(t *testing.T) {
 	for _, b := range out {
 		p.put(b)
 	}
-	p.trim()
-	if again := p.trim(); again || p.kept > keep {
+	trimAll(p)
+	if trimAll(p); p.kept > keep {
 		t.Errorf("kept %d after two quiet periods, bound %d", p.kept, keep)
 	}
 	p.drain()
@@ -118,8 +125,8 @@ func TestAPoolFullOfOtherSizesStillReusesTheOneInDemand(t *testing.T) {
 	for _, b := range small {
 		p.put(b)
 	}
-	p.trim()
-	p.trim()
+	trimAll(p)
+	trimAll(p)
 	first := borrow(t, p, 4<<20)
 	for range 10 {
 		p.put(first)
@@ -154,6 +161,19 @@ func (b *fileBed) stillMapped() {
 		}
 		if times > 1 && len(m.Bytes()) > chunkBytes {
 			b.t.Errorf("%d bytes were registered %d times", len(m.Bytes()), times)
+		}
+	}
+}
+
+// period lets a period go by, and the steps in which the core frees what that has not needed.
+func (b *bed) period() {
+	b.t.Helper()
+	for pause := trimEvery; pause == trimEvery || b.c.trimming; pause = trimStep {
+		p, before := &b.c.pool, len(b.c.vecs.free)
+		chunks, kept := len(p.chunks), p.kept
+		b.after(pause)
+		if lists, n := before-len(b.c.vecs.free), chunks-len(p.chunks); lists > trimCount || n > trimCount || kept-p.kept > trimBytes+1<<maxClass+classSlack {
+			b.t.Fatalf("a step frees %d lists, %d chunks, and %d bytes of large buffers", lists, n, kept-p.kept)
 		}
 	}
 }
@@ -199,7 +219,7 @@ func TestBuffersOfACoreWithDirectIOAreRegisteredUntilTheyAreFreed(t *testing.T) 
 	}
 	b.c.TakeBack(again)
 	for range 3 { // the pool keeps nothing
-		b.after(trimEvery)
+		b.period()
 		b.stillMapped()
 	}
 	if b.c.pool.kept != 0 || len(b.d.Registered) != len(b.c.pool.chunks)-1 {
@@ -232,7 +252,7 @@ func TestSmallBuffersOfABurstAreFreed(t *testing.T) {
 	first := b.lend(200)
 	for range 5 {
 		use(4*spareChunks, unit).Returned(b.c)
-		b.after(trimEvery)
+		b.period()
 		if n := len(p.chunks); n < 4*spareChunks {
 			t.Fatalf("%d chunks are left for a load that needs %d", n, 4*spareChunks)
 		}
@@ -240,7 +260,7 @@ func TestSmallBuffersOfABurstAreFreed(t *testing.T) {
 	use(8*spareChunks, 256).Returned(b.c)
 	last := b.lend(unit)
 	for range 12 {
-		b.after(trimEvery)
+		b.period()
 		b.stillMapped()
 	}
 	mapped = slices.DeleteFunc(mapped, func(m *uring.Memory) bool { return m.Bytes() == nil })
@@ -249,8 +269,8 @@ func TestSmallBuffersOfABurstAreFreed(t *testing.T) {
 			n, p.idle, len(mapped), b.c.trimmer.Armed())
 	}
 	var bytes int
-	for c := minClass; c <= maxCut; c++ {
-		for f := p.free[c]; f != nil; f = f.next {
+	for _, k := range p.chunks {
+		for f := k.free; f != nil; f = f.next {
 			f.b[0] = 1 // it is mapped
 			bytes += len(f.b)
 		}
@@ -294,16 +314,16 @@ func TestGatherListsOfABurstAreFreed(t *testing.T) {
 	}
 	for range 5 {
 		use(10 * spareVecs)
-		b.after(trimEvery)
+		b.period()
 		free(10 * spareVecs)
 	}
 	for range 2 {
 		use(2 * spareVecs)
-		b.after(trimEvery)
+		b.period()
 	}
 	free(2 * spareVecs)
-	b.after(trimEvery)
-	b.after(trimEvery)
+	b.period()
+	b.period()
 	free(spareVecs)
 	if b.c.trimmer.Armed() {
 		t.Error("nothing is left to be freed, and the core wakes up for it")
