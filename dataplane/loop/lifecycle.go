@@ -232,13 +232,13 @@ func (l *Listener) moveOrClose(c *Core) {
 	// The broken driver keeps its own descriptor, and closes it.
 	fd, err := unix.FcntlInt(uintptr(l.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		l.lost(c)(err)
+		l.lost(c, err)
 		return
 	}
 	l.departed(ErrStopped)
 	l.leave(c)
 	l.shut(c)
-	l.hand(to, fd, l.lost(c))
+	l.hand(to, fd, nil)
 }
 
 // end ends a core without a thread, once. The caller calls it after the last step, which

@@ -314,6 +314,24 @@ func TestAListenerOnItsWayToACoreThatEndsGoesOn(t *testing.T) {
 	}
 }
 
+// Nor does the log call it lost.
+func TestAListenerThatTwoCoresLoseIsNotCalledLost(t *testing.T) {
+	lines := newLogLines()
+	p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}, Logger: slog.New(lines)})
+	l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, greet(t))
+	must(t, err)
+	hold := make(chan struct{})
+	must(t, p.Core(1).Do(func(*Core) { <-hold; runtime.Goexit() }))
+	must(t, p.Core(0).Do(func(*Core) { runtime.Goexit() }))
+	<-p.Core(0).done
+	close(hold)
+	must(t, l.Close())
+	<-p.Core(1).done
+	if got := lines.with("lost"); len(got) > 0 || l.Core() != p.Core(2) {
+		t.Errorf("logged %q, at core %d", got, l.Core().ID())
+	}
+}
+
 // A callback that ends the core's goroutine makes it fail, not vanish.
 // Matrix: XC-16
 func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {

@@ -363,7 +363,7 @@ func (l *Listener) leave(c *Core) {
 	l.pauseDone()
 }
 
-// hand gives the listener to another core, with its descriptor; done runs
+// hand gives the listener to another core, with its descriptor; done, which may be nil, runs
 // there. A core that ends would take it along: it goes on to the next one that runs.
 func (l *Listener) hand(to *Core, fd int, done func(error)) {
 	l.between.Store(true)
@@ -373,27 +373,30 @@ func (l *Listener) hand(to *Core, fd int, done func(error)) {
 		if !c.stopping.Load() {
 			l.setUp(c, fd)
 			l.between.Store(false)
-			done(nil)
+			if done != nil {
+				done(nil)
+			}
 			return
 		}
-		if next := c.plane.successorCore(c); next != nil {
-			l.hand(next, fd, l.lost(c))
+		next := c.plane.successorCore(c)
+		if next != nil {
+			l.hand(next, fd, nil)
 		} else {
 			l.open = false
 			c.cfg.CloseFD(fd)
 			l.between.Store(false)
 		}
-		done(ErrStopped)
+		if done != nil {
+			done(ErrStopped)
+		} else if next == nil {
+			l.lost(c, ErrStopped)
+		}
 	}})
 }
 
-// lost logs the error of hand for a listener whose core c has ended.
-func (l *Listener) lost(c *Core) func(error) {
-	return func(err error) {
-		if err != nil {
-			c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
-		}
-	}
+// lost logs that no core has the listener of core c, which has ended, any more.
+func (l *Listener) lost(c *Core, err error) {
+	c.cfg.Logger.Error("listener lost with its core", "core", c.id, "addr", l.addr, "err", err)
 }
 
 // errNotListening: a descriptor that is no listening TCP socket.
