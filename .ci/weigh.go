@@ -28,12 +28,12 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82000,
-	"lines of the library":                66065,
+	"lines without tests":                 81995,
+	"lines of the library":                66110,
 	"lines of bench":                      7995,
-	"lines of cmd":                        7950,
-	"lines of tests":                      79330,
-	"root of control, lines":              3425,
+	"lines of cmd":                        7895,
+	"lines of tests":                      79780,
+	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
