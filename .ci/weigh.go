@@ -28,10 +28,10 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 81995,
+	"lines without tests":                 82000,
 	"lines of the library":                66110,
 	"lines of bench":                      7995,
-	"lines of cmd":                        7895,
+	"lines of cmd":                        7900,
 	"lines of tests":                      79780,
 	"root of control, lines":              3420,
 	"root of control, files":              16,

@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // Must ends a test that cannot go on.
-var Must = drivertest.Must
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Listen accepts connections up to the end of the test, and returns its address. Each connection has a
 // goroutine, which calls f and then closes it.
