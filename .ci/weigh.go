@@ -32,7 +32,7 @@ var bounds = map[string]int{
 	"lines of the library":                66110,
 	"lines of bench":                      7995,
 	"lines of cmd":                        7900,
-	"lines of tests":                      79780,
+	"lines of tests":                      79790,
 	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math"
 	"testing"
-
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // mode is one of the four framings.
@@ -148,4 +146,9 @@ func wantErr(t *testing.T, err, want error) {
 // errOf is the error of a call that returns a value, too.
 func errOf(_ any, err error) error { return err }
 
-var must = drivertest.Must
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
-	"github.com/ringmsgr/ringmsgr/uring/drivertest"
 )
 
 // stream is one direction of an open connection between real processes.
@@ -225,4 +224,9 @@ func TestRecordedHeaderMeansWhatItSays(t *testing.T) {
 	}
 }
 
-var must = drivertest.Must
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
