@@ -61,9 +61,9 @@ func (c *Core) TakeBack(b *Buffer) {
 	c.pool.put(b)
 }
 
-// pool keeps the buffers of one core, one LIFO list for each size, so that the
-// buffer that comes out is the one that is still in the cache. Owner: the
-// core.
+// pool keeps the buffers of one core, in LIFO order, so that the buffer that comes out is likely
+// still in the cache: large ones in one list for each size, small ones in one for each chunk.
+// Owner: the core.
 //
 // To map a large buffer and to touch it for the first time costs more than the rest of
 // the work on its message. So the pool keeps the buffers that the load of the last
@@ -103,7 +103,7 @@ const (
 	trimEvery = time.Second
 	// spareChunks is the number of idle chunks that stay for ever.
 	spareChunks = 64
-	// A trim that has much to free goes on in steps, each of which takes less than a millisecond:
+	// A trim that has much to free goes on in steps, so that it does not hold up the core:
 	// trimStep is the pause between them, and trimCount and trimBytes bound what one frees.
 	trimStep  = 10 * time.Millisecond
 	trimCount = 32
