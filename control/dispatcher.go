@@ -136,8 +136,9 @@ func (m *Messenger) dispatch(c *Conn, msg *Message) {
 		return
 	}
 	if d := m.chain.offer(c, msg); d != nil {
-		msg.Retain()
-		c.queue.push(m, c, d, msg)
+		if msg.Retain(); !c.queue.push(m, c, d, msg) {
+			msg.Release()
+		}
 	}
 }
 
@@ -267,22 +268,23 @@ func (e queuedMessage) done(c *Conn) {
 	}
 }
 
-func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) {
+// push adds a message. It returns false, and leaves the message to the caller, if no message is
+// dispatched any more.
+func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	switch {
+	case c.over.Load():
+		return false
+	case q.running:
+	case !m.queues.Enter(): // after the shutdown no dispatcher is called
+		return false
+	default:
+		q.running = true
+		go q.run(m, c)
+	}
 	q.waiting = append(q.waiting, queuedMessage{d, msg, msg.Size()})
-	if q.running {
-		return
-	}
-	if !m.queues.Enter() {
-		for _, e := range q.waiting {
-			e.drop(c) // after the shutdown no dispatcher is called
-		}
-		q.waiting = nil
-		return
-	}
-	q.running = true
-	go q.run(m, c)
+	return true
 }
 
 func (q *dispatchQueue) run(m *Messenger, c *Conn) {
