@@ -69,6 +69,7 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 	defer m.unlock()
 	p := losslessClient()
 	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}), false)
+	c.silence.Store(&silence{since: time.Unix(1000, 0), stop: func() bool { return true }}) // the outbox waits for the lock
 	for i, one := range []struct {
 		lived time.Duration
 		want  session.State
@@ -77,6 +78,10 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 		{time.Minute - 1, session.Connecting}, {time.Minute - 1, session.Wait},
 	} {
 		c.s.State, c.s.opened = session.Ready, time.Unix(1000, 0)
+		c.shown.publishLocked(&c.s.machine)
+		if since := c.Info().Unanswered; !since.IsZero() {
+			t.Errorf("it is ready, and unanswered since %v", since)
+		}
 		n := uint64(i + 1)
 		c.s.notifiedLocked(notification{
 			conn: c, n: n, lost: true, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},

@@ -173,8 +173,12 @@ func (c *Conn) endSilence() {
 
 // silentSince is when the connection began to dial; zero: it does not, or is answered.
 func (c *Conn) silentSince() (t time.Time) {
-	if s := c.silence.Load(); s != nil {
-		t = s.since
+	switch c.shown.now.Load().state {
+	case session.Ready, session.Standby, session.Closing: // endSilence has run, or is about to
+	default:
+		if s := c.silence.Load(); s != nil {
+			t = s.since
+		}
 	}
 	return t
 }
