@@ -21,11 +21,14 @@ var ErrOnCore = errors.New("loop: a call that waits for a core was made on one")
 
 // OnCore says that the caller runs on the thread of one of the cores. Any
 // goroutine.
-func (p *Plane) OnCore() bool {
-	tid := int32(unix.Gettid())
+func (p *Plane) OnCore() bool { return p.onCore(int32(unix.Gettid())) }
+
+// onCore is OnCore for a caller that has run on the thread tid. It may have left that since, and a
+// new core may have it now.
+func (p *Plane) onCore(tid int32) bool {
 	for _, c := range p.All() {
 		if c.tid.Load() == tid {
-			return true
+			return c.Current()
 		}
 	}
 	return false

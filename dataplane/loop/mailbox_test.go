@@ -242,7 +242,7 @@ func TestACallOfTheCoreFromElsewherePanicsInInvariantBuilds(t *testing.T) {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	if c.Current() || p.OnCore() {
+	if c.Current() || p.OnCore() || p.onCore(c.tid.Load()) { // also after it has left a thread that is the core's now
 		t.Error("the test is said to run on a core")
 	}
 }
