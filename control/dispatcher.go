@@ -347,12 +347,10 @@ func (q *dispatchQueue) discard(c *Conn) {
 func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.running {
+	if q.last = q.running; !q.last {
 		c.over.Store(true)
-		return false
 	}
-	q.last = true
-	return true
+	return q.last
 }
 
 // isIdle reports whether all pushed messages have been dispatched.

@@ -172,14 +172,11 @@ func TestDrainOfLoopbackDispatchesWhatSendTakes(t *testing.T) {
 		c, err := us.Loopback()
 		must(t, err)
 		drained := async(func() error { return c.Drain(deadline(t)) })
-		for {
+		for sent := true; sent; {
 			m, freed := control.NewMessage(1, nil, nil), make(chan dataplane.Outcome, 1)
 			m.Free = func(m *control.Message) { freed <- m.Outcome() }
-			if c.Send(m) != nil {
-				break
-			}
-			if o := <-freed; o != dataplane.OutcomeAcknowledged {
-				t.Fatalf("it is %v", o)
+			if sent = c.Send(m) == nil; sent && <-freed != dataplane.OutcomeAcknowledged {
+				t.Fatal("it is dropped")
 			}
 		}
 		must(t, <-drained)
