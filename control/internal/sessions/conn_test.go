@@ -62,9 +62,9 @@ func TestWhatAConnectionShowsKeepsItsSize(t *testing.T) {
 
 // A session on which nothing moves is of use if it lives for as long as the
 // longest pause: it is dialled at once, as often as that. One that lives for less
-// is dialled at once the first time only.
+// is dialled at once the first time only, and always from its core.
 func TestASessionThatLivesLongIsOfUse(t *testing.T) {
-	m := newManager(t, nil)
+	m := newManager(t, func(c *Config) { c.Plane.Cores = 2 })
 	m.lock()
 	defer m.unlock()
 	p := losslessClient()
@@ -86,6 +86,9 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 		c.s.notifiedLocked(notification{
 			conn: c, n: n, lost: true, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
 		})
+		if at := m.dialCoreLocked(c); at != c.h.Core() {
+			t.Errorf("it is dialled from core %d, not from its own", at.ID())
+		}
 		if c.s.State != one.want {
 			t.Errorf("loss %d, lived for %v: state %v, want %v", n, one.lived, c.s.State, one.want)
 		}
