@@ -173,12 +173,9 @@ func (c *Conn) endSilence() {
 
 // silentSince is when the connection began to dial; zero: it does not, or is answered.
 func (c *Conn) silentSince() (t time.Time) {
-	switch c.shown.now.Load().state {
-	case session.Ready, session.Standby, session.Closing: // endSilence has run, or is about to
-	default:
-		if s := c.silence.Load(); s != nil {
-			t = s.since
-		}
+	state := c.shown.now.Load().state // the outbox may follow it later (dialsLocked)
+	if s := c.silence.Load(); s != nil && state != session.Ready && state != session.Standby && state != session.Closing {
+		t = s.since
 	}
 	return t
 }
