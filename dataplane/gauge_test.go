@@ -51,6 +51,19 @@ func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 			}
 		}
 	}
+	var q queueGauge
+	q.messages.limit, q.bytes.limit = 1, 10
+	first, other := sized(10), sized(10)
+	q.take(other)
+	q.put(other)
+	other.BoundElsewhere(true)
+	if !q.take(first) || !q.take(other) || q.messages.used.Load() != 2 || q.bytes.used.Load() != 10 {
+		t.Error("a message that is bound elsewhere is refused, or its bytes are charged, or it is not counted")
+	}
+	q.put(first)
+	if q.put(other); q.messages.used.Load() != 0 || q.bytes.used.Load() != 0 {
+		t.Error("something stays charged")
+	}
 }
 
 func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
