@@ -386,13 +386,21 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 		}
 		return uring.Open(uring.Config{Backend: uring.Epoll})
 	}
-	for _, steps := range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
-		drivertest.CheckLeaks(t, func() {
-			_, err := New(Config{Cores: 3, Stepped: steps, Open: open})
-			if !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
-				t.Errorf("stepped=%v: %v", steps != nil, err)
-			}
-		})
+	started := func(c *Core) error {
+		if c.ID() == 2 {
+			return refused
+		}
+		return nil
+	}
+	for i, cfg := range []Config{{Open: open}, {Started: started, Driver: uring.Config{Backend: uring.Epoll}}} {
+		for _, cfg.Stepped = range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
+			drivertest.CheckLeaks(t, func() {
+				cfg.Cores = 3
+				if _, err := New(cfg); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
+					t.Errorf("%d, stepped=%v: %v", i, cfg.Stepped != nil, err)
+				}
+			})
+		}
 	}
 	p := newPlane(t, Config{Cores: 2, Open: open})
 	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
