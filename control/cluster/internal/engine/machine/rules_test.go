@@ -262,7 +262,7 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	} {
 		o := write(pool1)
 		o.Flags = flags
-		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
+		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full[1] != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
 		}
 		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) || o.wait == WaitPoolFull {
@@ -458,6 +458,9 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		r.reply(first, osdop.Reply{})
 		change := func(flags uint32, pool uint64) []Action {
 			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
+		}
+		if c.flags&osdmap.Full != 0 { // where both are, the pool is full before
+			change(0, c.pool)
 		}
 		before, o := &Op{Object: first.Object, Flags: c.op}, first // which is used again
 		o.Flags = c.op
