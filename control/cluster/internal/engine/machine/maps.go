@@ -63,9 +63,6 @@ func (m *Machine) aim(o *Op, t target) bool {
 		return false
 	}
 	o.Session = m.reach()
-	if m.paused(o) != WaitNothing && o.purpose != pinging { // a ping under way is answered
-		o.sent = false
-	}
 	return true
 }
 
