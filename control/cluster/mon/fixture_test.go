@@ -55,12 +55,12 @@ func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
 	at := c.Now().Add(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := time.AfterFunc(d, f)
+	t := time.AfterFunc(d, sync.OnceFunc(f))
 	c.timers[t] = at
 	return t.Stop
 }
 
-// pass moves the clock on. A timer that has fired may do so again: who waited looks again.
+// pass moves the clock on. A timer that has fired does nothing.
 func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
