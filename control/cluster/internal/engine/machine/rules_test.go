@@ -106,11 +106,11 @@ func write(pool int64) *Op {
 
 func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *testing.T) {
 	r := newRig(t)
-	o, late := write(7), write(7)
+	o, late, last := write(7), write(7), write(7)
 	if a := r.submit(o); find(a, Newest) == nil || len(a) != 1 {
 		t.Fatalf("%+v, want a question", a)
 	}
-	if a := r.submit(late); len(a) != 0 {
+	if a := append(r.submit(late), r.submit(last)...); len(a) != 0 {
 		t.Errorf("%+v, want one question at a time", a)
 	}
 	r.of(Nobody).Newest(r.f.epoch)
@@ -120,10 +120,10 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 		t.Errorf("%+v: an answer ended a question that was asked later; it waits for %q", all, late.wait)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
-	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active {
-		t.Errorf("%+v, want maps", a)
+	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active || last.check != late.check {
+		t.Errorf("%+v, want maps, and one answer for all that came before the question", a)
 	}
-	r.up()
+	r.of(Nobody).Cancel(last)
 	a := r.next(func(f *fakeMap) {
 		f.pools[7] = f.pools[pool1]
 		for seed := range uint32(4) {
