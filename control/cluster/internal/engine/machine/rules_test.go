@@ -3,9 +3,12 @@ package machine
 import (
 	"cmp"
 	"errors"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
@@ -548,4 +551,31 @@ func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
 	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody || !r.of(1).Moves() {
 		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
+}
+
+// Operations that are over are not kept by their machine, nor is the memory that many of them took.
+func TestNothingStaysOfABurstOfOperations(t *testing.T) {
+	r, kept := newRig(t), make([]weak.Pointer[Op], 1<<14)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range kept {
+		o := write(pool1)
+		o.Object.Name = strconv.Itoa(i)
+		r.submit(o)
+		kept[i] = weak.Make(o)
+	}
+	r.up()
+	for i := range kept {
+		r.reply(kept[i].Value(), osdop.Reply{})
+	}
+	r.take()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	for i, o := range kept {
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); o.Value() != nil || grown > 1<<20 {
+			t.Fatalf("operation %d is kept: %v; %d bytes", i, o.Value() != nil, grown)
+		}
+	}
+	runtime.KeepAlive(r)
 }
