@@ -91,6 +91,8 @@ func (u user) Idle() <-chan struct{} {
 	return u.c.queue.drained()
 }
 
+func (u user) Due() int { return int(max(0, u.c.due.Load())) }
+
 func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)

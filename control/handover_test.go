@@ -33,14 +33,27 @@ func serverConfig(backend uring.Backend, cores int) control.Config {
 	}
 }
 
-// queuedEcho answers on the goroutine of the connection.
+// queuedEcho promises a reply on the goroutine of the connection, and gives it on another one.
 func queuedEcho(t *testing.T) *control.Dispatcher {
+	replies := make(chan func(), 1<<16)
+	t.Cleanup(func() { close(replies) })
+	go func() {
+		for reply := range replies {
+			reply()
+		}
+	}()
 	return &control.Dispatcher{Queued: func(c *control.Conn, m *control.Message) {
 		m.Retain()
-		if err := c.Send(m); err != nil {
-			m.Release()
-			if errors.Is(err, control.ErrHandedOver) {
-				t.Error("a reply came too late for the hand-over")
+		due := c.Later(m)
+		replies <- func() {
+			for range 3 {
+				_, _ = c.Stats() // a turn of the core
+			}
+			if err := due.Send(m); err != nil {
+				m.Release()
+				if errors.Is(err, control.ErrHandedOver) {
+					t.Error("a reply came too late for the hand-over")
+				}
 			}
 		}
 	}}

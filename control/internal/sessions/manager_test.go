@@ -45,6 +45,7 @@ func (u *upper) Probed() probe.Conn                                        { ret
 func (u *upper) Cease()                                                    { u.ceased.Store(true) }
 func (u *upper) Finish() (waits bool)                                      { u.Cease(); return false }
 func (u *upper) Idle() <-chan struct{}                                     { return nil }
+func (u *upper) Due() int                                                  { return 0 }
 func (u *upper) Closed()                                                   {}
 func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)           {}
 func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)      { u.conn.Faulted(n, err, snap) }
