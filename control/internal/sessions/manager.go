@@ -147,6 +147,7 @@ func (m *Manager) Close() (wait func()) {
 	m.down = true
 	listeners, taken := m.listeners.Take()
 	for _, c := range m.sortedLocked() {
+		c.user.Cease() // its core may end, and its socket with it, before its handler is closed
 		c.s.closeLocked(false, ErrShutdown)
 	}
 	m.lingering.endAllLocked(nil, false)
