@@ -64,7 +64,7 @@ func (c *cluster) record(t *testing.T) *recording {
 	// The buffer has room for all that is recorded, however slow tcpdump is. A packet is in
 	// the file a second after it is captured.
 	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "-U", "-s", "0", "-B", "262144", "-w", r.file, filter)
-	check(t, startTied(r.cmd, func(error) { close(r.gone) }))
+	check(t, startTied(r.cmd, func() { close(r.gone) }))
 	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	if !await(patience, func() bool { // it records once it has written the head of the file
 		info, err := os.Stat(r.file)
