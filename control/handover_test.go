@@ -33,29 +33,21 @@ func serverConfig(backend uring.Backend, cores int) control.Config {
 	}
 }
 
-// queuedEcho promises a reply on the goroutine of the connection, and gives it on another one.
+// queuedEcho promises a reply on the goroutine of the connection, and gives it on the core, behind all
+// that is to be done there.
 func queuedEcho(t *testing.T) *control.Dispatcher {
-	replies := make(chan func(), 1<<16)
-	t.Cleanup(func() { close(replies) })
-	go func() {
-		for reply := range replies {
-			reply()
-		}
-	}()
 	return &control.Dispatcher{Queued: func(c *control.Conn, m *control.Message) {
 		m.Retain()
 		due := c.Later(m)
-		replies <- func() {
-			for range 3 {
-				_, _ = c.Stats() // a turn of the core
-			}
+		reply := loop.Task{Run: func(*loop.Core) {
 			if err := due.Send(m); err != nil {
 				m.Release()
 				if errors.Is(err, control.ErrHandedOver) {
 					t.Error("a reply came too late for the hand-over")
 				}
 			}
-		}
+		}}
+		c.Post(&loop.Task{Run: func(core *loop.Core) { core.Post(&reply) }})
 	}}
 }
 
