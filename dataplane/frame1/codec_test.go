@@ -30,7 +30,7 @@ var peerAddr = [136]byte{1: 3, 4: 1, 9: 2, 10: 0x1a, 135: 0xee}
 func sample() Header {
 	return Header{
 		Seq: 7, TID: 1 << 40, Type: 42, Priority: 127, Version: 8, DataOff: 4093,
-		SrcType: 8, SrcNum: -1, CompatVersion: 3,
+		SrcType: 8, SrcNum: -1, CompatVersion: 3, CRC: 9, // of an earlier header
 	}
 }
 
@@ -57,23 +57,6 @@ func TestRoundTripOfEveryForm(t *testing.T) {
 					t.Errorf("%+v: %+v, %d bytes left, %v", cfg, m, len(rest), err)
 				}
 			}
-		}
-	}
-}
-
-// The caller has computed them all, as for a message that goes to other peers, too.
-func TestACRCThatIsSwitchedOffIsSentAsZero(t *testing.T) {
-	for _, cfg := range []Config{{}, {NoDataCRC: true}} {
-		e, h := NewEncoder(cfg, nil, peerAddr), sample()
-		h.CRC = 9 // of an earlier header
-		e.AppendHeader(nil, &h)
-		f, err := parseFooter(e.AppendFooter(nil, &h, Sums{Front: 1, Middle: 2, Data: 3}), cfg.Form)
-		want := Sums{Front: 1, Middle: 2, Data: 3}
-		if cfg.NoDataCRC {
-			want.Data = 0
-		}
-		if err != nil || f.Sums != want || h.CRC == 0 || h.CRC == 9 {
-			t.Errorf("%+v: header %#x, footer %+v, %v", cfg, h.CRC, f, err)
 		}
 	}
 }
