@@ -118,7 +118,7 @@ func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
 	}
 }
 
-// Matrix: TH-12
+// Matrix: TH-12, TH-13
 func TestLimitsChangeAtRunTime(t *testing.T) {
 	th := loop.NewThrottle(4)
 	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
@@ -140,7 +140,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	if th.Used() != 5 {
 		t.Fatalf("raised to 5: %d held", th.Used())
 	}
-	th.SetLimit(0)
+	th.SetLimit(-5) // as 0
 	tc.settle()
 	if len(tc.order) != 20 || th.Waiting() != 0 {
 		t.Fatalf("unlimited: %d of 20 messages, %d wait", len(tc.order), th.Waiting())
