@@ -348,8 +348,13 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 }
 
 func TestProfilesTellTheCoresApart(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Name: "osd.7"})
+	p := newPlane(t, Config{Cores: 2, Name: "osd.7", Pin: true})
 	var text bytes.Buffer
+	var cpus []int
+	must(t, p.Core(1).call(func(*Core) { cpus, _ = uring.AllowedCPUs() }))
+	if len(cpus) != 1 {
+		t.Errorf("a pinned core may use the CPUs %v", cpus)
+	}
 	done := make(chan error)
 	must(t, p.Core(1).Do(func(*Core) { done <- pprof.Lookup("goroutine").WriteTo(&text, 1) }))
 	must(t, <-done)
@@ -399,18 +404,6 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 		t.Errorf("added: %v", err)
 	}
 	checkCores(t, p, 0, 1)
-}
-
-func TestPlaneKnowsItsCores(t *testing.T) {
-	p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}, Pin: true})
-	if p.Cores() != 3 || p.Info().Backend != uring.Epoll {
-		t.Errorf("%d cores, %s", p.Cores(), p.Info().Backend)
-	}
-	for i := range 3 {
-		if st := stats(t, p.Core(i)); st.Core != i || p.Core(i).ID() != i || st.Backend != "epoll" || st.Receive != "ready" {
-			t.Errorf("core %d: %+v", i, st)
-		}
-	}
 }
 
 // borrowed is a buffer that is lent to another goroutine.
