@@ -142,16 +142,10 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.startOSD(i)
 	}
 	if cfg.osds > 0 {
-		c.makePool()
+		c.cephAll([]string{"osd pool create data 8 8", "osd pool application enable data rados"})
+		c.settle(8)
 	}
 	return c
-}
-
-// makePool makes the pool, when all OSDs are up.
-func (c *cluster) makePool() {
-	c.t.Helper()
-	c.cephAll([]string{"osd pool create data 8 8", "osd pool application enable data rados"})
-	c.settle(8)
 }
 
 // settle has a map behind all groups, which the OSDs have so many of in all. An OSD that makes a group at the newest map, as it

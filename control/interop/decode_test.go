@@ -82,7 +82,7 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 	t.Helper()
 	log := fmt.Sprintf(" <== osd.1 %v ", peer)
 	var seen recorded
-	dispatched, frozen := 0, false
+	dispatched := 0
 	if !await(2*patience, func() bool {
 		if info, err := os.Stat(file); err != nil || info.Size() < int64(size) {
 			return false
@@ -92,8 +92,7 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 			return false // half a packet is in the file
 		}
 		seen = c.recorded(t, lines, peer)
-		if !frozen && seen.data >= size {
-			frozen = true
+		if seen.data >= size {
 			c.osds[1].freeze(t)
 		}
 		text, err := os.ReadFile(c.osds[0].logFile())
