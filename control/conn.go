@@ -191,10 +191,14 @@ func (c *Conn) sendLocal(msg *Message) error {
 	if c.over.Load() {
 		return ErrClosed
 	}
-	if err := c.s.Handler().Reserve(msg.Size()); err != nil {
+	size := msg.Size() // the message is another's once it waits
+	if err := c.s.Handler().Reserve(size); err != nil {
 		return err
 	}
-	c.queue.push(c.m, c, &c.m.chain.self, msg)
+	if !c.queue.push(c.m, c, &c.m.chain.self, msg) {
+		c.s.Handler().Unreserve(size)
+		return ErrClosed
+	}
 	return nil
 }
 

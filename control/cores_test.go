@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -278,14 +279,21 @@ func (b *coreBench) knockSome(n int) {
 }
 
 // A task that is posted as its connection leaves its core runs on the next one.
+// The end of another core moves no connection.
 func TestATaskFollowsItsConnection(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
 		ran := make(chan bool, 1)
 		server := nodeOf(t, v, "osd.1", "SFS", 1, withChain(&control.Dispatcher{Move: func(c *control.Conn, to int) {
 			c.Post(&loop.Task{Run: func(at *loop.Core) { ran <- at == c.Core() && at.ID() == to }})
-		}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+		}}), func(c *nodetest.NodeConfig) { c.Plane.Cores = 3 })
 		send(t, nodeOf(t, v, "client.2", "LLC", 2).Dial(server), 1)
-		must(t, server.RemoveCore(ctx, first(t, ctx, server).Core().ID()))
+		back := first(t, ctx, server)
+		must(t, server.RemoveCore(ctx, (back.Core().ID()+1)%3))
+		before := back.Info().Placement.By
+		must(t, server.RemoveCore(ctx, back.Core().ID()))
+		if by := back.Info().Placement.By; before == stats.ByMove || by != stats.ByMove {
+			t.Errorf("placed by %q after the end of another core, and by %q after that of its own", before, by)
+		}
 		if !arrives(t, "the task", ran) {
 			t.Error("it runs on another core than its connection")
 		}

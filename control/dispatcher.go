@@ -91,6 +91,8 @@ func (u user) Idle() <-chan struct{} {
 	return u.c.queue.drained()
 }
 
+func (u user) Due() int { return int(max(0, u.c.due.Load())) }
+
 func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
@@ -136,8 +138,9 @@ func (m *Messenger) dispatch(c *Conn, msg *Message) {
 		return
 	}
 	if d := m.chain.offer(c, msg); d != nil {
-		msg.Retain()
-		c.queue.push(m, c, d, msg)
+		if msg.Retain(); !c.queue.push(m, c, d, msg) {
+			msg.Release()
+		}
 	}
 }
 
@@ -267,22 +270,23 @@ func (e queuedMessage) done(c *Conn) {
 	}
 }
 
-func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) {
+// push adds a message. It returns false, and leaves the message to the caller, if no message is
+// dispatched any more.
+func (q *dispatchQueue) push(m *Messenger, c *Conn, d *Dispatcher, msg *Message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	switch {
+	case c.over.Load():
+		return false
+	case q.running:
+	case !m.queues.Enter(): // after the shutdown no dispatcher is called
+		return false
+	default:
+		q.running = true
+		go q.run(m, c)
+	}
 	q.waiting = append(q.waiting, queuedMessage{d, msg, msg.Size()})
-	if q.running {
-		return
-	}
-	if !m.queues.Enter() {
-		for _, e := range q.waiting {
-			e.drop(c) // after the shutdown no dispatcher is called
-		}
-		q.waiting = nil
-		return
-	}
-	q.running = true
-	go q.run(m, c)
+	return true
 }
 
 func (q *dispatchQueue) run(m *Messenger, c *Conn) {
@@ -345,12 +349,10 @@ func (q *dispatchQueue) discard(c *Conn) {
 func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.running {
+	if q.last = q.running; !q.last {
 		c.over.Store(true)
-		return false
 	}
-	q.last = true
-	return true
+	return q.last
 }
 
 // isIdle reports whether all pushed messages have been dispatched.

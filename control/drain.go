@@ -40,6 +40,7 @@ func (c *Conn) drain(ctx context.Context) error {
 		return err
 	}
 	if c.local {
+		c.queue.finish(c) // Send fails once it is empty
 		return c.await(ctx, c.queue.drained())
 	}
 	result := make(chan error, 1)

@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/nodetest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 	"github.com/ringmsgr/ringmsgr/uring"
 )
@@ -161,6 +162,24 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	}
 	if err := <-drained; err != nil {
 		t.Errorf("the drain: %v", err)
+	}
+}
+
+// No message that Send takes while Drain ends is dropped.
+func TestDrainOfLoopbackDispatchesWhatSendTakes(t *testing.T) {
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4)
+	for range 300 {
+		c, err := us.Loopback()
+		must(t, err)
+		drained := async(func() error { return c.Drain(deadline(t)) })
+		for sent := true; sent; {
+			m, freed := control.NewMessage(1, nil, nil), make(chan dataplane.Outcome, 1)
+			m.Free = func(m *control.Message) { freed <- m.Outcome() }
+			if sent = c.Send(m) == nil; sent && <-freed != dataplane.OutcomeAcknowledged {
+				t.Fatal("it is dropped")
+			}
+		}
+		must(t, <-drained)
 	}
 }
 

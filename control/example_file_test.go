@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -81,6 +82,9 @@ func (r *blockRequest) done(c *loop.Core, op *loop.FileOp) {
 	}
 	if err := r.due.Send(answer); err != nil {
 		answer.Release() // the connection is gone
+		if errors.Is(err, control.ErrQueueFull) {
+			_ = r.due.Send(nil) // a client that does not read gets no answer
+		}
 	}
 	if r.block != nil {
 		r.block.Release()

@@ -33,16 +33,21 @@ func serverConfig(backend uring.Backend, cores int) control.Config {
 	}
 }
 
-// queuedEcho answers on the goroutine of the connection.
+// queuedEcho promises a reply on the goroutine of the connection, and gives it on the core, behind all
+// that is to be done there.
 func queuedEcho(t *testing.T) *control.Dispatcher {
 	return &control.Dispatcher{Queued: func(c *control.Conn, m *control.Message) {
 		m.Retain()
-		if err := c.Send(m); err != nil {
-			m.Release()
-			if errors.Is(err, control.ErrHandedOver) {
-				t.Error("a reply came too late for the hand-over")
+		due := c.Later(m)
+		reply := loop.Task{Run: func(*loop.Core) {
+			if err := due.Send(m); err != nil {
+				m.Release()
+				if errors.Is(err, control.ErrHandedOver) {
+					t.Error("a reply came too late for the hand-over")
+				}
 			}
-		}
+		}}
+		c.Post(&loop.Task{Run: func(core *loop.Core) { core.Post(&reply) }})
 	}}
 }
 

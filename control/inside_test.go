@@ -306,10 +306,10 @@ func TestEveryBoundIsTheDefaultOfItsFieldAndFollowsIt(t *testing.T) {
 }
 
 func TestABoundThatIsSwitchedOffIsNone(t *testing.T) {
-	cfg := Config{Sending: Sending{QueueBytes: -1, QueueMessages: -1, Bytes: -1}, Receiving: Receiving{Bytes: -1, LeastRate: -1}, Door: Door{Bytes: -1, FailureRate: -1}, Timeouts: Timeouts{Idle: -1}}
+	cfg := Config{Sending: Sending{QueueBytes: -1, QueueMessages: -1, Bytes: -1}, Receiving: Receiving{Bytes: -1, LeastRate: -1}, Door: Door{Bytes: -1, FailureRate: -1}, Timeouts: Timeouts{Idle: -1}, Policies: map[wire.EntityType]Policy{wire.OSD: LosslessPeer()}}
 	for _, name := range []string{
 		"Sending.QueueBytes", "Sending.QueueMessages", "Sending.Bytes", "Receiving.Bytes", "Door.Bytes", "Receiving.LeastRate", "Timeouts.Idle",
-		"Door.FailureRate", "Door.FailureBurst", "Timeouts.Keepalive", "Default.Messages", "Default.Bytes",
+		"Door.FailureRate", "Door.FailureBurst", "Timeouts.Keepalive", "Default.Messages", "Default.Bytes", "Default.StandbyAge", "Policies[osd].StandbyAge",
 	} {
 		if b := bound(t, cfg, name); b.Value != 0 {
 			t.Errorf("%+v", b)

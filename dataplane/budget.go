@@ -102,7 +102,11 @@ func (b *SendBudget) acquire(n, mine int64) bool {
 	}
 }
 
+// release gives n bytes back; a nil b has charged none.
 func (b *SendBudget) release(n int64) {
+	if b == nil {
+		return
+	}
 	b.used.Add(-n)
 	if b.waiting.Load() {
 		b.wake()
@@ -152,12 +156,15 @@ type gauge struct {
 	used  atomic.Int64
 }
 
+// fits says whether n can be taken when used are held.
+func (g *gauge) fits(used, n int64) bool { return g.limit <= 0 || used <= 0 || used+n <= g.limit }
+
 // take never raises the count beyond the bound, not even for a moment: that would refuse messages
 // that fit, and no release would wake their senders.
 func (g *gauge) take(n int64) bool {
 	for {
 		used := g.used.Load()
-		if g.limit > 0 && used > 0 && used+n > g.limit {
+		if !g.fits(used, n) {
 			return false
 		}
 		if g.used.CompareAndSwap(used, used+n) {
@@ -184,24 +191,26 @@ func (q *queueGauge) take(m *Message) bool {
 
 func (q *queueGauge) put(m *Message) { q.release(m.queuedBytes) }
 
-// reserve charges a message of n bytes.
+// reserve charges a message of n bytes. The budget of all comes first: what it refuses is not charged
+// here, not even for a moment, where it would refuse a smaller message that no release then wakes.
+// What this queue refuses does not ask it: to give that back would wake senders for nothing, without end.
 func (q *queueGauge) reserve(n int64) bool {
-	if !q.messages.take(1) {
+	if !q.messages.fits(q.messages.used.Load(), 1) || !q.bytes.fits(q.bytes.used.Load(), n) {
 		return false
 	}
-	if !q.bytes.take(n) {
+	if q.total != nil && !q.total.acquire(n, q.bytes.used.Load()+n) {
+		q.total.enlist(q)
+		if !q.total.acquire(n, q.bytes.used.Load()+n) { // nothing came back meanwhile
+			return false
+		}
+	}
+	if q.messages.take(1) {
+		if q.bytes.take(n) {
+			return true
+		}
 		q.messages.used.Add(-1)
-		return false
 	}
-	if q.total == nil || q.total.acquire(n, q.bytes.used.Load()) {
-		return true
-	}
-	q.total.enlist(q)
-	if q.total.acquire(n, q.bytes.used.Load()) { // it came back meanwhile
-		return true
-	}
-	q.bytes.used.Add(-n)
-	q.messages.used.Add(-1)
+	q.total.release(n)
 	return false
 }
 
@@ -230,9 +239,7 @@ func (q *queueGauge) undo(messages, n int64) {
 	// the number only while this one does, so that it refuses no sender that fits.
 	q.bytes.used.Add(-n)
 	q.messages.used.Add(-messages)
-	if q.total != nil {
-		q.total.release(n)
-	}
+	q.total.release(n)
 }
 
 // room returns a channel that closes with the next release, or later.

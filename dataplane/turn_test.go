@@ -148,18 +148,6 @@ func TestAVisitThatEndsALargeMessageBeginsNoOtherLargeOne(t *testing.T) {
 	}
 }
 
-func TestALargeMessageIsReadToItsEndBeforeTheNextConnection(t *testing.T) {
-	k := newCrowd(t, 3)
-	for i := range k.conns {
-		k.ready(i, 600<<10, 600<<10)
-	}
-	k.settle()
-	want := []string{"0.1", "1.1", "2.1", "0.2", "1.2", "2.2"}
-	if fmt.Sprint(k.order) != fmt.Sprint(want) {
-		t.Errorf("order %v, want %v", k.order, want)
-	}
-}
-
 func TestAVisitStaysLongerWithALargeMessageWhereOnlySuchOnesWait(t *testing.T) {
 	for _, small := range []bool{false, true} {
 		k := newCrowd(t, 4)

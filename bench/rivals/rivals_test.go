@@ -150,7 +150,7 @@ func TestWhatIsNoChildOrNoRivalIsRefused(t *testing.T) {
 // A reply is wrong if a byte of its header is, and in the sample if any byte is.
 // Matrix: BE-01
 func TestAWrongReplyIsFound(t *testing.T) {
-	payload := load.Payload(1000)
+	payload, other := load.Payload(1000), newNumbers(4)
 	flat := func(m message) []byte { return m.data.Materialize() }
 	for name, c := range map[string]struct {
 		skip  int // replies before it
@@ -160,7 +160,7 @@ func TestAWrongReplyIsFound(t *testing.T) {
 		"the reply":              {0, func(p []byte) []byte { return p }, false},
 		"a byte too few":         {0, func(p []byte) []byte { return p[1:] }, true},
 		"a byte too many":        {0, func(p []byte) []byte { return append(p, 0) }, true},
-		"another transaction id": {0, func(p []byte) []byte { p[0] ^= 2; return p }, true},
+		"another transaction id": {0, func([]byte) []byte { return flat(other.request(payload)) }, true},
 		"another size":           {0, func(p []byte) []byte { p[8] ^= 1; return p }, true},
 		"another crc":            {0, func(p []byte) []byte { p[headerSum] ^= 1; return p }, true},
 		"a payload of no sample": {0, func(p []byte) []byte { p[500] ^= 1; return p }, false},
@@ -181,27 +181,26 @@ func TestAWrongReplyIsFound(t *testing.T) {
 	}
 }
 
-// Matrix: BE-01
-func TestTheReplyToAnotherRequestIsWrong(t *testing.T) {
-	n, payload := newNumbers(0), load.Payload(10)
-	_, second := n.request(payload), n.request(payload)
-	if err := n.check(&second, payload); !errors.Is(err, load.ErrReply) {
-		t.Errorf("error %v", err)
+// The benchmark, as a user runs it, builds this module, and compares its servers with another one.
+// Matrix: BE-02
+func TestTheBenchmarkComparesTheRivals(t *testing.T) {
+	servers := "net"
+	for _, r := range child.Rivals() {
+		servers += "," + r.Name
 	}
-}
-
-// benchmark runs the benchmark as a user does, which builds this module, and returns its
-// results.
-func benchmark(t *testing.T, args ...string) (f report.File) {
-	t.Helper()
 	dir := t.TempDir()
 	program, results := filepath.Join(dir, "bench"), filepath.Join(dir, "results.json")
 	library := filepath.Join("..", "..")
 	clitest.Run(t, library, "go", "build", "-o", program, "./bench")
-	clitest.Run(t, library, program, append(args, "--rounds", "2", "--slice", "10ms", "--json", results)...)
+	clitest.Run(t, library, program, "--servers", servers, "--sizes", "64,64KiB", "--loads", "1x1,4x4", "--rounds", "2", "--slice", "10ms",
+		"--json", results)
 	p, err := os.ReadFile(results)
 	clitest.Must(t, err)
+	var f report.File
 	clitest.Must(t, json.Unmarshal(p, &f))
+	if len(f.Servers) != 1+len(child.Rivals()) || len(f.Cells) != 4 {
+		t.Fatalf("%d servers, %d cells", len(f.Servers), len(f.Cells))
+	}
 	for _, c := range f.Cells {
 		for _, r := range c.Results {
 			if len(r.Samples) != 2 || r.Latency == nil || r.Latency.Count() == 0 ||
@@ -209,20 +208,6 @@ func benchmark(t *testing.T, args ...string) (f report.File) {
 				t.Errorf("%v %s: %+v, %+v", c.Load, r.Server, r.Median, r.Syscalls)
 			}
 		}
-	}
-	return f
-}
-
-// Its servers are compared with another one.
-// Matrix: BE-02
-func TestTheBenchmarkComparesTheRivals(t *testing.T) {
-	servers := "net"
-	for _, r := range child.Rivals() {
-		servers += "," + r.Name
-	}
-	f := benchmark(t, "--servers", servers, "--sizes", "64,64KiB", "--loads", "1x1,4x4")
-	if len(f.Servers) != 1+len(child.Rivals()) || len(f.Cells) != 4 {
-		t.Fatalf("%d servers, %d cells", len(f.Servers), len(f.Cells))
 	}
 	for _, s := range f.Servers[1:] {
 		if len(s.Settings) == 0 || s.About == "" {

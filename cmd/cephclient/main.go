@@ -132,7 +132,7 @@ func connect(ctx context.Context, cfg rados.Config) (*rados.Cluster, error) {
 // ask makes a command of a question that monitors answer; that of df a manager brings them.
 func ask(prefix string) verb {
 	return func(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-		out, err := c.Mon().Command(ctx, map[string]string{"prefix": prefix, "format": "json-pretty"})
+		out, err := c.Mon().Command(ctx, map[string]any{"prefix": prefix, "format": "json-pretty"})
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func monmap(_ context.Context, e env, c *rados.Cluster, _ []string) error {
 }
 
 func osdmap(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
-	out, err := c.Mon().Command(ctx, map[string]string{"prefix": "osd getmap"})
+	out, err := c.Mon().Command(ctx, map[string]any{"prefix": "osd getmap"})
 	if err != nil {
 		return err
 	}

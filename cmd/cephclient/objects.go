@@ -58,21 +58,14 @@ func (e env) within(ctx context.Context, step func(ctx context.Context) error) e
 // copyFrom calls write for each piece of a file, in order, and at least once. The bound of
 // --timeout does not include the time of reading, for example from a pipe.
 func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.Context, at int64, piece []byte) error) error {
-	in, size := io.NopCloser(e.stdin), int64(0)
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		if i, err := f.Stat(); err == nil {
+	done := e.meter(func() (size int64) {
+		if i, err := os.Stat(name); err == nil && name != "-" {
 			size = i.Size()
 		}
-		in = f
-	}
-	defer in.Close()
-	done := e.meter(func() int64 { return size })
+		return size
+	})
 	defer done.close()
-	input := cli.Input(ctx, in)
+	input := cli.Input(ctx, name, e.stdin)
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still
 		n, err := io.ReadFull(input, piece)
@@ -171,7 +164,7 @@ func stat(ctx context.Context, e env, o rados.Object, _ []string) error {
 // remove removes all that it can.
 func remove(ctx context.Context, e env, p rados.Pool, names []string) error {
 	if len(names) == 1 && names[0] == "-" {
-		text, err := io.ReadAll(cli.Input(ctx, e.stdin))
+		text, err := io.ReadAll(cli.Input(ctx, "-", e.stdin))
 		if err != nil {
 			return err
 		}

@@ -98,7 +98,7 @@ func (e *env) ask(verb *cobra.Command, args []string) error {
 		c, key, value := conns[0], append(args, "")[1], []byte(nil)
 		switch verb.Name() {
 		case "put":
-			value, err = io.ReadAll(io.LimitReader(cli.Input(ctx, e.stdin), kvformat.MaxValue+1)) // one more is refused
+			value, err = io.ReadAll(io.LimitReader(cli.Input(ctx, "-", e.stdin), kvformat.MaxValue+1)) // one more is refused
 			if err == nil {
 				_, err = do(ctx, c, kvformat.Put, key, value)
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -78,19 +77,10 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 			return err
 		}
 	}
-	in := e.stdin
-	if args[0] != "-" {
-		f, err := os.Open(args[0])
-		if err != nil {
-			return fmt.Errorf("%s: %s", args[0], cli.Cause(err))
-		}
-		defer f.Close()
-		in = f
-	}
 	d.judge, d.out = traffic.NewJudge(), bufio.NewWriter(e.stdout)
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
-	r := bufio.NewReaderSize(cli.Input(ctx, in), 64<<10)
+	r := bufio.NewReaderSize(cli.Input(ctx, args[0], e.stdin), 64<<10)
 	whole := true          // the recording did not end within a packet
 	head, err := r.Peek(4) // which fails for less than the head of either
 	switch {
@@ -111,7 +101,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 		err = errors.New("nothing in it is msgr2 or msgr1: look at the port that was recorded")
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: %w", args[0], err)
+		err = fmt.Errorf("%s: %w", args[0], cli.Cause(err))
 	}
 	if d.count.conns+d.count.frames > 0 && !d.json {
 		fmt.Fprintf(d.out, "%d connections, %d frames; %d things are wrong\n", d.count.conns, d.count.frames, d.count.wrong)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,15 +248,19 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	clitest.Must(t, syscall.Mkfifo(pipe, 0o600))
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		stdin  string // again and again
 		stdout io.Writer
 		want   int
+		file   string
 	}{
-		"reader":  {t.Context(), lines, clitest.Full{}, cli.Failed},
-		"context": {over, lines, io.Discard, cli.OK},
-		"silence": {over, "", io.Discard, cli.OK},
+		"reader":  {t.Context(), lines, clitest.Full{}, cli.Failed, "-"},
+		"context": {over, lines, io.Discard, cli.OK, "-"},
+		"silence": {over, "", io.Discard, cli.OK, "-"},
+		"pipe":    {over, "", io.Discard, cli.OK, pipe}, // that nobody has opened to write
 	} {
 		in, out := io.Pipe()
 		go func() {
@@ -264,7 +269,7 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 			}
 		}()
 		late := time.AfterFunc(time.Minute, func() { _ = out.CloseWithError(errors.New("it goes on")) })
-		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", "-"}); s != c.want || !late.Stop() {
+		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", c.file}); s != c.want || !late.Stop() {
 			t.Errorf("%s: status %d, want %d", name, s, c.want)
 		}
 		clitest.Must(t, in.Close())

@@ -78,8 +78,12 @@ func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 }
 
 func (n *negotiated) rows(t *table) {
+	auth := n.Auth
+	if n.Protocol == control.Msgr1 && n.Peer.Type == wire.Mon {
+		auth += " (at v1 addresses a monitor takes keys by messages, which are not sent)"
+	}
 	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Features)
-	t.row("session", "%s, auth %s, mode %s", n.Protocol, n.Auth, n.Mode)
+	t.row("session", "%s, auth %s, mode %s", n.Protocol, auth, n.Mode)
 }
 
 func readVia(text string) (netip.AddrPort, error) {

@@ -159,6 +159,10 @@ func TestCephxInBothModes(t *testing.T) {
 			t.Errorf("%s: %s", flags, r.stdout)
 		}
 	}
+	old := serve(t, "--listen", "v1:127.0.0.1:0", "--auth", "cephx", "--keyring", keyring)
+	if r := ringmsgr(t, "ping", "--auth", "cephx", "--keyring", keyring, strings.Fields(old.ready)[1]).want(t, cli.OK); !strings.Contains(r.stdout, "auth none (at v1") {
+		t.Errorf("ping says %s", r.stdout)
+	}
 }
 
 func TestServeEndsWithinDrainBesideAPeerThatDoesNotRead(t *testing.T) {

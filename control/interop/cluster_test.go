@@ -142,18 +142,18 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 		c.startOSD(i)
 	}
 	if cfg.osds > 0 {
-		c.makePool()
+		c.cephAll([]string{"osd pool create data 8 8", "osd pool application enable data rados"})
+		c.settle(8)
 	}
 	return c
 }
 
-// makePool makes the pool, when all OSDs are up, and has a map behind all of its groups. An OSD that makes a group at the newest map, as it
+// settle has a map behind all groups, which the OSDs have so many of in all. An OSD that makes a group at the newest map, as it
 // may where the group moves to it, has a lease of no length for reads of the group until the next map comes (src/osd/PeeringState.cc sets
 // the length where a map comes), and holds operations on the group back from the first one on: 20.2 until that map, 16.2 for ever in a
 // pool without replicas. Such a group is active+clean or active+clean+laggy, so a wait for active+clean does not help.
-func (c *cluster) makePool() {
+func (c *cluster) settle(groups int) {
 	c.t.Helper()
-	c.ceph("osd", "pool", "create", "data", "8", "8")
 	made := 0
 	if !await(2*patience, func() bool {
 		made = 0
@@ -164,11 +164,11 @@ func (c *cluster) makePool() {
 			check(c.t, d.command(map[string]any{"prefix": "status", "format": "json"}, &s))
 			made += s.Groups
 		}
-		return made == 8
+		return made == groups
 	}) {
-		c.t.Fatalf("there are %d groups", made)
+		c.t.Fatalf("there are %d groups, not %d", made, groups)
 	}
-	c.ceph("osd", "pool", "application", "enable", "data", "rados")
+	c.ceph("osd", "set", "noscrub") // makes a map, also where it is set
 }
 
 func monID(i int) string { return string(rune('a' + i)) }

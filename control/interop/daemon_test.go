@@ -31,7 +31,6 @@ type daemon struct {
 	dir  string // of the cluster
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended
-	err  error         // of Wait; valid once gone is closed
 }
 
 // startDaemon runs argv. The daemon ends with the test: Cleanup stops it by its
@@ -44,10 +43,7 @@ func startDaemon(t *testing.T, dir, name string, argv ...string) *daemon {
 	d := &daemon{name: name, dir: dir, cmd: exec.Command(argv[0], argv[1:]...), gone: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = out, out
 	d.cmd.Env = cephEnv()
-	check(t, startTied(d.cmd, func(err error) {
-		d.err = err
-		close(d.gone)
-	}))
+	check(t, startTied(d.cmd, func() { close(d.gone) }))
 	first := *d // d may be another process by then
 	t.Cleanup(func() { first.stop(t) })
 	return d
@@ -55,9 +51,8 @@ func startDaemon(t *testing.T, dir, name string, argv ...string) *daemon {
 
 // startTied starts cmd so that the kernel kills it if this process dies,
 // whatever becomes of the test. That signal is tied to the thread that forked,
-// so this thread waits for the process and does nothing else; ended gets what
-// Wait returns.
-func startTied(cmd *exec.Cmd, ended func(error)) error {
+// so this thread waits for the process, calls ended and does nothing else.
+func startTied(cmd *exec.Cmd, ended func()) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
@@ -65,7 +60,8 @@ func startTied(cmd *exec.Cmd, ended func(error)) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			ended(cmd.Wait())
+			_ = cmd.Wait() // cmd.ProcessState has the outcome
+			ended()
 		}
 	}()
 	return <-started
@@ -217,7 +213,7 @@ func awaitAnswer[A any](d *daemon, prefix string, limit time.Duration, ok func(A
 		last = errors.Join(last, fmt.Errorf("last answer %+v", a))
 		select {
 		case <-d.gone:
-			ended = fmt.Errorf("%s %w: %v\n%s", d.name, errEnded, d.err, d.tail())
+			ended = fmt.Errorf("%s %w: %v\n%s", d.name, errEnded, d.cmd.ProcessState, d.tail())
 		default:
 		}
 		return ended != nil

@@ -34,6 +34,7 @@ func (c *cluster) decodeOSDs(t *testing.T, protocol string, addr func(osd int) w
 	c.startOSD(1) // all that it says is in the recording
 	c.awaitUp(2)
 	c.ceph("osd", "pool", "set", "data", "size", "2")
+	c.settle(2 * 8)
 	const size = 3 << 20
 	in := filepath.Join(t.TempDir(), "in")
 	check(t, os.WriteFile(in, make([]byte, size), 0o600))
@@ -64,7 +65,7 @@ func (c *cluster) record(t *testing.T) *recording {
 	// The buffer has room for all that is recorded, however slow tcpdump is. A packet is in
 	// the file a second after it is captured.
 	r.cmd = exec.Command("tcpdump", "-Z", "root", "-i", "lo", "-U", "-s", "0", "-B", "262144", "-w", r.file, filter)
-	check(t, startTied(r.cmd, func(error) { close(r.gone) }))
+	check(t, startTied(r.cmd, func() { close(r.gone) }))
 	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	if !await(patience, func() bool { // it records once it has written the head of the file
 		info, err := os.Stat(r.file)
@@ -75,14 +76,14 @@ func (c *cluster) record(t *testing.T) *recording {
 	return r
 }
 
-// wantSessions waits until decode reads as many messages of osd.1 in the recording as osd.0 says that it has
-// dispatched, with the objects, and checks that every session is there from its banner on, and nothing is wrong.
+// wantSessions freezes osd.1 when decode reads the objects in the recording, waits until it reads as many messages of osd.1 as osd.0
+// says that it has dispatched, and checks that every session is there from its banner on, and nothing is wrong.
 func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, peer wire.Addr, size int) {
 	t.Helper()
 	log := fmt.Sprintf(" <== osd.1 %v ", peer)
 	var seen recorded
 	dispatched := 0
-	if !await(patience, func() bool {
+	if !await(2*patience, func() bool {
 		if info, err := os.Stat(file); err != nil || info.Size() < int64(size) {
 			return false
 		}
@@ -91,6 +92,9 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 			return false // half a packet is in the file
 		}
 		seen = c.recorded(t, lines, peer)
+		if seen.data >= size {
+			c.osds[1].freeze(t)
+		}
 		text, err := os.ReadFile(c.osds[0].logFile())
 		check(t, err)
 		dispatched = strings.Count(string(text), log)
@@ -98,6 +102,7 @@ func (c *cluster) wantSessions(t *testing.T, program, file, protocol string, pee
 	}) {
 		t.Errorf("decode has %d messages of osd.1 to osd.0, which has dispatched %d; %d bytes of %d", seen.messages, dispatched, seen.data, size)
 	}
+	c.osds[1].thaw(t)
 	if seen.toMon == 0 || seen.between == 0 {
 		t.Errorf("%d sessions with the monitor, %d between OSDs", seen.toMon, seen.between)
 	}

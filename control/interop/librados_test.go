@@ -188,7 +188,7 @@ func (c *cluster) dead() (text string) {
 		case <-d.gone:
 			log, _ := os.ReadFile(d.logFile())
 			why := abortion.Find(log)
-			text += fmt.Sprintf("\n%s has ended: %v: %s", d.name, d.err, why)
+			text += fmt.Sprintf("\n%s has ended: %v: %s", d.name, d.cmd.ProcessState, why)
 		default:
 		}
 	}
@@ -225,7 +225,7 @@ func startTheirs(t *testing.T, c *cluster, pool string) *theirs {
 	out, in, err := os.Pipe()
 	check(t, err)
 	p.Stdout = in
-	check(t, startTied(p, func(error) { close(l.gone) }))
+	check(t, startTied(p, func() { close(l.gone) }))
 	check(t, in.Close())
 	go func() {
 		defer out.Close()

@@ -379,7 +379,7 @@ func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
 	if m.FSID.String() != c.fsid || len(m.Mons) != 1 || !m.Mons[0].Addrs.Equal(c.monAddr) || m.Mons[0].Name != "a" {
 		t.Errorf("monmap %+v, want the cluster %s with mon.a at %v", m, c.fsid, c.monAddr)
 	}
-	out, err := cl.Mon().Command(ctx, map[string]string{"prefix": "status", "format": "json"})
+	out, err := cl.Mon().Command(ctx, map[string]any{"prefix": "status", "format": "json"})
 	check(t, err)
 	var status struct{ FSID string }
 	check(t, json.Unmarshal(out.Data, &status))
@@ -387,7 +387,7 @@ func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
 		t.Errorf("status of cluster %q, want %s", status.FSID, c.fsid)
 	}
 	var refused *mon.CommandError
-	if _, err := cl.Mon().Command(ctx, map[string]string{"prefix": "make tea"}); !errors.As(err, &refused) {
+	if _, err := cl.Mon().Command(ctx, map[string]any{"prefix": "make tea"}); !errors.As(err, &refused) {
 		t.Errorf("an unknown command: %v, want a CommandError", err)
 	}
 	// The map may change meanwhile.
@@ -411,7 +411,7 @@ func useObjects(t *testing.T, c *cluster, cl *rados.Cluster) {
 // osdmapEpoch is the epoch in the answer to "osd dump".
 func osdmapEpoch(ctx context.Context, t *testing.T, cl *rados.Cluster) uint32 {
 	t.Helper()
-	out, err := cl.Mon().Command(ctx, map[string]string{"prefix": "osd dump", "format": "json"})
+	out, err := cl.Mon().Command(ctx, map[string]any{"prefix": "osd dump", "format": "json"})
 	check(t, err)
 	var dump struct{ Epoch uint32 }
 	check(t, json.Unmarshal(out.Data, &dump))

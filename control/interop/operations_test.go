@@ -29,7 +29,7 @@ func useOperations(t *testing.T, c *cluster, cl *rados.Cluster) {
 	} {
 		t.Run(name, func(t *testing.T) { test(ctx, t, pool.WithNamespace(name)) })
 	}
-	t.Run("replicas", func(t *testing.T) { useReplicas(ctx, t, c) }) // moves the groups of all pools: see makePool
+	t.Run("replicas", func(t *testing.T) { useReplicas(ctx, t, c) }) // moves the groups of all pools: see settle
 }
 
 // refused checks that an operation failed for a reason, and that nothing else is said of it.

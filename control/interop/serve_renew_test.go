@@ -45,7 +45,7 @@ func renewingClient(t *testing.T, conf, log string, renewals int) string {
 	// time after the interval in which it looks for a monitor.
 	cmd := exec.Command("rados", "--conf", conf, "--mon-client-hunt-interval=3", "-p", "none", "ls")
 	cmd.Env = cephEnv()
-	check(t, startTied(cmd, func(error) {}))
+	check(t, startTied(cmd, func() {}))
 	defer func() { check(t, cmd.Process.Kill()) }()
 	var said []byte
 	if !await(2*patience, func() bool {

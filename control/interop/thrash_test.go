@@ -55,13 +55,13 @@ func TestNoWriteIsLostWhateverHappensToTheCluster(t *testing.T) {
 		long, err = time.ParseDuration(s)
 		check(t, err)
 	}
-	ctx, cancel := context.WithCancel(within(t, long+10*patience))
-	defer cancel()
 	// Disks in memory would forget what a killed OSD has acknowledged.
 	c := startCluster(t, clusterConfig{auth: "cephx", mode: "crc", mons: 3, osds: 5, more: "debug ms = 0\n" +
 		"osd objectstore = bluestore\nbluestore block size = 1073741824\nmon allow pool delete = true\nmon max pg per osd = 1000\n" +
 		"mon tick interval = 1\nmgr tick period = 1\nosd pool default erasure code profile = plugin=jerasure technique=reed_sol_van k=2 m=1 crush-failure-domain=osd\n"})
 	c.startManager()
+	ctx, cancel := context.WithCancel(within(t, long+10*patience))
+	defer cancel()
 	x := &thrashed{
 		cluster: c, Rand: rand.New(rand.NewPCG(seed, 0)), t: t, ctx: ctx, cl: dialCluster(t, c, "msgr2.1", uring.Auto),
 		groups: map[string]int{}, failed: make(chan struct{}),

@@ -120,6 +120,6 @@ func TestAWatchOutlivesOSDsAndItsLossIsAnEvent(t *testing.T) {
 
 // setGroups sets the number of groups at once, where a manager takes steps. The ceph tool has no such option.
 func setGroups(ctx context.Context, cl *rados.Cluster, pool, what string, n int) error {
-	_, err := cl.Mon().Command(ctx, map[string]string{"prefix": "osd pool set", "pool": pool, "var": what, "val": strconv.Itoa(n)})
+	_, err := cl.Mon().Command(ctx, map[string]any{"prefix": "osd pool set", "pool": pool, "var": what, "val": strconv.Itoa(n)})
 	return err
 }

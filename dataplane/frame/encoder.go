@@ -54,12 +54,6 @@ func (e *Encoder) Secure(key [16]byte, nonce [12]byte) error {
 	return nil
 }
 
-// IsSecure tells whether Secure was called, wiped since or not.
-func (e *Encoder) IsSecure() bool { return e.layout.secure }
-
-// Rev is the revision of the framing.
-func (e *Encoder) Rev() Revision { return e.layout.rev }
-
 // SetSegmentCRC switches the crcs of segments in crc mode; they are on from the
 // start. Off, zeros are sent instead: that saves time, but a receiver that
 // checks closes the connection, so both ends must be set alike (option

@@ -126,7 +126,7 @@ func TestWipe(t *testing.T) {
 		}
 		wantErr(t, err, ErrKeys)
 		wantErr(t, derr, ErrKeys)
-		if len(b) != 0 || !e.IsSecure() || !d.IsSecure() || e.Gathers() || e.Rev() != m.rev || d.Rev() != m.rev {
+		if len(b) != 0 || !e.layout.secure || !d.IsSecure() || e.Gathers() || e.layout.rev != m.rev || d.Rev() != m.rev {
 			t.Fatal("fell back to plain text")
 		}
 		if e.dir.aead != nil || e.dir.block != nil || e.dir.nonce != (nonce{}) || d.dir.aead != nil || d.dir.counterBlock != [blockSize]byte{} ||

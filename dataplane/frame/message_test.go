@@ -63,7 +63,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if NewEncoder(7).Rev() != Rev1 || NewDecoder(7, Limits{}).Rev() != Rev1 {
+	if NewEncoder(7).layout.rev != Rev1 || NewDecoder(7, Limits{}).Rev() != Rev1 {
 		t.Error("unknown revisions are framed like revision 1")
 	}
 }

@@ -106,7 +106,8 @@ type Config struct {
 	Wall func() time.Time
 	// Started is called on each core before its first work, on its thread; after an error
 	// the core does not start. Ended is the last call on each started core, after the
-	// end of its sockets. Neither may wait for a core. nil: nothing.
+	// end of its sockets. Neither may wait for a core, nor add, drain or close any: that waits
+	// until Started has returned. nil: nothing.
 	Started func(c *Core) error
 	Ended   func(c *Core)
 	// Failed is told of a core whose driver broke, on its thread, when its

@@ -210,9 +210,6 @@ func (p *Plane) Disk() uring.Disk { return p.cfg.Disk }
 // Core is the core that owns the file.
 func (f *File) Core() *Core { return f.core }
 
-// Name is the path that the file was opened by.
-func (f *File) Name() string { return f.name }
-
 // Alignment is the alignment that requests must have; zero without direct I/O.
 func (f *File) Alignment() uring.Alignment { return f.align }
 

@@ -282,7 +282,7 @@ func TestACoreFileIsOpenOnEachCoreAndEndsWithIt(t *testing.T) {
 			ended := make(chan error, 1)
 			op := FileOp{Done: func(_ *Core, op *FileOp) { ended <- op.Err }}
 			must(t, c.call(func(c *Core) {
-				if name := s.On(c).Name(); name != s.Path(i) {
+				if name := s.On(c).name; name != s.Path(i) {
 					t.Errorf("core %d has %s", i, name)
 				}
 				if err := s.On(c).Allocate(&op, 0, unit); err != nil {
@@ -303,8 +303,8 @@ func TestACoreFileIsOpenOnEachCoreAndEndsWithIt(t *testing.T) {
 		again, err := p.AddCore()
 		must(t, err)
 		must(t, again.call(func(c *Core) {
-			if open := c.stats.Files.Open; open != 1 || s.On(c).Name() != s.Path(2) {
-				t.Errorf("the next core with that number has %d files, of them %s", open, s.On(c).Name())
+			if open := c.stats.Files.Open; open != 1 || s.On(c).name != s.Path(2) {
+				t.Errorf("the next core with that number has %d files, of them %s", open, s.On(c).name)
 			}
 		}))
 	})

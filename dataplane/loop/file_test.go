@@ -367,7 +367,7 @@ func TestOpenFileTellsOnTheCore(t *testing.T) {
 		t.Error("told within the call")
 	}
 	b.settle()
-	if got == nil || len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unix.ENOENT) || got.Name() != "/new" || got.Core() != b.c {
+	if got == nil || len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], unix.ENOENT) || got.name != "/new" || got.Core() != b.c {
 		t.Fatalf("%+v, %v", got, errs)
 	}
 	d, err := openFile(b.d.Disk, "/new", FileOptions{})

@@ -231,6 +231,29 @@ func TestAFramerMayLeaveItsCoreInItsCalls(t *testing.T) {
 	}
 }
 
+// leavesInGather leaves its core with its first answer.
+type leavesInGather struct {
+	lengths
+	left chan *Detached
+}
+
+func (l *leavesInGather) Gather(s *Socket, w *Write) error {
+	s.Detach(func(_ *Core, d *Detached) { l.left <- d })
+	return l.lengths.Gather(s, w)
+}
+
+// A small write has no completion of its own, so that its end wakes no core which sleeps.
+// Matrix: IO-24
+func TestACoreDoesNotSleepOverTheLastWriteOfASocketThatLeaves(t *testing.T) {
+	overPlanes(t, 2, func(t *testing.T, p *Plane) {
+		link, peer := linkPair(t, p.Core(0), p.Core(1))
+		l := &leavesInGather{left: make(chan *Detached, 1)}
+		must(t, p.Core(0).call(func(*Core) { _ = link.Carry(l) }))
+		must(t, peer.Write(deadline(t), lengthsOf(10)))
+		await(t, l.left).close()
+	})
+}
+
 // The peer may take the answers with which a socket leaves only after we have read its own.
 // Matrix: IO-24
 func TestASocketThatLeavesWithItsAnswersReadsUntilTheyAreSent(t *testing.T) {

@@ -348,8 +348,13 @@ func TestACoreWhoseGoroutineIsEndedHasFailed(t *testing.T) {
 }
 
 func TestProfilesTellTheCoresApart(t *testing.T) {
-	p := newPlane(t, Config{Cores: 2, Name: "osd.7"})
+	p := newPlane(t, Config{Cores: 3, Name: "osd.7", Pin: true})
 	var text bytes.Buffer
+	var cpus []int
+	must(t, p.Core(2).call(func(*Core) { cpus, _ = uring.AllowedCPUs() }))
+	if len(cpus) != 1 {
+		t.Errorf("a pinned core may use the CPUs %v", cpus)
+	}
 	done := make(chan error)
 	must(t, p.Core(1).Do(func(*Core) { done <- pprof.Lookup("goroutine").WriteTo(&text, 1) }))
 	must(t, <-done)
@@ -386,31 +391,27 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 		}
 		return uring.Open(uring.Config{Backend: uring.Epoll})
 	}
-	for _, steps := range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
-		drivertest.CheckLeaks(t, func() {
-			_, err := New(Config{Cores: 3, Stepped: steps, Open: open})
-			if !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
-				t.Errorf("stepped=%v: %v", steps != nil, err)
-			}
-		})
+	started := func(c *Core) error {
+		if c.ID() == 2 {
+			return refused
+		}
+		return nil
+	}
+	for i, cfg := range []Config{{Open: open}, {Started: started, Driver: uring.Config{Backend: uring.Epoll}}} {
+		for _, cfg.Stepped = range []func(*Core, stepped.Stepper){nil, func(*Core, stepped.Stepper) {}} {
+			drivertest.CheckLeaks(t, func() {
+				cfg.Cores = 3
+				if _, err := New(cfg); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
+					t.Errorf("%d, stepped=%v: %v", i, cfg.Stepped != nil, err)
+				}
+			})
+		}
 	}
 	p := newPlane(t, Config{Cores: 2, Open: open})
 	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
 		t.Errorf("added: %v", err)
 	}
 	checkCores(t, p, 0, 1)
-}
-
-func TestPlaneKnowsItsCores(t *testing.T) {
-	p := newPlane(t, Config{Cores: 3, Driver: uring.Config{Backend: uring.Epoll}, Pin: true})
-	if p.Cores() != 3 || p.Info().Backend != uring.Epoll {
-		t.Errorf("%d cores, %s", p.Cores(), p.Info().Backend)
-	}
-	for i := range 3 {
-		if st := stats(t, p.Core(i)); st.Core != i || p.Core(i).ID() != i || st.Backend != "epoll" || st.Receive != "ready" {
-			t.Errorf("core %d: %+v", i, st)
-		}
-	}
 }
 
 // borrowed is a buffer that is lent to another goroutine.

@@ -2,6 +2,8 @@ package loop
 
 import (
 	"errors"
+	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -22,18 +24,24 @@ var ErrOnCore = errors.New("loop: a call that waits for a core was made on one")
 // OnCore says that the caller runs on the thread of one of the cores. Any
 // goroutine.
 func (p *Plane) OnCore() bool {
+	defer stayOnThread()()
 	tid := int32(unix.Gettid())
-	for _, c := range p.All() {
-		if c.tid.Load() == tid {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.All(), func(c *Core) bool { return c.tid.Load() == tid })
 }
 
 // Current says that the caller runs on the thread of this core, or in a turn of one that is
 // stepped; never on one that is gone. Any goroutine.
-func (c *Core) Current() bool { return c.tid.Load() == int32(unix.Gettid()) }
+func (c *Core) Current() bool {
+	defer stayOnThread()()
+	return c.tid.Load() == int32(unix.Gettid())
+}
+
+// stayOnThread keeps the caller on its thread until end. Else another thread could take the caller
+// over between two looks, and the former one become that of a core, or stop being that.
+func stayOnThread() (end func()) {
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
+}
 
 // assertOwner panics in invariant builds if the caller is not the core.
 func (c *Core) assertOwner() {

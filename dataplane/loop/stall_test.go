@@ -123,7 +123,7 @@ func TestAStalledCoreIsReportedOnceWithItsStack(t *testing.T) {
 	if got := lines.with("core turns again"); len(got) != 1 || !strings.Contains(got[0], "core=1") {
 		t.Errorf("logged %q", got)
 	}
-	if st, err := p.Core(1).Stats(); err != nil || st.Stalled || st.Stalls != 1 {
+	if st, err := p.Core(1).Stats(); err != nil || st.Stalled || st.Stalls != 1 || st.Core != 1 {
 		t.Errorf("stats afterwards: %+v, %v", st, err)
 	}
 }

@@ -42,7 +42,7 @@ type Throttle struct {
 // NewThrottle makes a throttle; limit <= 0 means unlimited.
 func NewThrottle(limit int64) *Throttle {
 	t := &Throttle{}
-	t.limit.Store(max(limit, 0))
+	t.SetLimit(limit)
 	return t
 }
 

@@ -7,21 +7,6 @@ import (
 	"testing"
 )
 
-// Matrix: TH-13
-func TestThrottleOfZeroIsUnlimited(t *testing.T) {
-	for _, limit := range []int64{0, -5} {
-		th := NewThrottle(limit)
-		if th.Limit() != 0 {
-			t.Fatalf("limit %d became %d", limit, th.Limit())
-		}
-		for range 100 {
-			if !th.acquire(1<<40, false) {
-				t.Fatal("refused without a limit")
-			}
-		}
-	}
-}
-
 // A message without payload takes memory, too.
 func TestTheThrottleThatIsFullIsNamedWithTheUnitsThatAFrameWaitsFor(t *testing.T) {
 	frames, bytes, shared := NewThrottle(10), NewThrottle(1000), NewThrottle(500)

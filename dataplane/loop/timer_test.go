@@ -61,21 +61,6 @@ func TestTimersFireLikeASortedList(t *testing.T) {
 	}
 }
 
-// Matrix: KA-11
-func TestExpireIsBoundedAndLeavesTheRestForTheNextTurn(t *testing.T) {
-	var ts timers
-	fired := 0
-	for range 100 {
-		ts.arm(&Timer{Fire: func(*Core, time.Duration) { fired++ }}, 5)
-	}
-	for _, want := range []int{30, 60, 90, 100, 100} {
-		ts.expire(nil, 5, 30)
-		if fired != want {
-			t.Fatalf("fired %d, want %d", fired, want)
-		}
-	}
-}
-
 // A core sleeps until its first timer, and over none that is due. Its clock may stand anywhere.
 // Matrix: KA-11
 func TestACoreSleepsUntilItsFirstTimer(t *testing.T) {

@@ -24,7 +24,6 @@ type driver struct {
 	host    *Host
 	queue   []uring.Completion
 	last    [1]uring.Completion
-	ops     map[uring.Op]*end // connects under way
 	next    uring.Op
 	lists   map[int]*listener
 	lent    int          // bytes of receive buffers that were not released
@@ -40,7 +39,7 @@ func (h *Host) Driver() Driver {
 	if h.disk != nil {
 		h.disk.orphan = false
 	}
-	return &driver{host: h, ops: make(map[uring.Op]*end), lists: make(map[int]*listener), held: make(map[uring.Buffer]int)}
+	return &driver{host: h, lists: make(map[int]*listener), held: make(map[uring.Buffer]int)}
 }
 
 // Pending implements Driver.
@@ -138,34 +137,27 @@ func (d *driver) Connect(local, to netip.AddrPort, _ uring.SocketOptions, user u
 		port = h.ephemeral()
 	}
 	n.nextID++
-	e := &end{id: n.nextID, host: h, drv: d, local: netip.AddrPortFrom(h.ip, port), remote: to}
-	e.connUser = user
+	e := &end{id: n.nextID, host: h, drv: d, local: netip.AddrPortFrom(h.ip, port), remote: to, connUser: user, connOp: d.op()}
 	h.ends[e.id] = e
-	op := d.op()
-	n.After(n.delay(), func() { d.syn(e, op, user) })
-	d.ops[op] = e
-	return uring.MakeSocket(e.id), op, nil
+	n.After(n.delay(), func() { d.syn(e) })
+	return uring.MakeSocket(e.id), e.connOp, nil
 }
 
 // syn is the arrival of a connection request.
-func (d *driver) syn(e *end, op uring.Op, user uint64) {
+func (d *driver) syn(e *end) {
 	n := d.host.net
 	if e.closed || d.gone {
 		return
 	}
 	target := n.byIP[e.remote.Addr()]
 	if target == nil || target.dead || n.cut[[2]*Host{d.host, target}] || n.cut[[2]*Host{target, d.host}] {
-		n.After(time.Second, func() { d.syn(e, op, user) }) // it is sent again
+		n.After(time.Second, func() { d.syn(e) }) // it is sent again
 		return
-	}
-	done := func(res int32) {
-		delete(d.ops, op)
-		d.push(uring.Completion{Kind: uring.KindConnect, User: user, Op: op, Res: res})
 	}
 	group := target.listeners[e.remote.Port()]
 	if len(group) == 0 {
 		n.Note("refuse %d>%v", e.id, e.remote)
-		done(-int32(unix.ECONNREFUSED))
+		d.endConnect(e, -int32(unix.ECONNREFUSED))
 		return
 	}
 	l := group[n.rng.IntN(len(group))]
@@ -179,7 +171,13 @@ func (d *driver) syn(e *end, op uring.Op, user uint64) {
 	} else {
 		l.backlog = append(l.backlog, p)
 	}
-	done(0)
+	d.endConnect(e, 0)
+}
+
+// endConnect completes a Connect that is under way.
+func (d *driver) endConnect(e *end, res int32) {
+	d.push(uring.Completion{Kind: uring.KindConnect, User: e.connUser, Op: e.connOp, Res: res})
+	e.connOp = 0
 }
 
 // end is the connection of a socket.
@@ -325,11 +323,8 @@ func (d *driver) Close(s uring.Socket) {
 	if e == nil {
 		return
 	}
-	for op, c := range d.ops {
-		if c == e {
-			delete(d.ops, op)
-			d.push(uring.Completion{Kind: uring.KindConnect, User: e.connUser, Op: op, Res: -int32(unix.ECANCELED)})
-		}
+	if e.connOp != 0 {
+		d.endConnect(e, -int32(unix.ECANCELED))
 	}
 	if e.sending {
 		e.sending = false

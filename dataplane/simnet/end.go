@@ -32,7 +32,8 @@ type end struct {
 	silent  bool // gone without a word
 	lost    bool // the network has forgotten the connection
 
-	connUser uint64 // of Connect
+	connUser uint64   // of Connect
+	connOp   uring.Op // of Connect, 0: none is under way
 
 	// Sending: what the application wrote and the network has not taken, and
 	// what travels.

@@ -38,12 +38,22 @@ func Main(run func(ctx context.Context, args []string) int) {
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
-// Input is an input of a program. A read that waits ends with ctx, also where one of r goes on to
-// wait, as for a pipe. From the call on, all of r is read.
-func Input(ctx context.Context, r io.Reader) io.Reader {
+// Input is an input of a program: a file, or stdin for the name "-". A read that waits ends with ctx,
+// also where the file goes on to wait, as a pipe does when it is opened or read. From the call on, all
+// of it is read.
+func Input(ctx context.Context, name string, stdin io.Reader) io.Reader {
 	in, out := io.Pipe()
 	go func() {
-		_, err := io.Copy(out, r)
+		if name != "-" {
+			f, err := os.Open(name)
+			if err != nil {
+				_ = out.CloseWithError(err)
+				return
+			}
+			defer f.Close()
+			stdin = f
+		}
+		_, err := io.Copy(out, stdin)
 		_ = out.CloseWithError(err) // nil stands for io.EOF
 	}()
 	context.AfterFunc(ctx, func() { _ = out.CloseWithError(context.Cause(ctx)) })

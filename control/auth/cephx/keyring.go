@@ -178,10 +178,6 @@ func parseSectionName(s string) (wire.EntityName, error) {
 	return wire.ParseEntityName(s)
 }
 
-func quote(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
-
 // Set adds an entity or replaces it. It takes copies. An entity without a key, or whose
 // capabilities cannot be written to a file, is an error.
 func (k *Keyring) Set(e Entity) error {
@@ -227,7 +223,7 @@ func (k *Keyring) WriteTo(w io.Writer) (int64, error) {
 		e := k.entities[name]
 		fmt.Fprintf(&b, "[%v]\n\tkey = %s\n", name, e.Key.base64())
 		for _, s := range slices.Sorted(maps.Keys(e.Caps)) {
-			fmt.Fprintf(&b, "\tcaps %s = %s\n", s, quote(e.Caps[s]))
+			fmt.Fprintf(&b, "\tcaps %s = \"%s\"\n", s, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(e.Caps[s]))
 		}
 	}
 	n, err := w.Write(b.Bytes())

@@ -334,7 +334,8 @@ func (g grant) appendTo(dst []byte) []byte {
 func readGrant(r *wire.Reader) grant {
 	readVersion(r, "ticket grant", structVersion)
 	k := readKey(r)
-	v := time.Duration(r.U32())*time.Second + time.Duration(r.U32())
+	// Monitors that are late with new secrets give less than no time (get_service_secret in Ceph's CephxKeyServer.cc).
+	v := time.Duration(r.S32())*time.Second + time.Duration(r.S32())
 	if r.Err() != nil {
 		k.Wipe()
 		return grant{}

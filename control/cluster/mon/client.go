@@ -212,28 +212,30 @@ func (c *Client) sendOwed(s *session) error {
 
 // Command runs a command of the monitors, for example
 //
-//	{"prefix": "osd dump", "format": "json"}
+//	{"prefix": "osd out", "ids": []string{"3"}}
 //
+// Arguments are values as package encoding/json writes them: some are numbers or lists, by the description of the command.
 // After the loss of its session a command is sent again on the next one, as in Ceph. An error
 // of the monitor is a *CommandError.
-func (c *Client) Command(ctx context.Context, command map[string]string) (Output, error) {
+func (c *Client) Command(ctx context.Context, command map[string]any) (Output, error) {
 	return c.CommandWith(ctx, command, nil)
 }
 
 // CommandWith is Command with data, for example the value of "config-key set". It takes a copy.
-func (c *Client) CommandWith(ctx context.Context, command map[string]string, data []byte) (Output, error) {
+func (c *Client) CommandWith(ctx context.Context, command map[string]any, data []byte) (Output, error) {
 	text, err := json.Marshal(command)
 	if err != nil {
-		return Output{}, err // of a map of strings: never
+		return Output{}, err
 	}
+	prefix, _ := command["prefix"].(string)
 	data = bytes.Clone(data) // a connection that is lost, or that ctx has given up, may read it a little longer
-	reply, err := c.ask(ctx, fmt.Sprintf("command %q", command["prefix"]), func(tid uint64) *control.Message {
+	reply, err := c.ask(ctx, fmt.Sprintf("command %q", prefix), func(tid uint64) *control.Message {
 		return commandMessage(tid, c.MonMap().FSID, text, data)
 	})
 	if err != nil {
 		return Output{}, err
 	}
-	return commandOutput(command["prefix"], reply)
+	return commandOutput(prefix, reply)
 }
 
 // ask sends a request, which build makes with the same transaction id each time, until a session brings the answer.

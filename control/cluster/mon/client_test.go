@@ -33,19 +33,19 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, err := j.mon.Command(ctx, map[string]string{"prefix": "whoami"})
+	out, err := j.mon.Command(ctx, map[string]any{"prefix": "whoami"})
 	if err != nil || string(out.Data) != "client.admin" {
 		t.Errorf("%+v, %v", out, err)
 	}
 	var refused *mon.CommandError
-	_, err = j.mon.Command(ctx, map[string]string{"prefix": "make tea"})
+	_, err = j.mon.Command(ctx, map[string]any{"prefix": "make tea"})
 	if !errors.As(err, &refused) || !errors.Is(err, syscall.EINVAL) || refused.Status != errNotKnown.Error() {
 		t.Errorf("%v", err)
 	}
 	data := bytes.Repeat([]byte("data"), 1<<18)
-	out, err = j.mon.CommandWith(ctx, map[string]string{"prefix": "echo"}, data)
-	if err != nil || !bytes.Equal(out.Data, data) {
-		t.Errorf("%d bytes came back, %d went along: %v", len(out.Data), len(data), err)
+	out, err = j.mon.CommandWith(ctx, map[string]any{"prefix": "echo", "ids": []int{1, 2}}, data)
+	if err != nil || !bytes.Equal(out.Data, data) || out.Status != "[1 2]" {
+		t.Errorf("%q and %d bytes came back, %d went along: %v", out.Status, len(out.Data), len(data), err)
 	}
 	i := j.mon.Conn().Info()
 	if i.Auth != auth.Cephx || i.Mode != auth.Secure {
@@ -79,7 +79,7 @@ func TestTheDataOfACommandIsTheCallersOnceItReturns(t *testing.T) {
 		})
 	})
 	defer writing.Wait()
-	if _, err := j.mon.CommandWith(ctx, map[string]string{"prefix": "echo"}, data); !errors.Is(err, context.Canceled) {
+	if _, err := j.mon.CommandWith(ctx, map[string]any{"prefix": "echo"}, data); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	copy(data[len(data)-4:], "else")
@@ -103,7 +103,7 @@ func TestCommandsSurviveALostSession(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				out, err := j.mon.Command(ctx, map[string]string{"prefix": "whoami"})
+				out, err := j.mon.Command(ctx, map[string]any{"prefix": "whoami"})
 				if err != nil || string(out.Data) != "client.admin" {
 					t.Errorf("%+v, %v", out, err)
 				}
@@ -344,7 +344,7 @@ func TestTicketsAreRenewedWhenTheMonitorsThrowSecretsAway(t *testing.T) {
 		t.Fatal("renewed before anybody said so")
 	}
 	for _, j := range []*member{osd, client} {
-		_, err := j.mon.Command(t.Context(), map[string]string{"prefix": "wipe"})
+		_, err := j.mon.Command(t.Context(), map[string]any{"prefix": "wipe"})
 		check(t, err)
 	}
 	eventually(t, "new secrets", fetched)

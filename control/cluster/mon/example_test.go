@@ -45,9 +45,9 @@ func Example() {
 	info := client.Conn().Info()
 	fmt.Println("protocol", info.Protocol, "auth", info.Auth, "mode", info.Mode)
 	fmt.Println("cluster", client.MonMap().FSID, "mon", client.MonMap().Mons[0].Name)
-	out, err := client.Command(ctx, map[string]string{"prefix": "whoami"})
+	out, err := client.Command(ctx, map[string]any{"prefix": "whoami"})
 	fmt.Printf("%s %v\n", out.Data, err)
-	_, err = client.Command(ctx, map[string]string{"prefix": "make tea"})
+	_, err = client.Command(ctx, map[string]any{"prefix": "make tea"})
 	fmt.Println(err)
 	// Output:
 	// protocol msgr2.1 auth cephx mode secure

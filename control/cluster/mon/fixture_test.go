@@ -3,6 +3,7 @@ package mon_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -54,12 +55,12 @@ func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
 	at := c.Now().Add(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := time.AfterFunc(d, f)
+	t := time.AfterFunc(d, sync.OnceFunc(f))
 	c.timers[t] = at
 	return t.Stop
 }
 
-// pass moves the clock on. A timer that has fired may do so again: who waited looks again.
+// pass moves the clock on. A timer that has fired does nothing.
 func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func startCluster(t *testing.T, ttl time.Duration) *cluster {
 				m := mon.MonMap{FSID: fsid, Epoch: 2, AuthEpoch: 1, Ciphers: cephx.Ciphers{Service: cephx.AES256K}, Mons: []mon.Mon{{Name: "a", Addrs: wire.AddrVec{c.addr}}}}
 				return mon.Output{}, conn.Send(&control.Message{Type: 4, Version: 1, CompatVersion: 1, Front: wire.AppendBlob(nil, m.AppendTo(nil))})
 			case "echo":
-				return mon.Output{Data: bytes.Clone(data)}, nil
+				return mon.Output{Status: fmt.Sprint(command["ids"]), Data: bytes.Clone(data)}, nil
 			default:
 				return mon.Output{}, errNotKnown
 			}

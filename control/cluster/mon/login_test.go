@@ -39,7 +39,7 @@ func whoami(t *testing.T, c *mon.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if out, err := c.Command(ctx, map[string]string{"prefix": "whoami"}); err != nil || string(out.Data) != "client.admin" {
+	if out, err := c.Command(ctx, map[string]any{"prefix": "whoami"}); err != nil || string(out.Data) != "client.admin" {
 		t.Errorf("%q, %v", out.Data, err)
 	}
 	if c.Conn().Info().Protocol != control.Msgr1 {

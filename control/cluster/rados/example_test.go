@@ -127,7 +127,7 @@ func ExampleDial() {
 	defer cluster.Close()
 
 	fmt.Println("monitors:", cluster.Mon().MonMap().Mons)
-	status, err := cluster.Mon().Command(ctx, map[string]string{"prefix": "status", "format": "json"})
+	status, err := cluster.Mon().Command(ctx, map[string]any{"prefix": "status", "format": "json"})
 	if err != nil {
 		fmt.Println(err)
 		return

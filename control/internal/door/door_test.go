@@ -191,21 +191,6 @@ func TestASourceWhoseConnectionsHaveToGoHoldsUpOnlyItself(t *testing.T) {
 	}
 }
 
-func TestAnEvictionThatComesBeforeOnEvictIsNotLost(t *testing.T) {
-	d := New(Config{Most: 1, PerSource: 1, PerPrefix: 1, Patience: time.Second})
-	g, _ := d.Admit(ip(10, 0, 0, 1), start)
-	if n, cause := d.Admit(ip(10, 0, 0, 2), start); n == nil {
-		t.Fatal(cause)
-	}
-	called := 0
-	g.OnEvict(func() { called++ })
-	g.Progress(start)
-	g.Leave()
-	if called != 1 || d.Inside() != 1 {
-		t.Errorf("called %d times, %d inside", called, d.Inside())
-	}
-}
-
 // Matrix: RL-08
 func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
 	d := small()

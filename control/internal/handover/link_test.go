@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -54,14 +53,6 @@ func TestDescriptorsComeAcrossAndAreClosed(t *testing.T) {
 	CloseFiles(steering)
 	if all, err := io.ReadAll(r); string(all) != "x" || err != nil {
 		t.Errorf("read %q, %v", all, err)
-	}
-}
-
-func TestARefusalIsReadInPlaceOfTheNextRecord(t *testing.T) {
-	p, s := links(t)
-	s.refuse(errors.New("no room"))
-	if err := p.read(recordHello, new(Hello)); !errors.Is(err, ErrHandOver) || !strings.Contains(err.Error(), "no room") {
-		t.Errorf("%v", err)
 	}
 }
 

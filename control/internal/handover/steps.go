@@ -49,6 +49,8 @@ type Frozen interface {
 	Suspended() <-chan dataplane.Snapshot
 	// Dispatched closes when all messages received before Suspended have been dispatched.
 	Dispatched() <-chan struct{}
+	// Due is the number of replies that the user has promised and not given.
+	Due() int
 
 	// Core is the number of the core that has the session's queues.
 	Core() int
@@ -71,11 +73,12 @@ type Descriptors struct {
 	Close func()
 }
 
-// halfOpenTime is how long handshakes that are under way get to end before the
-// sessions stand still; halfOpenPoll is how often they are counted.
+// halfOpenTime is how long handshakes that are under way get to end before the sessions stand
+// still, dueTime how long replies that are due get then; restPoll is how often they are counted.
 const (
 	halfOpenTime = 500 * time.Millisecond
-	halfOpenPoll = time.Millisecond
+	dueTime      = 2 * time.Second
+	restPoll     = time.Millisecond
 )
 
 // Pass hands p over to the process at the other end of conn, which calls Take. Until the
@@ -153,7 +156,9 @@ func passSessions(ctx context.Context, l *link, p Predecessor) error {
 	if err := p.Pause(); err != nil {
 		return Errorf("%w", err)
 	}
-	if err := awaitHandshakes(ctx, p); err != nil {
+	// So that their peers see no failure. Later handshakes fail: the successor has their lossless
+	// sessions by then.
+	if err := awaitNone(ctx, halfOpenTime, p.HalfOpen); err != nil {
 		return err
 	}
 	sessions := p.Freeze()
@@ -166,33 +171,26 @@ func passSessions(ctx context.Context, l *link, p Predecessor) error {
 	return l.awaitCommitted()
 }
 
-// awaitHandshakes lets the handshakes of accepted sockets end, so that their peers see no
-// failure. Handshakes that take longer than halfOpenTime fail: the successor has their
-// lossless sessions by then.
-func awaitHandshakes(ctx context.Context, p Predecessor) error {
-	if p.HalfOpen() == 0 {
-		return nil
-	}
-	tick := time.NewTicker(halfOpenPoll)
+// awaitNone waits until count returns 0, but no longer than limit.
+func awaitNone(ctx context.Context, limit time.Duration, count func() int) error {
+	tick := time.NewTicker(restPoll)
 	defer tick.Stop()
-	late := time.NewTimer(halfOpenTime)
+	late := time.NewTimer(limit)
 	defer late.Stop()
-	for {
+	for count() > 0 {
 		select {
 		case <-tick.C:
-			if p.HalfOpen() == 0 {
-				return nil
-			}
 		case <-late.C:
 			return nil
 		case <-ctx.Done():
 			return Errorf("%w", context.Cause(ctx))
 		}
 	}
+	return nil
 }
 
-// awaitRest waits until no attempt runs, and all received messages have been dispatched, so
-// that their answers are handed over, too.
+// awaitRest waits until no attempt runs, all received messages have been dispatched, and no reply
+// is due, so that their answers are handed over, too.
 func awaitRest(ctx context.Context, sessions []Frozen) error {
 	for _, s := range sessions {
 		if ended := s.Attempt(); ended != nil {
@@ -209,7 +207,12 @@ func awaitRest(ctx context.Context, sessions []Frozen) error {
 			return err
 		}
 	}
-	return nil
+	return awaitNone(ctx, dueTime, func() (due int) {
+		for _, s := range sessions {
+			due += s.Due()
+		}
+		return due
+	})
 }
 
 func await[T any](ctx context.Context, done <-chan T) error {

@@ -57,6 +57,7 @@ type fakeSession struct {
 	running                 bool // an attempt that does not end
 	open                    bool // its socket is not closed
 	busy                    bool // its dispatcher does not return
+	due                     int  // replies; -1: without end
 	silent                  chan dataplane.HandlerState
 	closed, closedInRecords bool
 }
@@ -82,6 +83,7 @@ func (s *fakeSession) Dispatched() <-chan struct{} {
 	_ = s.j.call("dispatched", s.name)
 	return closedChan[struct{}](s.busy)
 }
+func (s *fakeSession) Due() int  { return left(&s.due) }
 func (s *fakeSession) Core() int { return 5 }
 
 func (s *fakeSession) state() dataplane.HandlerState {
@@ -148,14 +150,18 @@ func (p *fakePredecessor) Steering(addrs int) (Descriptors, error) {
 	return p.descriptors(2), nil
 }
 
-func (p *fakePredecessor) Pause() error { return p.call("pause") }
-func (p *fakePredecessor) HalfOpen() int {
-	if p.halfOpen > 0 {
-		p.halfOpen--
+func (p *fakePredecessor) Pause() error  { return p.call("pause") }
+func (p *fakePredecessor) HalfOpen() int { return left(&p.halfOpen) }
+
+// left is 1 as often as n says, and for ever if that is -1.
+func left(n *int) int {
+	if *n > 0 {
+		*n--
 		return 1
 	}
-	return -p.halfOpen
+	return -*n
 }
+
 func (p *fakePredecessor) Freeze() []Frozen {
 	_ = p.call("freeze")
 	return p.sessions
@@ -327,18 +333,18 @@ func TestASessionThatIsClosedBehindItsRecordEndsTheHandOver(t *testing.T) {
 	}
 }
 
-func TestHandshakesUnderWayGetTimeToEndBeforeSessionsFreeze(t *testing.T) {
+func TestHandshakesUnderWayAndRepliesThatAreDueGetTimeToEnd(t *testing.T) {
 	for _, c := range []struct {
-		halfOpen int
-		want     time.Duration
-	}{{0, 0}, {20, 20 * halfOpenPoll}, {-1, halfOpenTime}} {
+		halfOpen, due int
+		want          time.Duration
+	}{{0, 0, 0}, {20, 0, 20 * restPoll}, {-1, 0, halfOpenTime}, {0, 20, 20 * restPoll}, {0, -1, dueTime}} {
 		synctest.Test(t, func(t *testing.T) {
 			p, _ := passing()
-			p.halfOpen = c.halfOpen
+			p.halfOpen, p.sessions[1].(*fakeSession).due = c.halfOpen, c.due
 			begun := time.Now()
-			must(t, awaitHandshakes(t.Context(), p))
+			must(t, awaitNone(t.Context(), halfOpenTime, p.HalfOpen), awaitRest(t.Context(), p.sessions))
 			if took := time.Since(begun); took != c.want {
-				t.Errorf("%d half-open: %v, want %v", c.halfOpen, took, c.want)
+				t.Errorf("%d half-open, %d due: %v, want %v", c.halfOpen, c.due, took, c.want)
 			}
 		})
 	}
@@ -351,6 +357,7 @@ func TestAHandOverThatDoesNotComeToRestEndsWithItsContext(t *testing.T) {
 		"an attempt":   func(_ *fakePredecessor, s *fakeSession) { s.running = true },
 		"a socket":     func(_ *fakePredecessor, s *fakeSession) { s.open = true },
 		"a dispatcher": func(_ *fakePredecessor, s *fakeSession) { s.busy = true },
+		"a reply":      func(_ *fakePredecessor, s *fakeSession) { s.due = -1 },
 		"a core":       func(_ *fakePredecessor, s *fakeSession) { s.silent = make(chan dataplane.HandlerState) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -360,7 +367,7 @@ func TestAHandOverThatDoesNotComeToRestEndsWithItsContext(t *testing.T) {
 			s := p.sessions[1].(*fakeSession)
 			hinder(p, s)
 			begun := time.Now()
-			err := awaitHandshakes(ctx, p)
+			err := awaitNone(ctx, halfOpenTime, p.HalfOpen)
 			if err == nil {
 				err = awaitRest(ctx, p.sessions)
 			}

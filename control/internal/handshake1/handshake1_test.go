@@ -171,23 +171,6 @@ func exchange(t testing.TB, a, b outcome) {
 	}
 }
 
-// Matrix: V1-01
-func TestSessionWithoutAProof(t *testing.T) {
-	p := noneAuth()
-	c, a := p.run(t.Context())
-	if c.err != nil || a.err != nil {
-		t.Fatal(c.err, a.err)
-	}
-	exchange(t, c, a)
-	if a.auth.Entity != admin || a.from != (wire.Addr{Type: wire.AddrLegacy, Nonce: 5, AddrPort: netip.MustParseAddrPort("10.0.0.2:0")}) || c.from != a.from {
-		t.Errorf("%v from %v, it says %v", a.auth.Entity, a.from, c.from)
-	}
-	if got := strings.Join(c.said, "\n"); got != "> CONNECT type=client global_seq=1 connect_seq=0 protocol=24 lossy\n"+
-		"< SEQ global_seq=1 connect_seq=1 protocol=24 lossy received=0\n> received=0" {
-		t.Error(got)
-	}
-}
-
 // Matrix: V1-02
 func TestSessionWithCephxIsSigned(t *testing.T) {
 	const all = wire.FeaturesPacific

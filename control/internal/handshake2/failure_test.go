@@ -27,7 +27,7 @@ var errFailed = errors.New("key ring is gone")
 
 // A handshake that fails tells both sides why, whether it is of use to dial again, and whether the
 // authentication failed.
-// Matrix: AU-04, AU-13, AU-25, HI-14, HS-09
+// Matrix: AU-04, AU-13, AU-15, AU-25, HI-14, HS-09
 func TestBothSidesLearnWhyAHandshakeFails(t *testing.T) {
 	refused, gone := &auth.Refused{Errno: auth.EPERM}, ended{err: io.EOF}
 	secure := func(c, s *keyed) { c.modes, s.modes = []auth.Mode{auth.Secure}, []auth.Mode{auth.Secure} }
@@ -111,6 +111,11 @@ func TestBothSidesLearnWhyAHandshakeFails(t *testing.T) {
 			ac.Probe = probed(&said)
 		}
 		x, y := meet(t, cc, ac)
+		for _, k := range []keyed{client, server} {
+			if k.gave.key != nil && !k.gave.isWiped() {
+				t.Errorf("%s: left %x %x", c.name, k.gave.key, k.gave.secret)
+			}
+		}
 		if slices.Contains(said.points, "before write AUTH_DONE") {
 			t.Errorf("%s: the acceptor says that all is well", c.name)
 		}
@@ -155,7 +160,7 @@ func TestAnAcceptorThatDoesNotCountRoundsIsGivenUp(t *testing.T) {
 	}
 }
 
-// The end of a stream, wherever it comes, a time limit, and an injected fault are no failed authentication.
+// The end of a stream, wherever it comes, and a time limit are no failed authentication.
 // Matrix: AU-25
 func TestAnEndOfTheStreamIsTheNetwork(t *testing.T) {
 	cc, ac := keyedConfigs(newKeyed(auth.Secure), newKeyed(auth.Secure))
@@ -175,17 +180,6 @@ func TestAnEndOfTheStreamIsTheNetwork(t *testing.T) {
 		link, _ := linktest.New()
 		if err := side.run(ctx, link); errors.Is(err, handshake.ErrAuth) || !errors.Is(err, errLast) {
 			t.Errorf("%s: %v", side.name, err)
-		}
-	}
-	for i := 1; ; i++ {
-		h := &recorder{failAt: i}
-		cc.Probe = probed(h)
-		x, _ := meet(t, cc, ac)
-		if x.err == nil {
-			break
-		}
-		if errors.Is(x.err, handshake.ErrAuth) {
-			t.Errorf("fault at %q: %v", h.points[i-1], x.err)
 		}
 	}
 }

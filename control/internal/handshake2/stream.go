@@ -196,7 +196,7 @@ func (s *Stream) exchangeBanners(ctx context.Context, own wire2.Banner) (feature
 	if err != nil {
 		return 0, err
 	}
-	payload, err := s.readBanner(ctx, probe.BannerPayloadRead, n, 0, anything)
+	payload, err := s.readBanner(ctx, probe.BannerPayloadRead, n, 0, func([]byte) error { return nil })
 	if err != nil {
 		return 0, err
 	}
@@ -228,8 +228,6 @@ func (s *Stream) readBanner(ctx context.Context, step probe.Step, n, magic int, 
 	}
 	return s.in[:n], nil
 }
-
-func anything([]byte) error { return nil }
 
 func (s *Stream) readFull(ctx context.Context, p []byte) error {
 	return s.recorded(p, false, func() error { return s.link.ReadFull(ctx, p) })

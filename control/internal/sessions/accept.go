@@ -233,7 +233,8 @@ func (a *accepting) step(f session.Frame) (o outcome) {
 // that it is about, nil for none.
 func (a *accepting) requestLocked(f session.Frame) (session.Request, *Conn) {
 	m, peer := a.m, &a.s.Peer
-	peer.Entity, peer.Proven = a.att.peer.Auth.Entity, isProven(a.att.peer.Auth)
+	res := a.att.peer.Auth
+	peer.Entity, peer.Proven = res.Entity, res.Method != auth.None && res.Entity != (wire.EntityName{})
 	from := a.att.talk.sender(f)
 	front := from.Addrs.Front()
 	ev := session.Request{
@@ -333,11 +334,6 @@ func checkClaimed(peer *handshake.Peer) error {
 		return fmt.Errorf("%w: type %v from %v", session.ErrWrongPeer, claimed, proven)
 	}
 	return nil
-}
-
-// isProven says whether the peer has proven its name.
-func isProven(res *auth.Result) bool {
-	return res.Method != auth.None && res.Entity != (wire.EntityName{})
 }
 
 // admit decides, on the core, whether an accepted socket may become half open.

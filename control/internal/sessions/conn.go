@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -39,12 +40,13 @@ type Conn struct {
 	silence    atomic.Pointer[silence] // nil: it does not dial, or is answered; the outbox changes it
 
 	// The Manager's lock guards the rest.
-	s       runner      // its session
-	standby standby     // the wait for the peer
-	claim   *claimCheck // of the address that its peer claims; nil: Connect has not returned it
-	hint    hinting     // the peer's owner core, by its cookie
-	alias   wire.Addr   // of names: the v1 address of a peer of msgr2, under which it is known, too
-	told1   wire.Addr   // our own address in the last handshake with a peer of msgr1 (msgr1.go)
+	s       runner        // its session
+	listed  *list.Element // in Manager.all
+	standby standby       // the wait for the peer
+	claim   *claimCheck   // of the address that its peer claims; nil: Connect has not returned it
+	hint    hinting       // the peer's owner core, by its cookie
+	alias   wire.Addr     // of names: the v1 address of a peer of msgr2, under which it is known, too
+	told1   wire.Addr     // our own address in the last handshake with a peer of msgr1 (msgr1.go)
 }
 
 // newConnLocked makes a connection with a session of its own.
@@ -62,7 +64,7 @@ func (m *Manager) newConnLocked(core *loop.Core, policy *Policy, s machine, loca
 	handler := m.cfg.Handler
 	handler.Owner = user
 	c.h = dataplane.NewHandler(core, handler)
-	m.all[c] = struct{}{}
+	c.listed = m.all.PushBack(c)
 	c.shown.publishLocked(&c.s.machine)
 	return c
 }

@@ -62,13 +62,14 @@ func TestWhatAConnectionShowsKeepsItsSize(t *testing.T) {
 
 // A session on which nothing moves is of use if it lives for as long as the
 // longest pause: it is dialled at once, as often as that. One that lives for less
-// is dialled at once the first time only.
+// is dialled at once the first time only, and always from its core.
 func TestASessionThatLivesLongIsOfUse(t *testing.T) {
-	m := newManager(t, nil)
+	m := newManager(t, func(c *Config) { c.Plane.Cores = 2 })
 	m.lock()
 	defer m.unlock()
 	p := losslessClient()
 	c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("192.0.2.1:6800")}}), false)
+	c.silence.Store(&silence{since: time.Unix(1000, 0), stop: func() bool { return true }}) // the outbox waits for the lock
 	for i, one := range []struct {
 		lived time.Duration
 		want  session.State
@@ -77,10 +78,17 @@ func TestASessionThatLivesLongIsOfUse(t *testing.T) {
 		{time.Minute - 1, session.Connecting}, {time.Minute - 1, session.Wait},
 	} {
 		c.s.State, c.s.opened = session.Ready, time.Unix(1000, 0)
+		c.shown.publishLocked(&c.s.machine)
+		if since := c.Info().Unanswered; !since.IsZero() {
+			t.Errorf("it is ready, and unanswered since %v", since)
+		}
 		n := uint64(i + 1)
 		c.s.notifiedLocked(notification{
 			conn: c, n: n, lost: true, err: errors.New("broken"), at: c.s.opened.Add(one.lived), snapshot: dataplane.Snapshot{Notifications: n},
 		})
+		if at := m.dialCoreLocked(c); at != c.h.Core() {
+			t.Errorf("it is dialled from core %d, not from its own", at.ID())
+		}
 		if c.s.State != one.want {
 			t.Errorf("loss %d, lived for %v: state %v, want %v", n, one.lived, c.s.State, one.want)
 		}

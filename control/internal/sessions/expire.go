@@ -1,9 +1,12 @@
 package sessions
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
@@ -43,7 +46,7 @@ type standbys struct {
 // standby is the wait of a connection for its peer.
 type standby struct {
 	waits bool          // guarded by the lock of sessions
-	run   uint64        // counts the waits; likewise
+	run   uint32        // counts the waits; likewise
 	at    *list.Element // in the list of standbys, nil: not; likewise
 	// stop ends the timer. Owner: the goroutine that runs the connection's outbox.
 	stop func() bool
@@ -77,7 +80,7 @@ func (c *Conn) countStandbyLocked() {
 	}
 }
 
-func (c *Conn) startStandbyTimer(after time.Duration, run uint64) {
+func (c *Conn) startStandbyTimer(after time.Duration, run uint32) {
 	m, w := c.m, &c.standby
 	w.stop = m.cfg.Clock.AfterFunc(after, func() {
 		m.lock()
@@ -173,7 +176,8 @@ func (c *Conn) endSilence() {
 
 // silentSince is when the connection began to dial; zero: it does not, or is answered.
 func (c *Conn) silentSince() (t time.Time) {
-	if s := c.silence.Load(); s != nil {
+	state := c.shown.now.Load().state // the outbox may follow it later (dialsLocked)
+	if s := c.silence.Load(); s != nil && state != session.Ready && state != session.Standby && state != session.Closing {
 		t = s.since
 	}
 	return t
@@ -379,7 +383,7 @@ func (l lingering) endLocked(c *Conn, tell bool) {
 // endAllLocked ends the lingering connections on a core, nil: on all, and drops the messages
 // that wait for Queued.
 func (l lingering) endAllLocked(on *loop.Core, tell bool) {
-	for _, c := range byAge(l) {
+	for _, c := range slices.SortedFunc(maps.Keys(l), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) }) {
 		if on == nil || c.h.Core() == on {
 			l.endLocked(c, tell)
 		}

@@ -196,6 +196,7 @@ type frozen struct {
 func (f *frozen) Attempt() <-chan struct{}             { return f.attempt }
 func (f *frozen) Suspended() <-chan dataplane.Snapshot { return f.suspended }
 func (f *frozen) Dispatched() <-chan struct{}          { return f.c.user.Idle() }
+func (f *frozen) Due() int                             { return f.c.user.Due() }
 func (f *frozen) Core() int                            { return f.c.h.Core().ID() }
 
 // Export asks the core, unless the connection is closed.

@@ -52,29 +52,21 @@ func dialled(c *Conn, bound, seen uint16) *dialling {
 }
 
 func TestHintsPauseForAPeerBehindAddressTranslation(t *testing.T) {
-	m, clock := hintMessenger(t, bpf.PortRange{First: 61000, Last: 61999})
-	peer := netip.MustParseAddrPort("192.0.2.1:6800")
-	c := hinted(t, m, peer, steering.Owner{Core: 1, Cores: 4})
-	other := hinted(t, m, netip.MustParseAddrPort("192.0.2.2:6800"), steering.Owner{Core: 1, Cores: 4})
-	hello := func(bound, seen uint16) { dialled(c, bound, seen).checkHint() }
-	hello(61001, 61001)
-	if m.hintedPorts(c, peer.Addr()) == nil {
-		t.Fatal("the hint held, and is not followed any more")
-	}
-	hello(0, 40000) // an ordinary port, whatever it is seen as
-	if m.hintedPorts(c, peer.Addr()) == nil || m.hints.Counts().Translated != 0 {
-		t.Fatal("an ordinary port says nothing about hints")
-	}
-	hello(61001, 1234)
-	if m.hintedPorts(c, peer.Addr()) != nil || m.hints.Counts().Translated != 1 {
-		t.Error("hints go on through address translation")
-	}
-	if m.hintedPorts(other, netip.MustParseAddr("192.0.2.2")) == nil {
-		t.Error("another peer gets no hints")
-	}
-	clock.now = clock.now.Add(steering.HintPause)
-	if m.hintedPorts(c, peer.Addr()) == nil {
-		t.Error("the pause does not end")
+	for _, one := range []struct{ bound, seen, translated uint16 }{
+		{61001, 61001, 0},
+		{0, 40000, 0}, // an ordinary port, whatever it is seen as
+		{61001, 1234, 1},
+	} {
+		m, clock := hintMessenger(t, bpf.PortRange{First: 61000, Last: 61999})
+		c := hinted(t, m, netip.MustParseAddrPort("192.0.2.1:6800"), steering.Owner{Core: 1, Cores: 4})
+		dialled(c, one.bound, one.seen).checkHint()
+		paused := func() bool { return m.hintedPorts(c, c.s.Peer.Target.AddrPort.Addr()) == nil }
+		if n := m.hints.Counts().Translated; n != uint64(one.translated) || paused() != (n > 0) {
+			t.Errorf("%+v: counted %d, paused %v", one, n, paused())
+		}
+		if clock.now = clock.now.Add(steering.HintPause); paused() {
+			t.Error("the pause does not end")
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -111,27 +112,41 @@ func TestLookupFollowsWhatIsKnownOfAPeer(t *testing.T) {
 	m.unlock()
 }
 
-// A connection goes by its target, and by the present addresses of its peer: no other one is kept, nor any behind its end.
+// A connection goes by its target, and by the present addresses of its peer: no other one is kept, nor any behind its end,
+// nor the memory of many that were there at once.
 func TestTheNamesOfAConnectionFollowItsPeer(t *testing.T) {
 	m := idle(t, nil)
 	m.lock()
 	defer m.unlock()
 	c := m.claimsLocked("1", false)
+	count := func() (n int) {
+		m.names.shown.Range(func(any, any) bool { n++; return true })
+		return n
+	}
 	for i := range uint32(3) {
 		old, v := c.s.Peer.Addrs.Front(), wire.AddrVec{nobody(10 + i), nobody(20 + i).WithType(wire.AddrLegacy)}
 		c.s.Peer.Addrs = v
 		m.names.renamedLocked(c, session.Renamed{From: old, To: v[0], Also: true})
 		for _, a := range append(v, nobody(1)) {
-			if !slices.Contains(m.names.of[a], c) || len(m.names.of) != 3 {
-				t.Errorf("change %d: it goes by %v: %v", i, a, m.names.of)
+			if !slices.Contains(m.names.at(a).conns, c) || count() != 3 {
+				t.Errorf("change %d: it goes by %v: %v", i, a, m.names.at(a).conns)
 			}
 		}
 	}
 	c.s.State = session.Standby
 	c.s.closeLocked(false, nil)
-	m.names.shown.Range(func(a, _ any) bool { t.Errorf("%v is shown", a); return true })
-	if len(m.names.of) != 0 {
-		t.Errorf("left are %v", m.names.of)
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, change := range []func(wire.Addr, *Conn){m.names.addLocked, m.names.removeLocked} {
+		for i := range uint32(1 << 14) {
+			change(nobody(i), c)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if n, kept := count(), int64(after.HeapAlloc)-int64(before.HeapAlloc); n != 0 || kept > 1<<18 {
+		t.Errorf("%d are left, and %d bytes of those that were there at once", n, kept)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"container/list"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -70,8 +71,8 @@ type Manager struct {
 	asker      asker             // of the step under way
 	policies   policySet
 	handing    handover.State
-	names      names              // which connections go by which address
-	all        map[*Conn]struct{} // not closed yet, anonymous ones too
+	names      names     // which connections go by which address
+	all        list.List // of *Conn, in their order: not closed yet, anonymous ones too
 	lingering  lingering
 	standbys   standbys
 	halfOpen   int
@@ -88,8 +89,7 @@ func New(cfg Config, owner Owner) (*Manager, error) {
 		notifications: notificationQueue{more: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})},
 		number:        cfg.Number,
 		policies:      newPolicySet(cfg.Policies, cfg.Default),
-		names:         names{of: make(map[wire.Addr][]*Conn), disproved: make(map[wire.Addr]struct{})},
-		all:           make(map[*Conn]struct{}),
+		names:         names{disproved: make(map[wire.Addr]struct{})},
 		lingering:     make(lingering),
 		strangers:     make(strangers),
 		door:          door.New(cfg.Door),
@@ -147,6 +147,7 @@ func (m *Manager) Close() (wait func()) {
 	m.down = true
 	listeners, taken := m.listeners.Take()
 	for _, c := range m.sortedLocked() {
+		c.user.Cease() // its core may end, and its socket with it, before its handler is closed
 		c.s.closeLocked(false, ErrShutdown)
 	}
 	m.lingering.endAllLocked(nil, false)
@@ -279,7 +280,7 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 	m.lock()
 	arriving := m.arriving.Load() // accepted, and not counted yet
 	st.Name, st.Addrs, st.Backend, st.Fallback = m.cfg.Name.String(), m.addrs.String(), string(info.Backend), info.Fallback
-	st.Open, st.Standby, st.HalfOpen = len(m.all), m.standbys.n, m.halfOpen+int(arriving)
+	st.Open, st.Standby, st.HalfOpen = m.all.Len(), m.standbys.n, m.halfOpen+int(arriving)
 	st.Counters = m.counters
 	st.Counters.Accepted += uint64(arriving)
 	m.countDoor(&st.Counters)
@@ -304,7 +305,7 @@ func (m *Manager) Stats(st *stats.Stats) (err error) {
 	if now := m.cfg.Clock.Now(); throttled || m.silent.Load() > 0 { // else there is no need to look at all connections
 		m.lock()
 		defer m.unlock()
-		for c := range m.all {
+		for _, c := range m.sortedLocked() {
 			if _, yes := c.throttles.Stopped(); yes {
 				_, long := c.Unreleased()
 				st.ThrottledConns++

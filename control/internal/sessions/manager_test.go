@@ -45,6 +45,7 @@ func (u *upper) Probed() probe.Conn                                        { ret
 func (u *upper) Cease()                                                    { u.ceased.Store(true) }
 func (u *upper) Finish() (waits bool)                                      { u.Cease(); return false }
 func (u *upper) Idle() <-chan struct{}                                     { return nil }
+func (u *upper) Due() int                                                  { return 0 }
 func (u *upper) Closed()                                                   {}
 func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)           {}
 func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)      { u.conn.Faulted(n, err, snap) }
@@ -136,8 +137,8 @@ func TestASessionComesBackFromAHandOverAsItWas(t *testing.T) {
 	}
 }
 
-// Close has closed all connections, and the handshakes under way end once the caller waits: none
-// of them makes another connection.
+// Close has closed all connections, whose users hear of nothing from there on, and the handshakes under
+// way end once the caller waits: none of them makes another connection.
 func TestNoConnectionIsMadeBehindClose(t *testing.T) {
 	m := idle(t, nil)
 	addrs, err := m.Bind(wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
@@ -147,7 +148,12 @@ func TestNoConnectionIsMadeBehindClose(t *testing.T) {
 	p := msgrtest.DialPeer(ctx, msgrtest.PeerConfig{Name: wire.EntityName{Type: wire.Client, ID: "2"}, Addr: nobody(2)}, addrs[0])
 	defer p.Close()
 	p.Handshake()
+	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: losslessPeer()})
+	must(t, err)
 	wait := m.Close()
+	if !c.user.(*upper).ceased.Load() {
+		t.Error("the connection has events")
+	}
 	p.SendPayload(frame.TagClientIdent, p.ClientIdent(7, 1))
 	p.ExpectEnd()
 	must(t, p.Err())

@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,12 +24,12 @@ const disprovedMax = 1024
 // address, names it as its first. Package session ranks them (identity.go). They belong to
 // the Manager.
 type names struct {
-	of map[wire.Addr][]*Conn // guarded by the lock of sessions
 	// disproved are addresses of which a claim was wrong; guarded by the messenger's
 	// lock. An address gets here by a Connect of our user alone.
 	disproved map[wire.Addr]struct{}
-	// shown has the connections of each address (*known) for callers that must not wait
-	// for the lock, as a dispatcher on a core that looks for a connection.
+	// shown has the connections of each address (*known). It changes under the lock of sessions; a
+	// dispatcher on a core, which must not wait for that, looks for a connection, too. A map of Go
+	// would keep the memory of the most addresses that there ever were.
 	shown sync.Map
 }
 
@@ -41,36 +40,38 @@ type known struct {
 	disproved bool            // a claim to the address was wrong: none is believed
 }
 
+// at has the connections of an address. Any goroutine, a core's too.
+func (n *names) at(a wire.Addr) *known {
+	if v, ok := n.shown.Load(a); ok {
+		return v.(*known)
+	}
+	return &known{}
+}
+
 // addLocked has a connection go by an address.
 func (n *names) addLocked(a wire.Addr, c *Conn) {
-	if !slices.Contains(n.of[a], c) {
-		n.of[a] = append(n.of[a], c)
+	list := n.at(a).conns
+	if !slices.Contains(list, c) {
+		list = append(slices.Clip(list), c)
 	}
-	n.showLocked(a)
+	n.showLocked(a, list)
 }
 
 // removeLocked undoes add.
 func (n *names) removeLocked(a wire.Addr, c *Conn) {
-	i := slices.Index(n.of[a], c)
-	switch {
-	case i < 0:
-		return
-	case len(n.of[a]) == 1:
-		delete(n.of, a)
-	default:
-		n.of[a] = slices.Delete(n.of[a], i, i+1)
+	list := n.at(a).conns
+	if i := slices.Index(list, c); i >= 0 {
+		n.showLocked(a, slices.Delete(slices.Clone(list), i, i+1))
 	}
-	n.showLocked(a)
 }
 
 // showLocked publishes the connections of an address.
-func (n *names) showLocked(a wire.Addr) {
-	list := n.of[a]
+func (n *names) showLocked(a wire.Addr, list []*Conn) {
 	if len(list) == 0 {
 		n.shown.Delete(a)
 		return
 	}
-	k := &known{conns: slices.Clone(list), peers: make([]*session.Peer, len(list))}
+	k := &known{conns: list, peers: make([]*session.Peer, len(list))}
 	_, k.disproved = n.disproved[a]
 	for i, c := range list {
 		p := c.s.Peer
@@ -85,11 +86,11 @@ func (n *names) disproveLocked(a wire.Addr) {
 		old := maps.Clone(n.disproved)
 		clear(n.disproved) // the next claim to each of them is checked again
 		for a := range old {
-			n.showLocked(a)
+			n.showLocked(a, n.at(a).conns)
 		}
 	}
 	n.disproved[a] = struct{}{}
-	n.showLocked(a)
+	n.showLocked(a, n.at(a).conns)
 }
 
 // livesLocked are the Lifecycles of connections.
@@ -104,14 +105,11 @@ func livesLocked(conns []*Conn) []*session.Lifecycle {
 // lookup returns the connection of an address that is not marked down. Any goroutine, a
 // core's too.
 func (n *names) lookup(a wire.Addr) (k known) {
-	v, ok := n.shown.Load(a)
-	if !ok {
-		return k
-	}
-	k.disproved = v.(*known).disproved
-	for i, c := range v.(*known).conns {
+	all := n.at(a)
+	k.disproved = all.disproved
+	for i, c := range all.conns {
 		if !c.markedDown.Load() {
-			k.conns, k.peers = append(k.conns, c), append(k.peers, v.(*known).peers[i])
+			k.conns, k.peers = append(k.conns, c), append(k.peers, all.peers[i])
 		}
 	}
 	return k
@@ -191,8 +189,8 @@ func (n *names) showPeerLocked(c *Conn, before *session.Peer) {
 		return
 	}
 	for _, a := range [2]wire.Addr{now.Target, now.Addrs.Front()} {
-		if slices.Contains(n.of[a], c) {
-			n.showLocked(a)
+		if list := n.at(a).conns; slices.Contains(list, c) {
+			n.showLocked(a, list)
 		}
 	}
 }
@@ -210,7 +208,7 @@ func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.
 	front := from.Addrs.Front()
 	var known []*Conn
 	var foreign *Conn
-	for _, c := range n.of[front] {
+	for _, c := range n.at(front).conns {
 		switch {
 		case c.s.speaks() == speaks:
 			known = append(known, c)
@@ -225,11 +223,14 @@ func (n *names) meantLocked(from session.Sender, speaks protocol, peer *session.
 	return known[i]
 }
 
-func (m *Manager) sortedLocked() []*Conn { return byAge(m.all) }
-
-// byAge are connections in their order, so that loops over them have the same one in every run.
-func byAge[T any](conns map[*Conn]T) []*Conn {
-	return slices.SortedFunc(maps.Keys(conns), func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+// sortedLocked are all connections in their order, so that loops over them have the same one in
+// every run.
+func (m *Manager) sortedLocked() []*Conn {
+	list := make([]*Conn, 0, m.all.Len())
+	for e := m.all.Front(); e != nil; e = e.Next() {
+		list = append(list, e.Value.(*Conn))
+	}
+	return list
 }
 
 // claimCheck is the check of an address that the peer of an accepted connection says

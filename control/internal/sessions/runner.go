@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -149,7 +148,7 @@ func (a *asker) begin(m *Manager) {
 	a.env.Cookie = func() uint64 { return a.n.client }
 	a.env.OwnerCookie = func() uint64 { return a.n.owner(m, a.c) }
 	a.env.Contested = func() bool {
-		return session.Contested(a.c.s.Lifecycle, livesLocked(m.names.of[a.c.s.Peer.Target]))
+		return session.Contested(a.c.s.Lifecycle, livesLocked(m.names.at(a.c.s.Peer.Target).conns))
 	}
 }
 
@@ -192,7 +191,7 @@ func (r *runner) performOneLocked(a session.Action) {
 		if c.local {
 			m.local = nil
 		}
-		delete(m.all, c)
+		m.all.Remove(c.listed)
 		m.counters.Closed++
 	default:
 		r.prepareLocked(a)
@@ -201,7 +200,7 @@ func (r *runner) performOneLocked(a session.Action) {
 
 // endDoublesLocked ends our other sessions with a peer that we dialled.
 func (r *runner) endDoublesLocked() {
-	for _, o := range slices.Clone(r.c.m.names.of[r.Peer.Target]) {
+	for _, o := range r.c.m.names.at(r.Peer.Target).conns {
 		if o != r.c && o.s.Doubles(r.Lifecycle) {
 			o.s.stepLocked(session.Close{Reset: true, Replace: true, Err: ErrReplaced})
 		}

@@ -144,7 +144,7 @@ func (c *Call) Cancel(cause error) {
 }
 
 func (s *shard) cancelLocked(c *Call, cause error) {
-	if c.running && c.op.Active {
+	if c.running {
 		err := s.errorLocked(&c.op, c.code(), c.since, cause, false)
 		s.m.Cancel(&c.op)
 		c.Err = err

@@ -57,10 +57,8 @@ func (e *Engine) submit(c *Call) {
 // tell has the pushed calls taken: by the core of the connection, or without one by the caller.
 func (s *shard) tell() {
 	if conn := s.conn.Load(); conn != nil {
-		if core := conn.Core(); core != nil {
-			core.Post(&s.task)
-			return
-		}
+		conn.Post(&s.task)
+		return
 	}
 	s.take()
 }

@@ -59,7 +59,7 @@ func TestPositionsHaveTheOrderOfOSDs(t *testing.T) {
 		Min(), {Pool: -1, Name: "z"}, {Pool: 1, Hash: 0}, {Pool: 1, Hash: 0x80000000}, {Pool: 1, Hash: 2, Name: "z", Snap: 9},
 		{Pool: 1, Hash: 1, Namespace: "", Name: "b"}, {Pool: 1, Hash: 1, Namespace: "", Name: "b", Snap: 1},
 		{Pool: 1, Hash: 1, Namespace: "n", Name: "a"}, {Pool: 1, Hash: 1, Namespace: "n", Key: "b", Name: "a"},
-		{Pool: 1, Hash: 1, Namespace: "n", Name: "c"}, {Pool: 2}, {Max: true},
+		{Pool: 1, Hash: 1, Namespace: "n", Name: "b"}, {Pool: 1, Hash: 1, Namespace: "n", Name: "c"}, {Pool: 2}, {Max: true},
 	}
 	for i := range order {
 		for j := range order {
@@ -84,8 +84,8 @@ func TestARedirectIsUnderstood(t *testing.T) {
 	b = ops[0].appendTo(b)
 	b = append(b, make([]byte, 4+4+12+8)...)
 	b, mark := wire.BeginEnvelope(append(b, 1), 1, 1)
-	to := Object{Pool: 9, Namespace: "n", Locator: "l"}
-	b = le.AppendUint32(wire.AppendString(to.AppendLocator(b), ""), 0)
+	to := Object{Pool: 9, Namespace: "n", Locator: "l", Name: "o"}
+	b = le.AppendUint32(wire.AppendString(to.AppendLocator(b), to.Name), 0)
 	b = append(wire.EndEnvelope(b, mark), make([]byte, 24)...)
 	var p Reply
 	if err := DecodeReply(b, nil, &p, ops); err != nil || p.Redirect == nil || *p.Redirect != to {
@@ -105,6 +105,7 @@ func TestWhatNoOSDTakesIsRefused(t *testing.T) {
 		"a long name of a class":  {Ops: []Op{Call(long, "m", nil)}},
 		"a long name of a method": {Ops: []Op{Call("c", long, nil)}},
 		"many operations":         {Ops: slices.Repeat([]Op{stat}, MaxOps)},
+		"much data":               {Ops: slices.Repeat([]Op{Input(CodeWrite, make([]byte, 1<<20))}, MaxData>>20+1)},
 	} {
 		if _, _, err := r.Append(nil, &Envelope{}); !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)

@@ -16,8 +16,9 @@
 //     keeps its id, by which the OSD knows that it has carried it out. Only a redirect and EAGAIN give another.
 //   - An operation is sent again, in the same order, when its session was lost, when a map gives its
 //     object to another group, its group another primary or the primary another place, splits or merges the
-//     group, or wants it (forced); when maps are missing in between, and when it waited while it was under way.
+//     group, or wants it (forced); when maps are missing in between, and when its OSD held it back (back-off).
 //     One that went to a replica is, too, when a map begins another interval of its group.
+//     A pause holds back what is not under way yet: OSDs do not know of it.
 //   - It is also sent again when the cluster or its pool becomes full, or has room again. An OSD drops what was
 //     sent before it was full, if that writes or has RWOrdered, and what it has no room for. It finds out
 //     itself what writes: a method of a class does that in a read, too. With FullTry it drops nothing.

@@ -108,7 +108,9 @@ func (m *Machine) flush() {
 	if m.busy {
 		return
 	}
-	clear(m.held)
+	if len(m.held) > 0 { // cleared it would keep its memory
+		m.held = map[osdop.Object]bool{}
+	}
 	for o := m.ops.first; o != nil; o = o.next {
 		if !o.sent {
 			m.try(o)

@@ -105,9 +105,15 @@ func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
 	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}, held: map[osdop.Object]bool{}}
 }
 
-// Take returns the actions since the last Take. They are valid until the next.
+// mostSpare bounds the actions whose memory is used again.
+const mostSpare = 1 << 10
+
+// Take returns the actions since the last Take. They are valid until the next, which lets go of what they name.
 func (m *Machine) Take() []Action {
 	all := m.actions
+	if clear(m.spare); cap(m.spare) > mostSpare {
+		m.spare = nil
+	}
 	m.actions, m.spare = m.spare[:0], all
 	return all
 }

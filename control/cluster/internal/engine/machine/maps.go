@@ -63,9 +63,6 @@ func (m *Machine) aim(o *Op, t target) bool {
 		return false
 	}
 	o.Session = m.reach()
-	if m.paused(o) != WaitNothing && o.purpose != pinging { // a ping under way is answered
-		o.sent = false
-	}
 	return true
 }
 
@@ -81,7 +78,10 @@ func (m *Machine) missing(o *Op) bool {
 		return false
 	}
 	if o.check == 0 && !m.unknown {
-		m.unknown, o.checking = true, true
+		m.unknown = true
+		for p := m.ops.first; p != nil; p = p.next { // one answer is for all that are here
+			p.checking = !p.at.exists && p.check == 0
+		}
 		m.do(Action{What: Newest})
 	}
 	return true
@@ -93,14 +93,15 @@ func (m *Machine) Newest(epoch uint32) {
 	if m.cur == nil {
 		return
 	}
-	m.each(func(o *Op) {
-		if o.at.exists {
-			return
-		}
+	for o := m.ops.first; o != nil; o = o.next {
 		if o.checking {
 			o.checking, o.check = false, epoch
 		}
-		m.missing(o) // one that came while the question was under way asks again
+	}
+	m.each(func(o *Op) {
+		if !o.at.exists {
+			m.missing(o) // one that came while the question was under way asks again
+		}
 	})
 	if epoch > m.cur.Epoch() {
 		m.do(Action{What: Ask, Epoch: m.cur.Epoch() + 1})

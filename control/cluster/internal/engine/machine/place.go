@@ -46,8 +46,8 @@ type target struct {
 	osd     int32 // that gets it; negative: none
 	replica bool
 	groups  uint32
-	forced  uint32 // the newest epoch that has everything sent again
-	full    bool   // the cluster, or the pool where it goes
+	forced  uint32  // the newest epoch that has everything sent again
+	full    [2]bool // the cluster, and the pool where it goes
 	// Of watches and of reads from replicas, for which each new interval counts.
 	peering osdmap.Peering
 	flags   uint32
@@ -80,7 +80,7 @@ func locate(cur Map, o *Op) target {
 	tier(base.WriteTier, write)
 	t.Place = cur.Place(t.object, o.Pick)
 	t.groups, t.peering, t.flags = pool.PGNum, pool.Peering, cur.Flags()&intervalFlags
-	t.full = cur.Flags()&osdmap.Full != 0 || pool.Flags&osdmap.PoolFull != 0
+	t.full = [2]bool{cur.Flags()&osdmap.Full != 0, pool.Flags&osdmap.PoolFull != 0}
 	t.pool |= pool.Flags & osdmap.PoolEIO
 	t.osd = t.Primary
 	if o.flags&osdop.AnyReplica != 0 && !write && pool.Replicated() && t.Replica >= 0 {

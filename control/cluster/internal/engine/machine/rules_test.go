@@ -3,9 +3,12 @@ package machine
 import (
 	"cmp"
 	"errors"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdop"
@@ -106,11 +109,11 @@ func write(pool int64) *Op {
 
 func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *testing.T) {
 	r := newRig(t)
-	o, late := write(7), write(7)
+	o, late, last := write(7), write(7), write(7)
 	if a := r.submit(o); find(a, Newest) == nil || len(a) != 1 {
 		t.Fatalf("%+v, want a question", a)
 	}
-	if a := r.submit(late); len(a) != 0 {
+	if a := append(r.submit(late), r.submit(last)...); len(a) != 0 {
 		t.Errorf("%+v, want one question at a time", a)
 	}
 	r.of(Nobody).Newest(r.f.epoch)
@@ -120,10 +123,10 @@ func TestAPoolThatNoMapHasIsAskedForAndAPoolThatIsDeletedEndsItsOperations(t *te
 		t.Errorf("%+v: an answer ended a question that was asked later; it waits for %q", all, late.wait)
 	}
 	r.of(Nobody).Newest(r.f.epoch + 1)
-	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active {
-		t.Errorf("%+v, want maps", a)
+	if a := r.take(); len(a) != 1 || a[0].What != Ask || a[0].Epoch != r.f.epoch+1 || !late.Active || last.check != late.check {
+		t.Errorf("%+v, want maps, and one answer for all that came before the question", a)
 	}
-	r.up()
+	r.of(Nobody).Cancel(last)
 	a := r.next(func(f *fakeMap) {
 		f.pools[7] = f.pools[pool1]
 		for seed := range uint32(4) {
@@ -262,7 +265,7 @@ func TestACacheTierGetsTheOperationsOfItsPool(t *testing.T) {
 	} {
 		o := write(pool1)
 		o.Flags = flags
-		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full != (pool == 3) || o.Object.Pool != pool1 {
+		if Aim(r.cur, o); o.at.object.Pool != pool || o.at.PG.Pool != pool || o.at.full[1] != (pool == 3) || o.Object.Pool != pool1 {
 			t.Errorf("flags %#x: %+v", flags, o.at)
 		}
 		if a := find(r.submit(o), Finish); (a != nil) != (pool == 2) || o.wait == WaitPoolFull {
@@ -459,6 +462,9 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 		change := func(flags uint32, pool uint64) []Action {
 			return r.next(func(f *fakeMap) { p := f.pools[pool1]; p.Flags = pool; f.pools[pool1], f.flags = p, flags })
 		}
+		if c.flags&osdmap.Full != 0 { // where both are, the pool is full before
+			change(0, c.pool)
+		}
 		before, o := &Op{Object: first.Object, Flags: c.op}, first // which is used again
 		o.Flags = c.op
 		r.submit(before)
@@ -548,4 +554,31 @@ func TestAnOperationThatIsUsedAgainHasNothingOfItsLastUse(t *testing.T) {
 	if w, _, osd := o.Status(); w != WaitNothing || osd != Nobody || !r.of(1).Moves() {
 		t.Errorf("it waits for %q on osd.%d", w, osd)
 	}
+}
+
+// Operations that are over are not kept by their machine, nor is the memory that many of them took.
+func TestNothingStaysOfABurstOfOperations(t *testing.T) {
+	r, kept := newRig(t), make([]weak.Pointer[Op], 1<<14)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range kept {
+		o := write(pool1)
+		o.Object.Name = strconv.Itoa(i)
+		r.submit(o)
+		kept[i] = weak.Make(o)
+	}
+	r.up()
+	for i := range kept {
+		r.reply(kept[i].Value(), osdop.Reply{})
+	}
+	r.take()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	for i, o := range kept {
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); o.Value() != nil || grown > 1<<20 {
+			t.Fatalf("operation %d is kept: %v; %d bytes", i, o.Value() != nil, grown)
+		}
+	}
+	runtime.KeepAlive(r)
 }
