@@ -395,14 +395,11 @@ type Tracker interface {
 }
 
 // Withdraw drops a message that a Tracker has seen Taken and not yet Left: it
-// releases the queue's reference, and the Tracker hears Left. It says whether the
-// message was still in the queue. On the core.
-func (h *Handler) Withdraw(m *Message) bool {
-	if !h.queue.remove(m) {
-		return false
+// releases the queue's reference, and the Tracker hears Left. On the core.
+func (h *Handler) Withdraw(m *Message) {
+	if h.queue.remove(m) {
+		h.releaseMessage(m, OutcomeDropped)
 	}
-	h.releaseMessage(m, OutcomeDropped)
-	return true
 }
 
 // Post has t run soon on the core that owns the handler by then (loop.Owner). Any goroutine.
