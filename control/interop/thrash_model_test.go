@@ -252,6 +252,7 @@ func (w *worker) read(m *model) (got state) {
 		return state{}
 	} else if err != nil {
 		w.lost(m, "read: %v", err)
+		return m.state // of which nothing more is said
 	}
 	got = state{true, content.Value, xattrs.Value, map[string][]byte{}}
 	for _, p := range omap.Value.Pairs {
