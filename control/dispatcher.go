@@ -246,6 +246,7 @@ type dispatchQueue struct {
 	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
 	last    bool            // the waiting messages are the last ones; guarded by mu
+	sealed  bool            // a local connection has come to rest (rests); guarded by mu
 }
 
 type queuedMessage struct {
@@ -355,11 +356,16 @@ func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	return q.last
 }
 
-// isIdle reports whether all pushed messages have been dispatched.
-func (q *dispatchQueue) isIdle() bool {
+// rests reports whether all pushed messages have been dispatched, and no reply is due. A local
+// connection takes no message from then on; one that was over before does not rest.
+func (q *dispatchQueue) rests(c *Conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.running
+	if q.running || c.due.Load() > 0 {
+		return false
+	}
+	q.sealed = q.sealed || c.local && !c.over.Swap(true)
+	return q.sealed || !c.local
 }
 
 // drained returns a channel that closes when all pushed messages have been dispatched.
