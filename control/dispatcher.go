@@ -91,7 +91,12 @@ func (u user) Idle() <-chan struct{} {
 	return u.c.queue.drained()
 }
 
-func (u user) Due() int { return int(max(0, u.c.due.Load())) }
+func (u user) Due() int {
+	if u.c.over.Load() {
+		return 0 // nobody can give them any more
+	}
+	return int(max(0, u.c.due.Load()))
+}
 
 func (u user) Closed() {
 	u.c.over.Store(true)
