@@ -198,6 +198,7 @@ func TestDrainOfLoopbackEndsLikeThatOfAPeer(t *testing.T) {
 		return true
 	}}))
 	over, end := context.WithCancel(ctx)
+	defer end()
 	for _, way := range []string{"given", "not given"} {
 		c, err := us.Loopback()
 		must(t, err)
