@@ -250,8 +250,7 @@ type dispatchQueue struct {
 	running bool            // guarded by mu
 	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
-	last    bool            // the waiting messages are the last ones; guarded by mu
-	sealed  bool            // a local connection has come to rest (rests); guarded by mu
+	last    bool            // the waiting messages are the last ones, or a local connection rests; guarded by mu
 }
 
 type queuedMessage struct {
@@ -369,8 +368,8 @@ func (q *dispatchQueue) rests(c *Conn) bool {
 	if q.running || c.due.Load() > 0 {
 		return false
 	}
-	q.sealed = q.sealed || c.local && !c.over.Swap(true)
-	return q.sealed || !c.local
+	q.last = q.last || c.local && !c.over.Swap(true)
+	return q.last || !c.local
 }
 
 // drained returns a channel that closes when all pushed messages have been dispatched.

@@ -69,7 +69,7 @@ func (c *Conn) undrained(ctx context.Context) error {
 
 // awaitCalls waits until no call is under way.
 func (c *Conn) awaitCalls(ctx context.Context) error {
-	for c.calls.n.Load() > 0 {
+	for {
 		room := c.calls.room()
 		if c.calls.n.Load() == 0 {
 			return nil
@@ -78,7 +78,6 @@ func (c *Conn) awaitCalls(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // await waits for a channel, unless the connection or ctx ends.
