@@ -117,12 +117,13 @@ func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	})
 }
 
-// each calls f, which calls the embedder's code, for each dispatcher until the connection is marked down.
+// each calls f, which calls the embedder's code, for each dispatcher until the connection is marked down. The connection
+// to ourselves has no events.
 func (u user) each(f func(d *Dispatcher)) {
 	u.c.m.s.Check().EnterCore()
 	defer u.c.m.s.Check().LeaveCore()
 	for _, d := range u.c.m.chain.list {
-		if !u.c.s.MarkedDown() {
+		if !u.c.local && !u.c.s.MarkedDown() {
 			f(d)
 		}
 	}
