@@ -108,9 +108,10 @@ func (m *Machine) flush() {
 	if m.busy {
 		return
 	}
-	if len(m.held) > 0 { // cleared it would keep its memory
+	if len(m.held) > mostSpare { // cleared it would keep its memory
 		m.held = map[osdop.Object]bool{}
 	}
+	clear(m.held)
 	for o := m.ops.first; o != nil; o = o.next {
 		if !o.sent {
 			m.try(o)
