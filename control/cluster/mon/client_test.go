@@ -42,6 +42,10 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	if !errors.As(err, &refused) || !errors.Is(err, syscall.EINVAL) || refused.Status != errNotKnown.Error() {
 		t.Errorf("%v", err)
 	}
+	_, err = j.mon.Command(ctx, map[string]any{"prefix": "osd out", "ids": t.Deadline})
+	if err == nil || !strings.Contains(err.Error(), `command "osd out": `) {
+		t.Errorf("%v", err)
+	}
 	data := bytes.Repeat([]byte("data"), 1<<18)
 	out, err = j.mon.CommandWith(ctx, map[string]any{"prefix": "echo", "ids": []int{1, 2}}, data)
 	if err != nil || !bytes.Equal(out.Data, data) || out.Status != "[1 2]" {
