@@ -38,7 +38,7 @@ func (m *Machine) paused(o *Op) Wait {
 		return WaitReads
 	case o.flags&osdop.FlagWrite == 0:
 		return WaitNothing
-	case flags&osdmap.PauseWrites != 0:
+	case flags&osdmap.PauseWrites != 0 && (o.purpose != pinging || flags&osdmap.PauseReads != 0):
 		return WaitWrites
 	case o.mayExceed():
 		return WaitNothing
@@ -90,7 +90,7 @@ func (m *Machine) try(o *Op) {
 	if m.busy {
 		return
 	}
-	if len(m.held) > 0 {
+	if len(m.held) > 0 && o.purpose != pinging { // the OSD has the watch, so that a ping has no order
 		if full, ok := m.held[o.Object]; ok && !(full && o.passes()) {
 			o.wait = WaitBehind
 			return
