@@ -308,8 +308,13 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	if j.mon.Conn() != session {
 		t.Error("the session was lost with the auth ticket")
 	}
-	// What is expired cannot be renewed: a new login brings all.
 	c.clock.pass(100 * ttl)
+	eventually(t, "a renewal of all that has expired", fresh)
+	if j.mon.Conn() != session {
+		t.Error("the session was lost with the expired auth ticket")
+	}
+	// What the monitors have forgotten cannot be renewed: a new login brings all.
+	c.clock.pass(1000 * ttl)
 	eventually(t, "a new login", fresh)
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
 	eventually(t, "the end of the first", func() bool { return session.State() == control.StateClosing })
