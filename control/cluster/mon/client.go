@@ -385,7 +385,7 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 }
 
 func (c *Client) newMonMap(front []byte) error {
-	m, err := decodeMonMapMessage(front)
+	m, err := decodeMonMap(wire.NewReader(front).Blob())
 	if err != nil {
 		return err
 	}
