@@ -96,11 +96,13 @@ func (m *Machine) try(o *Op) {
 			return
 		}
 	}
-	if o.wait = m.why(o); o.wait == WaitNothing {
-		m.send(o)
+	if o.wait = m.why(o); o.wait != WaitNothing {
+		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 		return
 	}
-	m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
+	o.Attempt++
+	o.sent, o.wait = true, WaitReply
+	m.do(Action{What: Send, Op: o, Session: o.Session})
 }
 
 // flush sends all operations that nothing holds any more, in their order.
@@ -117,12 +119,6 @@ func (m *Machine) flush() {
 			m.try(o)
 		}
 	}
-}
-
-func (m *Machine) send(o *Op) {
-	o.Attempt++
-	o.sent, o.wait = true, WaitReply
-	m.do(Action{What: Send, Op: o, Session: o.Session})
 }
 
 // Status says what an operation waits for, also in words, and on which OSD; -1: none.
