@@ -150,6 +150,26 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 	}
 }
 
+// Matrix: RL-07
+func TestSendersAtOnceTakeNoMoreThanTheShareOfTheirConnection(t *testing.T) {
+	total := NewSendBudget(1000, 60)
+	q, running := queueGauge{total: total}, sync.WaitGroup{}
+	(&queueGauge{total: total}).reserve(1000)
+	for range 2 {
+		running.Go(func() {
+			for range 50000 {
+				if q.reserve(60) {
+					if used := q.bytes.used.Load(); used > 60 {
+						t.Errorf("%d bytes are held", used)
+					}
+					q.release(60)
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
 func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {
 	c := newBed(t, nil).handler(HandlerConfig{QueueMessages: 2, QueueBytes: 1000})
 	first := sized(10)
