@@ -2,8 +2,10 @@ package dataplane
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +100,34 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 	running.Wait()
 	if q.messages.used.Load() != 0 || q.bytes.used.Load() != 0 {
 		t.Error("something stays charged")
+	}
+}
+
+// The other connection is its only hope, and gives its memory back once.
+func TestNoReleaseIsMissedByASenderThatTheBudgetOfAllRefuses(t *testing.T) {
+	total := NewSendBudget(1, 0)
+	q, other := queueGauge{total: total}, queueGauge{total: total}
+	var asks atomic.Int64
+	for round := range int64(5000) {
+		other.reserve(1)
+		go func() {
+			for asks.Load() == round {
+				runtime.Gosched()
+			}
+			other.release(1)
+		}()
+		runtime.Gosched()
+		room := q.room()
+		asks.Store(round + 1)
+		if !q.reserve(1) {
+			select {
+			case <-room:
+			case <-time.After(patience):
+				t.Fatalf("stuck in round %d", round)
+			}
+			q.reserve(1)
+		}
+		q.release(1)
 	}
 }
 
