@@ -47,6 +47,9 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	if err != nil || !bytes.Equal(out.Data, data) || out.Status != "[1 2]" {
 		t.Errorf("%q and %d bytes came back, %d went along: %v", out.Status, len(out.Data), len(data), err)
 	}
+	if _, err := j.mon.Command(ctx, map[string]any{"prefix": "echo", "ids": t.Name}); err == nil || !strings.Contains(err.Error(), `command "echo": json`) {
+		t.Errorf("an argument that has no JSON: %v", err)
+	}
 	i := j.mon.Conn().Info()
 	if i.Auth != auth.Cephx || i.Mode != auth.Secure {
 		t.Errorf("negotiated %v, %v", i.Auth, i.Mode)
