@@ -13,10 +13,10 @@ import (
 // Drain ends the connection in good order. It waits for calls under way and for messages that
 // wait for Dispatcher.Queued, then until all sent messages are written, and acknowledged on a
 // lossless session. Then it ends the stream, and waits until the peer has hung up. Send works
-// until the queue is empty and no reply is due (Later), and then fails with ErrClosed; calls
-// fail from the beginning. After the last call messages of the peer are neither dispatched nor
-// acknowledged: a lossless peer keeps them, sees Dispatcher.Fault, and learns from a reset that
-// this session is gone.
+// until the queue is empty and no reply is due (Later; the connection to ourselves waits for
+// those to calls alone), and then fails with ErrClosed; calls fail from the beginning. After the
+// last call messages of the peer are neither dispatched nor acknowledged: a lossless peer keeps
+// them, sees Dispatcher.Fault, and learns from a reset that this session is gone.
 //
 // There is no reset event. The error is ErrUndelivered, the cause of ctx with the number of due
 // replies, ErrClosed after an earlier end, or ErrHandedOver if a successor has the messages. In
