@@ -481,16 +481,16 @@ func (r *Request) deliver(reply *Message, err error) {
 func (r *Request) startLocal() error {
 	c := r.conn
 	k := &c.calls
-	k.lock.Lock()
+	k.lock.Lock() // also while it is sent, so that nobody else ends it meanwhile
+	defer k.lock.Unlock()
 	k.name(r, &c.m.lastTID)
 	if r.taken = k.table.add(r); !r.taken {
-		k.lock.Unlock()
 		return ErrTIDInUse
 	}
-	k.lock.Unlock()
 	err := c.sendLocal(r.Message)
-	if err != nil && !k.takeLocal(r) {
-		return nil // Done has the error already
+	if err != nil {
+		k.table.remove(r)
+		r.taken = false
 	}
 	return err
 }

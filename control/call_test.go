@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control"
@@ -234,6 +235,34 @@ func TestCallsToOurselves(t *testing.T) {
 	must(t, c.Start(r))
 	c.MarkDown()
 	wantError(t, "marked down", <-result, control.ErrSessionLost)
+}
+
+// A request that ends with the connection while Start finds it over frees its message.
+func TestACallToOurselvesThatEndsWithStartLeavesNothing(t *testing.T) {
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4)
+	var made, freed atomic.Int64
+	for range 500 {
+		c, err := us.Loopback()
+		must(t, err)
+		c.MarkDown()
+		for over := false; !over; {
+			select {
+			case <-c.Closed():
+				over = true
+			default:
+			}
+			m := control.NewMessage(typeSilent, nil, nil)
+			m.Free = func(*control.Message) { freed.Add(1) }
+			made.Add(1)
+			if c.Start(&control.Request{Message: m, Done: func(*control.Request, *control.Message, error) {}}) != nil {
+				m.Release()
+			}
+		}
+	}
+	must(t, us.Shutdown(deadline(t)))
+	if made.Load() != freed.Load() {
+		t.Errorf("%d of %d messages are left", made.Load()-freed.Load(), made.Load())
+	}
 }
 
 // start starts a request of typeLater, and returns its outcome.

@@ -356,9 +356,7 @@ func (c Config) withDefaults() Config {
 	if d.FailureRate == 0 || d.FailureBurst == 0 {
 		d.FailureRate, d.FailureBurst = 0, 0 // unlimited
 	}
-	if c.Receiving.Limits == (frame.Limits{}) {
-		c.Receiving.Limits = frame.DefaultLimits()
-	}
+	r.Limits = cmp.Or(r.Limits, frame.DefaultLimits())
 	if c.Default == nil {
 		p := StatelessServer()
 		if c.Name.Type == wire.Client {
@@ -366,9 +364,7 @@ func (c Config) withDefaults() Config {
 		}
 		c.Default = &p
 	}
-	if c.Steer == "" {
-		c.Steer = SteerAuto
-	}
+	c.Steer = cmp.Or(c.Steer, SteerAuto)
 	if c.Name.Type == wire.Client && c.Number == 0 {
 		c.Number = -1
 	}
@@ -379,18 +375,10 @@ func (c Config) withDefaults() Config {
 	if c.Auth.Server == nil {
 		c.Auth.Server = none.NewServer(none.ServerConfig{Monitor: c.Name.Type == wire.Mon})
 	}
-	if c.Clock == nil {
-		c.Clock = sessions.MachineClock{}
-	}
-	if c.Rand == nil {
-		c.Rand = crand.Reader
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Plane.Logger == nil {
-		c.Plane.Logger = c.Logger
-	}
+	c.Clock = cmp.Or[Clock](c.Clock, sessions.MachineClock{})
+	c.Rand = cmp.Or(c.Rand, crand.Reader)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Plane.Logger = cmp.Or(c.Plane.Logger, c.Logger)
 	return c
 }
 
@@ -443,15 +431,9 @@ func (c *Config) door() door.Config {
 
 // random is a random number other than 0.
 func random(from io.Reader) uint64 {
-	for {
-		var b [8]byte
-		if _, err := io.ReadFull(from, b[:]); err != nil {
-			return 1 // the system's source never fails
-		}
-		if v := binary.LittleEndian.Uint64(b[:]); v != 0 {
-			return v
-		}
-	}
+	var b [8]byte
+	_, _ = io.ReadFull(from, b[:]) // the system's source never fails
+	return max(1, binary.LittleEndian.Uint64(b[:]))
 }
 
 // forPlane turns a bound after withDefaults, where 0 means none, into a bound of the data

@@ -91,7 +91,12 @@ func (u user) Idle() <-chan struct{} {
 	return u.c.queue.drained()
 }
 
-func (u user) Due() int { return int(max(0, u.c.due.Load())) }
+func (u user) Due() int {
+	if u.c.over.Load() {
+		return 0 // nobody can give them any more
+	}
+	return int(max(0, u.c.due.Load()))
+}
 
 func (u user) Closed() {
 	u.c.over.Store(true)
@@ -112,12 +117,13 @@ func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
 	})
 }
 
-// each calls f, which calls the embedder's code, for each dispatcher until the connection is marked down.
+// each calls f, which calls the embedder's code, for each dispatcher until the connection is marked down. The connection
+// to ourselves has no events.
 func (u user) each(f func(d *Dispatcher)) {
 	u.c.m.s.Check().EnterCore()
 	defer u.c.m.s.Check().LeaveCore()
 	for _, d := range u.c.m.chain.list {
-		if !u.c.s.MarkedDown() {
+		if !u.c.local && !u.c.s.MarkedDown() {
 			f(d)
 		}
 	}
@@ -245,7 +251,7 @@ type dispatchQueue struct {
 	running bool            // guarded by mu
 	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
-	last    bool            // the waiting messages are the last ones; guarded by mu
+	last    bool            // the waiting messages are the last ones, or a local connection rests; guarded by mu
 }
 
 type queuedMessage struct {
@@ -355,11 +361,16 @@ func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 	return q.last
 }
 
-// isIdle reports whether all pushed messages have been dispatched.
-func (q *dispatchQueue) isIdle() bool {
+// rests reports whether all pushed messages have been dispatched, and no reply is due. A local
+// connection takes no message from then on; one that was over before does not rest.
+func (q *dispatchQueue) rests(c *Conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.running
+	if q.running || c.due.Load() > 0 {
+		return false
+	}
+	q.last = q.last || c.local && !c.over.Swap(true)
+	return q.last || !c.local
 }
 
 // drained returns a channel that closes when all pushed messages have been dispatched.

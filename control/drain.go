@@ -39,15 +39,14 @@ func (c *Conn) drain(ctx context.Context) error {
 	if err := c.awaitCalls(ctx); err != nil {
 		return err
 	}
-	if c.local {
-		c.queue.finish(c) // Send fails once it is empty
-		return c.await(ctx, c.queue.drained())
-	}
 	result := make(chan error, 1)
 	c.s.Handler().Drain(dataplane.DrainOptions{
-		Idle:     func() bool { return c.queue.isIdle() && c.due.Load() <= 0 },
+		Idle:     func() bool { return c.queue.rests(c) },
 		Hopeless: func() bool { return c.s.Policy().Server && c.m.unbound.Load() },
 		Done: func(err error) {
+			if err == nil && c.local && !c.queue.rests(c) { // it was over before
+				err = ErrUndelivered
+			}
 			c.MarkDown() // ahead of the fault of the socket
 			result <- c.sendError(err)
 		},
@@ -70,7 +69,7 @@ func (c *Conn) undrained(ctx context.Context) error {
 
 // awaitCalls waits until no call is under way.
 func (c *Conn) awaitCalls(ctx context.Context) error {
-	for c.calls.n.Load() > 0 {
+	for {
 		room := c.calls.room()
 		if c.calls.n.Load() == 0 {
 			return nil
@@ -79,7 +78,6 @@ func (c *Conn) awaitCalls(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // await waits for a channel, unless the connection or ctx ends.

@@ -183,6 +183,51 @@ func TestDrainOfLoopbackDispatchesWhatSendTakes(t *testing.T) {
 	}
 }
 
+// It waits for replies that are due, and tells that MarkDown drops messages.
+func TestDrainOfLoopbackEndsLikeThatOfAPeer(t *testing.T) {
+	ctx := deadline(t)
+	pending, turn := make(chan control.PendingReply, 1), make(chan struct{})
+	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		switch m.Type {
+		case typeLater:
+			pending <- c.Later(m)
+		case 77:
+			<-turn
+			c.MarkDown()
+		}
+		return true
+	}}))
+	over, end := context.WithCancel(ctx)
+	defer end()
+	for _, way := range []string{"given", "not given"} {
+		c, err := us.Loopback()
+		must(t, err)
+		must(t, c.Send(control.NewMessage(typeLater, nil, nil)))
+		p := arrives(t, "the request", pending)
+		drained := async(func() error { return c.Drain(over) })
+		awaitDrain(t, ctx, c)
+		if way == "given" {
+			must(t, p.Send(control.NewMessage(1, nil, nil)))
+			must(t, <-drained)
+			continue
+		}
+		end()
+		if err := <-drained; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "1 replies due") {
+			t.Errorf("the drain: %v", err)
+		}
+	}
+	for range 100 {
+		c, err := us.Loopback()
+		must(t, err)
+		must(t, c.Send(control.NewMessage(77, nil, nil)))
+		send(t, c, 2)
+		drained := async(func() error { return c.Drain(ctx) })
+		awaitDrain(t, ctx, c)
+		turn <- struct{}{}
+		wantError(t, "the drain of dropped messages", <-drained, control.ErrUndelivered)
+	}
+}
+
 // A handler that answers later has the time that its caller has: Drain waits for it, and
 // names the replies for which it has waited in vain.
 func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {

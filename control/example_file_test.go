@@ -81,9 +81,9 @@ func (r *blockRequest) done(c *loop.Core, op *loop.FileOp) {
 		answer.Type, answer.Front = blockFailed, []byte(op.Err.Error())
 	}
 	if err := r.due.Send(answer); err != nil {
-		answer.Release() // the connection is gone
+		answer.Release() // the connection is gone, or its client does not read
 		if errors.Is(err, control.ErrQueueFull) {
-			_ = r.due.Send(nil) // a client that does not read gets no answer
+			_ = r.due.Send(nil) // else the answer is still due
 		}
 	}
 	if r.block != nil {

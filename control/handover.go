@@ -15,8 +15,8 @@ import (
 // No connect is refused: the listening sockets are passed. A session passes with its cookies,
 // numbers and queues: its peer sees one reconnect, and no message is lost or doubled. Messages
 // that wait for Dispatcher.Queued are dispatched first, and replies that are due (Conn.Later)
-// have 2 s, so that they pass, too. Meanwhile, and afterwards, Send fails with ErrHandedOver;
-// SendContext waits for the outcome.
+// have 2 s, so that they pass, too: until then Send works. From there on it fails with
+// ErrHandedOver, and SendContext waits for the outcome.
 // Message.Context and SetUserData do not pass; Message.Free runs here, with
 // dataplane.OutcomeHandedOver.
 //

@@ -25,6 +25,17 @@ import (
 
 var must = drivertest.Must
 
+// A hand-over does not wait for the replies of a connection that was closed meanwhile.
+func TestAConnectionThatIsOverOwesNoReply(t *testing.T) {
+	u := user{&Conn{}}
+	u.c.due.Store(1)
+	before := u.Due()
+	u.Cease()
+	if before != 1 || u.Due() != 0 {
+		t.Errorf("%d replies are due, and %d behind the end", before, u.Due())
+	}
+}
+
 func TestCallTableFindsLikeAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))

@@ -14,7 +14,7 @@ func (c *Conn) Reply(request, reply *Message) error {
 }
 
 // Later returns a PendingReply, which answers request after its release, at any time. Drain
-// and HandOver wait for it. Call it while request is dispatched.
+// waits for it, and HandOver for 2 s. Call it while request is dispatched.
 func (c *Conn) Later(request *Message) PendingReply {
 	c.due.Add(1)
 	return PendingReply{conn: c, tid: request.TID, session: c.queue.session.Load(), context: request.Context}

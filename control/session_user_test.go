@@ -106,7 +106,12 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 			if bound {
 				name, policy = "osd.4", "LP"
 			}
-			us := nodeOf(t, v, name, policy, 4, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 })
+			event := func(c *control.Conn, _ int) {
+				if c.Core() == nil {
+					t.Errorf("%s: it has an event", name)
+				}
+			}
+			us := nodeOf(t, v, name, policy, 4, func(c *nodetest.NodeConfig) { c.Plane.Cores = 2 }, withChain(&control.Dispatcher{Move: event, Moved: event}))
 			c, err := us.Loopback()
 			must(t, err)
 			if err := c.WaitReady(ctx); err != nil || c.Core() != nil || c.Info().PeerType != us.Name().Type {
@@ -145,6 +150,10 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				if same, err := us.Connect(us.Addr, wire.OSD); err != nil || same != c || us.Lookup(us.Addr) != c {
 					t.Errorf("by address: %v, %v", same, err)
 				}
+			}
+			for core := range 2 {
+				must(t, us.RemoveCore(ctx, core))
+				must(t, onlyError(us.AddCore(ctx)))
 			}
 			c.MarkDown()
 			<-c.Closed()

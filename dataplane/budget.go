@@ -194,24 +194,27 @@ func (q *queueGauge) put(m *Message) { q.release(m.queuedBytes) }
 // reserve charges a message of n bytes. The budget of all comes first: what it refuses is not charged
 // here, not even for a moment, where it would refuse a smaller message that no release then wakes.
 // What this queue refuses does not ask it: to give that back would wake senders for nothing, without end.
+// If another sender was faster, the budget is asked again, as the share may be used up.
 func (q *queueGauge) reserve(n int64) bool {
-	if !q.messages.fits(q.messages.used.Load(), 1) || !q.bytes.fits(q.bytes.used.Load(), n) {
-		return false
-	}
-	if q.total != nil && !q.total.acquire(n, q.bytes.used.Load()+n) {
-		q.total.enlist(q)
-		if !q.total.acquire(n, q.bytes.used.Load()+n) { // nothing came back meanwhile
+	for {
+		held := q.bytes.used.Load()
+		if !q.messages.fits(q.messages.used.Load(), 1) || !q.bytes.fits(held, n) {
 			return false
 		}
-	}
-	if q.messages.take(1) {
-		if q.bytes.take(n) {
-			return true
+		if q.total != nil && !q.total.acquire(n, held+n) {
+			q.total.enlist(q)
+			if !q.total.acquire(n, held+n) { // nothing came back meanwhile
+				return false
+			}
 		}
-		q.messages.used.Add(-1)
+		if q.messages.take(1) {
+			if q.bytes.used.CompareAndSwap(held, held+n) {
+				return true
+			}
+			q.release(0) // who found the number taken is woken
+		}
+		q.total.release(n)
 	}
-	q.total.release(n)
-	return false
 }
 
 // add charges a message of n bytes beyond all bounds.

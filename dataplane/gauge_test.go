@@ -2,8 +2,10 @@ package dataplane
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +103,34 @@ func TestRoomIsNotLostBetweenAskingAndWaiting(t *testing.T) {
 	}
 }
 
+// The other connection is its only hope, and gives its memory back once.
+func TestNoReleaseIsMissedByASenderThatTheBudgetOfAllRefuses(t *testing.T) {
+	total := NewSendBudget(1, 0)
+	q, other := queueGauge{total: total}, queueGauge{total: total}
+	var asks atomic.Int64
+	for round := range int64(5000) {
+		other.reserve(1)
+		go func() {
+			for asks.Load() == round {
+				runtime.Gosched()
+			}
+			other.release(1)
+		}()
+		runtime.Gosched()
+		room := q.room()
+		asks.Store(round + 1)
+		if !q.reserve(1) {
+			select {
+			case <-room:
+			case <-time.After(patience):
+				t.Fatalf("stuck in round %d", round)
+			}
+			q.reserve(1)
+		}
+		q.release(1)
+	}
+}
+
 func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 	// What fits beside the held bytes must always pass, also while others ask for more than there is.
 	total := NewSendBudget(1000, 60)
@@ -148,6 +178,26 @@ func TestARefusalLeavesNoTraceThatRefusesOthers(t *testing.T) {
 		close(stop)
 		running.Wait()
 	}
+}
+
+// Matrix: RL-07
+func TestSendersAtOnceTakeNoMoreThanTheShareOfTheirConnection(t *testing.T) {
+	total := NewSendBudget(1000, 60)
+	q, running := queueGauge{total: total}, sync.WaitGroup{}
+	(&queueGauge{total: total}).reserve(1000)
+	for range 2 {
+		running.Go(func() {
+			for range 50000 {
+				if q.reserve(60) {
+					if used := q.bytes.used.Load(); used > 60 {
+						t.Errorf("%d bytes are held", used)
+					}
+					q.release(60)
+				}
+			}
+		})
+	}
+	running.Wait()
 }
 
 func TestSendRefusesWithoutRoomAndRoomSaysWhenToTryAgain(t *testing.T) {

@@ -395,15 +395,15 @@ func socketCalls(opt SocketOptions) uint64 {
 }
 
 // LocalAddr implements Driver.
-func (e *engine) LocalAddr(s Socket) netip.AddrPort { return e.address(s, LocalAddr) }
-func (e *engine) PeerAddr(s Socket) netip.AddrPort  { return e.address(s, peerAddr) }
+func (e *engine) LocalAddr(s Socket) netip.AddrPort { return e.address(s, unix.SYS_GETSOCKNAME) }
+func (e *engine) PeerAddr(s Socket) netip.AddrPort  { return e.address(s, unix.SYS_GETPEERNAME) }
 
-func (e *engine) address(s Socket, ask func(int) netip.AddrPort) netip.AddrPort {
+func (e *engine) address(s Socket, call uintptr) netip.AddrPort {
 	if !e.isOpen(s) {
 		return netip.AddrPort{}
 	}
 	e.stats.Syscalls++
-	return ask(s.FD())
+	return nameOf(call, s.FD())
 }
 
 // Acknowledged implements Driver.

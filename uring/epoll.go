@@ -256,7 +256,7 @@ func (d *epollDriver) acceptSome(op Op) bool {
 	}
 	for range acceptBudget {
 		d.stats.Syscalls++
-		fd, errno := rawAccept(o.sock.FD())
+		fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(o.sock.FD()), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
 			d.out = append(d.out, Completion{User: o.user, Op: op, Kind: KindAccept, Res: int32(fd), Flags: More})

@@ -3,6 +3,7 @@ package uring
 import (
 	"fmt"
 	"net/netip"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +45,8 @@ func (d *epollDriver) Connect(local, to netip.AddrPort, opt SocketOptions, user 
 		return Socket{}, 0, err
 	}
 	d.stats.Syscalls++
-	connectErrno := rawConnect(fd, sa[:size]) // before it is watched, as it would be said to have hung up
+	// Before it is watched, as it would be said to have hung up. EINTR cannot happen: the socket does not block.
+	_, _, connectErrno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&sa)), uintptr(size))
 	s, err := d.own(fd, asSocket)
 	if err != nil {
 		return Socket{}, 0, err
@@ -151,7 +153,8 @@ func (d *epollDriver) named(fd int) Socket {
 func (d *epollDriver) register(ctl int, s Socket) unix.Errno {
 	d.stats.Syscalls++
 	ev := unix.EpollEvent{Events: epollMask, Fd: int32(s.FD()), Pad: s.fixed}
-	return rawEpollCtl(d.epfd, ctl, s.FD(), &ev)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(d.epfd), uintptr(ctl), uintptr(s.FD()), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	return errno
 }
 
 // connectResult is called at the first EPOLLOUT, EPOLLHUP or EPOLLERR.

@@ -103,25 +103,6 @@ func timeoutMillis(timeout time.Duration) uintptr {
 	return uintptr(min(ms, 1<<31-1))
 }
 
-func rawEpollCtl(epfd, op, fd int, ev *unix.EpollEvent) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
-	return errno
-}
-
-func rawAccept(fd int) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(n), 0
-}
-
-// rawConnect begins to connect. EINTR cannot happen: the socket does not block.
-func rawConnect(fd int, sockaddr []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(sockaddr))), uintptr(len(sockaddr)))
-	return errno
-}
-
 // rawEventWrite adds one to an eventfd. It fails only when the counter, which
 // nobody reads, is full, after 2^64-2 of them; even then the event was raised.
 func rawEventWrite(fd int) {

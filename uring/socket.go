@@ -226,11 +226,6 @@ func LocalAddr(fd int) netip.AddrPort {
 	return nameOf(unix.SYS_GETSOCKNAME, fd)
 }
 
-// peerAddr is the address of the other end, in the same way.
-func peerAddr(fd int) netip.AddrPort {
-	return nameOf(unix.SYS_GETPEERNAME, fd)
-}
-
 // nameOf asks the kernel for one of the addresses of an IP socket. Those of the unix
 // package take four pieces of memory for it.
 func nameOf(call uintptr, fd int) netip.AddrPort {

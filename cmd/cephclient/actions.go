@@ -180,13 +180,8 @@ var snaps = actions[rados.Pool]{
 
 // watch prints notifications until ctx ends, or the watch is lost.
 func watch(ctx context.Context, e env, o rados.Object, _ []string) error {
-	over := make(chan error, 1)
-	end := func(err error) {
-		select {
-		case over <- err:
-		default: // it ends already
-		}
-	}
+	watching, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	told := func(n rados.Notification) []byte {
 		if err := cli.WriteJSON(e.stdout, map[string]any{"notifier": n.Notifier, "payload": string(n.Payload)}); err != nil {
 			end(err)
@@ -201,12 +196,10 @@ func watch(ctx context.Context, e env, o rados.Object, _ []string) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case err := <-over:
-		return err
-	case <-ctx.Done():
-		return e.within(context.WithoutCancel(ctx), w.Close)
+	if <-watching.Done(); ctx.Err() == nil {
+		return context.Cause(watching)
 	}
+	return e.within(context.WithoutCancel(ctx), w.Close)
 }
 
 // notify prints the answers. Each watcher has --timeout to answer.

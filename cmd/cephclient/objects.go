@@ -65,6 +65,8 @@ func (e env) copyFrom(ctx context.Context, name string, write func(ctx context.C
 		return size
 	})
 	defer done.close()
+	ctx, stop := context.WithCancel(ctx) // closes the file
+	defer stop()
 	input := cli.Input(ctx, name, e.stdin)
 	for at := int64(0); ; {
 		piece := make([]byte, pieces) // not used again: a write that fails may be on its way still

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,6 +113,26 @@ func TestAPutOfASilentPipeEndsWithItsContext(t *testing.T) {
 	in, out := io.Pipe()
 	defer out.Close()
 	if err := (env{stdin: in}).copyFrom(ctx, "-", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestAPutThatFailsClosesItsFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	clitest.Must(t, syscall.Mkfifo(pipe, 0o600))
+	written := make(chan error, 1)
+	go func() {
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		for err == nil {
+			_, err = f.Write(make([]byte, 1<<20))
+		}
+		written <- errors.Join(err, f.Close())
+	}()
+	full := func(context.Context, int64, []byte) error { return syscall.ENOSPC }
+	if err := (env{options: &options{}}).copyFrom(t.Context(), pipe, full); !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if err := <-written; !errors.Is(err, syscall.EPIPE) {
 		t.Error(err)
 	}
 }

@@ -250,6 +250,10 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 	cancel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	clitest.Must(t, syscall.Mkfifo(pipe, 0o600))
+	defer func() { // its reader goes on, and ends
+		f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+		clitest.Must(t, errors.Join(err, f.Close()))
+	}()
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		stdin  string // again and again

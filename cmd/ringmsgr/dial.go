@@ -15,6 +15,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
 	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control"
+	"github.com/ringmsgr/ringmsgr/control/auth"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/uring"
@@ -67,23 +68,24 @@ type negotiated struct {
 	Mode        string     `json:"mode"`
 	Compression string     `json:"compression,omitempty"` // of a ping
 	Backend     string     `json:"backend"`
+	keyUnused   bool       // monitors take keys at v1 addresses in messages, which ping and send do not send
 }
 
-func negotiatedBy(m *control.Messenger, info control.Info) negotiated {
+func (o *sessionOptions) negotiatedBy(m *control.Messenger, info control.Info) negotiated {
 	return negotiated{
 		Peer:     peerReport{Type: info.PeerType, Addrs: info.PeerAddrs, GID: info.PeerNumber, Features: info.Features.String()},
 		Protocol: info.Protocol, Auth: info.Auth.String(), Mode: info.Mode.String(),
-		Backend: string(m.Driver().Backend),
+		Backend: string(m.Driver().Backend), keyUnused: o.auth == "cephx" && info.Auth == auth.None,
 	}
 }
 
 func (n *negotiated) rows(t *table) {
-	auth := n.Auth
-	if n.Protocol == control.Msgr1 && n.Peer.Type == wire.Mon {
-		auth += " (at v1 addresses a monitor takes keys by messages, which are not sent)"
+	method := n.Auth
+	if n.keyUnused {
+		method += " (no key was sent: monitors take keys at v1 addresses in messages, and this command sends none)"
 	}
 	t.row("peer", "%v %v, number %d, features %s", n.Peer.Type, n.Peer.Addrs, n.Peer.GID, n.Peer.Features)
-	t.row("session", "%s, auth %s, mode %s", n.Protocol, auth, n.Mode)
+	t.row("session", "%s, auth %s, mode %s", n.Protocol, method, n.Mode)
 }
 
 func readVia(text string) (netip.AddrPort, error) {

@@ -49,21 +49,19 @@ type doctor struct {
 	limits bool
 }
 
-// checkState is the outcome of one check.
-type checkState string
-
+// The outcomes of a check.
 const (
-	stateOK      checkState = "ok"
-	stateNote    checkState = "note"    // it works, and could be better
-	stateProblem checkState = "problem" // it cannot work
+	stateOK      = "ok"
+	stateNote    = "note"    // it works, and could be better
+	stateProblem = "problem" // it cannot work
 )
 
 // check is one thing that was looked at.
 type check struct {
-	Name   string     `json:"name"`
-	State  checkState `json:"state"`
-	Found  string     `json:"found"`
-	Remedy string     `json:"remedy,omitempty"`
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Found  string `json:"found"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // diagnosis is the JSON of doctor.

@@ -171,7 +171,7 @@ func (l *load) stalled() error {
 func (l *load) report(failed error) *sent {
 	info := l.conns[0].Info()
 	r := &sent{
-		negotiated: negotiatedBy(l.messengers[0], info), Policy: l.policy.Name, Lossy: info.Lossy,
+		negotiated: l.s.negotiatedBy(l.messengers[0], info), Policy: l.policy.Name, Lossy: info.Lossy,
 		Conns: l.s.conns, Depth: l.s.depth, Size: int(l.s.size), Seconds: round(l.elapsed.Seconds(), 6),
 	}
 	if l.s.duration == 0 {

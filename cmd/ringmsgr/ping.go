@@ -110,7 +110,7 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		failed.Stage = control.StageKeepalive
 		return nil, &failed
 	}
-	n := negotiatedBy(m, info)
+	n := p.negotiatedBy(m, info)
 	n.Compression = info.Compression
 	return &pong{negotiated: n, Handshake: cli.Microseconds(info.Handshake), Count: p.count, RTT: calls.Of("trip").Summary()}, nil
 }

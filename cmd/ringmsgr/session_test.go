@@ -160,8 +160,15 @@ func TestCephxInBothModes(t *testing.T) {
 		}
 	}
 	old := serve(t, "--listen", "v1:127.0.0.1:0", "--auth", "cephx", "--keyring", keyring)
-	if r := ringmsgr(t, "ping", "--auth", "cephx", "--keyring", keyring, strings.Fields(old.ready)[1]).want(t, cli.OK); !strings.Contains(r.stdout, "auth none (at v1") {
-		t.Errorf("ping says %s", r.stdout)
+	for flags, want := range map[string]string{
+		"--auth cephx --keyring " + keyring:              "auth none (no key was sent",
+		"--auth cephx --name mon.b --keyring " + keyring: "auth cephx,",
+		"--auth none": "auth none,",
+	} {
+		r := ringmsgr(t, append(strings.Fields("ping "+flags), strings.Fields(old.ready)[1])...).want(t, cli.OK)
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("%s: ping says %s", flags, r.stdout)
+		}
 	}
 }
 

@@ -148,10 +148,10 @@ func startCluster(t *testing.T, cfg clusterConfig) *cluster {
 	return c
 }
 
-// settle has a map behind all groups, which the OSDs have so many of in all. An OSD that makes a group at the newest map, as it
-// may where the group moves to it, has a lease of no length for reads of the group until the next map comes (src/osd/PeeringState.cc sets
-// the length where a map comes), and holds operations on the group back from the first one on: 20.2 until that map, 16.2 for ever in a
-// pool without replicas. Such a group is active+clean or active+clean+laggy, so a wait for active+clean does not help.
+// settle waits until all OSDs together have so many copies of groups, and has a map come behind them. An OSD that makes a group at the
+// newest map, as it may where the group moves to it, has a lease of no length for reads of the group until the next map comes
+// (src/osd/PeeringState.cc sets the length where a map comes), and holds operations on the group back from the first one on: 20.2 until
+// that map, 16.2 for ever in a pool without replicas. Such a group is active+clean or active+clean+laggy, so a wait for active+clean does not help.
 func (c *cluster) settle(groups int) {
 	c.t.Helper()
 	made := 0
@@ -168,7 +168,7 @@ func (c *cluster) settle(groups int) {
 	}) {
 		c.t.Fatalf("there are %d groups, not %d", made, groups)
 	}
-	c.ceph("osd", "set", "noscrub") // makes a map, also where it is set
+	c.ceph("osd", "set", "noscrub") // makes a map, also where it is set already; no test needs a scrub
 }
 
 func monID(i int) string { return string(rune('a' + i)) }

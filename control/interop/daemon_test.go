@@ -155,6 +155,7 @@ func (d *daemon) awaitOSD(t *testing.T, ok func(osdStatus) bool) {
 // stop ends the daemon: politely, then not.
 func (d *daemon) stop(t *testing.T) {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails only if it is gone
+	_ = d.cmd.Process.Signal(syscall.SIGCONT) // a test that has failed leaves it frozen
 	select {
 	case <-d.gone:
 	case <-time.After(10 * time.Second):

@@ -34,6 +34,8 @@ var allTroubles = []trouble{
 		x.says("a new session")
 	}},
 	{"the idle link is closed", func(x *duel) {
+		x.send(1) // where the daemon was silent for too long, both stand by already, and there is no link
+		x.answered()
 		for _, l := range x.links() {
 			l.hangUp()
 		}

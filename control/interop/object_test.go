@@ -325,7 +325,7 @@ func openCluster(t *testing.T, m *control.Messenger, cfg mon.Config) *rados.Clus
 	t.Cleanup(monitors.Close)
 	cl := rados.New(monitors, rados.Options{})
 	check(t, m.Start(monitors.Dispatcher(), cl.Dispatcher()))
-	check(t, monitors.Open(t.Context(), m))
+	check(t, monitors.Open(within(t, patience), m))
 	cl.Open(m)
 	t.Cleanup(func() { check(t, cl.Close()) })
 	return cl

@@ -72,23 +72,30 @@ func (c *setClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead
 func (*setClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 
 // setClocks uses a client by a clock that is wrong, and then set: tickets seem to have expired, or seem valid long after they have.
-// Operations wait for new ones, and do not fail.
+// Operations wait for new ones, and do not fail. A client that comes back behind rotations is let in.
 func setClocks(t *testing.T, c *cluster, right *rados.Cluster, name string, hours [2]time.Duration) {
 	ctx := within(t, rotationsEnd)
 	clock := &setClock{}
 	clock.ahead.Store(int64(hours[0] * time.Hour))
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: clusterKey(t, c, admin), Now: clock.Now})
 	check(t, err)
-	m := newMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: keys}})
-	cl := openCluster(t, m, mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Clock: clock})
+	enter := func(keys *cephx.Client, clock control.Clock) *rados.Cluster {
+		m := newMessenger(t, control.Config{Name: admin, Auth: control.Auth{Client: keys}})
+		return openCluster(t, m, mon.Config{Mons: []wire.Addr{c.monAddr.V2()}, Auth: keys, Clock: clock})
+	}
+	cl := enter(keys, clock)
 	useTicket(ctx, t, cl, name, 1)
 	clock.ahead.Store(int64(hours[1] * time.Hour))
 	hangUp(cl)
 	useTicket(ctx, t, cl, name, 2)
+	away, err := cephx.NewClient(cephx.ClientConfig{Name: admin, Key: clusterKey(t, c, admin)})
+	check(t, err)
+	enter(away, nil).Mon().Close()
 	first := osdSecret(t, right)
 	check(t, msgrtest.Until(ctx, func() bool { return osdSecret(t, right) >= first+rotations }))
 	hangUp(cl)
 	useTicket(ctx, t, cl, name, 3)
+	enter(away, nil) // the monitor does not know the secret of its ticket
 }
 
 // letClientIn has a daemon of ours, with the rotating secrets of the monitor, let a client in by a ticket of the monitor.

@@ -44,7 +44,13 @@ func (b *bed) close() {
 	}
 }
 
-func (b *bed) settle() { b.t.Helper(); b.Settle() }
+func (b *bed) settle() {
+	b.t.Helper()
+	b.Settle()
+	if n := len(b.c.readable); n > 0 {
+		b.t.Errorf("the line of a core at rest keeps %d sockets", n)
+	}
+}
 
 func (b *bed) after(d time.Duration) { b.t.Helper(); b.After(d) }
 

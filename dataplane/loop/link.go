@@ -396,17 +396,14 @@ func (l *Link) serve(*Core) {
 	case l.sock == nil || l.sock.link != l:
 		l.answer(reply{err: l.takeCause()}) // unless it is there already
 	default:
-		l.sock.serveLink(&l.call)
+		s := l.sock
+		s.core.stats.LinkCalls++
+		s.prepend(l.call.unread)
+		s.queueLink(l.call.send)
+		s.call = &l.call
+		s.writeLink()
+		s.feedLink()
 	}
-}
-
-func (s *Socket) serveLink(c *linkCall) {
-	s.core.stats.LinkCalls++
-	s.prepend(c.unread)
-	s.queueLink(c.send)
-	s.call = c
-	s.writeLink()
-	s.feedLink()
 }
 
 // prepend puts p before the backlog, and takes its memory.

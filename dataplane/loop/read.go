@@ -101,7 +101,11 @@ func (c *Core) serveReadable() {
 		}
 	}
 	invariants.Check(c.waitsToRead() || c.smallInLine == 0, "nobody stands in line, and some are counted")
-	c.closeUp()
+	if c.served >= len(c.readable)-c.served { // half of the line has been served
+		n := copy(c.readable, c.readable[c.served:])
+		clear(c.readable[n:])
+		c.readable, c.served = c.readable[:n], 0
+	}
 }
 
 // late says that the time of the turn for frames is over.
@@ -113,16 +117,6 @@ func (c *Core) late() bool { return c.cfg.Now()-c.now >= turnTime }
 func (c *Core) Late(frames int) bool {
 	c.assertOwner()
 	return (c.stats.FramesIn-c.turnFrom+uint64(frames))%clockEvery == 0 && c.late()
-}
-
-// closeUp removes the served sockets from the line once they are half of it.
-func (c *Core) closeUp() {
-	if c.served < len(c.readable)-c.served {
-		return
-	}
-	n := copy(c.readable, c.readable[c.served:])
-	clear(c.readable[n:])
-	c.readable, c.served = c.readable[:n], 0
 }
 
 // waitsToRead says whether a socket stands in line.

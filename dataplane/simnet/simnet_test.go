@@ -280,13 +280,18 @@ func TestClosingEndsEveryOperationOnce(t *testing.T) {
 	if _, done := w.write(0, a, pattern(20000), userSend); done {
 		t.Fatal("the send is over")
 	}
-	_, _, err := w.drv[0].Connect(netip.AddrPort{}, netip.MustParseAddrPort("10.9.9.9:1"), uring.SocketOptions{}, 77)
-	must(t, err)
+	var lost uring.Socket
+	for _, user := range []uint64{76, 77} { // the last one is closed, the driver ends over the other
+		var err error
+		lost, _, err = w.drv[0].Connect(netip.AddrPort{}, netip.MustParseAddrPort("10.9.9.9:1"), uring.SocketOptions{}, user)
+		must(t, err)
+	}
 	w.collect()
-	w.drv[0].Close(a)
-	w.drv[0].Close(a)
+	for _, s := range []uring.Socket{a, a, lost, lost} {
+		w.drv[0].Close(s)
+	}
 	w.run(time.Minute)
-	for kind, user := range map[uring.Kind]uint64{uring.KindSend: userSend, uring.KindReady: userReady} {
+	for user, kind := range map[uint64]uring.Kind{userSend: uring.KindSend, userReady: uring.KindReady, userConnect: uring.KindConnect, 77: uring.KindConnect} {
 		final := 0
 		for _, c := range w.done[0] {
 			if c.Kind == kind && c.User == user && c.Flags&uring.More == 0 {

@@ -230,6 +230,10 @@ func TestGlobalIDIsKeptAsLongAsTheOldTicketIsTaken(t *testing.T) {
 	if last, err := byMessages(); err != nil || last == other.GlobalID || cl.due() != 0 {
 		t.Errorf("by messages, without that ticket: id %d, %v, due: %v", last, err, cl.due())
 	}
+	// A monitor of Ceph closes the connection behind its refusal.
+	if _, err := cl.newLogin().again(auth.EACCES, errReclaim); err != nil || cl.newLogin().globalID != 0 {
+		t.Errorf("the next login claims id %d again, %v", cl.newLogin().globalID, err)
+	}
 }
 
 // challenged is a session that has challenged an entity, and the proof that it waits for.

@@ -375,9 +375,9 @@ func (c *Client) needSecrets() bool {
 // monitor; nil if nothing is due. Give the result of the MAuthReply to [Client.HandleReply].
 // One request is outstanding at a time: a further call means that the earlier request was lost.
 //
-// It fails if there is no auth ticket that is still valid: then a new login is needed. A
-// renewal of the auth ticket answers the challenge of the login of this session again;
-// after the session was lost the new login has renewed everything anyway.
+// It fails if there is no auth ticket: then a new login is needed. One that has expired renews itself, as
+// monitors ask only for its secret. A renewal of the auth ticket answers the challenge of the login of this
+// session again; after the session was lost the new login has renewed everything anyway.
 func (c *Client) RenewRequest() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -390,7 +390,7 @@ func (c *Client) RenewRequest() ([]byte, error) {
 		c.pending = &pendingRenewal{op: opRotatingKey}
 		return le.AppendUint16(nil, opRotatingKey), nil
 	}
-	main := c.valid(serviceAuth)
+	main := c.tickets[serviceAuth]
 	if main == nil {
 		return nil, errLoginNeeded
 	}

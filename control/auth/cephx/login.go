@@ -77,19 +77,23 @@ func (c *Client) Login(ask func(protocol auth.Method, payload []byte) (globalID 
 }
 
 // refused is the error of a login by messages whose proof was refused with err. If it claimed an
-// old global id the cause may be the old ticket, whose secret the monitors may not have any more:
-// the next login, on another connection, asks for a new id.
+// old global id the cause may be the old ticket.
 func (l *login) refused(err error) error {
 	if l.globalID == 0 || !errors.Is(err, &auth.Refused{Errno: auth.EACCES}) {
 		return err
 	}
+	l.forget()
+	return fmt.Errorf("%w: global id %d was claimed again: %v", errLoginNeeded, l.globalID, err)
+}
+
+// forget drops the old ticket, whose secret the monitors may not have any more: the next login asks for a new id.
+func (l *login) forget() {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	if t := l.c.tickets[serviceAuth]; t != nil && slices.Equal(t.ticket.blob, l.oldTicket.blob) {
 		t.sessionKey.Wipe()
 		delete(l.c.tickets, serviceAuth)
 	}
-	return fmt.Errorf("%w: global id %d was claimed again: %v", errLoginNeeded, l.globalID, err)
 }
 
 // first implements steps.
@@ -138,8 +142,8 @@ func (l *login) done(globalID uint64, mode auth.Mode, payload []byte) (*auth.Res
 	return res, nil
 }
 
-// again implements steps. A refusal of the old global id is answered with a new one: the
-// client keeps the old id until that login has succeeded.
+// again implements steps. A refusal of the old global id is answered with a request for a new one. Monitors of
+// Ceph close the connection then, as they take no request behind a proof (ProtocolV2.cc): the next login asks, too.
 func (l *login) again(result int32, err error) (steps, error) {
 	if err == nil {
 		return l, nil
@@ -147,6 +151,7 @@ func (l *login) again(result int32, err error) (steps, error) {
 	if result != auth.EACCES || l.globalID == 0 {
 		return nil, err
 	}
+	l.forget()
 	l.globalID, l.oldTicket = 0, ticket{} // it asks for a new id, instead of claiming the old one
 	l.oldKey.Wipe()
 	l.oldKey = Key{}

@@ -334,8 +334,7 @@ func (g grant) appendTo(dst []byte) []byte {
 func readGrant(r *wire.Reader) grant {
 	readVersion(r, "ticket grant", structVersion)
 	k := readKey(r)
-	// Monitors that are late with new secrets give less than no time (get_service_secret in Ceph's CephxKeyServer.cc).
-	v := time.Duration(r.S32())*time.Second + time.Duration(r.S32())
+	v := time.Duration(r.U32())*time.Second + time.Duration(r.U32())
 	if r.Err() != nil {
 		k.Wipe()
 		return grant{}

@@ -212,9 +212,9 @@ func (c *Client) sendOwed(s *session) error {
 
 // Command runs a command of the monitors, for example
 //
-//	{"prefix": "osd out", "ids": []string{"3"}}
+//	map[string]any{"prefix": "osd out", "ids": []string{"3"}}
 //
-// Arguments are values as package encoding/json writes them: some are numbers or lists, by the description of the command.
+// Package encoding/json writes the arguments. The description of a command says which of them are numbers or lists.
 // After the loss of its session a command is sent again on the next one, as in Ceph. An error
 // of the monitor is a *CommandError.
 func (c *Client) Command(ctx context.Context, command map[string]any) (Output, error) {
@@ -223,13 +223,14 @@ func (c *Client) Command(ctx context.Context, command map[string]any) (Output, e
 
 // CommandWith is Command with data, for example the value of "config-key set". It takes a copy.
 func (c *Client) CommandWith(ctx context.Context, command map[string]any, data []byte) (Output, error) {
+	prefix, _ := command["prefix"].(string)
+	what := fmt.Sprintf("command %q", prefix)
 	text, err := json.Marshal(command)
 	if err != nil {
-		return Output{}, err
+		return Output{}, fmt.Errorf("%s: %w", what, err)
 	}
-	prefix, _ := command["prefix"].(string)
 	data = bytes.Clone(data) // a connection that is lost, or that ctx has given up, may read it a little longer
-	reply, err := c.ask(ctx, fmt.Sprintf("command %q", prefix), func(tid uint64) *control.Message {
+	reply, err := c.ask(ctx, what, func(tid uint64) *control.Message {
 		return commandMessage(tid, c.MonMap().FSID, text, data)
 	})
 	if err != nil {
@@ -384,7 +385,7 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 }
 
 func (c *Client) newMonMap(front []byte) error {
-	m, err := decodeMonMapMessage(front)
+	m, err := decodeMonMap(wire.NewReader(front).Blob())
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,10 @@ func TestASessionHasTheMonmapAndRunsCommands(t *testing.T) {
 	if !errors.As(err, &refused) || !errors.Is(err, syscall.EINVAL) || refused.Status != errNotKnown.Error() {
 		t.Errorf("%v", err)
 	}
+	_, err = j.mon.Command(ctx, map[string]any{"prefix": "osd out", "ids": t.Deadline})
+	if err == nil || !strings.Contains(err.Error(), `command "osd out": `) {
+		t.Errorf("%v", err)
+	}
 	data := bytes.Repeat([]byte("data"), 1<<18)
 	out, err = j.mon.CommandWith(ctx, map[string]any{"prefix": "echo", "ids": []int{1, 2}}, data)
 	if err != nil || !bytes.Equal(out.Data, data) || out.Status != "[1 2]" {
@@ -304,8 +308,13 @@ func TestTicketsAreRenewedUnderARunningSession(t *testing.T) {
 	if j.mon.Conn() != session {
 		t.Error("the session was lost with the auth ticket")
 	}
-	// What is expired cannot be renewed: a new login brings all.
 	c.clock.pass(100 * ttl)
+	eventually(t, "a renewal of all that has expired", fresh)
+	if j.mon.Conn() != session {
+		t.Error("the session was lost with the expired auth ticket")
+	}
+	// What the monitors have forgotten cannot be renewed: a new login brings all.
+	c.clock.pass(1000 * ttl)
 	eventually(t, "a new login", fresh)
 	eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != session })
 	eventually(t, "the end of the first", func() bool { return session.State() == control.StateClosing })

@@ -310,11 +310,6 @@ func ParseFSID(s string) (FSID, error) {
 	return f, nil
 }
 
-// decodeMonMapMessage reads the front of MMonMap.
-func decodeMonMapMessage(front []byte) (MonMap, error) {
-	return decodeMonMap(wire.NewReader(front).Blob())
-}
-
 // OSDMaps are the maps of MOSDMap as they are stored, by epoch.
 type OSDMaps struct {
 	FSID           FSID

@@ -29,8 +29,8 @@ func TestCapturedMessages(t *testing.T) {
 		var decode func(p []byte) error
 		switch v.Type {
 		case typeMonMap:
-			decode = func(p []byte) error { _, err := decodeMonMapMessage(p); return err }
-			m, _ := decodeMonMapMessage(front)
+			decode = func(p []byte) error { _, err := decodeMonMap(wire.NewReader(p).Blob()); return err }
+			m, _ := decodeMonMap(wire.NewReader(front).Blob())
 			if m.Epoch == 0 || len(m.Mons) != 1 || m.Mons[0].Name != "a" || m.Mons[0].Addrs.V2().IsBlank() || m.FSID == (FSID{}) {
 				t.Errorf("%s: %+v", v.Note, m)
 			}
@@ -240,7 +240,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typ uint16, p []byte) {
 		switch typ {
 		case typeMonMap:
-			m, err := decodeMonMapMessage(p)
+			m, err := decodeMonMap(wire.NewReader(p).Blob())
 			if err != nil {
 				return
 			}

@@ -49,20 +49,16 @@ func NewServer(cfg ServerConfig) *control.Dispatcher {
 		var reply *control.Message
 		switch m.Type {
 		case typeAuth:
-			res := c.Auth()
-			if c.Info().Protocol == control.Msgr1 {
-				a := cfg.login(c, m.Front)
-				reply = a.message(m.TID)
-				break
-			}
-			if res == nil {
+			var a authReply
+			if res := c.Auth(); c.Info().Protocol == control.Msgr1 {
+				a = cfg.login(c, m.Front)
+			} else if res == nil {
+				return false
+			} else if session, ok := res.Session.(*cephx.Session); ok {
+				a = answerAuth(session, m.Front)
+			} else {
 				return false
 			}
-			session, ok := res.Session.(*cephx.Session)
-			if !ok {
-				return false
-			}
-			a := answerAuth(session, m.Front)
 			reply = a.message(m.TID)
 		case typePing:
 			reply = message(typePing, m.TID, 1, wire.AppendString(nil, cfg.status()))

@@ -78,6 +78,13 @@ func TestEveryRevisionAndMode(t *testing.T) {
 						if err := x.stream.WriteFrame(t.Context(), frame.TagAck, nil); !errors.Is(err, ErrReleased) {
 							t.Error(err)
 						}
+						enc, dec = y.stream.enc, y.stream.dec
+						y.stream.Wipe()
+						_, out := enc.AppendFrame(nil, frame.TagAck, nil)
+						_, in := dec.Open(make([]byte, dec.HeadSize()))
+						if want == auth.Secure && (!errors.Is(out, frame.ErrKeys) || !errors.Is(in, frame.ErrKeys)) {
+							t.Errorf("keys are left: %v, %v", out, in)
+						}
 					})
 				}
 			}

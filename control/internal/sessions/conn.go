@@ -32,9 +32,9 @@ type Conn struct {
 	handed     atomic.Bool // to another process
 	closed     signal      // sent when the handler is empty
 
-	shown   view            // the part of its session that it shows
-	out     steplock.Outbox // actions to be carried out for it
-	leaving leaving         // its moves from cores that end
+	shown view            // the part of its session that it shows
+	out   steplock.Outbox // actions to be carried out for it
+	moves atomic.Int32    // under way, from cores that are removed or have failed
 
 	nextMarked *Conn                   // in Manager.marked
 	silence    atomic.Pointer[silence] // nil: it does not dial, or is answered; the outbox changes it
@@ -164,7 +164,10 @@ func (c *Conn) Stats() (stats.ConnStats, error) {
 		ID: c.id, Peer: c.s.peerText(), PeerType: c.s.Peer.Type.String(), State: c.s.State.String(), Policy: c.policy.Name, Lossy: c.s.Policy.Lossy,
 		ConnectSeq: c.s.ConnectSeq, GlobalSeq: c.s.GlobalSeq,
 		Placement: place, Counters: c.s.counters, IO: io, Protocol: info.Protocol, Compression: info.Compression,
-		LastSeen: c.s.lastSeenLocked(now, io.Quiet), Unanswered: c.silentSince(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+		LastSeen: c.s.seen, Unanswered: c.silentSince(), Remote: info.Peer, HeldBytes: held, Throttles: c.throttleStats(),
+	}
+	if c.s.State == session.Ready {
+		st.LastSeen = now.Add(-io.Quiet)
 	}
 	_, st.ThrottledFor = c.Unreleased()
 	own := c.s.rules.Record()

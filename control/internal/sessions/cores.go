@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
@@ -142,27 +141,23 @@ func (m *Manager) failedFirst(user func(*loop.Core, error)) func(*loop.Core, err
 
 // Connections leave a core that is being removed or has failed: all of them at once
 // (migrateAllLocked), a connection that comes to the core too late (arrived), and one whose
-// handshake has ended there (stepEndedLocked). Package resize decides which of them go.
+// handshake has ended there (performLocked). Package resize decides which of them go.
 
 // migrateAllLocked has all connections leave a core, except for connections in a handshake: they
 // follow at its end. A lingering connection ends.
 func (m *Manager) migrateAllLocked(core *loop.Core) {
 	m.lingering.endAllLocked(core, true)
 	for _, c := range m.sortedLocked() {
-		if c.leaving.factsLocked(c, core).Leaves(resize.Evacuation) {
-			c.leaving.migrateLocked(c, m.pickCore())
+		if c.factsLocked(core).Leaves(resize.Evacuation) {
+			c.migrateLocked(m.pickCore())
 		}
 	}
 }
 
-// leaving are the moves under way of one connection, from a core that is removed or has
-// failed.
-type leaving struct{ moves atomic.Int32 }
-
 // factsLocked are the facts for the decision whether the connection leaves a core. It is boarding if an attempt has
 // a socket for it, or is about to, and brings the handler to that socket's core.
-func (l *leaving) factsLocked(c *Conn, core *loop.Core) resize.Conn {
-	f := resize.Conn{Here: c.h.Core() == core, Underway: l.moves.Load() > 0, CoreRuns: runningCore(core)}
+func (c *Conn) factsLocked(core *loop.Core) resize.Conn {
+	f := resize.Conn{Here: c.h.Core() == core, Underway: c.moves.Load() > 0, CoreRuns: runningCore(core)}
 	switch c.s.State {
 	case session.Accepting, session.Establishing, session.Connecting, session.Replacing:
 		f.Boarding = true
@@ -173,16 +168,16 @@ func (l *leaving) factsLocked(c *Conn, core *loop.Core) resize.Conn {
 }
 
 // migrateLocked has the connection go to another core, with its socket if it has one.
-func (l *leaving) migrateLocked(c *Conn, to *loop.Core) {
-	l.moves.Add(1)
+func (c *Conn) migrateLocked(to *loop.Core) {
+	c.moves.Add(1)
 	c.shown.place = stats.Placement{Core: to.ID(), Intended: to.ID(), By: stats.ByMove}
 	c.shown.publishLocked(&c.s.machine)
 	c.m.turns.Expect(to, 1)
 	c.out.PutLocked(func() {
 		c.h.Migrate(to, func() {
-			l.moves.Add(-1)
+			c.moves.Add(-1)
 			if !runningCore(to) {
-				go l.arrived(c, to) // it was removed meanwhile, or has failed
+				go c.arrived(to) // it was removed meanwhile, or has failed
 			}
 		})
 		c.m.turns.Expect(to, -1) // the handler counts there itself from now on
@@ -191,24 +186,20 @@ func (l *leaving) migrateLocked(c *Conn, to *loop.Core) {
 
 // arrived has a connection leave the core to which it has just come, if that is being
 // removed or has failed, or end if it lingers. It takes the lock.
-func (l *leaving) arrived(c *Conn, core *loop.Core) {
+func (c *Conn) arrived(core *loop.Core) {
 	c.m.lock()
 	defer c.m.unlock()
 	c.m.lingering.endLocked(c, true)
-	l.leaveLocked(c, resize.Arrival, core)
+	c.leaveLocked(resize.Arrival, core)
 }
 
-// stepEndedLocked has the connection leave its core if that is being removed or has failed, in
-// whatever state it is after a step.
-func (l *leaving) stepEndedLocked(c *Conn) { l.leaveLocked(c, resize.StepEnded, c.h.Core()) }
-
 // leaveLocked has the connection leave its core if it is to, and if another one runs.
-func (l *leaving) leaveLocked(c *Conn, at resize.Moment, core *loop.Core) {
-	if !l.factsLocked(c, core).Leaves(at) {
+func (c *Conn) leaveLocked(at resize.Moment, core *loop.Core) {
+	if !c.factsLocked(core).Leaves(at) {
 		return
 	}
 	if to := c.m.pickCore(); runningCore(to) {
-		l.migrateLocked(c, to)
+		c.migrateLocked(to)
 	}
 }
 

@@ -229,13 +229,6 @@ type endedSessions struct {
 	aged time.Time // the last time
 }
 
-// rememberEndLocked notes the end of a session, if a handshake under way may be about it.
-func (m *Manager) rememberEndLocked(e session.Remember) {
-	if m.halfOpen+int(m.arriving.Load()) > 0 {
-		m.ended.Remember(e.Name, e.PeerGlobalSeq)
-	}
-}
-
 // handshakeEndedLocked forgets the ended sessions about which no handshake can be any more.
 func (m *Manager) handshakeEndedLocked(now time.Time) {
 	m.halfOpen--

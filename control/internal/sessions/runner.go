@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
+	"github.com/ringmsgr/ringmsgr/control/internal/resize"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
@@ -114,7 +115,7 @@ func (r *runner) performLocked(actions []session.Action) (o outcome) {
 	}
 	c.shown.publishLocked(&r.machine)
 	if leave {
-		c.leaving.stepEndedLocked(c)
+		c.leaveLocked(resize.StepEnded, c.h.Core())
 	}
 	return o
 }
@@ -180,7 +181,9 @@ func (r *runner) performOneLocked(a session.Action) {
 	case session.HintDropped:
 		c.hint.to = steering.Owner{}
 	case session.Remember:
-		m.rememberEndLocked(a)
+		if m.halfOpen+int(m.arriving.Load()) > 0 { // a handshake under way may be about it
+			m.ended.Remember(a.Name, a.PeerGlobalSeq)
+		}
 	case session.Silence:
 		c.h.Refuse()
 	case session.End:
@@ -415,15 +418,6 @@ func (r *runner) expireLocked() {
 	r.closeLocked(true, ErrExpired)
 }
 
-// lastSeenLocked is when the peer was heard last, as far as it is known; quiet is how long
-// that is ago on the present socket.
-func (r *runner) lastSeenLocked(now time.Time, quiet time.Duration) time.Time {
-	if r.State == session.Ready {
-		return now.Add(-quiet)
-	}
-	return r.seen
-}
-
 // notification is a notification of a handler to the protocol. It has a number, as the
 // notifications of one handler can come from different cores.
 type notification struct {
@@ -502,16 +496,12 @@ func (r *runner) notifiedLocked(n notification) {
 		if !useful {
 			c.m.cameToNothingLocked(c.shown.info, n.at)
 		}
-		r.stepLocked(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: lossOf(n.err), Useful: useful})
+		why := n.err
+		if errors.Is(why, dataplane.ErrCloseReceived) {
+			why = fmt.Errorf("%w (%w)", session.ErrClosed, why)
+		}
+		r.stepLocked(session.Lost{Notification: n.n, IO: snapshot(n.snapshot), Err: why, Useful: useful})
 	}
-}
-
-// lossOf is why a socket was lost, as the machines have it.
-func lossOf(err error) error {
-	if errors.Is(err, dataplane.ErrCloseReceived) {
-		return fmt.Errorf("%w (%w)", session.ErrClosed, err)
-	}
-	return err
 }
 
 // Faulted has the session hear that its socket is lost; the User of the connection passes

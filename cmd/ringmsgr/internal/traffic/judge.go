@@ -366,15 +366,11 @@ func (c *conn) serverIdent(f *trace.Fields, s, peer *side) {
 		s.expect(1)
 		peer.expect(1)
 	}
-	c.open("open: %s session of %s at %s with %s at %s", kind(f.Lossy), peer.entity, peer.addrs, s.entity, s.addrs)
+	c.open("open: %s session of %s at %s with %s at %s", kind[f.Lossy], peer.entity, peer.addrs, s.entity, s.addrs)
 }
 
-func kind(lossy bool) string {
-	if lossy {
-		return "lossy"
-	}
-	return "lossless"
-}
+// kind names a session that is lossy, or is not.
+var kind = map[bool]string{true: "lossy", false: "lossless"}
 
 // name adds the number of an entity to its type.
 func (s *side) name(gid int64) {
@@ -432,7 +428,7 @@ func (c *conn) reply(r *trace.Record, answer string, f *trace.Fields, peer, s *s
 			how = "authorizer of " + c.method
 		}
 		c.open("open: %s session of %s at %s with %s, connection %d, %s",
-			kind(f.Lossy), orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
+			kind[f.Lossy], orUnknown(peer.entity), peer.addrs, s.addrs, f.ConnectSeq, how)
 	case "WAIT":
 		c.enter("wait", "both sides dial: the acceptor's own attempt goes on")
 	case "RETRY_SESSION":

@@ -16,6 +16,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -44,19 +45,15 @@ type segment struct {
 	size int
 }
 
+const magicNG = 0x0a0d0d0a
+
+// magics are those of pcap in microseconds, in nanoseconds, and of pcapng.
+var magics = []uint32{0xa1b2c3d4, 0xd4c3b2a1, 0xa1b23c4d, 0x4d3cb2a1, magicNG}
+
 // Is tells by its first bytes whether a file is a recording.
 func Is(head []byte) bool {
-	if len(head) < 4 {
-		return false
-	}
-	switch binary.LittleEndian.Uint32(head) {
-	case 0xa1b2c3d4, 0xd4c3b2a1, 0xa1b23c4d, 0x4d3cb2a1, magicNG: // pcap in microseconds, in nanoseconds; pcapng
-		return true
-	}
-	return false
+	return len(head) >= 4 && slices.Contains(magics, binary.LittleEndian.Uint32(head))
 }
-
-const magicNG = 0x0a0d0d0a
 
 // Read calls opt.Emit for the records of a recording, in the format of pcap or pcapng. whole is
 // false if the recording ended within a packet, because it was stopped or cut.

@@ -145,9 +145,8 @@ func (c *Call) Cancel(cause error) {
 
 func (s *shard) cancelLocked(c *Call, cause error) {
 	if c.running {
-		err := s.errorLocked(&c.op, c.code(), c.since, cause, false)
+		c.Err = s.errorLocked(&c.op, c.code(), c.since, cause, false)
 		s.m.Cancel(&c.op)
-		c.Err = err
 		s.endLocked(c)
 	}
 }

@@ -164,9 +164,7 @@ func (s *shard) sendLocked(o *machine.Op) {
 	if c != nil && !c.posted && o.Attempt == 0 && len(c.Into) >= postFrom {
 		c.posting.TID, c.posting.Buffer, c.posting.Done, c.posting.Context = o.TID, c.Into, e.unpost, c
 		c.holds.Add(1)
-		if err := l.conn.PostBuffer(&c.posting); err == nil {
-			c.posted = true
-		} else {
+		if c.posted = l.conn.PostBuffer(&c.posting) == nil; !c.posted {
 			c.holds.Add(-1)
 		}
 	}

@@ -63,13 +63,10 @@ func (t *table) put(row uint32, osds []int32, leftOut bool) {
 	if t == nil {
 		return
 	}
-	r := t.rows.Load()
-	if r == nil {
-		r = newRows(t.key)
-		if !t.rows.CompareAndSwap(nil, r) {
-			r = t.rows.Load()
-		}
+	if t.rows.Load() == nil {
+		t.rows.CompareAndSwap(nil, newRows(t.key))
 	}
+	r := t.rows.Load()
 	if r.states[row].CompareAndSwap(rowEmpty, rowClaimed) {
 		copy(r.osds[int(row)*int(t.key.size):], osds)
 		state := uint32(rowReady | len(osds))

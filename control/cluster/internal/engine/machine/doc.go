@@ -23,7 +23,7 @@
 //     sent before it was full, if that writes or has RWOrdered, and what it has no room for. It finds out
 //     itself what writes: a method of a class does that in a read, too. With FullTry it drops nothing.
 //   - No operation on an object is sent while an earlier one on it waits. Those that may exceed a full
-//     pool, and reads, do not wait behind writes that may not; reads with osdop.RWOrdered do.
+//     pool, and reads, do not wait behind writes that may not; reads with osdop.RWOrdered do. Pings of watches wait behind none.
 //   - An answer counts if it comes on the session of the operation and answers its last attempt.
 //
 // The files:

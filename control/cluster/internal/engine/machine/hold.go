@@ -38,7 +38,7 @@ func (m *Machine) paused(o *Op) Wait {
 		return WaitReads
 	case o.flags&osdop.FlagWrite == 0:
 		return WaitNothing
-	case flags&osdmap.PauseWrites != 0:
+	case flags&osdmap.PauseWrites != 0 && (o.purpose != pinging || flags&osdmap.PauseReads != 0):
 		return WaitWrites
 	case o.mayExceed():
 		return WaitNothing
@@ -90,17 +90,19 @@ func (m *Machine) try(o *Op) {
 	if m.busy {
 		return
 	}
-	if len(m.held) > 0 {
+	if len(m.held) > 0 && o.purpose != pinging { // the OSD has the watch, so that a ping has no order
 		if full, ok := m.held[o.Object]; ok && !(full && o.passes()) {
 			o.wait = WaitBehind
 			return
 		}
 	}
-	if o.wait = m.why(o); o.wait == WaitNothing {
-		m.send(o)
+	if o.wait = m.why(o); o.wait != WaitNothing {
+		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 		return
 	}
-	m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
+	o.Attempt++
+	o.sent, o.wait = true, WaitReply
+	m.do(Action{What: Send, Op: o, Session: o.Session})
 }
 
 // flush sends all operations that nothing holds any more, in their order.
@@ -108,20 +110,15 @@ func (m *Machine) flush() {
 	if m.busy {
 		return
 	}
-	if len(m.held) > 0 { // cleared it would keep its memory
+	if len(m.held) > mostSpare { // cleared it would keep its memory
 		m.held = map[osdop.Object]bool{}
 	}
+	clear(m.held)
 	for o := m.ops.first; o != nil; o = o.next {
 		if !o.sent {
 			m.try(o)
 		}
 	}
-}
-
-func (m *Machine) send(o *Op) {
-	o.Attempt++
-	o.sent, o.wait = true, WaitReply
-	m.do(Action{What: Send, Op: o, Session: o.Session})
 }
 
 // Status says what an operation waits for, also in words, and on which OSD; -1: none.

@@ -105,7 +105,7 @@ func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
 	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}, held: map[osdop.Object]bool{}}
 }
 
-// mostSpare bounds the actions whose memory is used again.
+// mostSpare bounds the actions, and the objects of operations that wait, whose memory is used again.
 const mostSpare = 1 << 10
 
 // Take returns the actions since the last Take. They are valid until the next, which lets go of what they name.

@@ -62,7 +62,11 @@ func (m *Machine) aim(o *Op, t target) bool {
 		m.depart(o)
 		return false
 	}
-	o.Session = m.reach()
+	if m.session == nil && m.osd != Nobody {
+		m.session = &Session{OSD: m.osd, Addr: m.cur.Addr(m.osd)}
+		m.do(Action{What: Dial, Session: m.session})
+	}
+	o.Session = m.session
 	return true
 }
 

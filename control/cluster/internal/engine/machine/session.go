@@ -38,15 +38,6 @@ const (
 	restlessness = 2 * time.Second // a session that was up for less is not dialled at once
 )
 
-// reach is the session of the machine's OSD, which is made if there is none.
-func (m *Machine) reach() *Session {
-	if m.session == nil && m.osd != Nobody {
-		m.session = &Session{OSD: m.osd, Addr: m.cur.Addr(m.osd)}
-		m.do(Action{What: Dial, Session: m.session})
-	}
-	return m.session
-}
-
 // close ends the session, as its OSD is down or elsewhere. Its operations go where the map says.
 func (m *Machine) close() {
 	s := m.session

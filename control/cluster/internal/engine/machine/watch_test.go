@@ -169,8 +169,8 @@ func TestAWatchThatIsLostSaysWhy(t *testing.T) {
 }
 
 // While the cluster is full an OSD still takes what concerns watches: without pings, as often as the timeout of the watch wants them, it
-// would forget it. A write on the object that waits for room does not hold them up. Where all is paused nothing is sent, as stock clients
-// have it.
+// would forget it. A write on the object that waits does not hold them up, nor does a pause of writes. Where all is paused nothing is sent, as
+// stock clients have it.
 func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	r := newRig(t)
 	w := &Watch{Object: write(pool1).Object, PingEvery: 2 * time.Second}
@@ -205,6 +205,15 @@ func TestAWatchIsConfirmedWhileTheClusterIsFull(t *testing.T) {
 	r.next(func(f *fakeMap) { f.flags = osdmap.PauseReads | osdmap.PauseWrites })
 	if n := pings(); n != 0 || w.ping.Active {
 		t.Errorf("%d pings in the pause, and one behind it: %v", n, w.ping.Active)
+	}
+	r.next(func(f *fakeMap) { f.flags = 0 })
+	r.reply(waits, osdop.Reply{})
+	r.next(func(f *fakeMap) { f.flags = osdmap.PauseWrites })
+	if waits = write(pool1); len(r.submit(waits)) != 0 {
+		t.Fatal("a write is sent")
+	}
+	if n := pings(); n != 5 {
+		t.Errorf("%d pings in 10 s in which writes are paused", n)
 	}
 	r.next(func(f *fakeMap) { f.flags = 0 })
 	r.reply(waits, osdop.Reply{})
