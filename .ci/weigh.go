@@ -28,17 +28,17 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 82000,
-	"lines of the library":                66110,
+	"lines without tests":                 81930,
+	"lines of the library":                66055,
 	"lines of bench":                      7995,
-	"lines of cmd":                        7900,
-	"lines of tests":                      79790,
+	"lines of cmd":                        7885,
+	"lines of tests":                      79820,
 	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
 	"root of control, arrows back up":     15,
 	"public packages":                     21,
-	"exported names of public packages":   1520,
+	"exported names of public packages":   1517,
 	"words in comments that name nothing": 0,
 }
 
