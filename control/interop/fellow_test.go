@@ -44,6 +44,9 @@ type fellowReport struct {
 	Counters stats.ConnCounters
 }
 
+// fellowPatience is how long a fellow waits for a handshake, or for a daemon that says nothing.
+const fellowPatience = 2 * time.Second
+
 // fellow is a messenger of ours that is a lossless peer of a real daemon, as its colleague.
 type fellow struct {
 	cfg  fellowConfig
@@ -71,7 +74,7 @@ func startFellow(t *testing.T, cfg fellowConfig) *fellow {
 			return &detour{Driver: d, fellow: f}, err
 		}},
 		// A busy daemon answers late. Who ends a connection for that meets another trouble than the one that the test makes.
-		Timeouts: control.Timeouts{Handshake: 2 * time.Second, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: 2 * time.Second},
+		Timeouts: control.Timeouts{Handshake: fellowPatience, InitialBackoff: 100 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, KeepaliveEvery: 300 * time.Millisecond, Keepalive: fellowPatience},
 	})
 	check(t, err)
 	count := func(n *int) {

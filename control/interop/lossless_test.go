@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ringmsgr/ringmsgr/control"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
@@ -22,9 +23,11 @@ type trouble struct {
 // allTroubles disturb the link, our messenger, and a daemon that goes on.
 var allTroubles = []trouble{
 	{"nothing", func(x *duel) {
+		began := time.Now()
 		x.send(50)
 		r := x.answered()
-		if c := r.Counters; c.Idents != 1 || c.Reconnects != 0 || c.Ready != 1 {
+		slow := time.Since(began) > fellowPatience // the daemon, or we, stood still: that breaks connections
+		if c := r.Counters; !slow && (c.Idents != 1 || c.Reconnects != 0 || c.Ready != 1) {
 			x.t.Errorf("first connection: %+v", r)
 		}
 		i, msgr1 := x.f.conn.Info(), x.cfg.Peer.Type == wire.AddrLegacy
