@@ -87,6 +87,8 @@ var allTroubles = []trouble{
 		x.resumed()
 	}},
 	{"we are frozen", func(x *duel) {
+		x.send(1) // the daemon misses us where a link is up
+		x.answered()
 		x.send(200)
 		x.frozen(func() { x.says(` idle \(`, "fault") })
 		x.send(20)
