@@ -32,7 +32,7 @@ var bounds = map[string]int{
 	"lines of the library":                66055,
 	"lines of bench":                      7995,
 	"lines of cmd":                        7885,
-	"lines of tests":                      79820,
+	"lines of tests":                      79830,
 	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
