@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,13 +169,14 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 // No message that Send takes while Drain ends is dropped.
 func TestDrainOfLoopbackDispatchesWhatSendTakes(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4)
-	for range 300 {
+	for range 1000 {
 		c, err := us.Loopback()
 		must(t, err)
 		drained := async(func() error { return c.Drain(deadline(t)) })
 		for sent := true; sent; {
 			m, freed := control.NewMessage(1, nil, nil), make(chan dataplane.Outcome, 1)
 			m.Free = func(m *control.Message) { freed <- m.Outcome() }
+			runtime.Gosched() // on one processor, too, the core looks soon
 			if sent = c.Send(m) == nil; sent && <-freed != dataplane.OutcomeAcknowledged {
 				t.Fatal("it is dropped")
 			}
