@@ -242,7 +242,7 @@ func TestCallsToOurselves(t *testing.T) {
 func TestACallToOurselvesThatEndsWithStartLeavesNothing(t *testing.T) {
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4)
 	var freed atomic.Int64
-	for range 500 {
+	for range 5000 {
 		c, err := us.Loopback()
 		must(t, err)
 		c.MarkDown()
@@ -257,7 +257,7 @@ func TestACallToOurselvesThatEndsWithStartLeavesNothing(t *testing.T) {
 		<-c.Closed()
 	}
 	must(t, us.Shutdown(deadline(t)))
-	if left := 500*50 - freed.Load(); left != 0 {
+	if left := 5000*50 - freed.Load(); left != 0 {
 		t.Errorf("%d messages are left", left)
 	}
 }
