@@ -358,3 +358,21 @@ func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 		t.Errorf("%d sessions are frozen, and nobody waits for the attempt", len(frozen))
 	}
 }
+
+// A connection that is boarding stays where it is when its core is removed. A hand-over ends its attempt, and fails.
+func TestAConnectionLeavesItsRemovedCoreAfterAFailedHandOver(t *testing.T) {
+	m := idle(t, func(c *Config) { c.Plane.Cores = 2 })
+	p, core := losslessPeer(), m.plane.Core(0)
+	p.Server = true
+	m.lock()
+	m.newConnLocked(core, p, m.newSession(p, session.Peer{Target: nobody(1)}), false).s.State = session.Establishing
+	m.unlock()
+	must(t, m.plane.Drain(core))
+	resizing{m}.Evacuate(core)
+	h := &predecessor{m: m}
+	h.Freeze()
+	h.Undo()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, m.plane.AwaitDrained(ctx, core))
+}

@@ -253,12 +253,14 @@ func (r *runner) faultedLocked(a session.Faulted) {
 }
 
 // goOnLocked has a session that stood still go on. We have closed its socket, as those of all others:
-// its peer needs the longest pause between two attempts to come back.
+// its peer needs the longest pause between two attempts to come back. It was boarding, perhaps, when
+// its core was to be empty, and is not now.
 func (r *runner) goOnLocked() {
 	r.stepLocked(session.Thaw{})
 	if r.State == session.Standby {
 		r.c.beginStandbyLocked(r.c.m.cfg.Backoff.Max)
 	}
+	r.c.leaveLocked(resize.Arrival, r.c.h.Core())
 }
 
 // countLocked counts for a connection, or an answer to an accepted socket for the messenger.
