@@ -109,12 +109,7 @@ func (c *Conn) endStandbyLocked() {
 		c.m.standbys.list.Remove(w.at)
 		w.at = nil
 	}
-	c.out.PutLocked(func() {
-		if w.stop != nil {
-			w.stop()
-			w.stop = nil
-		}
-	})
+	c.out.PutLocked(func() { w.stop() })
 }
 
 // expireOldest keeps the bound on the number of sessions that wait.

@@ -99,19 +99,14 @@ func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
 // outbox.
 func (r *runner) performLocked(actions []session.Action) (o outcome) {
 	c := r.c
-	leave, open := false, false
+	leave := false
 	for _, a := range actions {
 		o.record(a)
 		switch a.(type) {
-		case session.Faulted:
+		case session.Faulted, session.Open:
 			leave = true
-		case session.Open:
-			leave, open = true, true
 		}
 		r.performOneLocked(a)
-	}
-	if open && o.send == nil {
-		r.att = nil // its work for us is done
 	}
 	c.shown.publishLocked(&r.machine)
 	if leave {
@@ -307,6 +302,7 @@ func (r *runner) prepareLocked(a session.Action) {
 		r.prepareMoveLocked(r.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
 	case session.Open:
 		r.prepareOpenLocked(r.att)
+		r.att = nil // its work for us is done
 	case session.CloseIO:
 		if _, lingers := m.lingering[c]; !lingers {
 			endIOLocked(c)
