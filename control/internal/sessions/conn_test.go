@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -128,6 +129,11 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 		if clock.timers[i](); m.counters.Expired != want {
 			t.Errorf("timer %d: %d sessions have ended, want %d", i+1, m.counters.Expired, want)
 		}
+	}
+	clock.stopped = 0
+	c.beginSilence()
+	if c.endSilence(); clock.stopped != 1 || m.silent.Load() != 0 {
+		t.Errorf("an answer has stopped %d timers, and %d peers are silent", clock.stopped, m.silent.Load())
 	}
 }
 
@@ -302,18 +308,6 @@ func TestAFrameMeansTheSessionOfItsCookieAmongThoseOfItsAddress(t *testing.T) {
 	}
 }
 
-func TestAWarningAboutAnEarlierDialEndsNoConnection(t *testing.T) {
-	m := idle(t, nil)
-	p := losslessClient()
-	p.GiveUpAfter = time.Hour
-	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
-	must(t, err)
-	c.unanswered(&silence{since: time.Unix(1, 0)})
-	if state := c.State(); state == session.Closing {
-		t.Errorf("state %v", state)
-	}
-}
-
 // A frozen session is about to be another process's. If the hand-over fails it is given up then.
 func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
 	m := idle(t, nil)
@@ -339,6 +333,9 @@ func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
 	c.s.goOnLocked()
 	m.unlock()
 	c.silence.Store(s)
+	if c.unanswered(&silence{since: s.since}); c.State() == session.Closing {
+		t.Fatal("a warning about an earlier dial ends it")
+	}
 	c.unanswered(s)
 	if state := c.State(); state != session.Closing {
 		t.Errorf("after the hand-over has failed: state %v", state)
@@ -360,12 +357,14 @@ func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 }
 
 // A connection that is boarding stays where it is when its core is removed. A hand-over ends its attempt, and fails.
+// One that comes too late, and is closed by then, ends there.
 func TestAConnectionLeavesItsRemovedCoreAfterAFailedHandOver(t *testing.T) {
 	m := idle(t, func(c *Config) { c.Plane.Cores = 2 })
 	p, core := losslessPeer(), m.plane.Core(0)
 	p.Server = true
 	m.lock()
-	m.newConnLocked(core, p, m.newSession(p, session.Peer{Target: nobody(1)}), false).s.State = session.Establishing
+	c := m.newConnLocked(core, p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
+	c.s.State = session.Establishing
 	m.unlock()
 	must(t, m.plane.Drain(core))
 	resizing{m}.Evacuate(core)
@@ -375,4 +374,32 @@ func TestAConnectionLeavesItsRemovedCoreAfterAFailedHandOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	must(t, m.plane.AwaitDrained(ctx, core))
+	m.lock()
+	m.lingering[c], c.s.State = Reset{}, session.Closing
+	m.unlock()
+	c.arrived(core)
+	<-c.Closed()
+}
+
+func TestConnectRefusesWhatCannotBe(t *testing.T) {
+	m, other := newManager(t, nil), 7
+	for i, one := range []struct {
+		to wire.Addr
+		o  ConnectOptions
+	}{
+		{nobody(1), ConnectOptions{}}, // before Start
+		{nobody(1).WithPort(0), ConnectOptions{}},
+		{nobody(1).WithType(wire.AddrAny), ConnectOptions{}},
+		{wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("0.0.0.0:1")}, ConnectOptions{}},
+		{nobody(1), ConnectOptions{Entity: wire.EntityName{Type: wire.Mon, ID: "a"}}},
+		{nobody(1), ConnectOptions{Core: &other}},
+		{nobody(1), ConnectOptions{Policy: &Policy{Server: true}}},
+		{nobody(1), ConnectOptions{Policy: losslessPeer(), Anonymous: true}},
+	} {
+		one.o.Policy = cmp.Or(one.o.Policy, losslessClient())
+		if c, err := m.Connect(one.to, wire.OSD, &one.o); !errors.Is(err, ErrConfig) || c != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
+		m.started, m.bound = true, true
+	}
 }
