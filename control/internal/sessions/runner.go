@@ -254,6 +254,7 @@ func (r *runner) goOnLocked() {
 	r.stepLocked(session.Thaw{})
 	if r.State == session.Standby {
 		r.c.beginStandbyLocked(r.c.m.cfg.Backoff.Max)
+		r.c.dialsLocked(session.Standby)
 	}
 	r.c.leaveLocked(resize.Arrival, r.c.h.Core())
 }
