@@ -308,62 +308,39 @@ func TestAFrameMeansTheSessionOfItsCookieAmongThoseOfItsAddress(t *testing.T) {
 	}
 }
 
-// A frozen session is about to be another process's. If the hand-over fails it is given up then.
-func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
-	m := idle(t, nil)
-	p := losslessClient()
-	p.GiveUpAfter = time.Hour
-	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
-	must(t, err)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for c.State() != session.Wait { // the attempt has failed
-		<-tick.C
-	}
-	m.lock()
-	c.s.stepLocked(session.Freeze{})
-	m.unlock()
-	s := &silence{since: time.Unix(1, 0), stop: func() bool { return true }}
-	c.silence.Store(s)
-	c.unanswered(s)
-	if state := c.State(); state == session.Closing {
-		t.Fatal("it is given up")
-	}
-	m.lock()
-	c.s.goOnLocked()
-	m.unlock()
-	c.silence.Store(s)
-	if c.unanswered(&silence{since: s.since}); c.State() == session.Closing {
-		t.Fatal("a warning about an earlier dial ends it")
-	}
-	c.unanswered(s)
-	if state := c.State(); state != session.Closing {
-		t.Errorf("after the hand-over has failed: state %v", state)
-	}
-}
-
-// A hand-over that fails answers no peer: the silence goes on if the session dials on, and is over if it stands by.
-func TestAFailedHandOverEndsNoSilence(t *testing.T) {
-	for _, dials := range []bool{true, false} {
+// A frozen session is about to be another process's: it is not given up before the hand-over fails. That answers no peer:
+// the silence goes on if the session dials on, and is over if it stands by. A warning about an earlier dial ends none.
+func TestASessionThatIsBeingHandedOverIsGivenUpIfItComesBack(t *testing.T) {
+	for _, one := range []struct {
+		state session.State
+		dials bool
+	}{{session.Connecting, true}, {session.Wait, true}, {session.Connecting, false}} {
 		clock := new(lateClock)
 		m := newManager(t, func(c *Config) { c.Clock = clock })
 		m.work.Close() // no attempt runs
 		p := losslessClient()
-		p.Server = !dials
+		p.Server, p.GiveUpAfter = !one.dials, time.Hour
 		m.lock()
 		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-		c.s.State = session.Connecting
+		c.s.State = one.state
 		m.unlock()
 		c.beginSilence()
 		s, h := c.silence.Load(), &predecessor{m: m}
+		clock.now = clock.now.Add(p.GiveUpAfter)
 		h.Freeze()
 		warnings := len(clock.timers)
-		if clock.timers[0](); len(clock.timers) == warnings {
-			t.Error("no warning follows the one that came meanwhile")
+		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) == warnings {
+			t.Errorf("%+v: state %v, and no warning follows the one that came meanwhile", one, c.State())
 		}
 		h.Undo()
-		if kept := c.silence.Load() == s; kept != dials {
-			t.Errorf("it dials: %v, its silence is kept: %v", dials, kept)
+		if kept := c.silence.Load() == s; kept != one.dials {
+			t.Errorf("%+v: its silence is kept: %v", one, kept)
+		}
+		if c.unanswered(&silence{since: s.since}); c.State() == session.Closing {
+			t.Errorf("%+v: an earlier warning ends it", one)
+		}
+		if c.unanswered(s); (c.State() == session.Closing) != one.dials {
+			t.Errorf("%+v: state %v", one, c.State())
 		}
 	}
 }
