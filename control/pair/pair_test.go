@@ -101,7 +101,12 @@ func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
 // slow is a source of random numbers that takes its time.
 type slow struct{}
 
-func (slow) Read(p []byte) (int, error) { time.Sleep(time.Millisecond); return rand.Read(p) }
+func (slow) Read(p []byte) (int, error) {
+	over, end := context.WithTimeout(context.Background(), time.Millisecond)
+	defer end()
+	<-over.Done()
+	return rand.Read(p)
+}
 
 func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 	lossy, stateless := control.LossyClient(), control.StatelessServer()
