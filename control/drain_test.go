@@ -234,9 +234,10 @@ func TestDrainOfLoopbackEndsLikeThatOfAPeer(t *testing.T) {
 // names the replies for which it has waited in vain.
 func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 	everyProtocol(t, func(t *testing.T, ctx context.Context, v variant) {
-		for _, way := range []string{"given", "given up", "refused", "not given"} {
+		for _, way := range []string{"given", "given up", "refused", "no room", "not given"} {
 			pending := make(chan control.PendingReply, 1)
-			server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p })
+			server := callServer(t, v, "SFS", func(p control.PendingReply, _ string) { pending <- p },
+				func(c *nodetest.NodeConfig) { c.Sending.QueueMessages = 1 })
 			faults := make(chan error, 1)
 			client := nodeOf(t, v, "client.1", "LLC", 2, withChain(&control.Dispatcher{Fault: func(_ *control.Conn, err error) { faults <- err }}))
 			conn := client.Dial(server)
@@ -262,6 +263,12 @@ func TestDrainWaitsForRepliesThatAreDue(t *testing.T) {
 				elsewhere := control.NewMessage(1, nil, nil)
 				must(t, connect(t, client, peerAddr(1), wire.OSD).Send(elsewhere))
 				wantError(t, "a message in another queue", p.Send(elsewhere), control.ErrInUse)
+			case "no room":
+				conn.Pause()
+				must(t, onlyError(conn.Stats())) // it reads nothing from here on
+				send(t, p.Conn(), 1)
+				wantError(t, "a full queue", p.Send(control.NewMessage(1, nil, nil)), control.ErrQueueFull)
+				conn.Resume()
 			default:
 				giveUp()
 				want = context.Canceled

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 )
 
@@ -34,9 +33,11 @@ type PendingReply struct {
 // Conn is the connection of the request.
 func (p PendingReply) Conn() *Conn { return p.conn }
 
-// Send sends reply with the transaction id of the request, once. Ownership and errors are those
-// of Conn.Send; after the peer has lost its session it fails with ErrSessionLost. After
-// ErrQueueFull, and no other error, the reply is still due.
+// Send sends reply with the transaction id of the request, once: after an error, too, the reply
+// is not due any more. Ownership and errors are those of Conn.Send; after the peer has lost its
+// session it fails with ErrSessionLost. ErrQueueFull says that the peer does not take its
+// replies, and its call has no answer. Who would rather wait for room sets Message.TID to that
+// of the request, calls Conn.SendContext on a goroutine, and then Send(nil).
 func (p PendingReply) Send(reply *Message) (err error) {
 	c := p.conn
 	switch {
@@ -47,9 +48,7 @@ func (p PendingReply) Send(reply *Message) (err error) {
 		reply.TID = p.tid
 		err = c.Send(reply)
 	}
-	if !errors.Is(err, ErrQueueFull) {
-		p.due.Add(-1)
-	}
+	p.due.Add(-1)
 	return c.m.cfg.Diagnostics.Requests.end(c, p.context, err)
 }
 
