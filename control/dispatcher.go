@@ -95,6 +95,7 @@ func (u user) Due() int {
 	if u.c.over.Load() {
 		return 0 // nobody can give them any more
 	}
+	u.c.reads.Load().lose(true) // no ack frees memory for those that wait
 	return int(max(0, u.c.due.Load().Load()))
 }
 
@@ -102,7 +103,7 @@ func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
 	u.c.postings.lose(u.c, false)
-	u.c.reads.Load().lose()
+	u.c.reads.Load().lose(false)
 }
 
 func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
@@ -343,7 +344,7 @@ func (q *dispatchQueue) discard(c *Conn) {
 	old := q.waiting
 	q.waiting = nil
 	q.mu.Unlock()
-	c.reads.Load().lose()
+	c.reads.Load().lose(false)
 	for _, e := range old {
 		e.drop(c)
 	}
