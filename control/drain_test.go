@@ -155,6 +155,10 @@ func TestDrainWaitsForCallsAndForQueuedDispatches(t *testing.T) {
 	conn := client.Dial(server)
 	result := async(func() error { return onlyError(call(ctx, conn, typeLater, "x")) })
 	p := <-pending
+	elsewhere := control.NewMessage(1, nil, nil)
+	must(t, connect(t, client, peerAddr(1), wire.OSD).Send(elsewhere))
+	begin := conn.Start(&control.Request{Message: elsewhere, Done: func(*control.Request, *control.Message, error) {}})
+	wantError(t, "a call that does not begin, for which nobody waits", begin, control.ErrInUse)
 	drained := async(func() error { return conn.Drain(ctx) })
 	awaitDrain(t, ctx, conn)
 	must(t, p.Send(control.NewMessage(1, nil, nil)))
