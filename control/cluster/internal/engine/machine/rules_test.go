@@ -492,6 +492,38 @@ func TestAMapHoldsOperationsBackAndSaysWhy(t *testing.T) {
 	}
 }
 
+// looks are counted of a map, which is asked for its flags each time that an operation is to be sent.
+type looks struct {
+	*fakeMap
+	n int
+}
+
+func (l *looks) Flags() uint32 { l.n++; return l.flags }
+
+// Many operations that are canceled together, as one context ends, do not look at each other.
+func TestACancelLooksAtNothingThatTheOperationDidNotHold(t *testing.T) {
+	for objects, most := range map[int]int{1 << 10: 1, 1: 1 << 10} {
+		r, all := newRig(t), make([]*Op, 1<<10)
+		r.next(func(f *fakeMap) { f.flags = osdmap.PauseWrites })
+		for i := range all {
+			all[i] = write(pool1)
+			all[i].Object.Name = strconv.Itoa(i % objects)
+			r.submit(all[i])
+		}
+		last := &Op{Object: all[len(all)-1].Object, Flags: osdop.FlagRead}
+		r.submit(last)
+		r.up()
+		l := &looks{fakeMap: r.f}
+		r.m.cur = l
+		for _, o := range all {
+			r.m.Cancel(o)
+		}
+		if l.n > most || !last.sent {
+			t.Errorf("%d operations on %d objects: %d looks; the last one is sent: %v", len(all), objects, l.n, last.sent)
+		}
+	}
+}
+
 // A back-off holds the objects of its group from its begin on and before its end, or its begin alone, until it is taken back or the
 // session is another one.
 func TestABackoffHoldsItsRangeAndNoMore(t *testing.T) {
