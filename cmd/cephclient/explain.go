@@ -48,8 +48,8 @@ func (o *options) authAdvice(err error) string {
 	case errors.Is(err, cephx.ErrNoTicket):
 		return "the monitors have renewed no ticket (ceph -s), or the clock of this machine was set in this moment"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, new(*rados.Error)):
-		return fmt.Sprintf(
-			"the OSD does not let %s in: it has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong", o.Name)
+		return fmt.Sprintf("the OSD does not let %s in, which has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong,"+
+			" or it has not fetched the newest secret of the monitors", o.Name)
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
 		return fmt.Sprintf("the cluster does not know %s with the key in %s, or it has no caps of monitors (ceph auth get %[1]s)",
 			o.Name, o.keyFrom)

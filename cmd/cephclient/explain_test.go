@@ -104,7 +104,7 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 		says string
 	}{
 		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED}, "nothing listens there"},
-		{refused, "it has no caps of OSDs (ceph auth get client.x)"},
+		{refused, "no caps of OSDs (ceph auth get client.x), or the clock of the OSD is wrong, or it has not fetched the newest secret"},
 		{nil, "it waits; gave up after 10s"},
 	} {
 		err := &rados.Error{Outcome: rados.ErrNotSent, Waiting: "it waits", Why: c.err, Err: context.DeadlineExceeded}
