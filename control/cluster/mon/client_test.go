@@ -242,6 +242,34 @@ func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 	}
 }
 
+// Of several monitors one that hangs costs a part of the limit, and each gets all of it in the end.
+func TestAMonitorThatHangsDoesNotKeepUsFromTheOthersForLong(t *testing.T) {
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	check(t, err)
+	defer silent.Close()
+	c, addr := startCluster(t, time.Hour), wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
+	c.before, c.limit = []wire.Addr{addr}, 8*time.Second
+	begin := time.Now()
+	if c.join("client.admin", nil); time.Since(begin) > 7*time.Second {
+		t.Errorf("a session after %v", time.Since(begin))
+	}
+	m := messenger(t, control.Config{Name: name(t, "client.admin")})
+	cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr, addr}, Timeout: 160 * time.Millisecond, Retry: 1})
+	check(t, err)
+	check(t, m.Start(cl.Dispatcher()))
+	begin = time.Now()
+	go func() { _ = cl.Open(t.Context(), m) }()
+	for range 10 { // one of them is that of the first client
+		conn, err := silent.Accept()
+		check(t, err)
+		defer conn.Close()
+	}
+	cl.Close()
+	if took := time.Since(begin); took < 600*time.Millisecond {
+		t.Errorf("eight attempts in %v", took)
+	}
+}
+
 func TestOpenSaysWhyThereIsNoSession(t *testing.T) {
 	c := startCluster(t, time.Hour)
 	key, err := cephx.NewKey(cephx.AES, nil, time.Now())
