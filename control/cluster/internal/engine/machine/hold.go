@@ -97,10 +97,8 @@ func (m *Machine) try(o *Op) {
 		return
 	}
 	h, held := m.held[o.Object]
-	switch {
-	case held && !(h.full && o.passes()) && o.purpose != pinging: // the OSD has the watch, so that a ping has no order
-		o.wait = WaitBehind
-	default:
+	o.wait = WaitBehind
+	if !held || h.full && o.passes() || o.purpose == pinging { // the OSD has the watch, so that a ping has no order
 		o.wait = m.why(o)
 		h.full = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 	}
