@@ -119,8 +119,8 @@ func TestCommandsSurviveALostSession(t *testing.T) {
 		all.Wait()
 		eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != first })
 	}
-	if j.keys.GlobalID() != id {
-		t.Errorf("global id %d became %d", id, j.keys.GlobalID())
+	if err := j.mon.Err(); j.keys.GlobalID() != id || err != nil {
+		t.Errorf("global id %d became %d; with a session: %v", id, j.keys.GlobalID(), err)
 	}
 }
 
@@ -200,9 +200,11 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		_, err := j.mon.NewestOSDMap(context.Background())
 		done <- err
 	}()
+	conn := j.mon.Conn()
 	j.mon.Close()
-	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) {
-		t.Error(err)
+	state := conn.State()
+	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) || state != control.StateClosing {
+		t.Errorf("%v; the connection was %v", err, state)
 	}
 	if _, err := j.mon.NewestOSDMap(t.Context()); err == nil || strings.Contains(err.Error(), " to ") {
 		t.Errorf("without a session: %v", err)
@@ -235,8 +237,9 @@ func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 		} else {
 			eventually(t, "an attempt that failed", func() bool { return cl.Err() != nil })
 		}
+		conn := cl.Conn()
 		cancel(errNotKnown)
-		if err := <-opened; !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, errNotKnown) || !strings.Contains(err.Error(), addr.String()) {
+		if err := <-opened; conn != nil || !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, errNotKnown) || !strings.Contains(err.Error(), addr.String()) {
 			t.Errorf("%d gives up first: %v, want ErrNoAnswer with the address", i, err)
 		}
 	}
