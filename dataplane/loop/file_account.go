@@ -260,7 +260,7 @@ func (b *readBudget) ask(*Core, time.Duration) {
 	if len(b.first) == 0 {
 		return
 	}
-	for _, a := range b.holding {
+	for _, a := range slices.Clone(b.holding) { // who is asked may give back at once
 		if !a.gave && a.Wanted != nil {
 			a.Wanted()
 		}
