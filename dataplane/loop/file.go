@@ -252,11 +252,13 @@ func (f *File) tellRoom() {
 		return
 	}
 	f.full = false
-	f.inRoom, f.told = f.told[:0], f.inRoom
-	for i, w := range f.told {
-		f.told[i] = nil
-		w.HasRoom(f)
+	told := f.inRoom
+	f.inRoom, f.told = f.told[:0], nil
+	for i, w := range told {
+		told[i] = nil
+		w.HasRoom(f) // it may end the file, which tells others
 	}
+	f.told = told[:0]
 }
 
 // Poisoned is the *PoisonError of a file after a failed sync; nil: none has failed.
