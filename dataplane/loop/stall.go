@@ -149,7 +149,7 @@ func (w *stallWatch) run() {
 		now := time.Now()
 		// A process that was suspended, or got no CPU time, says nothing
 		// about its cores.
-		w.look(now, now.Sub(last) > w.after)
+		w.look(now, now.Sub(last) > 2*w.after)
 		last = now
 	}
 }
