@@ -259,8 +259,11 @@ func (s *Socket) endHalfClosed() {
 	if h, ok := s.framer.(HalfCloser); ok {
 		stay = h.HalfClosed(s)
 	}
-	if !stay {
+	switch {
+	case !stay:
 		s.Fault(ErrPeerClosed)
+	case s.writing:
+		s.core.owed = true // the end of a quiet write would not end the core's sleep
 	}
 }
 
