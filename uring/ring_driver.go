@@ -83,7 +83,11 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		Features: set,
 		Entries:  int(d.ring.entries()),
 	}
-	return d.armWake()
+	err = d.armWake()
+	if errno := d.ring.poll(); errno != 0 { // a filter may forbid this call alone
+		err = newSetupError("io_uring_enter", errno, "")
+	}
+	return err
 }
 
 // openBuffers opens the ring of receive buffers.

@@ -191,16 +191,15 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	}
 }
 
-// forbidRings makes io_uring_setup fail with EPERM on the calling thread, for
-// the rest of its life.
-func forbidRings() error {
+// forbid makes a system call fail with EPERM on the calling thread, for the rest of its life.
+func forbid(call uint32) error {
 	const (
 		load, jumpEqual, ret = 0x20, 0x15, 0x06
 		allow, deny          = 0x7fff0000, 0x00050000 | uint32(unix.EPERM)
 	)
 	program := [...]unix.SockFilter{
 		{Code: load},
-		{Code: jumpEqual, Jf: 1, K: unix.SYS_IO_URING_SETUP},
+		{Code: jumpEqual, Jf: 1, K: call},
 		{Code: ret, K: deny},
 		{Code: ret, K: allow},
 	}
@@ -213,29 +212,31 @@ func forbidRings() error {
 
 // Matrix: IO-13
 func TestForbiddenRing(t *testing.T) {
-	onThread(func() {
-		if err := forbidRings(); err != nil {
-			t.Errorf("install filter: %v", err)
-			return
-		}
-		d, err := Open(Config{})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer d.CloseDriver()
-		if info := d.Info(); info.Backend != Epoll || !strings.Contains(info.Fallback, "seccomp") {
-			t.Errorf("opened %+v, want epoll and the reason", info)
-		}
-		_, err = Open(Config{Backend: Flavour})
-		var refused *SetupError
-		if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("a ring demanded: %v", err)
-		}
-		if _, err := Open(Config{Backend: Epoll}); err != nil {
-			t.Errorf("epoll demanded: %v", err)
-		}
-	})
+	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER} {
+		onThread(func() {
+			if err := forbid(call); err != nil {
+				t.Errorf("install filter: %v", err)
+				return
+			}
+			d, err := Open(Config{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer d.CloseDriver()
+			if info := d.Info(); info.Backend != Epoll || !strings.Contains(info.Fallback, "seccomp") {
+				t.Errorf("opened %+v, want epoll and the reason", info)
+			}
+			_, err = Open(Config{Backend: Flavour})
+			var refused *SetupError
+			if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("a ring demanded: %v", err)
+			}
+			if _, err := Open(Config{Backend: Epoll}); err != nil {
+				t.Errorf("epoll demanded: %v", err)
+			}
+		})
+	}
 }
 
 // Matrix: IO-10
