@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,6 +149,10 @@ const (
 	closeTime = 10 * time.Second
 )
 
+// abandoned are the engines whose operations the kernel did not end. The collector must not free
+// the Go memory of their lists.
+var abandoned sync.Map
+
 // CloseDriver implements Driver.
 func (e *engine) CloseDriver() error {
 	if e.closed {
@@ -172,6 +177,7 @@ func (e *engine) CloseDriver() error {
 	e.wake.close()
 	err := e.rest.release(kept)
 	if kept {
+		abandoned.Store(e, nil)
 		return errors.Join(err, fmt.Errorf("close %s: the kernel still holds %d operations; their memory is not freed: %w",
 			e.name, e.ops.inFlight, unix.EBUSY))
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -185,5 +186,31 @@ func TestMapRefusesNonsense(t *testing.T) {
 	}
 	if _, err := Map(0); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("Map(0): %v", err)
+	}
+}
+
+// The kernel may still write into the memory of an operation that outlives its driver.
+func TestTheMemoryOfAnOperationThatOutlivesItsDriverIsNotCollected(t *testing.T) {
+	collected := make(chan bool, 1)
+	func() {
+		d, err := openEpoll(Config{}, "")
+		must(t, err)
+		e := &d.(*epollDriver).engine
+		v, err := NewVec(1)
+		must(t, err)
+		p := make([]byte, 1<<20)
+		runtime.AddCleanup(&p[0], func(c chan bool) { c <- true }, collected)
+		v.Append(p)
+		e.ops.add(KindRead, MakeSocket(0), 1, v)
+		e.err = unix.EIO // so that it does not wait
+		if err := d.CloseDriver(); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("closed with an operation in flight: %v", err)
+		}
+	}()
+	runtime.GC()
+	select {
+	case <-collected:
+		t.Error("it was collected")
+	case <-time.After(10 * time.Millisecond):
 	}
 }
