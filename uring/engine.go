@@ -471,8 +471,13 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	case r.Kind == KindWrite && r.Durable:
 		o.file.flags = unix.RWF_DSYNC
 	}
-	if r.Kind.transfers() && r.Vec.Size() == 0 {
+	switch {
+	case !r.Kind.transfers():
+	case r.Vec.Size() == 0:
 		e.finish(op, 0)
+		return op, nil
+	case r.Off < 0: // -1 would be the position of the descriptor
+		e.finish(op, -int32(unix.EINVAL))
 		return op, nil
 	}
 	if err := e.rest.beginFile(op, o); err != nil {
