@@ -232,9 +232,6 @@ func (s *Steerer) Drop(core int, forget bool) {
 		if !s.active() || core >= s.policy.Cores {
 			return
 		}
-		if s.gone == nil {
-			s.gone = make(map[int]bool)
-		}
 		s.gone[core] = true
 		for _, g := range s.groups {
 			drain := g.prog.Drain
