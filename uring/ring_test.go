@@ -4,6 +4,7 @@ package uring
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -138,8 +139,8 @@ func ownPair(t *testing.T, d *ringDriver) Socket {
 
 func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
 	d := newTestRing(t, Tuned(Config{}, Tuning{Files: 1}))
-	if d.files == nil {
-		t.Skip("the ring has no table of files")
+	if f := featureSet(d.info.Features).at(featureFileTable); !f.Have {
+		t.Skip("the ring has no table of files: " + f.Why)
 	}
 	for range 3 {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -212,6 +213,8 @@ func forbid(call uint32) error {
 
 // Matrix: IO-13
 func TestForbiddenRing(t *testing.T) {
+	before, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
 	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER} {
 		onThread(func() {
 			if err := forbid(call); err != nil {
@@ -232,10 +235,16 @@ func TestForbiddenRing(t *testing.T) {
 			if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("a ring demanded: %v", err)
 			}
-			if _, err := Open(Config{Backend: Epoll}); err != nil {
+			e, err := Open(Config{Backend: Epoll})
+			if err != nil {
 				t.Errorf("epoll demanded: %v", err)
+				return
 			}
+			must(t, e.CloseDriver())
 		})
+	}
+	if after, err := os.ReadDir("/proc/self/fd"); err != nil || len(after) != len(before) {
+		t.Errorf("%d descriptors, %d before, %v", len(after), len(before), err)
 	}
 }
 
