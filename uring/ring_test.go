@@ -54,8 +54,7 @@ func TestKernelStructuresHaveTheirSizes(t *testing.T) {
 // Matrix: IO-06
 func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	d := newTestRing(t, Config{})
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
+	v := listOf(t, make([]byte, 100))
 	for copied, flags := range map[uint32]Flags{0: 0, notificationCopied: Copied} {
 		op, _ := d.ops.add(KindSend, MakeSocket(0), 9, v)
 		d.ops.get(op).bits |= opZero
@@ -87,9 +86,7 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 	d := newTestRing(t, Config{})
 	d.flush() // its own requests
 	s := ownPair(t, d)
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
-	_, _, err := d.Send(s, v, 9, SendQuiet)
+	_, _, err := d.Send(s, listOf(t, make([]byte, 100)), 9, SendQuiet)
 	must(t, err)
 	var out []Completion
 	if d.settle(&out); len(out) != 0 {
@@ -114,9 +111,7 @@ func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	}
 	d.out = d.out[:0]
 	s := ownPair(t, d)
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
-	op, _ := d.ops.add(KindSend, s, 9, v)
+	op, _ := d.ops.add(KindSend, s, 9, listOf(t, make([]byte, 100)))
 	d.answer(&d.early, uint64(op), 40, 0)
 	if out, err := d.Wait(sleep); err != nil || len(out) != 1 || out[0].Res != 100 {
 		t.Errorf("the rest of a send: %+v, %v", out, err)
@@ -267,9 +262,7 @@ const lastErrno = 134
 func oneOperation(t *testing.T, kind Kind, bits opBits) (*ringDriver, Op, *Vec) {
 	t.Helper()
 	d := &ringDriver{}
-	v, err := NewVec(1)
-	must(t, err)
-	v.Append([]byte("four"))
+	v := listOf(t, []byte("four"))
 	op, _ := d.ops.add(kind, MakeSocket(7), 42, v)
 	d.ops.get(op).bits |= bits
 	return d, op, v

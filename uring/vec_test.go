@@ -21,6 +21,14 @@ func newVec(t testing.TB, n int) *Vec {
 	return v
 }
 
+// listOf is a list of one piece.
+func listOf(t testing.TB, p []byte) *Vec {
+	t.Helper()
+	v := newVec(t, 1)
+	v.Append(p)
+	return v
+}
+
 // rest is what message describes; all of it lies in arena.
 func (v *Vec) rest(arena []byte) (all []byte) {
 	v.message()
