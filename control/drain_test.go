@@ -218,7 +218,7 @@ func TestDrainOfLoopbackEndsLikeThatOfAPeer(t *testing.T) {
 			t.Errorf("the drain: %v", err)
 		}
 	}
-	for range 100 {
+	for told := 0; told < 100; {
 		c, err := us.Loopback()
 		must(t, err)
 		must(t, c.Send(control.NewMessage(77, nil, nil)))
@@ -226,7 +226,10 @@ func TestDrainOfLoopbackEndsLikeThatOfAPeer(t *testing.T) {
 		drained := async(func() error { return c.Drain(ctx) })
 		awaitDrain(t, ctx, c)
 		turn <- struct{}{}
-		wantError(t, "the drain of dropped messages", <-drained, control.ErrUndelivered)
+		if err := <-drained; !errors.Is(err, control.ErrClosed) { // the end may be earlier than the drain, which refuses calls first
+			wantError(t, "the drain of dropped messages", err, control.ErrUndelivered)
+			told++
+		}
 	}
 }
 
