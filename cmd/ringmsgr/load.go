@@ -21,7 +21,6 @@ import (
 // carries lane i.
 type load struct {
 	s          *sender
-	e          env
 	to         wire.Addr
 	pattern    pattern
 	policy     control.Policy

@@ -119,7 +119,6 @@ type File struct {
 	name   string
 	sock   uring.File
 	align  uring.Alignment
-	disk   uring.Disk
 	opt    FileOptions
 	user   uint64 // its slot, 0: freed
 	ops    int    // requests that have not ended
@@ -154,7 +153,7 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		_ = d.disk.Close(d.fd)
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}
-	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt}
+	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, opt: d.opt}
 	if f.align.Direct() {
 		c.pool.files = c.drv
 	}
