@@ -89,17 +89,11 @@ func plain(err error) string {
 			words = append(words, doing+": ", "")
 		}
 	}
-	internals := strings.NewReplacer(words...)
-	var parts []string
-	for _, part := range strings.Split(cli.OneLine(err), "; ") {
-		part = strings.TrimSuffix(strings.ReplaceAll(part, context.DeadlineExceeded.Error(), ""), ": ")
-		if part = internals.Replace(part); part != "" {
-			parts = append(parts, part)
-		}
-	}
-	text := strings.Join(parts, ": ")
+	late := context.DeadlineExceeded.Error()
+	text := strings.ReplaceAll(cli.OneLine(err), late+"; ", "") // the next error is the reason
+	text = strings.NewReplacer(words...).Replace(strings.ReplaceAll(text, late, ""))
 	for strings.Contains(text, ": : ") {
 		text = strings.ReplaceAll(text, ": : ", ": ")
 	}
-	return strings.TrimSuffix(text, ": ")
+	return strings.TrimRight(text, ":; ")
 }

@@ -117,6 +117,10 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 			t.Error(got)
 		}
 	}
+	gone := func(name string) error { return fmt.Errorf("rados: remove object %q: %w", name, unix.ENOENT) }
+	if got := o.explain(errors.Join(gone("a"), gone("b"))).Error(); got != `remove object "a": no such file or directory; remove object "b": no such file or directory` {
+		t.Error(got)
+	}
 	if got := o.explain(errors.Join(control.ErrAuth, cephx.ErrNoTicket)).Error(); !strings.Contains(got, "the clock of this machine was set") {
 		t.Error(got)
 	}
