@@ -75,6 +75,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 		{"a banner and no more", pretender(t, says(v2Banner)), "", control.StageHello, "no answer within LIMIT"},
 		{"half a HELLO", pretender(t, says(v2Banner+"\x01\x01\x10")), "", control.StageHello, "no answer within LIMIT"},
 		{"a broken HELLO", pretender(t, says(v2Banner+strings.Repeat("\xff", 100))), "", control.StageHello, "crc"},
+		{"answers beyond the time", s.addr, "--count=1000000000", control.StageKeepalive, " of 1000000000 round trips within LIMIT"},
 		{"the end at once", pretender(t, func(net.Conn) {}), "", control.StageBanner, "hung up"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
