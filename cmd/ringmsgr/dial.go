@@ -180,7 +180,7 @@ func (l *listenFlag) bindError(err error) error {
 	text := fmt.Sprintf("--listen %s: %s", strings.Join(l.texts, ", "), cli.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
+		text += ": another process has it, which \"ss -tanp\" names; port 0 takes any free one"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		text += ": this machine does not have that IP address; \"ip addr\" lists those that it has"
 	case errors.Is(err, syscall.EACCES):
