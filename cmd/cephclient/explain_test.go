@@ -104,6 +104,7 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 		says string
 	}{
 		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED}, "nothing listens there"},
+		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.EMFILE}, "raise RLIMIT_NOFILE (ulimit -n)"},
 		{refused, "it has no caps of OSDs (ceph auth get client.x)"},
 		{nil, "it waits; gave up after 10s"},
 	} {
