@@ -146,7 +146,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		fmt.Fprintln(e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure")
 	}
 	err = l.transfer(ctx)
-	r := l.report(err)
+	r := l.report(ctx, err)
 	if err == nil {
 		l.part()
 	}
