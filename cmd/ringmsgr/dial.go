@@ -107,9 +107,6 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 	return d.Driver.Connect(local, d.via, opt, user)
 }
 
-// lookupTime bounds the lookup of the host name of a --listen.
-const lookupTime = 10 * time.Second
-
 // listenFlag is --listen. The addresses are known once read has parsed it.
 type listenFlag struct {
 	texts []string
@@ -118,9 +115,7 @@ type listenFlag struct {
 
 // read parses the addresses. Addresses without a protocol have proto; empty is v2. A wildcard
 // is an error, as peers compare the address with the dialled one.
-func (l *listenFlag) read(proto string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
+func (l *listenFlag) read(ctx context.Context, proto string) error {
 	for _, text := range l.texts {
 		own := proto
 		if strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "v2:") {

@@ -99,7 +99,7 @@ func (o *sessionOptions) config(ctx context.Context, e env) (cfg control.Config,
 	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err
 	}
-	if err := o.listen.read(o.Proto); err != nil {
+	if err := o.listen.read(ctx, o.Proto); err != nil {
 		return cfg, cli.Usagef("--listen: %w", err)
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
