@@ -115,13 +115,13 @@ type listenFlag struct {
 
 // read parses the addresses. Addresses without a protocol have proto; empty is v2. A wildcard
 // is an error, as peers compare the address with the dialled one.
-func (l *listenFlag) read(ctx context.Context, proto string) error {
+func (l *listenFlag) read(ctx context.Context, lookup scope.Lookup, proto string) error {
 	for _, text := range l.texts {
 		own := proto
 		if strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "v2:") {
 			own = ""
 		}
-		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
+		a, err := scope.AddressReader{Proto: own, Lookup: lookup, AnyPort: true}.Parse(ctx, text)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -99,8 +100,8 @@ func (o *sessionOptions) config(ctx context.Context, e env) (cfg control.Config,
 	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err
 	}
-	if err := o.listen.read(ctx, o.Proto); err != nil {
-		return cfg, cli.Usagef("--listen: %w", err)
+	if err := o.listen.read(ctx, e.lookup, o.Proto); err != nil {
+		return cfg, fmt.Errorf("--listen: %w", err) // a usage error, unless a host is not known
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
 		return cfg, err
