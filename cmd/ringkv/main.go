@@ -51,7 +51,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 	fs.BoolVar(&e.acceptLoss, "accept-loss", false, "serve: start although acknowledged values are lost, with the others")
 	cli.IntVar(fs, &e.cores, "cores", 1, 1, 1024, "`NUMBER` of cores; serve: always the same for a directory")
 	cli.IntVar(fs, &e.conns, "conns", 16, 1, 1<<12, "load: `NUMBER` of connections")
-	cli.IntVar(fs, &e.depth, "depth", 16, 1, 1<<12, "load: `NUMBER` of requests under way on each")
+	cli.IntVar(fs, &e.depth, "depth", 16, 1, 1<<16, "load: `NUMBER` of requests under way on each")
 	cli.IntVar(fs, &e.keys, "keys", 10000, 1, math.MaxInt, "load: `NUMBER` of keys")
 	cli.BytesVar(fs, &e.size, "size", 4<<10, 1, kvformat.MaxValue, "load: `BYTES` of a value")
 	fs.Float64Var(&e.puts, "puts", 50, "load: `PERCENT` of the requests that put")
