@@ -292,9 +292,6 @@ func (k *calls) lose(c *Conn, goesOn bool) {
 		k.loseLocal()
 		return
 	}
-	if k.table.n == 0 {
-		return
-	}
 	for _, r := range k.table.all() {
 		if r.taken && (r.sent || !goesOn) {
 			r.drop()
@@ -378,9 +375,6 @@ func (k *calls) name(r *Request, last *atomic.Uint64) {
 
 // answered gives a message to the call that waits for it. On the core.
 func (k *calls) answered(m *Message) bool {
-	if k.table.n == 0 {
-		return false
-	}
 	r := k.table.get(m.TID)
 	if r == nil || !r.sent { // a request that was not sent has no answer
 		return false

@@ -226,6 +226,15 @@ func TestCallsToOurselves(t *testing.T) {
 	if got, err := call(ctx, c, typeUpper, "x"); got != "X" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
+	types := make(chan uint16, 1)
+	again := &control.Request{Done: func(_ *control.Request, reply *control.Message, _ error) { types <- reply.Type }}
+	for range 2 {
+		again.Message = control.NewMessage(typeUpper, nil, nil)
+		must(t, c.Start(again))
+		if typ := <-types; typ != typeUpper+1 {
+			t.Errorf("a message of type %d is taken for the reply", typ)
+		}
+	}
 	short, cancel := context.WithCancel(ctx)
 	result := make(chan error, 2)
 	go func() { result <- onlyError(call(short, c, typeSilent, "x")) }()

@@ -22,7 +22,7 @@ type Conn struct {
 
 	over     atomic.Bool // no message is dispatched any more
 	draining atomic.Bool
-	due      atomic.Int64 // replies that Later has promised
+	due      atomic.Pointer[atomic.Int64] // replies of the present session that Later has promised; the next session has another count
 
 	// Its parts: each has a file with its rules.
 	queue    dispatchQueue           // received messages that wait for Dispatcher.Queued
@@ -37,6 +37,7 @@ type owner struct{ m *Messenger }
 // NewUser makes a connection for its session.
 func (o owner) NewUser(local bool) sessions.User {
 	c := &Conn{m: o.m, local: local}
+	c.due.Store(new(atomic.Int64))
 	return user{c}
 }
 

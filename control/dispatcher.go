@@ -95,14 +95,15 @@ func (u user) Due() int {
 	if u.c.over.Load() {
 		return 0 // nobody can give them any more
 	}
-	return int(max(0, u.c.due.Load()))
+	u.c.reads.Load().lose(true) // no ack frees memory for those that wait
+	return int(max(0, u.c.due.Load().Load()))
 }
 
 func (u user) Closed() {
 	u.c.over.Store(true)
 	u.c.calls.lose(u.c, false)
 	u.c.postings.lose(u.c, false)
-	u.c.reads.Load().lose()
+	u.c.reads.Load().lose(false)
 }
 
 func (u user) Faulted(n uint64, err error, snap dataplane.Snapshot) {
@@ -249,7 +250,6 @@ type dispatchQueue struct {
 	mu      sync.Mutex
 	waiting []queuedMessage // guarded by mu
 	running bool            // guarded by mu
-	session atomic.Uint64   // number of the session, from 0: discard ends one; changes under mu
 	idle    chan struct{}   // closed when no message is left; guarded by mu
 	last    bool            // the waiting messages are the last ones, or a local connection rests; guarded by mu
 }
@@ -301,7 +301,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 	var batch []queuedMessage
 	for {
 		q.mu.Lock()
-		session := q.session.Load()
+		session := c.due.Load()
 		clear(batch)
 		batch, q.waiting = q.waiting, batch[:0]
 		if len(batch) == 0 {
@@ -323,7 +323,7 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 		}
 		q.mu.Unlock()
 		for _, e := range batch {
-			if c.over.Load() || q.session.Load() != session {
+			if c.over.Load() || c.due.Load() != session {
 				e.drop(c)
 				continue
 			}
@@ -340,11 +340,11 @@ func (q *dispatchQueue) run(m *Messenger, c *Conn) {
 // discard drops the messages that wait, as their session has ended.
 func (q *dispatchQueue) discard(c *Conn) {
 	q.mu.Lock()
-	q.session.Add(1)
+	c.due.Store(new(atomic.Int64))
 	old := q.waiting
 	q.waiting = nil
 	q.mu.Unlock()
-	c.reads.Load().lose()
+	c.reads.Load().lose(false)
 	for _, e := range old {
 		e.drop(c)
 	}
@@ -366,7 +366,7 @@ func (q *dispatchQueue) finish(c *Conn) (waits bool) {
 func (q *dispatchQueue) rests(c *Conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running || c.due.Load() > 0 {
+	if q.running || c.due.Load().Load() > 0 {
 		return false
 	}
 	q.last = q.last || c.local && !c.over.Swap(true)

@@ -61,7 +61,7 @@ func (c *Conn) drain(ctx context.Context) error {
 
 // undrained is the error of a Drain whose ctx has ended.
 func (c *Conn) undrained(ctx context.Context) error {
-	if n := c.due.Load(); n > 0 {
+	if n := c.due.Load().Load(); n > 0 {
 		return fmt.Errorf("control: drain: %w, with %d replies due", context.Cause(ctx), n)
 	}
 	return fmt.Errorf("control: drain: %w", context.Cause(ctx))
@@ -148,7 +148,7 @@ func drainAll(ctx context.Context, conns []*Conn) (errs []error) {
 				return
 			}
 			err := c.drain(ctx)
-			if err == nil || ctx.Err() != nil && c.due.Load() <= 0 || errors.Is(err, ErrClosed) {
+			if err == nil || ctx.Err() != nil && c.due.Load().Load() <= 0 || errors.Is(err, ErrClosed) {
 				return
 			}
 			mu.Lock()

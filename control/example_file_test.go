@@ -3,7 +3,6 @@ package control_test
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -80,11 +79,8 @@ func (r *blockRequest) done(c *loop.Core, op *loop.FileOp) {
 	} else if answer, _ = control.LendMessage(c, blockDone, 0); op.Err != nil { // without data it does not fail
 		answer.Type, answer.Front = blockFailed, []byte(op.Err.Error())
 	}
-	if err := r.due.Send(answer); err != nil {
+	if r.due.Send(answer) != nil {
 		answer.Release() // the connection is gone, or its client does not read
-		if errors.Is(err, control.ErrQueueFull) {
-			_ = r.due.Send(nil) // else the answer is still due
-		}
 	}
 	if r.block != nil {
 		r.block.Release()

@@ -69,7 +69,7 @@ func (r *pageRequest) done(_ *loop.Core, op *loop.FileOp) {
 		reply = control.NewMessage(pageFailed, []byte(op.Err.Error()), nil)
 	}
 	if r.due.Send(reply) != nil {
-		reply.Release() // the connection is gone
+		reply.Release() // the connection is gone, or its client does not read
 	}
 	r.msg.Release()
 }

@@ -64,7 +64,7 @@ func upperServer(ctx context.Context) (addr wire.Addr, stop func()) {
 	try(m.Start(&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
 		answer := control.NewMessage(r.Type, bytes.ToUpper(r.Front), nil)
 		if r.Type == typeNow {
-			_ = c.Reply(r, answer) // fails only if the client is gone
+			_ = c.Reply(r, answer) // fails only if the client is gone, or does not read
 			return true
 		}
 		due := c.Later(r) // r itself is gone behind this call

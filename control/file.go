@@ -130,7 +130,8 @@ func (c *Conn) Hold(f *loop.File) bool {
 // waits until the connection may hold n more bytes of replies on this core, in turn with other
 // connections. It holds them until the message of FileMessage has been sent, or on a lossless
 // connection acknowledged. When the session ends before the read begins, op fails with
-// ErrSessionLost.
+// ErrSessionLost. In a hand-over, which waits for it if the reply is one of Later, reads that
+// wait begin as long as loop.Config.FileBytes has room; the others fail with ErrHandedOver.
 //
 // While a read waits a lossy connection is not read from, as with Hold. A lossless one is,
 // because acks free the memory: request is retained until the read has ended, so that
@@ -162,6 +163,7 @@ type reading struct {
 	conn     *Conn
 	waits    atomic.Bool                    // for the room of a file (Conn.Hold)
 	accounts atomic.Pointer[[]*readAccount] // by core; nil where it has read nothing
+	still    atomic.Bool                    // of the last lose
 
 	mu    sync.Mutex
 	stops int // number of reasons not to read from the connection; guarded by mu
@@ -173,7 +175,7 @@ type readAccount struct {
 	core  *loop.Core
 	holds bool // it stops its connection
 	task  loop.Task
-	lost  atomic.Bool // task is on its way
+	ends  atomic.Bool // task is on its way
 }
 
 // reading is made at the first read, or Hold, for the connection.
@@ -181,14 +183,16 @@ func (c *Conn) reading() *reading {
 	if r := c.reads.Load(); r != nil {
 		return r
 	}
-	c.reads.CompareAndSwap(nil, &reading{conn: c})
+	r := &reading{conn: c}
+	r.accounts.Store(new([]*readAccount))
+	c.reads.CompareAndSwap(nil, r)
 	return c.reads.Load()
 }
 
 // on is the account of the connection on a core.
 func (r *reading) on(c *loop.Core) *readAccount {
-	if list := r.accounts.Load(); list != nil && c.ID() < len(*list) {
-		if a := (*list)[c.ID()]; a != nil && a.core == c {
+	if list := *r.accounts.Load(); c.ID() < len(list) {
+		if a := list[c.ID()]; a != nil && a.core == c {
 			return a
 		}
 	}
@@ -201,15 +205,16 @@ func (r *reading) on(c *loop.Core) *readAccount {
 	}
 	a.Wanted = r.conn.s.Handler().Wanted
 	a.task.Run = func(*loop.Core) {
-		a.lost.Store(false)
-		a.Cancel(ErrSessionLost)
+		a.ends.Store(false)
+		if r.still.Load() {
+			a.Cancel(ErrHandedOver, true)
+		} else {
+			a.Cancel(ErrSessionLost, false)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []*readAccount
-	if old := r.accounts.Load(); old != nil {
-		list = slices.Clone(*old)
-	}
+	list := slices.Clone(*r.accounts.Load())
 	for len(list) <= c.ID() {
 		list = append(list, nil)
 	}
@@ -218,17 +223,15 @@ func (r *reading) on(c *loop.Core) *readAccount {
 	return a
 }
 
-// lose ends the reads that have not begun, as the session has ended.
-func (r *reading) lose() {
+// lose ends the reads that have not begun, as the session has ended. If it stands still for a
+// hand-over, those for which there is memory begin.
+func (r *reading) lose(still bool) {
 	if r == nil {
 		return
 	}
-	list := r.accounts.Load()
-	if list == nil {
-		return
-	}
-	for _, a := range *list {
-		if a != nil && !a.lost.Swap(true) {
+	r.still.Store(still)
+	for _, a := range *r.accounts.Load() {
+		if a != nil && !a.ends.Swap(true) {
 			a.core.Post(&a.task)
 		}
 	}

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -292,6 +293,37 @@ func TestEveryReplyComesHoweverLateItsPeerReads(t *testing.T) {
 	})
 }
 
+// Reads that wait for memory when a hand-over begins are done if all of the memory has room for them, and fail
+// else: their calls have an answer of the predecessor.
+func TestReadsThatWaitForMemoryAreAnsweredBeforeAHandOver(t *testing.T) {
+	const blocks = 48
+	for _, asks := range []int{2 * blocks / 3, 2 * blocks} {
+		var read, failed atomic.Int64
+		policy, client := control.StatefulServer(), control.LosslessClient()
+		b := newBlockBed(t, uring.Auto, diskOptions{
+			bytes: blocks * blockSize, server: &policy, client: &client,
+			receive: &control.Dispatcher{Fast: func(_ *control.Conn, m *control.Message) bool {
+				map[uint16]*atomic.Int64{blockDone: &read, blockFailed: &failed}[m.Type].Add(1)
+				return true
+			}},
+		})
+		b.one(writeBlock, 1)
+		b.conn.Pause()
+		must(t, onlyError(b.conn.Stats())) // it reads nothing from here on
+		for range asks {
+			must(t, b.conn.Send(control.NewMessage(readBlock, binary.LittleEndian.AppendUint32(nil, 1), nil)))
+		}
+		eventually(t, b.ctx, "reads that wait", func() bool { return b.files().Files.Waiting >= int64(asks-blocks/4) })
+		cfg := control.Config{Name: b.server.Name(), Default: &policy}
+		defer end(t, succeed(t, b.ctx, b.server, cfg))
+		b.conn.Resume()
+		eventually(t, b.ctx, "every answer", func() bool { return read.Load()+failed.Load() == int64(asks) })
+		if n := failed.Load(); (n > 0) != (asks > blocks) || n > int64(asks-blocks/2) {
+			t.Errorf("of %d reads %d fail", asks, n)
+		}
+	}
+}
+
 // Peers that read nothing hold all of the memory. Who reads waits for no more than the time in
 // which the first of them has to take its reply, and then for nothing.
 // Matrix: ST-15
@@ -381,7 +413,9 @@ func newBlockBed(t *testing.T, backend uring.Backend, opt diskOptions) *blockBed
 	b.open(t.TempDir()+"/blocks", opt.file)
 	must(t, server.Start(&control.Dispatcher{Fast: opt.handler()}))
 	addrs := bind(t, server, wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")})
-	client := startMessenger(t, oneCore(t, "client.admin", backend))
+	cfg := oneCore(t, "client.admin", backend)
+	cfg.Default = opt.client
+	client := startMessenger(t, cfg, cmp.Or(opt.receive, new(control.Dispatcher)))
 	b.conn = connect(t, client, addrs[0], wire.OSD)
 	must(t, b.conn.WaitReady(b.ctx))
 	return b

@@ -39,12 +39,11 @@ type injector struct {
 	rng   *rand.Rand // guarded by mu
 }
 
-// newInjector puts the disturbances into the plane and the probe of c. It is nil if there are
-// none.
-func newInjector(what probe.Inject, c *sessions.Config) *injector {
+// injectInto puts the disturbances, if there are any, into the plane and the probe of c.
+func injectInto(what probe.Inject, c *sessions.Config) {
 	i := &injector{Inject: what, clock: c.Clock}
 	if i.SocketFailures == 0 && i.Handshakes.Probability == 0 && i.Messages.Probability == 0 {
-		return nil
+		return
 	}
 	if i.Seed == 0 {
 		i.Seed = random(c.Rand)
@@ -58,7 +57,6 @@ func newInjector(what probe.Inject, c *sessions.Config) *injector {
 	}
 	c.Logger.Warn("faults or delays are injected", "seed", i.Seed, "one_failure_in", i.SocketFailures,
 		"handshakes", i.Handshakes.Probability, "messages", i.Messages.Probability)
-	return i
 }
 
 // failing is open with sockets that fail. Bytes that came before are delivered.

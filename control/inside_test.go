@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -25,14 +26,28 @@ import (
 
 var must = drivertest.Must
 
-// A hand-over does not wait for the replies of a connection that was closed meanwhile.
-func TestAConnectionThatIsOverOwesNoReply(t *testing.T) {
-	u := user{&Conn{}}
-	u.c.due.Store(1)
-	before := u.Due()
+// Neither a hand-over nor Drain waits for replies that can only fail: of a session that the peer has lost, or of
+// a connection that is over.
+func TestRepliesThatCannotBeGivenAreNotDue(t *testing.T) {
+	u := owner{new(Messenger)}.NewUser(false).(user)
+	c, first := u.c, u.c.Later(new(Message))
+	look := func(when string, due int) {
+		t.Helper()
+		if n := u.Due(); n != due || c.queue.rests(c) != (due == 0) {
+			t.Errorf("%s: %d replies are due", when, n)
+		}
+	}
+	look("promised", 1)
+	c.queue.discard(c)
+	look("the session is lost", 0)
+	c.Later(new(Message))
+	if err := first.Send(new(Message)); !errors.Is(err, ErrSessionLost) {
+		t.Errorf("a reply of the lost session: %v", err)
+	}
+	look("one of each session", 1)
 	u.Cease()
-	if before != 1 || u.Due() != 0 {
-		t.Errorf("%d replies are due, and %d behind the end", before, u.Due())
+	if n := u.Due(); n != 0 {
+		t.Errorf("behind the end %d replies are due", n)
 	}
 }
 

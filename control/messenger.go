@@ -31,7 +31,6 @@ type Messenger struct {
 	ended    atomic.Bool // by a Shutdown that is complete
 	chain    chain
 	queues   gate.Gate // queued dispatches
-	inject   *injector // nil: nothing
 }
 
 // New makes a messenger and starts its cores. Shutdown ends it.
@@ -46,7 +45,7 @@ func New(cfg Config) (*Messenger, error) {
 		sending:  dataplane.NewSendBudget(cfg.Sending.Bytes, own(cfg.Sending.Bytes, ownSend)),
 	}
 	below := cfg.sessions(m.inFlight, m.sending)
-	m.inject = newInjector(cfg.Diagnostics.Inject, &below)
+	injectInto(cfg.Diagnostics.Inject, &below)
 	m.chain.setSelf()
 	if below.Plane.Name == "" {
 		below.Plane.Name = cfg.Name.String()

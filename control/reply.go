@@ -2,7 +2,7 @@ package control
 
 import (
 	"context"
-	"errors"
+	"sync/atomic"
 )
 
 // Reply sends reply as the answer to request, a message of this connection, with its
@@ -16,8 +16,9 @@ func (c *Conn) Reply(request, reply *Message) error {
 // Later returns a PendingReply, which answers request after its release, at any time. Drain
 // waits for it, and HandOver for 2 s. Call it while request is dispatched.
 func (c *Conn) Later(request *Message) PendingReply {
-	c.due.Add(1)
-	return PendingReply{conn: c, tid: request.TID, session: c.queue.session.Load(), context: request.Context}
+	due := c.due.Load()
+	due.Add(1)
+	return PendingReply{conn: c, tid: request.TID, due: due, context: request.Context}
 }
 
 // PendingReply is a reply that is due, a small value without memory of the request. Any
@@ -25,29 +26,29 @@ func (c *Conn) Later(request *Message) PendingReply {
 type PendingReply struct {
 	conn    *Conn
 	tid     uint64
-	context any    // of the request
-	session uint64 // of the connection: counts those that the peer has lost
+	context any           // of the request
+	due     *atomic.Int64 // Conn.due at that time
 }
 
 // Conn is the connection of the request.
 func (p PendingReply) Conn() *Conn { return p.conn }
 
-// Send sends reply with the transaction id of the request, once. Ownership and errors are those
-// of Conn.Send; after the peer has lost its session it fails with ErrSessionLost. After
-// ErrQueueFull, and no other error, the reply is still due.
+// Send sends reply with the transaction id of the request, once: after an error, too, the reply
+// is not due any more. Ownership and errors are those of Conn.Send; after the peer has lost its
+// session it fails with ErrSessionLost. ErrQueueFull says that the peer does not take its
+// replies, and its call has no answer. Who would rather wait for room sets Message.TID to that
+// of the request, calls Conn.SendContext on a goroutine, and then Send(nil).
 func (p PendingReply) Send(reply *Message) (err error) {
 	c := p.conn
 	switch {
 	case reply == nil:
-	case c.queue.session.Load() != p.session:
+	case c.due.Load() != p.due:
 		err = errForgotten
 	default:
 		reply.TID = p.tid
 		err = c.Send(reply)
 	}
-	if !errors.Is(err, ErrQueueFull) {
-		c.due.Add(-1)
-	}
+	p.due.Add(-1)
 	return c.m.cfg.Diagnostics.Requests.end(c, p.context, err)
 }
 

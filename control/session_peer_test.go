@@ -370,7 +370,7 @@ func (s *stage) serve() (*msgrtest.Peer, wire2.ClientIdent) {
 // Matrix: SE-39, HI-14
 func TestASessionThatIsOfNoUseIsDialledWithPauses(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {
-		var clock testClock
+		clock := stillClock()
 		s := stageFor(t, ctx, v, "LLC", patient, clock.of)
 		p, _ := s.serve()
 		send(t, s.conn, 1) // so that it is a session with work to do

@@ -45,7 +45,7 @@ func isBackoff(d time.Duration) bool { return d <= longestBackoff }
 // Matrix: KA-04, HI-18, HI-19
 func TestOneLimitForTheWholeHandshakeOfAnAcceptor(t *testing.T) {
 	everyPoint(t, nodetest.HandshakePoints(nodetest.Connector)[1:10], func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock testClock
+		clock := stillClock()
 		s := playTo(t, ctx, v, "SFS", true, patient, clock.of)
 		p := s.dial()
 		p.HandshakeUntil(at)
@@ -99,7 +99,7 @@ func isHandshake(d time.Duration) bool { return d == handshakeLimit }
 func TestOneLimitForTheWholeHandshakeOfAConnector(t *testing.T) {
 	points := append(nodetest.HandshakePoints(nodetest.Acceptor)[1:10], nodetest.SocketConnecting())
 	everyPoint(t, points, func(t *testing.T, ctx context.Context, v variant, at nodetest.Point) {
-		var clock testClock
+		clock := stillClock()
 		to, stop := swallow(t), func() {}
 		if at != nodetest.SocketConnecting() {
 			l := hold(t, loopback(0))

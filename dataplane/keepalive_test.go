@@ -85,26 +85,38 @@ func TestAnUnansweredKeepaliveEndsTheConnectionAfterItsTimeout(t *testing.T) {
 }
 
 // Matrix: TH-07
-func TestAThrottledConnectionIsNotIdle(t *testing.T) {
-	ts := &loop.Throttles{Frames: loop.NewThrottle(1)}
-	c := newBed(t, nil).conn(OpenOptions{
-		Lossy: true, Throttles: ts, IdleAfter: time.Second, KeepaliveEvery: 500 * time.Millisecond, KeepaliveTimeout: 500 * time.Millisecond,
-	})
-	c.sock.Park = true // nothing that we send counts as life
-	kept := c.keep()
-	c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
-	for range 100 {
-		c.after(100 * time.Millisecond)
-	}
-	c.alive("while we did not read")
-	c.after(430 * time.Millisecond) // shortly before its timer fires
-	(*kept)[0].Release()
-	c.settle()
-	c.after(300 * time.Millisecond)
-	c.alive("right after we read again")
-	c.after(time.Second)
-	if c.own.fault() == nil {
-		t.Fatal("never idle again")
+func TestAStoppedConnectionIsNotIdle(t *testing.T) {
+	for i := range 4 {
+		paused, opt, shortly := i%2 > 0, OpenOptions{Lossy: true, IdleAfter: time.Second}, 930*time.Millisecond
+		if i < 2 {
+			opt.KeepaliveEvery, opt.KeepaliveTimeout, shortly = 500*time.Millisecond, 500*time.Millisecond, 430*time.Millisecond
+		}
+		opt.Throttles = &loop.Throttles{Frames: loop.NewThrottle(1)}
+		c := newBed(t, nil).conn(opt)
+		c.sock.Park = true // nothing that we send counts as life
+		kept := c.keep()
+		if paused {
+			c.h.Pause()
+		} else {
+			c.sock.Arrive(c.peer.message(1, 0, &Message{}), c.peer.message(2, 0, &Message{}))
+		}
+		for range 100 {
+			c.after(100 * time.Millisecond)
+		}
+		c.alive(i, ": while we did not read")
+		c.after(shortly) // before its timer fires
+		if paused {
+			c.h.Resume()
+		} else {
+			(*kept)[0].Release()
+		}
+		c.settle()
+		c.after(300 * time.Millisecond)
+		c.alive(i, ": right after we read again")
+		c.after(time.Second)
+		if c.own.fault() == nil {
+			t.Fatal("never idle again")
+		}
 	}
 }
 

@@ -200,14 +200,13 @@ func (h *Handler) Restore(st HandlerState) error {
 			return err
 		}
 	}
+	for _, m := range st.Replay {
+		h.sent.push(m)
+	}
+	h.queue.requeue(&h.sent)
 	for i, m := range st.Sent {
 		m.seq = st.OutSeq - uint64(len(st.Sent)-1-i)
 		h.sent.push(m)
-	}
-	for _, m := range st.Replay {
-		h.queue.replay.push(m)
-		h.queue.n++
-		h.queue.bytes += int64(m.Size())
 	}
 	for _, m := range st.Queued {
 		h.queue.push(m)

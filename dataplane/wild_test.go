@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ringmsgr/ringmsgr/dataplane/frame"
+	"github.com/ringmsgr/ringmsgr/dataplane/frame1"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -330,6 +331,9 @@ func TestAConnectionThatBringsNothingIsReadMoreRarely(t *testing.T) {
 		for name, useless := range uselessFrames {
 			t.Run(name, func(t *testing.T) { readMoreRarely(t, m, useless) })
 		}
+	})
+	t.Run("keepalives without an answer", func(t *testing.T) {
+		readMoreRarely(t, plain1, func(*conn, int) []byte { return []byte{byte(frame1.TagKeepalive)} })
 	})
 }
 

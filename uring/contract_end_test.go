@@ -2,6 +2,7 @@ package uring_test
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"runtime"
@@ -175,9 +176,12 @@ func TestCloseDriverReleasesEverything(t *testing.T) {
 
 func TestClosedDriverIsHarmless(t *testing.T) {
 	overDrivers(t, uring.Config{}, func(t *testing.T, r *rig) {
-		s, _ := r.plain()
+		s, conn := r.plain()
 		_, op := r.ready(s)
 		r.closeDriver()
+		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the peer reads %v", err)
+		}
 		_, wait := r.d.Wait(0)
 		_, arm := r.d.Arm(uring.KindReady, s, 1)
 		_, _, send := r.d.Send(s, r.vec([]byte("x")), 1, 0)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,6 +149,10 @@ const (
 	closeTime = 10 * time.Second
 )
 
+// abandoned are the engines whose operations the kernel did not end. The collector must not free
+// the Go memory of their lists.
+var abandoned sync.Map
+
 // CloseDriver implements Driver.
 func (e *engine) CloseDriver() error {
 	if e.closed {
@@ -172,6 +177,7 @@ func (e *engine) CloseDriver() error {
 	e.wake.close()
 	err := e.rest.release(kept)
 	if kept {
+		abandoned.Store(e, nil)
 		return errors.Join(err, fmt.Errorf("close %s: the kernel still holds %d operations; their memory is not freed: %w",
 			e.name, e.ops.inFlight, unix.EBUSY))
 	}
@@ -465,8 +471,13 @@ func (e *engine) AskFile(f File, r FileRequest) (Op, error) {
 	case r.Kind == KindWrite && r.Durable:
 		o.file.flags = unix.RWF_DSYNC
 	}
-	if r.Kind.transfers() && r.Vec.Size() == 0 {
+	switch {
+	case !r.Kind.transfers():
+	case r.Vec.Size() == 0:
 		e.finish(op, 0)
+		return op, nil
+	case r.Off < 0: // -1 would be the position of the descriptor
+		e.finish(op, -int32(unix.EINVAL))
 		return op, nil
 	}
 	if err := e.rest.beginFile(op, o); err != nil {

@@ -92,10 +92,7 @@ func newPoolBed(t *testing.T) *poolBed {
 // ask asks for a write of one byte at off, or a read, or a durable write.
 func (b *poolBed) ask(file int, kind Kind, off int64, durable bool) {
 	b.t.Helper()
-	v, err := NewVec(1)
-	must(b.t, err)
-	v.Append([]byte{byte(off)})
-	r := FileRequest{Kind: kind, Vec: v, Off: off, Durable: durable, User: uint64(len(b.ops))}
+	r := FileRequest{Kind: kind, Vec: listOf(b.t, []byte{byte(off)}), Off: off, Durable: durable, User: uint64(len(b.ops))}
 	op, err := b.d.AskFile(b.files[file], r)
 	must(b.t, err)
 	b.ops = append(b.ops, op)
@@ -241,12 +238,10 @@ func TestTheFirstWriteThatWaitsCostsNoAllocation(t *testing.T) {
 		b.ask(1, KindWrite, 0, true) // excludes no other; makes a job, and the places of operations
 		_, runs := b.runs()
 		b.carryOut(runs)
-		v, err := NewVec(1)
-		must(t, err)
-		v.Append([]byte{1})
+		v := listOf(t, []byte{1})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = b.d.AskFile(b.files[1], FileRequest{Kind: KindWrite, Vec: v, User: 1})
+		_, err := b.d.AskFile(b.files[1], FileRequest{Kind: KindWrite, Vec: v, User: 1})
 		runtime.ReadMemStats(&after)
 		must(t, err)
 		least = min(least, after.Mallocs-before.Mallocs)
@@ -283,10 +278,7 @@ func TestARequestThatTheKernelHasEndsWithItsAnswer(t *testing.T) {
 		}
 		if !write { // AIO refuses it, and a thread has it
 			d.disk.pool.limit = 0
-			v, err := NewVec(1)
-			must(t, err)
-			v.Append([]byte{1})
-			r = FileRequest{Kind: KindWrite, Vec: v, User: 1}
+			r = FileRequest{Kind: KindWrite, Vec: listOf(t, []byte{1}), User: 1}
 		}
 		op, err := d.AskFile(f, r)
 		must(t, err)

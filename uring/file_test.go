@@ -9,9 +9,7 @@ import (
 // asked is an operation on a file as it is in the table.
 func asked(t *testing.T, kind Kind, size int, bits opBits, grain int) *operation {
 	t.Helper()
-	v := newVec(t, 1)
-	v.Append(make([]byte, size))
-	o := &operation{kind: kind, bits: bits, vec: v}
+	o := &operation{kind: kind, bits: bits, vec: listOf(t, make([]byte, size))}
 	o.file = fileRequest{off: 4096, grain: int32(grain)}
 	return o
 }

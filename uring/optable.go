@@ -48,7 +48,7 @@ const (
 
 const maxSlots = math.MaxInt32 - 1
 
-// add takes a slot for a new operation on s.
+// add takes a slot for a new operation on s, which is open.
 func (t *opTable) add(kind Kind, s Socket, user uint64, vec *Vec) (Op, bool) {
 	i := t.free - 1
 	if i >= 0 {
@@ -135,9 +135,6 @@ func (t *opTable) name(slot int32) Op {
 func (t *opTable) link(i int32, o *operation) {
 	fd := o.sock.FD()
 	o.next, o.prev = 0, 0
-	if fd < 0 {
-		return
-	}
 	for fd >= len(t.heads) {
 		t.heads = append(t.heads, 0)
 	}
@@ -150,9 +147,6 @@ func (t *opTable) link(i int32, o *operation) {
 
 func (t *opTable) unlink(o *operation) {
 	fd := o.sock.FD()
-	if fd < 0 {
-		return
-	}
 	if o.next != 0 {
 		t.slots[o.next-1].prev = o.prev
 	}

@@ -94,7 +94,6 @@ func (b *bufferRing) unregister(r *ring) error {
 }
 
 func (b *bufferRing) free() error {
-	b.entries, b.data = nil, nil
 	return errors.Join(b.ringMem.Unmap(), b.dataMem.Unmap())
 }
 

@@ -83,7 +83,11 @@ func (d *ringDriver) open(cfg *Config) (err error) {
 		Features: set,
 		Entries:  int(d.ring.entries()),
 	}
-	return d.armWake()
+	err = d.armWake()
+	if errno := d.ring.poll(); errno != 0 { // a filter may forbid this call alone
+		err = newSetupError("io_uring_enter", errno, "")
+	}
+	return err
 }
 
 // openBuffers opens the ring of receive buffers.
@@ -133,18 +137,18 @@ func (d *ringDriver) release(kept bool) error {
 
 // turn implements engineRest.
 func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
-	if !d.wakeArmed && !d.closed {
-		// The kernel ends a multishot poll whose answer finds the completion
-		// queue full. A new poll reports missed events at once. d.err has its
-		// failure.
-		_ = d.armWake()
-	}
 	if len(d.early) > 0 || len(d.again) > 0 {
 		timeout = 0 // they came while room was made for requests
 	}
 	errno := d.enter(timeout)
 	d.reap(&d.out)
 	d.settle(&d.out)
+	if !d.wakeArmed && !d.closed {
+		// The kernel ends a multishot poll whose answer finds the completion
+		// queue full. A new poll reports missed events at once. Answers that come
+		// while room is made for it are behind those in out. d.err has its failure.
+		_ = d.armWake()
+	}
 	d.requeue(&d.out)
 	d.out = append(d.out, d.early...) // taken while making room for requests
 	d.early = d.early[:0]

@@ -155,7 +155,6 @@ func (d *ringDriver) queueCancel(user uint64) {
 		return
 	}
 	e.opcode = opcodeAsyncCancel
-	e.fd = -1
 	e.addr = user
 	e.user = ownNone
 	e.flags = sqeCQESkip

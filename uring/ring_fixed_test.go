@@ -71,9 +71,7 @@ func mapped(t *testing.T, n int) *Memory {
 // transferred makes one request on all of m, and returns its result.
 func transferred(t *testing.T, d *ringDriver, f File, kind Kind, m *Memory) int32 {
 	t.Helper()
-	v := newVec(t, 1)
-	v.Append(m.Bytes())
-	_, err := d.AskFile(f, FileRequest{Kind: kind, Vec: v, User: 1})
+	_, err := d.AskFile(f, FileRequest{Kind: kind, Vec: listOf(t, m.Bytes()), User: 1})
 	must(t, err)
 	got, err := d.Wait(-1)
 	if err != nil || len(got) != 1 {
@@ -262,9 +260,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	must(t, err)
 	write := func(text string, off int64, user uint64) *operation {
 		t.Helper()
-		v := newVec(t, 1)
-		v.Append([]byte(text))
-		op, err := d.AskFile(f, FileRequest{Kind: KindWrite, Vec: v, Off: off, Durable: true, User: user})
+		op, err := d.AskFile(f, FileRequest{Kind: KindWrite, Vec: listOf(t, []byte(text)), Off: off, Durable: true, User: user})
 		must(t, err)
 		return d.ops.get(op)
 	}
@@ -293,9 +289,7 @@ func TestADurableWriteThatIsNotAloneIsAWriteAndASyncOfItsBytes(t *testing.T) {
 	if e := asks(d.ops.get(op)); e.opcode != opcodeFsync || e.opFlags != fsyncData || e.off != 0 || e.len != 0 {
 		t.Errorf("a sync is %d with %x of %d bytes at %d, want a data sync (%d) of the file", e.opcode, e.opFlags, e.len, e.off, opcodeFsync)
 	}
-	nine := newVec(t, 1)
-	nine.Append(make([]byte, 9))
-	for _, r := range []FileRequest{{Kind: KindRead, Vec: nine, Off: 100, User: 5}, {Kind: KindAllocate, Length: 8, User: 6}} {
+	for _, r := range []FileRequest{{Kind: KindRead, Vec: listOf(t, make([]byte, 9)), Off: 100, User: 5}, {Kind: KindAllocate, Length: 8, User: 6}} {
 		r.Durable = true
 		op, err := d.AskFile(f, r)
 		must(t, err)

@@ -4,6 +4,7 @@ package uring
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -53,8 +54,7 @@ func TestKernelStructuresHaveTheirSizes(t *testing.T) {
 // Matrix: IO-06
 func TestZeroCopyEndsAfterItsLastNotification(t *testing.T) {
 	d := newTestRing(t, Config{})
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
+	v := listOf(t, make([]byte, 100))
 	for copied, flags := range map[uint32]Flags{0: 0, notificationCopied: Copied} {
 		op, _ := d.ops.add(KindSend, MakeSocket(0), 9, v)
 		d.ops.get(op).bits |= opZero
@@ -86,9 +86,7 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 	d := newTestRing(t, Config{})
 	d.flush() // its own requests
 	s := ownPair(t, d)
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
-	_, _, err := d.Send(s, v, 9, SendQuiet)
+	_, _, err := d.Send(s, listOf(t, make([]byte, 100)), 9, SendQuiet)
 	must(t, err)
 	var out []Completion
 	if d.settle(&out); len(out) != 0 {
@@ -113,9 +111,7 @@ func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	}
 	d.out = d.out[:0]
 	s := ownPair(t, d)
-	v := newVec(t, 1)
-	v.Append(make([]byte, 100))
-	op, _ := d.ops.add(KindSend, s, 9, v)
+	op, _ := d.ops.add(KindSend, s, 9, listOf(t, make([]byte, 100)))
 	d.answer(&d.early, uint64(op), 40, 0)
 	if out, err := d.Wait(sleep); err != nil || len(out) != 1 || out[0].Res != 100 {
 		t.Errorf("the rest of a send: %+v, %v", out, err)
@@ -138,8 +134,8 @@ func ownPair(t *testing.T, d *ringDriver) Socket {
 
 func TestAPlaceInTheFileTableIsUsedAgain(t *testing.T) {
 	d := newTestRing(t, Tuned(Config{}, Tuning{Files: 1}))
-	if d.files == nil {
-		t.Skip("the ring has no table of files")
+	if f := featureSet(d.info.Features).at(featureFileTable); !f.Have {
+		t.Skip("the ring has no table of files: " + f.Why)
 	}
 	for range 3 {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -191,16 +187,15 @@ func TestIncrementalBufferComesBackWhenAllSlicesDo(t *testing.T) {
 	}
 }
 
-// forbidRings makes io_uring_setup fail with EPERM on the calling thread, for
-// the rest of its life.
-func forbidRings() error {
+// forbid makes a system call fail with EPERM on the calling thread, for the rest of its life.
+func forbid(call uint32) error {
 	const (
 		load, jumpEqual, ret = 0x20, 0x15, 0x06
 		allow, deny          = 0x7fff0000, 0x00050000 | uint32(unix.EPERM)
 	)
 	program := [...]unix.SockFilter{
 		{Code: load},
-		{Code: jumpEqual, Jf: 1, K: unix.SYS_IO_URING_SETUP},
+		{Code: jumpEqual, Jf: 1, K: call},
 		{Code: ret, K: deny},
 		{Code: ret, K: allow},
 	}
@@ -213,29 +208,39 @@ func forbidRings() error {
 
 // Matrix: IO-13
 func TestForbiddenRing(t *testing.T) {
-	onThread(func() {
-		if err := forbidRings(); err != nil {
-			t.Errorf("install filter: %v", err)
-			return
-		}
-		d, err := Open(Config{})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer d.CloseDriver()
-		if info := d.Info(); info.Backend != Epoll || !strings.Contains(info.Fallback, "seccomp") {
-			t.Errorf("opened %+v, want epoll and the reason", info)
-		}
-		_, err = Open(Config{Backend: Flavour})
-		var refused *SetupError
-		if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("a ring demanded: %v", err)
-		}
-		if _, err := Open(Config{Backend: Epoll}); err != nil {
-			t.Errorf("epoll demanded: %v", err)
-		}
-	})
+	before, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER} {
+		onThread(func() {
+			if err := forbid(call); err != nil {
+				t.Errorf("install filter: %v", err)
+				return
+			}
+			d, err := Open(Config{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer d.CloseDriver()
+			if info := d.Info(); info.Backend != Epoll || !strings.Contains(info.Fallback, "seccomp") {
+				t.Errorf("opened %+v, want epoll and the reason", info)
+			}
+			_, err = Open(Config{Backend: Flavour})
+			var refused *SetupError
+			if !errors.As(err, &refused) || !errors.Is(err, unix.EPERM) || !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("a ring demanded: %v", err)
+			}
+			e, err := Open(Config{Backend: Epoll})
+			if err != nil {
+				t.Errorf("epoll demanded: %v", err)
+				return
+			}
+			must(t, e.CloseDriver())
+		})
+	}
+	if after, err := os.ReadDir("/proc/self/fd"); err != nil || len(after) != len(before) {
+		t.Errorf("%d descriptors, %d before, %v", len(after), len(before), err)
+	}
 }
 
 // Matrix: IO-10
@@ -257,9 +262,7 @@ const lastErrno = 134
 func oneOperation(t *testing.T, kind Kind, bits opBits) (*ringDriver, Op, *Vec) {
 	t.Helper()
 	d := &ringDriver{}
-	v, err := NewVec(1)
-	must(t, err)
-	v.Append([]byte("four"))
+	v := listOf(t, []byte("four"))
 	op, _ := d.ops.add(kind, MakeSocket(7), 42, v)
 	d.ops.get(op).bits |= bits
 	return d, op, v

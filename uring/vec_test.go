@@ -20,6 +20,14 @@ func newVec(t testing.TB, n int) *Vec {
 	return v
 }
 
+// listOf is a list of one piece.
+func listOf(t testing.TB, p []byte) *Vec {
+	t.Helper()
+	v := newVec(t, 1)
+	v.Append(p)
+	return v
+}
+
 // rest is what message describes; all of it lies in arena.
 func (v *Vec) rest(arena []byte) (all []byte) {
 	v.message()
@@ -185,5 +193,42 @@ func TestMapRefusesNonsense(t *testing.T) {
 	}
 	if _, err := Map(0); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("Map(0): %v", err)
+	}
+}
+
+// The kernel may still write into the memory of an operation that outlives its driver.
+func TestTheMemoryOfAnOperationThatOutlivesItsDriverIsNotCollected(t *testing.T) {
+	collected := make(chan bool, 2)
+	func() {
+		d, err := openEpoll(Config{}, "")
+		must(t, err)
+		e := &d.(*epollDriver).engine
+		for mine := range 2 { // the other one shows that the collector was there
+			p := make([]byte, 1<<20)
+			runtime.AddCleanup(&p[0], func(mine bool) { collected <- mine }, mine == 1)
+			if mine == 1 {
+				v, err := NewVec(1)
+				must(t, err)
+				v.Append(p)
+				e.ops.add(KindRead, MakeSocket(0), 1, v)
+			}
+		}
+		e.err = unix.EIO // so that it does not wait
+		if err := d.CloseDriver(); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("closed with an operation in flight: %v", err)
+		}
+	}()
+	for other := false; !other; runtime.GC() {
+		select {
+		case mine := <-collected:
+			if other = !mine; mine {
+				t.Fatal("it was collected")
+			}
+		default:
+			runtime.Gosched()
+		}
+	}
+	if len(collected) > 0 {
+		t.Error("it was collected")
 	}
 }

@@ -61,8 +61,8 @@ func show(e env, value []byte, err error) error {
 
 // lines writes a list, one name a line.
 func lines(e env, names []string, err error) error {
-	_, failed := io.WriteString(e.stdout, strings.Join(append(names, ""), "\n"))
-	return errors.Join(err, failed)
+	fmt.Fprint(e.stdout, strings.Join(append(names, ""), "\n"))
+	return err
 }
 
 var xattrs = actions[rados.Object]{

@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/ringmsgr/ringmsgr/cmd/internal/scope"
-	"github.com/ringmsgr/ringmsgr/cmd/shared/cli"
 	"github.com/ringmsgr/ringmsgr/control/auth/cephx"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 )
@@ -51,32 +50,21 @@ func readArgs(text string) map[string]string {
 const maxConf = 1 << 20
 
 // readConf finds and reads a ceph.conf: the first there is of a list, which is the usual one if it is empty.
-func (s *settings) readConf(list, home string) error {
+func (s *settings) readConf(ctx context.Context, list, home string) (err error) {
 	where := split(list)
 	s.cluster = cmp.Or(s.args["cluster"], "ceph")
 	if len(where) == 0 {
 		name := s.cluster + ".conf"
 		where = []string{"/etc/ceph/" + name, filepath.Join(home, ".ceph", name), name}
 	}
-	f, err := first(where)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && list == "":
+	if s.file = first(where); s.file == "" && list == "" {
 		return nil
-	case err != nil:
-		return cli.Usagef("--conf %s: %w", list, err)
 	}
-	defer f.Close()
-	if s.file = f.Name(); list != "" && s.args["cluster"] == "" {
+	if s.file = cmp.Or(s.file, list); list != "" && s.args["cluster"] == "" {
 		s.cluster = strings.TrimSuffix(filepath.Base(s.file), ".conf")
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxConf))
-	if err == nil {
-		s.sections, err = parseConf(string(text))
-	}
-	if err != nil {
-		return cli.Usagef("--conf %s: %w", s.file, err)
-	}
-	return nil
+	s.sections, err = scope.File(ctx, "--conf", s.file, parseConf)
+	return err
 }
 
 var element = regexp.MustCompile(`([^\s,;\[]|\[[^\]]*\]?)+`)
@@ -86,14 +74,14 @@ func split(list string) []string {
 	return element.FindAllString(list, -1)
 }
 
-func first(files []string) (*os.File, error) {
+// first is the first file that there is, or may be; empty: there is none.
+func first(files []string) string {
 	for _, name := range files {
-		f, err := os.Open(name)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return f, err
+		if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+			return name
 		}
 	}
-	return nil, fs.ErrNotExist
+	return ""
 }
 
 // The lines of a ceph.conf. A comment may end each line; after a backslash, and in quotes, no
@@ -104,12 +92,16 @@ var (
 	escaped     = regexp.MustCompile(`\\(.)`)
 )
 
-// parseConf reads the text of a ceph.conf. Settings before the first section belong to all
+// parseConf reads a ceph.conf. Settings before the first section belong to all
 // entities.
-func parseConf(text string) (map[string]map[string]string, error) {
+func parseConf(r io.Reader) (map[string]map[string]string, error) {
+	whole, err := io.ReadAll(io.LimitReader(r, maxConf))
+	if err != nil {
+		return nil, err
+	}
 	section := map[string]string{}
 	all := map[string]map[string]string{"global": section}
-	text = strings.NewReplacer("\\\r\n", "", "\\\n", "").Replace(text) // lines that go on
+	text := strings.NewReplacer("\\\r\n", "", "\\\n", "").Replace(string(whole)) // lines that go on
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == ';' || line[0] == '#' {
@@ -186,14 +178,14 @@ func (s *settings) monitors(ctx context.Context, srv lookup) (list []string, wha
 const usualKeyrings = "/etc/ceph/$cluster.$name.keyring /etc/ceph/$cluster.keyring /etc/ceph/keyring /etc/ceph/keyring.bin"
 
 // key finds the entity's key, and says in which file, or in which there is none. The zero Key stands for method none.
-func (s *settings) key() (key cephx.Key, where string, err error) {
+func (s *settings) key(ctx context.Context) (key cephx.Key, where string, err error) {
 	methods := cmp.Or(s.get("auth_supported"), s.get("auth_client_required"), "cephx")
 	if !slices.Contains(split(methods), "cephx") {
 		return key, "", nil
 	}
 	text, where := s.get("key"), s.get("keyfile")
 	if text == "" && where != "" {
-		whole, err := os.ReadFile(where)
+		whole, err := scope.File(ctx, "keyfile", where, io.ReadAll)
 		if err != nil {
 			return key, where, err
 		}
@@ -204,20 +196,15 @@ func (s *settings) key() (key cephx.Key, where string, err error) {
 		return key, cmp.Or(where, "option key"), err
 	}
 	files := split(s.expand(cmp.Or(s.raw("keyring"), usualKeyrings)))
-	f, err := first(files)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if where = first(files); where == "" {
 		return key, strings.Join(files, ", "), nil
-	case err != nil:
-		return key, "", cli.Usagef("--keyring %w", err)
 	}
-	f.Close()
-	key, err = readKey(f.Name(), s.name)
-	return key, f.Name(), err
+	key, err = readKey(ctx, where, s.name)
+	return key, where, err
 }
 
-func readKey(file string, name wire.EntityName) (cephx.Key, error) {
-	ring, own, err := scope.Keyring(file, name)
+func readKey(ctx context.Context, file string, name wire.EntityName) (cephx.Key, error) {
+	ring, own, err := scope.Keyring(ctx, file, name)
 	if err != nil {
 		return cephx.Key{}, err
 	}

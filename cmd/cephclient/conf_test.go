@@ -43,12 +43,12 @@ func TestACephConfIsReadAsCephReadsIt(t *testing.T) {
 	} {
 		s := settings{cluster: "ceph", name: wire.EntityName{Type: wire.Client, ID: "foo"}}
 		var err error
-		if s.sections, err = parseConf(text); err != nil || s.get("mon_host") != want {
+		if s.sections, err = parseConf(strings.NewReader(text)); err != nil || s.get("mon_host") != want {
 			t.Errorf("%q: %q, %v; want %q", text, s.get("mon_host"), err, want)
 		}
 	}
 	for _, text := range []string{"[global\nmon_host = a", "[global]\nmon_host", "[global]\n= a", "[global]\nmon_host = a\\"} {
-		if _, err := parseConf(text); err == nil {
+		if _, err := parseConf(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: no error", text)
 		}
 	}
@@ -121,7 +121,7 @@ func TestSettingsComeFromWhereCephLooksForThem(t *testing.T) {
 		{"CEPH_CONF=" + conf, "", "10.0.0.1", "", "/nonexistent, " + dir + "/ceph.client.admin.keyring"},
 		{"CEPH_CONF=" + conf + " CEPH_KEYRING=" + ring, "", "", "", "has no key of client.admin"},
 		{"CEPH_CONF=" + broken, "", "", "", "--conf " + broken + `: "what" is neither`},
-		{"CEPH_CONF=/nonexistent", "", "", "", "--conf /nonexistent: file does not exist"},
+		{"CEPH_CONF=/nonexistent", "", "", "", "--conf /nonexistent: no such file or directory"},
 		{"CEPH_CONF=" + os.DevNull, "", "", "", "--mon is missing"},
 	} {
 		getenv := func(name string) string {
@@ -162,7 +162,7 @@ func FuzzCephConf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, args string) {
 		s := settings{args: readArgs(args), name: wire.EntityName{Type: wire.Client, ID: "a"}}
 		var err error
-		if s.sections, err = parseConf(text); err != nil {
+		if s.sections, err = parseConf(strings.NewReader(text)); err != nil {
 			return
 		}
 		for _, section := range s.sections {

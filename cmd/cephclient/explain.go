@@ -48,8 +48,8 @@ func (o *options) authAdvice(err error) string {
 	case errors.Is(err, cephx.ErrNoTicket):
 		return "the monitors have renewed no ticket (ceph -s), or the clock of this machine was set in this moment"
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}) && errors.As(err, new(*rados.Error)):
-		return fmt.Sprintf(
-			"the OSD does not let %s in: it has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong", o.Name)
+		return fmt.Sprintf("the OSD does not let %s in, which has no caps of OSDs (ceph auth get %[1]s), or the clock of the OSD is wrong,"+
+			" or it has not fetched the newest secret of the monitors", o.Name)
 	case errors.Is(err, &auth.Refused{Errno: auth.EACCES}):
 		return fmt.Sprintf("the cluster does not know %s with the key in %s, or it has no caps of monitors (ceph auth get %[1]s)",
 			o.Name, o.keyFrom)
@@ -89,17 +89,11 @@ func plain(err error) string {
 			words = append(words, doing+": ", "")
 		}
 	}
-	internals := strings.NewReplacer(words...)
-	var parts []string
-	for _, part := range strings.Split(cli.OneLine(err), "; ") {
-		part = strings.TrimSuffix(strings.ReplaceAll(part, context.DeadlineExceeded.Error(), ""), ": ")
-		if part = internals.Replace(part); part != "" {
-			parts = append(parts, part)
-		}
-	}
-	text := strings.Join(parts, ": ")
+	late := context.DeadlineExceeded.Error()
+	text := strings.ReplaceAll(cli.OneLine(err), late+"; ", "") // the next error is the reason
+	text = strings.NewReplacer(words...).Replace(strings.ReplaceAll(text, late, ""))
 	for strings.Contains(text, ": : ") {
 		text = strings.ReplaceAll(text, ": : ", ": ")
 	}
-	return strings.TrimSuffix(text, ": ")
+	return strings.TrimRight(text, ":; ")
 }

@@ -104,7 +104,8 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 		says string
 	}{
 		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.ECONNREFUSED}, "nothing listens there"},
-		{refused, "it has no caps of OSDs (ceph auth get client.x)"},
+		{&control.Error{Stage: control.StageConnect, Peer: "v2:127.0.0.1:1/0", Err: unix.EMFILE}, "raise RLIMIT_NOFILE (ulimit -n)"},
+		{refused, "no caps of OSDs (ceph auth get client.x), or the clock of the OSD is wrong, or it has not fetched the newest secret"},
 		{nil, "it waits; gave up after 10s"},
 	} {
 		err := &rados.Error{Outcome: rados.ErrNotSent, Waiting: "it waits", Why: c.err, Err: context.DeadlineExceeded}
@@ -116,6 +117,10 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 		if got := o.explain(fmt.Errorf("snapshot: %w", err)).Error(); !strings.HasSuffix(got, "ceph auth get client.x shows the caps of the key") {
 			t.Error(got)
 		}
+	}
+	gone := func(name string) error { return fmt.Errorf("rados: remove object %q: %w", name, unix.ENOENT) }
+	if got := o.explain(errors.Join(gone("a"), gone("b"))).Error(); got != `remove object "a": no such file or directory; remove object "b": no such file or directory` {
+		t.Error(got)
 	}
 	if got := o.explain(errors.Join(control.ErrAuth, cephx.ErrNoTicket)).Error(); !strings.Contains(got, "the clock of this machine was set") {
 		t.Error(got)

@@ -108,7 +108,7 @@ func (e env) dialled(ctx context.Context, o *options, verb command, args []strin
 	defer cancel()
 	cfg, err := o.config(ctx, e)
 	if err != nil {
-		return err
+		return o.explain(err)
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	c, err := connect(ctx, cfg)

@@ -128,7 +128,7 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 	}
 	out := e.stdout
 	if args[0] != "-" {
-		f, failed := os.Create(args[0])
+		f, failed := cli.Until(ctx, func() (*os.File, error) { return os.Create(args[0]) })
 		if failed != nil {
 			return failed
 		}
@@ -137,7 +137,7 @@ func get(ctx context.Context, e env, o rados.Object, args []string) (err error) 
 	}
 	for {
 		done.add(n)
-		if _, err := out.Write(piece[:n]); err != nil || n < len(piece) {
+		if _, err := cli.Until(ctx, func() (int, error) { return out.Write(piece[:n]) }); err != nil || n < len(piece) {
 			return err
 		}
 		at += uint64(n)

@@ -105,7 +105,7 @@ func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err erro
 	}
 	o.known.name = cfg.Name
 	if o.mons == "" || o.keyring == "" {
-		if err := o.known.readConf(o.conf, e.getenv("HOME")); err != nil {
+		if err := o.known.readConf(ctx, o.conf, e.getenv("HOME")); err != nil {
 			return cfg, err
 		}
 	}
@@ -131,9 +131,9 @@ func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err erro
 	cfg.Rev0, cfg.Modes, cfg.Compression = o.cfg.Protocol.Rev0, o.cfg.Auth.Modes, o.cfg.Protocol.Compression
 	cfg.Plane.Driver.Backend, cfg.Logger = o.engine.Backend, o.engine.Logger(e.stderr)
 	if o.keyring != "" {
-		cfg.Key, err = readKey(o.keyring, cfg.Name)
+		cfg.Key, err = readKey(ctx, o.keyring, cfg.Name)
 		o.keyFrom = o.keyring
-	} else if cfg.Key, o.keyFrom, err = o.known.key(); cfg.Key.IsZero() {
+	} else if cfg.Key, o.keyFrom, err = o.known.key(ctx); cfg.Key.IsZero() {
 		o.keyFrom, o.sought = "", o.keyFrom
 	}
 	if err != nil {

@@ -78,10 +78,6 @@ func TestThePoolMayBeAFlag(t *testing.T) {
 func TestTheKeyIsWipedWhereTheRunIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var out, err bytes.Buffer
-	if status := run(ctx, env{stdin: strings.NewReader(""), stdout: &out, stderr: &err, getenv: bare}, []string{"--mon", "v2:127.0.0.1:1", "monmap"}); status != cli.Failed {
-		t.Errorf("status %d, %s", status, err.String())
-	}
 	key, failed := cephx.ParseKey("AQBAGgFrkJ2DJBAALXeqe7bTTWvmuDKp+LpfWA==")
 	clitest.Must(t, failed)
 	cfg := rados.Config{Name: wire.EntityName{Type: wire.Client, ID: "admin"}, Key: key, Mons: []wire.Addr{{Type: wire.AddrMsgr2}}}
@@ -107,9 +103,16 @@ func TestTheTimeoutBoundsAllOfACommandUnlessItIsLong(t *testing.T) {
 	}
 }
 
-func TestAPutOfASilentPipeEndsWithItsContext(t *testing.T) {
+func TestASilentPipeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	clitest.Must(t, syscall.Mkfifo(pipe, 0o600))
+	for _, flag := range []string{"--conf ", "--keyring "} {
+		clitest.Check(t, func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+			return run(ctx, env{stdin: stdin, stdout: stdout, stderr: stderr, getenv: bare}, args)
+		}, "", "--mon v2:127.0.0.1:1 ls pool "+flag+pipe, cli.Failed, "", flag+pipe+": it is not read to its end: context canceled\n")
+	}
 	in, out := io.Pipe()
 	defer out.Close()
 	if err := (env{stdin: in}).copyFrom(ctx, "-", nil); !errors.Is(err, context.Canceled) {
@@ -234,13 +237,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 	}
 }
 
-// A list that is not written whole, as where the disk is full, is a failure.
-func TestAListThatCannotBeWrittenFails(t *testing.T) {
-	out, in := io.Pipe()
-	clitest.Must(t, out.Close())
-	if err := lines(env{stdout: in}, []string{"name"}, nil); !errors.Is(err, io.ErrClosedPipe) {
-		t.Error(err)
-	}
+func TestAListHasANameOnEachLine(t *testing.T) {
 	var whole bytes.Buffer
 	clitest.Must(t, lines(env{stdout: &whole}, []string{"a", "b"}, nil))
 	clitest.Must(t, lines(env{stdout: &whole}, nil, nil))

@@ -71,7 +71,7 @@ func do(ctx context.Context, c *control.Conn, typ uint16, key string, data []byt
 	case kvformat.Done:
 		return slices.Clone(m.Data), nil
 	case kvformat.NotFound:
-		return nil, errNotFound
+		return nil, fmt.Errorf("%q: %w", key, errNotFound)
 	}
 	return nil, fmt.Errorf("%w: %s", errRefused, m.Front)
 }
@@ -121,7 +121,7 @@ func (e *env) ask(verb *cobra.Command, args []string) error {
 // all begin alike. A missing key is no error: --puts 100 puts it.
 func (e *env) load(c *cobra.Command, args []string) error {
 	ctx := c.Context()
-	if e.puts < 0 || e.puts > 100 {
+	if !(e.puts >= 0 && e.puts <= 100) { // NaN is neither
 		return cli.Usagef("--puts %v: want 0 to 100", e.puts)
 	}
 	longest := make([]byte, kvformat.MaxValue)

@@ -157,11 +157,8 @@ func (r *request) end(err error) {
 func (r *request) answer(m *control.Message) {
 	if r.msg == nil {
 		m.Release()
-	} else if err := r.due.Send(m); err != nil {
-		m.Release() // the client is gone
-		if errors.Is(err, control.ErrQueueFull) {
-			_ = r.due.Send(nil) // a peer that does not read has none
-		}
+	} else if r.due.Send(m) != nil {
+		m.Release() // the client is gone, or does not read
 	}
 	if r.msg != nil {
 		r.msg.Release()

@@ -76,12 +76,7 @@ func handler(path string, conns bool) http.Handler {
 		opts = append(opts, prom.Conns())
 	}
 	remote := prom.NewRemote(path, opts...)
-	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{PidFn: func() (int, error) {
-		if pid := remote.PID(); pid != 0 {
-			return pid, nil
-		}
-		return 0, errors.New("the process was not reached yet")
-	}})
+	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{PidFn: func() (int, error) { return remote.PID(), nil }})
 	all := prometheus.NewRegistry()
 	all.MustRegister(remote, process)
 	mux := http.NewServeMux()

@@ -40,15 +40,6 @@ func TestWrongCallsNameTheFlag(t *testing.T) {
 	}
 }
 
-func TestVersionIsAWordOrAFlag(t *testing.T) {
-	for _, arg := range []string{"version", "--version"} {
-		var out bytes.Buffer
-		if status := run(t.Context(), &out, io.Discard, []string{arg}); status != cli.OK || !strings.HasPrefix(out.String(), "ringmsgr-exporter ") {
-			t.Errorf("%s: status %d, %q", arg, status, out.String())
-		}
-	}
-}
-
 // The exporter is there before the messenger, and shows it as soon as it comes.
 func TestAMessengerIsShownOnceItIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")

@@ -73,7 +73,7 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	var keys *trace.Keys
 	if d.keys != "" {
 		var err error
-		if keys, err = scope.File("--keys", d.keys, trace.ReadKeys); err != nil {
+		if keys, err = scope.File(ctx, "--keys", d.keys, trace.ReadKeys); err != nil {
 			return err
 		}
 	}

@@ -259,12 +259,13 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 		stdin  string // again and again
 		stdout io.Writer
 		want   int
-		file   string
+		args   string
 	}{
 		"reader":  {t.Context(), lines, clitest.Full{}, cli.Failed, "-"},
 		"context": {over, lines, io.Discard, cli.OK, "-"},
 		"silence": {over, "", io.Discard, cli.OK, "-"},
 		"pipe":    {over, "", io.Discard, cli.OK, pipe}, // that nobody has opened to write
+		"keys":    {over, "", io.Discard, cli.Failed, "- --keys " + pipe},
 	} {
 		in, out := io.Pipe()
 		go func() {
@@ -273,7 +274,7 @@ func TestDecodeEndsWithItsReaderAndItsContext(t *testing.T) {
 			}
 		}()
 		late := time.AfterFunc(time.Minute, func() { _ = out.CloseWithError(errors.New("it goes on")) })
-		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, []string{"decode", c.file}); s != c.want || !late.Stop() {
+		if s := run(c.ctx, env{in, c.stdout, io.Discard, nil}, strings.Fields("decode "+c.args)); s != c.want || !late.Stop() {
 			t.Errorf("%s: status %d, want %d", name, s, c.want)
 		}
 		clitest.Must(t, in.Close())

@@ -107,9 +107,6 @@ func (d detour) Connect(local, _ netip.AddrPort, opt uring.SocketOptions, user u
 	return d.Driver.Connect(local, d.via, opt, user)
 }
 
-// lookupTime bounds the lookup of the host name of a --listen.
-const lookupTime = 10 * time.Second
-
 // listenFlag is --listen. The addresses are known once read has parsed it.
 type listenFlag struct {
 	texts []string
@@ -118,15 +115,13 @@ type listenFlag struct {
 
 // read parses the addresses. Addresses without a protocol have proto; empty is v2. A wildcard
 // is an error, as peers compare the address with the dialled one.
-func (l *listenFlag) read(proto string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
+func (l *listenFlag) read(ctx context.Context, lookup scope.Lookup, proto string) error {
 	for _, text := range l.texts {
 		own := proto
 		if strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "v2:") {
 			own = ""
 		}
-		a, err := scope.AddressReader{Proto: own, AnyPort: true}.Parse(ctx, text)
+		a, err := scope.AddressReader{Proto: own, Lookup: lookup, AnyPort: true}.Parse(ctx, text)
 		if err != nil {
 			return err
 		}
@@ -180,7 +175,7 @@ func (l *listenFlag) bindError(err error) error {
 	text := fmt.Sprintf("--listen %s: %s", strings.Join(l.texts, ", "), cli.Cause(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		text += ": another process listens there, which \"ss -ltnp\" names; port 0 takes any free one"
+		text += ": another process has it, which \"ss -tanp\" names; port 0 takes any free one"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		text += ": this machine does not have that IP address; \"ip addr\" lists those that it has"
 	case errors.Is(err, syscall.EACCES):

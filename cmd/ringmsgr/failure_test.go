@@ -75,6 +75,7 @@ func TestPingNamesTheStageAndTheReason(t *testing.T) {
 		{"a banner and no more", pretender(t, says(v2Banner)), "", control.StageHello, "no answer within LIMIT"},
 		{"half a HELLO", pretender(t, says(v2Banner+"\x01\x01\x10")), "", control.StageHello, "no answer within LIMIT"},
 		{"a broken HELLO", pretender(t, says(v2Banner+strings.Repeat("\xff", 100))), "", control.StageHello, "crc"},
+		{"answers beyond the time", s.addr, "--count=1000000000", control.StageKeepalive, " of 1000000000 round trips within LIMIT"},
 		{"the end at once", pretender(t, func(net.Conn) {}), "", control.StageBanner, "hung up"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -240,19 +241,24 @@ func TestSendNoticesThatNothingComesBack(t *testing.T) {
 	}
 }
 
-// In the handshake, and while it measures: the error has the signal that ended it.
-func TestPingEndsWithItsContext(t *testing.T) {
-	for _, ready := range []bool{false, true} {
+// In the handshake, and while they measure: the error has the signal that ended them, and the messages under way count as no losses.
+func TestPingAndSendEndWithTheirContext(t *testing.T) {
+	for _, c := range []struct{ args, at, says string }{{"ping --count 1000000000", "connect", ""}, {"ping --count 1000000000", "accept", ""}, {"send", "message", ", 0 losses"}} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		end := func() { cancel(errors.New("interrupt signal received")) }
-		addr := pretender(t, func(c net.Conn) { end(); says("")(c) })
-		if ready {
-			addr = messenger(t, control.Config{}, &control.Dispatcher{Accept: func(_ *control.Conn, _ int, _ bool) { end() }})
+		end := func(at string) bool {
+			if at == c.at {
+				cancel(errors.New("interrupt signal received"))
+			}
+			return true
 		}
-		var out, errs clitest.Buffer
-		status := run(ctx, env{strings.NewReader(""), &out, &errs, nil}, []string{"ping", "--count", "1000000000", "--timeout", "1m", addr})
-		if status != cli.Failed || !strings.Contains(errs.String(), "interrupt signal received") {
-			t.Errorf("ready %v: status %d, stderr %s", ready, status, errs.String())
+		addr := messenger(t, control.Config{}, &control.Dispatcher{
+			Accept: func(_ *control.Conn, _ int, _ bool) { end("accept") }, Fast: func(*control.Conn, *control.Message) bool { return end("message") },
+		})
+		if c.at == "connect" {
+			addr = pretender(t, func(conn net.Conn) { end("connect"); says("")(conn) })
 		}
+		clitest.Check(t, func(stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+			return run(ctx, env{stdin, stdout, stderr, nil}, args)
+		}, "", c.args+" --timeout 1m "+addr, cli.Failed, c.says, "interrupt signal received")
 	}
 }

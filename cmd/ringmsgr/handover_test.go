@@ -87,9 +87,9 @@ func (d *serverChain) end() {
 		}
 		p.Want(cli.OK)
 		// A load with all its echoes ends, even without its last ack (acknowledgeTime). The session is lossless: the
-		// first attempt of each next process dials a client that is gone, and the drain of the last one waits for it in vain.
+		// first attempt of each next process dials a client that is gone or hangs up as it goes, and the drain of the last one waits for it in vain.
 		mustHaveOnly(d.t, p.Stderr(), func(line string) bool {
-			gone := strings.Contains(line, "attempt failed, dialling again") && strings.Contains(line, "connection refused")
+			gone := strings.Contains(line, "attempt failed, dialling again") && (strings.Contains(line, "connection refused") || strings.Contains(line, "the peer hung up"))
 			return gone && !strings.Contains(line, d.addr) || strings.Contains(line, "replies were not delivered") && strings.Contains(line, "deadline exceeded")
 		})
 	}

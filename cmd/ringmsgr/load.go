@@ -21,7 +21,6 @@ import (
 // carries lane i.
 type load struct {
 	s          *sender
-	e          env
 	to         wire.Addr
 	pattern    pattern
 	policy     control.Policy
@@ -167,8 +166,8 @@ func (l *load) stalled() error {
 	return err
 }
 
-// report is the result. All lanes have ended.
-func (l *load) report(failed error) *sent {
+// report is the result. All lanes have ended. Where ctx has ended the run, the messages under way are no losses.
+func (l *load) report(ctx context.Context, failed error) *sent {
 	info := l.conns[0].Info()
 	r := &sent{
 		negotiated: l.s.negotiatedBy(l.messengers[0], info), Policy: l.policy.Name, Lossy: info.Lossy,
@@ -185,7 +184,9 @@ func (l *load) report(failed error) *sent {
 		}
 		r.Verified += lane.got
 		r.Duplicates += lane.duplicates
-		r.Losses += lane.losses
+		if ctx.Err() == nil {
+			r.Losses += lane.losses
+		}
 		r.Corrupt += lane.corrupt
 		times.Add(lane.calls.Of(echoed))
 		lane.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -90,7 +91,7 @@ const silentKeepalives = 5
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to
 // write. The caller closes the recording.
-func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
+func (o *sessionOptions) config(ctx context.Context, e env) (cfg control.Config, err error) {
 	if err := o.plane(e); err != nil {
 		return cfg, err
 	}
@@ -99,13 +100,13 @@ func (o *sessionOptions) config(e env) (cfg control.Config, err error) {
 	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err
 	}
-	if err := o.listen.read(o.Proto); err != nil {
-		return cfg, cli.Usagef("--listen: %w", err)
+	if err := o.listen.read(ctx, e.lookup, o.Proto); err != nil {
+		return cfg, fmt.Errorf("--listen: %w", err) // a usage error, unless a host is not known
 	}
 	if cfg.Nonce, err = o.pickNonce(cfg.Name); err != nil {
 		return cfg, err
 	}
-	if err := o.authenticate(&cfg); err != nil {
+	if err := o.authenticate(ctx, &cfg); err != nil {
 		return cfg, err
 	}
 	cfg.Timeouts.Keepalive = silentKeepalives * cfg.Timeouts.KeepaliveEvery
@@ -165,7 +166,7 @@ func (o *sessionOptions) client(
 	ctx context.Context, e env, command string, args []string,
 	run func(ctx context.Context, e env, cfg control.Config, to wire.Addr) error,
 ) error {
-	cfg, err := o.config(e)
+	cfg, err := o.config(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -219,7 +220,7 @@ func (o *authOptions) register(fs *pflag.FlagSet) {
 
 // authenticate sets cfg.Auth. Its name and modes are set. Only a mon can accept with cephx on its
 // own: other daemons get the secrets for that from a cluster.
-func (o *authOptions) authenticate(cfg *control.Config) error {
+func (o *authOptions) authenticate(ctx context.Context, cfg *control.Config) error {
 	list := cfg.Auth.Modes
 	switch {
 	case o.auth == "none" && o.keyring != "":
@@ -235,7 +236,7 @@ func (o *authOptions) authenticate(cfg *control.Config) error {
 	if owner.Type == wire.Mon {
 		owner.ID = "" // monitors share the key of "mon."
 	}
-	ring, own, err := scope.Keyring(o.keyring, owner)
+	ring, own, err := scope.Keyring(ctx, o.keyring, owner)
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,9 @@ func (p *pinger) measure(ctx context.Context, m *control.Messenger, trips *trips
 		if ce, ok := errors.AsType[*control.Error](failed.Err); ok {
 			failed = *ce
 		}
+		if n := calls.Of("trip").Count(); n > 1 && errors.Is(failed.Err, context.DeadlineExceeded) { // the last one was under way
+			failed.Err = fmt.Errorf("%d of %d round trips within %v", n-1, p.count, p.Timeout)
+		}
 		failed.Stage = control.StageKeepalive
 		return nil, &failed
 	}

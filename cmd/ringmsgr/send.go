@@ -127,7 +127,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 	// A peer that comes back waits a second at most.
 	cfg.Timeouts.MaxBackoff = min(time.Second, s.Timeout)
 
-	l := &load{s: s, e: e, to: to, pattern: newPattern(int(s.size))}
+	l := &load{s: s, to: to, pattern: newPattern(int(s.size))}
 	err := l.open(cfg)
 	if err == nil {
 		err = l.connect(ctx)
@@ -146,7 +146,7 @@ func (s *sender) run(ctx context.Context, e env, cfg control.Config, to wire.Add
 		fmt.Fprintln(e.stderr, "ringmsgr send: the peer's policy makes the connection lossy: a fault will be a failure")
 	}
 	err = l.transfer(ctx)
-	r := l.report(err)
+	r := l.report(ctx, err)
 	if err == nil {
 		l.part()
 	}

@@ -98,7 +98,7 @@ func (s *server) run(ctx context.Context, e env) (err error) {
 	if len(s.listen.texts) == 0 {
 		s.listen.texts = []string{"127.0.0.1:0"}
 	}
-	cfg, err := s.config(e)
+	cfg, err := s.config(ctx, e)
 	if err != nil {
 		return err
 	}

@@ -72,8 +72,9 @@ func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
 	s, osd := serve(t), serve(t, "--name", "osd.0")
 	for _, c := range []struct{ args, says string }{
 		{"ping --auth cephx --keyring " + keysOf(t, clientKey) + " --peer osd " + osd.addr, "no valid ticket for osd: monitors give tickets"},
-		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process listens there"},
+		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process has it, which \"ss -tanp\" names"},
 		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},
+		{"serve --listen nowhere.example", `--listen: "nowhere.example": look up host nowhere.example: no such host`},
 		{"serve --stats /nonexistent/x", "--stats /nonexistent/x: no such file or directory"},
 		{"serve --stats /dev/null", "--stats /dev/null: listen on /dev/null: it is there, and no socket"},
 		{"serve --handover /nonexistent/x", "--handover /nonexistent/x: no such file or directory"},

@@ -192,7 +192,7 @@ func useCommands(t *testing.T, c *cluster) {
 
 // watches has our program and the real tool tell each other.
 func (s *commands) watches() {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*patience) // with four runs of tools
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.ours, s.words("watch a")...)
 	cmd.Env = cephEnv()

@@ -62,7 +62,7 @@ func TestOSDsCompressTowardsUs(t *testing.T) {
 func packObjects(t *testing.T, c *cluster, who cephx.Entity, backend uring.Backend, mode auth.Mode,
 	method, want wire.CompressionMethod,
 ) {
-	ctx := within(t, 2*patience)
+	ctx := within(t, 5*patience) // with three runs of the tool
 	var seen tracer
 	keys, err := cephx.NewClient(cephx.ClientConfig{Name: who.Name, Key: who.Key, Modes: func(wire.EntityType) []auth.Mode { return []auth.Mode{mode} }})
 	check(t, err)

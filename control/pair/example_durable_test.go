@@ -121,7 +121,7 @@ func answer(due control.PendingReply, value []byte, err error) {
 		m.Type, m.Front = failed, []byte(err.Error())
 	}
 	if due.Send(m) != nil {
-		m.Release() // nobody waits for it
+		m.Release() // nobody waits for it, or reads it
 	}
 }
 

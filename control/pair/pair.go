@@ -221,12 +221,14 @@ func (p *Pair) Settle() {
 // Without work it sleeps until the next event or timer is due, so that the bubble's time and
 // that of the network are the same.
 
-// opened keeps a core that is about to start.
+// opened keeps a core that is about to start. Work for it wakes nobody until the network has
+// looked at it.
 func (p *Pair) opened(c *simnet.Core) {
 	c.EndInTurn()
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.cores = append(p.cores, c)
+	p.mu.Unlock()
+	p.wake()
 }
 
 // wake has the network look for work. Any goroutine.

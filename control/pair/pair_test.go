@@ -3,6 +3,7 @@ package pair_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"strings"
@@ -97,10 +98,20 @@ func TestWhatIsSentHasArrivedWhenItSettles(t *testing.T) {
 	})
 }
 
+// slow is a source of random numbers that takes its time.
+type slow struct{}
+
+func (slow) Read(p []byte) (int, error) {
+	over, end := context.WithTimeout(context.Background(), time.Millisecond)
+	defer end()
+	<-over.Done()
+	return rand.Read(p)
+}
+
 func TestPairsHaveAnyConfigurationAndCoresThatComeAndGo(t *testing.T) {
 	lossy, stateless := control.LossyClient(), control.StatelessServer()
 	cfg := pair.Config{Serve: upper()}
-	cfg.Server = control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Default: &stateless, Plane: loop.Config{Cores: 3}}
+	cfg.Server = control.Config{Name: wire.EntityName{Type: wire.Mon, ID: "a"}, Default: &stateless, Plane: loop.Config{Cores: 3}, Rand: slow{}}
 	cfg.Client = control.Config{Default: &lossy, Plane: loop.Config{Cores: 2}}
 	pair.Test(t, cfg, func(t *testing.T, p *pair.Pair) {
 		ask(t, p.Context, p.Conn, "one")

@@ -45,7 +45,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 func (d dashboard) queries() (list []string) {
 	for _, p := range d.Panels {
 		for _, q := range p.Targets {
-			list = append(list, strings.NewReplacer("$messenger", "osd.*", "$__rate_interval", "1m").Replace(q.Expr))
+			list = append(list, strings.NewReplacer("$messenger", "mds.*", "$__rate_interval", "1m").Replace(q.Expr))
 		}
 	}
 	return list

@@ -228,9 +228,6 @@ func (n *node) later(due control.PendingReply, to *call) {
 		err := due.Send(&p.msg)
 		lane.sent(p, err)
 		switch lost := v.remotes > remotes; {
-		case errors.Is(err, control.ErrQueueFull):
-			wait()
-			return
 		case errors.Is(err, control.ErrSessionLost):
 			w.cover.DuesLost++
 			fallthrough

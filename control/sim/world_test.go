@@ -201,10 +201,9 @@ func (w *world) step() bool {
 // run lets the world go on for a span of virtual time.
 func (w *world) run(span time.Duration) {
 	over := false
-	stop := w.net.After(span, func() { over = true })
+	w.net.After(span, func() { over = true })
 	for !over && !w.failed && w.step() {
 	}
-	stop()
 }
 
 // hunt lets the world go on until found, for a while. It says whether that

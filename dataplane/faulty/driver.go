@@ -322,21 +322,20 @@ func (d *driver) more(fl *flight, c uring.Completion) {
 		return
 	}
 	f := d.ask(ends[c.Kind])
+	if f.Form == Early {
+		fl.fault, fl.last = f, &c
+		d.Driver.Cancel(fl.op)
+		return
+	}
+	d.queue = append(d.queue, c)
 	switch {
 	case f.Form == Late:
 		d.hold = lateTurns
-		d.queue = append(d.queue, c)
 	case f.Form == Empty:
-		d.queue = append(d.queue, c, uring.Completion{User: c.User, Op: c.Op, Kind: c.Kind, Res: unix.POLLIN, Flags: uring.More})
-	case f.Form == Early:
-		fl.fault, fl.last = f, &c
-		d.Driver.Cancel(fl.op)
+		d.queue = append(d.queue, uring.Completion{User: c.User, Op: c.Op, Kind: c.Kind, Res: unix.POLLIN, Flags: uring.More})
 	case f.Errno != 0:
-		d.queue = append(d.queue, c)
 		fl.fault = f
 		d.Driver.Cancel(fl.op)
-	default:
-		d.queue = append(d.queue, c)
 	}
 }
 

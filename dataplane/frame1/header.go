@@ -16,7 +16,6 @@ const (
 
 	headerCommon = 36  // the bytes at the start that both headers share
 	addrSize     = 136 // a legacy address
-	instanceSize = 1 + 8 + addrSize
 )
 
 // Form is what the features of both sides make of a connection. The zero value is

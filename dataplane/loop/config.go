@@ -74,8 +74,8 @@ type Config struct {
 	PoolKeep int64
 	// StallAfter is how long a core may stand still with work, at least, before
 	// it is reported: it is logged with its stack, once, and CoreStats shows
-	// it. Detection takes up to twice as long and costs the process one
-	// wake-up in that time. 0: one second, negative: never.
+	// it. Detection takes up to twice as long and costs the process two
+	// wake-ups in that time. 0: one second, negative: never.
 	StallAfter time.Duration
 	// Open opens the driver of a core in its thread, nil: uring.Open with
 	// Driver. A simulated network sets it.

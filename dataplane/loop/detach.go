@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -97,7 +98,9 @@ func (s *Socket) detached() {
 		stream: s.stream, fd: fd, closeFD: c.cfg.CloseFD, mode: c.receive, held: held, waited: waited, since: s.pausedAt,
 		copies: s.tx.copies, eof: s.eof,
 	}
-	d.backlog = append(s.part.there(), s.backlog...)
+	if r := s.part; r.begun() {
+		d.backlog = slices.Concat(r.buf.b[:r.fill], s.backlog)
+	}
 	s.dead, s.detach, s.paused, s.backlog = true, nil, nil, nil
 	s.dropPart()
 	s.uncarry()

@@ -119,7 +119,6 @@ type File struct {
 	name   string
 	sock   uring.File
 	align  uring.Alignment
-	disk   uring.Disk
 	opt    FileOptions
 	user   uint64 // its slot, 0: freed
 	ops    int    // requests that have not ended
@@ -154,7 +153,7 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 		_ = d.disk.Close(d.fd)
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}
-	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, disk: d.disk, opt: d.opt}
+	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, opt: d.opt}
 	if f.align.Direct() {
 		c.pool.files = c.drv
 	}
@@ -252,11 +251,13 @@ func (f *File) tellRoom() {
 		return
 	}
 	f.full = false
-	f.inRoom, f.told = f.told[:0], f.inRoom
-	for i, w := range f.told {
-		f.told[i] = nil
-		w.HasRoom(f)
+	told := f.inRoom
+	f.inRoom, f.told = f.told[:0], nil
+	for i, w := range told {
+		told[i] = nil
+		w.HasRoom(f) // it may end the file, which tells others
 	}
+	f.told = told[:0]
 }
 
 // Poisoned is the *PoisonError of a file after a failed sync; nil: none has failed.

@@ -34,6 +34,8 @@ import (
 //
 // An account that waits for bytes and holds none depends on the accounts that hold some. These
 // get Account.Wanted once in pressEvery, unless they have given bytes back since.
+//
+// An account whose reader stands still until its requests have ended (Cancel) passes others, up to the bound.
 
 const pressEvery = time.Second
 
@@ -65,6 +67,7 @@ type Account struct {
 	ready bool   // in readBudget.ready
 	place int    // where in readBudget.holding, while it holds something
 	gave  bool   // it has given bytes back since they were asked for
+	rest  error  // of requests that find no room (Cancel); nil: they wait
 }
 
 // Starved says that the next request waits for bytes: the reader should make no more
@@ -75,13 +78,16 @@ func (a *Account) Starved() bool {
 }
 
 // Cancel ends the waiting requests with err, later, on the core. Requests that have begun go
-// on. On the core.
-func (a *Account) Cancel(err error) {
-	if a.core == nil {
+// on. With fit those go on for which all of the bound has room: for a reader that stands still and
+// gives nothing back. On the core.
+func (a *Account) Cancel(err error, fit bool) {
+	if a.line.first == nil { // as behind the end of the core, where Return may look at the line
 		return
 	}
 	a.core.assertOwner()
-	if a.line.first == nil { // as behind the end of the core, where Return may look at the line
+	if fit {
+		a.rest = err
+		a.core.reads.look(a)
 		return
 	}
 	a.drop(func(*FileOp) bool { return true }, err)
@@ -114,9 +120,9 @@ func (b *readBudget) fits(a *Account, n int64) bool {
 	switch {
 	case a.held+n <= b.share && b.used+n <= b.limit+b.limit/4 || a == &b.own && a.held == 0:
 		return true
-	case len(b.first) > 0 && b.first[0] != a:
+	case a.rest == nil && len(b.first) > 0 && b.first[0] != a:
 		return false
-	case a == &b.own || a.held == 0:
+	case a == &b.own || a.held == 0 || a.rest != nil:
 		return n <= b.limit-b.used || b.used == 0
 	}
 	return a.held+n <= b.limit/2-b.used
@@ -145,6 +151,9 @@ func (b *readBudget) next(a *Account) {
 		case a.turn && a != &b.own:
 			return
 		case b.fits(a, n):
+		case a.rest != nil:
+			a.drop(func(*FileOp) bool { return true }, a.rest)
+			return
 		default:
 			if !a.first && (a.held == 0 || a == &b.own) {
 				a.first = true
@@ -193,7 +202,7 @@ func (b *readBudget) settle(a *Account) {
 	b.waiting[last] = nil
 	b.waiting = b.waiting[:last]
 	b.core.short.Store(last > 0)
-	if a.first {
+	if a.rest = nil; a.first {
 		a.first, b.due = false, true
 		b.first = without(b.first, a)
 	}
@@ -260,7 +269,7 @@ func (b *readBudget) ask(*Core, time.Duration) {
 	if len(b.first) == 0 {
 		return
 	}
-	for _, a := range b.holding {
+	for _, a := range slices.Clone(b.holding) { // who is asked may give back at once
 		if !a.gave && a.Wanted != nil {
 			a.Wanted()
 		}

@@ -182,7 +182,7 @@ func TestTheEndOfAnAccountFreesItsPlaceInLine(t *testing.T) {
 	if b.work(); lent(waits) != 0 {
 		t.Fatal("it has passed the one before")
 	}
-	ends.Cancel(errLeft)
+	ends.Cancel(errLeft, false)
 	b.settle()
 	for _, r := range gone {
 		b.ended(&r.noted, errLeft)
@@ -243,7 +243,7 @@ func TestTheMemoryForReadsAddsUp(t *testing.T) {
 				all = append(all, b.ask(a, 1+rnd.IntN(4), 1+rnd.IntN(8*piece))...)
 			case 4:
 				if rnd.IntN(3) == 0 {
-					a.Cancel(errLeft)
+					a.Cancel(errLeft, false)
 				}
 			case 5, 6:
 				if len(b.d.Files) > 0 {
@@ -298,7 +298,11 @@ func TestBytesThatOthersWaitForAreAskedFor(t *testing.T) {
 	all := b.fill()
 	for _, r := range all {
 		a := r.For
-		a.Wanted = func() { asked[a]++ }
+		a.Wanted = func() {
+			if asked[a]++; r == all[7] {
+				b.back(all[7:8])
+			}
+		}
 	}
 	if b.after(10 * time.Second); len(asked) != 0 {
 		t.Errorf("%d are asked, and nobody waits", len(asked))
@@ -318,7 +322,7 @@ func TestBytesThatOthersWaitForAreAskedFor(t *testing.T) {
 	if b.work(); lent(waits) != 1 {
 		t.Fatal("who waits is not served")
 	}
-	if b.after(10 * time.Second); asked[all[40].For] != 1 || len(b.c.reads.holding) != pieces-6+1 {
+	if b.after(10 * time.Second); asked[all[40].For] != 1 || len(b.c.reads.holding) != pieces-7+1 {
 		t.Errorf("asked %d times, %d hold something", asked[all[40].For], len(b.c.reads.holding))
 	}
 	for b.back(all); b.back(waits) > 0; {
@@ -349,7 +353,7 @@ func TestBytesThatAnotherGoroutineGivesBackWakeTheCore(t *testing.T) {
 		p.Core(0).Return(&await(t, ended).loan)
 		last, cancelled := await(t, ended), make(chan struct{})
 		must(t, p.Close())
-		p.Core(0).Post(&Task{Run: func(*Core) { a.Cancel(ErrStopped); close(cancelled) }})
+		p.Core(0).Post(&Task{Run: func(*Core) { a.Cancel(ErrStopped, false); close(cancelled) }})
 		p.Core(0).Return(&last.loan) // beside that, which the race detector sees
 		await(t, cancelled)
 	})

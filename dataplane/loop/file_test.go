@@ -138,6 +138,22 @@ func TestTheEndOfAFileTellsWhoWaitsForRoom(t *testing.T) {
 	}
 	b.answer(uring.KindWrite, unix.ECANCELED)
 	b.ended(w, ErrFileClosed)
+
+	b, room = newFileBed(t, FileOptions{Ops: 1}, nil), 0
+	for range 3 {
+		b.f.AwaitRoom(onRoom(func() {
+			switch room++; room {
+			case 1:
+				b.write(Written, 0) // it is full again
+			case 2:
+				b.f.Close() // tells the first
+			}
+		}))
+	}
+	b.write(Written, 0)
+	if b.answer(uring.KindWrite, 0); room != 4 {
+		t.Errorf("told %d times, when one of three who are told ends the file", room)
+	}
 }
 
 func TestARequestEndsOnceAndNeverWithinTheCall(t *testing.T) {

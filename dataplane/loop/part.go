@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -39,14 +38,6 @@ func (r *part) rest() []byte {
 		return nil
 	}
 	return r.buf.b[r.fill:r.need]
-}
-
-// there is a copy of the bytes that have come.
-func (r *part) there() []byte {
-	if !r.begun() {
-		return nil
-	}
-	return bytes.Clone(r.buf.b[:r.fill])
 }
 
 // target is where the next bytes of the stream belong, as Placer.Target.

@@ -95,12 +95,14 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 	return v, nil
 }
 
-// stallWatch looks at the cores in intervals. A core that has work in two looks
-// in a row and has not turned between them is stalled: a callback blocks, a
-// wake-up was lost, or the machine gives the thread no time.
+// stallWatch looks at the cores in intervals. A core is stalled that has had work in three looks
+// in a row, the first of them Config.StallAfter ago, and has not turned since: a callback blocks, a
+// wake-up was lost, or the machine gives the thread no time. In two looks a core has work, too,
+// that is about to sleep at the first and about to wake up at the second. And two looks may
+// follow each other at once, when the first one is late.
 type stallWatch struct {
 	p     *Plane
-	every time.Duration
+	after time.Duration
 	seen  map[*Core]*observation
 	once  sync.Once // of end
 	stop  chan struct{}
@@ -109,7 +111,7 @@ type stallWatch struct {
 
 // observation is the state of a core at the last look.
 type observation struct {
-	busy    bool
+	looks   int // in a row in which it had work and these turns; 0: it had no work
 	turns   uint64
 	since   time.Time // of the first look with these turns
 	stalled bool
@@ -127,7 +129,7 @@ func startStallWatch(p *Plane) *stallWatch {
 
 func newStallWatch(p *Plane) *stallWatch {
 	return &stallWatch{
-		p: p, every: p.cfg.StallAfter + p.cfg.Spin, // while a core spins it does not turn
+		p: p, after: p.cfg.StallAfter + p.cfg.Spin, // while a core spins it does not turn
 		seen: make(map[*Core]*observation),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -135,7 +137,7 @@ func newStallWatch(p *Plane) *stallWatch {
 
 func (w *stallWatch) run() {
 	defer close(w.done)
-	tick := time.NewTicker(w.every)
+	tick := time.NewTicker((w.after + 1) / 2)
 	defer tick.Stop()
 	last := time.Now()
 	for {
@@ -147,7 +149,7 @@ func (w *stallWatch) run() {
 		now := time.Now()
 		// A process that was suspended, or got no CPU time, says nothing
 		// about its cores.
-		w.look(now, now.Sub(last) > 2*w.every)
+		w.look(now, now.Sub(last) > 2*w.after)
 		last = now
 	}
 }
@@ -161,7 +163,7 @@ func (w *stallWatch) end() {
 	<-w.done
 }
 
-// look visits all cores. fresh forgets the last observations.
+// look visits all cores. fresh forgets the last observations, but for stalls.
 func (w *stallWatch) look(now time.Time, fresh bool) {
 	all := w.p.All()
 	if len(w.seen) > len(all) {
@@ -176,8 +178,8 @@ func (w *stallWatch) look(now time.Time, fresh bool) {
 			w.seen[c] = s
 		}
 		switch {
-		case busy && s.busy && turns == s.turns && !fresh:
-			if !s.stalled {
+		case busy && s.looks > 0 && turns == s.turns && (!fresh || s.stalled):
+			if s.looks++; s.looks > 2 && !s.stalled && now.Sub(s.since) >= w.after {
 				s.stalled = true
 				w.report(c, now.Sub(s.since))
 			}
@@ -185,7 +187,10 @@ func (w *stallWatch) look(now time.Time, fresh bool) {
 			if s.stalled {
 				w.p.cfg.Logger.Warn("core turns again", "core", c.id, "stalled", now.Sub(s.since))
 			}
-			*s = observation{busy: busy, turns: turns, since: now}
+			*s = observation{turns: turns, since: now}
+			if busy {
+				s.looks = 1
+			}
 		}
 	}
 }

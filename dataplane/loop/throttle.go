@@ -476,7 +476,6 @@ func (s *Socket) unpause(*Core) {
 		s.waiter.of.since.Store(int64(since))
 	}
 	t.notify()
-	s.atRest()
 }
 
 // shareFits says that the connection's own share has room for the units that the socket

@@ -84,6 +84,32 @@ func TestASocketThatLeavesItsCoreLeavesTheLine(t *testing.T) {
 	}
 }
 
+// When unfinished frames hold all units, one of them goes on beyond the limit. If that ends, or leaves
+// its core, another one does, for which hardly a unit has come back.
+// Matrix: TH-04
+func TestTheFrameThatGoesOnBeyondALimitIsFollowedByAnother(t *testing.T) {
+	for name, end := range map[string]func(*Charge, *Socket){"ends": (*Charge).Abandon, "leaves": (*Charge).Yield} {
+		b, th := newBed(t, nil), NewThrottle(100)
+		var ss [2]*Socket
+		var frames [2]Charge
+		for i, n := range [2]int64{10, 90} {
+			ss[i], _ = carried(b, &lengths{})
+			frames[i], _ = (&Throttles{Bytes: th}).Begin(ss[i])
+			_, _ = frames[i].Reserve(ss[i], n)
+		}
+		for i, s := range ss {
+			s.Pause(frames[i].from, th, 20, true)
+		}
+		if b.settle(); ss[0].Stopped() || !ss[1].Stopped() {
+			t.Fatalf("stopped: the first %v, the second %v", ss[0].Stopped(), ss[1].Stopped())
+		}
+		end(&frames[0], ss[0])
+		if b.settle(); ss[1].Stopped() {
+			t.Errorf("it %s: the other one does not go on", name)
+		}
+	}
+}
+
 // Unfinished frames come first, and a connection that tries in vain keeps its place.
 // Matrix: TH-04
 func TestTheLineOfAThrottleKeepsItsOrder(t *testing.T) {

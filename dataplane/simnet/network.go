@@ -142,18 +142,9 @@ func (n *Network) Host(ip netip.Addr) *Host {
 	return h
 }
 
-// After schedules f at a virtual time from now. It returns a function that
-// prevents it and says whether it came in time.
-func (n *Network) After(d time.Duration, f func()) (stop func() bool) {
-	e := &event{at: n.Now() + max(d, 0), seq: n.number(), run: f}
-	heap.Push(&n.events, e)
-	return func() bool {
-		if e.run == nil {
-			return false
-		}
-		e.run = nil
-		return true
-	}
+// After schedules f at a virtual time from now.
+func (n *Network) After(d time.Duration, f func()) {
+	heap.Push(&n.events, &event{at: n.Now() + max(d, 0), seq: n.number(), run: f})
 }
 
 // number orders what is scheduled.
@@ -164,9 +155,6 @@ func (n *Network) number() uint64 {
 
 // Next is when the earliest event is due.
 func (n *Network) Next() (at time.Duration, ok bool) {
-	for len(n.events) > 0 && n.events[0].void() {
-		heap.Pop(&n.events)
-	}
 	if len(n.events) == 0 {
 		return 0, false
 	}
@@ -242,24 +230,19 @@ func (n *Network) random(least, jitter time.Duration) time.Duration {
 type event struct {
 	at  time.Duration
 	seq uint64
-	run func() // nil: an arrival, or prevented
+	run func() // nil: an arrival
 
 	from, to *end
 	seg      []byte
 	last     bool
 }
 
-// void says that the event was prevented.
-func (e *event) void() bool { return e.run == nil && e.from == nil }
-
 func (e *event) happen() {
 	if e.from != nil {
 		e.from.land(e.to, e.seg, e.last)
 		return
 	}
-	run := e.run
-	e.run = nil
-	run()
+	e.run()
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }

@@ -217,12 +217,17 @@ func closedFile(b *Bed) {
 func refused(b *Bed) {
 	f := b.open(b.path())
 	p := b.memory(page)
-	bad, _ := b.read(f, b.list(p), -page)
-	good, _ := b.write(f, b.list(p), 0, false)
-	if c := b.await(bad); !failed(c.Res, unix.EINVAL) {
-		b.t.Fatalf("a read before the file: %d", c.Res)
+	for _, off := range []int64{-page, -1} { // the latter is the file's own position to some calls of the kernel
+		bad, _ := b.read(f, b.list(p), off)
+		worse, _ := b.write(f, b.list(p), off, false)
+		good, _ := b.write(f, b.list(p), 0, false)
+		for _, user := range []uint64{bad, worse} {
+			if c := b.await(user); !failed(c.Res, unix.EINVAL) {
+				b.t.Fatalf("a request %d before the file: %d", off, c.Res)
+			}
+		}
+		b.expect(good, page)
 	}
-	b.expect(good, page)
 	none, _ := b.allocate(f, 0, 0)
 	if c := b.await(none); !failed(c.Res, unix.EINVAL, unix.EOPNOTSUPP) {
 		b.t.Fatalf("nothing was reserved: %d", c.Res)

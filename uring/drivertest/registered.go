@@ -65,7 +65,8 @@ func registered(b *Bed) {
 	if c := b.await(user); !failed(c.Res, unix.EINVAL) {
 		b.t.Fatalf("a read before the file: %d", c.Res)
 	}
-	b.release(m)
+	b.Driver.UnregisterMemory(m) // once is enough
+	Must(b.t, m.Unmap())
 	b.release(k)
 	b.atRest()
 }

@@ -128,7 +128,7 @@ func answer(c *loop.Core, due control.PendingReply, m *control.Message, err erro
 		m.Type, m.Front = blocks.TypeFailed, []byte(err.Error())
 	}
 	if due.Send(m) != nil {
-		m.Release() // the connection is gone
+		m.Release() // the connection is gone, or its client does not read
 	}
 }
 

@@ -48,11 +48,11 @@ type AddressReader struct {
 }
 
 // Parse reads an address. Without a port it has that of a monitor, without a nonce 0. Of a list in
-// brackets, as Ceph prints it, it takes the first address of the protocol. Errors are usage errors,
+// brackets, as Ceph prints it, it takes the first address of the protocol, which is v1 where it has no others. Errors are usage errors,
 // unless a host name is not known.
 func (r AddressReader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(defaultPort), form2
-	if r.Proto == "v1" || r.Proto == "" && strings.HasPrefix(text, "v1:") {
+	if r.Proto == "v1" || r.Proto == "" && strings.HasPrefix(strings.TrimPrefix(text, "["), "v1:") && !strings.Contains(text, "v2:") {
 		proto, other, typ, standard, form = "v1", "v2", wire.AddrLegacy, defaultPort1, form1
 	}
 	fail := func(why string) (wire.Addr, error) {

@@ -109,8 +109,8 @@ func (s *Session) Entity() (wire.EntityName, error) {
 
 // Keyring reads the file of --keyring, and finds the key of an entity in it, which must be there.
 // The caller wipes the keyring, and own is one of its keys.
-func Keyring(file string, name wire.EntityName) (ring *cephx.Keyring, own cephx.Key, err error) {
-	if ring, err = File("--keyring", file, cephx.ReadKeyring); err != nil {
+func Keyring(ctx context.Context, file string, name wire.EntityName) (ring *cephx.Keyring, own cephx.Key, err error) {
+	if ring, err = File(ctx, "--keyring", file, cephx.ReadKeyring); err != nil {
 		return nil, own, err
 	}
 	e, ok := ring.Lookup(name)
@@ -121,17 +121,19 @@ func Keyring(file string, name wire.EntityName) (ring *cephx.Keyring, own cephx.
 	return ring, e.Key, nil
 }
 
-// File reads the file of a flag.
-func File[T any](flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return v, cli.Usagef("%s %s: %s", flag, file, cli.Cause(err))
+// File reads the file of a flag. Its error is a usage error, unless ctx ends.
+func File[T any](ctx context.Context, flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
+	whole := ctx
+	ctx, stop := context.WithCancel(ctx) // closes the file
+	defer stop()
+	switch v, err = read(cli.Input(ctx, file, nil)); {
+	case err == nil:
+	case whole.Err() != nil:
+		err = fmt.Errorf("%s %s: it is not read to its end: %w", flag, file, context.Cause(whole))
+	default:
+		err = cli.Usagef("%s %s: %w", flag, file, cli.Cause(err))
 	}
-	defer f.Close()
-	if v, err = read(f); err != nil {
-		return v, cli.Usagef("%s %s: %w", flag, file, err)
-	}
-	return v, nil
+	return v, err
 }
 
 // Engine are --backend and --log-level, which every program with a messenger has.

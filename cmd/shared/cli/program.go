@@ -38,13 +38,30 @@ func Main(run func(ctx context.Context, args []string) int) {
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
-// Input is an input of a program: a file, or stdin for the name "-". A read that waits ends with ctx,
+// Until is the result of f, or the cause of the end of ctx where f takes longer, as opening a pipe
+// may. Then f goes on, and its result is dropped.
+func Until[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
+	type result struct {
+		v   T
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() { v, err := f(); ended <- result{v, err} }()
+	select {
+	case r := <-ended:
+		return r.v, r.err
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
+// Input is an input of a program: a file, or stdin, if there is one, for the name "-". A read that waits ends with ctx,
 // also where the file goes on to wait, as a pipe does when it is opened or read. From the call on, all
 // of it is read.
 func Input(ctx context.Context, name string, stdin io.Reader) io.Reader {
 	in, out := io.Pipe()
 	go func() {
-		if name != "-" {
+		if name != "-" || stdin == nil {
 			f, err := os.Open(name)
 			if err != nil {
 				_ = out.CloseWithError(err)

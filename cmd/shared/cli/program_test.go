@@ -32,7 +32,7 @@ func TestAProgramFailsWhoseOutputIsNotTaken(t *testing.T) {
 
 // A program without commands takes its own arguments.
 func TestAProgramMayBeOneCommand(t *testing.T) {
-	for args, status := range map[string]int{"A": cli.OK, "--level 3 A": cli.OK, "": cli.Usage, "A B": cli.Usage, "version": cli.OK, "-h": cli.OK} {
+	for args, status := range map[string]int{"A": cli.OK, "--level 3 A": cli.OK, "": cli.Usage, "A B": cli.Usage, "version": cli.OK, "--version": cli.OK, "-h": cli.OK} {
 		got := ""
 		p := &cobra.Command{Use: "tool A", RunE: func(_ *cobra.Command, args []string) error { got = args[0]; return nil }}
 		p.Flags().Int("level", 1, "a `NUMBER`")

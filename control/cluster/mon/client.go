@@ -33,10 +33,10 @@ type Config struct {
 	// None is the messenger's client of method none, which is told the number that a
 	// monitor gives us by msgr1; not used with cephx, nil if there is no v1 address.
 	None *none.Client
-	// Timeout bounds an attempt to reach a monitor, and its answer to a
-	// renewal; 0: 10 s.
+	// Timeout bounds an attempt to reach a monitor, and its answer to a renewal; 0: 10 s. If there are
+	// several monitors, each gets an eighth of that for its first attempt, and twice as much for the next one.
 	Timeout time.Duration
-	// Retry is the pause between attempts, and after a renewal that failed; 0: 1 s.
+	// Retry is the least time from one attempt to the next, and after a renewal that failed; 0: 1 s.
 	Retry time.Duration
 	// Clock is the clock of Auth, for times of expiry; nil: the machine's.
 	Clock control.Clock
@@ -55,6 +55,7 @@ type Client struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when run has ended
 	tid  atomic.Uint64 // of the last command
+	vain int           // attempts since the last session; run alone has it
 
 	// mu guards the fields that follow. Cores take it too: it is never held for long.
 	mu      sync.Mutex
@@ -451,7 +452,7 @@ func msgr1(mons []wire.Addr) bool {
 func (c *Client) resume(s *session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.ready = true
+	s.ready, c.vain = true, 0
 	if err := c.sendLocked(c.subs); err != nil {
 		return err
 	}

@@ -119,8 +119,8 @@ func TestCommandsSurviveALostSession(t *testing.T) {
 		all.Wait()
 		eventually(t, "another session", func() bool { n := j.mon.Conn(); return n != nil && n != first })
 	}
-	if j.keys.GlobalID() != id {
-		t.Errorf("global id %d became %d", id, j.keys.GlobalID())
+	if err := j.mon.Err(); j.keys.GlobalID() != id || err != nil {
+		t.Errorf("global id %d became %d; with a session: %v", id, j.keys.GlobalID(), err)
 	}
 }
 
@@ -200,9 +200,11 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		_, err := j.mon.NewestOSDMap(context.Background())
 		done <- err
 	}()
+	conn := j.mon.Conn()
 	j.mon.Close()
-	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) {
-		t.Error(err)
+	state := conn.State()
+	if err := soon(t, "the end of the wait", done); !errors.Is(err, mon.ErrClosed) || state != control.StateClosing {
+		t.Errorf("%v; the connection was %v", err, state)
 	}
 	if _, err := j.mon.NewestOSDMap(t.Context()); err == nil || strings.Contains(err.Error(), " to ") {
 		t.Errorf("without a session: %v", err)
@@ -235,10 +237,39 @@ func TestASilentMonitorIsToldAlikeWhoeverGivesUpFirst(t *testing.T) {
 		} else {
 			eventually(t, "an attempt that failed", func() bool { return cl.Err() != nil })
 		}
+		conn := cl.Conn()
 		cancel(errNotKnown)
-		if err := <-opened; !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, errNotKnown) || !strings.Contains(err.Error(), addr.String()) {
+		if err := <-opened; conn != nil || !errors.Is(err, mon.ErrNoAnswer) || !errors.Is(err, errNotKnown) || !strings.Contains(err.Error(), addr.String()) {
 			t.Errorf("%d gives up first: %v, want ErrNoAnswer with the address", i, err)
 		}
+	}
+}
+
+// Of several monitors one that hangs costs a part of the limit, and each gets all of it in the end.
+func TestAMonitorThatHangsDoesNotKeepUsFromTheOthersForLong(t *testing.T) {
+	silent, err := net.Listen("tcp4", "127.0.0.1:0")
+	check(t, err)
+	defer silent.Close()
+	c, addr := startCluster(t, time.Hour), wire.Addr{Type: wire.AddrMsgr2, AddrPort: silent.Addr().(*net.TCPAddr).AddrPort()}
+	c.before, c.limit = []wire.Addr{addr}, 8*time.Second
+	begin := time.Now()
+	if c.join("client.admin", nil); time.Since(begin) > 7*time.Second {
+		t.Errorf("a session after %v", time.Since(begin))
+	}
+	m := messenger(t, control.Config{Name: name(t, "client.admin")})
+	cl, err := mon.NewClient(mon.Config{Mons: []wire.Addr{addr, addr}, Timeout: 160 * time.Millisecond, Retry: 1})
+	check(t, err)
+	check(t, m.Start(cl.Dispatcher()))
+	begin = time.Now()
+	go func() { _ = cl.Open(t.Context(), m) }()
+	for range 10 { // one of them is that of the first client
+		conn, err := silent.Accept()
+		check(t, err)
+		defer conn.Close()
+	}
+	cl.Close()
+	if took := time.Since(begin); took < 600*time.Millisecond {
+		t.Errorf("eight attempts in %v", took)
 	}
 }
 

@@ -2,6 +2,7 @@ package mon_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -84,8 +85,10 @@ type cluster struct {
 	spy       atomic.Pointer[func(*control.Message)] // sees all messages to the monitor; nil: none
 	deaf      atomic.Bool                            // the monitor takes no MAuth
 	fsid      atomic.Pointer[mon.FSID]
-	queue     int64       // Sending.QueueMessages of those who join
-	modes     []auth.Mode // that they offer; nil: the defaults
+	before    []wire.Addr   // monitors that those who join try before ours
+	limit     time.Duration // their Timeout; 0: patience
+	queue     int64         // Sending.QueueMessages of those who join
+	modes     []auth.Mode   // that they offer; nil: the defaults
 }
 
 // typeOther is a type of messages that no monitor knows; a dispatcher behind its own answers them.
@@ -188,7 +191,7 @@ func (c *cluster) join(entity string, secrets *cephx.SecretStore, more ...*contr
 	}
 	j := &member{m: messenger(t, cfg), keys: keys}
 	j.mon, err = mon.NewClient(mon.Config{
-		Mons: []wire.Addr{c.addr}, Auth: keys, Clock: c.clock, Retry: 5 * time.Millisecond, Timeout: patience,
+		Mons: append(c.before, c.addr), Auth: keys, Clock: c.clock, Retry: 5 * time.Millisecond, Timeout: cmp.Or(c.limit, patience),
 	})
 	check(t, err)
 	t.Cleanup(j.mon.Close)

@@ -34,9 +34,14 @@ func (c *Client) run(ctx context.Context) {
 	refusals := 0 // in a row
 	for i := 0; ; i++ {
 		c.mu.Lock()
-		to := c.mons[i%len(c.mons)]
+		to, limit := c.mons[i%len(c.mons)], c.cfg.Timeout
+		if n := len(c.mons); n > 1 { // one that hangs has the others wait
+			limit >>= max(0, 3-c.vain/n)
+		}
 		c.mu.Unlock()
-		err := c.one(ctx, to)
+		c.vain++
+		next := time.After(c.cfg.Retry)
+		err := c.one(ctx, to, limit)
 		if ctx.Err() != nil {
 			return
 		}
@@ -51,15 +56,15 @@ func (c *Client) run(ctx context.Context) {
 		c.mu.Unlock()
 		c.cfg.Logger.Info("monitor session ended", "mon", to, "err", err)
 		select {
-		case <-time.After(c.cfg.Retry):
+		case <-next:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// one has a session with the monitor at an address, until it is lost.
-func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
+// one has a session with the monitor at an address, until it is lost. It is to begin within limit.
+func (c *Client) one(ctx context.Context, to wire.Addr, limit time.Duration) (err error) {
 	s, err := c.dial(to)
 	if err != nil {
 		return err
@@ -73,7 +78,7 @@ func (c *Client) one(ctx context.Context, to wire.Addr) (err error) {
 		c.mu.Unlock()
 		s.conn.MarkDown()
 	}()
-	wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// The deadlines of the messenger and of ours have the same error.
 	if err := s.conn.WaitReady(wait); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, control.ErrHandshakeTimeout) {

@@ -50,7 +50,7 @@ func (c *cluster) startOSD(at string) (*osd, error) {
 	var err error
 	o.m, err = control.New(control.Config{Name: wire.EntityName{Type: wire.OSD, ID: "2"}, Nonce: new(uint32), Plane: loop.Config{Cores: 1}})
 	if err == nil {
-		err = o.m.Start(&control.Dispatcher{Fast: o.take})
+		err = o.m.Start(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool { return m.Type == osdop.TypeOp && o.take(c, m) }})
 	}
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (o *osd) answer(again *control.Message, mute chan struct{}) {
 	o.again, o.mute = again, mute
 }
 
-// take carries out MOSDOp: all of its steps or none.
+// take carries out MOSDOp: all of its steps or none. A client that waits for 10 s sends MPing, too, which is no request.
 func (o *osd) take(conn *control.Conn, m *control.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

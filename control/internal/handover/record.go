@@ -82,11 +82,8 @@ func writeRecord(w writer, t recordType, appendTo func([]byte) []byte) error {
 	return err
 }
 
-// writePayload writes a record of bytes that are there already.
+// writePayload writes a record of at most payloadMax bytes that are there already.
 func writePayload(w writer, payload []byte) error {
-	if len(payload) > recordMax {
-		return Errorf("%v of %d bytes", recordPayload, len(payload))
-	}
 	head := append(w.AvailableBuffer(), byte(recordPayload))
 	if _, err := w.Write(le.AppendUint32(head, uint32(len(payload)))); err != nil {
 		return err

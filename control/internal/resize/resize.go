@@ -184,7 +184,7 @@ type Moment uint8
 const (
 	Evacuation Moment = iota // all connections are asked: the core is being removed, or has failed
 	StepEnded                // its session has opened or faulted
-	Arrival                  // it has come from another core
+	Arrival                  // it has come from another core, or goes on after it stood still
 )
 
 // Leaves says whether a connection is to leave the core now.

@@ -286,23 +286,19 @@ var ErrEndless = fmt.Errorf("%w: session handshake without end", ErrProtocol)
 
 // hangup closes the socket without a frame.
 func (l *Lifecycle) hangup(r *Run, err error) {
-	if l.move(r, OnClose) {
-		r.Do(Hangup{Err: err})
-	}
+	l.move(r, OnClose)
+	r.Do(Hangup{Err: err})
 }
 
 // Establish makes a connection of the accepted socket, on which a new session
 // begins. The peer is found under the address of ev from now on if the policy says so.
-func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) bool {
+func (l *Lifecycle) Establish(r *Run, ev *Request, replaceLossy bool) {
 	r.Do(NewConn{ReplaceLossy: replaceLossy})
-	if !l.move(r, OnEstablish) {
-		return false
-	}
+	l.move(r, OnEstablish)
 	l.Attempt = 1
 	if l.Policy.Findable() {
 		l.Peer.Target, l.Peer.Near = ev.From, ev.Near // address to dial if the session is ours to resume
 	}
-	return true
 }
 
 // Rename adopts the peer's addresses.
@@ -314,9 +310,7 @@ func (l *Lifecycle) Rename(r *Run, addrs wire.AddrVec, also bool) {
 // TellWait sends the frame by which the peer of an accepted socket waits, and keeps the socket
 // until the peer hangs up. Probe: our own connection is kept alive.
 func (l *Lifecycle) TellWait(r *Run, probe bool, f Frame) {
-	if !l.move(r, OnWaitSent) {
-		return
-	}
+	l.move(r, OnWaitSent)
 	r.Do(Count{WaitsSent})
 	if probe {
 		r.Do(Probe{})
@@ -332,9 +326,8 @@ func (l *Lifecycle) Give(r *Run, e *Lifecycle, reset bool) error {
 	if _, err := Next(e.State, OnReplace); err != nil {
 		return fmt.Errorf("%w: state %v cannot be replaced", ErrProtocol, e.State)
 	}
-	if l.move(r, OnReplace) {
-		r.Do(TakeOver{Reset: reset})
-	}
+	l.move(r, OnReplace)
+	r.Do(TakeOver{Reset: reset})
 	return nil
 }
 

@@ -103,9 +103,7 @@ func (s *Session) view(r *session.Run, ev *session.Request) (*Session, View) {
 
 // establish opens a new session on the socket.
 func (s *Session) establish(r *session.Run, a *Asked, ev *session.Request, instead bool) {
-	if !s.Establish(r, ev, instead) {
-		return
-	}
+	s.Establish(r, ev, instead)
 	s.Rename(r, wire.AddrVec{ev.From}, false)
 	s.connect = a.Connect
 	s.Features = a.Features & s.Policy.Supported

@@ -162,9 +162,7 @@ func SenderOf(f session.Frame) session.Sender {
 
 // establish opens a new session on the socket.
 func (s *Session) establish(r *session.Run, ci wire2.ClientIdent, ev *session.Request, replaceLossy bool) {
-	if !s.Establish(r, ev, replaceLossy) {
-		return
-	}
+	s.Establish(r, ev, replaceLossy)
 	s.adopt(r, ci)
 	r.Do(session.Suspend{}, session.MoveHandler{Attempt: s.Attempt, Accepted: true, Replace: replaceLossy})
 }

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -128,6 +129,11 @@ func TestTheTimerOfAnEarlierWaitEndsNoSession(t *testing.T) {
 		if clock.timers[i](); m.counters.Expired != want {
 			t.Errorf("timer %d: %d sessions have ended, want %d", i+1, m.counters.Expired, want)
 		}
+	}
+	clock.stopped = 0
+	c.beginSilence()
+	if c.endSilence(); clock.stopped != 1 || m.silent.Load() != 0 {
+		t.Errorf("an answer has stopped %d timers, and %d peers are silent", clock.stopped, m.silent.Load())
 	}
 }
 
@@ -302,46 +308,66 @@ func TestAFrameMeansTheSessionOfItsCookieAmongThoseOfItsAddress(t *testing.T) {
 	}
 }
 
-func TestAWarningAboutAnEarlierDialEndsNoConnection(t *testing.T) {
-	m := idle(t, nil)
-	p := losslessClient()
-	p.GiveUpAfter = time.Hour
-	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
-	must(t, err)
-	c.unanswered(&silence{since: time.Unix(1, 0)})
-	if state := c.State(); state == session.Closing {
-		t.Errorf("state %v", state)
+// A frozen session is about to be another process's: it is not given up before the hand-over fails. That answers no peer:
+// the silence goes on if the session dials on, and is over if it stands by. A warning about an earlier dial ends none.
+func TestASessionThatIsBeingHandedOverIsGivenUpIfItComesBack(t *testing.T) {
+	for _, one := range []struct {
+		state session.State
+		dials bool
+	}{{session.Connecting, true}, {session.Wait, true}, {session.Connecting, false}} {
+		clock := new(lateClock)
+		m := newManager(t, func(c *Config) { c.Clock = clock })
+		m.work.Close() // no attempt runs
+		p := losslessClient()
+		p.Server, p.GiveUpAfter = !one.dials, time.Hour
+		m.lock()
+		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
+		c.s.State = one.state
+		m.unlock()
+		c.beginSilence()
+		s, h := c.silence.Load(), &predecessor{m: m}
+		clock.now = clock.now.Add(p.GiveUpAfter)
+		h.Freeze()
+		warnings := len(clock.timers)
+		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) == warnings {
+			t.Errorf("%+v: state %v, and no warning follows the one that came meanwhile", one, c.State())
+		}
+		h.Undo()
+		if kept := c.silence.Load() == s; kept != one.dials {
+			t.Errorf("%+v: its silence is kept: %v", one, kept)
+		}
+		if c.unanswered(&silence{since: s.since}); c.State() == session.Closing {
+			t.Errorf("%+v: an earlier warning ends it", one)
+		}
+		if c.unanswered(s); (c.State() == session.Closing) != one.dials {
+			t.Errorf("%+v: state %v", one, c.State())
+		}
 	}
 }
 
-// A frozen session is about to be another process's. If the hand-over fails it is given up then.
-func TestASessionThatIsBeingHandedOverIsNotGivenUp(t *testing.T) {
-	m := idle(t, nil)
-	p := losslessClient()
-	p.GiveUpAfter = time.Hour
-	c, err := m.Connect(nobody(1), wire.OSD, &ConnectOptions{Policy: p})
-	must(t, err)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for c.State() != session.Wait { // the attempt has failed
-		<-tick.C
-	}
-	m.lock()
-	c.s.stepLocked(session.Freeze{})
-	m.unlock()
-	s := &silence{since: time.Unix(1, 0), stop: func() bool { return true }}
-	c.silence.Store(s)
-	c.unanswered(s)
-	if state := c.State(); state == session.Closing {
-		t.Fatal("it is given up")
-	}
-	m.lock()
-	c.s.goOnLocked()
-	m.unlock()
-	c.silence.Store(s)
-	c.unanswered(s)
-	if state := c.State(); state != session.Closing {
-		t.Errorf("after the hand-over has failed: state %v", state)
+// A hand-over that fails answers no peer: the silence goes on if the session dials on, and is over if it stands by.
+func TestAFailedHandOverEndsNoSilence(t *testing.T) {
+	for _, dials := range []bool{true, false} {
+		clock := new(lateClock)
+		m := newManager(t, func(c *Config) { c.Clock = clock })
+		m.work.Close() // no attempt runs
+		p := losslessClient()
+		p.Server = !dials
+		m.lock()
+		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
+		c.s.State = session.Connecting
+		m.unlock()
+		c.beginSilence()
+		s, h := c.silence.Load(), &predecessor{m: m}
+		h.Freeze()
+		warnings := len(clock.timers)
+		if clock.timers[0](); len(clock.timers) == warnings {
+			t.Error("no warning follows the one that came meanwhile")
+		}
+		h.Undo()
+		if kept := c.silence.Load() == s; kept != dials {
+			t.Errorf("it dials: %v, its silence is kept: %v", dials, kept)
+		}
 	}
 }
 
@@ -356,5 +382,53 @@ func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 	frozen := (&predecessor{m: m}).Freeze()
 	if len(frozen) != 1 || frozen[0].Attempt() == nil || frozen[0].Attempt() != (<-chan struct{})(at.done) {
 		t.Errorf("%d sessions are frozen, and nobody waits for the attempt", len(frozen))
+	}
+}
+
+// A connection that is boarding stays where it is when its core is removed. A hand-over ends its attempt, and fails.
+// One that comes too late, and is closed by then, ends there.
+func TestAConnectionLeavesItsRemovedCoreAfterAFailedHandOver(t *testing.T) {
+	m := idle(t, func(c *Config) { c.Plane.Cores = 2 })
+	p, core := losslessPeer(), m.plane.Core(0)
+	p.Server = true
+	m.lock()
+	c := m.newConnLocked(core, p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
+	c.s.State = session.Establishing
+	m.unlock()
+	must(t, m.plane.Drain(core))
+	resizing{m}.Evacuate(core)
+	h := &predecessor{m: m}
+	h.Freeze()
+	h.Undo()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, m.plane.AwaitDrained(ctx, core))
+	m.lock()
+	m.lingering[c], c.s.State = Reset{}, session.Closing
+	m.unlock()
+	c.arrived(core)
+	<-c.Closed()
+}
+
+func TestConnectRefusesWhatCannotBe(t *testing.T) {
+	m, other := newManager(t, nil), 7
+	for i, one := range []struct {
+		to wire.Addr
+		o  ConnectOptions
+	}{
+		{nobody(1), ConnectOptions{}}, // before Start
+		{nobody(1).WithPort(0), ConnectOptions{}},
+		{nobody(1).WithType(wire.AddrAny), ConnectOptions{}},
+		{wire.Addr{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("0.0.0.0:1")}, ConnectOptions{}},
+		{nobody(1), ConnectOptions{Entity: wire.EntityName{Type: wire.Mon, ID: "a"}}},
+		{nobody(1), ConnectOptions{Core: &other}},
+		{nobody(1), ConnectOptions{Policy: &Policy{Server: true}}},
+		{nobody(1), ConnectOptions{Policy: losslessPeer(), Anonymous: true}},
+	} {
+		one.o.Policy = cmp.Or(one.o.Policy, losslessClient())
+		if c, err := m.Connect(one.to, wire.OSD, &one.o); !errors.Is(err, ErrConfig) || c != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
+		m.started, m.bound = true, true
 	}
 }

@@ -140,8 +140,9 @@ func (m *Manager) failedFirst(user func(*loop.Core, error)) func(*loop.Core, err
 }
 
 // Connections leave a core that is being removed or has failed: all of them at once
-// (migrateAllLocked), a connection that comes to the core too late (arrived), and one whose
-// handshake has ended there (performLocked). Package resize decides which of them go.
+// (migrateAllLocked), a connection that comes to the core too late (arrived), one whose
+// handshake has ended there (performLocked), and one whose handshake a hand-over has ended
+// (goOnLocked). Package resize decides which of them go.
 
 // migrateAllLocked has all connections leave a core, except for connections in a handshake: they
 // follow at its end. A lingering connection ends.

@@ -109,12 +109,7 @@ func (c *Conn) endStandbyLocked() {
 		c.m.standbys.list.Remove(w.at)
 		w.at = nil
 	}
-	c.out.PutLocked(func() {
-		if w.stop != nil {
-			w.stop()
-			w.stop = nil
-		}
-	})
+	c.out.PutLocked(func() { w.stop() })
 }
 
 // expireOldest keeps the bound on the number of sessions that wait.
@@ -147,12 +142,13 @@ type silence struct {
 	stop  func() bool // of the timer
 }
 
-// dialsLocked follows the state of a connection: whether it dials.
+// dialsLocked follows the state of a connection: whether it dials. One that stands still keeps its
+// silence until goOnLocked.
 func (c *Conn) dialsLocked(to session.State) {
-	switch to {
-	case session.Connecting, session.Wait:
+	switch {
+	case to == session.Connecting, to == session.Wait:
 		c.out.PutLocked(c.beginSilence)
-	case session.Ready, session.Standby, session.Closing:
+	case to == session.Ready, to == session.Standby && !c.s.Frozen, to == session.Closing:
 		c.out.PutLocked(c.endSilence)
 	}
 }
@@ -200,7 +196,7 @@ func (c *Conn) unanswered(s *silence) {
 	m, now := c.m, c.m.cfg.Clock.Now()
 	m.lock()
 	defer m.unlock()
-	if c.silence.Load() != s || c.s.State != session.Connecting && c.s.State != session.Wait {
+	if c.silence.Load() != s || c.s.State != session.Connecting && c.s.State != session.Wait && (c.s.State != session.Standby || !c.s.Frozen) {
 		return // it is over, or about to be
 	}
 	err, peer := c.shown.err, c.s.peerText()

@@ -18,6 +18,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
@@ -244,5 +245,14 @@ func TestOnlyALaterSocketFindsSettledNumbers(t *testing.T) {
 	got := [...]bool{old.settledLocked(e), socket(long - 1).settledLocked(e), socket(long).settledLocked(e)}
 	if got != [...]bool{false, false, true} {
 		t.Errorf("sockets that began before, soon after and long after: settled %v", got)
+	}
+	m.lock()
+	defer m.unlock()
+	c := m.claimsLocked("1", false)
+	c.s.State = session.Ready
+	c.s.stepLocked(session.Replace{Frame: wire2.SessionReconnect{GlobalSeq: 9}})
+	c.s.att = old.att
+	if c.s.stepLocked(session.HandlerMoved{Attempt: c.s.Attempt}); c.s.numbered != old.att.begun || c.s.numberedBy != old.att.serial {
+		t.Errorf("the numbers are those of socket %d, begun %v", c.s.numberedBy, c.s.numbered)
 	}
 }

@@ -3,7 +3,6 @@ package sessions
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -83,9 +82,8 @@ func (n *names) showLocked(a wire.Addr, list []*Conn) {
 // disproveLocked has no claim to an address be believed any more.
 func (n *names) disproveLocked(a wire.Addr) {
 	if len(n.disproved) >= disprovedMax {
-		old := maps.Clone(n.disproved)
-		clear(n.disproved) // the next claim to each of them is checked again
-		for a := range old {
+		for a := range n.disproved {
+			delete(n.disproved, a) // the next claim to it is checked again
 			n.showLocked(a, n.at(a).conns)
 		}
 	}
@@ -248,9 +246,6 @@ type claimCheck struct {
 func checkClaimLocked(c *Conn, now time.Time) {
 	k := c.claim
 	if k == nil {
-		if c.s.Peer.Dialled {
-			return
-		}
 		k = &claimCheck{c: c}
 		c.claim = k
 	}

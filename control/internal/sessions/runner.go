@@ -99,19 +99,14 @@ func (r *runner) stepWithLocked(ev session.Event, n numbers) outcome {
 // outbox.
 func (r *runner) performLocked(actions []session.Action) (o outcome) {
 	c := r.c
-	leave, open := false, false
+	leave := false
 	for _, a := range actions {
 		o.record(a)
 		switch a.(type) {
-		case session.Faulted:
+		case session.Faulted, session.Open:
 			leave = true
-		case session.Open:
-			leave, open = true, true
 		}
 		r.performOneLocked(a)
-	}
-	if open && o.send == nil {
-		r.att = nil // its work for us is done
 	}
 	c.shown.publishLocked(&r.machine)
 	if leave {
@@ -253,12 +248,15 @@ func (r *runner) faultedLocked(a session.Faulted) {
 }
 
 // goOnLocked has a session that stood still go on. We have closed its socket, as those of all others:
-// its peer needs the longest pause between two attempts to come back.
+// its peer needs the longest pause between two attempts to come back. It was boarding, perhaps, when
+// its core was to be empty, and is not now.
 func (r *runner) goOnLocked() {
 	r.stepLocked(session.Thaw{})
 	if r.State == session.Standby {
 		r.c.beginStandbyLocked(r.c.m.cfg.Backoff.Max)
+		r.c.dialsLocked(session.Standby)
 	}
+	r.c.leaveLocked(resize.Arrival, r.c.h.Core())
 }
 
 // countLocked counts for a connection, or an answer to an accepted socket for the messenger.
@@ -305,6 +303,7 @@ func (r *runner) prepareLocked(a session.Action) {
 		r.prepareMoveLocked(r.att, dataplane.MoveCause{Accepted: a.Accepted, Replace: a.Replace})
 	case session.Open:
 		r.prepareOpenLocked(r.att)
+		r.att = nil // its work for us is done
 	case session.CloseIO:
 		if _, lingers := m.lingering[c]; !lingers {
 			endIOLocked(c)

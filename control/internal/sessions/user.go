@@ -51,7 +51,8 @@ type User interface {
 	// Idle returns a channel that closes once no received message waits for a goroutine of the
 	// User.
 	Idle() <-chan struct{}
-	// Due is the number of replies that the User has promised and not given.
+	// Due is the number of replies that the User has promised and not given. It is asked while the
+	// session stands still for a hand-over.
 	Due() int
 	// Closed reports on the core, or on another goroutine if the core has ended, that the
 	// handler is empty. It is the last call.

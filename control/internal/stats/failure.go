@@ -76,6 +76,8 @@ func (e *Error) Advice() string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there"
+	case errors.Is(err, syscall.EMFILE):
+		return "each connection takes a descriptor: raise RLIMIT_NOFILE (ulimit -n)"
 	case errors.Is(err, wire.ErrV1Peer):
 		return "this is the v1 address of a daemon, want its v2 one"
 	case errors.Is(err, handshake1.ErrAddress):

@@ -140,11 +140,12 @@ func TestWhereAConnectionArrivedIsJudgedByTheRules(t *testing.T) {
 }
 
 func TestOnlyCoresThatAHintCanReachGetOne(t *testing.T) {
-	s := New(Config{})
+	s := New(Config{Rules: bpf.UseHint, HintPorts: bpf.PortRange{First: 61000, Last: 61999}})
 	if h := s.Hint(0); h.Known() {
 		t.Errorf("nothing is bound: %+v", h)
 	}
-	s.now.Store(&view{active: true, rules: bpf.UseHint, cores: 4, gone: map[int]bool{2: true}})
+	s.decide([]int{0, 1, 3}) // a core has left before it is bound
+	s.now.Store(&view{active: true, rules: s.policy.Rules, cores: s.policy.Cores, gone: s.gone})
 	for core, want := range []Owner{{0, 4}, {1, 4}, {}, {3, 4}, {}} {
 		if h := s.Hint(core); h != want {
 			t.Errorf("core %d: %+v, want %+v", core, h, want)

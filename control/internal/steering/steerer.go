@@ -79,7 +79,7 @@ type Steerer struct {
 	adopted uint64       // how often listening had been given up before
 	err     error        // why nothing is steered
 	policy  bpf.Policy   // Cores is the divisor of hints: it never falls
-	gone    map[int]bool // cores below policy.Cores without slots
+	gone    map[int]bool // cores below policy.Cores: without slots
 	groups  []*group
 	pending []func() // log lines to write when mu is free
 	// inherited are the programs of a predecessor, until ours take over.
@@ -205,7 +205,7 @@ func (s *Steerer) Close(taken uint64) {
 
 // decide chooses the policy; s.err is the reason if nothing can be steered.
 func (s *Steerer) decide(cores []int) {
-	s.phase, s.err, s.groups, s.gone, s.policy = open, s.cfg.Off, nil, nil, bpf.Policy{}
+	s.phase, s.err, s.groups, s.gone, s.policy = open, s.cfg.Off, nil, map[int]bool{}, bpf.Policy{}
 	if s.err == nil && len(cores) < 2 {
 		s.err = errOneCore
 	}
@@ -213,6 +213,9 @@ func (s *Steerer) decide(cores []int) {
 		return
 	}
 	s.policy = bpf.Policy{Rules: s.cfg.Rules, Cores: slices.Max(cores) + 1}
+	for core := range s.policy.Cores {
+		s.gone[core] = !slices.Contains(cores, core)
+	}
 	if !s.policy.Rules.Has(bpf.RuleHint) {
 		return
 	}

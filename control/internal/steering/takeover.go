@@ -104,28 +104,13 @@ func (s *Steerer) continueGroup(to Group) {
 		s.start(to.Addr, list[0].FD)
 	} else {
 		s.groups = append(s.groups, own)
-		s.fail(own.clearSlots(len(list)))
 	}
 	for i, l := range list[:min(len(list), s.policy.Cores)] {
-		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there
+		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there; it leaves the slot of a core that the predecessor had removed
 	}
 	if own != nil && s.err == nil {
 		s.fail(s.apply(own.prog))
 	}
-}
-
-// clearSlots empties the slots if the predecessor's listeners, which have come
-// without gaps, were in others than the first ones: it had removed cores.
-func (g *group) clearSlots(listeners int) error {
-	live, err := g.prog.Cores()
-	if err != nil || len(live) == 0 || len(live) <= listeners && live[len(live)-1] == len(live)-1 {
-		return err
-	}
-	var errs []error
-	for _, slot := range live {
-		errs = append(errs, g.prog.Drain(slot))
-	}
-	return errors.Join(errs...)
 }
 
 // retire takes a program of the predecessor out of service: it decides nothing any more, and
@@ -231,9 +216,6 @@ func (s *Steerer) Drop(core int, forget bool) {
 	s.change(func() {
 		if !s.active() || core >= s.policy.Cores {
 			return
-		}
-		if s.gone == nil {
-			s.gone = make(map[int]bool)
 		}
 		s.gone[core] = true
 		for _, g := range s.groups {

@@ -291,7 +291,7 @@ func TestAnErrorNamesOperationObjectPoolAndOSD(t *testing.T) {
 		"allow_ec_overwrites":       {Code: osdop.CodeWrite, Err: fmt.Errorf("step 2: %w", syscall.EOPNOTSUPP)},
 		`write object "" of pool p`: {Code: osdop.CodeWrite, Pool: "p", Err: syscall.EINVAL},
 		"list pool p":               {Code: osdop.CodeList, Object: osdop.Object{ByHash: true}, Pool: "p", Err: syscall.EINVAL},
-		"clocks of the OSD and the": {Err: fmt.Errorf("osd.1 refuses us: %w", &auth.Refused{Errno: auth.EACCES})},
+		"has not fetched their":     {Err: fmt.Errorf("osd.1 refuses us: %w", &auth.Refused{Errno: auth.EACCES})},
 	} {
 		if text := e.Error(); !strings.Contains(text, want) {
 			t.Errorf("%s does not say %q", text, want)

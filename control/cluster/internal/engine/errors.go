@@ -87,7 +87,7 @@ func (e *Error) remedy() string {
 	case errors.Is(e.Err, syscall.EOPNOTSUPP):
 		return " (the release of the OSD does not know it, or the pool is erasure-coded: allow_ec_overwrites, no omap)"
 	case errors.Is(e.Err, &auth.Refused{Errno: auth.EACCES}):
-		return " (the key has no caps of OSDs, or the clocks of the OSD and the monitors differ)"
+		return " (the key has no caps of OSDs, the clocks of the OSD and the monitors differ, or the OSD has not fetched their newest secret)"
 	}
 	return ""
 }

@@ -155,6 +155,10 @@ func (c *cluster) cancel() {
 		}
 		if here {
 			m.Cancel(o)
+			after := len(m.actions)
+			if m.flush(); len(m.actions) > after {
+				c.failf("operations waited on behind %d", o.TID)
+			}
 		}
 	}
 	if o.Active {

@@ -85,19 +85,25 @@ func (m *Machine) why(o *Op) Wait {
 	return WaitNothing
 }
 
+// hold is what is known of an object of which an operation waits.
+type hold struct {
+	full bool // the last one that does not wait behind another waits as something is full
+	more bool // others wait, too, or did
+}
+
 // try sends an operation, unless something holds it. All others are as the last flush left them.
 func (m *Machine) try(o *Op) {
 	if m.busy {
 		return
 	}
-	if len(m.held) > 0 && o.purpose != pinging { // the OSD has the watch, so that a ping has no order
-		if full, ok := m.held[o.Object]; ok && !(full && o.passes()) {
-			o.wait = WaitBehind
-			return
-		}
+	h, held := m.held[o.Object]
+	o.wait = WaitBehind
+	if !held || h.full && o.passes() || o.purpose == pinging { // the OSD has the watch, so that a ping has no order
+		o.wait = m.why(o)
+		h.full = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
 	}
-	if o.wait = m.why(o); o.wait != WaitNothing {
-		m.held[o.Object] = o.wait == WaitFull || o.wait == WaitPoolFull || o.wait == WaitQuota
+	if o.wait != WaitNothing {
+		m.held[o.Object] = hold{h.full, held}
 		return
 	}
 	o.Attempt++
@@ -111,12 +117,32 @@ func (m *Machine) flush() {
 		return
 	}
 	if len(m.held) > mostSpare { // cleared it would keep its memory
-		m.held = map[osdop.Object]bool{}
+		m.held = map[osdop.Object]hold{}
 	}
 	clear(m.held)
 	for o := m.ops.first; o != nil; o = o.next {
 		if !o.sent {
 			m.try(o)
+		}
+	}
+}
+
+// release sends the operations on an object that waited behind one which is over. It looks at none behind the
+// one that holds the object in its place.
+func (m *Machine) release(object osdop.Object) {
+	was, held := m.held[object]
+	if !held || m.busy {
+		return
+	}
+	delete(m.held, object)
+	for o := m.ops.first; o != nil && was.more; o = o.next {
+		if o.sent || o.Object != object {
+			continue
+		}
+		m.try(o)
+		if h, held := m.held[object]; held && h.full == was.full {
+			m.held[object] = was
+			return
 		}
 	}
 }

@@ -28,7 +28,7 @@ type Machine struct {
 	ops       Line // all operations, in the order in which they came
 	byTID     map[uint64]*Op
 	session   *Session              // nil: there is none
-	held      map[osdop.Object]bool // objects of operations that wait, as of the last flush; true: as something is full
+	held      map[osdop.Object]hold // objects of operations that wait, as of the last flush
 	unknown   bool                  // monitors are asked which map is the newest, as none has a pool
 	watches   []*Watch              // in the order in which they were made
 	leaving   Line                  // of operations that go to other machines
@@ -102,7 +102,7 @@ type Action struct {
 // New makes the machine of an OSD, or of Nobody, which has cur by now; nil: there is no map yet. All machines
 // of a client have ids in common.
 func New(osd int32, ids *IDs, cur Map, now time.Time) *Machine {
-	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}, held: map[osdop.Object]bool{}}
+	return &Machine{osd: osd, ids: ids, cur: cur, now: now, poll: now, byTID: map[uint64]*Op{}, held: map[osdop.Object]hold{}}
 }
 
 // mostSpare bounds the actions, and the objects of operations that wait, whose memory is used again.
@@ -201,8 +201,8 @@ func (m *Machine) Cancel(o *Op) {
 func (m *Machine) remove(o *Op) {
 	m.leave(o)
 	o.Active = false
-	if !o.sent && len(m.held) > 0 {
-		m.flush()
+	if !o.sent && o.wait != WaitBehind {
+		m.release(o.Object)
 	}
 }
 
