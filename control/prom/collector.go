@@ -50,7 +50,7 @@ const upHelp = "Whether the messenger runs: 0 after its shutdown."
 
 // named makes a collector of a messenger with a name.
 func named(name string, opts ...Option) *collector {
-	c := &collector{name: strings.ToValidUTF8(name, "\ufffd")} // as JSON has it; Prometheus takes no other
+	c := &collector{name: string([]rune(name))} // valid UTF-8, as Prometheus takes no other, and as JSON has it
 	labels := c.labels()
 	desc := func(name, help string, of ...string) *prometheus.Desc {
 		return prometheus.NewDesc("ringmsgr_"+name, help, of, labels)
