@@ -106,7 +106,7 @@ func (s *Steerer) continueGroup(to Group) {
 		s.groups = append(s.groups, own)
 	}
 	for i, l := range list[:min(len(list), s.policy.Cores)] {
-		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there; it leaves the slot of a core that the predecessor had removed
+		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there; where the predecessor had removed cores it leaves another slot
 	}
 	if own != nil && s.err == nil {
 		s.fail(s.apply(own.prog))
