@@ -154,7 +154,7 @@ func TestSessionsOfAHandOverAreNotTooManyAtOnce(t *testing.T) {
 		over()
 	}
 	must(t, m.Stats(&after))
-	if before.Open != 4 || before.Standby != 4 || after.Open != 1 || after.Standby != 1 {
+	if before.Open != 4 || before.Standby != 4 || after.Open != 1 || after.Standby != 1 || m.Lookup(nobody(3)) == nil {
 		t.Errorf("%d sessions at once and %d later, of which %d and %d wait, want 4 and 1 for both", before.Open, after.Open, before.Standby, after.Standby)
 	}
 }
