@@ -345,32 +345,6 @@ func TestASessionThatIsBeingHandedOverIsGivenUpIfItComesBack(t *testing.T) {
 	}
 }
 
-// A hand-over that fails answers no peer: the silence goes on if the session dials on, and is over if it stands by.
-func TestAFailedHandOverEndsNoSilence(t *testing.T) {
-	for _, dials := range []bool{true, false} {
-		clock := new(lateClock)
-		m := newManager(t, func(c *Config) { c.Clock = clock })
-		m.work.Close() // no attempt runs
-		p := losslessClient()
-		p.Server = !dials
-		m.lock()
-		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-		c.s.State = session.Connecting
-		m.unlock()
-		c.beginSilence()
-		s, h := c.silence.Load(), &predecessor{m: m}
-		h.Freeze()
-		warnings := len(clock.timers)
-		if clock.timers[0](); len(clock.timers) == warnings {
-			t.Error("no warning follows the one that came meanwhile")
-		}
-		h.Undo()
-		if kept := c.silence.Load() == s; kept != dials {
-			t.Errorf("it dials: %v, its silence is kept: %v", dials, kept)
-		}
-	}
-}
-
 // The attempt of a frozen session may still have a socket, and its successor waits for the end of that.
 func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 	m := idle(t, nil)
