@@ -148,16 +148,6 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 	return nonce, nil
 }
 
-// target reads the address of the peer. It is a usage error that it is none; that
-// its host is not known is a failure to connect.
-func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
-	a, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(ctx, args[0])
-	if err != nil && !cli.IsUsage(err) {
-		err = &control.Error{Stage: control.StageConnect, Err: err}
-	}
-	return a, err
-}
-
 // client calls run, of a command that dials, with its configuration and the address of the peer. It
 // reports a failure that is no usage error.
 func (o *sessionOptions) client(
@@ -175,14 +165,14 @@ func (o *sessionOptions) client(
 		p := control.LossyClient()
 		cfg.Default = &p
 	}
-	to, err := o.target(within, e, args)
-	failed, ok := errors.AsType[*control.Error](err)
+	to, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(within, args[0])
 	switch {
-	case ok:
-		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
-	case err == nil && cfg.Default.Server:
+	case cli.IsUsage(err): // it is no address
+	case err != nil: // its host is not known
+		err = fail(e, command, o.json, failure{err.Error(), control.StageConnect})
+	case cfg.Default.Server:
 		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
-	case err == nil:
+	default:
 		err = run(ctx, e, cfg, to)
 	}
 	return errors.Join(err, o.Recording.Close())
