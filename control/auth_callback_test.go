@@ -384,7 +384,6 @@ func TestAPeerThatCanNeverDoIsTriedOnce(t *testing.T) {
 	}
 }
 
-// A peer of a type that nobody has heard of gets the default policy.
 // Matrix: HS-10, PO-14
 func TestAnUnknownTypeOfPeerHasTheDefaultPolicy(t *testing.T) {
 	stateful := control.StatefulServer()

@@ -334,7 +334,6 @@ func TestNoSecretIsEverLogged(t *testing.T) {
 	}
 }
 
-// The search itself finds what is there.
 func TestTheSearchForSecretsFindsThem(t *testing.T) {
 	secret := []byte("\x00\x01~secret key\xff\x80")
 	framed := append(append([]byte("in front"), secret...), "behind"...)

@@ -163,7 +163,7 @@ type reading struct {
 	conn     *Conn
 	waits    atomic.Bool                    // for the room of a file (Conn.Hold)
 	accounts atomic.Pointer[[]*readAccount] // by core; nil where it has read nothing
-	still    atomic.Bool                    // of the last lose
+	still    atomic.Bool                    // the session stands still, as the last lose has said
 
 	mu    sync.Mutex
 	stops int // number of reasons not to read from the connection; guarded by mu
@@ -175,7 +175,7 @@ type readAccount struct {
 	core  *loop.Core
 	holds bool // it stops its connection
 	task  loop.Task
-	ends  atomic.Bool // task is on its way
+	ends  atomic.Bool // task, which ends the wait of its reads, is on its way
 }
 
 // reading is made at the first read, or Hold, for the connection.

@@ -347,6 +347,9 @@ func TestTheDataPlaneGetsTheBoundsTheirDefaultsAndThatThereIsNone(t *testing.T) 
 	of := func(c Config) (dataplane.HandlerConfig, dataplane.OpenOptions) {
 		c = c.withDefaults()
 		below := c.sessions(nil, nil)
+		if below.MaxStandby != c.MaxStandby {
+			t.Errorf("as many sessions may wait: %d, want %d", below.MaxStandby, c.MaxStandby)
+		}
 		return below.Handler, below.Open
 	}
 	all := func(n int64) Config {

@@ -33,11 +33,11 @@ type PendingReply struct {
 // Conn is the connection of the request.
 func (p PendingReply) Conn() *Conn { return p.conn }
 
-// Send sends reply with the transaction id of the request, once: after an error, too, the reply
-// is not due any more. Ownership and errors are those of Conn.Send; after the peer has lost its
-// session it fails with ErrSessionLost. ErrQueueFull says that the peer does not take its
-// replies, and its call has no answer. Who would rather wait for room sets Message.TID to that
-// of the request, calls Conn.SendContext on a goroutine, and then Send(nil).
+// Send sends reply with the transaction id of the request. Call it once: after an error, too, the
+// reply is not due any more. Ownership and errors are those of Conn.Send; after the peer has lost
+// its session it fails with ErrSessionLost. After ErrQueueFull, which says that the peer does not
+// take its replies, the call has no answer. To wait for room instead, set Message.TID to that of
+// the request, call Conn.SendContext on a goroutine, and then Send(nil).
 func (p PendingReply) Send(reply *Message) (err error) {
 	c := p.conn
 	switch {

@@ -74,7 +74,6 @@ func TestMarkDownDuringAnAttemptIsFinal(t *testing.T) {
 		})
 }
 
-// A connect that nobody answers.
 // Matrix: SH-07
 func TestShutdownEndsAConnectThatNobodyAnswers(t *testing.T) {
 	everyVariant(t, func(t *testing.T, ctx context.Context, v variant) {

@@ -207,21 +207,6 @@ func TestSessionsOfClientsThatAreGoneEnd(t *testing.T) {
 	})
 }
 
-func TestTheNumberOfSessionsThatWaitIsBounded(t *testing.T) {
-	ctx := deadline(t)
-	var resets atomic.Int64
-	server := nodeOf(t, variants[0], "osd.0", "SFS", 1, withAge(0, &resets),
-		func(c *nodetest.NodeConfig) { c.MaxStandby = 2 })
-	strandedClients(t, ctx, variants[0], server, 5)
-	eventually(t, ctx, "the end of the oldest", func() bool {
-		return resets.Load() == 3 && statsOf(t, server.Messenger).Standby == 2
-	})
-	left := server.Conns()
-	if len(left) != 2 || left[0].ID() != 4 || left[1].ID() != 5 {
-		t.Errorf("left are %d", len(left))
-	}
-}
-
 // Peers that are gone for good, to who dials them.
 
 // givingUp is a client whose connections give up after a time without an answer, 0: never.

@@ -187,7 +187,6 @@ func TestAnAckBeforeTheEndOfTheWriteDoesNotFreeItsMemory(t *testing.T) {
 	}
 }
 
-// Whatever becomes of a message that was sent, Free runs exactly once.
 func TestFreeRunsOnceWhateverBecomesOfAMessage(t *testing.T) {
 	ackAll := func(c *conn) {
 		c.arrive(c.peer.ack(1 << 40))

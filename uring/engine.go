@@ -149,8 +149,8 @@ const (
 	closeTime = 10 * time.Second
 )
 
-// abandoned are the engines whose operations the kernel did not end. The collector must not free
-// the Go memory of their lists.
+// abandoned are the engines whose operations the kernel did not end. Nobody else refers to them for as long as the process
+// runs, and without that the collector would free Go memory of their lists, into which the kernel may write.
 var abandoned sync.Map
 
 // CloseDriver implements Driver.

@@ -13,7 +13,7 @@ import (
 // Requests on one file have no order: a later one may end first. A sync covers the writes whose
 // completion was taken before the sync was asked for, and no others.
 //
-// A list holds less than 2 GiB, else EINVAL. The driver goes on with a read or write
+// A list holds less than 2 GiB, and Off is not below 0, else EINVAL. The driver goes on with a read or write
 // that the kernel has done in part. A Cancel comes too late for a request that the
 // device has begun.
 type FileDriver interface {

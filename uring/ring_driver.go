@@ -137,8 +137,8 @@ func (d *ringDriver) release(kept bool) error {
 
 // turn implements engineRest.
 func (d *ringDriver) turn(timeout time.Duration) (expired bool) {
-	if len(d.early) > 0 || len(d.again) > 0 {
-		timeout = 0 // they came while room was made for requests
+	if len(d.early) > 0 || len(d.again) > 0 || !d.wakeArmed && !d.closed {
+		timeout = 0 // they came, or the poll of the wake-up ended, while room was made for requests
 	}
 	errno := d.enter(timeout)
 	d.reap(&d.out)

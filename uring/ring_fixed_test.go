@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A piece is on registered memory exactly if all of it is in one area.
 // Matrix: ST-06
 func TestAPieceIsFoundInTheOneAreaThatHasAllOfIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -99,8 +99,8 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 	}
 }
 
-// Answers that come while room is made for requests are of the next turn, which then does not sleep: completions, and
-// the rest of a send that the kernel cut short.
+// Answers that come while room is made for requests are of the next turn, which then does not sleep: completions, the rest of a
+// send that the kernel cut short, and the end of the poll of the wake-up.
 func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	d := newTestRing(t, Config{})
 	const sleep = time.Minute
@@ -115,6 +115,14 @@ func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	d.answer(&d.early, uint64(op), 40, 0)
 	if out, err := d.Wait(sleep); err != nil || len(out) != 1 || out[0].Res != 100 {
 		t.Errorf("the rest of a send: %+v, %v", out, err)
+	}
+	for d.queueCancel(ownWake); d.wakeArmed; d.reap(&d.early) {
+		d.enter(0)
+	}
+	d.woken = false // by the Wait during which it came
+	d.Wake()
+	if out, err := d.Wait(sleep); err != nil || len(out) != 0 {
+		t.Errorf("woken: %+v, %v", out, err)
 	}
 	if took := time.Since(begun); took >= sleep {
 		t.Errorf("it slept for %v", took)

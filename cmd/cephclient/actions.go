@@ -52,13 +52,6 @@ func (a actions[T]) run(ctx context.Context, e env, on T, args []string) error {
 	return cli.Usagef("no action %q, want one of: %s", args[0], a.help())
 }
 
-func show(e env, value []byte, err error) error {
-	if err == nil {
-		_, err = e.stdout.Write(value)
-	}
-	return err
-}
-
 // lines writes a list, one name a line.
 func lines(e env, names []string, err error) error {
 	fmt.Fprint(e.stdout, strings.Join(append(names, ""), "\n"))
@@ -75,7 +68,8 @@ var xattrs = actions[rados.Object]{
 		if errors.Is(err, syscall.ENODATA) {
 			err = fmt.Errorf("there is no attribute %q: %w", args[0], err)
 		}
-		return show(e, value, err)
+		fmt.Fprintf(e.stdout, "%s", value)
+		return err
 	}},
 	{"set", "NAME VALUE", func(ctx context.Context, _ env, o rados.Object, args []string) error {
 		return o.SetXattr(ctx, args[0], []byte(args[1]))
@@ -98,7 +92,8 @@ var omaps = actions[rados.Object]{
 		if err == nil && !ok {
 			err = fmt.Errorf("the omap of object %s has no key %q: %w", o.Name(), args[0], syscall.ENODATA)
 		}
-		return show(e, value, err)
+		fmt.Fprintf(e.stdout, "%s", value)
+		return err
 	}},
 	{"set", "KEY VALUE", func(ctx context.Context, _ env, o rados.Object, args []string) error {
 		return o.SetOmap(ctx, map[string][]byte{args[0]: []byte(args[1])})

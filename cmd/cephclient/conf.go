@@ -46,7 +46,7 @@ func readArgs(text string) map[string]string {
 	return args
 }
 
-// maxConf bounds a ceph.conf, in bytes.
+// maxConf bounds a ceph.conf, and a keyfile, in bytes.
 const maxConf = 1 << 20
 
 // readConf finds and reads a ceph.conf: the first there is of a list, which is the usual one if it is empty.
@@ -185,7 +185,7 @@ func (s *settings) key(ctx context.Context) (key cephx.Key, where string, err er
 	}
 	text, where := s.get("key"), s.get("keyfile")
 	if text == "" && where != "" {
-		whole, err := scope.File(ctx, "keyfile", where, io.ReadAll)
+		whole, err := scope.File(ctx, "keyfile", where, func(r io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(r, maxConf)) })
 		if err != nil {
 			return key, where, err
 		}

@@ -79,6 +79,13 @@ func (o *options) advice(err error) string {
 // plain is the text of an error without words for programmers: that a context has ended, and
 // the packages and states on its way.
 func plain(err error) string {
+	if all, ok := err.(interface{ Unwrap() []error }); ok && fmt.Sprint(errors.Join(all.Unwrap()...)) == err.Error() {
+		var parts []string // errors of several objects, or a context and the reason
+		for _, one := range all.Unwrap() {
+			parts = append(parts, plain(one))
+		}
+		return strings.Trim(strings.Join(parts, "; "), "; ")
+	}
 	words := []string{ // that are left out
 		"rados: ", "", "mon: the", "the", "control: ", "", "dataplane: ", "", ", state connecting", "", "exchange banners: ", "",
 	}

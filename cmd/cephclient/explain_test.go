@@ -118,8 +118,9 @@ func TestAnOperationThatWaitsIsExplainedByItsReason(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	gone := func(name string) error { return fmt.Errorf("rados: remove object %q: %w", name, unix.ENOENT) }
-	if got := o.explain(errors.Join(gone("a"), gone("b"))).Error(); got != `remove object "a": no such file or directory; remove object "b": no such file or directory` {
+	late := fmt.Errorf("rados: %w", &rados.Error{Outcome: rados.ErrNotSent, Waiting: "it waits", Err: context.DeadlineExceeded})
+	gone := fmt.Errorf("rados: remove object %q: %w", "b", unix.ENOENT)
+	if got := o.explain(errors.Join(late, gone, late)).Error(); !strings.Contains(got, `: for 0s it waits; remove object "b": no such file or directory; `) {
 		t.Error(got)
 	}
 	if got := o.explain(errors.Join(control.ErrAuth, cephx.ErrNoTicket)).Error(); !strings.Contains(got, "the clock of this machine was set") {

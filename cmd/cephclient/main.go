@@ -133,10 +133,9 @@ func connect(ctx context.Context, cfg rados.Config) (*rados.Cluster, error) {
 func ask(prefix string) verb {
 	return func(ctx context.Context, e env, c *rados.Cluster, _ []string) error {
 		out, err := c.Mon().Command(ctx, map[string]any{"prefix": prefix, "format": "json-pretty"})
-		if err != nil {
-			return err
+		if err == nil {
+			fmt.Fprintf(e.stdout, "%s\n", bytes.TrimSpace(out.Data))
 		}
-		_, err = fmt.Fprintf(e.stdout, "%s\n", bytes.TrimSpace(out.Data))
 		return err
 	}
 }

@@ -98,7 +98,7 @@ func compression(text string) (c control.Compression, err error) {
 }
 
 // config makes the configuration of the cluster. Its errors are usage errors, but for an unknown
-// host, and for files to write.
+// host, for files to write, and for the end of ctx.
 func (o *options) config(ctx context.Context, e env) (cfg rados.Config, err error) {
 	if cfg.Name, err = o.Entity(); err != nil {
 		return cfg, err

@@ -115,6 +115,9 @@ func TestASilentPipeEndsWithItsContext(t *testing.T) {
 	}
 	in, out := io.Pipe()
 	defer out.Close()
+	if n, err := cli.Until(ctx, func() (int, error) { return in.Read([]byte{0}) }); n != 0 || !errors.Is(err, context.Canceled) {
+		t.Error(n, err)
+	}
 	if err := (env{stdin: in}).copyFrom(ctx, "-", nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

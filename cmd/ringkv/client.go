@@ -103,9 +103,8 @@ func (e *env) ask(verb *cobra.Command, args []string) error {
 				_, err = do(ctx, c, kvformat.Put, key, value)
 			}
 		case "get":
-			if value, err = do(ctx, c, kvformat.Get, key, nil); err == nil {
-				_, err = e.stdout.Write(value)
-			}
+			value, err = do(ctx, c, kvformat.Get, key, nil)
+			fmt.Fprintf(e.stdout, "%s", value)
 		case "delete":
 			for i := 1; i < len(args) && err == nil; i++ {
 				_, err = do(ctx, c, kvformat.Delete, args[i], nil)

@@ -76,6 +76,7 @@ func handler(path string, conns bool) http.Handler {
 		opts = append(opts, prom.Conns())
 	}
 	remote := prom.NewRemote(path, opts...)
+	// Before the first scrape the PID is 0, which no process has: then it has no metrics.
 	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{PidFn: func() (int, error) { return remote.PID(), nil }})
 	all := prometheus.NewRegistry()
 	all.MustRegister(remote, process)

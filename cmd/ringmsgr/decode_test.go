@@ -41,7 +41,6 @@ func TestRecordingsOfRealDaemonsAreDecoded(t *testing.T) {
 	}
 }
 
-// decode reads its own JSON, with the same result.
 func TestDecodeReadsItsOwnJSON(t *testing.T) {
 	text := ringmsgr(t, "decode", recordings+"msgr2.pcap").want(t, cli.OK).stdout
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout

@@ -166,7 +166,7 @@ func (l *load) stalled() error {
 	return err
 }
 
-// report is the result. All lanes have ended. Where ctx has ended the run, the messages under way are no losses.
+// report is the result. All lanes have ended. The messages under way of one that ctx has ended are no losses.
 func (l *load) report(ctx context.Context, failed error) *sent {
 	info := l.conns[0].Info()
 	r := &sent{
@@ -184,7 +184,7 @@ func (l *load) report(ctx context.Context, failed error) *sent {
 		}
 		r.Verified += lane.got
 		r.Duplicates += lane.duplicates
-		if ctx.Err() == nil {
+		if !errors.Is(lane.failed, context.Cause(ctx)) {
 			r.Losses += lane.losses
 		}
 		r.Corrupt += lane.corrupt

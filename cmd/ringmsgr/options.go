@@ -90,7 +90,7 @@ func (o *sessionOptions) register(fs *pflag.FlagSet, name string, cores int, tim
 const silentKeepalives = 5
 
 // config is the configuration of a messenger. Its errors are usage errors, but for files to
-// write. The caller closes the recording.
+// write, an unknown host, and the end of ctx. The caller closes the recording.
 func (o *sessionOptions) config(ctx context.Context, e env) (cfg control.Config, err error) {
 	if err := o.plane(e); err != nil {
 		return cfg, err
@@ -148,25 +148,15 @@ func (o *sessionOptions) pickNonce(name wire.EntityName) (nonce *uint32, err err
 	return nonce, nil
 }
 
-// target reads the address of the peer. It is a usage error that it is none; that
-// its host is not known is a failure to connect.
-func (o *sessionOptions) target(ctx context.Context, e env, args []string) (wire.Addr, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	a, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(ctx, args[0])
-	if err != nil && !cli.IsUsage(err) {
-		err = &control.Error{Stage: control.StageConnect, Err: err}
-	}
-	return a, err
-}
-
 // client calls run, of a command that dials, with its configuration and the address of the peer. It
 // reports a failure that is no usage error.
 func (o *sessionOptions) client(
 	ctx context.Context, e env, command string, args []string,
 	run func(ctx context.Context, e env, cfg control.Config, to wire.Addr) error,
 ) error {
-	cfg, err := o.config(ctx, e)
+	within, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	cfg, err := o.config(within, e)
 	if err != nil {
 		return err
 	}
@@ -175,14 +165,14 @@ func (o *sessionOptions) client(
 		p := control.LossyClient()
 		cfg.Default = &p
 	}
-	to, err := o.target(ctx, e, args)
-	failed, ok := errors.AsType[*control.Error](err)
+	to, err := scope.AddressReader{Proto: o.Proto, Lookup: e.lookup}.Parse(within, args[0])
 	switch {
-	case ok:
-		err = fail(e, command, o.json, failure{failed.Err.Error(), failed.Stage})
-	case err == nil && cfg.Default.Server:
+	case cli.IsUsage(err): // it is no address
+	case err != nil: // its host is not known
+		err = fail(e, command, o.json, failure{err.Error(), control.StageConnect})
+	case cfg.Default.Server:
 		err = cli.Usagef("--policy %s never dials; want one of a client or peer", cfg.Default.Name)
-	case err == nil:
+	default:
 		err = run(ctx, e, cfg, to)
 	}
 	return errors.Join(err, o.Recording.Close())

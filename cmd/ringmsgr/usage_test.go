@@ -69,8 +69,10 @@ func TestHelpIsAsDocumented(t *testing.T) {
 
 // A failure caused by a flag names the flag, without the layers between.
 func TestAFailureNamesTheFlagThatCausedIt(t *testing.T) {
-	s, osd := serve(t), serve(t, "--name", "osd.0")
+	s, osd, silent := serve(t), serve(t, "--name", "osd.0"), filepath.Join(t.TempDir(), "pipe")
+	clitest.Must(t, syscall.Mkfifo(silent, 0o600))
 	for _, c := range []struct{ args, says string }{
+		{"ping --timeout 1ms --auth cephx --keyring " + silent + " " + osd.addr, "--keyring " + silent + ": it is not read to its end"},
 		{"ping --auth cephx --keyring " + keysOf(t, clientKey) + " --peer osd " + osd.addr, "no valid ticket for osd: monitors give tickets"},
 		{"serve --listen " + s.addr, "--listen " + s.addr + ": address already in use: another process has it, which \"ss -tanp\" names"},
 		{"serve --listen v2:192.0.2.1:6800", ": cannot assign requested address: this machine does not have that IP address"},

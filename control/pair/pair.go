@@ -221,8 +221,8 @@ func (p *Pair) Settle() {
 // Without work it sleeps until the next event or timer is due, so that the bubble's time and
 // that of the network are the same.
 
-// opened keeps a core that is about to start. Work for it wakes nobody until the network has
-// looked at it.
+// opened keeps a core that is about to start, and has the network look at it: before that, work
+// for the core wakes nobody.
 func (p *Pair) opened(c *simnet.Core) {
 	c.EndInTurn()
 	p.mu.Lock()

@@ -39,7 +39,8 @@ type Option func(*collector)
 func Conns() Option { return func(c *collector) { c.conns = newConnMetrics(c.labels()) } }
 
 // New makes a collector of m, which it does not shut down. Any goroutine may use it; several of
-// them can be in one registry if their messengers have different names.
+// them can be in one registry if their messengers have different names, in which all bytes that
+// are no UTF-8 are alike.
 func New(m *control.Messenger, opts ...Option) prometheus.Collector {
 	c := named(m.Name().String(), opts...)
 	c.m = m
@@ -50,7 +51,7 @@ const upHelp = "Whether the messenger runs: 0 after its shutdown."
 
 // named makes a collector of a messenger with a name.
 func named(name string, opts ...Option) *collector {
-	c := &collector{name: strings.ToValidUTF8(name, "\ufffd")} // as JSON has it; Prometheus takes no other
+	c := &collector{name: string([]rune(name))} // its bytes that are no UTF-8 are as in JSON; Prometheus takes no others
 	labels := c.labels()
 	desc := func(name, help string, of ...string) *prometheus.Desc {
 		return prometheus.NewDesc("ringmsgr_"+name, help, of, labels)

@@ -70,7 +70,7 @@ func pair(t testing.TB) (*control.Messenger, *control.Conn) {
 	t.Helper()
 	policy, other := control.StatefulServer(), control.LosslessClient()
 	plane := loop.Config{Cores: 2, TimeEvery: 1}
-	server := messenger(t, control.Config{Name: wire.EntityName{Type: wire.MDS, ID: "\xff"}, Default: &policy, Plane: plane},
+	server := messenger(t, control.Config{Name: wire.EntityName{Type: wire.MDS, ID: "\xff\xfe"}, Default: &policy, Plane: plane},
 		&control.Dispatcher{Fast: func(c *control.Conn, r *control.Message) bool {
 			_ = c.Reply(r, control.NewMessage(r.Type, bytes.Clone(r.Front), nil))
 			return true
@@ -139,7 +139,7 @@ func TestAScrapeHasWhatTheMessengerDid(t *testing.T) {
 	}{
 		{"ringmsgr_up", nil, 1, 1},
 		{"ringmsgr_info", nil, 1, 1},
-		{"ringmsgr_open", []string{"messenger", "mds.\ufffd"}, 1, 1},
+		{"ringmsgr_open", []string{"messenger", "mds.\ufffd\ufffd"}, 1, 1},
 		{"ringmsgr_conns_total", nil, 1, 1},
 		{"ringmsgr_accepted_total", nil, 1, 1},
 		{"ringmsgr_failures_total", []string{"kind", "banner"}, 0, 0},
@@ -255,12 +255,12 @@ func TestTheSocketOfAProcessHasTheSameMetrics(t *testing.T) {
 			t.Errorf("%s: %v here, %v there", name, a, b)
 		}
 	}
-	if up := sum(t, there, "ringmsgr_up", "messenger", "mds.\ufffd"); up != 1 || r.PID() != os.Getpid() {
+	if up := sum(t, there, "ringmsgr_up", "messenger", "mds.\ufffd\ufffd"); up != 1 || r.PID() != os.Getpid() {
 		t.Errorf("up %v, pid %d", up, r.PID())
 	}
 	must(t, stats.Close())
 	gone := scrape(t, h)
-	if up := sum(t, gone, "ringmsgr_up", "messenger", "mds.\ufffd"); up != 0 || len(gone) != 1 {
+	if up := sum(t, gone, "ringmsgr_up", "messenger", "mds.\ufffd\ufffd"); up != 0 || len(gone) != 1 {
 		t.Errorf("up %v, %d metrics of a process that is gone", up, len(gone))
 	}
 }

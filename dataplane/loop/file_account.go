@@ -35,7 +35,8 @@ import (
 // An account that waits for bytes and holds none depends on the accounts that hold some. These
 // get Account.Wanted once in pressEvery, unless they have given bytes back since.
 //
-// An account whose reader stands still until its requests have ended (Cancel) passes others, up to the bound.
+// A reader may stand still until its requests have ended (Cancel with fit). These pass the
+// requests of other accounts, up to the bound. The next request of the account ends that.
 
 const pressEvery = time.Second
 
@@ -67,7 +68,7 @@ type Account struct {
 	ready bool   // in readBudget.ready
 	place int    // where in readBudget.holding, while it holds something
 	gave  bool   // it has given bytes back since they were asked for
-	rest  error  // of requests that find no room (Cancel); nil: they wait
+	rest  error  // of requests that find no room, until the next one comes (Cancel); nil: they wait
 }
 
 // Starved says that the next request waits for bytes: the reader should make no more
@@ -78,8 +79,8 @@ func (a *Account) Starved() bool {
 }
 
 // Cancel ends the waiting requests with err, later, on the core. Requests that have begun go
-// on. With fit those go on for which all of the bound has room: for a reader that stands still and
-// gives nothing back. On the core.
+// on. With fit waiting requests begin as long as the bound has room for them, and err is for the
+// others: the reader stands still, and gives nothing back. On the core.
 func (a *Account) Cancel(err error, fit bool) {
 	if a.line.first == nil { // as behind the end of the core, where Return may look at the line
 		return
@@ -135,7 +136,7 @@ func (b *readBudget) add(op *FileOp) {
 		a = &b.own
 	}
 	invariants.Check(a.core == nil || a.core == b.core || a.held == 0 && a.line.first == nil, "an account on two cores")
-	op.whose, a.core = a, b.core
+	op.whose, a.core, a.rest = a, b.core, nil
 	a.line.push(op)
 	op.file.park(1)
 	b.core.stats.Files.Waiting++

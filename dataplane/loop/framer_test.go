@@ -275,7 +275,6 @@ func TestASocketThatLeavesWithItsAnswersReadsUntilTheyAreSent(t *testing.T) {
 	}
 }
 
-// Of a frame that is not complete nothing is left when its socket ends.
 // Matrix: IO-24
 func TestAFrameThatIsNotCompleteEndsWithItsSocket(t *testing.T) {
 	for _, one := range []struct {

@@ -95,11 +95,11 @@ func Ask[T any](c *Core, f func(c *Core) T) (T, error) {
 	return v, nil
 }
 
-// stallWatch looks at the cores in intervals. A core is stalled that has had work in three looks
+// stallWatch looks at the cores in intervals. A core is stalled if it has had work in three looks
 // in a row, the first of them Config.StallAfter ago, and has not turned since: a callback blocks, a
-// wake-up was lost, or the machine gives the thread no time. In two looks a core has work, too,
-// that is about to sleep at the first and about to wake up at the second. And two looks may
-// follow each other at once, when the first one is late.
+// wake-up was lost, or the machine gives the thread no time. Two looks do not tell: a core that is
+// about to sleep at the first, and about to wake up at the second, has work in both. Nor does the
+// number of looks: after a late one the next one follows at once.
 type stallWatch struct {
 	p     *Plane
 	after time.Duration

@@ -52,7 +52,7 @@ type AddressReader struct {
 // unless a host name is not known.
 func (r AddressReader) Parse(ctx context.Context, text string) (wire.Addr, error) {
 	proto, other, typ, standard, form := "v2", "v1", wire.AddrMsgr2, uint16(defaultPort), form2
-	if r.Proto == "v1" || r.Proto == "" && strings.HasPrefix(strings.TrimPrefix(text, "["), "v1:") && !strings.Contains(text, "v2:") {
+	if r.Proto == "v1" || r.Proto == "" && (strings.HasPrefix(text, "v1:") || strings.HasPrefix(text, "[v1:") && !strings.Contains(text, "v2:")) {
 		proto, other, typ, standard, form = "v1", "v2", wire.AddrLegacy, defaultPort1, form1
 	}
 	fail := func(why string) (wire.Addr, error) {

@@ -17,7 +17,7 @@ func book(_ context.Context, host string) ([]netip.Addr, error) {
 	switch host {
 	case "mon-a.example.com":
 		return []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("::ffff:10.0.0.7"), netip.MustParseAddr("10.0.0.8")}, nil
-	case "six":
+	case "six", "mon-v2":
 		return []netip.Addr{netip.MustParseAddr("fd00::6")}, nil
 	case "none":
 		return nil, nil
@@ -98,6 +98,7 @@ func TestAddressesOfMsgr1AreReadWhereTheyAreWanted(t *testing.T) {
 		{"", "v1:10.0.0.1:6800/77", "v1:10.0.0.1:6800/77"},
 		{"", "v1:10.0.0.1", "v1:10.0.0.1:6789/0"},
 		{"", "[v1:10.0.0.1:6790/0]", "v1:10.0.0.1:6790/0"},
+		{"", "v1:mon-v2:6790", "v1:[fd00::6]:6790/0"},
 		{"v1", "mon-a.example.com", "v1:10.0.0.7:6789/0"},
 		{"v1", "[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]", "v1:10.0.0.1:6789/0"},
 		{"v1", "v2:10.0.0.1:3300", ""},

@@ -123,13 +123,12 @@ func Keyring(ctx context.Context, file string, name wire.EntityName) (ring *ceph
 
 // File reads the file of a flag. Its error is a usage error, unless ctx ends.
 func File[T any](ctx context.Context, flag, file string, read func(io.Reader) (T, error)) (v T, err error) {
-	whole := ctx
-	ctx, stop := context.WithCancel(ctx) // closes the file
+	reading, stop := context.WithCancel(ctx) // closes the file
 	defer stop()
-	switch v, err = read(cli.Input(ctx, file, nil)); {
+	switch v, err = read(cli.Input(reading, file, nil)); {
 	case err == nil:
-	case whole.Err() != nil:
-		err = fmt.Errorf("%s %s: it is not read to its end: %w", flag, file, context.Cause(whole))
+	case ctx.Err() != nil:
+		err = fmt.Errorf("%s %s: it is not read to its end: %w", flag, file, context.Cause(ctx))
 	default:
 		err = cli.Usagef("%s %s: %w", flag, file, cli.Cause(err))
 	}

@@ -39,7 +39,7 @@ func Main(run func(ctx context.Context, args []string) int) {
 }
 
 // Until is the result of f, or the cause of the end of ctx where f takes longer, as opening a pipe
-// may. Then f goes on, and its result is dropped.
+// may. Then f goes on, and its result is dropped: the program is to end.
 func Until[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	type result struct {
 		v   T

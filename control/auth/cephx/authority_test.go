@@ -309,8 +309,7 @@ func TestGlobalIDIsNotGivenToAnybodyElse(t *testing.T) {
 }
 
 func TestSessionRefusesRequestsBeforeTheLogin(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	delete(cl.tickets, serviceOSD)
 	p, err := cl.RenewRequest()
 	must(t, err)

@@ -129,8 +129,7 @@ func TestModeThatWasNotOfferedIsADowngrade(t *testing.T) {
 }
 
 func TestStepsOutOfOrderAreErrors(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	challenge := appendServerChallenge(nil, 5)
 	for peer, server := range map[wire.EntityType]*Server{wire.Mon: c.mon, wire.OSD: c.osd} {
 		e, err := cl.Start(ctx, peer)
@@ -159,8 +158,7 @@ func TestStepsOutOfOrderAreErrors(t *testing.T) {
 
 // Matrix: AU-12
 func TestAuthorizerForAnotherServiceOrEntityIsRefused(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	other := c.loggedIn(wire.EntityName{Type: wire.Client, ID: "other"})
 
 	mgr := cl.tickets[serviceMgr]
@@ -237,8 +235,7 @@ func TestMonitorsConnectToEachOtherAndToDaemons(t *testing.T) {
 }
 
 func TestAcceptHasTheLastWord(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	refuse := func(peer wire.EntityType, name wire.EntityName) error {
 		if peer != wire.Client || name != admin {
 			t.Errorf("asked about %v as %v", peer, name)
@@ -254,8 +251,7 @@ func TestAcceptHasTheLastWord(t *testing.T) {
 }
 
 func TestTicketExpiry(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	held := *cl.tickets[serviceOSD]
 	show := func() error { return c.show(cl, &held) }
 	c.clock.add(DefaultServiceTTL)

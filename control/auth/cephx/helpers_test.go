@@ -328,6 +328,12 @@ func (c *cluster) loggedIn(name wire.EntityName, change ...func(*ClientConfig)) 
 	return cl
 }
 
+// newClient is a client that has logged in to a cluster.
+func newClient(t testing.TB) (*cluster, *Client) {
+	c := newCluster(t)
+	return c, c.loggedIn(admin)
+}
+
 // asked is an exchange of a client, and the request that it begins with.
 func asked(t testing.TB, cl *Client, peer wire.EntityType) (auth.ClientExchange, []byte) {
 	t.Helper()

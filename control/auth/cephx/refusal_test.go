@@ -33,8 +33,7 @@ func TestOneTryPerChallenge(t *testing.T) {
 }
 
 func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	main, osd := cl.tickets[serviceAuth], cl.tickets[serviceOSD]
 	ask := func(h authorizerHead, k Key) error {
 		p := append(le.AppendUint16(nil, opPrincipalSessionKey), authorizerOf(t, cl, h, k.Clone())...)
@@ -56,8 +55,7 @@ func TestTicketRequestNeedsAValidAuthTicket(t *testing.T) {
 }
 
 func TestChallengeMustBeAnsweredEvenIfTheAnswerIsZero(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	s, err := NewServer(ServerConfig{Own: wire.OSD, Secrets: c.authority, Now: c.clock.Now, Rand: script(^uint64(0))})
 	must(t, err)
 	a, err := cl.newAuthorizer(serviceOSD)
@@ -165,8 +163,7 @@ func TestTicketTimesFollowTheWallClock(t *testing.T) {
 }
 
 func TestLaterVersionsOfStructuresAreRead(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	content, err := openTicket(cl.tickets[serviceOSD].ticket, func() Key { k, _ := c.authority.Secret(wire.OSD, 2); return k }())
 	must(t, err)
 	p := append(content.appendTo(nil), 1, 2, 3)

@@ -67,8 +67,7 @@ func TestTicketsAreRenewedBeforeTheyExpire(t *testing.T) {
 }
 
 func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	was := cl.GlobalID()
 	delete(c.authority.secrets, serviceAuth) // so that it gives another id: the tickets of the old one are of no use
 	_, sres, cerr, serr := connect(cl, c.mon, lastReply(func(p []byte) []byte {
@@ -90,8 +89,7 @@ func TestMissingTicketsTakeAnExtraRound(t *testing.T) {
 }
 
 func TestRefusedTicketIsRenewedSoon(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	c.osd.cfg.Secrets = NewSecretStore(wire.OSD) // an osd that lost its secrets
 	if _, _, cerr, _ := connect(cl, c.osd, wires{}); !errors.Is(cerr, &auth.Refused{Errno: auth.EACCES}) {
 		t.Error(cerr)
@@ -107,8 +105,7 @@ func TestRefusedTicketIsRenewedSoon(t *testing.T) {
 }
 
 func TestBadRepliesChangeNothing(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	wantErr(t, "reply without a request", second(cl.HandleReply([]byte{0, 2, 0, 0, 0, 0})), errOutOfOrder)
 	delete(cl.tickets, serviceOSD)
 	for name, reply := range map[string]func(good []byte) []byte{
@@ -174,8 +171,7 @@ func TestParallelLoginsDoNotMixIDs(t *testing.T) {
 }
 
 func TestBadMethodDoesNotLoop(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	_, cl := newClient(t)
 	cephx, both := []auth.Method{auth.Cephx}, []auth.Mode{auth.CRC, auth.Secure}
 	for _, peer := range []wire.EntityType{wire.Mon, wire.OSD} {
 		for name, tc := range map[string]struct {
@@ -212,8 +208,7 @@ func TestBadMethodDoesNotLoop(t *testing.T) {
 }
 
 func TestClientIsSafeForConcurrentUse(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -234,8 +229,7 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestWipedClientHasNothingLeft(t *testing.T) {
-	c := newCluster(t)
-	cl := c.loggedIn(admin)
+	c, cl := newClient(t)
 	c.clock.add(50 * time.Minute)
 	_, err := cl.RenewRequest()
 	must(t, err)

@@ -34,7 +34,7 @@ type Config struct {
 	// monitor gives us by msgr1; not used with cephx, nil if there is no v1 address.
 	None *none.Client
 	// Timeout bounds an attempt to reach a monitor, and its answer to a renewal; 0: 10 s. If there are
-	// several monitors, each gets an eighth of that for its first attempt, and twice as much for the next one.
+	// several monitors, each gets an eighth of that for its first attempt, then twice as much each time, up to Timeout.
 	Timeout time.Duration
 	// Retry is the least time from one attempt to the next, and after a renewal that failed; 0: 1 s.
 	Retry time.Duration

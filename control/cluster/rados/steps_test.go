@@ -213,7 +213,6 @@ func TestARequestHasTheFlagsAndSnapshotsOfItsPool(t *testing.T) {
 	}
 }
 
-// Extents of a sparse read have their bytes.
 func TestASparseReadHasTheBytesOfItsExtents(t *testing.T) {
 	sparse := func(o *ReadOp) *Result[Sparse] { return o.SparseRead(0, 1) }
 	for _, c := range captured.Conversations(t, files[2]) {

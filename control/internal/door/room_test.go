@@ -243,7 +243,6 @@ func TestEachGuestHoldsItsOwnBytesWhateverTheOthersHold(t *testing.T) {
 	}
 }
 
-// What an evicted guest holds is there until it is gone.
 func TestAnEvictedGuestHoldsItsBytesUntilItLeaves(t *testing.T) {
 	cfg := Shares(1)
 	cfg.Bytes = 100

@@ -350,7 +350,6 @@ func TestHandshakesUnderWayAndRepliesThatAreDueGetTimeToEnd(t *testing.T) {
 	}
 }
 
-// Whatever does not come to rest, the end of the context ends the wait for it.
 func TestAHandOverThatDoesNotComeToRestEndsWithItsContext(t *testing.T) {
 	for name, hinder := range map[string]func(*fakePredecessor, *fakeSession){
 		"a handshake":  func(p *fakePredecessor, _ *fakeSession) { p.halfOpen = 1 << 30 },

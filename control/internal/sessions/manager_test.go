@@ -3,11 +3,14 @@ package sessions
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
 	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/internal/steering"
 	"github.com/ringmsgr/ringmsgr/control/internal/wire2"
 	"github.com/ringmsgr/ringmsgr/control/msgrtest"
@@ -254,5 +258,19 @@ func TestOnlyALaterSocketFindsSettledNumbers(t *testing.T) {
 	c.s.att = old.att
 	if c.s.stepLocked(session.HandlerMoved{Attempt: c.s.Attempt}); c.s.numbered != old.att.begun || c.s.numberedBy != old.att.serial {
 		t.Errorf("the numbers are those of socket %d, begun %v", c.s.numberedBy, c.s.numbered)
+	}
+}
+
+func TestEachCountOfTheMachineIsTheFigureOfItsName(t *testing.T) {
+	ones := regexp.MustCompile(`\w+":1\b`)
+	for what := range session.PartialResetsSent + 1 {
+		var m Manager
+		var n stats.ConnCounters
+		m.countLocked(&n, what)
+		text, err := json.Marshal([]any{n, m.counters})
+		want := strings.ReplaceAll(what.String(), " ", "_") + `":1`
+		if got := ones.FindAllString(string(text), -1); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%v counts as %q, %v", what, got, err)
+		}
 	}
 }

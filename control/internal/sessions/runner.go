@@ -248,8 +248,8 @@ func (r *runner) faultedLocked(a session.Faulted) {
 }
 
 // goOnLocked has a session that stood still go on. We have closed its socket, as those of all others:
-// its peer needs the longest pause between two attempts to come back. It was boarding, perhaps, when
-// its core was to be empty, and is not now.
+// its peer needs the longest pause between two attempts to come back. If its core was removed, or
+// failed, during the handshake that the hand-over has ended, it leaves that core now.
 func (r *runner) goOnLocked() {
 	r.stepLocked(session.Thaw{})
 	if r.State == session.Standby {

@@ -79,7 +79,7 @@ type Steerer struct {
 	adopted uint64       // how often listening had been given up before
 	err     error        // why nothing is steered
 	policy  bpf.Policy   // Cores is the divisor of hints: it never falls
-	gone    map[int]bool // cores below policy.Cores: without slots
+	gone    map[int]bool // cores below policy.Cores; true: there is no such core, and its slots are empty
 	groups  []*group
 	pending []func() // log lines to write when mu is free
 	// inherited are the programs of a predecessor, until ours take over.

@@ -106,7 +106,8 @@ func (s *Steerer) continueGroup(to Group) {
 		s.groups = append(s.groups, own)
 	}
 	for i, l := range list[:min(len(list), s.policy.Cores)] {
-		s.add(Listener{Core: i, FD: l.FD}) // no error if it is there; it leaves the slot of a core that the predecessor had removed
+		// No error if it is there. If the predecessor had removed cores it leaves the slot of a later one.
+		s.add(Listener{Core: i, FD: l.FD})
 	}
 	if own != nil && s.err == nil {
 		s.fail(s.apply(own.prog))

@@ -28,16 +28,13 @@ func codecOf[T interface{ AppendTo([]byte) []byte }](name string, decode func([]
 	}}
 }
 
-func decodeAddrVec(p []byte) (wire.AddrVec, error) {
-	r := wire.NewReader(p)
-	v := r.AddrVec()
-	return v, r.Err()
-}
-
-func decodeEntityName(p []byte) (wire.EntityName, error) {
-	r := wire.NewReader(p)
-	n := r.EntityName()
-	return n, r.Err()
+// reads is a decoder of a value that a reader reads.
+func reads[T any](read func(*wire.Reader) T) func([]byte) (T, error) {
+	return func(p []byte) (T, error) {
+		r := wire.NewReader(p)
+		v := read(r)
+		return v, r.Err()
+	}
 }
 
 func codecs(t testing.TB) []codec {
@@ -65,8 +62,8 @@ func codecs(t testing.TB) []codec {
 		codecOf("COMPRESSION_REQUEST", DecodeCompressionRequest, CompressionRequest{true, []uint32{1, 3}}),
 		codecOf("COMPRESSION_DONE", DecodeCompressionDone, CompressionDone{true, 3}),
 		codecOf("address", wire.DecodeAddr, v6),
-		codecOf("address vector", decodeAddrVec, vec),
-		codecOf("entity name", decodeEntityName, wire.EntityName{Type: wire.Client, ID: "admin"}),
+		codecOf("address vector", reads((*wire.Reader).AddrVec), vec),
+		codecOf("entity name", reads((*wire.Reader).EntityName), wire.EntityName{Type: wire.Client, ID: "admin"}),
 	}
 }
 

@@ -127,7 +127,7 @@ func (m *Machine) flush() {
 	}
 }
 
-// release sends the operations on an object that waited behind one which is over. It looks at none behind the
+// release sends the operations on an object that waited behind one which has left. It looks at none behind the
 // one that holds the object in its place.
 func (m *Machine) release(object osdop.Object) {
 	was, held := m.held[object]

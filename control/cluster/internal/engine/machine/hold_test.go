@@ -2,6 +2,7 @@ package machine
 
 import (
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/ringmsgr/ringmsgr/control/cluster/internal/osdmap"
@@ -92,5 +93,26 @@ func TestACancelLooksAtNothingThatTheOperationDidNotHold(t *testing.T) {
 		if l.n > most || !last.sent {
 			t.Errorf("%d operations on %d objects: %d looks; the last one is sent: %v", len(all), objects, l.n, last.sent)
 		}
+	}
+}
+
+// One that an OSD wants later is behind those that waited behind it, and these are sent.
+func TestAnOperationThatIsSentAwayHoldsNothing(t *testing.T) {
+	r, first := newSent(t)
+	r.reply(first, osdop.Reply{})
+	read, behind := &Op{Object: first.Object, Flags: osdop.FlagRead}, &Op{Object: first.Object, Flags: osdop.FlagWrite}
+	r.submit(read)
+	r.next(func(f *fakeMap) { // it is to be sent again, but not now
+		p := f.pools[pool1]
+		p.Resend = f.epoch
+		f.pools[pool1], f.flags = p, osdmap.PauseReads
+	})
+	r.submit(behind)
+	if w, _, _ := behind.Status(); w != WaitBehind {
+		t.Fatalf("it waits for %q", w)
+	}
+	r.reply(read, osdop.Reply{Result: -int32(syscall.EAGAIN)}) // to the first attempt
+	if w, _, _ := read.Status(); w != WaitReads || !behind.sent {
+		t.Errorf("it waits for %q; the one behind it is sent: %v", w, behind.sent)
 	}
 }

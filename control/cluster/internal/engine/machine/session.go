@@ -150,7 +150,8 @@ func (m *Machine) Reply(o *Op, r *osdop.Reply) {
 func (m *Machine) resubmit(o *Op) {
 	o.bounced++
 	o.again = o.bounced > maxBounced/4
-	m.leave(o)
+	m.remove(o) // it goes behind those that waited behind it
+	o.Active = true
 	o.Attempt, o.sent, o.at, o.Session, o.check, o.checking = -1, false, nowhere, nil, 0, false
 	m.enter(o)
 	if m.aim(o, locate(m.cur, o)) {
