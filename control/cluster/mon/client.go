@@ -33,8 +33,8 @@ type Config struct {
 	// None is the messenger's client of method none, which is told the number that a
 	// monitor gives us by msgr1; not used with cephx, nil if there is no v1 address.
 	None *none.Client
-	// Timeout bounds an attempt to reach a monitor, and its answer to a renewal; 0: 10 s. If there are
-	// several monitors, each gets an eighth of that for its first attempt, then twice as much each time, up to Timeout.
+	// Timeout bounds an attempt to reach a monitor, and its answer to a renewal; 0: 10 s. Where there are
+	// several monitors, each gets an eighth of it for the first attempt, as it may hang, and then all of it.
 	Timeout time.Duration
 	// Retry is the least time from one attempt to the next, and after a renewal that failed; 0: 1 s.
 	Retry time.Duration

@@ -35,8 +35,8 @@ func (c *Client) run(ctx context.Context) {
 	for i := 0; ; i++ {
 		c.mu.Lock()
 		to, limit := c.mons[i%len(c.mons)], c.cfg.Timeout
-		if n := len(c.mons); n > 1 { // one that hangs has the others wait
-			limit >>= max(0, 3-c.vain/n)
+		if len(c.mons) > 1 && c.vain < len(c.mons) { // one that hangs has the others wait
+			limit /= 8
 		}
 		c.mu.Unlock()
 		c.vain++
