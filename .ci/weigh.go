@@ -28,15 +28,15 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 81930,
+	"lines without tests":                 81915,
 	"lines of the library":                66055,
 	"lines of bench":                      7995,
-	"lines of cmd":                        7885,
-	"lines of tests":                      79830,
+	"lines of cmd":                        7870,
+	"lines of tests":                      80065,
 	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
-	"root of control, arrows back up":     15,
+	"root of control, arrows back up":     13,
 	"public packages":                     21,
 	"exported names of public packages":   1517,
 	"words in comments that name nothing": 0,
