@@ -94,6 +94,7 @@ func (b *bufferRing) unregister(r *ring) error {
 }
 
 func (b *bufferRing) free() error {
+	b.entries, b.data = nil, nil // a late use panics, and does not write to a later mapping
 	return errors.Join(b.ringMem.Unmap(), b.dataMem.Unmap())
 }
 
