@@ -322,11 +322,17 @@ func TestASessionThatIsBeingHandedOverIsGivenUpIfItComesBack(t *testing.T) {
 		p.Server, p.GiveUpAfter = !one.dials, time.Hour
 		m.lock()
 		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-		c.s.State = one.state
+		c.s.State = session.Replacing
 		m.unlock()
 		c.beginSilence()
 		s, h := c.silence.Load(), &predecessor{m: m}
 		clock.now = clock.now.Add(p.GiveUpAfter)
+		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) != 2 {
+			t.Errorf("a peer comes: state %v, and %d warnings are due", c.State(), len(clock.timers)-1)
+		}
+		m.lock()
+		c.s.State = one.state
+		m.unlock()
 		h.Freeze()
 		warnings := len(clock.timers)
 		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) == warnings {

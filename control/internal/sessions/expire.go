@@ -186,7 +186,7 @@ func (c *Conn) awaitAnswer(s *silence, now time.Time) {
 	if left := c.policy.GiveUpAfter - long; left > 0 {
 		next = min(next, left)
 	} else if c.policy.GiveUpAfter > 0 {
-		next = firstWarning // a hand-over keeps it, and may fail
+		next = firstWarning // a hand-over or a peer that comes keeps it, and may fail
 	}
 	s.stop = c.m.cfg.Clock.AfterFunc(next, func() { c.unanswered(s) })
 }
@@ -196,11 +196,11 @@ func (c *Conn) unanswered(s *silence) {
 	m, now := c.m, c.m.cfg.Clock.Now()
 	m.lock()
 	defer m.unlock()
-	if c.silence.Load() != s || c.s.State != session.Connecting && c.s.State != session.Wait && (c.s.State != session.Standby || !c.s.Frozen) {
+	if state := c.s.State; c.silence.Load() != s || state == session.Ready || state == session.Closing || state == session.Standby && !c.s.Frozen {
 		return // it is over, or about to be
 	}
 	err, peer := c.shown.err, c.s.peerText()
-	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter && !c.s.Frozen
+	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter && !c.s.Frozen && c.s.State != session.Replacing
 	if over {
 		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, s.since.Format(time.RFC3339))
 		if err != nil {
