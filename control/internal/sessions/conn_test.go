@@ -359,9 +359,15 @@ func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 	m.lock()
 	at := c.s.att
 	m.unlock()
-	frozen := (&predecessor{m: m}).Freeze()
+	h := &predecessor{m: m}
+	frozen := h.Freeze()
 	if len(frozen) != 1 || frozen[0].Attempt() == nil || frozen[0].Attempt() != (<-chan struct{})(at.done) {
 		t.Errorf("%d sessions are frozen, and nobody waits for the attempt", len(frozen))
+	}
+	c.MarkDown()
+	_, _, _ = h.Settle(nil)
+	if h.Finish(); c.HandedOver() {
+		t.Error("a connection that was marked down before was handed over")
 	}
 }
 

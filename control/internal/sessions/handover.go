@@ -144,6 +144,7 @@ func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, 
 			closed++
 		}
 	}
+	p.conns = passed // the others are closed
 	return m.attemptsLocked(), closed, nil
 }
 
