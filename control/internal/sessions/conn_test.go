@@ -247,7 +247,7 @@ func TestAnotherPlaceIsTheSameIPWithAnotherPort(t *testing.T) {
 	if got := id.addrs.String(); got != "v2:10.0.0.2:6802/6" && got != "[v2:10.0.0.2:6802/6]" {
 		t.Errorf("now %s", got)
 	}
-	// Behind a hand-over only the addresses are known.
+	// Behind a hand-over without listeners only the addresses are known.
 	id.places = nil
 	if at, _ := id.elsewhere(from, nil); len(at) != 1 || at[0].AddrPort != netip.MustParseAddrPort("10.0.0.2:0") {
 		t.Errorf("%v", at)

@@ -233,7 +233,7 @@ func (id *identity) own1(local netip.AddrPort, accepted bool) wire.Addr {
 		if a.Type != wire.AddrLegacy || accepted && a.AddrPort.Port() != local.Port() {
 			continue
 		}
-		if wildcard := len(id.places) == len(id.addrs) && id.places[i].IsUnspecified(); accepted && (wildcard || a.IsBlank()) {
+		if wildcard := len(id.places) == len(id.addrs) && id.places[i].Addr().IsUnspecified(); accepted && (wildcard || a.IsBlank()) {
 			a.AddrPort = netip.AddrPortFrom(ip, local.Port())
 		}
 		return a
