@@ -13,9 +13,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -283,6 +286,16 @@ func TestAnAddressIsOursByWhatWeToldByTheSocketOrByPortAndNonceOfAWildcard(t *te
 		if got := id.ours(addrOf(t, one.target), local); got != one.want {
 			t.Errorf("%s: %v", one.name, got)
 		}
+	}
+}
+
+// The policy of the connection that a socket takes over may not refuse what that of the socket refuses.
+func TestAnAuthorizerThatNobodyHasVerifiedIsNotGood(t *testing.T) {
+	a := acceptor1{a: &accepting{m: newManager(t, nil), att: &attempt{peer: new(handshake.Peer)}, speaks: msgr1{}}}
+	f, err := a.asked(t.Context(), wire1.Connect{HostType: wire.Client}) // of an unknown version
+	must(t, err)
+	if got := f.(session1.Asked).Authorizer; got != session1.AuthorizerBad {
+		t.Errorf("verdict %d", got)
 	}
 }
 

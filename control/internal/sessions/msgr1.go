@@ -182,7 +182,7 @@ func (c *acceptor1) asked(ctx context.Context, m wire1.Connect) (session.Frame, 
 	a := c.a
 	own, peer := a.m.cfg.Name.Type, a.att.peer
 	required := c.begin(m.HostType)
-	f := session1.Asked{Connect: m}
+	f := session1.Asked{Connect: m, Authorizer: session1.AuthorizerBad} // until it is verified
 	if auth.Method(m.AuthMethod) == auth.Cephx && handshake1.Authorizes(peer.EntityType, own) {
 		f.Required = wire1.FeatureCephxV2 // our challenge, without which an authorizer could be shown again
 	}
