@@ -217,6 +217,12 @@ func (c *Core) aborted(panicked any) {
 	if panicked != nil {
 		panic(panicked)
 	}
+	if !c.started { // Plane.start tells of it
+		if c.drv != nil {
+			c.close()
+		}
+		return
+	}
 	c.fail(fmt.Errorf("core %d: %w", c.id, errExited))
 	c.close()
 }

@@ -66,7 +66,12 @@ func (p *Plane) start(i int) (*Core, error) {
 	if p.cfg.Stepped == nil {
 		opened := make(chan error)
 		go c.run(opened)
-		return c, <-opened
+		select {
+		case err := <-opened:
+			return c, err
+		case <-c.done: // without a word
+			return c, fmt.Errorf("core %d: %w", i, errExited)
+		}
 	}
 	if err := c.open(); err != nil {
 		return c, err
