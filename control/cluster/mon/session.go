@@ -71,13 +71,16 @@ func (c *Client) one(ctx context.Context, to wire.Addr, limit time.Duration) (er
 		return err
 	}
 	defer func() {
+		s.conn.MarkDown()
+		if !s.proven {
+			<-s.conn.Closed() // else another dispatcher could get what it has sent
+		}
 		c.mu.Lock()
 		c.session = nil
 		if ctx.Err() == nil {
 			c.lastErr = err // there is always one or the other
 		}
 		c.mu.Unlock()
-		s.conn.MarkDown()
 	}()
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
