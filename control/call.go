@@ -169,9 +169,12 @@ func (c *Conn) Start(r *Request) error {
 		if r.waiting == nil {
 			c.m.cfg.Diagnostics.Requests.begin(context.Background(), c, r)
 		}
-		if c.local {
+		switch {
+		case c.draining.Load(): // since then, and Drain may not have waited for this call
+			err = ErrClosed
+		case c.local:
 			err = r.startLocal()
-		} else {
+		default:
 			err = c.sendError(c.s.Handler().SendTracked(r.Message, (*trackedRequest)(r)))
 		}
 		if err != nil {
