@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -338,7 +339,8 @@ func (n *streak) stuckErrorLocked(last error) error {
 // unless the user or a shutdown has ended its connection, or a reset event has said that
 // it is lost.
 //
-// Every connection ends here, and then loses its calls and postings.
+// Every connection ends here, and then loses its calls and postings; one that lingers has lost them
+// by then, as a message that waits for Queued may wait for a call.
 
 // lingering are the closed connections of a messenger with messages that still wait for Queued,
 // and the reset event with which each of them ends. The messenger's lock guards them.
@@ -352,7 +354,8 @@ func (l lingering) tellResetLocked(c *Conn, ev Reset) {
 		return
 	}
 	l[c] = ev
-	c.out.PutLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
+	// Its socket is of no use any more.
+	c.out.PutLocked(func() { c.h.Delay(false, func(dataplane.Snapshot) { c.user.Lost() }) })
 }
 
 // endLocked ends a connection if it still lingers. tell: with its reset event.
