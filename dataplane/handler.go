@@ -376,7 +376,7 @@ func (h *Handler) uncharge(m *Message, o Outcome) Tracker {
 	t := m.tracker
 	m.tracker, m.outcome = nil, o
 	h.held.put(m)
-	m.payload().dequeue()
+	m.dequeue()
 	m.queued.Store(false)
 	return t
 }
