@@ -245,7 +245,7 @@ func (r *intake) mayGrow(s *loop.Socket) bool {
 // reserve is the number of the wanted bytes that the unfinished frame may take now. If it is 0,
 // the socket has paused. The caller unreserves bytes that do not come.
 func (r *intake) reserve(s *loop.Socket, want int) int {
-	if !r.charge.Unfinished() {
+	if !r.charge.Unfinished() || want == 0 {
 		return want
 	}
 	n, full := r.charge.Reserve(s, int64(want))
