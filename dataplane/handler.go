@@ -407,7 +407,7 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	h.tellTap(err)
 	h.closeSocket(nil)
 	if h.draining != nil {
-		h.draining.lost(s)
+		h.draining.lost(s, err)
 	}
 	if h.state == stateOpen {
 		h.fault(err)
