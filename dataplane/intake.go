@@ -161,12 +161,10 @@ func (r *intake) mayGoOn(s *loop.Socket, p []byte, message bool, payload int64) 
 	if !whole && !r.aligned && len(p) == 0 {
 		return false, false
 	}
-	if !r.admit {
-		if message && !r.admitted(s, payload, whole) {
-			return whole, false
-		}
-		r.admit = true
+	if !r.admit && message && !r.admitted(s, payload, whole) {
+		return whole, false
 	}
+	r.admit = true
 	return whole, true
 }
 
