@@ -98,6 +98,8 @@ func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
 		{"more groups in the old places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum *= 2 })}}, groups, groups},
 		{"another size", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.Size = 2 })}}, 0, 0},
 		{"other places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum /= 2 })}}, 0, 0},
+		{"a rule that chooses more than it needs", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.Kind, p.rule = poolErasure, 8 })}}, 0, 0},
+		{"some less", Incremental{weights: map[int32]uint32{10: 0, 30: 0, 50: 0, 70: 0}}, 0, 0},
 		{"no pool", Incremental{oldPools: []int64{1}, pools: map[int64]*Pool{2: m.pools[1]}}, 0, 0},
 	} {
 		m = with(t, m, c.change)
