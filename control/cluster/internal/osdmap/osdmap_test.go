@@ -347,9 +347,10 @@ func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
 	if after := fmt.Sprintf("%+v", plain(m)); after != before {
 		t.Errorf("changed from %s to %s", before, after)
 	}
-	// An OSD that the cluster took out by itself is not so any more once it has a weight.
-	auto := with(t, m, Incremental{states: map[int32]uint32{1: stateAutoOut | stateNew}, weights: map[int32]uint32{1: 0}})
-	if !auto.has(1, stateAutoOut) || with(t, auto, Incremental{weights: map[int32]uint32{1: 1}}).osds.states[1] != stateExists|stateUp {
+	// An OSD that the cluster took out by itself is not so any more once it has a weight. One with a weight exists.
+	auto := with(t, m, Incremental{states: map[int32]uint32{1: stateAutoOut | stateNew, 2: stateExists}, weights: map[int32]uint32{1: 0}})
+	in := with(t, auto, Incremental{weights: map[int32]uint32{1: 1, 2: 1}}).osds.states
+	if !auto.has(1, stateAutoOut) || auto.has(2, stateExists) || in[1] != stateExists|stateUp || in[2] != stateExists {
 		t.Errorf("states %v", auto.osds.states)
 	}
 }
