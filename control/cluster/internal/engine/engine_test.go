@@ -371,14 +371,21 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 			_ = conn.Send(control.NewMessage(osdop.TypeBackoff, []byte("what"), nil))
 			return false
 		}
+		if c.came.Load() == 2 { // no result of it is left
+			_ = conn.Send(reply(m, -int32(syscall.EAGAIN), nil))
+			return false
+		}
 		for _, typ := range []uint16{osdop.TypeWatchNotify, typeOSDMap} {
 			_ = conn.Send(control.NewMessage(typ, []byte("what"), nil))
 		}
 		_ = conn.Send(bad)
 		return false
 	})
-	if err := c.once(); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
-		t.Error(err)
+	r := c.read(9)
+	ops := r.Ops
+	r.Ops = nil
+	if reply, err := c.e.Do(t.Context(), r, ops, nil); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) || ops[0].Result != 0 || reply.Result != 0 {
+		t.Errorf("%v, results %d and %d", err, ops[0].Result, reply.Result)
 	}
 }
 
