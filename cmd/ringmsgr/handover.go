@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -47,6 +48,19 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 		return nil, fmt.Errorf("--take-over %s: %w", o.from, err)
 	}
 	return m, nil
+}
+
+// listens is an error if a successor, which is to listen at the path of a flag, could not: after the
+// hand-over nobody would serve. A socket that is there is the predecessor's, and is replaced then.
+func listens(flag, path string) error {
+	if at, err := os.Lstat(path); path == "" || path == "auto" || err == nil && at.Mode().Type() == os.ModeSocket {
+		return nil
+	}
+	l, err := control.ListenPrivate(path)
+	if err != nil {
+		return fmt.Errorf("%s %s: %s", flag, path, cli.Cause(err))
+	}
+	return l.Close()
 }
 
 // offer calls serve, and meanwhile waits at --handover for successors. handed is closed when one has

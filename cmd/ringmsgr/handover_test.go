@@ -181,6 +181,9 @@ func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	if !strings.Contains(r.stderr, "osd.2") {
 		t.Errorf("stderr %q", r.stderr)
 	}
+	for _, flag := range []string{"--handover", "--stats"} {
+		ringmsgr(t, "serve", "--name", "osd.1", "--take-over", path, flag, filepath.Join(dir, "nowhere", "at")).want(t, cli.Failed)
+	}
 	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, cli.OK)
 	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, cli.Failed)
 	ringmsgr(t, "serve", "--linger", "-1s").want(t, cli.Usage)
