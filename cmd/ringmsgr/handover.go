@@ -90,16 +90,25 @@ func (o *succession) offer(
 	return err
 }
 
+// acceptPause is the time between two attempts to accept, for example without a free descriptor.
+const acceptPause = 100 * time.Millisecond
+
 // accept hands over to each process that connects, until a hand-over succeeds. Without one it returns
 // false, at the end of l.
 func accept(ctx context.Context, l net.Listener, m *control.Messenger, log *slog.Logger) bool {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				log.Error("no more hand-overs", "err", err)
+			if errors.Is(err, net.ErrClosed) {
+				return false
 			}
-			return false
+			log.Warn("no hand-over now", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+				return false
+			}
+			continue
 		}
 		handCtx, cancel := context.WithTimeout(ctx, handOverTime)
 		err = m.HandOver(handCtx, c.(*net.UnixConn))

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -187,6 +189,26 @@ func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, cli.OK)
 	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, cli.Failed)
 	ringmsgr(t, "serve", "--linger", "-1s").want(t, cli.Usage)
+}
+
+// fullListener finds no free descriptor at first.
+type fullListener struct {
+	net.Listener
+	calls int
+}
+
+func (l *fullListener) Accept() (net.Conn, error) {
+	if l.calls++; l.calls == 1 {
+		return nil, syscall.EMFILE
+	}
+	return nil, net.ErrClosed
+}
+
+func TestServeWaitsForSuccessorsAfterAFailedAccept(t *testing.T) {
+	l := &fullListener{}
+	if accept(t.Context(), l, nil, slog.New(slog.DiscardHandler)) || l.calls != 2 {
+		t.Errorf("%d accepts, want 2", l.calls)
+	}
 }
 
 // holder stops the first handshake of a client at one of its steps.
