@@ -185,10 +185,12 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 	head, list := packets(t, "msgr2.pcap")
 	whole := string(readRecording(t, "msgr2.pcap"))
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
+	large := strings.Replace(lines, `"payload":["`, `"payload":["`+strings.Repeat("00", maxOther), 1) // of --cut 2MiB
+	ringmsgrWith(t, large, "decode", "--brief", "-").want(t, cli.OK)
 	for _, c := range []struct{ stdin, says, prints string }{
 		{"nonsense", "line 1 is no record of a trace", ""},
 		{"{}\n", "line 1 is no record", ""},
-		{strings.Repeat("x", maxLine+1), "more than 1048576 bytes", ""},
+		{strings.Repeat("x", maxOther+1), "more than 1048576 bytes", ""},
 		{"\xd4\xc3\xb2\xa1", "no recording of network traffic", ""},
 		{"", "it is empty", ""},
 		{string(head), "the recording has no TCP packets", ""},
