@@ -93,6 +93,8 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 			"it ended before a session was open"},
 		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] },
 			"it had begun before the recording"},
+		{"msgr2.pcap", "AUTH_DONE is missing: all else has its time", func(l recording) recording { return slices.Delete(l, 12, 13) },
+			"1 0.002785 > MESSAGE seq 1"},
 		{"msgr1.pcap", "a byte of a message is damaged", damaged(260, -30), "MSG: "},
 	} {
 		head, list := packets(t, c.file)
