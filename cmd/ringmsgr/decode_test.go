@@ -95,6 +95,12 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 			"it had begun before the recording"},
 		{"msgr2.pcap", "AUTH_DONE is missing: all else has its time", func(l recording) recording { return slices.Delete(l, 12, 13) },
 			"1 0.002785 > MESSAGE seq 1"},
+		{"msgr2.pcap", "both banners are missing", func(l recording) recording { return slices.Concat(l[:3], l[4:5], l[6:]) },
+			"> MESSAGE seq 1"},
+		{"msgr2.pcap", "a banner was cut", func(l recording) recording {
+			binary.LittleEndian.PutUint32(l[3][8:], uint32(len(l[3])-16-22))
+			return slices.Concat(l[:3], recording{l[3][:len(l[3])-22]}, l[4:])
+		}, "> MESSAGE seq 1"},
 		{"msgr1.pcap", "a byte of a message is damaged", damaged(260, -30), "MSG: "},
 	} {
 		head, list := packets(t, c.file)
