@@ -125,9 +125,9 @@ type Request struct {
 	// belongs to the messenger from Start until Done runs. Message.Posted reports whether the
 	// reply has it; a reply without data, or with too much, has not, nor a reply to ourselves.
 	Buffer []byte
-	// Done is called once for each successful Start, on the core that owns the connection, or
-	// on the goroutine of the connection to ourselves: with the reply, which is valid during
-	// the call unless it is retained, or with an error of Call, or context.Canceled after
+	// Done is called once for each successful Start, on the core that owns the connection; for
+	// the connection to ourselves on its goroutine, or on a core: with the reply, which is valid
+	// during the call unless it is retained, or with an error of Call, or context.Canceled after
 	// Cancel. It must not block, and may start the request again.
 	Done func(r *Request, reply *Message, err error)
 	// Context is the user's own.
@@ -169,9 +169,12 @@ func (c *Conn) Start(r *Request) error {
 		if r.waiting == nil {
 			c.m.cfg.Diagnostics.Requests.begin(context.Background(), c, r)
 		}
-		if c.local {
+		switch {
+		case c.draining.Load(): // since then, and Drain may not have waited for this call
+			err = ErrClosed
+		case c.local:
 			err = r.startLocal()
-		} else {
+		default:
 			err = c.sendError(c.s.Handler().SendTracked(r.Message, (*trackedRequest)(r)))
 		}
 		if err != nil {
@@ -195,15 +198,8 @@ func (r *Request) Cancel() {
 		return
 	}
 	c := r.conn
-	if c.local {
-		if r.state.Load() == s && c.calls.takeLocal(r) {
-			r.finish(nil, context.Canceled)
-		}
-		return
-	}
 	c.s.Handler().Do(func(*loop.Core) {
-		if r.state.Load() == s && r.taken {
-			r.drop()
+		if r.state.Load() == s && r.drop() {
 			r.finish(nil, context.Canceled)
 		}
 	})
@@ -288,13 +284,11 @@ func (w *waitingCall) mustWait(err error, c *Conn) bool {
 // lose ends all calls of c, in the order of their ids: the session is gone. If the connection
 // goes on, requests that were not sent go on, too. On the core.
 func (k *calls) lose(c *Conn, goesOn bool) {
-	if c.local {
-		k.loseLocal()
-		return
-	}
-	for _, r := range k.table.all() {
-		if r.taken && (r.sent || !goesOn) {
-			r.drop()
+	k.lock.Lock()
+	all := k.table.all()
+	k.lock.Unlock()
+	for _, r := range all {
+		if (!goesOn || r.sent) && r.drop() {
 			err := r.lostError()
 			if goesOn {
 				err = errForgotten
@@ -383,13 +377,20 @@ func (k *calls) answered(m *Message) bool {
 	return r.finish(m, nil)
 }
 
-// drop takes a call out of the table, and its message out of the queue if it is
+// drop takes a call out of the table, if it is there, and its message out of the queue if it is
 // there still. On the core.
-func (r *Request) drop() {
+func (r *Request) drop() bool {
+	switch {
+	case r.conn.local:
+		return r.conn.calls.takeLocal(r)
+	case !r.taken:
+		return false
+	}
 	r.conn.calls.table.remove(r)
 	if r.queued {
 		r.conn.s.Handler().Withdraw(r.Message)
 	}
+	return true
 }
 
 // finish ends a call that is not in the table any more. It returns false if its caller has
@@ -470,7 +471,7 @@ func (r *Request) deliver(reply *Message, err error) {
 // Calls on the connection to ourselves. It has no core that could own them, so a lock
 // guards them; it is free while dispatchers and Done run. The request and
 // its reply come to the dispatchers on the same connection: the first message with
-// the transaction id is the request.
+// the transaction id behind the request is the reply.
 
 func (r *Request) startLocal() error {
 	c := r.conn
@@ -510,7 +511,7 @@ func (k *calls) answeredLocal(m *Message) bool {
 		k.lock.Unlock()
 		return false
 	case !r.delivered:
-		r.delivered = true
+		r.delivered = m == r.Message // another one with its id is of an earlier call
 		k.lock.Unlock()
 		return false
 	}
@@ -518,16 +519,4 @@ func (k *calls) answeredLocal(m *Message) bool {
 	r.taken = false
 	k.lock.Unlock()
 	return r.finish(m, nil)
-}
-
-// loseLocal is lose for the connection to ourselves.
-func (k *calls) loseLocal() {
-	k.lock.Lock()
-	all := k.table.all()
-	k.lock.Unlock()
-	for _, r := range all {
-		if k.takeLocal(r) {
-			r.finish(nil, r.lostError())
-		}
-	}
 }

@@ -215,7 +215,11 @@ func TestACallOnACoreFailsAtOnce(t *testing.T) {
 
 func TestCallsToOurselves(t *testing.T) {
 	ctx := deadline(t)
+	gate := make(chan struct{})
 	us := nodeOf(t, variants[0], "osd.4", "LP", 4, withChain(&control.Dispatcher{Fast: func(c *control.Conn, m *control.Message) bool {
+		if m.Type == typeLater {
+			<-gate
+		}
 		if m.Type == typeUpper {
 			check(t, c.Reply(m, control.NewMessage(m.Type+1, []byte(strings.ToUpper(string(m.Front))), nil)))
 		}
@@ -241,7 +245,25 @@ func TestCallsToOurselves(t *testing.T) {
 	cancel()
 	wantError(t, "canceled", <-result, context.Canceled)
 	checkCallError(t, "canceled before", onlyError(call(short, c, typeUpper, "x")), control.ErrNotSent, context.Canceled)
-	r := &control.Request{Message: control.NewMessage(typeSilent, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) { result <- err }}
+	var mu sync.Mutex // of the user's, free in Done
+	r := &control.Request{TID: 7, Message: control.NewMessage(typeSilent, nil, nil), Done: func(_ *control.Request, _ *control.Message, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		result <- err
+	}}
+	must(t, c.Send(control.NewMessage(typeLater, nil, nil)))
+	must(t, c.Start(r)) // it waits for the gate
+	mu.Lock()
+	r.Cancel()
+	mu.Unlock()
+	wantError(t, "canceled with a lock", <-result, context.Canceled)
+	again.TID, again.Message = 7, control.NewMessage(typeUpper, nil, nil)
+	must(t, c.Start(again))
+	close(gate)
+	if typ := <-types; typ != typeUpper+1 {
+		t.Errorf("a message of type %d is taken for the reply to a request with the id of an earlier one", typ)
+	}
+	r.TID, r.Message = 0, control.NewMessage(typeSilent, nil, nil)
 	must(t, c.Start(r))
 	c.MarkDown()
 	wantError(t, "marked down", <-result, control.ErrSessionLost)

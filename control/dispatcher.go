@@ -101,6 +101,10 @@ func (u user) Due() int {
 
 func (u user) Closed() {
 	u.c.over.Store(true)
+	u.Lost()
+}
+
+func (u user) Lost() {
 	u.c.calls.lose(u.c, false)
 	u.c.postings.lose(u.c, false)
 	u.c.reads.Load().lose(false)

@@ -86,15 +86,21 @@ func TestHandOverUnderLoadLosesNothing(t *testing.T) {
 			}
 			must(t, m.Start(echo))
 			at := wire.AddrVec{{Type: wire.AddrMsgr2, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}}
-			if c.msgr1 { // behind the other protocol, so that each passes with its listeners
-				at = append(at, at[0].WithType(wire.AddrLegacy))
+			if c.msgr1 { // behind the other protocol, so that each passes with its listeners; a wildcard
+				at = append(at, wire.Addr{Type: wire.AddrLegacy, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")})
 			}
 			addrs := bind(t, m, at...)
 			to := addrs[len(addrs)-1]
+			to.AddrPort = loopback(to.AddrPort.Port())
+			beside := to
+			if c.msgr1 { // by another address than that of the first socket
+				beside.AddrPort = netip.AddrPortFrom(source(2), to.AddrPort.Port())
+			}
 			streams := []*stream{
 				newStream(t, c.backend, wire.OSD, control.LosslessPeer(), to),
-				newStream(t, c.backend, wire.MDS, control.LosslessClient(), to),
+				newStream(t, c.backend, wire.MDS, control.LosslessClient(), beside),
 			}
+			addrs = m.Addrs()
 			knock := newKnocker(t, to)
 			var old []*control.Messenger
 			for _, cores := range c.cores[1:] {

@@ -177,7 +177,10 @@ func overdue(t *testing.T, ctx context.Context, v variant, r *slowReader) (serve
 		}
 		return false
 	})
+	call := start(t, conn, "x")
+	eventually(t, ctx, "the call", func() bool { return connStats(t, conn).IO.MessagesOut == 1 })
 	p.Close()
+	wantError(t, "a call, for which a dispatcher may wait", <-call, control.ErrSessionLost)
 	eventually(t, ctx, "the end", func() bool { return conn.State() == control.StateClosing })
 	return server, conn
 }

@@ -150,6 +150,7 @@ func TestLoopbackDeliversToOurselves(t *testing.T) {
 				if same, err := us.Connect(us.Addr, wire.OSD); err != nil || same != c || us.Lookup(us.Addr) != c {
 					t.Errorf("by address: %v, %v", same, err)
 				}
+				wantError(t, "another at our address", onlyError(us.Connect(us.Addr, wire.OSD, control.WithEntity(osd("5")))), control.ErrWrongPeer)
 			}
 			for core := range 2 {
 				must(t, us.RemoveCore(ctx, core))

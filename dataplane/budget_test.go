@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ringmsgr/ringmsgr/dataplane/frame"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/fakedriver"
 	"github.com/ringmsgr/ringmsgr/dataplane/internal/invariants"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
@@ -56,6 +57,11 @@ func TestAnAnnouncedLengthTakesNothingOfTheBudget(t *testing.T) {
 	tc.conns[2].flow(tc.conns[2].part(3, 90*kib, 0))
 	if len(tc.order) != 1 || tc.order[0] != 3 {
 		t.Errorf("dispatched %v beside what was only announced", tc.order)
+	}
+	c := tc.conn(OpenOptions{Throttles: &loop.Throttles{Bytes: loop.NewThrottle(kib * kib)}})
+	c.part(4, 300*kib, 300*kib+90)
+	if c.part(5, 300*kib, frame.PreambleSize); c.c.Snapshot().Paused != 0 {
+		t.Error("a preamble like the last one, without a byte behind it, stops the connection")
 	}
 }
 

@@ -35,7 +35,7 @@ type drain struct {
 	timer loop.Timer
 	bye   *loop.Socket // the socket whose writing has ended; nil: none yet
 	holds bool         // messages were left at the last look
-	reset bool         // messages were dropped with their session
+	reset bool         // messages were dropped with their session, or lost in a write
 	done  bool
 }
 
@@ -113,8 +113,10 @@ func (d *drain) closes(c *loop.Core) {
 	d.end(nil)
 }
 
-// lost is the end of a socket.
-func (d *drain) lost(s *loop.Socket) {
+// lost is the end of a socket. A lossy session has lost what was in a write.
+func (d *drain) lost(s *loop.Socket, err error) {
+	size, _ := s.Writing()
+	d.reset = d.reset || d.h.lossy && d.holds && (size > 0 || !errors.Is(err, loop.ErrPeerClosed))
 	if d.bye == s && !d.done {
 		d.end(nil)
 	}

@@ -224,7 +224,7 @@ type written Message
 // LetGo implements Held.
 func (w *written) LetGo() {
 	m := (*Message)(w)
-	m.payload().dequeue()
+	m.dequeue()
 	m.Release()
 }
 

@@ -376,7 +376,7 @@ func (h *Handler) uncharge(m *Message, o Outcome) Tracker {
 	t := m.tracker
 	m.tracker, m.outcome = nil, o
 	h.held.put(m)
-	m.payload().dequeue()
+	m.dequeue()
 	m.queued.Store(false)
 	return t
 }
@@ -407,7 +407,7 @@ func (h *Handler) lost(s *loop.Socket, err error) {
 	h.tellTap(err)
 	h.closeSocket(nil)
 	if h.draining != nil {
-		h.draining.lost(s)
+		h.draining.lost(s, err)
 	}
 	if h.state == stateOpen {
 		h.fault(err)

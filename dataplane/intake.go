@@ -161,12 +161,10 @@ func (r *intake) mayGoOn(s *loop.Socket, p []byte, message bool, payload int64) 
 	if !whole && !r.aligned && len(p) == 0 {
 		return false, false
 	}
-	if !r.admit {
-		if message && !r.admitted(s, payload, whole) {
-			return whole, false
-		}
-		r.admit = true
+	if !r.admit && message && !r.admitted(s, payload, whole) {
+		return whole, false
 	}
+	r.admit = true
 	return whole, true
 }
 
@@ -245,7 +243,7 @@ func (r *intake) mayGrow(s *loop.Socket) bool {
 // reserve is the number of the wanted bytes that the unfinished frame may take now. If it is 0,
 // the socket has paused. The caller unreserves bytes that do not come.
 func (r *intake) reserve(s *loop.Socket, want int) int {
-	if !r.charge.Unfinished() {
+	if !r.charge.Unfinished() || want == 0 {
 		return want
 	}
 	n, full := r.charge.Reserve(s, int64(want))

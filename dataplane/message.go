@@ -189,10 +189,11 @@ func (m *Message) dispatched() {
 // received message during its dispatch. While both messages live, only the fields of their
 // headers may change.
 func (m *Message) Clone() *Message {
-	m.Retain()
+	p := m.payload()
+	p.Retain()
 	return &Message{
 		Type: m.Type, Priority: m.Priority, Version: m.Version, CompatVersion: m.CompatVersion, TID: m.TID, DataOff: m.DataOff,
-		Front: m.Front, Middle: m.Middle, Data: m.Data, crcs: m.crcs, of: m.payload(), Free: func(*Message) { m.Release() },
+		Front: m.Front, Middle: m.Middle, Data: m.Data, crcs: m.crcs, of: p, Free: func(*Message) { p.Release() },
 	}
 }
 
@@ -212,13 +213,14 @@ func (m *Message) queue() {
 	}
 }
 
-// dequeue says that a sending queue has released the message. While the user holds it, it
-// counts against the receive budget again.
+// dequeue says that a sending queue, or a write, is about to release the message. While the user
+// holds it or another one with its payload, that counts against the receive budget again.
 func (m *Message) dequeue() {
-	if !m.charge.Bounded() || m.queues.Add(-1) > 0 || m.refs.Load() <= 0 {
+	p := m.payload()
+	if !p.charge.Bounded() || p.queues.Add(-1) > 0 || m.refs.Load() <= 0 && p.refs.Load() <= 0 {
 		return
 	}
-	m.recharge()
+	p.recharge()
 }
 
 // recharge counts a message that the user still holds.

@@ -224,24 +224,27 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 
 // A message of a lossy session that is in a write is out of the queue, and has not left: our direction ends behind it.
 func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
-	c := newBed(t, nil).conn(OpenOptions{Lossy: true})
-	c.sock.Park = true
-	c.send(&Message{TID: 1})
-	ended := make(chan error, 1)
-	c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
-	for range 3 {
-		c.after(drainEvery)
+	for res, want := range map[int32]error{0: nil, -1: ErrUndelivered} {
+		c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+		c.sock.Park = true
+		c.send(&Message{TID: 1})
+		ended := make(chan error, 1)
+		c.h.Drain(DrainOptions{Done: func(err error) { ended <- err }})
+		for range 3 {
+			c.after(drainEvery)
+		}
+		if c.sock.WriteEnded || len(ended) != 0 {
+			t.Error("our direction has ended before the message")
+		}
+		c.finish(res)
+		if c.after(drainEvery); c.sock.WriteEnded != (want == nil) {
+			t.Error("our direction goes on behind the message, or behind the end")
+		}
+		c.hangUp()
+		if err := <-ended; !errors.Is(err, want) {
+			t.Errorf("a write has ended with %d, and the drain with %v", res, err)
+		}
 	}
-	if c.sock.WriteEnded || len(ended) != 0 {
-		t.Error("our direction has ended before the message")
-	}
-	c.sock.Finish(0)
-	c.settle()
-	if c.after(drainEvery); !c.sock.WriteEnded {
-		t.Error("our direction goes on behind the message")
-	}
-	c.hangUp()
-	must(t, <-ended)
 }
 
 // One that begins between two cores does not take the connection for one without a socket.

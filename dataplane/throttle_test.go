@@ -308,12 +308,14 @@ func TestWhereAReceivedMessageCounts(t *testing.T) {
 				must(t, h.Send(m.Clone()))
 				m.Retain()
 			}, 1, 1},
+			{"a clone is sent and kept", func(h *Handler, m *Message) { c := m.Clone(); c.Retain(); must(t, h.Send(c)) }, 1, 1},
 			{"a clone of a clone is sent, and it is kept", func(h *Handler, m *Message) {
 				c := m.Clone()
 				must(t, h.Send(c.Clone()))
 				c.Release()
 				m.Retain()
 			}, 1, 1},
+			{"a clone is kept, and one of it is sent", func(h *Handler, m *Message) { must(t, h.Send(m.Clone().Clone())) }, 1, 1},
 		} {
 			where := fmt.Sprintf("%s, %d bytes, lossy %v, of %d", one.name, size, lossy, bytes)
 			l := newLimited(t, lossy, messages, bytes)

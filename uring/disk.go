@@ -85,8 +85,15 @@ func (host) Open(path string, opt FileOptions) (int, error) {
 			flags |= o.flag
 		}
 	}
-	if opt.Direct == Buffered {
-		return openFile(path, flags)
+	alone := opt.Create && opt.Exclusive
+	if opt.Direct == Buffered || alone {
+		fd, err := openFile(path, flags)
+		if opt.Direct == Buffered || err != nil {
+			return fd, err
+		}
+		// The kernel would make the file and then refuse direct I/O: a second attempt would find it.
+		_ = unix.Close(fd)
+		flags &^= unix.O_CREAT | unix.O_EXCL
 	}
 	fd, err := openFile(path, flags|unix.O_DIRECT)
 	switch {
@@ -94,6 +101,8 @@ func (host) Open(path string, opt FileOptions) (int, error) {
 		return fd, err
 	case opt.Direct == TryDirect:
 		return openFile(path, flags)
+	case alone:
+		_ = unix.Unlink(path)
 	}
 	return -1, fmt.Errorf("%w: its file system has no direct I/O, use TryDirect or Buffered: %w", err, errors.ErrUnsupported)
 }

@@ -97,7 +97,7 @@ func (e *engine) Wait(timeout time.Duration) ([]Completion, error) {
 		deadline = time.Now().Add(timeout)
 	}
 	for left := timeout; ; {
-		if len(e.out) > 0 || e.woken {
+		if len(e.out) > 0 || e.woken || e.err != nil {
 			left = 0 // it came before
 		}
 		expired := e.rest.turn(left)

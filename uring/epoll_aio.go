@@ -3,6 +3,7 @@ package uring
 import (
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +70,7 @@ func (d *epollDriver) openAIO() {
 		return
 	}
 	k.tried = true
+	d.info.Features = slices.Clone(d.info.Features) // others have the former list
 	feature := &d.info.Features[1]
 	if feature.Why == whyOff {
 		return

@@ -100,7 +100,7 @@ func TestAQuietSendIsNotSettledBeforeTheKernelHasIt(t *testing.T) {
 }
 
 // Answers that come while room is made for requests are of the next turn, which then does not sleep: completions, the rest of a
-// send that the kernel cut short, and the end of the poll of the wake-up.
+// send that the kernel cut short, the end of the poll of the wake-up, and the end of the ring.
 func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	d := newTestRing(t, Config{})
 	const sleep = time.Minute
@@ -124,6 +124,11 @@ func TestATurnDoesNotSleepOverAnswersThatCameBefore(t *testing.T) {
 	if out, err := d.Wait(sleep); err != nil || len(out) != 0 {
 		t.Errorf("woken: %+v, %v", out, err)
 	}
+	d.fail(unix.EBADR)
+	if out, err := d.Wait(sleep); !errors.Is(err, unix.EBADR) || len(out) != 0 {
+		t.Errorf("broken: %+v, %v", out, err)
+	}
+	d.err = nil
 	if took := time.Since(begun); took >= sleep {
 		t.Errorf("it slept for %v", took)
 	}

@@ -109,12 +109,22 @@ func (d *decoding) run(ctx context.Context, e env, args []string) error {
 	return errors.Join(err, d.out.Flush())
 }
 
-// maxLine bounds a line of a trace, in bytes.
-const maxLine = 1 << 20
+// maxLine bounds a line of a trace, in bytes: it takes the largest message, in hex. maxOther bounds a
+// line that does not begin as a record.
+const (
+	maxLine  = 256 << 20
+	maxOther = 1 << 20
+)
 
 func (d *decoding) trace(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	lines.Split(func(p []byte, end bool) (int, []byte, error) {
+		if n, line, err := bufio.ScanLines(p, end); n > 0 || len(p) <= maxOther || p[0] == '{' {
+			return n, line, err
+		}
+		return 0, nil, bufio.ErrTooLong
+	})
 	for n := 1; lines.Scan(); n++ {
 		if len(lines.Bytes()) == 0 {
 			continue
@@ -131,7 +141,7 @@ func (d *decoding) trace(r io.Reader) error {
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("a line has more than %d bytes, which no record of a trace has", maxLine)
+		return fmt.Errorf("a line has more than %d bytes, and is no record of a trace", maxOther)
 	}
 	return lines.Err()
 }

@@ -93,6 +93,14 @@ func TestDecodeSaysWhatIsWrong(t *testing.T) {
 			"it ended before a session was open"},
 		{"msgr2.pcap", "the recording begins late", func(l recording) recording { return l[20:] },
 			"it had begun before the recording"},
+		{"msgr2.pcap", "AUTH_DONE is missing: all else has its time", func(l recording) recording { return slices.Delete(l, 12, 13) },
+			"1 0.002785 > MESSAGE seq 1"},
+		{"msgr2.pcap", "both banners are missing", func(l recording) recording { return slices.Concat(l[:3], l[4:5], l[6:]) },
+			"> MESSAGE seq 1"},
+		{"msgr2.pcap", "a banner was cut", func(l recording) recording {
+			binary.LittleEndian.PutUint32(l[3][8:], uint32(len(l[3])-16-22))
+			return slices.Concat(l[:3], recording{l[3][:len(l[3])-22]}, l[4:])
+		}, "> MESSAGE seq 1"},
 		{"msgr1.pcap", "a byte of a message is damaged", damaged(260, -30), "MSG: "},
 	} {
 		head, list := packets(t, c.file)
@@ -185,10 +193,12 @@ func TestDecodeRefusesWhatItCannotRead(t *testing.T) {
 	head, list := packets(t, "msgr2.pcap")
 	whole := string(readRecording(t, "msgr2.pcap"))
 	lines := ringmsgr(t, "decode", "--json", recordings+"msgr2.pcap").want(t, cli.OK).stdout
+	large := strings.Replace(lines, `"payload":["`, `"payload":["`+strings.Repeat("00", maxOther), 1) // of --cut 2MiB
+	ringmsgrWith(t, large, "decode", "--brief", "-").want(t, cli.OK)
 	for _, c := range []struct{ stdin, says, prints string }{
 		{"nonsense", "line 1 is no record of a trace", ""},
 		{"{}\n", "line 1 is no record", ""},
-		{strings.Repeat("x", maxLine+1), "more than 1048576 bytes", ""},
+		{strings.Repeat("x", maxOther+1), "more than 1048576 bytes", ""},
 		{"\xd4\xc3\xb2\xa1", "no recording of network traffic", ""},
 		{"", "it is empty", ""},
 		{string(head), "the recording has no TCP packets", ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -49,6 +50,19 @@ func (o *succession) takeOver(ctx context.Context, cfg control.Config, d *contro
 	return m, nil
 }
 
+// listens is an error if a successor, which is to listen at the path of a flag, could not: after the
+// hand-over nobody would serve. A socket that is there is the predecessor's, and is replaced then.
+func listens(flag, path string) error {
+	if at, err := os.Lstat(path); path == "" || path == "auto" || err == nil && at.Mode().Type() == os.ModeSocket {
+		return nil
+	}
+	l, err := control.ListenPrivate(path)
+	if err != nil {
+		return fmt.Errorf("%s %s: %s", flag, path, cli.Cause(err))
+	}
+	return l.Close()
+}
+
 // offer calls serve, and meanwhile waits at --handover for successors. handed is closed when one has
 // everything: then the path is its own by now, and stays.
 func (o *succession) offer(
@@ -76,16 +90,25 @@ func (o *succession) offer(
 	return err
 }
 
+// acceptPause is the time between two attempts to accept, for example without a free descriptor.
+const acceptPause = 100 * time.Millisecond
+
 // accept hands over to each process that connects, until a hand-over succeeds. Without one it returns
 // false, at the end of l.
 func accept(ctx context.Context, l net.Listener, m *control.Messenger, log *slog.Logger) bool {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				log.Error("no more hand-overs", "err", err)
+			if errors.Is(err, net.ErrClosed) {
+				return false
 			}
-			return false
+			log.Warn("no hand-over now", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+				return false
+			}
+			continue
 		}
 		handCtx, cancel := context.WithTimeout(ctx, handOverTime)
 		err = m.HandOver(handCtx, c.(*net.UnixConn))

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -181,9 +183,32 @@ func TestSuccessorThatCannotStartLeavesServeAsItIs(t *testing.T) {
 	if !strings.Contains(r.stderr, "osd.2") {
 		t.Errorf("stderr %q", r.stderr)
 	}
+	for _, flag := range []string{"--handover", "--stats"} {
+		ringmsgr(t, "serve", "--name", "osd.1", "--take-over", path, flag, filepath.Join(dir, "nowhere", "at")).want(t, cli.Failed)
+	}
 	ringmsgr(t, "send", "--peer", "osd", "--messages", "10", s.addr).want(t, cli.OK)
 	ringmsgr(t, "serve", "--take-over", filepath.Join(dir, "nobody")).want(t, cli.Failed)
 	ringmsgr(t, "serve", "--linger", "-1s").want(t, cli.Usage)
+}
+
+// fullListener finds no free descriptor at first.
+type fullListener struct {
+	net.Listener
+	calls int
+}
+
+func (l *fullListener) Accept() (net.Conn, error) {
+	if l.calls++; l.calls == 1 {
+		return nil, syscall.EMFILE
+	}
+	return nil, net.ErrClosed
+}
+
+func TestServeWaitsForSuccessorsAfterAFailedAccept(t *testing.T) {
+	l := &fullListener{}
+	if accept(t.Context(), l, nil, slog.New(slog.DiscardHandler)) || l.calls != 2 {
+		t.Errorf("%d accepts, want 2", l.calls)
+	}
 }
 
 // holder stops the first handshake of a client at one of its steps.

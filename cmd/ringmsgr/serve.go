@@ -125,7 +125,7 @@ func (s *server) begin(ctx context.Context, cfg control.Config) (*control.Messen
 	if s.from == "" {
 		return s.open(cfg, d)
 	}
-	if err := s.accepts(&cfg); err != nil {
+	if err := errors.Join(s.accepts(&cfg), listens("--handover", s.path), listens("--stats", s.stats)); err != nil {
 		return nil, err
 	}
 	return s.takeOver(ctx, cfg, d)

@@ -113,7 +113,7 @@ func (c *Streams) Gap(at time.Time, from Side, n uint64) {
 	d.gap = n
 	c.run(d)
 	if c.proto == nil {
-		d.buf, d.stuck = nil, 0
+		d.buf, d.stuck, d.search = nil, 0, true
 	} else if !d.dead {
 		c.emit(Record{Event: Lost, From: d.side, Count: n, Error: "bytes were not recorded"})
 		c.proto.lost(d)
@@ -158,7 +158,7 @@ func (c *Streams) run(d *direction) {
 }
 
 func (c *Streams) detect(d *direction) bool {
-	if c.tcp.Whole {
+	if c.tcp.Whole && !d.search {
 		// A connection whose beginning was recorded begins with a banner.
 		if d.gap > 0 || len(d.buf) == 0 {
 			return false
@@ -172,6 +172,9 @@ func (c *Streams) detect(d *direction) bool {
 			c.speak(newMsgr1(c))
 		default:
 			c.giveUp()
+		}
+		if other := c.dirs[d.side.Other().index()]; c.proto != nil && other.search {
+			c.proto.lost(other) // its beginning
 		}
 		return c.proto != nil
 	}

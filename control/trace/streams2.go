@@ -71,6 +71,7 @@ func (m *msgr2) step(d *direction) bool {
 
 func (m *msgr2) lost(d *direction) {
 	f := &m.dirs[d.side.index()]
+	m.other(d).waits = false // the answer may be among them
 	switch {
 	case f.dec != nil && f.dec.IsSecure():
 		m.c.kill(d, "mode secure cannot be decoded after a gap")

@@ -39,8 +39,7 @@ func (d *Decoder) finishSecureRev1(f *Frame, head, rest []byte) error {
 // and whose others are at the start of tail, behind the tag of the head.
 func joinInline(head, tail []byte, n int) []byte {
 	if n <= inlineSize {
-		at := PreambleSize
-		return takeAt(head, at, n)
+		return takeAt(head, PreambleSize, n)
 	}
 	inline := head[PreambleSize : PreambleSize+inlineSize]
 	if whole := joined(head, tail); whole != nil {

@@ -59,7 +59,8 @@ type Core struct {
 	receive     ReceiveMode
 	receiveWhy  Why
 	now         time.Duration
-	entries     []entry // sockets, listeners and files by slot
+	got         []uring.Completion // of this turn, not routed yet
+	entries     []entry            // sockets, listeners and files by slot
 	freeSlot    []uint32
 	pending     []*Socket // sockets with something to write; each is asked once per turn
 	flushing    []*Socket // the list of this turn
@@ -217,7 +218,14 @@ func (c *Core) aborted(panicked any) {
 	if panicked != nil {
 		panic(panicked)
 	}
+	if !c.started { // Plane.start tells of it
+		if c.drv != nil {
+			c.close()
+		}
+		return
+	}
 	c.fail(fmt.Errorf("core %d: %w", c.id, errExited))
+	c.deliver() // connections that nobody has yet, for example
 	c.close()
 }
 
@@ -248,9 +256,8 @@ func (c *Core) turn(block bool) error {
 	c.stats.Turns++
 	c.vitals.turns.Store(c.stats.Turns)
 	c.turnFiles()
-	for i := range completions {
-		c.complete(&completions[i])
-	}
+	c.got = completions
+	c.deliver()
 	c.serveReadable()
 	c.finishFiles()
 	c.takeReturned()
@@ -345,6 +352,16 @@ func (c *Core) poll(limit time.Duration) ([]uring.Completion, error) {
 			c.stats.SpinMisses++
 			return nil, nil
 		}
+	}
+}
+
+// deliver routes the completions of this turn. Those that a callback leaves by ending its goroutine
+// stay in got.
+func (c *Core) deliver() {
+	for len(c.got) > 0 {
+		cp := &c.got[0]
+		c.got = c.got[1:]
+		c.complete(cp)
 	}
 }
 

@@ -156,6 +156,8 @@ func (c *Core) AttachFile(d *DetachedFile) (*File, error) {
 	f := &File{core: c, name: d.name, sock: s, align: d.info.Alignment, opt: d.opt}
 	if f.align.Direct() {
 		c.pool.files = c.drv
+		info := c.drv.Info() // the first such file has shown more of it
+		c.plane.info.Store(&info)
 	}
 	f.commit.file = f
 	f.commit.timer.Fire = func(*Core, time.Duration) { f.commit.mark() }

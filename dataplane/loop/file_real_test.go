@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,7 +112,12 @@ func TestDurableWritesAreReadBackOnAnotherCore(t *testing.T) {
 		cfg.Cores = 2
 		p := newPlane(t, cfg)
 		path := t.TempDir() + "/f"
+		info := p.Info()
+		before := fmt.Sprint(info)
 		f := openOn(t, p.Core(0), path, direct)
+		if now := fmt.Sprint(p.Info()); fmt.Sprint(info) != before || strings.Contains(now, "tried with") != (strings.Contains(before, "tried with") && !f.Alignment().Direct()) {
+			t.Errorf("the file has the engine say %s, and before %v, which was %s", now, info, before)
+		}
 		done := make(chan error, writers)
 		must(t, p.Core(0).Do(func(c *Core) {
 			for i := range int64(writers) {
@@ -284,6 +290,9 @@ func TestACoreFileIsOpenOnEachCoreAndEndsWithIt(t *testing.T) {
 			must(t, c.call(func(c *Core) {
 				if name := s.On(c).name; name != s.Path(i) {
 					t.Errorf("core %d has %s", i, name)
+				}
+				if info := fmt.Sprint(p.Info()); s.On(c).Alignment().Direct() && strings.Contains(info, "tried with") {
+					t.Errorf("core %d has a file with direct I/O, and the engine says %s", i, info)
 				}
 				if err := s.On(c).Allocate(&op, 0, unit); err != nil {
 					ended <- err

@@ -407,6 +407,12 @@ func TestACoreThatCannotOpenIsNamed(t *testing.T) {
 			})
 		}
 	}
+	exits := func(*Core) error { runtime.Goexit(); return nil }
+	drivertest.CheckLeaks(t, func() {
+		if _, err := New(Config{Cores: 1, Started: exits, Driver: uring.Config{Backend: uring.Epoll}}); !errors.Is(err, errExited) || !strings.Contains(err.Error(), "core 0") {
+			t.Errorf("started in vain: %v", err)
+		}
+	})
 	p := newPlane(t, Config{Cores: 2, Open: open})
 	if _, err := p.AddCore(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "core 2") {
 		t.Errorf("added: %v", err)

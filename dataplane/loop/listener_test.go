@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -292,5 +294,26 @@ func TestAListenerThatItsOldCoreKeepsIsTriedAgain(t *testing.T) {
 		if !closed && (b.l.Core() != other.c || b.l.paused || b.l.op == 0) {
 			t.Error("not accepting on its new core")
 		}
+	}
+}
+
+// A callback that ends the goroutine of its core ends the other connections of that turn, too.
+func TestAConnectionBehindTheEndOfItsCoreIsClosed(t *testing.T) {
+	p := newPlane(t, Config{Cores: 1, Driver: uring.Config{Backend: uring.Epoll}})
+	l, err := p.Core(0).Listen(loopback, uring.ListenOptions{}, func(*Link) { runtime.Goexit() })
+	must(t, err)
+	release := block(t, p.Core(0))
+	var conns [3]net.Conn
+	for i := range conns {
+		conns[i], err = net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		must(t, conns[i].SetDeadline(time.Now().Add(patience)))
+	}
+	release()
+	for i, conn := range conns {
+		if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		conn.Close()
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Plane is a group of cores. Their number changes by AddCore and RemoveCore.
 type Plane struct {
 	cfg   Config
-	info  uring.Info
+	info  atomic.Pointer[uring.Info] // replaced as a whole
 	fails chan error
 	watch *stallWatch     // nil: none
 	lines *RationedLogger // for events that may come over and over
@@ -52,9 +52,9 @@ func New(cfg Config) (*Plane, error) {
 		_ = p.Close() // this is no core
 		return nil, fmt.Errorf("start cores: %w", err)
 	}
-	p.info = cores[0].info
-	if p.info.Fallback != "" {
-		p.cfg.Logger.Warn("no ring, using epoll", "reason", p.info.Fallback)
+	p.info.CompareAndSwap(nil, &cores[0].info) // unless a core has a file already
+	if why := p.Info().Fallback; why != "" {
+		p.cfg.Logger.Warn("no ring, using epoll", "reason", why)
 	}
 	p.watch = startStallWatch(p)
 	return p, nil
@@ -66,7 +66,12 @@ func (p *Plane) start(i int) (*Core, error) {
 	if p.cfg.Stepped == nil {
 		opened := make(chan error)
 		go c.run(opened)
-		return c, <-opened
+		select {
+		case err := <-opened:
+			return c, err
+		case <-c.done: // without a word
+			return c, fmt.Errorf("core %d: %w", i, errExited)
+		}
 	}
 	if err := c.open(); err != nil {
 		return c, err
@@ -95,7 +100,7 @@ func (p *Plane) Core(i int) *Core {
 }
 
 // Info describes the driver that the cores opened; all of them open the same.
-func (p *Plane) Info() uring.Info { return p.info }
+func (p *Plane) Info() uring.Info { return *p.info.Load() }
 
 // Failures yields the error of a core whose driver broke. Its connections have
 // faulted.

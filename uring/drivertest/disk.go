@@ -53,12 +53,15 @@ func measured(b *Bed) {
 func named(b *Bed) {
 	one, two := b.path(), b.path()
 	p := b.random(rand.New(rand.NewPCG(14, 1)), page)
+	alone := uring.FileOptions{Write: true, Create: true, Exclusive: true, Direct: b.Direct}
+	fd, err := b.Disk.Open(one, alone)
+	Must(b.t, err)
+	Must(b.t, b.Disk.Close(fd)) // which no driver has
 	f := b.open(one)
 	b.put(f, p, 0)
 	b.Driver.CloseFile(f)
 	b.Driver.CloseFile(b.open(two))
-	again := uring.FileOptions{Write: true, Create: true, Exclusive: true, Direct: b.Direct}
-	if _, err := b.Disk.Open(one, again); !errors.Is(err, fs.ErrExist) {
+	if _, err := b.Disk.Open(one, alone); !errors.Is(err, fs.ErrExist) {
 		b.t.Fatalf("made twice: %v", err)
 	}
 	if _, err := b.Disk.Open(b.path(), uring.FileOptions{Direct: b.Direct}); !errors.Is(err, fs.ErrNotExist) {
@@ -79,12 +82,12 @@ func named(b *Bed) {
 	}
 	f = b.open(two)
 	b.holds(f, p, 0)
-	fd, err := b.Disk.Open(two, uring.FileOptions{Write: true, Truncate: true, Direct: b.Direct})
+	fd, err = b.Disk.Open(two, uring.FileOptions{Write: true, Truncate: true, Direct: b.Direct})
 	Must(b.t, err)
 	if info, err := b.Disk.Stat(f.FD()); err != nil || info.Size != 0 {
 		b.t.Fatalf("emptied: %+v, %v", info, err)
 	}
-	Must(b.t, b.Disk.Close(fd)) // which no driver has
+	Must(b.t, b.Disk.Close(fd))
 	b.Driver.CloseFile(f)
 	Must(b.t, b.Disk.Remove(two))
 	b.atRest()

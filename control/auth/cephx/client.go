@@ -61,6 +61,7 @@ type Client struct {
 	challenge uint64
 	pending   *pendingRenewal
 	stale     bool // the secrets must be fetched, even if they are valid
+	alls      int  // calls of RenewAll
 	seen      seenKeys
 }
 
@@ -310,6 +311,8 @@ type pendingRenewal struct {
 	epoch  uint64
 	// key is the auth session key at the time of the request, which protects the tickets.
 	key Key
+	// alls is Client.alls at the time of the request: once that is higher the answer may be of before.
+	alls int
 }
 
 func (c *Client) dropPending() {
@@ -343,6 +346,7 @@ func (c *Client) RenewAll() {
 		t.renewAt = c.now()
 	}
 	c.stale = true
+	c.alls++
 }
 
 // RenewAt returns when [Client.RenewRequest] will next have something to renew; the zero time
@@ -387,7 +391,7 @@ func (c *Client) RenewRequest() ([]byte, error) {
 			return nil, nil
 		}
 		c.dropPending()
-		c.pending = &pendingRenewal{op: opRotatingKey}
+		c.pending = &pendingRenewal{op: opRotatingKey, alls: c.alls}
 		return le.AppendUint16(nil, opRotatingKey), nil
 	}
 	main := c.tickets[serviceAuth]
@@ -409,7 +413,7 @@ func (c *Client) RenewRequest() ([]byte, error) {
 		return nil, err
 	}
 	c.dropPending()
-	c.pending = &pendingRenewal{op, due, c.epoch, main.sessionKey.Clone()}
+	c.pending = &pendingRenewal{op: op, wanted: due, epoch: c.epoch, key: main.sessionKey.Clone(), alls: c.alls}
 	return p, nil
 }
 
@@ -447,7 +451,7 @@ func (c *Client) HandleReply(payload []byte) (whole bool, err error) {
 	}
 	defer p.key.Wipe()
 	if p.op == opRotatingKey {
-		return c.storeSecrets(payload)
+		return c.storeSecrets(p, payload)
 	}
 	got, err := c.openRenewal(p, payload)
 	if err != nil {
@@ -460,19 +464,24 @@ func (c *Client) HandleReply(payload []byte) (whole bool, err error) {
 		wipeTickets(got)
 		return true, nil
 	}
+	if p.alls != c.alls {
+		for _, t := range got {
+			t.renewAt = c.now()
+		}
+	}
 	c.store(got)
 	return c.due()&p.wanted == 0, nil
 }
 
 // storeSecrets takes the answer to a request for the secrets of a daemon's service.
-func (c *Client) storeSecrets(payload []byte) (whole bool, err error) {
+func (c *Client) storeSecrets(p *pendingRenewal, payload []byte) (whole bool, err error) {
 	secrets, err := c.openSecrets(payload)
 	if err != nil {
 		return false, fmt.Errorf("rotating secrets: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stale = false
+	c.stale = p.alls != c.alls
 	c.secrets.update(secrets)
 	return !c.needSecrets(), nil
 }

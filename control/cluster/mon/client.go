@@ -349,6 +349,9 @@ func (c *Client) receive(conn *control.Conn, m *control.Message) bool {
 	if s == nil || s.conn != conn {
 		return false
 	}
+	if !s.proven && m.Type != typeAuthReply {
+		return true
+	}
 	var err error
 	switch m.Type {
 	case typeMonMap:

@@ -17,8 +17,8 @@ import (
 // Clients of msgr1 come without an authorizer: messages say who they are, and nothing but
 // those is answered before.
 
-// joinMsgr1 opens a session at the v1 address of a monitor.
-func joinMsgr1(t *testing.T, who string, at wire.Addr, keys *cephx.Client) (*mon.Client, *none.Client, error) {
+// joinMsgr1 opens a session at the v1 address of a monitor, which is tried behind others.
+func joinMsgr1(t *testing.T, who string, at wire.Addr, keys *cephx.Client, before ...wire.Addr) (*mon.Client, *none.Client, error) {
 	t.Helper()
 	unproven := none.NewClient(name(t, who))
 	cfg := control.Config{Name: name(t, who), Auth: control.Auth{Client: unproven}}
@@ -26,7 +26,7 @@ func joinMsgr1(t *testing.T, who string, at wire.Addr, keys *cephx.Client) (*mon
 		cfg.Auth.Client = keys
 	}
 	m := messenger(t, cfg)
-	c, err := mon.NewClient(mon.Config{Mons: []wire.Addr{at}, Auth: keys, None: unproven, Retry: 5 * time.Millisecond, Timeout: patience})
+	c, err := mon.NewClient(mon.Config{Mons: append(before, at), Auth: keys, None: unproven, Retry: 5 * time.Millisecond, Timeout: patience})
 	check(t, err)
 	t.Cleanup(c.Close)
 	check(t, m.Start(c.Dispatcher()))
@@ -122,4 +122,26 @@ func TestNobodyIsServedByMsgr1BeforeTheLogin(t *testing.T) {
 	if typ := soon(t, "an answer to the ping", answers); typ != ping {
 		t.Errorf("answered with a message of type %d", typ)
 	}
+}
+
+// A monitor of msgr1 proves itself by its answer to the login. What comes before counts for nothing: one that is none cannot have the
+// client take the true monitors for those of another cluster.
+func TestNoMonitorOfMsgr1IsBelievedBeforeTheLogin(t *testing.T) {
+	c := startCluster(t, time.Hour)
+	own, _ := c.ring.Lookup(name(t, "client.admin"))
+	keys, err := cephx.NewClient(cephx.ClientConfig{Name: own.Name, Key: own.Key})
+	check(t, err)
+	rogue := messenger(t, control.Config{Name: name(t, "mon.x")})
+	check(t, rogue.Start(&control.Dispatcher{Fast: func(conn *control.Conn, m *control.Message) bool {
+		foreign := mon.MonMap{FSID: mon.FSID{7}, Epoch: 9}
+		refusal := append([]byte{2, 0, 0, 0, 0xf3, 0xff, 0xff, 0xff}, make([]byte, 16)...)
+		_ = conn.Send(control.NewMessage(4, wire.AppendBlob(nil, foreign.AppendTo(nil)), nil))
+		_ = conn.Send(control.NewMessage(18, refusal, nil))
+		return true
+	}}))
+	addrs, err := rogue.Bind(anyPort.WithType(wire.AddrLegacy))
+	check(t, err)
+	client, _, err := joinMsgr1(t, "client.admin", c.v1, keys, addrs[0])
+	check(t, err)
+	whoami(t, client)
 }

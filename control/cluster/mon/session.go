@@ -17,6 +17,7 @@ type session struct {
 	to      wire.Addr
 	conn    *control.Conn
 	ready   bool           // guarded by the client's lock
+	proven  bool           // likewise: the monitor is one, and not only MAuthReply counts
 	owed    bool           // likewise: subscriptions are to be sent again
 	monmap  chan error     // capacity 1: what is wrong with the first monmap, as of another cluster, or an old one; nil: nothing
 	replies chan authReply // capacity 1: one request is under way at a time
@@ -70,13 +71,16 @@ func (c *Client) one(ctx context.Context, to wire.Addr, limit time.Duration) (er
 		return err
 	}
 	defer func() {
+		s.conn.MarkDown()
+		if !s.proven {
+			<-s.conn.Closed() // else another dispatcher could get what it has sent
+		}
 		c.mu.Lock()
 		c.session = nil
 		if ctx.Err() == nil {
 			c.lastErr = err // there is always one or the other
 		}
 		c.mu.Unlock()
-		s.conn.MarkDown()
 	}()
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -90,6 +94,9 @@ func (c *Client) one(ctx context.Context, to wire.Addr, limit time.Duration) (er
 		if err := c.login(wait, s); err != nil {
 			return err
 		}
+		c.mu.Lock()
+		s.proven = true
+		c.mu.Unlock()
 	}
 	// A monitor sends the monmap once by itself, but only if it is asked for.
 	if err := s.conn.Send(message(typeMonGetMap, 0, 1, nil)); err != nil {
@@ -121,7 +128,7 @@ func (c *Client) dial(to wire.Addr) (*session, error) {
 		return nil, err
 	}
 	c.session = &session{
-		to: to, conn: conn, monmap: make(chan error, 1), replies: make(chan authReply, 1), wiped: make(chan struct{}, 1),
+		to: to, conn: conn, proven: to.Type != wire.AddrLegacy, monmap: make(chan error, 1), replies: make(chan authReply, 1), wiped: make(chan struct{}, 1),
 	}
 	return c.session, nil
 }

@@ -272,7 +272,7 @@ func TestAReadOpFillsTheMemoryOfTheCaller(t *testing.T) {
 	for _, others := range []int{0, 1} {
 		for _, offset := range []int{0, 3, len(content) - 5, len(content)} {
 			var op rados.ReadOp
-			into := make([]byte, 50_000)
+			into := make([]byte, 50_000*min(offset, 1)) // no byte is asked for at 0
 			n := op.ReadInto(uint64(offset), into)
 			for range others {
 				op.Stat()

@@ -227,7 +227,7 @@ func (m *Manager) Unbind() error {
 type identity struct {
 	addrs  wire.AddrVec // bound or learned; replaced as a whole, as others may still send the old ones
 	bound  bool
-	places []netip.Addr // the bound IPs of addrs, before any was learned; nil after a hand-over
+	places []netip.AddrPort // the bound ones of addrs, before any IP was learned; nil after a hand-over without listeners
 	nonce  uint32
 
 	shown atomic.Pointer[wire.AddrVec] // addrs, for readers that must not wait for the lock
@@ -245,7 +245,7 @@ func (id *identity) settle(listening wire.AddrVec) {
 	id.bound, id.places = true, nil
 	addrs := make(wire.AddrVec, len(listening))
 	for i, a := range listening {
-		id.places = append(id.places, a.AddrPort.Addr())
+		id.places = append(id.places, a.AddrPort)
 		if a.IsBlank() && i < len(id.addrs) {
 			a = withIP(a, id.addrs[i])
 		}
@@ -268,12 +268,12 @@ func (id *identity) elsewhere(from bpf.PortRange, avoid []uint16) (at []wire.Add
 	places := id.places
 	for i, a := range id.addrs {
 		ports.Avoid[a.AddrPort.Port()] = true
-		if len(id.places) != len(id.addrs) { // by a hand-over
-			places = append(places[:i:i], a.AddrPort.Addr())
+		if len(id.places) != len(id.addrs) { // by a hand-over without listeners
+			places = append(places[:i:i], a.AddrPort)
 		}
 	}
-	for i, ip := range places {
-		at = append(at, wire.Addr{Type: id.addrs[i].Type, AddrPort: netip.AddrPortFrom(ip, 0)})
+	for i, place := range places {
+		at = append(at, wire.Addr{Type: id.addrs[i].Type, AddrPort: netip.AddrPortFrom(place.Addr(), 0)})
 	}
 	return at, ports
 }
@@ -345,7 +345,7 @@ func (id *identity) ours(target wire.Addr, local netip.AddrPort) bool {
 			continue
 		}
 		same := local.Port() == a.AddrPort.Port() && local.Addr().Unmap().WithZone("") == target.AddrPort.Addr()
-		wildcard := len(id.places) == len(id.addrs) && id.places[i].IsUnspecified()
+		wildcard := len(id.places) == len(id.addrs) && id.places[i].Addr().IsUnspecified()
 		if same || wildcard && a.Nonce != 0 {
 			return true
 		}

@@ -13,9 +13,12 @@ import (
 	"github.com/ringmsgr/ringmsgr/bpf"
 	"github.com/ringmsgr/ringmsgr/control/internal/binding"
 	"github.com/ringmsgr/ringmsgr/control/internal/handover"
+	"github.com/ringmsgr/ringmsgr/control/internal/handshake"
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
+	"github.com/ringmsgr/ringmsgr/control/internal/session1"
 	"github.com/ringmsgr/ringmsgr/control/internal/session2"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
+	"github.com/ringmsgr/ringmsgr/control/internal/wire1"
 	"github.com/ringmsgr/ringmsgr/control/wire"
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
@@ -247,7 +250,7 @@ func TestAnotherPlaceIsTheSameIPWithAnotherPort(t *testing.T) {
 	if got := id.addrs.String(); got != "v2:10.0.0.2:6802/6" && got != "[v2:10.0.0.2:6802/6]" {
 		t.Errorf("now %s", got)
 	}
-	// Behind a hand-over only the addresses are known.
+	// Behind a hand-over without listeners only the addresses are known.
 	id.places = nil
 	if at, _ := id.elsewhere(from, nil); len(at) != 1 || at[0].AddrPort != netip.MustParseAddrPort("10.0.0.2:0") {
 		t.Errorf("%v", at)
@@ -283,6 +286,16 @@ func TestAnAddressIsOursByWhatWeToldByTheSocketOrByPortAndNonceOfAWildcard(t *te
 		if got := id.ours(addrOf(t, one.target), local); got != one.want {
 			t.Errorf("%s: %v", one.name, got)
 		}
+	}
+}
+
+// The policy of the connection that a socket takes over may not refuse what that of the socket refuses.
+func TestAnAuthorizerThatNobodyHasVerifiedIsNotGood(t *testing.T) {
+	a := acceptor1{a: &accepting{m: newManager(t, nil), att: &attempt{peer: new(handshake.Peer)}, speaks: msgr1{}}}
+	f, err := a.asked(t.Context(), wire1.Connect{HostType: wire.Client}) // of an unknown version
+	must(t, err)
+	if got := f.(session1.Asked).Authorizer; got != session1.AuthorizerBad {
+		t.Errorf("verdict %d", got)
 	}
 }
 
@@ -322,11 +335,17 @@ func TestASessionThatIsBeingHandedOverIsGivenUpIfItComesBack(t *testing.T) {
 		p.Server, p.GiveUpAfter = !one.dials, time.Hour
 		m.lock()
 		c := m.newConnLocked(m.pickCore(), p, m.newSession(p, session.Peer{Target: nobody(1)}), false)
-		c.s.State = one.state
+		c.s.State = session.Replacing
 		m.unlock()
 		c.beginSilence()
 		s, h := c.silence.Load(), &predecessor{m: m}
 		clock.now = clock.now.Add(p.GiveUpAfter)
+		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) != 2 {
+			t.Errorf("a peer comes: state %v, and %d warnings are due", c.State(), len(clock.timers)-1)
+		}
+		m.lock()
+		c.s.State = one.state
+		m.unlock()
 		h.Freeze()
 		warnings := len(clock.timers)
 		if clock.timers[0](); c.State() == session.Closing || len(clock.timers) == warnings {
@@ -353,9 +372,15 @@ func TestAHandOverWaitsForTheAttemptThatItInterrupts(t *testing.T) {
 	m.lock()
 	at := c.s.att
 	m.unlock()
-	frozen := (&predecessor{m: m}).Freeze()
+	h := &predecessor{m: m}
+	frozen := h.Freeze()
 	if len(frozen) != 1 || frozen[0].Attempt() == nil || frozen[0].Attempt() != (<-chan struct{})(at.done) {
 		t.Errorf("%d sessions are frozen, and nobody waits for the attempt", len(frozen))
+	}
+	c.MarkDown()
+	_, _, _ = h.Settle(nil)
+	if h.Finish(); c.HandedOver() {
+		t.Error("a connection that was marked down before was handed over")
 	}
 }
 

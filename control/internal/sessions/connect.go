@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
@@ -43,6 +44,9 @@ func (m *Manager) Connect(to wire.Addr, peer wire.EntityType, o *ConnectOptions)
 		return nil, fmt.Errorf("%w: %v is no %v", ErrConfig, o.Entity, peer)
 	}
 	if m.addrs.Contains(to) {
+		if cmp.Or(o.Entity, m.cfg.Name) != m.cfg.Name {
+			return nil, fmt.Errorf("%w: %v is our own address, not that of %v", session.ErrWrongPeer, to, o.Entity)
+		}
 		return m.loopbackLocked(), nil
 	}
 	if !o.Anonymous {
@@ -94,7 +98,7 @@ func (m *Manager) connected(to wire.Addr, peer wire.EntityType, o *ConnectOption
 	case o.Anonymous, o.Entity != (wire.EntityName{}) && o.Entity.Type != peer:
 		return nil, nil
 	case m.isOurs(to):
-		if c := m.names.found(to); c != nil && c.local {
+		if c := m.names.found(to); c != nil && c.local && cmp.Or(o.Entity, m.cfg.Name) == m.cfg.Name {
 			return c, nil
 		}
 		return nil, nil

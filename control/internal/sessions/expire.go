@@ -14,6 +14,7 @@ import (
 	"github.com/ringmsgr/ringmsgr/control/internal/session"
 	"github.com/ringmsgr/ringmsgr/control/internal/stats"
 	"github.com/ringmsgr/ringmsgr/control/wire"
+	"github.com/ringmsgr/ringmsgr/dataplane"
 	"github.com/ringmsgr/ringmsgr/dataplane/loop"
 )
 
@@ -186,7 +187,7 @@ func (c *Conn) awaitAnswer(s *silence, now time.Time) {
 	if left := c.policy.GiveUpAfter - long; left > 0 {
 		next = min(next, left)
 	} else if c.policy.GiveUpAfter > 0 {
-		next = firstWarning // a hand-over keeps it, and may fail
+		next = firstWarning // a hand-over or a peer that comes keeps it, and may fail
 	}
 	s.stop = c.m.cfg.Clock.AfterFunc(next, func() { c.unanswered(s) })
 }
@@ -196,11 +197,11 @@ func (c *Conn) unanswered(s *silence) {
 	m, now := c.m, c.m.cfg.Clock.Now()
 	m.lock()
 	defer m.unlock()
-	if c.silence.Load() != s || c.s.State != session.Connecting && c.s.State != session.Wait && (c.s.State != session.Standby || !c.s.Frozen) {
+	if state := c.s.State; c.silence.Load() != s || state == session.Ready || state == session.Closing || state == session.Standby && !c.s.Frozen {
 		return // it is over, or about to be
 	}
 	err, peer := c.shown.err, c.s.peerText()
-	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter && !c.s.Frozen
+	over := c.policy.GiveUpAfter > 0 && now.Sub(s.since) >= c.policy.GiveUpAfter && !c.s.Frozen && c.s.State != session.Replacing
 	if over {
 		end := fmt.Errorf("%w: %s since %s", ErrUnanswered, peer, s.since.Format(time.RFC3339))
 		if err != nil {
@@ -338,7 +339,8 @@ func (n *streak) stuckErrorLocked(last error) error {
 // unless the user or a shutdown has ended its connection, or a reset event has said that
 // it is lost.
 //
-// Every connection ends here, and then loses its calls and postings.
+// Every connection ends here, and then loses its calls and postings; one that lingers has lost them
+// by then, as a message that waits for Queued may wait for a call.
 
 // lingering are the closed connections of a messenger with messages that still wait for Queued,
 // and the reset event with which each of them ends. The messenger's lock guards them.
@@ -352,7 +354,8 @@ func (l lingering) tellResetLocked(c *Conn, ev Reset) {
 		return
 	}
 	l[c] = ev
-	c.out.PutLocked(func() { c.h.Delay(false, nil) }) // its socket is of no use any more
+	// Its socket is of no use any more.
+	c.out.PutLocked(func() { c.h.Delay(false, func(dataplane.Snapshot) { c.user.Lost() }) })
 }
 
 // endLocked ends a connection if it still lingers. tell: with its reset event.

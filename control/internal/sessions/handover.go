@@ -144,6 +144,7 @@ func (p *predecessor) Settle(passed []handover.Frozen) (last handover.Attempts, 
 			closed++
 		}
 	}
+	p.conns = passed // the others are closed
 	return m.attemptsLocked(), closed, nil
 }
 
@@ -252,6 +253,7 @@ type Successor struct {
 	addrs wire.AddrVec // of the predecessor
 
 	listeners []*loop.Listener // that were the predecessor's
+	places    []netip.AddrPort // of the listeners, in the order of Offer.Addrs, of which some may have been learned
 }
 
 // Succeed begins to take over from a process with these addresses.
@@ -273,6 +275,9 @@ func (s *Successor) Listeners(fds []int) error {
 		}
 		m.listeners.Add(li)
 		s.listeners = append(s.listeners, li)
+	}
+	for _, g := range binding.Groups(s.listeners) {
+		s.places = append(s.places, g.Addr())
 	}
 	return nil
 }
@@ -296,11 +301,7 @@ func (s *Successor) Steering(fds []int) error {
 		files = append(files, os.NewFile(uintptr(fd), "steering"))
 	}
 	defer closeFiles(files)
-	var addrs []netip.AddrPort
-	for _, g := range binding.Groups(s.listeners) { // in the order of Offer.Addrs, of which some may have been learned
-		addrs = append(addrs, g.Addr())
-	}
-	m.steering.Adopt(m.listeners.Taken(), m.Cores(), files, addrs)
+	m.steering.Adopt(m.listeners.Taken(), m.Cores(), files, s.places)
 	return nil
 }
 
@@ -314,6 +315,7 @@ func (s *Successor) Restore(o handover.Offer, sessions []handover.Session, last 
 	}
 	m.bound, m.globalSeq, m.globalSeq1 = o.Bound, session.GlobalSeq(last.Msgr2), session.GlobalSeq(last.Msgr1)
 	m.setAddrs(o.Addrs)
+	m.places = s.places
 	if m.number < 0 {
 		m.number = o.Number
 	}

@@ -52,6 +52,7 @@ func (u *upper) Finish() (waits bool)                                      { u.C
 func (u *upper) Idle() <-chan struct{}                                     { return nil }
 func (u *upper) Due() int                                                  { return 0 }
 func (u *upper) Closed()                                                   {}
+func (u *upper) Lost()                                                     {}
 func (u *upper) Dispatch(*dataplane.Handler, *dataplane.Message)           {}
 func (u *upper) Faulted(n uint64, err error, snap dataplane.Snapshot)      { u.conn.Faulted(n, err, snap) }
 func (u *upper) Queued(n uint64)                                           { u.conn.Queued(n) }

@@ -182,7 +182,7 @@ func (c *acceptor1) asked(ctx context.Context, m wire1.Connect) (session.Frame, 
 	a := c.a
 	own, peer := a.m.cfg.Name.Type, a.att.peer
 	required := c.begin(m.HostType)
-	f := session1.Asked{Connect: m}
+	f := session1.Asked{Connect: m, Authorizer: session1.AuthorizerBad} // until it is verified
 	if auth.Method(m.AuthMethod) == auth.Cephx && handshake1.Authorizes(peer.EntityType, own) {
 		f.Required = wire1.FeatureCephxV2 // our challenge, without which an authorizer could be shown again
 	}
@@ -233,7 +233,7 @@ func (id *identity) own1(local netip.AddrPort, accepted bool) wire.Addr {
 		if a.Type != wire.AddrLegacy || accepted && a.AddrPort.Port() != local.Port() {
 			continue
 		}
-		if wildcard := len(id.places) == len(id.addrs) && id.places[i].IsUnspecified(); accepted && (wildcard || a.IsBlank()) {
+		if wildcard := len(id.places) == len(id.addrs) && id.places[i].Addr().IsUnspecified(); accepted && (wildcard || a.IsBlank()) {
 			a.AddrPort = netip.AddrPortFrom(ip, local.Port())
 		}
 		return a

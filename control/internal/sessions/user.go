@@ -48,6 +48,8 @@ type User interface {
 	// of them still wait for a goroutine of the User; then the User calls Conn.Dispatched once
 	// none waits any more. If none waits, Finish is Cease. The Manager holds its lock.
 	Finish() (waits bool)
+	// Lost reports on the core that the session is over, while received messages still wait.
+	Lost()
 	// Idle returns a channel that closes once no received message waits for a goroutine of the
 	// User.
 	Idle() <-chan struct{}

@@ -77,6 +77,7 @@ type Work struct {
 	tries, leafTries int
 	budget           int
 	tested           bool // a device was left out by its weight
+	cut              bool // a device was chosen for which there is no room
 
 	permutation    []int32
 	permutedBucket int32 // of which it is; 0: of none
@@ -90,6 +91,10 @@ type Work struct {
 // a higher weight of any device does not change it.
 func (w *Work) LeftOut() bool { return w.tested }
 
+// Cut says whether the last mapping chose a device for which there was no room: others made way for that one, so that a lower
+// weight of it can change the mapping, which does not have it.
+func (w *Work) Cut() bool { return w.cut }
+
 // Do maps x by a rule, fills out with devices, and returns how many there are. Where a rule
 // keeps positions, one without a device is None. At most MaxResult are chosen.
 //
@@ -97,7 +102,7 @@ func (w *Work) LeftOut() bool { return w.tested }
 // key selects the set of choose_args, or that with key -1 if there is none. A rule that does
 // not exist, and a mapping that exceeds its budget, have no devices.
 func (m *Map) Do(w *Work, number int, x uint32, key int64, weights []uint32, out []int32) int {
-	w.tested = false
+	w.tested, w.cut = false, false
 	if number < 0 || number >= len(m.rules) || m.rules[number] == nil || len(out) == 0 {
 		return 0
 	}
@@ -139,8 +144,9 @@ func (w *Work) run(steps []step, out []int32) int {
 		case opChooseFirstn, opChooseIndep, opLeafFirstn, opLeafIndep:
 			chosen = w.choice(s, chosen, len(out))
 		case opEmit:
-			count += copy(out[count:], w.current[:chosen])
-			chosen = 0
+			n := copy(out[count:], w.current[:chosen])
+			w.cut = w.cut || n < chosen
+			count, chosen = count+n, 0
 		default:
 			w.setting(s)
 		}

@@ -228,7 +228,7 @@ func (c *Call) deliver(m *control.Message) {
 		if c.Err == nil {
 			c.Err = &Error{Code: c.code(), Object: c.Request.Target, OSD: -1, Outcome: ErrUnknown, Err: errTooLong}
 		}
-		clearOutputs(c.Request.Ops)
+		c.forget()
 	case &m.Data[0] == &c.Into[0]: // it was received there
 	default:
 		copy(c.Into, m.Data)
@@ -246,9 +246,11 @@ func (c *Call) place(data []byte) {
 	}
 }
 
-func clearOutputs(ops []osdop.Op) {
-	for i := range ops {
-		ops[i].Out = nil
+// forget leaves nothing of an answer that does not count: what fails later has no results of it.
+func (c *Call) forget() {
+	c.Reply = osdop.Reply{}
+	for i := range c.Request.Ops {
+		c.Request.Ops[i].Result, c.Request.Ops[i].Out = 0, nil
 	}
 }
 

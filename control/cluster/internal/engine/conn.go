@@ -301,7 +301,7 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 		return
 	}
 	if err := osdop.DecodeReply(msg.Front, msg.Data, &c.Reply, c.Request.Ops); err != nil {
-		clearOutputs(c.Request.Ops)
+		c.forget()
 		s.cancelLocked(c, fmt.Errorf("%w: %w", ErrMessage, err))
 		return
 	}
@@ -312,7 +312,7 @@ func (e *Engine) reply(conn *control.Conn, msg *control.Message) {
 	switch {
 	case c.running: // the operation goes on, or the answer was to an earlier attempt
 		c.answered = nil
-		clearOutputs(c.Request.Ops)
+		c.forget()
 	case c.message != nil && (c.posted || slices.ContainsFunc(c.standing, func(s standing) bool { return s.conn != conn })):
 		msg.Retain()
 		c.kept = true

@@ -362,6 +362,59 @@ func TestAnOperationSurvivesThatItsConnectionIsMarkedDown(t *testing.T) {
 	}
 }
 
+// A write that was sent may have been carried out, whatever its last attempt comes to: the OSD looks at caps and at the blocklist before it
+// looks whether it knows the request, and the map knows of none.
+func TestARefusalOfALaterAttemptSaysNothingAboutTheEarlier(t *testing.T) {
+	for _, one := range []struct {
+		flags   uint32
+		errno   syscall.Errno
+		sent    int64 // before the refusal
+		outcome error
+	}{
+		{osdop.FlagWrite, syscall.ESHUTDOWN, 1, ErrUnknown},
+		{osdop.FlagWrite, syscall.EPERM, 1, ErrUnknown},
+		{osdop.FlagWrite, syscall.EIO, 1, ErrUnknown}, // by the map
+		{osdop.FlagWrite, syscall.ESHUTDOWN, 0, ErrRefused},
+		{osdop.FlagWrite, syscall.EEXIST, 1, ErrRefused},
+		{osdop.FlagRead, syscall.EPERM, 1, ErrRefused},
+	} {
+		t.Run(fmt.Sprint(one), func(t *testing.T) {
+			t.Parallel()
+			c := startWithMap(t, Options{})
+			c.do(func(conn *control.Conn, m *control.Message) bool {
+				switch {
+				case m.Type != osdop.TypeOp:
+				case c.came.Load() > one.sent:
+					_ = conn.Send(reply(m, -int32(one.errno), nil))
+				case one.errno == syscall.EIO:
+					go c.spoil()
+				default:
+					conn.MarkDown()
+				}
+				return false
+			})
+			r := c.read(10)
+			r.Flags = one.flags
+			if _, err := c.e.Do(t.Context(), r, r.Ops, nil); !errors.Is(err, one.outcome) || !errors.Is(err, one.errno) {
+				t.Errorf("%v, unknown: %v", err, errors.Is(err, ErrUnknown))
+			}
+		})
+	}
+}
+
+// spoil gives the engine a map by which the pool has errors.
+func (c *cluster) spoil() {
+	c.e.moving.Lock()
+	r := c.e.togetherLocked(func() {
+		m := *c.m
+		m.Epoch++
+		m.Pool(c.pool).Flags |= osdmap.PoolEIO
+		c.e.changeLocked([]step{{m: &m}})
+	})
+	c.e.moving.Unlock()
+	c.e.finish(&r)
+}
+
 func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 	c := startWithMap(t, Options{})
 	c.do(func(conn *control.Conn, m *control.Message) bool {
@@ -371,14 +424,21 @@ func TestAnAnswerThatIsNoneEndsTheOperation(t *testing.T) {
 			_ = conn.Send(control.NewMessage(osdop.TypeBackoff, []byte("what"), nil))
 			return false
 		}
+		if c.came.Load() == 2 { // no result of it is left
+			_ = conn.Send(reply(m, -int32(syscall.EAGAIN), nil))
+			return false
+		}
 		for _, typ := range []uint16{osdop.TypeWatchNotify, typeOSDMap} {
 			_ = conn.Send(control.NewMessage(typ, []byte("what"), nil))
 		}
 		_ = conn.Send(bad)
 		return false
 	})
-	if err := c.once(); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) {
-		t.Error(err)
+	r := c.read(9)
+	ops := r.Ops
+	r.Ops = nil
+	if reply, err := c.e.Do(t.Context(), r, ops, nil); !errors.Is(err, ErrMessage) || !errors.Is(err, ErrUnknown) || ops[0].Result != 0 || reply.Result != 0 {
+		t.Errorf("%v, results %d and %d", err, ops[0].Result, reply.Result)
 	}
 }
 

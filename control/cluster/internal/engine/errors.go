@@ -152,6 +152,15 @@ func verdict(err error) bool {
 	return ok
 }
 
+// doubtful says that a write which ends with err may have been carried out by an attempt before: the map knows of none, and an OSD looks
+// at caps and at the blocklist before it looks whether it knows the request. Of a pool that is gone nothing stays.
+func doubtful(o *machine.Op, answered bool, err error) bool {
+	if answered {
+		return o.Flags&osdop.FlagWrite != 0 && o.Attempt > 0 && (err == syscall.EPERM || err == syscall.ESHUTDOWN)
+	}
+	return o.Flags&osdop.FlagWrite != 0 && o.Seen() && err == syscall.EIO
+}
+
 // verbs name operations for people, but for those that read or write content, attributes or the omap.
 var verbs = map[uint16]string{
 	osdop.CodeStat: "stat", osdop.CodeChecksum: "checksum", osdop.CodeAssertVer: "compare", osdop.CodeCmpExt: "compare",

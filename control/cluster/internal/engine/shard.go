@@ -275,7 +275,11 @@ func (s *shard) actLocked(a *machine.Action) {
 		c := a.Op.User.(*Call)
 		if a.Err != nil {
 			refused := c == s.answers || verdict(a.Err) || errors.Is(a.Err, wire.ErrMalformed)
-			c.Err = s.errorLocked(&c.op, c.code(), c.since, a.Err, refused)
+			x := s.errorLocked(&c.op, c.code(), c.since, a.Err, refused)
+			if doubtful(a.Op, c == s.answers, a.Err) {
+				x.Outcome = ErrUnknown
+			}
+			c.Err = x
 		}
 		if c == s.answers && len(s.current.Data) > 0 {
 			c.message = s.current

@@ -170,8 +170,8 @@ func (n *Incremental) applyOSDs(o *osds) error {
 	}
 	o.affinity = slices.Clone(o.affinity)
 	for osd, weight := range n.weights {
-		if o.weights[osd] = weight; weight != 0 {
-			o.states[osd] &^= stateAutoOut | stateNew
+		if o.weights[osd] = weight; weight != 0 { // all daemons take it to exist then
+			o.states[osd] = o.states[osd]&^(stateAutoOut|stateNew) | stateExists
 		}
 	}
 	for osd, affinity := range n.affinities {

@@ -138,7 +138,7 @@ func (e *encoder) pool(p *Pool) {
 }
 
 // Rules of tree. Release 16 takes none of another type than the pool's.
-var replicatedRules, erasureRules = []uint32{0, 1, 4, 6, 7}, []uint32{2, 3, 5}
+var replicatedRules, erasureRules = []uint32{0, 1, 4, 6, 7}, []uint32{2, 3, 5, 8}
 
 // tree makes a crush map with racks, hosts and devices, and rules for all pools, whose shapes, numbers and
 // settings are random; a plain one is as a new cluster makes it.
@@ -234,6 +234,7 @@ func tree(rnd *rand.Rand, devices, hosts, racks int, plain bool) []byte {
 		{{1, -1, 0}, {3, 3, 2}, {7, 2, 1}, {4, 0, 0}},
 		{{10, 2, 0}, {11, 3, 0}, {12, 2, 0}, {13, 0, 0}, {9, 3, 0}, {8, 9, 0}, {1, -1, 0}, {6, 0, 1}, {4, 0, 0}},
 		{{1, -2, 0}, {6, 1, 1}, {4, 0, 0}, {1, -1, 0}, {6, -1, 2}, {4, 0, 0}},
+		{{1, -2, 0}, {7, 1, 1}, {4, 0, 0}, {1, -1, 0}, {7, 0, 1}, {4, 0, 0}},
 	}
 	for i, s := range steps {
 		e.u32(1, uint32(len(s)))

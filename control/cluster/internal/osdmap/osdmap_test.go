@@ -98,6 +98,8 @@ func TestANewMapKeepsThePlacementsThatItDoesNotChange(t *testing.T) {
 		{"more groups in the old places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.PGNum *= 2 })}}, groups, groups},
 		{"another size", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.Size = 2 })}}, 0, 0},
 		{"other places", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.pgpNum /= 2 })}}, 0, 0},
+		{"a rule that chooses more than it needs", Incremental{pools: map[int64]*Pool{1: pool(m, func(p *Pool) { p.Kind, p.rule = poolErasure, 8 })}}, 0, 0},
+		{"some less", Incremental{weights: map[int32]uint32{10: 0, 30: 0, 50: 0, 70: 0}}, 0, 0},
 		{"no pool", Incremental{oldPools: []int64{1}, pools: map[int64]*Pool{2: m.pools[1]}}, 0, 0},
 	} {
 		m = with(t, m, c.change)
@@ -345,9 +347,10 @@ func TestIncrementalMapsThatFitNoMapAreRefused(t *testing.T) {
 	if after := fmt.Sprintf("%+v", plain(m)); after != before {
 		t.Errorf("changed from %s to %s", before, after)
 	}
-	// An OSD that the cluster took out by itself is not so any more once it has a weight.
-	auto := with(t, m, Incremental{states: map[int32]uint32{1: stateAutoOut | stateNew}, weights: map[int32]uint32{1: 0}})
-	if !auto.has(1, stateAutoOut) || with(t, auto, Incremental{weights: map[int32]uint32{1: 1}}).osds.states[1] != stateExists|stateUp {
+	// An OSD that the cluster took out by itself is not so any more once it has a weight. One with a weight exists.
+	auto := with(t, m, Incremental{states: map[int32]uint32{1: stateAutoOut | stateNew, 2: stateExists}, weights: map[int32]uint32{1: 0}})
+	in := with(t, auto, Incremental{weights: map[int32]uint32{1: 1, 2: 1}}).osds.states
+	if !auto.has(1, stateAutoOut) || auto.has(2, stateExists) || in[1] != stateExists|stateUp || in[2] != stateExists {
 		t.Errorf("states %v", auto.osds.states)
 	}
 }

@@ -71,7 +71,7 @@ func (m *Map) raw(s *Scratch, p *Pool, g PG, seed uint32) []int32 {
 	if !ok {
 		n := m.crush.Do(&s.work, int(p.rule), seed, g.Pool, m.osds.weights, s.up[:p.Size])
 		raw = s.up[:n]
-		t.put(row, raw, s.work.LeftOut())
+		t.put(row, raw, s.work.LeftOut(), s.work.Cut())
 	}
 	return m.keep(raw, p.Replicated(), 0)
 }

@@ -39,6 +39,7 @@ const (
 	rowClaimed = 1 << 8
 	rowReady   = 1 << 9
 	rowLeftOut = 1 << 10 // CRUSH left an OSD out for its weight
+	rowCut     = 1 << 11 // CRUSH chose an OSD for which there was no room
 )
 
 // get copies a row to out. It is false if there is none.
@@ -59,7 +60,7 @@ func (t *table) get(row uint32, out []int32) ([]int32, bool) {
 }
 
 // put fills a row, unless another goroutine does.
-func (t *table) put(row uint32, osds []int32, leftOut bool) {
+func (t *table) put(row uint32, osds []int32, leftOut, cut bool) {
 	if t == nil {
 		return
 	}
@@ -72,6 +73,9 @@ func (t *table) put(row uint32, osds []int32, leftOut bool) {
 		state := uint32(rowReady | len(osds))
 		if leftOut {
 			state |= rowLeftOut
+		}
+		if cut {
+			state |= rowCut
 		}
 		r.states[row].Store(state)
 	}
@@ -132,7 +136,7 @@ func (w *weighing) compare(osd int32) int {
 }
 
 // carry returns a table with the rows of another one that are still valid. A lower weight changes
-// the groups of its OSD alone: it was left out before where it is not among them. A higher one
+// the groups of its OSD alone, but for those that were cut: it was left out before where it is not among them. A higher one
 // changes only groups where some OSD was left out.
 func (w *weighing) carry(old *table) *table {
 	r := old.rows.Load()
@@ -143,7 +147,7 @@ func (w *weighing) carry(old *table) *table {
 	next := newRows(old.key)
 	for row := range r.states {
 		state := r.states[row].Load()
-		if state&rowReady == 0 || w.higher && state&rowLeftOut != 0 {
+		if state&rowReady == 0 || w.higher && state&rowLeftOut != 0 || w.lower && state&rowCut != 0 {
 			continue
 		}
 		osds := r.osds[row*size : row*size+int(state&0xff)]
