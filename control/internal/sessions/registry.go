@@ -315,6 +315,7 @@ func (k *claimCheck) ask() (ev session.Checked) {
 	defer link.Close()
 	t, err := m.connect2(ctx, &attempt{}, link, target, peerType)
 	if err == nil {
+		defer t.Wipe()
 		if err = t.send(ctx, ev.Asked); err == nil {
 			ev.Answer, err = t.receive(ctx)
 		}
