@@ -28,11 +28,11 @@ import (
 
 // bounds are what may not be exceeded. Whoever raises one says why in CONTRIBUTING.md.
 var bounds = map[string]int{
-	"lines without tests":                 81915,
-	"lines of the library":                66055,
+	"lines without tests":                 82040,
+	"lines of the library":                66150,
 	"lines of bench":                      7995,
-	"lines of cmd":                        7870,
-	"lines of tests":                      80065,
+	"lines of cmd":                        7900,
+	"lines of tests":                      80310,
 	"root of control, lines":              3420,
 	"root of control, files":              16,
 	"root of control, files in a circle":  10,
