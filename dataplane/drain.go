@@ -113,10 +113,12 @@ func (d *drain) closes(c *loop.Core) {
 	d.end(nil)
 }
 
-// lost is the end of a socket. A lossy session has lost what was in a write.
+// lost is the end of a socket. A lossy session has lost what was in a write, and perhaps what the
+// peer had not read when it did not hang up.
 func (d *drain) lost(s *loop.Socket, err error) {
 	size, _ := s.Writing()
-	d.reset = d.reset || d.h.lossy && d.holds && (size > 0 || !errors.Is(err, loop.ErrPeerClosed))
+	broke := !errors.Is(err, loop.ErrPeerClosed)
+	d.reset = d.reset || d.h.lossy && (d.holds && size > 0 || broke && (d.holds || d.bye == s))
 	if d.bye == s && !d.done {
 		d.end(nil)
 	}

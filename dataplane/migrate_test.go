@@ -224,8 +224,9 @@ func TestAThrottledConnectionChangesCores(t *testing.T) {
 
 // A message of a lossy session that is in a write is out of the queue, and has not left: our direction ends behind it.
 func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
-	for res, want := range map[int32]error{0: nil, -1: ErrUndelivered} {
-		c := newBed(t, nil).conn(OpenOptions{Lossy: true})
+	// By the result of the write, and by the seconds until the peer hangs up.
+	for by, want := range map[[2]int]error{{0, 0}: nil, {0, 2}: ErrUndelivered, {-1, 0}: ErrUndelivered} {
+		c := newBed(t, nil).conn(OpenOptions{Lossy: true, IdleAfter: time.Second})
 		c.sock.Park = true
 		c.send(&Message{TID: 1})
 		ended := make(chan error, 1)
@@ -236,13 +237,14 @@ func TestADrainWaitsForTheWriteInFlight(t *testing.T) {
 		if c.sock.WriteEnded || len(ended) != 0 {
 			t.Error("our direction has ended before the message")
 		}
-		c.finish(res)
-		if c.after(drainEvery); c.sock.WriteEnded != (want == nil) {
+		c.finish(int32(by[0]))
+		if c.after(drainEvery); c.sock.WriteEnded != (by[0] == 0) {
 			t.Error("our direction goes on behind the message, or behind the end")
 		}
+		c.after(time.Duration(by[1]) * time.Second)
 		c.hangUp()
 		if err := <-ended; !errors.Is(err, want) {
-			t.Errorf("a write has ended with %d, and the drain with %v", res, err)
+			t.Errorf("%v: the drain has ended with %v", by, err)
 		}
 	}
 }
