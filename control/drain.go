@@ -19,8 +19,8 @@ import (
 // this session is gone.
 //
 // There is no reset event. The error is ErrUndelivered, the cause of ctx with the number of due
-// replies, ErrClosed after an earlier end, or ErrHandedOver if a successor has the messages. In
-// each case the connection is over, as after MarkDown. On a core it fails with loop.ErrOnCore.
+// replies, ErrClosed after an earlier end or at once beside another Drain, or ErrHandedOver if a
+// successor has the messages. The connection is over, or about to be. On a core: loop.ErrOnCore.
 func (c *Conn) Drain(ctx context.Context) error {
 	if c.m.plane.OnCore() {
 		return loop.ErrOnCore

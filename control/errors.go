@@ -15,8 +15,8 @@ import (
 	"github.com/ringmsgr/ringmsgr/dataplane"
 )
 
-// Errors of the messenger and its connections. Those of a connection that is
-// over wrap net.ErrClosed as well.
+// Errors of the messenger and its connections. Where a connection is over Send fails with one
+// that wraps net.ErrClosed, and Conn.Err has the reason.
 var (
 	// ErrConfig: a setting is wrong.
 	ErrConfig = sessions.ErrConfig

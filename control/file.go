@@ -130,8 +130,8 @@ func (c *Conn) Hold(f *loop.File) bool {
 // waits until the connection may hold n more bytes of replies on this core, in turn with other
 // connections. It holds them until the message of FileMessage has been sent, or on a lossless
 // connection acknowledged. When the session ends before the read begins, op fails with
-// ErrSessionLost. In a hand-over, which waits for it if the reply is one of Later, reads that
-// wait begin as long as loop.Config.FileBytes has room; the others fail with ErrHandedOver.
+// ErrSessionLost. A hand-over waits for it if the reply is one of Later: reads that wait begin
+// if loop.Config.FileBytes has room; others fail with ErrHandedOver, also if it fails in the end.
 //
 // While a read waits a lossy connection is not read from, as with Hold. A lossless one is,
 // because acks free the memory: request is retained until the read has ended, so that
