@@ -37,12 +37,15 @@ var allTroubles = []trouble{
 		x.says("a new session")
 	}},
 	{"the idle link is closed", func(x *duel) {
-		x.send(1) // where the daemon was silent for too long, both stand by already, and there is no link
-		x.answered()
-		for _, l := range x.links() {
-			l.hangUp()
+		for idle := false; !idle; idle = strings.Contains(x.said.String(), "going to standby") {
+			x.send(1) // where the daemon was silent for too long, both stand by already, and there is no link
+			x.answered()
+			x.mark()
+			for _, l := range x.links() {
+				l.end(-1) // as our processes would
+			}
+			x.says("going to standby|initiating reconnect") // the latter where our ack of the answer is lost with the link
 		}
-		x.says("going to standby")
 		x.until("standby", func(r *fellowReport) bool { return r.State == control.StateStandby.String() })
 		x.send(20)
 		x.resumed()

@@ -60,9 +60,7 @@ func startProxy(t *testing.T, from, to string) *proxy {
 // cut resets all connections. New ones pass.
 func (p *proxy) cut() { p.end(0) }
 
-// hangUp closes all connections, as their processes would.
-func (p *proxy) hangUp() { p.end(-1) }
-
+// end closes all connections; linger is that of their sockets.
 func (p *proxy) end(linger int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
